@@ -1,0 +1,121 @@
+"""The low-level interface, for others to build on: the Rust core, or its pure-Python twin on request.
+
+`GOSSIPLOG_CORE=python` in the environment, read once at import, chooses the twin (`gossiplog.reference`): the readable
+specification, some hundred times slower. Both offer exactly the names below, with the types and promises that
+`_core.pyi` states, and raise the same exceptions.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+_CHOICE = os.environ.get("GOSSIPLOG_CORE", "rust")
+
+if TYPE_CHECKING or _CHOICE == "rust":
+    try:
+        from gossiplog._core import (
+            CID,
+            HASH_LENGTH,
+            KEY_LENGTH,
+            MAX_CLOCK,
+            MAX_DEPTH,
+            MAX_OWN_DEPTH,
+            Batch,
+            Node,
+            Plan,
+            SignedMessage,
+            Tree,
+            cbor_decode,
+            cbor_encode,
+            check_children,
+            decode_clock,
+            decode_id,
+            encode_clock,
+            encode_did,
+            encode_id,
+            frontier,
+            is_boundary,
+            json_decode,
+            json_encode,
+            leaf_hash,
+            link_record,
+            public_key,
+            read_message,
+            sign,
+            verify,
+            verify_batch,
+        )
+    except ImportError as error:
+        raise ImportError(
+            "gossiplog's compiled core is missing: install a wheel with `pip install gossiplog`, or build it in a"
+            " checkout with `make setup`; GOSSIPLOG_CORE=python runs the slow pure-Python twin instead"
+        ) from error
+elif _CHOICE == "python":
+    from gossiplog.reference import (
+        CID,
+        HASH_LENGTH,
+        KEY_LENGTH,
+        MAX_CLOCK,
+        MAX_DEPTH,
+        MAX_OWN_DEPTH,
+        Batch,
+        Node,
+        Plan,
+        SignedMessage,
+        Tree,
+        cbor_decode,
+        cbor_encode,
+        check_children,
+        decode_clock,
+        decode_id,
+        encode_clock,
+        encode_did,
+        encode_id,
+        frontier,
+        is_boundary,
+        json_decode,
+        json_encode,
+        leaf_hash,
+        link_record,
+        public_key,
+        read_message,
+        sign,
+        verify,
+        verify_batch,
+    )
+else:
+    raise ImportError(f"GOSSIPLOG_CORE is {_CHOICE!r}; it must be 'rust' or 'python'")
+
+__all__ = [
+    "CID",
+    "HASH_LENGTH",
+    "KEY_LENGTH",
+    "MAX_CLOCK",
+    "MAX_DEPTH",
+    "MAX_OWN_DEPTH",
+    "Batch",
+    "Node",
+    "Plan",
+    "SignedMessage",
+    "Tree",
+    "cbor_decode",
+    "cbor_encode",
+    "check_children",
+    "decode_clock",
+    "decode_id",
+    "encode_clock",
+    "encode_did",
+    "encode_id",
+    "frontier",
+    "is_boundary",
+    "json_decode",
+    "json_encode",
+    "leaf_hash",
+    "link_record",
+    "public_key",
+    "read_message",
+    "sign",
+    "verify",
+    "verify_batch",
+]

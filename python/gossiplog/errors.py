@@ -1,0 +1,134 @@
+"""Every exception of the package. The Rust core imports them from here.
+
+A message says what was wrong, where, and what was expected. Attributes carry the same facts for programs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class GossipLogError(Exception):
+    """The base of every error that this package raises on purpose."""
+
+
+class DecodeError(GossipLogError, ValueError):
+    """Bytes or text that cannot be decoded.
+
+    Attributes:
+        reason: what was wrong.
+        offset: where, in bytes from the start of the input; None where no single place is to blame.
+    """
+
+    def __init__(self, reason: str, offset: int | None = None) -> None:
+        super().__init__(reason if offset is None else f"{reason} (at byte {offset})")
+        self.reason = reason
+        self.offset = offset
+
+
+class EncodeError(GossipLogError, ValueError):
+    """A value that cannot be written, or that other peers would read as something else."""
+
+
+class InvalidMessage(GossipLogError, ValueError):
+    """A message that every peer refuses, whatever its log holds.
+
+    Attributes:
+        reason: what was wrong.
+        id: the message's id, or None where the value is too broken to have one.
+    """
+
+    def __init__(self, reason: str, id: str | None = None) -> None:
+        super().__init__(reason if id is None else f"message {id}: {reason}")
+        self.reason = reason
+        self.id = id
+
+
+class MissingParents(GossipLogError):
+    """A message whose parents are not all in the log yet. It may be inserted after them.
+
+    Attributes:
+        id: the message's id.
+        parents: the ids of the parents that are missing.
+    """
+
+    def __init__(self, id: str, parents: Sequence[str]) -> None:
+        shown = ", ".join(parents[:3]) + (f" and {len(parents) - 3} more" if len(parents) > 3 else "")
+        super().__init__(f"message {id}: not in the log: parents {shown}")
+        self.id = id
+        self.parents = tuple(parents)
+
+
+class Refused(GossipLogError):
+    """A valid message that this log's own application refuses. No peer is to blame for it.
+
+    The application's exception is the `__cause__`.
+
+    Attributes:
+        id: the message's id, or None for a payload that was refused before it was signed.
+    """
+
+    def __init__(self, reason: str, id: str | None = None) -> None:
+        super().__init__(reason if id is None else f"message {id}: {reason}")
+        self.reason = reason
+        self.id = id
+
+
+class UnknownMessage(GossipLogError, KeyError):
+    """An id that is not in the log.
+
+    Attributes:
+        id: the id asked for.
+    """
+
+    def __init__(self, id: str) -> None:
+        super().__init__(id)
+        self.id = id
+
+    def __str__(self) -> str:
+        return f"message {self.id} is not in the log"
+
+
+class TreeError(GossipLogError, ValueError):
+    """A prolly tree was given entries or rows that no tree can hold."""
+
+
+class StorageError(GossipLogError):
+    """The database cannot be read or written: a full disk, a read-only file, a lock that was not released."""
+
+
+class NotALog(StorageError):
+    """The file or database is not a log of this package, or there is none."""
+
+
+class NewerSchema(StorageError):
+    """The log was written by a newer version of this package."""
+
+
+class TopicMismatch(StorageError, ValueError):
+    """The log belongs to another topic."""
+
+
+class CorruptLog(StorageError):
+    """What the database holds contradicts itself.
+
+    Attributes:
+        problems: what was found, one sentence each.
+    """
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        shown = "; ".join(problems[:5]) + (f"; and {len(problems) - 5} more" if len(problems) > 5 else "")
+        super().__init__(f"the log is damaged: {shown}")
+        self.problems = tuple(problems)
+
+
+class LogClosed(StorageError):
+    """The log was closed before the call."""
+
+
+class ProtocolError(GossipLogError):
+    """A peer broke the rules of a protocol. Whoever drives the protocol drops that peer."""
+
+
+class KeyFileError(GossipLogError):
+    """A key file that is missing, damaged or readable by others."""

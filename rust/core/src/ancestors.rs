@@ -1,0 +1,408 @@
+//! Which messages are ancestors of which: skip links along the clock, answered with few reads.
+//!
+//! A message at clock c stores, for each k with 2^k dividing c and 2^k < c, its *frontier* at clock c - 2^k: the maximal elements
+//! among its proper ancestors at or before that clock. That is two sets on average, and from any clock to any lower one there are
+//! at most 2 log2(c) steps. Messages are known by their arrival sequence; a parent's is always the lower one.
+//!
+//! Two rules carry everything. Descending: replace each message after the target clock by its link set that goes furthest without
+//! passing the target, until none is left; what remains holds the frontier, and perhaps ancestors of it. Testing: x is an ancestor
+//! of y when descending from y to the clock of x arrives at x, since no two messages of one clock are related.
+//!
+//! Bounds: a descent, or the reduction of a set to its maximal elements, reads and expands no message twice, and only ones with a
+//! clock between the highest of the set and the target. Where at most w messages are concurrent, it expands O(w log c) of them, and
+//! calls the loader O(log c) times, always for all it knows that it needs. A stored set is as wide as the history was at its clock.
+
+use std::collections::{HashMap, HashSet};
+
+use crate::error::Error;
+
+/// The largest clock, 2^53 - 1.
+const MAX_CLOCK: u64 = (1 << 53) - 1;
+
+/// What reads stored link records: one for each of the sequences, in their order.
+pub type Links<'a, E> = dyn FnMut(&[u64]) -> Result<Vec<Vec<u8>>, E> + 'a;
+
+/// What is stored with a message.
+///
+/// Its bytes: the clock; then for each k the number of sequences in the set, and each of them ascending as the message's own
+/// sequence less it. All numbers are unsigned LEB128, as short as possible.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Record {
+    /// The message's clock, from 1.
+    pub clock: u64,
+    /// For each k with 2^k dividing the clock and below it, the frontier at the clock less 2^k, ascending.
+    pub links: Vec<Vec<u64>>,
+}
+
+impl Record {
+    /// The bytes of the record of the message with this sequence.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Encode`]: a record that no message can have.
+    pub fn encode(&self, sequence: u64) -> Result<Vec<u8>, Error> {
+        let data = write(sequence, self.clock, &self.links);
+        match Record::decode(sequence, &data) {
+            Ok(read) if read == *self => Ok(data),
+            Ok(_) => Err(Error::Encode("link sets must ascend below the message's sequence".into())),
+            Err(error) => Err(Error::Encode(format!("no message can have this link record: {error}"))),
+        }
+    }
+
+    /// Reads the record of the message with this sequence. Memory is bounded by a small multiple of the input.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Decode`]: anything that [`Record::encode`] does not write.
+    pub fn decode(sequence: u64, data: &[u8]) -> Result<Record, Error> {
+        let mut reader = Reader { data, offset: 0 };
+        let clock = reader.clock()?;
+        let mut links = Vec::new();
+        for _ in 0..sets(clock) {
+            let mut set = Vec::new();
+            reader.set(sequence, &mut set)?;
+            links.push(set);
+        }
+        reader.end()?;
+        Ok(Record { clock, links })
+    }
+}
+
+/// How many link sets a message at this clock has: the k with 2^k dividing the clock and 2^k < clock.
+fn sets(clock: u64) -> u32 {
+    if clock.is_power_of_two() { clock.trailing_zeros() } else { clock.trailing_zeros() + 1 }
+}
+
+fn write(sequence: u64, clock: u64, links: &[Vec<u64>]) -> Vec<u8> {
+    let mut data = Vec::with_capacity(4 + links.iter().map(|set| 2 + 2 * set.len()).sum::<usize>());
+    write_number(&mut data, clock);
+    for set in links {
+        write_number(&mut data, set.len() as u64);
+        set.iter().for_each(|&link| write_number(&mut data, sequence.wrapping_sub(link)));
+    }
+    data
+}
+
+fn write_number(data: &mut Vec<u8>, mut number: u64) {
+    while number >= 0x80 {
+        data.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    data.push(number as u8);
+}
+
+struct Reader<'a> {
+    data: &'a [u8],
+    offset: usize,
+}
+
+impl Reader<'_> {
+    fn fail<T>(&self, reason: &str, offset: usize) -> Result<T, Error> {
+        Err(Error::Decode { reason: format!("link record: {reason}"), offset: Some(offset) })
+    }
+
+    fn number(&mut self) -> Result<u64, Error> {
+        let start = self.offset;
+        let mut number = 0;
+        for shift in (0..64).step_by(7) {
+            let Some(&byte) = self.data.get(self.offset) else {
+                return self.fail("the data ends within a number", self.offset);
+            };
+            self.offset += 1;
+            let bits = u64::from(byte & 0x7f);
+            if shift == 63 && bits > 1 {
+                break;
+            }
+            number |= bits << shift;
+            if byte < 0x80 {
+                if byte == 0 && shift > 0 {
+                    return self.fail("a number is longer than it needs to be", start);
+                }
+                return Ok(number);
+            }
+        }
+        self.fail("a number is above 2^64 - 1", start)
+    }
+
+    fn clock(&mut self) -> Result<u64, Error> {
+        match self.number()? {
+            clock @ 1..=MAX_CLOCK => Ok(clock),
+            clock => self.fail(&format!("the clock is {clock}, expected 1 to 2^53 - 1"), 0),
+        }
+    }
+
+    /// Appends the next set.
+    fn set(&mut self, sequence: u64, into: &mut Vec<u64>) -> Result<(), Error> {
+        let start = self.offset;
+        let count = self.number()?;
+        if count == 0 || count > (self.data.len() - self.offset) as u64 {
+            return self.fail(&format!("a set of {count} sequences, expected 1 to the bytes that are left"), start);
+        }
+        let mut before = sequence;
+        for _ in 0..count {
+            let start = self.offset;
+            let distance = self.number()?;
+            if distance == 0 || distance >= before {
+                return self.fail("sequences must ascend, between 1 and the message's own", start);
+            }
+            before = distance;
+            into.push(sequence - distance);
+        }
+        Ok(())
+    }
+
+    /// Passes over the next set of a record that was checked.
+    fn skip(&mut self) -> Result<(), Error> {
+        for _ in 0..self.number()? {
+            self.number()?;
+        }
+        Ok(())
+    }
+
+    fn end(&self) -> Result<(), Error> {
+        if self.offset < self.data.len() { self.fail("there are bytes after its end", self.offset) } else { Ok(()) }
+    }
+}
+
+/// A message whose record is at hand; kept as bytes, which are far smaller than the sets.
+struct Known {
+    clock: u64,
+    record: Box<[u8]>,
+}
+
+/// The records read so far, and the way to more.
+struct Graph<'a, E> {
+    load: &'a mut Links<'a, E>,
+    known: HashMap<u64, Known>,
+}
+
+/// Where a descent arrived.
+struct Descent {
+    /// Ascending.
+    arrived: Vec<u64>,
+    /// The size of the largest frontier at the target of a single message: its elements are known to be unrelated.
+    widest: usize,
+}
+
+impl<'a, E: From<Error>> Graph<'a, E> {
+    /// Reads the records that are not at hand, in one call.
+    fn fetch(&mut self, sequences: &[u64]) -> Result<(), E> {
+        let mut missing: Vec<u64> = sequences.iter().copied().filter(|sequence| !self.known.contains_key(sequence)).collect();
+        if missing.is_empty() {
+            return Ok(());
+        }
+        missing.sort_unstable();
+        missing.dedup();
+        let records = (self.load)(&missing)?;
+        if records.len() != missing.len() {
+            let (asked, got) = (missing.len(), records.len());
+            return Err(Error::Invalid(format!("{asked} link records were asked for, {got} returned")).into());
+        }
+        let mut set = Vec::new();
+        for (sequence, record) in missing.into_iter().zip(records) {
+            let mut reader = Reader { data: &record, offset: 0 };
+            let clock = reader.clock()?;
+            for _ in 0..sets(clock) {
+                set.clear();
+                reader.set(sequence, &mut set)?;
+            }
+            reader.end()?;
+            self.known.insert(sequence, Known { clock, record: record.into() });
+        }
+        Ok(())
+    }
+
+    /// The clock of a message that was fetched.
+    fn clock(&self, sequence: u64) -> Result<u64, Error> {
+        match self.known.get(&sequence) {
+            Some(known) => Ok(known.clock),
+            None => Err(Error::Invalid(format!("the link record of message {sequence} was not read"))),
+        }
+    }
+
+    /// Appends the link set of a fetched message that goes furthest without passing `target`, which is below its clock; returns the
+    /// clock at which it is the frontier.
+    fn follow(&self, sequence: u64, target: u64, into: &mut Vec<u64>) -> Result<u64, Error> {
+        let clock = self.clock(sequence)?;
+        let record = self.known.get(&sequence).map_or(&[][..], |known| &known.record);
+        // The largest step is the lesser of what divides the clock and what fits into the way.
+        let step = clock.trailing_zeros().min((clock - target).ilog2());
+        let mut reader = Reader { data: record, offset: 0 };
+        reader.clock()?;
+        for _ in 0..step {
+            reader.skip()?;
+        }
+        reader.set(sequence, into)?;
+        Ok(clock - (1 << step))
+    }
+
+    /// Replaces the messages after `target` by ancestors at or before it, among which is their frontier there.
+    ///
+    /// What is arrived at is taken out of `watched`, where given; the descent breaks off when nothing is left in that.
+    fn descend(&mut self, from: &[u64], target: u64, mut watched: Option<&mut HashSet<u64>>) -> Result<Descent, E> {
+        let mut descent = Descent { arrived: Vec::new(), widest: 0 };
+        let mut seen = HashSet::new();
+        let mut current = from.to_vec();
+        let mut next: Vec<u64> = Vec::new();
+        let mut set = Vec::new();
+        let mut previous: Vec<u64> = Vec::new();
+        while !current.is_empty() {
+            self.fetch(&current)?;
+            for &sequence in &current {
+                if self.clock(sequence)? <= target {
+                    descent.arrived.push(sequence);
+                    continue;
+                }
+                set.clear();
+                let landing = self.follow(sequence, target, &mut set)?;
+                if let Some(watched) = watched.as_mut() {
+                    for link in &set {
+                        watched.remove(link);
+                    }
+                }
+                if landing > target {
+                    if seen.is_empty() {
+                        seen.extend(from);
+                    }
+                    next.extend(set.iter().filter(|&&link| seen.insert(link)));
+                } else if set != previous {
+                    descent.widest = descent.widest.max(set.len());
+                    descent.arrived.extend_from_slice(&set);
+                    std::mem::swap(&mut set, &mut previous);
+                }
+            }
+            if watched.as_ref().is_some_and(|watched| watched.is_empty()) {
+                break;
+            }
+            current.clear();
+            std::mem::swap(&mut current, &mut next);
+        }
+        descent.arrived.sort_unstable();
+        descent.arrived.dedup();
+        Ok(descent)
+    }
+
+    /// The candidates that are ancestors of no other. Those in `sure`, ascending, are known to be such.
+    fn maximal(&mut self, candidates: Vec<u64>, sure: &[u64]) -> Result<Vec<u64>, E> {
+        if candidates.len() < 2 {
+            return Ok(candidates);
+        }
+        self.fetch(&candidates)?;
+        let mut highest = 0;
+        let mut tests = Vec::new();
+        for &sequence in &candidates {
+            let clock = self.clock(sequence)?;
+            highest = highest.max(clock);
+            tests.push((clock, sequence));
+        }
+        tests.retain(|(clock, sequence)| *clock < highest && sure.binary_search(sequence).is_err());
+        tests.sort_unstable_by(|left, right| right.cmp(left));
+        let mut undecided: HashSet<u64> = tests.iter().map(|&(_, sequence)| sequence).collect();
+        let mut kept = HashSet::new();
+        let mut current = candidates.clone();
+        for level in tests.chunk_by(|left, right| left.0 == right.0) {
+            if undecided.is_empty() {
+                break;
+            }
+            if level.iter().any(|(_, sequence)| undecided.contains(sequence)) {
+                current = self.descend(&current, level[0].0, Some(&mut undecided))?.arrived;
+                kept.extend(level.iter().map(|&(_, sequence)| sequence).filter(|sequence| undecided.remove(sequence)));
+            }
+        }
+        let tested: HashSet<u64> = tests.into_iter().map(|(_, sequence)| sequence).collect();
+        let stays = |sequence: &u64| !tested.contains(sequence) || kept.contains(sequence);
+        Ok(candidates.into_iter().filter(stays).collect())
+    }
+
+    /// The frontier at `target` of messages, ascending, none of which is an ancestor of another.
+    fn frontier(&mut self, from: &[u64], target: u64) -> Result<Vec<u64>, E> {
+        self.fetch(from)?;
+        let mut stays = Vec::new();
+        let mut above = Vec::new();
+        for &sequence in from {
+            if self.clock(sequence)? <= target { stays.push(sequence) } else { above.push(sequence) }
+        }
+        let mut descent = self.descend(&above, target, None)?;
+        descent.arrived.extend_from_slice(&stays);
+        descent.arrived.sort_unstable();
+        descent.arrived.dedup();
+        // A set that holds all the others' elements as well is a frontier of one message: nothing in it is related.
+        if descent.arrived.len() == descent.widest {
+            return Ok(descent.arrived);
+        }
+        self.maximal(descent.arrived, &stays)
+    }
+}
+
+/// Makes the link records of a batch of messages, given in causal order.
+///
+/// What it reads or makes is kept for the batch, as bytes. On histories that do not widen, adding costs O(1) amortised.
+pub struct Linker<'a, E> {
+    graph: Graph<'a, E>,
+    /// The parents and the sets of the last message: concurrent ones often share them.
+    last: Option<(Vec<u64>, Vec<Vec<u64>>)>,
+}
+
+impl<'a, E: From<Error>> Linker<'a, E> {
+    /// A linker that reads the records of messages stored before through `load`.
+    pub fn new(load: &'a mut Links<'a, E>) -> Self {
+        Linker { graph: Graph { load, known: HashMap::new() }, last: None }
+    }
+
+    /// The record of a message with these parents, which come in any order.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`]: a parent that does not come before the message, a sequence that was added before, or a clock that is not
+    /// 1 + the parents' largest; [`Error::Decode`] for a stored record that is damaged; the loader's own.
+    pub fn add(&mut self, sequence: u64, clock: u64, parents: &[u64]) -> Result<Vec<u8>, E> {
+        let mut parents = parents.to_vec();
+        parents.sort_unstable();
+        parents.dedup();
+        let ordered = parents.first().is_none_or(|&first| first > 0) && parents.last().is_none_or(|&last| last < sequence);
+        if sequence == 0 || !ordered || self.graph.known.contains_key(&sequence) {
+            let reason = "its parents must come before it, and it may come only once";
+            return Err(Error::Invalid(format!("message {sequence} cannot be linked: {reason}")).into());
+        }
+        self.graph.fetch(&parents)?;
+        let mut expected = 1;
+        for &parent in &parents {
+            expected = expected.max(1 + self.graph.clock(parent)?);
+        }
+        if clock != expected || clock > MAX_CLOCK {
+            return Err(Error::Invalid(format!("message {sequence} has clock {clock}, its parents give {expected}")).into());
+        }
+        let links = match self.last.take() {
+            Some((same, links)) if same == parents => links,
+            _ => self.sets(clock, &parents)?,
+        };
+        let record = write(sequence, clock, &links);
+        self.graph.known.insert(sequence, Known { clock, record: record.as_slice().into() });
+        self.last = Some((parents, links));
+        Ok(record)
+    }
+
+    fn sets(&mut self, clock: u64, parents: &[u64]) -> Result<Vec<Vec<u64>>, E> {
+        let mut links: Vec<Vec<u64>> = Vec::new();
+        for k in 0..sets(clock) {
+            let set = match links.last() {
+                None => self.graph.maximal(parents.to_vec(), &[])?,
+                Some(above) => self.graph.frontier(above, clock - (1 << k))?,
+            };
+            links.push(set);
+        }
+        Ok(links)
+    }
+}
+
+/// The sequences, ascending, of the maximal proper ancestors at or before `clock` of the message `sequence`.
+///
+/// # Errors
+///
+/// [`Error::Decode`] for a stored record that is damaged; the loader's own.
+pub fn frontier<'a, E: From<Error>>(sequence: u64, clock: u64, load: &'a mut Links<'a, E>) -> Result<Vec<u64>, E> {
+    let mut graph = Graph { load, known: HashMap::new() };
+    graph.fetch(&[sequence])?;
+    let target = clock.min(graph.clock(sequence)? - 1);
+    if target == 0 { Ok(Vec::new()) } else { graph.frontier(&[sequence], target) }
+}

@@ -1,0 +1,265 @@
+//! Verifying messages by the batch, and planning what one transaction writes for them.
+//!
+//! The checks go from cheap to dear: everything but signatures, on all cores; then whether a message is known already;
+//! then the signatures of the rest, on all cores, as large a batch on each as there is.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use rayon::prelude::*;
+
+use crate::ancestors::{Linker, Links};
+use crate::error::Error;
+use crate::id::Key;
+use crate::message::{Invalid, Parsed, parse};
+use crate::parallel::{self, SMALLEST_SHARE};
+use crate::signature::{Claim, Scheme};
+use crate::tree::{Hash, leaf_hash};
+
+/// The largest batch of signatures: more gain nothing, and cost memory.
+const LARGEST_SHARE: usize = 8192;
+
+/// The verdict on one value.
+pub enum Verdict {
+    /// A valid message, not known before.
+    Fresh(Arc<Parsed>),
+    /// A message that is known already, or stands earlier in the batch.
+    Duplicate(Arc<Parsed>),
+    /// What every peer refuses.
+    Invalid(Invalid),
+}
+
+impl Verdict {
+    /// The message, unless it is invalid.
+    pub fn parsed(&self) -> Option<&Parsed> {
+        match self {
+            Self::Fresh(parsed) | Self::Duplicate(parsed) => Some(parsed),
+            Self::Invalid(_) => None,
+        }
+    }
+
+    /// The message, if it is fresh.
+    pub fn fresh(&self) -> Option<&Parsed> {
+        match self {
+            Self::Fresh(parsed) => Some(parsed),
+            _ => None,
+        }
+    }
+
+    fn into_duplicate(self) -> Self {
+        match self {
+            Self::Fresh(parsed) => Self::Duplicate(parsed),
+            other => other,
+        }
+    }
+}
+
+fn share(count: usize) -> usize {
+    count.div_ceil(parallel::threads()).clamp(SMALLEST_SHARE, LARGEST_SHARE)
+}
+
+/// The first stage: everything about each value but its signature. A repetition within the batch is a duplicate.
+pub fn check<V: AsRef<[u8]> + Sync>(values: &[V], topic: &str) -> Vec<Verdict> {
+    let one = |value: &V| match parse(value.as_ref(), topic) {
+        Ok(parsed) => Verdict::Fresh(Arc::new(parsed)),
+        Err(invalid) => Verdict::Invalid(invalid),
+    };
+    let mut verdicts = parallel::map(values, one);
+    let mut seen = HashSet::with_capacity(verdicts.len());
+    for verdict in &mut verdicts {
+        if let Some(key) = verdict.fresh().map(|parsed| parsed.key)
+            && !seen.insert(key)
+        {
+            demote(verdict);
+        }
+    }
+    verdicts
+}
+
+fn demote(verdict: &mut Verdict) {
+    let empty = Verdict::Invalid(Invalid { reason: String::new(), key: None });
+    *verdict = std::mem::replace(verdict, empty).into_duplicate();
+}
+
+/// Makes duplicates of the fresh messages with these keys.
+pub fn drop_known(verdicts: &mut [Verdict], known: &HashSet<Key>) {
+    for verdict in verdicts {
+        if verdict.fresh().is_some_and(|parsed| known.contains(&parsed.key)) {
+            demote(verdict);
+        }
+    }
+}
+
+/// The last stage: the signatures of the fresh messages.
+pub fn verify_signatures<V: AsRef<[u8]> + Sync>(values: &[V], verdicts: &mut [Verdict]) {
+    let mut refused: Vec<(usize, String)> = Vec::new();
+    let mut groups: HashMap<u64, (&'static dyn Scheme, Vec<usize>)> = HashMap::new();
+    for (index, verdict) in verdicts.iter().enumerate() {
+        if let Some(parsed) = verdict.fresh() {
+            let group = groups.entry(parsed.scheme.multicodec());
+            group.or_insert_with(|| (parsed.scheme, Vec::new())).1.push(index);
+        }
+    }
+    for (scheme, indices) in groups.values() {
+        let one = |share: &[usize]| verify_share(*scheme, share, values, verdicts);
+        let share = share(indices.len());
+        let mut bad: Vec<(usize, String)> = if indices.len() <= share {
+            one(indices)
+        } else {
+            parallel::run(|| indices.par_chunks(share).flat_map_iter(one).collect())
+        };
+        refused.append(&mut bad);
+    }
+    let mut reasons: HashMap<Key, String> = HashMap::new();
+    for (index, reason) in refused {
+        if let Some(parsed) = verdicts[index].parsed() {
+            reasons.insert(parsed.key, reason);
+        }
+    }
+    if reasons.is_empty() {
+        return;
+    }
+    // Repetitions within the batch share the verdict.
+    for verdict in verdicts {
+        let key = verdict.parsed().map(|parsed| parsed.key);
+        if let Some((key, reason)) = key.and_then(|key| Some((key, reasons.get(&key)?.clone()))) {
+            *verdict = Verdict::Invalid(Invalid { reason, key: Some(key) });
+        }
+    }
+}
+
+/// The messages of one thread whose signatures do not hold, and why.
+fn verify_share<V: AsRef<[u8]>>(
+    scheme: &dyn Scheme,
+    share: &[usize],
+    values: &[V],
+    verdicts: &[Verdict],
+) -> Vec<(usize, String)> {
+    let mut refused = Vec::new();
+    let mut bytes = Vec::new();
+    let mut signed = Vec::with_capacity(share.len());
+    for &index in share {
+        let Some(parsed) = verdicts[index].parsed() else { continue };
+        let start = bytes.len();
+        match parsed.signed_bytes(values[index].as_ref(), &mut bytes) {
+            Ok(()) => signed.push((index, parsed, start..bytes.len())),
+            Err(error) => refused.push((index, error.to_string())),
+        }
+    }
+    let claims: Vec<Claim<'_>> = signed
+        .iter()
+        .map(|(index, parsed, range)| Claim {
+            key: &parsed.public_key,
+            signature: parsed.signature(values[*index].as_ref()),
+            bytes: &bytes[range.clone()],
+        })
+        .collect();
+    for ((index, parsed, _), valid) in signed.iter().zip(scheme.verify(&claims)) {
+        if !valid {
+            let (name, codec) = (scheme.name(), parsed.codec.name());
+            refused.push((*index, format!("the {name} signature does not hold over the message in {codec}")));
+        }
+    }
+    refused
+}
+
+/// The fresh messages' indices, ascending by key: causal order, since a message's clock is above its parents'.
+pub fn fresh_order(verdicts: &[Verdict]) -> Vec<(Key, usize)> {
+    let mut order: Vec<(Key, usize)> =
+        verdicts.iter().enumerate().filter_map(|(index, verdict)| Some((verdict.fresh()?.key, index))).collect();
+    if !order.is_sorted() {
+        order.sort_unstable();
+    }
+    order
+}
+
+/// The distinct keys, ascending, that fresh messages name as parents and that are not fresh messages here.
+pub fn outer_parents<V: AsRef<[u8]>>(values: &[V], verdicts: &[Verdict]) -> Vec<Key> {
+    let fresh: HashSet<Key> = verdicts.iter().filter_map(|verdict| Some(verdict.fresh()?.key)).collect();
+    let mut parents: Vec<Key> = verdicts
+        .iter()
+        .zip(values)
+        .filter_map(|(verdict, value)| Some(verdict.fresh()?.parents(value.as_ref())))
+        .flatten()
+        .filter(|parent| !fresh.contains(parent))
+        .collect();
+    parents.sort_unstable();
+    parents.dedup();
+    parents
+}
+
+/// What one transaction writes for a batch.
+#[derive(Debug, Default)]
+pub struct Plan {
+    /// Indices into the batch, in the order of their sequences.
+    pub order: Vec<usize>,
+    /// The sequence of the first of them.
+    pub first: u64,
+    /// The link record of each.
+    pub links: Vec<Vec<u8>>,
+    /// The key and leaf hash of each, ascending by key.
+    pub leaves: Vec<(Key, Hash)>,
+    /// Pairs of sequences: a parent, and its child.
+    pub children: Vec<(u64, u64)>,
+    /// The planned messages that no other planned message names as a parent.
+    pub heads_added: Vec<Key>,
+    /// The parents that were in the log before.
+    pub heads_removed: Vec<Key>,
+    /// Fresh messages left out, each with its missing parents.
+    pub orphans: Vec<(usize, Vec<Key>)>,
+}
+
+/// Orders the fresh messages whose parents are in `parents` (key to sequence) or in the plan itself.
+///
+/// Messages with an index in `refused` are left out, and whatever descends from them becomes an orphan.
+///
+/// # Errors
+/// What `load` fails with, and [`Error::Decode`] for a link record that is damaged.
+pub fn plan<V: AsRef<[u8]> + Sync, E: From<Error>>(
+    values: &[V],
+    verdicts: &[Verdict],
+    first: u64,
+    parents: &HashMap<Key, u64>,
+    refused: &HashSet<usize>,
+    load: &mut Links<'_, E>,
+) -> Result<Plan, E> {
+    let mut plan = Plan { first, ..Plan::default() };
+    let mut linker = Linker::new(load);
+    let mut planned: HashMap<Key, u64> = HashMap::new();
+    let mut has_child: HashSet<Key> = HashSet::new();
+    let mut sequences = Vec::new();
+    for (key, index) in fresh_order(verdicts) {
+        let Some(parsed) = verdicts[index].fresh().filter(|_| !refused.contains(&index)) else { continue };
+        sequences.clear();
+        let mut missing = Vec::new();
+        let keys: Vec<Key> = parsed.parents(values[index].as_ref()).collect();
+        for parent in &keys {
+            match planned.get(parent).or_else(|| parents.get(parent)) {
+                Some(sequence) => sequences.push(*sequence),
+                None => missing.push(*parent),
+            }
+        }
+        if !missing.is_empty() {
+            plan.orphans.push((index, missing));
+            continue;
+        }
+        let sequence = first + plan.order.len() as u64;
+        sequences.sort_unstable();
+        sequences.dedup();
+        plan.links.push(linker.add(sequence, parsed.clock, &sequences)?);
+        plan.children.extend(sequences.iter().map(|parent| (*parent, sequence)));
+        planned.insert(key, sequence);
+        has_child.extend(keys);
+        plan.order.push(index);
+    }
+    let leaf = |index: &usize| {
+        let key = verdicts[*index].parsed().map_or([0; 20], |parsed| parsed.key);
+        (key, leaf_hash(&key, values[*index].as_ref()))
+    };
+    plan.leaves = parallel::map(&plan.order, leaf);
+    plan.heads_added = plan.leaves.iter().map(|(key, _)| *key).filter(|key| !has_child.contains(key)).collect();
+    plan.heads_removed = has_child.into_iter().filter(|key| !planned.contains_key(key)).collect();
+    plan.heads_removed.sort_unstable();
+    plan.children.sort_unstable();
+    Ok(plan)
+}

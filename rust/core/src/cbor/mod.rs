@@ -1,0 +1,30 @@
+//! dag-cbor: what is written, and what is accepted (wire format, "What is written, and what is accepted").
+//!
+//! Canonical bytes are the common currency: [`scan`] recognises them without allocating, [`normalize`] turns whatever else
+//! the original accepts into them, and [`events`] reads them. Nothing here recurses.
+
+mod float;
+mod head;
+mod normalize;
+mod scan;
+mod write;
+
+pub mod events;
+
+pub use float::{MAX_SAFE_INTEGER, canonical as canonical_float};
+pub use head::{Head, Major, read as read_head};
+pub use normalize::normalize;
+pub use scan::scan;
+pub use write::{Item, Writer};
+
+/// How many lists and maps may be open at once in what comes from others. The original's limit is the stack of its
+/// JavaScript engine: it accepts 2,000 and refuses 2,500 on Node 20.
+pub const MAX_DEPTH: usize = 2200;
+
+/// The same for what is written here, well inside what every engine reads.
+pub const MAX_OWN_DEPTH: usize = 500;
+
+/// The order of map keys: shorter first, then bytewise.
+pub fn key_order(left: &str, right: &str) -> std::cmp::Ordering {
+    left.len().cmp(&right.len()).then_with(|| left.as_bytes().cmp(right.as_bytes()))
+}

@@ -1,0 +1,124 @@
+//! Content identifiers, as the original's `multiformats` reads and writes them (wire format, "Links").
+
+use data_encoding::BASE32_NOPAD;
+
+use crate::error::Error;
+
+/// Base58 costs the square of the length; nothing that is meant to be read is longer.
+pub const MAX_BASE58_BYTES: usize = 1024;
+
+const SHA2_256: f64 = 18.0;
+
+/// An unsigned varint, summed in floating point as JavaScript does: any length, so that the verdicts are the same.
+///
+/// Returns the number and the bytes it took, or none where the bytes end before it does.
+pub(crate) fn varint(data: &[u8]) -> Option<(f64, usize)> {
+    let mut sum = 0.0;
+    let mut scale = 1.0;
+    for (index, byte) in data.iter().enumerate() {
+        sum += f64::from(byte & 0x7f) * scale;
+        if byte & 0x80 == 0 {
+            return Some((sum, index + 1));
+        }
+        scale *= 128.0;
+    }
+    None
+}
+
+fn write_varint(mut number: u128, out: &mut Vec<u8>) {
+    while number >= 0x80 {
+        out.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    out.push(number as u8);
+}
+
+/// The binary form that the original writes for a CID that it has read: a version 0 is a bare multihash, the version and
+/// codec of a version 1 are minimal, the multihash is kept as it is.
+///
+/// # Errors
+/// [`Error::Decode`] with an offset into `data`.
+pub fn normalize(data: &[u8]) -> Result<Vec<u8>, Error> {
+    let cut_off = || Error::decode("the CID is cut off", data.len());
+    let (version, mut at) = varint(data).ok_or_else(cut_off)?;
+    let mut out = Vec::with_capacity(data.len());
+    if version == SHA2_256 {
+        at = 0;
+    } else {
+        let (codec, length) = varint(&data[at..]).ok_or_else(cut_off)?;
+        if version != 0.0 && version != 1.0 {
+            return Err(Error::decode(format!("a CID of version {version}; 0 and 1 are known"), 0));
+        }
+        if version == 1.0 {
+            // Above this the original writes bytes that nothing can read back.
+            if codec.is_nan() || codec >= (1_u128 << 70) as f64 {
+                return Err(Error::decode("the CID's codec is out of range", at));
+            }
+            out.push(1);
+            write_varint(codec as u128, &mut out);
+        }
+        at += length;
+    }
+    let multihash = &data[at..];
+    let (_, code_length) = varint(multihash).ok_or_else(cut_off)?;
+    let (size, size_length) = varint(&multihash[code_length..]).ok_or_else(cut_off)?;
+    let digest = multihash.len() - code_length - size_length;
+    if size != digest as f64 {
+        let reason = format!("the CID's digest has {digest} bytes where its length says {size}");
+        return Err(Error::decode(reason, at + code_length));
+    }
+    out.extend_from_slice(multihash);
+    Ok(out)
+}
+
+/// Whether these normalised bytes are of version 0: a bare multihash, which no version 1 begins like.
+fn is_version_0(normalized: &[u8]) -> bool {
+    normalized.first() != Some(&1)
+}
+
+/// The text of a normalised CID: base58btc for version 0, base32 for version 1.
+///
+/// # Errors
+/// [`Error::Encode`] for a version 0 of more than [`MAX_BASE58_BYTES`].
+pub fn format(normalized: &[u8]) -> Result<String, Error> {
+    if !is_version_0(normalized) {
+        let mut text = BASE32_NOPAD.encode(normalized);
+        text.make_ascii_lowercase();
+        return Ok(format!("b{text}"));
+    }
+    if normalized.len() > MAX_BASE58_BYTES {
+        let length = normalized.len();
+        let reason = format!("a link of version 0 with {length} bytes has no text form; {MAX_BASE58_BYTES} at most");
+        return Err(Error::Encode(reason));
+    }
+    Ok(bs58::encode(normalized).into_string())
+}
+
+/// The normalised binary form of a CID's text: base32 (`b…`), base58btc (`z…`), or a version 0 (`Q…`).
+///
+/// # Errors
+/// [`Error::Decode`] for any other text.
+pub fn parse(text: &str) -> Result<Vec<u8>, Error> {
+    let refuse = |reason: &str| Error::decode(reason, 0);
+    let base58 = |digits: &str| {
+        if digits.len() > 2 * MAX_BASE58_BYTES {
+            return Err(refuse("the CID is too long"));
+        }
+        bs58::decode(digits).into_vec().map_err(|_| refuse("the CID is not base58"))
+    };
+    let bytes = match text.as_bytes().first() {
+        Some(b'b') => BASE32_NOPAD
+            .decode(text[1..].to_ascii_uppercase().as_bytes())
+            .ok()
+            .filter(|_| !text[1..].bytes().any(|byte| byte.is_ascii_uppercase()))
+            .ok_or_else(|| refuse("the CID is not lower-case base32"))?,
+        Some(b'z') => base58(&text[1..])?,
+        Some(b'Q') => base58(text)?,
+        _ => return Err(refuse("a CID begins with 'b' (base32), 'z' (base58btc) or 'Q' (version 0)")),
+    };
+    let normalized = normalize(&bytes)?;
+    if is_version_0(&normalized) && !text.starts_with('Q') {
+        return Err(refuse("a CID of version 0 is written without a multibase prefix"));
+    }
+    Ok(normalized)
+}

@@ -1,0 +1,7 @@
+//! dag-json, the other codec that messages may be signed in (wire format, "dag-json").
+
+mod read;
+mod write;
+
+pub use read::read;
+pub use write::write;

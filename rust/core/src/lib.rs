@@ -1,0 +1,20 @@
+//! The algorithms of gossiplog: ids, dag-cbor, signatures, the prolly tree, ancestors. No I/O, no clock, no Python.
+//!
+//! Imports go only towards the top of this list: error, clock, id, cid, cbor, json, topic, signature, message, tree,
+//! ancestors, parallel, batch.
+
+pub mod ancestors;
+pub mod batch;
+pub mod cbor;
+pub mod cid;
+pub mod clock;
+pub mod error;
+pub mod id;
+pub mod json;
+pub mod message;
+pub mod parallel;
+pub mod signature;
+pub mod topic;
+pub mod tree;
+
+pub use error::Error;

@@ -1,0 +1,158 @@
+//! Public keys as did:key URIs, and the signature schemes behind them (wire format, "Signature verdicts").
+
+use ed25519_dalek::Signer as _;
+use ed25519_zebra::{Signature, VerificationKeyBytes, batch};
+
+use crate::cid::varint;
+use crate::error::Error;
+
+/// A claim that `key` signed `bytes`.
+#[derive(Debug, Clone, Copy)]
+pub struct Claim<'a> {
+    /// The public key, as long as the scheme says.
+    pub key: &'a [u8],
+    /// The signature, as long as the scheme says.
+    pub signature: &'a [u8],
+    /// What was signed.
+    pub bytes: &'a [u8],
+}
+
+/// A signature scheme, known by the multicodec of its public keys.
+pub trait Scheme: Sync {
+    /// The multicodec in front of a public key in its did:key.
+    fn multicodec(&self) -> u64;
+    /// The scheme's name in messages to users.
+    fn name(&self) -> &'static str;
+    /// The bytes of a public key.
+    fn key_length(&self) -> usize;
+    /// The bytes of a signature.
+    fn signature_length(&self) -> usize;
+    /// The verdict on each claim; it must not depend on the others.
+    fn verify(&self, claims: &[Claim<'_>]) -> Vec<bool>;
+}
+
+/// The schemes that have a verdict.
+pub static SCHEMES: &[&dyn Scheme] = &[&Ed25519];
+
+/// Ed25519 as ZIP-215 has it: cofactored, S below the order, points of small order and points that are not encoded
+/// canonically allowed. So the verdict is the same one by one and in batches.
+pub struct Ed25519;
+
+/// The multicodec of Ed25519 public keys.
+pub const ED25519: u64 = 0xed;
+
+/// Below this many claims, a batch that failed is tried one by one.
+const SPLIT: usize = 32;
+
+impl Scheme for Ed25519 {
+    fn multicodec(&self) -> u64 {
+        ED25519
+    }
+
+    fn name(&self) -> &'static str {
+        "Ed25519"
+    }
+
+    fn key_length(&self) -> usize {
+        32
+    }
+
+    fn signature_length(&self) -> usize {
+        64
+    }
+
+    /// Claims are verified together, equal keys coalesced. A batch that fails is halved until the culprits are alone: one
+    /// bad claim among n costs about as much again as the n good ones.
+    fn verify(&self, claims: &[Claim<'_>]) -> Vec<bool> {
+        let items: Vec<Option<batch::Item>> = claims.iter().map(item).collect();
+        let mut verdicts = vec![false; claims.len()];
+        let mut ranges = vec![0..claims.len()];
+        while let Some(range) = ranges.pop() {
+            let present = || items[range.clone()].iter().flatten().cloned();
+            if range.len() <= SPLIT && range.len() < claims.len() || claims.len() == 1 {
+                for at in range {
+                    verdicts[at] = items[at].clone().is_some_and(|item| item.verify_single().is_ok());
+                }
+                continue;
+            }
+            let mut verifier = batch::Verifier::new();
+            present().for_each(|item| verifier.queue(item));
+            if verifier.verify(rand::rng()).is_ok() {
+                for at in range {
+                    verdicts[at] = items[at].is_some();
+                }
+            } else {
+                let middle = range.start + range.len() / 2;
+                ranges.push(range.start..middle);
+                ranges.push(middle..range.end);
+            }
+        }
+        verdicts
+    }
+}
+
+fn item(claim: &Claim<'_>) -> Option<batch::Item> {
+    let key = VerificationKeyBytes::from(<[u8; 32]>::try_from(claim.key).ok()?);
+    let signature = Signature::from(<[u8; 64]>::try_from(claim.signature).ok()?);
+    Some(batch::Item::from((key, signature, claim.bytes)))
+}
+
+/// The Ed25519 public key of a private key (the 32-byte seed of RFC 8032).
+pub fn public_key(private_key: &[u8; 32]) -> [u8; 32] {
+    ed25519_dalek::SigningKey::from_bytes(private_key).verifying_key().to_bytes()
+}
+
+/// Signs with Ed25519.
+pub fn sign(private_key: &[u8; 32], bytes: &[u8]) -> [u8; 64] {
+    ed25519_dalek::SigningKey::from_bytes(private_key).sign(bytes).to_bytes()
+}
+
+/// The did:key URI of an Ed25519 public key.
+pub fn encode_did(public_key: &[u8; 32]) -> String {
+    let mut bytes = vec![0xed, 0x01];
+    bytes.extend_from_slice(public_key);
+    format!("did:key:z{}", bs58::encode(bytes).into_string())
+}
+
+/// Base58 of the longest varint that JavaScript's arithmetic can read (147 bytes), and a key, takes fewer characters.
+const MAX_DID_LENGTH: usize = 300;
+
+/// The scheme and public key of a did:key URI. Its multicodec may be longer than it needs to be.
+///
+/// # Errors
+/// [`Error::Invalid`] for other URIs, schemes without a verdict, and keys of another length than their scheme's.
+pub fn decode_did(did: &str) -> Result<(&'static dyn Scheme, Vec<u8>), Error> {
+    let refuse = |reason: String| Err(Error::Invalid(reason));
+    let digits = did.strip_prefix("did:key:z").filter(|digits| !digits.is_empty() && did.len() <= MAX_DID_LENGTH);
+    let bytes = digits.and_then(|digits| bs58::decode(digits).into_vec().ok());
+    let Some(bytes) = bytes else {
+        return refuse("the public key must be a did:key URI in base58btc".to_owned());
+    };
+    let Some((code, length)) = varint(&bytes) else {
+        return refuse("the did:key ends within its multicodec".to_owned());
+    };
+    let Some(scheme) = SCHEMES.iter().find(|scheme| scheme.multicodec() as f64 == code) else {
+        let known: Vec<_> = SCHEMES.iter().map(|scheme| scheme.name()).collect();
+        let name = multicodec_name(code);
+        return refuse(format!("keys of the type {name} have no verdict here; known are {}", known.join(", ")));
+    };
+    let key = &bytes[length..];
+    if key.len() != scheme.key_length() {
+        let (name, expected) = (scheme.name(), scheme.key_length());
+        return refuse(format!("an {name} public key has {expected} bytes, this has {}", key.len()));
+    }
+    Ok((*scheme, key.to_vec()))
+}
+
+/// Names from the multicodec table for the key types that did:key documents mention.
+fn multicodec_name(code: f64) -> String {
+    let name = match code {
+        231.0 => "secp256k1",
+        236.0 => "x25519",
+        4608.0 => "p256",
+        4609.0 => "p384",
+        4610.0 => "p521",
+        _ => return format!("multicodec {code}"),
+    };
+    name.to_owned()
+}

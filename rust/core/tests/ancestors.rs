@@ -1,0 +1,297 @@
+//! Link records and frontiers: the bytes, every answer against a search through all ancestors, and what they cost.
+
+use std::collections::BTreeSet;
+
+use gossiplog_core::ancestors::{Linker, Record, frontier};
+use gossiplog_core::error::Error;
+
+/// SplitMix64: enough randomness for tests, and the same everywhere.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn below(&mut self, end: u64) -> u64 {
+        self.next() % end
+    }
+}
+
+/// Parents by sequence - 1.
+type Graph = Vec<Vec<u64>>;
+
+fn clocks(graph: &Graph) -> Vec<u64> {
+    let mut clocks: Vec<u64> = Vec::new();
+    for parents in graph {
+        let highest = parents.iter().map(|&parent| clocks[parent as usize - 1]).max();
+        clocks.push(1 + highest.unwrap_or(0));
+    }
+    clocks
+}
+
+/// The records of a graph, in batches of this size.
+fn linked(graph: &Graph, batch: usize) -> Vec<Vec<u8>> {
+    let clocks = clocks(graph);
+    let mut records: Vec<Vec<u8>> = Vec::new();
+    while records.len() < graph.len() {
+        let stored = records.clone();
+        let mut load = |asked: &[u64]| Ok(asked.iter().map(|&sequence| stored[sequence as usize - 1].clone()).collect());
+        let mut linker: Linker<'_, Error> = Linker::new(&mut load);
+        for index in stored.len()..graph.len().min(stored.len() + batch) {
+            records.push(linker.add(index as u64 + 1, clocks[index], &graph[index]).unwrap());
+        }
+    }
+    records
+}
+
+/// What a query answered, with the calls of the loader and the records it returned.
+fn asked(records: &[Vec<u8>], sequence: u64, clock: u64) -> (Vec<u64>, usize, usize) {
+    let (mut calls, mut loads) = (0, 0);
+    let mut load = |asked: &[u64]| {
+        calls += 1;
+        loads += asked.len();
+        Ok(asked.iter().map(|&sequence| records[sequence as usize - 1].clone()).collect())
+    };
+    let found = frontier::<Error>(sequence, clock, &mut load).unwrap();
+    (found, calls, loads)
+}
+
+/// All proper ancestors, by sequence - 1.
+fn ancestors(graph: &Graph) -> Vec<BTreeSet<u64>> {
+    let mut all: Vec<BTreeSet<u64>> = Vec::new();
+    for parents in graph {
+        let mut set = BTreeSet::new();
+        for &parent in parents {
+            set.insert(parent);
+            set.extend(&all[parent as usize - 1]);
+        }
+        all.push(set);
+    }
+    all
+}
+
+/// The maximal ones among the proper ancestors at or before `clock`, by definition.
+fn by_definition(clocks: &[u64], ancestors: &[BTreeSet<u64>], sequence: u64, clock: u64) -> Vec<u64> {
+    let all = &ancestors[sequence as usize - 1];
+    let before: Vec<u64> = all.iter().copied().filter(|&other| clocks[other as usize - 1] <= clock).collect();
+    let covered: BTreeSet<u64> = before.iter().flat_map(|&other| ancestors[other as usize - 1].iter().copied()).collect();
+    before.into_iter().filter(|other| !covered.contains(other)).collect()
+}
+
+fn holds(graph: &Graph, batch: usize) {
+    let (clocks, ancestors) = (clocks(graph), ancestors(graph));
+    let records = linked(graph, batch);
+    for (index, record) in records.iter().enumerate() {
+        let sequence = index as u64 + 1;
+        let steps = (0..63).map(|k| 1 << k).filter(|step| clocks[index] % step == 0 && *step < clocks[index]);
+        let links = steps.map(|step| by_definition(&clocks, &ancestors, sequence, clocks[index] - step)).collect();
+        let expected = Record { clock: clocks[index], links };
+        assert_eq!(Record::decode(sequence, record).unwrap(), expected);
+        assert_eq!(&expected.encode(sequence).unwrap(), record);
+        for clock in 0..=clocks[index] + 1 {
+            let expected = by_definition(&clocks, &ancestors, sequence, clock);
+            assert_eq!(asked(&records, sequence, clock).0, expected, "message {sequence} at clock {clock} of {graph:?}");
+        }
+    }
+}
+
+/// Each message names some of the last `window` messages, and now and then any at all.
+fn random_graph(random: &mut Random, size: u64, window: u64, most: u64, far: u64) -> Graph {
+    let mut graph: Graph = Vec::new();
+    for sequence in 1..=size {
+        let mut parents = Vec::new();
+        for _ in 0..random.below(most + 1) {
+            let reach = if random.below(100) < far { sequence - 1 } else { window.min(sequence - 1) };
+            if reach > 0 {
+                parents.push(sequence - 1 - random.below(reach));
+            }
+        }
+        graph.push(parents);
+    }
+    graph
+}
+
+/// In each round every author names the heads of the round before: all, or each with a chance of `percent`.
+fn braid(random: &mut Random, authors: u64, rounds: u64, percent: u64) -> Graph {
+    let mut graph: Graph = Vec::new();
+    for round in 0..rounds {
+        for author in 0..authors {
+            let heads = (0..authors * round.min(1)).map(|other| (round - 1) * authors + other + 1);
+            let named = |head: &u64| *head == (round - 1) * authors + author + 1 || random.below(100) < percent;
+            graph.push(heads.filter(named).collect());
+        }
+    }
+    graph
+}
+
+fn chain(length: u64) -> Graph {
+    (0..length).map(|before| if before == 0 { vec![] } else { vec![before] }).collect()
+}
+
+#[test]
+fn records_have_the_bytes_of_the_contract() {
+    let records = linked(&chain(300), 1000);
+    assert_eq!(records[0], [1]);
+    assert_eq!(records[1], [2, 1, 1]);
+    assert_eq!(records[2], [3, 1, 1]);
+    assert_eq!(records[3], [4, 1, 1, 1, 2]);
+    assert_eq!(records[5], [6, 1, 1, 1, 2]);
+    assert_eq!(records[255], [0x80, 0x02, 1, 1, 1, 2, 1, 4, 1, 8, 1, 16, 1, 32, 1, 64, 1, 0x80, 1]);
+    // Three roots, and one that names them all, one of them twice.
+    assert_eq!(linked(&vec![vec![], vec![], vec![], vec![3, 1, 2, 1]], 9)[3], [2, 3, 3, 2, 1]);
+}
+
+#[test]
+fn random_graphs_answer_as_defined() {
+    let mut random = Random(3);
+    for round in 0..60 {
+        let (size, window) = (20 + random.below(60), 1 + random.below(12));
+        let most = 1 + random.below(5);
+        let graph = random_graph(&mut random, size, window, most, 5 * (round % 5));
+        holds(&graph, [1, 7, 1000][round as usize % 3]);
+    }
+}
+
+#[test]
+fn braids_and_chains_answer_as_defined() {
+    let mut random = Random(5);
+    for percent in [0, 20, 60, 95, 100] {
+        holds(&braid(&mut random, 5, 20, percent), 17);
+    }
+    holds(&chain(140), 50);
+    // Two chains of unequal length that meet now and then.
+    let mut graph = chain(40);
+    graph.push(vec![]);
+    graph.extend((42..80).map(|sequence| if sequence % 13 == 0 { vec![sequence - 1, sequence - 40] } else { vec![sequence - 1] }));
+    graph.push(vec![40, 79]);
+    graph.push(vec![40, 79, 80, 12]);
+    holds(&graph, 30);
+}
+
+#[test]
+fn a_long_chain_takes_a_logarithm_of_loads() {
+    let length: u64 = 1 << 17;
+    let records = linked(&chain(length), length as usize);
+    let mut random = Random(9);
+    for _ in 0..200 {
+        let sequence = 2 + random.below(length - 1);
+        let clock = 1 + random.below(sequence - 1);
+        let (found, calls, loads) = asked(&records, sequence, clock);
+        assert_eq!(found, [clock]);
+        assert!(calls <= 2 * 17 && loads <= 2 * 17, "{calls} calls, {loads} loads");
+    }
+}
+
+#[test]
+fn a_braid_takes_a_logarithm_of_calls() {
+    let mut random = Random(13);
+    for percent in [100, 70] {
+        let records = linked(&braid(&mut random, 16, 500, percent), 1000);
+        for _ in 0..50 {
+            let sequence = 17 + random.below(16 * 499);
+            let round = 1 + (sequence - 1) / 16;
+            let clock = 1 + random.below(round - 1);
+            let (found, calls, loads) = asked(&records, sequence, clock);
+            assert!(found.iter().all(|&other| 1 + (other - 1) / 16 == clock));
+            assert!(calls <= 2 * 9 && loads <= 2 * 9 * 16, "{calls} calls, {loads} loads");
+        }
+    }
+}
+
+#[test]
+fn wide_histories_expand_no_message_twice() {
+    // A thousand chains of unequal length, joined by one message, and chains on top of that.
+    let (wide, mut graph, mut heads) = (1000, Graph::new(), Vec::new());
+    for width in 0..wide {
+        graph.push(vec![]);
+        for _ in 0..width % 7 {
+            graph.push(vec![graph.len() as u64]);
+        }
+        heads.push(graph.len() as u64);
+    }
+    graph.push(heads.clone());
+    let join = graph.len() as u64;
+    for _ in 0..50 {
+        graph.push(vec![graph.len() as u64]);
+    }
+    let records = linked(&graph, 500);
+    let (found, _, _) = asked(&records, join, u64::MAX);
+    assert_eq!(found, heads);
+    let (found, _, loads) = asked(&records, graph.len() as u64, 1);
+    assert_eq!(found.len(), wide as usize);
+    assert!(loads <= graph.len(), "{loads} loads");
+}
+
+#[test]
+fn damaged_records_are_refused() {
+    let refused = |sequence: u64, data: &[u8]| matches!(Record::decode(sequence, data), Err(Error::Decode { .. }));
+    assert!(!refused(9, &[2, 2, 3, 1]));
+    assert!(refused(9, &[]));
+    assert!(refused(9, &[0]));
+    assert!(refused(9, &[0x81, 0x00]));
+    assert!(refused(9, &[2]));
+    assert!(refused(9, &[2, 0]));
+    assert!(refused(9, &[2, 2, 3]));
+    assert!(refused(9, &[2, 2, 3, 3]));
+    assert!(refused(9, &[2, 2, 1, 3]));
+    assert!(refused(9, &[2, 1, 0]));
+    assert!(refused(9, &[2, 1, 9]));
+    assert!(refused(9, &[2, 1, 1, 1]));
+    assert!(refused(9, &[2, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01, 1]));
+    assert!(refused(9, &[0xff; 10]));
+    // 2^53 is no clock, 2^53 - 1 is.
+    assert!(refused(9, &[0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x10, 1, 1]));
+    assert!(!refused(9, &[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x0f, 1, 1]));
+
+    let mut random = Random(17);
+    let records = linked(&braid(&mut random, 5, 40, 70), 1000);
+    for (index, record) in records.iter().enumerate() {
+        for end in 0..record.len() {
+            assert!(refused(index as u64 + 1, &record[..end]));
+        }
+        for _ in 0..20 {
+            let mut data = record.clone();
+            data[random.below(record.len() as u64) as usize] = random.next() as u8;
+            if let Ok(read) = Record::decode(index as u64 + 1, &data) {
+                assert_eq!(read.encode(index as u64 + 1).unwrap(), data);
+            }
+        }
+    }
+}
+
+#[test]
+fn records_that_no_message_has_are_not_written() {
+    for record in [
+        Record { clock: 0, links: vec![] },
+        Record { clock: 2, links: vec![] },
+        Record { clock: 2, links: vec![vec![]] },
+        Record { clock: 2, links: vec![vec![5]] },
+        Record { clock: 2, links: vec![vec![3, 2]] },
+        Record { clock: 3, links: vec![vec![2], vec![1]] },
+    ] {
+        assert!(matches!(record.encode(5), Err(Error::Encode(_))), "{record:?}");
+    }
+}
+
+#[test]
+fn messages_out_of_order_and_wrong_clocks_are_refused() {
+    let mut load = |_: &[u64]| Err(Error::Invalid("no such message".into()));
+    let mut linker = Linker::new(&mut load);
+    linker.add(1, 1, &[]).unwrap();
+    let refused = [(1, 1, &[][..]), (2, 2, &[2]), (2, 2, &[3]), (2, 2, &[0]), (2, 3, &[1]), (2, 2, &[]), (0, 1, &[])];
+    for (sequence, clock, parents) in refused {
+        assert!(matches!(linker.add(sequence, clock, parents), Err(Error::Invalid(_))), "{sequence} {clock} {parents:?}");
+    }
+    assert_eq!(linker.add(9, 2, &[5]), Err(Error::Invalid("no such message".into())));
+    assert_eq!(linker.add(2, 2, &[1]), Ok(vec![2, 1, 1]));
+
+    let mut few = |_: &[u64]| Ok::<_, Error>(vec![]);
+    assert!(matches!(frontier(5, 1, &mut few), Err(Error::Invalid(_))));
+    let mut damaged = |_: &[u64]| Ok::<_, Error>(vec![vec![2, 7]]);
+    assert!(matches!(frontier(5, 1, &mut damaged), Err(Error::Decode { .. })));
+}

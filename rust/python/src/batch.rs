@@ -1,0 +1,224 @@
+//! Verifying messages by the batch, plans, and the ancestors' frontier.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use gossiplog_core::ancestors::{self, Record};
+use gossiplog_core::batch::{self, Verdict, check, verify_signatures};
+use gossiplog_core::id::Key;
+use pyo3::exceptions::{PyIndexError, PyTypeError};
+use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
+use pyo3::types::{PyBytes, PyList, PySlice, PyTuple};
+
+use crate::codec::key;
+use crate::errors::{Failure, convert, invalid};
+use crate::message::SignedMessage;
+
+/// The verdicts over a batch of values.
+#[pyclass(module = "gossiplog._core")]
+pub struct Batch {
+    values: Vec<PyBackedBytes>,
+    verdicts: Vec<Verdict>,
+}
+
+fn keys<'py>(py: Python<'py>, keys: impl ExactSizeIterator<Item = Key>) -> PyResult<Bound<'py, PyList>> {
+    PyList::new(py, keys.map(|key| PyBytes::new(py, &key)))
+}
+
+fn key_set(known: &Bound<'_, PyAny>) -> PyResult<HashSet<Key>> {
+    known.try_iter()?.map(|item| key(item?.cast::<PyBytes>()?.as_bytes())).collect()
+}
+
+#[pyfunction]
+#[pyo3(signature = (values, topic, known = None))]
+pub fn verify_batch<'py>(
+    py: Python<'py>,
+    values: Vec<PyBackedBytes>,
+    topic: &str,
+    known: Option<Bound<'py, PyAny>>,
+) -> PyResult<Batch> {
+    let mut verdicts = py.detach(|| check(&values, topic));
+    if let Some(known) = known {
+        let fresh: Vec<Key> =
+            verdicts.iter().filter_map(|verdict| verdict.fresh().map(|parsed| parsed.key)).collect();
+        let known = key_set(&known.call1((keys(py, fresh.into_iter())?,))?)?;
+        batch::drop_known(&mut verdicts, &known);
+    }
+    py.detach(|| verify_signatures(&values, &mut verdicts));
+    Ok(Batch { values, verdicts })
+}
+
+impl Batch {
+    fn item<'py>(&self, py: Python<'py>, index: usize) -> PyResult<Bound<'py, PyAny>> {
+        match &self.verdicts[index] {
+            Verdict::Fresh(parsed) | Verdict::Duplicate(parsed) => {
+                let value = self.values[index].clone_ref(py);
+                Ok(Bound::new(py, SignedMessage::new(value, Arc::clone(parsed)))?.into_any())
+            }
+            Verdict::Invalid(reason) => Ok(invalid(reason).into_value(py).into_bound(py).into_any()),
+        }
+    }
+}
+
+#[pymethods]
+impl Batch {
+    fn __len__(&self) -> usize {
+        self.values.len()
+    }
+
+    fn __getitem__<'py>(&self, py: Python<'py>, index: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        if let Ok(slice) = index.cast::<PySlice>() {
+            let range = slice.indices(self.values.len() as isize)?;
+            let indices = (0..range.slicelength).map(|step| (range.start + step as isize * range.step) as usize);
+            let items: PyResult<Vec<_>> = indices.map(|index| self.item(py, index)).collect();
+            return Ok(PyList::new(py, items?)?.into_any());
+        }
+        let Ok(position) = index.extract::<isize>() else {
+            return Err(PyTypeError::new_err("a batch is indexed by integers and slices"));
+        };
+        let length = self.values.len() as isize;
+        let position = if position < 0 { position + length } else { position };
+        if !(0..length).contains(&position) {
+            return Err(PyIndexError::new_err(format!("the batch has {length} messages")));
+        }
+        self.item(py, position as usize)
+    }
+
+    #[getter]
+    fn keys<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        let one = |verdict: &Verdict| match verdict {
+            Verdict::Fresh(parsed) | Verdict::Duplicate(parsed) => PyBytes::new(py, &parsed.key),
+            Verdict::Invalid(reason) => PyBytes::new(py, reason.key.as_ref().map_or(&[], |key| &key[..])),
+        };
+        PyList::new(py, self.verdicts.iter().map(one))
+    }
+
+    #[getter]
+    fn fresh(&self) -> usize {
+        self.verdicts.iter().filter(|verdict| verdict.fresh().is_some()).count()
+    }
+
+    #[getter]
+    fn duplicates(&self) -> Vec<usize> {
+        let duplicate = |(index, verdict)| matches!(verdict, &Verdict::Duplicate(_)).then_some(index);
+        self.verdicts.iter().enumerate().filter_map(duplicate).collect()
+    }
+
+    #[getter]
+    fn invalid<'py>(&self, py: Python<'py>) -> PyResult<Vec<(usize, Bound<'py, PyAny>)>> {
+        let invalid = |(_, verdict): &(usize, &Verdict)| matches!(verdict, Verdict::Invalid(_));
+        let indices = self.verdicts.iter().enumerate().filter(invalid).map(|(index, _)| index);
+        indices.map(|index| Ok((index, self.item(py, index)?))).collect()
+    }
+
+    fn drop_known(&mut self, known: &Bound<'_, PyAny>) -> PyResult<()> {
+        batch::drop_known(&mut self.verdicts, &key_set(known)?);
+        Ok(())
+    }
+
+    fn fresh_keys<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        keys(py, batch::fresh_order(&self.verdicts).into_iter().map(|(key, _)| key))
+    }
+
+    fn parents<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        keys(py, batch::outer_parents(&self.values, &self.verdicts).into_iter())
+    }
+
+    #[pyo3(signature = (sequence, parents, links, refused = None))]
+    fn plan<'py>(
+        &self,
+        py: Python<'py>,
+        sequence: u64,
+        parents: &Bound<'py, PyAny>,
+        links: &Bound<'py, PyAny>,
+        refused: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Plan> {
+        let mut known = HashMap::new();
+        for item in parents.cast::<pyo3::types::PyMapping>()?.items()?.iter() {
+            let (parent, sequence): (Bound<'_, PyBytes>, u64) = item.extract()?;
+            known.insert(key(parent.as_bytes())?, sequence);
+        }
+        let refused = match refused {
+            Some(refused) => refused.try_iter()?.map(|index| index?.extract()).collect::<PyResult<HashSet<usize>>>()?,
+            None => HashSet::new(),
+        };
+        let mut load = |sequences: &[u64]| load_links(links, sequences);
+        let plan = batch::plan::<_, Failure>(&self.values, &self.verdicts, sequence, &known, &refused, &mut load)?;
+        let values = plan.order.iter().map(|index| self.values[*index].clone_ref(py)).collect();
+        Ok(Plan { plan, values })
+    }
+}
+
+fn load_links(links: &Bound<'_, PyAny>, sequences: &[u64]) -> Result<Vec<Vec<u8>>, Failure> {
+    let rows = links.call1((PyList::new(links.py(), sequences)?,))?;
+    let rows = rows.try_iter()?.map(|row| Ok(row?.cast::<PyBytes>()?.as_bytes().to_vec()));
+    Ok(rows.collect::<PyResult<Vec<_>>>()?)
+}
+
+/// What one transaction writes for a batch.
+#[pyclass(frozen, module = "gossiplog._core")]
+pub struct Plan {
+    plan: batch::Plan,
+    values: Vec<PyBackedBytes>,
+}
+
+#[pymethods]
+impl Plan {
+    #[getter]
+    fn order(&self) -> Vec<usize> {
+        self.plan.order.clone()
+    }
+
+    #[getter]
+    fn messages<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        let row = |((value, links), sequence): ((&PyBackedBytes, &Vec<u8>), u64)| {
+            (sequence, value, PyBytes::new(py, links)).into_pyobject(py)
+        };
+        let rows = self.values.iter().zip(&self.plan.links).zip(self.plan.first..);
+        let rows: PyResult<Vec<Bound<'py, PyTuple>>> = rows.map(row).collect();
+        PyList::new(py, rows?)
+    }
+
+    #[getter]
+    fn leaves<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        let row = |((key, hash), sequence): (&(Key, [u8; 16]), u64)| {
+            (PyBytes::new(py, key), PyBytes::new(py, hash), sequence).into_pyobject(py)
+        };
+        let rows: PyResult<Vec<Bound<'py, PyTuple>>> = self.plan.leaves.iter().zip(self.plan.first..).map(row).collect();
+        PyList::new(py, rows?)
+    }
+
+    #[getter]
+    fn children(&self) -> Vec<(u64, u64)> {
+        self.plan.children.clone()
+    }
+
+    #[getter]
+    fn heads_added<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        keys(py, self.plan.heads_added.iter().copied())
+    }
+
+    #[getter]
+    fn heads_removed<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        keys(py, self.plan.heads_removed.iter().copied())
+    }
+
+    #[getter]
+    fn orphans<'py>(&self, py: Python<'py>) -> PyResult<Vec<(usize, Bound<'py, PyList>)>> {
+        let one = |(index, missing): &(usize, Vec<Key>)| Ok((*index, keys(py, missing.iter().copied())?));
+        self.plan.orphans.iter().map(one).collect()
+    }
+}
+
+#[pyfunction]
+pub fn frontier(sequence: u64, clock: u64, links: &Bound<'_, PyAny>) -> PyResult<Vec<u64>> {
+    let mut load = |sequences: &[u64]| load_links(links, sequences);
+    Ok(ancestors::frontier::<Failure>(sequence, clock, &mut load)?)
+}
+
+#[pyfunction]
+pub fn link_record(sequence: u64, record: &[u8]) -> PyResult<(u64, Vec<Vec<u64>>)> {
+    let record = Record::decode(sequence, record).map_err(convert)?;
+    Ok((record.clock, record.links))
+}

@@ -1,0 +1,76 @@
+//! Clocks, ids, dag-cbor and dag-json.
+
+use std::borrow::Cow;
+
+use gossiplog_core::cbor::{normalize, scan};
+use gossiplog_core::id::{KEY_LENGTH, Key};
+use gossiplog_core::{Error, clock, id, json};
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+use crate::errors::convert;
+use crate::value;
+
+/// A key of 20 bytes.
+pub fn key(data: &[u8]) -> PyResult<Key> {
+    Key::try_from(data).map_err(|_| {
+        convert(Error::Decode { reason: format!("a key has {KEY_LENGTH} bytes, this has {}", data.len()), offset: None })
+    })
+}
+
+#[pyfunction]
+pub fn encode_clock<'py>(py: Python<'py>, clock: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
+    let number: u64 = clock.extract().map_err(|error: PyErr| {
+        if error.is_instance_of::<pyo3::exceptions::PyOverflowError>(py) {
+            convert(Error::Encode(format!("the clock {clock} is not from 0 to 2^53 - 1")))
+        } else {
+            error
+        }
+    })?;
+    let mut target = [0; 8];
+    let length = clock::encode(number, &mut target).map_err(convert)?;
+    Ok(PyBytes::new(py, &target[..length]))
+}
+
+#[pyfunction]
+pub fn decode_clock(data: &[u8]) -> PyResult<(u64, usize)> {
+    clock::decode(data).map_err(convert)
+}
+
+#[pyfunction]
+pub fn encode_id(key: &[u8]) -> PyResult<String> {
+    Ok(id::encode(&self::key(key)?))
+}
+
+#[pyfunction]
+pub fn decode_id<'py>(py: Python<'py>, id: &str) -> PyResult<Bound<'py, PyBytes>> {
+    Ok(PyBytes::new(py, &id::decode(id).map_err(convert)?))
+}
+
+#[pyfunction]
+pub fn cbor_encode<'py>(value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
+    Ok(PyBytes::new(value.py(), &value::encode(value)?))
+}
+
+#[pyfunction]
+pub fn cbor_decode<'py>(py: Python<'py>, data: &[u8]) -> PyResult<Bound<'py, PyAny>> {
+    let canonical = if scan(data, 0, 0) == Some(data.len()) {
+        Cow::Borrowed(data)
+    } else {
+        Cow::Owned(normalize(data).map_err(convert)?)
+    };
+    value::decode(py, &canonical)
+}
+
+#[pyfunction]
+pub fn json_encode<'py>(value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
+    let canonical = value::encode(value)?;
+    let mut text = Vec::new();
+    json::write(&canonical, &mut text).map_err(convert)?;
+    Ok(PyBytes::new(value.py(), &text))
+}
+
+#[pyfunction]
+pub fn json_decode<'py>(py: Python<'py>, data: &[u8]) -> PyResult<Bound<'py, PyAny>> {
+    value::decode(py, &json::read(data).map_err(convert)?)
+}

@@ -1,0 +1,41 @@
+//! gossiplog._core: the Python bindings. Each module wraps modules of gossiplog-core; nothing is computed here.
+
+// pyo3's macros expand to items without documentation.
+#![allow(missing_docs)]
+
+mod batch;
+mod codec;
+mod errors;
+mod message;
+mod tree;
+mod value;
+
+use pyo3::prelude::*;
+
+#[pymodule]
+mod _core {
+    use gossiplog_core::{cbor, clock, id};
+    use pyo3::prelude::*;
+
+    #[pymodule_export]
+    use super::batch::{Batch, Plan, frontier, link_record, verify_batch};
+    #[pymodule_export]
+    use super::codec::{
+        cbor_decode, cbor_encode, decode_clock, decode_id, encode_clock, encode_id, json_decode, json_encode,
+    };
+    #[pymodule_export]
+    use super::message::{SignedMessage, encode_did, public_key, read_message, sign, verify};
+    #[pymodule_export]
+    use super::tree::{Diff, Node, Tree, check_children, is_boundary, leaf_hash};
+    #[pymodule_export]
+    use super::value::Cid;
+
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        module.add("MAX_CLOCK", clock::MAX_CLOCK)?;
+        module.add("MAX_DEPTH", cbor::MAX_DEPTH)?;
+        module.add("MAX_OWN_DEPTH", cbor::MAX_OWN_DEPTH)?;
+        module.add("KEY_LENGTH", id::KEY_LENGTH)?;
+        module.add("HASH_LENGTH", size_of::<gossiplog_core::tree::Hash>())
+    }
+}

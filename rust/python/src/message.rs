@@ -1,0 +1,171 @@
+//! Signing messages, verifying them one by one, and the message as an object.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+
+use gossiplog_core::batch::{Verdict, check, verify_signatures};
+use gossiplog_core::message::{self, Codec, Parsed};
+use gossiplog_core::{Error, id, signature};
+use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
+use pyo3::types::{PyBytes, PyTuple};
+
+use crate::errors::{convert, invalid};
+use crate::value;
+
+/// A message that was verified.
+#[pyclass(frozen, module = "gossiplog._core")]
+pub struct SignedMessage {
+    value: PyBackedBytes,
+    parsed: Arc<Parsed>,
+}
+
+impl SignedMessage {
+    pub fn new(value: PyBackedBytes, parsed: Arc<Parsed>) -> Self {
+        Self { value, parsed }
+    }
+}
+
+#[pymethods]
+impl SignedMessage {
+    #[getter]
+    fn key(&self) -> &[u8] {
+        &self.parsed.key
+    }
+
+    #[getter]
+    fn id(&self) -> String {
+        id::encode(&self.parsed.key)
+    }
+
+    #[getter]
+    fn topic(&self) -> &str {
+        self.parsed.topic(&self.value)
+    }
+
+    #[getter]
+    fn clock(&self) -> u64 {
+        self.parsed.clock
+    }
+
+    #[getter]
+    fn parents<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        let parents: Vec<String> = self.parsed.parents(&self.value).map(|key| id::encode(&key)).collect();
+        PyTuple::new(py, parents)
+    }
+
+    #[getter]
+    fn payload<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        value::decode(py, self.parsed.payload(&self.value))
+    }
+
+    #[getter]
+    fn author(&self) -> &str {
+        self.parsed.did(&self.value)
+    }
+
+    #[getter]
+    fn codec(&self) -> &'static str {
+        self.parsed.codec.name()
+    }
+
+    #[getter]
+    fn signature(&self) -> &[u8] {
+        self.parsed.signature(&self.value)
+    }
+
+    #[getter]
+    fn value<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        Ok((&self.value).into_pyobject(py)?)
+    }
+
+    #[getter]
+    fn canonical(&self) -> bool {
+        self.parsed.is_canonical()
+    }
+
+    fn __eq__(&self, other: &Self) -> bool {
+        *self.value == *other.value
+    }
+
+    fn __hash__(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        self.parsed.key.hash(&mut hasher);
+        hasher.finish()
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<SignedMessage {} by {}>", self.id(), self.author())
+    }
+
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyAny>, (Bound<'py, PyBytes>, &str))> {
+        let read = py.import("gossiplog._core")?.getattr("read_message")?;
+        Ok((read, (self.value(py)?, self.topic())))
+    }
+}
+
+#[pyfunction]
+pub fn verify(py: Python<'_>, value: PyBackedBytes, topic: &str) -> PyResult<SignedMessage> {
+    let values = [value];
+    let verdict = py.detach(|| {
+        let mut verdicts = check(&values, topic);
+        verify_signatures(&values, &mut verdicts);
+        verdicts.pop()
+    });
+    let [value] = values;
+    match verdict {
+        Some(Verdict::Fresh(parsed) | Verdict::Duplicate(parsed)) => Ok(SignedMessage::new(value, parsed)),
+        Some(Verdict::Invalid(reason)) => Err(invalid(&reason)),
+        None => Err(convert(Error::Invalid("there is no verdict".to_owned()))),
+    }
+}
+
+#[pyfunction]
+pub fn read_message(value: PyBackedBytes, topic: &str) -> PyResult<SignedMessage> {
+    match message::parse(&value, topic) {
+        Ok(parsed) => Ok(SignedMessage::new(value, Arc::new(parsed))),
+        Err(reason) => Err(invalid(&reason)),
+    }
+}
+
+fn seed(private_key: &[u8]) -> PyResult<&[u8; 32]> {
+    private_key.try_into().map_err(|_| {
+        convert(Error::Encode(format!("an Ed25519 private key has 32 bytes, this has {}", private_key.len())))
+    })
+}
+
+#[pyfunction]
+pub fn public_key<'py>(py: Python<'py>, private_key: &[u8]) -> PyResult<Bound<'py, PyBytes>> {
+    Ok(PyBytes::new(py, &signature::public_key(seed(private_key)?)))
+}
+
+#[pyfunction]
+pub fn encode_did(public_key: &[u8]) -> PyResult<String> {
+    let key: &[u8; 32] = public_key.try_into().map_err(|_| {
+        convert(Error::Encode(format!("an Ed25519 public key has 32 bytes, this has {}", public_key.len())))
+    })?;
+    Ok(signature::encode_did(key))
+}
+
+#[pyfunction]
+#[pyo3(signature = (topic, clock, parents, payload, private_key, codec = "dag-cbor"))]
+pub fn sign<'py>(
+    py: Python<'py>,
+    topic: &str,
+    clock: u64,
+    parents: Vec<String>,
+    payload: &Bound<'py, PyAny>,
+    private_key: &[u8],
+    codec: &str,
+) -> PyResult<(Bound<'py, PyBytes>, Bound<'py, PyBytes>)> {
+    let Some(codec) = Codec::from_name(codec) else {
+        return Err(convert(Error::Encode(format!("the codec is {codec:?}; it must be dag-cbor or dag-json"))));
+    };
+    let parents: Result<Vec<_>, _> = parents.iter().map(|parent| id::decode(parent)).collect();
+    let parents = parents.map_err(convert)?;
+    let payload = value::encode(payload)?;
+    let seed = seed(private_key)?;
+    let (key, value) =
+        py.detach(|| message::sign(topic, clock, &parents, &payload, seed, codec)).map_err(convert)?;
+    Ok((PyBytes::new(py, &key), PyBytes::new(py, &value)))
+}

@@ -1,0 +1,243 @@
+//! The prolly tree.
+
+use gossiplog_core::tree::{self, Hash, Key, Leaf};
+use gossiplog_core::{Error, parallel};
+use pyo3::exceptions::{PyKeyError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
+use pyo3::types::{PyBytes, PyList, PyTuple};
+
+use crate::errors::{Failure, TreeError, convert};
+
+fn hash(data: &[u8]) -> PyResult<Hash> {
+    Hash::try_from(data)
+        .map_err(|_| TreeError::new_err(format!("a hash has {} bytes, this has {}", size_of::<Hash>(), data.len())))
+}
+
+/// A node of the tree.
+#[pyclass(frozen, eq, hash, module = "gossiplog._core")]
+#[derive(PartialEq, Eq, Hash)]
+pub struct Node(tree::Node);
+
+impl Node {
+    fn list<'py>(py: Python<'py>, nodes: Vec<tree::Node>) -> PyResult<Bound<'py, PyList>> {
+        let nodes: PyResult<Vec<_>> = nodes.into_iter().map(|node| Bound::new(py, Self(node))).collect();
+        PyList::new(py, nodes?)
+    }
+}
+
+#[pymethods]
+impl Node {
+    #[new]
+    fn new(level: u32, key: Option<&[u8]>, hash: &[u8]) -> PyResult<Self> {
+        Ok(Self(tree::Node { level, key: key.map(Key::from), hash: self::hash(hash)? }))
+    }
+
+    #[getter]
+    fn level(&self) -> u32 {
+        self.0.level
+    }
+
+    #[getter]
+    fn key<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyBytes>> {
+        self.0.key.as_ref().map(|key| PyBytes::new(py, key))
+    }
+
+    #[getter]
+    fn hash<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, &self.0.hash)
+    }
+
+    fn __repr__(&self) -> String {
+        let hex = |data: &[u8]| data.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        let key = self.0.key.as_ref().map_or_else(|| "None".to_owned(), |key| hex(key));
+        format!("<Node level={} key={key} hash={}>", self.0.level, hex(&self.0.hash))
+    }
+}
+
+#[pyfunction]
+pub fn leaf_hash<'py>(py: Python<'py>, key: &[u8], value: &[u8]) -> Bound<'py, PyBytes> {
+    PyBytes::new(py, &tree::leaf_hash(key, value))
+}
+
+#[pyfunction]
+pub fn is_boundary(hash: &[u8]) -> PyResult<bool> {
+    Ok(tree::is_boundary(&self::hash(hash)?))
+}
+
+#[pyfunction]
+pub fn check_children(parent: &Node, end: Option<&[u8]>, children: Vec<PyRef<'_, Node>>) -> PyResult<()> {
+    let children: Vec<tree::Node> = children.iter().map(|child| child.0.clone()).collect();
+    tree::check_children(&parent.0, end, &children).map_err(convert)
+}
+
+fn load(leaves: Option<&Bound<'_, PyAny>>, start: &[u8], end: Option<&[u8]>) -> Result<Vec<Leaf>, Failure> {
+    let Some(leaves) = leaves else {
+        return Err(Error::Tree("this tree does not hold its leaves: the call needs a loader".to_owned()).into());
+    };
+    let py = leaves.py();
+    let rows = leaves.call1((PyBytes::new(py, start), end.map(|end| PyBytes::new(py, end))))?;
+    let rows = rows.try_iter()?.map(|row| leaf(&row?)).collect::<PyResult<Vec<_>>>();
+    Ok(rows?)
+}
+
+/// A row that begins with a key and a hash.
+fn leaf(row: &Bound<'_, PyAny>) -> PyResult<Leaf> {
+    let row = row.cast::<PyTuple>()?;
+    let (key, hash) = (row.get_item(0)?, row.get_item(1)?);
+    Ok(Leaf { key: Key::from(key.cast::<PyBytes>()?.as_bytes()), hash: self::hash(hash.cast::<PyBytes>()?.as_bytes())? })
+}
+
+fn rows(level1: &Bound<'_, PyAny>) -> PyResult<Vec<(Key, Hash)>> {
+    level1.try_iter()?.map(|row| leaf(&row?).map(|leaf| (leaf.key, leaf.hash))).collect()
+}
+
+/// A prolly tree.
+#[pyclass(frozen, module = "gossiplog._core")]
+pub struct Tree(tree::Tree);
+
+#[pymethods]
+impl Tree {
+    #[new]
+    fn new() -> Self {
+        Self(tree::Tree::new())
+    }
+
+    #[staticmethod]
+    fn open(level1: &Bound<'_, PyAny>, count: u64) -> PyResult<Self> {
+        tree::Tree::open(rows(level1)?, count).map(Self).map_err(convert)
+    }
+
+    #[pyo3(signature = (entries, leaves = None))]
+    fn insert(&self, entries: &Bound<'_, PyAny>, leaves: Option<&Bound<'_, PyAny>>) -> PyResult<Self> {
+        let py = entries.py();
+        let entry = |item: PyResult<Bound<'_, PyAny>>| item?.extract::<(PyBackedBytes, PyBackedBytes)>();
+        let entries: Vec<(PyBackedBytes, PyBackedBytes)> = entries.try_iter()?.map(entry).collect::<PyResult<_>>()?;
+        let hashed = py.detach(|| {
+            parallel::map(&entries, |(key, value)| Leaf { key: Key::from(&**key), hash: tree::leaf_hash(key, value) })
+        });
+        Ok(Self(self.grow(py, hashed, leaves)?.0))
+    }
+
+    #[pyo3(signature = (entries, leaves = None))]
+    fn insert_leaves<'py>(
+        &self,
+        entries: &Bound<'py, PyList>,
+        leaves: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<(Self, Bound<'py, PyList>)> {
+        let py = entries.py();
+        let hashed = entries.iter().map(|row| leaf(&row)).collect::<PyResult<Vec<_>>>()?;
+        let (tree, rows) = self.grow(py, hashed, leaves)?;
+        let rows = rows.iter().map(|(key, hash)| (PyBytes::new(py, key), PyBytes::new(py, hash)));
+        Ok((Self(tree), PyList::new(py, rows)?))
+    }
+
+    fn refresh(&self, level1: &Bound<'_, PyAny>, count: u64) -> PyResult<Self> {
+        self.0.refresh(rows(level1)?, count).map(Self).map_err(convert)
+    }
+
+    #[getter]
+    fn root(&self) -> Node {
+        Node(self.0.root())
+    }
+
+    #[pyo3(signature = (level, key, leaves = None))]
+    fn node(&self, level: u32, key: Option<&[u8]>, leaves: Option<&Bound<'_, PyAny>>) -> PyResult<Option<Node>> {
+        let mut load = |start: &[u8], end: Option<&[u8]>| load(leaves, start, end);
+        Ok(self.0.node::<Failure>(level, key, &mut load)?.map(Node))
+    }
+
+    #[pyo3(signature = (level, key, leaves = None))]
+    fn children<'py>(
+        &self,
+        py: Python<'py>,
+        level: u32,
+        key: Option<&[u8]>,
+        leaves: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyList>> {
+        if level == 0 {
+            return Err(PyValueError::new_err("a node of level 0 has no children"));
+        }
+        let mut load = |start: &[u8], end: Option<&[u8]>| load(leaves, start, end);
+        match self.0.children::<Failure>(level, key, &mut load)? {
+            Some(nodes) => Node::list(py, nodes),
+            None => Err(PyKeyError::new_err(format!("there is no node with this key at level {level}"))),
+        }
+    }
+
+    #[pyo3(signature = (level, leaves = None))]
+    fn nodes<'py>(
+        &self,
+        py: Python<'py>,
+        level: u32,
+        leaves: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyList>> {
+        let mut load = |start: &[u8], end: Option<&[u8]>| load(leaves, start, end);
+        Node::list(py, self.0.nodes::<Failure>(level, &mut load)?)
+    }
+
+    fn next_key<'py>(&self, py: Python<'py>, level: u32, key: Option<&[u8]>) -> Option<Bound<'py, PyBytes>> {
+        self.0.next_key(level, key).map(|key| PyBytes::new(py, &key))
+    }
+
+    fn last(&self, level: u32) -> PyResult<Node> {
+        let highest = self.0.root().level;
+        let missing = || PyValueError::new_err(format!("level {level} is not from 1 to the root's level, {highest}"));
+        self.0.last(level).map(Node).ok_or_else(missing)
+    }
+
+    fn __len__(&self) -> usize {
+        self.0.len() as usize
+    }
+
+    #[pyo3(signature = (other, leaves = None, other_leaves = None))]
+    fn diff(&self, other: &Self, leaves: Option<Py<PyAny>>, other_leaves: Option<Py<PyAny>>) -> Diff {
+        Diff { diff: self.0.diff(&other.0), leaves, other_leaves }
+    }
+}
+
+impl Tree {
+    fn grow(
+        &self,
+        py: Python<'_>,
+        entries: Vec<Leaf>,
+        leaves: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<(tree::Tree, Vec<(Key, Hash)>)> {
+        match leaves {
+            Some(_) => {
+                let mut load = |start: &[u8], end: Option<&[u8]>| load(leaves, start, end);
+                Ok(self.0.insert::<Failure>(entries, &mut load)?)
+            }
+            None => Ok(py.detach(|| {
+                let mut load = |_: &[u8], _: Option<&[u8]>| {
+                    Err(Error::Tree("this tree does not hold its leaves: the call needs a loader".to_owned()))
+                };
+                self.0.insert::<Error>(entries, &mut load)
+            })
+            .map_err(convert)?),
+        }
+    }
+}
+
+/// Walks the keys that only the other tree has.
+#[pyclass(module = "gossiplog._core")]
+pub struct Diff {
+    diff: tree::Diff,
+    leaves: Option<Py<PyAny>>,
+    other_leaves: Option<Py<PyAny>>,
+}
+
+#[pymethods]
+impl Diff {
+    fn __iter__(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {
+        slf
+    }
+
+    fn __next__<'py>(&mut self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyBytes>>> {
+        let (own, other) = (self.leaves.as_ref().map(|it| it.bind(py)), self.other_leaves.as_ref().map(|it| it.bind(py)));
+        let mut load_own = |start: &[u8], end: Option<&[u8]>| load(own, start, end);
+        let mut load_other = |start: &[u8], end: Option<&[u8]>| load(other, start, end);
+        let key = self.diff.next::<Failure>(&mut load_own, &mut load_other)?;
+        Ok(key.map(|key| PyBytes::new(py, &key)))
+    }
+}
