@@ -12,7 +12,7 @@
 //! clock between the highest of the set and the target. Where at most w messages are concurrent, it expands O(w log c) of them, and
 //! calls the loader O(log c) times, always for all it knows that it needs. A stored set is as wide as the history was at its clock.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use crate::error::Error;
 
@@ -44,7 +44,9 @@ impl Record {
         let data = write(sequence, self.clock, &self.links);
         match Record::decode(sequence, &data) {
             Ok(read) if read == *self => Ok(data),
-            Ok(_) => Err(Error::Encode("link sets must ascend below the message's sequence".into())),
+            Ok(_) => Err(Error::Encode(
+                "link sets must ascend below the message's sequence".into(),
+            )),
             Err(error) => Err(Error::Encode(format!("no message can have this link record: {error}"))),
         }
     }
@@ -70,7 +72,11 @@ impl Record {
 
 /// How many link sets a message at this clock has: the k with 2^k dividing the clock and 2^k < clock.
 fn sets(clock: u64) -> u32 {
-    if clock.is_power_of_two() { clock.trailing_zeros() } else { clock.trailing_zeros() + 1 }
+    if clock.is_power_of_two() {
+        clock.trailing_zeros()
+    } else {
+        clock.trailing_zeros() + 1
+    }
 }
 
 fn write(sequence: u64, clock: u64, links: &[Vec<u64>]) -> Vec<u8> {
@@ -78,7 +84,8 @@ fn write(sequence: u64, clock: u64, links: &[Vec<u64>]) -> Vec<u8> {
     write_number(&mut data, clock);
     for set in links {
         write_number(&mut data, set.len() as u64);
-        set.iter().for_each(|&link| write_number(&mut data, sequence.wrapping_sub(link)));
+        set.iter()
+            .for_each(|&link| write_number(&mut data, sequence.wrapping_sub(link)));
     }
     data
 }
@@ -98,7 +105,10 @@ struct Reader<'a> {
 
 impl Reader<'_> {
     fn fail<T>(&self, reason: &str, offset: usize) -> Result<T, Error> {
-        Err(Error::Decode { reason: format!("link record: {reason}"), offset: Some(offset) })
+        Err(Error::Decode {
+            reason: format!("link record: {reason}"),
+            offset: Some(offset),
+        })
     }
 
     fn number(&mut self) -> Result<u64, Error> {
@@ -136,7 +146,10 @@ impl Reader<'_> {
         let start = self.offset;
         let count = self.number()?;
         if count == 0 || count > (self.data.len() - self.offset) as u64 {
-            return self.fail(&format!("a set of {count} sequences, expected 1 to the bytes that are left"), start);
+            return self.fail(
+                &format!("a set of {count} sequences, expected 1 to the bytes that are left"),
+                start,
+            );
         }
         let mut before = sequence;
         for _ in 0..count {
@@ -160,7 +173,11 @@ impl Reader<'_> {
     }
 
     fn end(&self) -> Result<(), Error> {
-        if self.offset < self.data.len() { self.fail("there are bytes after its end", self.offset) } else { Ok(()) }
+        if self.offset < self.data.len() {
+            self.fail("there are bytes after its end", self.offset)
+        } else {
+            Ok(())
+        }
     }
 }
 
@@ -187,7 +204,11 @@ struct Descent {
 impl<'a, E: From<Error>> Graph<'a, E> {
     /// Reads the records that are not at hand, in one call.
     fn fetch(&mut self, sequences: &[u64]) -> Result<(), E> {
-        let mut missing: Vec<u64> = sequences.iter().copied().filter(|sequence| !self.known.contains_key(sequence)).collect();
+        let mut missing: Vec<u64> = sequences
+            .iter()
+            .copied()
+            .filter(|sequence| !self.known.contains_key(sequence))
+            .collect();
         if missing.is_empty() {
             return Ok(());
         }
@@ -196,18 +217,28 @@ impl<'a, E: From<Error>> Graph<'a, E> {
         let records = (self.load)(&missing)?;
         if records.len() != missing.len() {
             let (asked, got) = (missing.len(), records.len());
-            return Err(Error::Invalid(format!("{asked} link records were asked for, {got} returned")).into());
+            let reason = format!("{asked} link records were asked for, {got} returned");
+            return Err(Error::Decode { reason, offset: None }.into());
         }
         let mut set = Vec::new();
         for (sequence, record) in missing.into_iter().zip(records) {
-            let mut reader = Reader { data: &record, offset: 0 };
+            let mut reader = Reader {
+                data: &record,
+                offset: 0,
+            };
             let clock = reader.clock()?;
             for _ in 0..sets(clock) {
                 set.clear();
                 reader.set(sequence, &mut set)?;
             }
             reader.end()?;
-            self.known.insert(sequence, Known { clock, record: record.into() });
+            self.known.insert(
+                sequence,
+                Known {
+                    clock,
+                    record: record.into(),
+                },
+            );
         }
         Ok(())
     }
@@ -216,7 +247,9 @@ impl<'a, E: From<Error>> Graph<'a, E> {
     fn clock(&self, sequence: u64) -> Result<u64, Error> {
         match self.known.get(&sequence) {
             Some(known) => Ok(known.clock),
-            None => Err(Error::Invalid(format!("the link record of message {sequence} was not read"))),
+            None => Err(Error::Invalid(format!(
+                "the link record of message {sequence} was not read"
+            ))),
         }
     }
 
@@ -227,7 +260,10 @@ impl<'a, E: From<Error>> Graph<'a, E> {
         let record = self.known.get(&sequence).map_or(&[][..], |known| &known.record);
         // The largest step is the lesser of what divides the clock and what fits into the way.
         let step = clock.trailing_zeros().min((clock - target).ilog2());
-        let mut reader = Reader { data: record, offset: 0 };
+        let mut reader = Reader {
+            data: record,
+            offset: 0,
+        };
         reader.clock()?;
         for _ in 0..step {
             reader.skip()?;
@@ -240,7 +276,10 @@ impl<'a, E: From<Error>> Graph<'a, E> {
     ///
     /// What is arrived at is taken out of `watched`, where given; the descent breaks off when nothing is left in that.
     fn descend(&mut self, from: &[u64], target: u64, mut watched: Option<&mut HashSet<u64>>) -> Result<Descent, E> {
-        let mut descent = Descent { arrived: Vec::new(), widest: 0 };
+        let mut descent = Descent {
+            arrived: Vec::new(),
+            widest: 0,
+        };
         let mut seen = HashSet::new();
         let mut current = from.to_vec();
         let mut next: Vec<u64> = Vec::new();
@@ -288,25 +327,38 @@ impl<'a, E: From<Error>> Graph<'a, E> {
             return Ok(candidates);
         }
         self.fetch(&candidates)?;
-        let mut highest = 0;
-        let mut tests = Vec::new();
+        let mut waiting = BTreeSet::new();
         for &sequence in &candidates {
-            let clock = self.clock(sequence)?;
-            highest = highest.max(clock);
-            tests.push((clock, sequence));
+            waiting.insert((self.clock(sequence)?, sequence));
         }
-        tests.retain(|(clock, sequence)| *clock < highest && sure.binary_search(sequence).is_err());
-        tests.sort_unstable_by(|left, right| right.cmp(left));
+        let highest = waiting.last().map_or(0, |&(clock, _)| clock);
+        let to_test = |(clock, sequence): &(u64, u64)| *clock < highest && sure.binary_search(sequence).is_err();
+        let tests: Vec<(u64, u64)> = waiting.iter().rev().copied().filter(to_test).collect();
         let mut undecided: HashSet<u64> = tests.iter().map(|&(_, sequence)| sequence).collect();
         let mut kept = HashSet::new();
-        let mut current = candidates.clone();
+        let mut arrived: Vec<u64> = Vec::new();
         for level in tests.chunk_by(|left, right| left.0 == right.0) {
             if undecided.is_empty() {
                 break;
             }
             if level.iter().any(|(_, sequence)| undecided.contains(sequence)) {
-                current = self.descend(&current, level[0].0, Some(&mut undecided))?.arrived;
-                kept.extend(level.iter().map(|&(_, sequence)| sequence).filter(|sequence| undecided.remove(sequence)));
+                self.fetch(&arrived)?;
+                for sequence in arrived {
+                    waiting.insert((self.clock(sequence)?, sequence));
+                }
+                let target = level[0].0;
+                let above: Vec<u64> = waiting
+                    .split_off(&(target + 1, 0))
+                    .into_iter()
+                    .map(|(_, sequence)| sequence)
+                    .collect();
+                arrived = self.descend(&above, target, Some(&mut undecided))?.arrived;
+                kept.extend(
+                    level
+                        .iter()
+                        .map(|&(_, sequence)| sequence)
+                        .filter(|sequence| undecided.remove(sequence)),
+                );
             }
         }
         let tested: HashSet<u64> = tests.into_iter().map(|(_, sequence)| sequence).collect();
@@ -320,7 +372,11 @@ impl<'a, E: From<Error>> Graph<'a, E> {
         let mut stays = Vec::new();
         let mut above = Vec::new();
         for &sequence in from {
-            if self.clock(sequence)? <= target { stays.push(sequence) } else { above.push(sequence) }
+            if self.clock(sequence)? <= target {
+                stays.push(sequence)
+            } else {
+                above.push(sequence)
+            }
         }
         let mut descent = self.descend(&above, target, None)?;
         descent.arrived.extend_from_slice(&stays);
@@ -346,7 +402,13 @@ pub struct Linker<'a, E> {
 impl<'a, E: From<Error>> Linker<'a, E> {
     /// A linker that reads the records of messages stored before through `load`.
     pub fn new(load: &'a mut Links<'a, E>) -> Self {
-        Linker { graph: Graph { load, known: HashMap::new() }, last: None }
+        Linker {
+            graph: Graph {
+                load,
+                known: HashMap::new(),
+            },
+            last: None,
+        }
     }
 
     /// The record of a message with these parents, which come in any order.
@@ -359,7 +421,8 @@ impl<'a, E: From<Error>> Linker<'a, E> {
         let mut parents = parents.to_vec();
         parents.sort_unstable();
         parents.dedup();
-        let ordered = parents.first().is_none_or(|&first| first > 0) && parents.last().is_none_or(|&last| last < sequence);
+        let ordered =
+            parents.first().is_none_or(|&first| first > 0) && parents.last().is_none_or(|&last| last < sequence);
         if sequence == 0 || !ordered || self.graph.known.contains_key(&sequence) {
             let reason = "its parents must come before it, and it may come only once";
             return Err(Error::Invalid(format!("message {sequence} cannot be linked: {reason}")).into());
@@ -370,14 +433,23 @@ impl<'a, E: From<Error>> Linker<'a, E> {
             expected = expected.max(1 + self.graph.clock(parent)?);
         }
         if clock != expected || clock > MAX_CLOCK {
-            return Err(Error::Invalid(format!("message {sequence} has clock {clock}, its parents give {expected}")).into());
+            return Err(Error::Invalid(format!(
+                "message {sequence} has clock {clock}, its parents give {expected}"
+            ))
+            .into());
         }
         let links = match self.last.take() {
             Some((same, links)) if same == parents => links,
             _ => self.sets(clock, &parents)?,
         };
         let record = write(sequence, clock, &links);
-        self.graph.known.insert(sequence, Known { clock, record: record.as_slice().into() });
+        self.graph.known.insert(
+            sequence,
+            Known {
+                clock,
+                record: record.as_slice().into(),
+            },
+        );
         self.last = Some((parents, links));
         Ok(record)
     }
@@ -401,8 +473,15 @@ impl<'a, E: From<Error>> Linker<'a, E> {
 ///
 /// [`Error::Decode`] for a stored record that is damaged; the loader's own.
 pub fn frontier<'a, E: From<Error>>(sequence: u64, clock: u64, load: &'a mut Links<'a, E>) -> Result<Vec<u64>, E> {
-    let mut graph = Graph { load, known: HashMap::new() };
+    let mut graph = Graph {
+        load,
+        known: HashMap::new(),
+    };
     graph.fetch(&[sequence])?;
     let target = clock.min(graph.clock(sequence)? - 1);
-    if target == 0 { Ok(Vec::new()) } else { graph.frontier(&[sequence], target) }
+    if target == 0 {
+        Ok(Vec::new())
+    } else {
+        graph.frontier(&[sequence], target)
+    }
 }

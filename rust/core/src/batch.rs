@@ -77,7 +77,10 @@ pub fn check<V: AsRef<[u8]> + Sync>(values: &[V], topic: &str) -> Vec<Verdict> {
 }
 
 fn demote(verdict: &mut Verdict) {
-    let empty = Verdict::Invalid(Invalid { reason: String::new(), key: None });
+    let empty = Verdict::Invalid(Invalid {
+        reason: String::new(),
+        key: None,
+    });
     *verdict = std::mem::replace(verdict, empty).into_duplicate();
 }
 
@@ -139,7 +142,9 @@ fn verify_share<V: AsRef<[u8]>>(
     let mut bytes = Vec::new();
     let mut signed = Vec::with_capacity(share.len());
     for &index in share {
-        let Some(parsed) = verdicts[index].parsed() else { continue };
+        let Some(parsed) = verdicts[index].parsed() else {
+            continue;
+        };
         let start = bytes.len();
         match parsed.signed_bytes(values[index].as_ref(), &mut bytes) {
             Ok(()) => signed.push((index, parsed, start..bytes.len())),
@@ -157,7 +162,10 @@ fn verify_share<V: AsRef<[u8]>>(
     for ((index, parsed, _), valid) in signed.iter().zip(scheme.verify(&claims)) {
         if !valid {
             let (name, codec) = (scheme.name(), parsed.codec.name());
-            refused.push((*index, format!("the {name} signature does not hold over the message in {codec}")));
+            refused.push((
+                *index,
+                format!("the {name} signature does not hold over the message in {codec}"),
+            ));
         }
     }
     refused
@@ -165,8 +173,11 @@ fn verify_share<V: AsRef<[u8]>>(
 
 /// The fresh messages' indices, ascending by key: causal order, since a message's clock is above its parents'.
 pub fn fresh_order(verdicts: &[Verdict]) -> Vec<(Key, usize)> {
-    let mut order: Vec<(Key, usize)> =
-        verdicts.iter().enumerate().filter_map(|(index, verdict)| Some((verdict.fresh()?.key, index))).collect();
+    let mut order: Vec<(Key, usize)> = verdicts
+        .iter()
+        .enumerate()
+        .filter_map(|(index, verdict)| Some((verdict.fresh()?.key, index)))
+        .collect();
     if !order.is_sorted() {
         order.sort_unstable();
     }
@@ -175,7 +186,10 @@ pub fn fresh_order(verdicts: &[Verdict]) -> Vec<(Key, usize)> {
 
 /// The distinct keys, ascending, that fresh messages name as parents and that are not fresh messages here.
 pub fn outer_parents<V: AsRef<[u8]>>(values: &[V], verdicts: &[Verdict]) -> Vec<Key> {
-    let fresh: HashSet<Key> = verdicts.iter().filter_map(|verdict| Some(verdict.fresh()?.key)).collect();
+    let fresh: HashSet<Key> = verdicts
+        .iter()
+        .filter_map(|verdict| Some(verdict.fresh()?.key))
+        .collect();
     let mut parents: Vec<Key> = verdicts
         .iter()
         .zip(values)
@@ -223,13 +237,18 @@ pub fn plan<V: AsRef<[u8]> + Sync, E: From<Error>>(
     refused: &HashSet<usize>,
     load: &mut Links<'_, E>,
 ) -> Result<Plan, E> {
-    let mut plan = Plan { first, ..Plan::default() };
+    let mut plan = Plan {
+        first,
+        ..Plan::default()
+    };
     let mut linker = Linker::new(load);
     let mut planned: HashMap<Key, u64> = HashMap::new();
     let mut has_child: HashSet<Key> = HashSet::new();
     let mut sequences = Vec::new();
     for (key, index) in fresh_order(verdicts) {
-        let Some(parsed) = verdicts[index].fresh().filter(|_| !refused.contains(&index)) else { continue };
+        let Some(parsed) = verdicts[index].fresh().filter(|_| !refused.contains(&index)) else {
+            continue;
+        };
         sequences.clear();
         let mut missing = Vec::new();
         let keys: Vec<Key> = parsed.parents(values[index].as_ref()).collect();
@@ -257,7 +276,12 @@ pub fn plan<V: AsRef<[u8]> + Sync, E: From<Error>>(
         (key, leaf_hash(&key, values[*index].as_ref()))
     };
     plan.leaves = parallel::map(&plan.order, leaf);
-    plan.heads_added = plan.leaves.iter().map(|(key, _)| *key).filter(|key| !has_child.contains(key)).collect();
+    plan.heads_added = plan
+        .leaves
+        .iter()
+        .map(|(key, _)| *key)
+        .filter(|key| !has_child.contains(key))
+        .collect();
     plan.heads_removed = has_child.into_iter().filter(|key| !planned.contains_key(key)).collect();
     plan.heads_removed.sort_unstable();
     plan.children.sort_unstable();

@@ -47,7 +47,10 @@ pub fn normalize(data: &[u8]) -> Result<Vec<u8>, Error> {
     } else {
         let (codec, length) = varint(&data[at..]).ok_or_else(cut_off)?;
         if version != 0.0 && version != 1.0 {
-            return Err(Error::decode(format!("a CID of version {version}; 0 and 1 are known"), 0));
+            return Err(Error::decode(
+                format!("a CID of version {version}; 0 and 1 are known"),
+                0,
+            ));
         }
         if version == 1.0 {
             // Above this the original writes bytes that nothing can read back.
@@ -104,7 +107,9 @@ pub fn parse(text: &str) -> Result<Vec<u8>, Error> {
         if digits.len() > 2 * MAX_BASE58_BYTES {
             return Err(refuse("the CID is too long"));
         }
-        bs58::decode(digits).into_vec().map_err(|_| refuse("the CID is not base58"))
+        bs58::decode(digits)
+            .into_vec()
+            .map_err(|_| refuse("the CID is not base58"))
     };
     let bytes = match text.as_bytes().first() {
         Some(b'b') => BASE32_NOPAD
@@ -114,7 +119,11 @@ pub fn parse(text: &str) -> Result<Vec<u8>, Error> {
             .ok_or_else(|| refuse("the CID is not lower-case base32"))?,
         Some(b'z') => base58(&text[1..])?,
         Some(b'Q') => base58(text)?,
-        _ => return Err(refuse("a CID begins with 'b' (base32), 'z' (base58btc) or 'Q' (version 0)")),
+        _ => {
+            return Err(refuse(
+                "a CID begins with 'b' (base32), 'z' (base58btc) or 'Q' (version 0)",
+            ));
+        }
     };
     let normalized = normalize(&bytes)?;
     if is_version_0(&normalized) && !text.starts_with('Q') {

@@ -88,14 +88,19 @@ impl<'a> Walker<'a> {
     fn list(&mut self, length: u64, what: &str) -> Result<(), Error> {
         let head = self.head(Major::List, what, "a list")?;
         if head.argument != length {
-            return Err(Error::Invalid(format!("{what} must have {length} elements, it has {}", head.argument)));
+            return Err(Error::Invalid(format!(
+                "{what} must have {length} elements, it has {}",
+                head.argument
+            )));
         }
         Ok(())
     }
 
     fn take(&mut self, major: Major, what: &str, kind: &str) -> Result<Range<usize>, Error> {
         let head = self.head(major, what, kind)?;
-        let end = usize::try_from(head.argument).ok().and_then(|length| head.end.checked_add(length));
+        let end = usize::try_from(head.argument)
+            .ok()
+            .and_then(|length| head.end.checked_add(length));
         let end = end.filter(|end| *end <= self.data.len());
         self.at = end.ok_or_else(|| Error::decode("the input ends within an item", self.data.len()))?;
         Ok(head.end..self.at)
@@ -112,7 +117,10 @@ impl<'a> Walker<'a> {
 /// # Errors
 /// [`Invalid`] with the first thing that is wrong, the cheap checks first.
 pub fn parse(value: &[u8], topic: &str) -> Result<Parsed, Invalid> {
-    let refuse = |error: Error| Invalid { reason: error.to_string(), key: None };
+    let refuse = |error: Error| Invalid {
+        reason: error.to_string(),
+        key: None,
+    };
     let normalized = if scan(value, 0, 0) == Some(value.len()) {
         None
     } else {
@@ -154,20 +162,31 @@ fn walk(data: &[u8], topic: &str) -> Result<Parsed, Error> {
                 largest = largest.max(clock);
             }
         }
-        _ => return Err(Error::Invalid(format!("the parents must be keys of {KEY_LENGTH} bytes"))),
+        _ => {
+            return Err(Error::Invalid(format!(
+                "the parents must be keys of {KEY_LENGTH} bytes"
+            )));
+        }
     }
     if clock != largest + 1 {
         let expected = largest + 1;
-        return Err(Error::Invalid(format!("the clock is {clock}, expected {expected}: 1 + the largest of the parents'")));
+        return Err(Error::Invalid(format!(
+            "the clock is {clock}, expected {expected}: 1 + the largest of the parents'"
+        )));
     }
     let codec_name = walker.text(&codec);
     let Some(codec) = Codec::from_name(codec_name) else {
-        return Err(Error::Invalid(format!("the signature's codec is {codec_name:?}, expected dag-cbor or dag-json")));
+        return Err(Error::Invalid(format!(
+            "the signature's codec is {codec_name:?}, expected dag-cbor or dag-json"
+        )));
     };
     let (scheme, public_key) = signature::decode_did(walker.text(&did))?;
     if signature.len() != scheme.signature_length() {
         let (name, expected) = (scheme.name(), scheme.signature_length());
-        return Err(Error::Invalid(format!("an {name} signature has {expected} bytes, this has {}", signature.len())));
+        return Err(Error::Invalid(format!(
+            "an {name} signature has {expected} bytes, this has {}",
+            signature.len()
+        )));
     }
     let payload = parents.end..data.len();
     Ok(Parsed {
@@ -219,11 +238,13 @@ impl Parsed {
 
     /// The parents' keys, in the order in which they stand.
     pub fn parents<'a>(&'a self, value: &'a [u8]) -> impl Iterator<Item = Key> + 'a {
-        self.data(value)[self.parents.clone()].chunks_exact(PARENT_WIDTH).map(|entry| {
-            let mut key = [0; KEY_LENGTH];
-            key.copy_from_slice(&entry[1..]);
-            key
-        })
+        self.data(value)[self.parents.clone()]
+            .chunks_exact(PARENT_WIDTH)
+            .map(|entry| {
+                let mut key = [0; KEY_LENGTH];
+                key.copy_from_slice(&entry[1..]);
+                key
+            })
     }
 
     /// Appends what the signature must hold over.
@@ -233,7 +254,11 @@ impl Parsed {
     pub fn signed_bytes(&self, value: &[u8], out: &mut Vec<u8>) -> Result<(), Error> {
         let data = self.data(value);
         let topic = Item::Text(self.topic(value));
-        let parts = Parts { clock: &data[self.clock_item.clone()], topic, payload: self.payload(value) };
+        let parts = Parts {
+            clock: &data[self.clock_item.clone()],
+            topic,
+            payload: self.payload(value),
+        };
         signed_bytes(self.codec, &parts, self.parent_count, self.parents(value), out)
     }
 }
@@ -301,12 +326,18 @@ pub fn sign(
     }
     if clock != largest + 1 {
         let expected = largest + 1;
-        return Err(Error::Encode(format!("the clock is {clock}, expected {expected}: 1 + the largest of the parents'")));
+        return Err(Error::Encode(format!(
+            "the clock is {clock}, expected {expected}: 1 + the largest of the parents'"
+        )));
     }
     let mut clock_item = Writer::new();
     clock_item.item(Item::Integer(i128::from(clock)));
     let clock_item = clock_item.finish();
-    let parts = Parts { clock: &clock_item, topic: Item::Text(topic), payload };
+    let parts = Parts {
+        clock: &clock_item,
+        topic: Item::Text(topic),
+        payload,
+    };
     let mut bytes = Vec::new();
     signed_bytes(codec, &parts, parents.len(), parents.iter().copied(), &mut bytes)?;
     let signature = signature::sign(private_key, &bytes);
@@ -325,4 +356,3 @@ pub fn sign(
     let value = writer.finish();
     Ok((id::key(clock, &value)?, value))
 }
-

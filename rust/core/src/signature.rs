@@ -66,25 +66,27 @@ impl Scheme for Ed25519 {
     fn verify(&self, claims: &[Claim<'_>]) -> Vec<bool> {
         let items: Vec<Option<batch::Item>> = claims.iter().map(item).collect();
         let mut verdicts = vec![false; claims.len()];
-        let mut ranges = vec![0..claims.len()];
-        while let Some(range) = ranges.pop() {
-            let present = || items[range.clone()].iter().flatten().cloned();
-            if range.len() <= SPLIT && range.len() < claims.len() || claims.len() == 1 {
-                for at in range {
+        let mut undecided = vec![(0, claims.len())];
+        while let Some((start, end)) = undecided.pop() {
+            let all = end - start == claims.len();
+            if end - start == 1 || (end - start <= SPLIT && !all) {
+                for at in start..end {
                     verdicts[at] = items[at].clone().is_some_and(|item| item.verify_single().is_ok());
                 }
                 continue;
             }
             let mut verifier = batch::Verifier::new();
-            present().for_each(|item| verifier.queue(item));
+            items[start..end]
+                .iter()
+                .flatten()
+                .for_each(|item| verifier.queue(item.clone()));
             if verifier.verify(rand::rng()).is_ok() {
-                for at in range {
+                for at in start..end {
                     verdicts[at] = items[at].is_some();
                 }
             } else {
-                let middle = range.start + range.len() / 2;
-                ranges.push(range.start..middle);
-                ranges.push(middle..range.end);
+                let middle = start.midpoint(end);
+                undecided.extend([(start, middle), (middle, end)]);
             }
         }
         verdicts
@@ -99,12 +101,16 @@ fn item(claim: &Claim<'_>) -> Option<batch::Item> {
 
 /// The Ed25519 public key of a private key (the 32-byte seed of RFC 8032).
 pub fn public_key(private_key: &[u8; 32]) -> [u8; 32] {
-    ed25519_dalek::SigningKey::from_bytes(private_key).verifying_key().to_bytes()
+    ed25519_dalek::SigningKey::from_bytes(private_key)
+        .verifying_key()
+        .to_bytes()
 }
 
 /// Signs with Ed25519.
 pub fn sign(private_key: &[u8; 32], bytes: &[u8]) -> [u8; 64] {
-    ed25519_dalek::SigningKey::from_bytes(private_key).sign(bytes).to_bytes()
+    ed25519_dalek::SigningKey::from_bytes(private_key)
+        .sign(bytes)
+        .to_bytes()
 }
 
 /// The did:key URI of an Ed25519 public key.
@@ -123,7 +129,9 @@ const MAX_DID_LENGTH: usize = 300;
 /// [`Error::Invalid`] for other URIs, schemes without a verdict, and keys of another length than their scheme's.
 pub fn decode_did(did: &str) -> Result<(&'static dyn Scheme, Vec<u8>), Error> {
     let refuse = |reason: String| Err(Error::Invalid(reason));
-    let digits = did.strip_prefix("did:key:z").filter(|digits| !digits.is_empty() && did.len() <= MAX_DID_LENGTH);
+    let digits = did
+        .strip_prefix("did:key:z")
+        .filter(|digits| !digits.is_empty() && did.len() <= MAX_DID_LENGTH);
     let bytes = digits.and_then(|digits| bs58::decode(digits).into_vec().ok());
     let Some(bytes) = bytes else {
         return refuse("the public key must be a did:key URI in base58btc".to_owned());
@@ -134,12 +142,18 @@ pub fn decode_did(did: &str) -> Result<(&'static dyn Scheme, Vec<u8>), Error> {
     let Some(scheme) = SCHEMES.iter().find(|scheme| scheme.multicodec() as f64 == code) else {
         let known: Vec<_> = SCHEMES.iter().map(|scheme| scheme.name()).collect();
         let name = multicodec_name(code);
-        return refuse(format!("keys of the type {name} have no verdict here; known are {}", known.join(", ")));
+        return refuse(format!(
+            "keys of the type {name} have no verdict here; known are {}",
+            known.join(", ")
+        ));
     };
     let key = &bytes[length..];
     if key.len() != scheme.key_length() {
         let (name, expected) = (scheme.name(), scheme.key_length());
-        return refuse(format!("an {name} public key has {expected} bytes, this has {}", key.len()));
+        return refuse(format!(
+            "an {name} public key has {expected} bytes, this has {}",
+            key.len()
+        ));
     }
     Ok((*scheme, key.to_vec()))
 }

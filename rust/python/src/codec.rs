@@ -14,7 +14,10 @@ use crate::value;
 /// A key of 20 bytes.
 pub fn key(data: &[u8]) -> PyResult<Key> {
     Key::try_from(data).map_err(|_| {
-        convert(Error::Decode { reason: format!("a key has {KEY_LENGTH} bytes, this has {}", data.len()), offset: None })
+        convert(Error::Decode {
+            reason: format!("a key has {KEY_LENGTH} bytes, this has {}", data.len()),
+            offset: None,
+        })
     })
 }
 

@@ -13,6 +13,9 @@ use pyo3::types::{PyBytes, PyTuple};
 use crate::errors::{convert, invalid};
 use crate::value;
 
+/// What pickle stores: a function, and its arguments.
+type Reduced<'py, 'a> = (Bound<'py, PyAny>, (Bound<'py, PyBytes>, &'a str));
+
 /// A message that was verified.
 #[pyclass(frozen, module = "gossiplog._core")]
 pub struct SignedMessage {
@@ -98,7 +101,7 @@ impl SignedMessage {
         format!("<SignedMessage {} by {}>", self.id(), self.author())
     }
 
-    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyAny>, (Bound<'py, PyBytes>, &str))> {
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Reduced<'py, '_>> {
         let read = py.import("gossiplog._core")?.getattr("read_message")?;
         Ok((read, (self.value(py)?, self.topic())))
     }
@@ -130,7 +133,10 @@ pub fn read_message(value: PyBackedBytes, topic: &str) -> PyResult<SignedMessage
 
 fn seed(private_key: &[u8]) -> PyResult<&[u8; 32]> {
     private_key.try_into().map_err(|_| {
-        convert(Error::Encode(format!("an Ed25519 private key has 32 bytes, this has {}", private_key.len())))
+        convert(Error::Encode(format!(
+            "an Ed25519 private key has 32 bytes, this has {}",
+            private_key.len()
+        )))
     })
 }
 
@@ -142,7 +148,10 @@ pub fn public_key<'py>(py: Python<'py>, private_key: &[u8]) -> PyResult<Bound<'p
 #[pyfunction]
 pub fn encode_did(public_key: &[u8]) -> PyResult<String> {
     let key: &[u8; 32] = public_key.try_into().map_err(|_| {
-        convert(Error::Encode(format!("an Ed25519 public key has 32 bytes, this has {}", public_key.len())))
+        convert(Error::Encode(format!(
+            "an Ed25519 public key has 32 bytes, this has {}",
+            public_key.len()
+        )))
     })?;
     Ok(signature::encode_did(key))
 }
@@ -159,13 +168,16 @@ pub fn sign<'py>(
     codec: &str,
 ) -> PyResult<(Bound<'py, PyBytes>, Bound<'py, PyBytes>)> {
     let Some(codec) = Codec::from_name(codec) else {
-        return Err(convert(Error::Encode(format!("the codec is {codec:?}; it must be dag-cbor or dag-json"))));
+        return Err(convert(Error::Encode(format!(
+            "the codec is {codec:?}; it must be dag-cbor or dag-json"
+        ))));
     };
     let parents: Result<Vec<_>, _> = parents.iter().map(|parent| id::decode(parent)).collect();
     let parents = parents.map_err(convert)?;
     let payload = value::encode(payload)?;
     let seed = seed(private_key)?;
-    let (key, value) =
-        py.detach(|| message::sign(topic, clock, &parents, &payload, seed, codec)).map_err(convert)?;
+    let (key, value) = py
+        .detach(|| message::sign(topic, clock, &parents, &payload, seed, codec))
+        .map_err(convert)?;
     Ok((PyBytes::new(py, &key), PyBytes::new(py, &value)))
 }

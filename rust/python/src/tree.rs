@@ -10,8 +10,13 @@ use pyo3::types::{PyBytes, PyList, PyTuple};
 use crate::errors::{Failure, TreeError, convert};
 
 fn hash(data: &[u8]) -> PyResult<Hash> {
-    Hash::try_from(data)
-        .map_err(|_| TreeError::new_err(format!("a hash has {} bytes, this has {}", size_of::<Hash>(), data.len())))
+    Hash::try_from(data).map_err(|_| {
+        TreeError::new_err(format!(
+            "a hash has {} bytes, this has {}",
+            size_of::<Hash>(),
+            data.len()
+        ))
+    })
 }
 
 /// A node of the tree.
@@ -30,7 +35,11 @@ impl Node {
 impl Node {
     #[new]
     fn new(level: u32, key: Option<&[u8]>, hash: &[u8]) -> PyResult<Self> {
-        Ok(Self(tree::Node { level, key: key.map(Key::from), hash: self::hash(hash)? }))
+        Ok(Self(tree::Node {
+            level,
+            key: key.map(Key::from),
+            hash: self::hash(hash)?,
+        }))
     }
 
     #[getter]
@@ -85,11 +94,17 @@ fn load(leaves: Option<&Bound<'_, PyAny>>, start: &[u8], end: Option<&[u8]>) -> 
 fn leaf(row: &Bound<'_, PyAny>) -> PyResult<Leaf> {
     let row = row.cast::<PyTuple>()?;
     let (key, hash) = (row.get_item(0)?, row.get_item(1)?);
-    Ok(Leaf { key: Key::from(key.cast::<PyBytes>()?.as_bytes()), hash: self::hash(hash.cast::<PyBytes>()?.as_bytes())? })
+    Ok(Leaf {
+        key: Key::from(key.cast::<PyBytes>()?.as_bytes()),
+        hash: self::hash(hash.cast::<PyBytes>()?.as_bytes())?,
+    })
 }
 
 fn rows(level1: &Bound<'_, PyAny>) -> PyResult<Vec<(Key, Hash)>> {
-    level1.try_iter()?.map(|row| leaf(&row?).map(|leaf| (leaf.key, leaf.hash))).collect()
+    level1
+        .try_iter()?
+        .map(|row| leaf(&row?).map(|leaf| (leaf.key, leaf.hash)))
+        .collect()
 }
 
 /// A prolly tree.
@@ -114,7 +129,10 @@ impl Tree {
         let entry = |item: PyResult<Bound<'_, PyAny>>| item?.extract::<(PyBackedBytes, PyBackedBytes)>();
         let entries: Vec<(PyBackedBytes, PyBackedBytes)> = entries.try_iter()?.map(entry).collect::<PyResult<_>>()?;
         let hashed = py.detach(|| {
-            parallel::map(&entries, |(key, value)| Leaf { key: Key::from(&**key), hash: tree::leaf_hash(key, value) })
+            parallel::map(&entries, |(key, value)| Leaf {
+                key: Key::from(&**key),
+                hash: tree::leaf_hash(key, value),
+            })
         });
         Ok(Self(self.grow(py, hashed, leaves)?.0))
     }
@@ -128,7 +146,9 @@ impl Tree {
         let py = entries.py();
         let hashed = entries.iter().map(|row| leaf(&row)).collect::<PyResult<Vec<_>>>()?;
         let (tree, rows) = self.grow(py, hashed, leaves)?;
-        let rows = rows.iter().map(|(key, hash)| (PyBytes::new(py, key), PyBytes::new(py, hash)));
+        let rows = rows
+            .iter()
+            .map(|(key, hash)| (PyBytes::new(py, key), PyBytes::new(py, hash)));
         Ok((Self(tree), PyList::new(py, rows)?))
     }
 
@@ -161,7 +181,9 @@ impl Tree {
         let mut load = |start: &[u8], end: Option<&[u8]>| load(leaves, start, end);
         match self.0.children::<Failure>(level, key, &mut load)? {
             Some(nodes) => Node::list(py, nodes),
-            None => Err(PyKeyError::new_err(format!("there is no node with this key at level {level}"))),
+            None => Err(PyKeyError::new_err(format!(
+                "there is no node with this key at level {level}"
+            ))),
         }
     }
 
@@ -192,7 +214,11 @@ impl Tree {
 
     #[pyo3(signature = (other, leaves = None, other_leaves = None))]
     fn diff(&self, other: &Self, leaves: Option<Py<PyAny>>, other_leaves: Option<Py<PyAny>>) -> Diff {
-        Diff { diff: self.0.diff(&other.0), leaves, other_leaves }
+        Diff {
+            diff: self.0.diff(&other.0),
+            leaves,
+            other_leaves,
+        }
     }
 }
 
@@ -208,13 +234,16 @@ impl Tree {
                 let mut load = |start: &[u8], end: Option<&[u8]>| load(leaves, start, end);
                 Ok(self.0.insert::<Failure>(entries, &mut load)?)
             }
-            None => Ok(py.detach(|| {
-                let mut load = |_: &[u8], _: Option<&[u8]>| {
-                    Err(Error::Tree("this tree does not hold its leaves: the call needs a loader".to_owned()))
-                };
-                self.0.insert::<Error>(entries, &mut load)
-            })
-            .map_err(convert)?),
+            None => Ok(py
+                .detach(|| {
+                    let mut load = |_: &[u8], _: Option<&[u8]>| {
+                        Err(Error::Tree(
+                            "this tree does not hold its leaves: the call needs a loader".to_owned(),
+                        ))
+                    };
+                    self.0.insert::<Error>(entries, &mut load)
+                })
+                .map_err(convert)?),
         }
     }
 }
@@ -234,7 +263,10 @@ impl Diff {
     }
 
     fn __next__<'py>(&mut self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyBytes>>> {
-        let (own, other) = (self.leaves.as_ref().map(|it| it.bind(py)), self.other_leaves.as_ref().map(|it| it.bind(py)));
+        let (own, other) = (
+            self.leaves.as_ref().map(|it| it.bind(py)),
+            self.other_leaves.as_ref().map(|it| it.bind(py)),
+        );
         let mut load_own = |start: &[u8], end: Option<&[u8]>| load(own, start, end);
         let mut load_other = |start: &[u8], end: Option<&[u8]>| load(other, start, end);
         let key = self.diff.next::<Failure>(&mut load_own, &mut load_other)?;

@@ -59,7 +59,12 @@ pub fn read(data: &[u8], at: usize) -> Result<Head, Error> {
     let major = MAJORS[usize::from(first >> 5)];
     let info = first & 31;
     if info < 24 {
-        return Ok(Head { major, info, argument: u64::from(info), end: at + 1 });
+        return Ok(Head {
+            major,
+            info,
+            argument: u64::from(info),
+            end: at + 1,
+        });
     }
     let width = match info {
         24..=27 => 1_usize << (info - 24),
@@ -78,5 +83,10 @@ pub fn read(data: &[u8], at: usize) -> Result<Head, Error> {
     if argument < smallest && major != Major::Simple {
         return Err(Error::decode("an integer or length takes more bytes than it needs", at));
     }
-    Ok(Head { major, info, argument, end: at + 1 + width })
+    Ok(Head {
+        major,
+        info,
+        argument,
+        end: at + 1 + width,
+    })
 }

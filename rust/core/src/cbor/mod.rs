@@ -26,5 +26,7 @@ pub const MAX_OWN_DEPTH: usize = 500;
 
 /// The order of map keys: shorter first, then bytewise.
 pub fn key_order(left: &str, right: &str) -> std::cmp::Ordering {
-    left.len().cmp(&right.len()).then_with(|| left.as_bytes().cmp(right.as_bytes()))
+    left.len()
+        .cmp(&right.len())
+        .then_with(|| left.as_bytes().cmp(right.as_bytes()))
 }

@@ -28,7 +28,11 @@ struct Chain {
     link: Option<usize>,
 }
 
-const PLAIN: Chain = Chain { setter: true, bytes: false, link: None };
+const PLAIN: Chain = Chain {
+    setter: true,
+    bytes: false,
+    link: None,
+};
 
 /// A value that was read, as far as the map around it needs to know.
 #[derive(Debug, Clone)]
@@ -48,7 +52,10 @@ enum Kind {
     Link,
     List,
     /// With the prototypes of the object itself, and of the copy that is encoded.
-    Map { own: Chain, copy: Chain },
+    Map {
+        own: Chain,
+        copy: Chain,
+    },
 }
 
 /// A list or map that is being read.
@@ -79,8 +86,14 @@ struct OpenMap<'a> {
 
 /// How to write a map that cannot be written as it stands.
 enum Rewrite<'a> {
-    Entries { entries: Vec<(Cow<'a, str>, usize)>, end: usize },
-    Link { at: usize, end: usize },
+    Entries {
+        entries: Vec<(Cow<'a, str>, usize)>,
+        end: usize,
+    },
+    Link {
+        at: usize,
+        end: usize,
+    },
 }
 
 /// The canonical form of one item that fills `data`.
@@ -149,7 +162,10 @@ fn token(data: &[u8], at: usize) -> Result<(Token<'_>, usize), Error> {
         Major::Map => (Token::Map(head.argument), head.end),
         Major::Tag => {
             if head.argument != 42 {
-                return Err(Error::decode(format!("tag {} is not allowed; 42 (a link) is", head.argument), at));
+                return Err(Error::decode(
+                    format!("tag {} is not allowed; 42 (a link) is", head.argument),
+                    at,
+                ));
             }
             let inner = read(data, head.end)?;
             if inner.major != Major::Bytes {
@@ -160,9 +176,10 @@ fn token(data: &[u8], at: usize) -> Result<(Token<'_>, usize), Error> {
                 return Err(Error::decode("a link's bytes must begin with zero", inner.end));
             };
             let normalized = cid::normalize(binary).map_err(|error| match error {
-                Error::Decode { reason, offset } => {
-                    Error::Decode { reason, offset: offset.map(|offset| inner.end + 1 + offset) }
-                }
+                Error::Decode { reason, offset } => Error::Decode {
+                    reason,
+                    offset: offset.map(|offset| inner.end + 1 + offset),
+                },
                 other => other,
             })?;
             (Token::Link(normalized), end)
@@ -218,10 +235,18 @@ fn check(data: &[u8]) -> Result<HashMap<usize, Rewrite<'_>>, Error> {
         let mut complete = None;
         if let Some(remaining) = count {
             if stack.len() >= MAX_DEPTH {
-                return Err(Error::decode(format!("more than {MAX_DEPTH} lists and maps are nested"), start));
+                return Err(Error::decode(
+                    format!("more than {MAX_DEPTH} lists and maps are nested"),
+                    start,
+                ));
             }
             let map = is_map.then(OpenMap::new);
-            stack.push(Open { start, remaining, refused: None, map });
+            stack.push(Open {
+                start,
+                remaining,
+                refused: None,
+                map,
+            });
         } else {
             if let Some(map) = stack.last_mut().and_then(|top| top.map.as_mut()) {
                 map.note_scalar(&token);
@@ -232,7 +257,11 @@ fn check(data: &[u8]) -> Result<HashMap<usize, Rewrite<'_>>, Error> {
                 Token::Link(_) => Kind::Link,
                 _ => Kind::Primitive,
             };
-            complete = Some(Seen { start, kind, refused: None });
+            complete = Some(Seen {
+                start,
+                kind,
+                refused: None,
+            });
         }
         loop {
             if let Some(seen) = complete.take() {
@@ -284,18 +313,38 @@ impl<'a> Open<'a> {
     fn close(self, end: usize) -> (Seen, Option<Rewrite<'a>>) {
         let start = self.start;
         let Some(map) = self.map else {
-            return (Seen { start, kind: Kind::List, refused: self.refused }, None);
+            return (
+                Seen {
+                    start,
+                    kind: Kind::List,
+                    refused: self.refused,
+                },
+                None,
+            );
         };
         let mut refused = self.refused;
         if map.chain.bytes || map.copy.bytes {
             refused.get_or_insert(Error::decode("a map whose __proto__ is bytes cannot be encoded", start));
         }
         if map.slash_is_bytes {
-            refused.get_or_insert(Error::decode("a map whose \"/\" equals its \"bytes\" cannot be encoded", start));
+            refused.get_or_insert(Error::decode(
+                "a map whose \"/\" equals its \"bytes\" cannot be encoded",
+                start,
+            ));
         }
-        let own = Chain { setter: map.chain.setter && !map.has_own_proto, ..map.chain };
-        let copy = Chain { bytes: map.copy.bytes || map.chain.bytes, ..map.copy };
-        let seen = Seen { start, kind: Kind::Map { own, copy }, refused };
+        let own = Chain {
+            setter: map.chain.setter && !map.has_own_proto,
+            ..map.chain
+        };
+        let copy = Chain {
+            bytes: map.copy.bytes || map.chain.bytes,
+            ..map.copy
+        };
+        let seen = Seen {
+            start,
+            kind: Kind::Map { own, copy },
+            refused,
+        };
         let rewrite = match map.copy.link {
             Some(at) if !map.has_slash_or_bytes => Some(Rewrite::Link { at, end }),
             _ if map.dropped || !map.sorted => {
@@ -375,7 +424,10 @@ impl<'a> OpenMap<'a> {
         }
         let key = std::mem::take(&mut self.key);
         self.has_slash_or_bytes |= key == "/" || key == "bytes";
-        let ascends = self.entries.last().is_none_or(|(last, _)| key_order(last, &key).is_lt());
+        let ascends = self
+            .entries
+            .last()
+            .is_none_or(|(last, _)| key_order(last, &key).is_lt());
         if !ascends && self.seen.is_none() {
             self.sorted = false;
             self.seen = Some(self.entries.iter().map(|(key, _)| key.clone()).collect());
@@ -396,7 +448,10 @@ fn inherit(chain: Chain, seen: &Seen, of_map: impl Fn(Chain, Chain) -> Chain) ->
         Kind::Primitive => chain,
         Kind::Null => Chain { setter: false, ..PLAIN },
         Kind::Bytes => Chain { bytes: true, ..PLAIN },
-        Kind::Link => Chain { link: Some(seen.start), ..PLAIN },
+        Kind::Link => Chain {
+            link: Some(seen.start),
+            ..PLAIN
+        },
         Kind::List => PLAIN,
         Kind::Map { own, copy } => of_map(own, copy),
     }
@@ -407,7 +462,10 @@ enum Writing<'r, 'a> {
     /// They stand one behind the other.
     InPlace { remaining: u64, is_map: bool },
     /// They are picked out; afterwards the input goes on at `end`.
-    Picked { entries: std::slice::Iter<'r, (Cow<'a, str>, usize)>, end: usize },
+    Picked {
+        entries: std::slice::Iter<'r, (Cow<'a, str>, usize)>,
+        end: usize,
+    },
 }
 
 /// The second pass.
@@ -422,7 +480,10 @@ fn write(data: &[u8], rewrites: &HashMap<usize, Rewrite<'_>>) -> Result<Vec<u8>,
         match (&token, rewrites.get(&start)) {
             (Token::Map(_), Some(Rewrite::Entries { entries, end })) => {
                 writer.item(Item::Map(entries.len()));
-                stack.push(Writing::Picked { entries: entries.iter(), end: *end });
+                stack.push(Writing::Picked {
+                    entries: entries.iter(),
+                    end: *end,
+                });
             }
             (Token::Map(_), Some(Rewrite::Link { at: link, end })) => {
                 if let (Token::Link(cid), _) = self::token(data, *link)? {
@@ -432,11 +493,17 @@ fn write(data: &[u8], rewrites: &HashMap<usize, Rewrite<'_>>) -> Result<Vec<u8>,
             }
             (Token::Map(count), None) => {
                 writer.item(Item::Map(*count as usize));
-                stack.push(Writing::InPlace { remaining: *count, is_map: true });
+                stack.push(Writing::InPlace {
+                    remaining: *count,
+                    is_map: true,
+                });
             }
             (Token::List(count), _) => {
                 writer.item(Item::List(*count as usize));
-                stack.push(Writing::InPlace { remaining: *count, is_map: false });
+                stack.push(Writing::InPlace {
+                    remaining: *count,
+                    is_map: false,
+                });
             }
             (Token::Null, _) => writer.item(Item::Null),
             (Token::Bool(value), _) => writer.item(Item::Bool(*value)),

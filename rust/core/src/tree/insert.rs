@@ -4,13 +4,13 @@ use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-use rayon::slice::ParallelSliceMut;
+use rayon::prelude::*;
 
 use super::build::Edit;
 use super::{Block, Branch, Hash, Key, Leaf, Loader, Tree, is_boundary, leaves_hash};
 use crate::error::Error;
 
-/// From this many leaves on, sorting in parallel is worth it.
+/// From this many leaves on, working in parallel is worth it.
 const PARALLEL: usize = 1 << 14;
 
 impl Tree {
@@ -35,7 +35,9 @@ impl Tree {
         let mut rest = leaves.as_slice();
         while let Some(first) = rest.first() {
             let place = self.place(1, &first.key);
-            let inside = place.end.map_or(rest.len(), |end| rest.partition_point(|leaf| leaf.key < *end));
+            let inside = place
+                .end
+                .map_or(rest.len(), |end| rest.partition_point(|leaf| leaf.key < *end));
             let (fresh, after) = rest.split_at(inside);
             rest = after;
             let old = self.leaves(place, load)?;
@@ -47,8 +49,16 @@ impl Tree {
             let resident = place.branch.block.is_some();
             let nodes = split(&place.branch.key, &merged, resident, &mut buffer);
             let unchanged = |node: &Branch| node.hash == place.branch.hash && !self.is_empty();
-            rows.extend(nodes.iter().filter(|node| !unchanged(node)).map(|node| (node.key.clone(), node.hash)));
-            edits.push(Edit { key: place.branch.key.clone(), nodes });
+            rows.extend(
+                nodes
+                    .iter()
+                    .filter(|node| !unchanged(node))
+                    .map(|node| (node.key.clone(), node.hash)),
+            );
+            edits.push(Edit {
+                key: place.branch.key.clone(),
+                nodes,
+            });
         }
         Ok((self.rebuild(edits, count), rows))
     }
@@ -66,7 +76,10 @@ fn sort(mut leaves: Vec<Leaf>) -> Result<Vec<Leaf>, Error> {
     if leaves.first().is_some_and(|leaf| leaf.key.is_anchor()) {
         return Err(Error::Tree("an entry has an empty key".into()));
     }
-    if let Some(pair) = leaves.windows(2).find(|pair| pair[0].key == pair[1].key && pair[0].hash != pair[1].hash) {
+    if let Some(pair) = leaves
+        .windows(2)
+        .find(|pair| pair[0].key == pair[1].key && pair[0].hash != pair[1].hash)
+    {
         return Err(conflict(&pair[0].key));
     }
     leaves.dedup_by(|left, right| left.key == right.key);
@@ -89,7 +102,10 @@ fn merge<'a>(old: &[Leaf], fresh: &'a [Leaf]) -> Result<Cow<'a, [Leaf]>, Error> 
         let (before, after) = rest.split_at(below);
         merged.extend_from_slice(before);
         rest = after;
-        match after.first().map(|other| (other.key.cmp(&leaf.key), other.hash == leaf.hash)) {
+        match after
+            .first()
+            .map(|other| (other.key.cmp(&leaf.key), other.hash == leaf.hash))
+        {
             Some((Ordering::Equal, true)) => {}
             Some((Ordering::Equal, false)) => return Err(conflict(&leaf.key)),
             _ => merged.push(leaf.clone()),
@@ -101,18 +117,36 @@ fn merge<'a>(old: &[Leaf], fresh: &'a [Leaf]) -> Result<Cow<'a, [Leaf]>, Error> 
 
 /// The level-1 nodes over leaves that begin with `key`, which is the anchor's or a boundary's.
 fn split(key: &Key, leaves: &[Leaf], resident: bool, buffer: &mut Vec<u8>) -> Vec<Branch> {
-    let mut nodes = Vec::new();
-    let mut key = key.clone();
-    let mut start = 0;
-    let first = usize::from(!key.is_anchor());
-    let cuts = (first..leaves.len()).filter(|&index| is_boundary(&leaves[index].hash));
-    for cut in cuts.map(Some).chain(std::iter::once(None)) {
-        let span = &leaves[start..cut.unwrap_or(leaves.len())];
-        let hash = leaves_hash(buffer, &key, span);
+    let node = |buffer: &mut Vec<u8>, key: &Key, span: &[Leaf]| {
+        let hash = leaves_hash(buffer, key, span);
         let block = resident.then(|| Arc::new(Block::Leaves(span.into())));
-        nodes.push(Branch { key, hash, block });
-        start = cut.unwrap_or_default();
-        key = cut.map_or(Key::ANCHOR, |cut| leaves[cut].key.clone());
+        Branch {
+            key: key.clone(),
+            hash,
+            block,
+        }
+    };
+    // The anchor is not among its leaves, a boundary is: it does not cut itself off.
+    let first = usize::from(!key.is_anchor());
+    let cuts: Vec<usize> = (first..leaves.len())
+        .filter(|&index| is_boundary(&leaves[index].hash))
+        .collect();
+    let span = |(index, &cut): (usize, &usize)| &leaves[cut..cuts.get(index + 1).copied().unwrap_or(leaves.len())];
+    let mut nodes = vec![node(
+        buffer,
+        key,
+        &leaves[..cuts.first().copied().unwrap_or(leaves.len())],
+    )];
+    if leaves.len() < PARALLEL {
+        nodes.extend(
+            cuts.iter()
+                .enumerate()
+                .map(span)
+                .map(|span| node(buffer, &span[0].key, span)),
+        );
+    } else {
+        let spans = cuts.par_iter().enumerate().map(span);
+        nodes.par_extend(spans.map_init(Vec::new, |buffer, span| node(buffer, &span[0].key, span)));
     }
     nodes
 }

@@ -11,6 +11,7 @@ mod build;
 mod diff;
 mod insert;
 mod key;
+mod node;
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -19,138 +20,12 @@ use crate::error::Error;
 
 pub use diff::Diff;
 pub use key::Key;
+pub use node::{ANCHOR_HASH, Hash, Leaf, Node, check_children, is_boundary, leaf_hash};
 
-/// The first 16 bytes of a BLAKE3 hash (K of the wire format).
-pub type Hash = [u8; 16];
-
-/// The hash of the level-0 anchor: that of no bytes.
-pub const ANCHOR_HASH: Hash =
-    [0xaf, 0x13, 0x49, 0xb9, 0xf5, 0xf9, 0xa1, 0xa6, 0xa0, 0x40, 0x4d, 0xea, 0x36, 0xdc, 0xc9, 0x49];
-
-/// A hash is a boundary when its first four bytes, big-endian, are below this: one in Q = 32.
-const BOUNDARY: u32 = 1 << 27;
+use node::{describe, leaf_node, parent_hash};
 
 /// What reads leaves that are not in memory: those with start <= key < end, ascending; an end of None is the end of the tree.
 pub type Loader<'a, E> = dyn FnMut(&[u8], Option<&[u8]>) -> Result<Vec<Leaf>, E> + 'a;
-
-/// An entry as the tree sees it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Leaf {
-    /// The entry's key, not empty.
-    pub key: Key,
-    /// The hash of key and value, see [`leaf_hash`].
-    pub hash: Hash,
-}
-
-/// A node of any level, by value.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Node {
-    /// 0 for leaves.
-    pub level: u32,
-    /// The first key that the node covers; None for the anchor of its level.
-    pub key: Option<Key>,
-    /// The hash of the entry at level 0, of the children's hashes above.
-    pub hash: Hash,
-}
-
-/// The hash of an entry.
-pub fn leaf_hash(key: &[u8], value: &[u8]) -> Hash {
-    const STACK: usize = 512;
-    let total = 8 + key.len() + value.len();
-    // One call over joined bytes costs half of what four updates cost.
-    if total <= STACK {
-        let mut joined = [0; STACK];
-        let (head, rest) = joined.split_at_mut(4);
-        head.copy_from_slice(&length(key));
-        let (head, rest) = rest.split_at_mut(key.len());
-        head.copy_from_slice(key);
-        let (head, rest) = rest.split_at_mut(4);
-        head.copy_from_slice(&length(value));
-        rest[..value.len()].copy_from_slice(value);
-        return truncate(blake3::hash(&joined[..total]));
-    }
-    let mut hasher = blake3::Hasher::new();
-    hasher.update(&length(key)).update(key).update(&length(value)).update(value);
-    truncate(hasher.finalize())
-}
-
-/// The length as the wire format hashes it; entries are far shorter than 4 GiB.
-fn length(bytes: &[u8]) -> [u8; 4] {
-    (bytes.len() as u32).to_be_bytes()
-}
-
-fn truncate(hash: blake3::Hash) -> Hash {
-    let mut first = [0; 16];
-    first.copy_from_slice(&hash.as_bytes()[..16]);
-    first
-}
-
-/// Whether a node with this hash, unless it is an anchor, begins a parent.
-pub fn is_boundary(hash: &Hash) -> bool {
-    u32::from_be_bytes([hash[0], hash[1], hash[2], hash[3]]) < BOUNDARY
-}
-
-/// The hash of a parent of children with these hashes, joined in `buffer`.
-fn parent_hash(buffer: &mut Vec<u8>, hashes: impl Iterator<Item = Hash>) -> Hash {
-    buffer.clear();
-    hashes.for_each(|hash| buffer.extend_from_slice(&hash));
-    truncate(blake3::hash(buffer))
-}
-
-/// Holds an untrusted answer to GetChildren against the rules of the tree.
-///
-/// `end` is the key at which the parent's range ends (exclusive), None at the end of the tree.
-///
-/// # Errors
-///
-/// [`Error::Tree`]: a parent of level 0 or an empty answer; a child whose level is not the parent's less one, whose key is
-/// not in the range or not above the one before; a first child that has not the parent's key, or is no boundary; another
-/// that is one; hashes that do not hash to the parent's.
-pub fn check_children(parent: &Node, end: Option<&[u8]>, children: &[Node]) -> Result<(), Error> {
-    let name = || format!("the children of {}", describe(parent.level, parent.key.as_ref()));
-    let fail = |reason: String| Err(Error::Tree(format!("{}: {reason}", name())));
-    let Some(level) = parent.level.checked_sub(1) else {
-        return fail("a leaf has none".into());
-    };
-    let Some(first) = children.first() else {
-        return fail("there are none, expected at least one".into());
-    };
-    if first.key != parent.key {
-        return fail(format!("the first is {}, expected the parent's key", describe(first.level, first.key.as_ref())));
-    }
-    for (index, child) in children.iter().enumerate() {
-        let named = || describe(child.level, child.key.as_ref());
-        if child.level != level {
-            return fail(format!("{} has level {}, expected {level}", named(), child.level));
-        }
-        match &child.key {
-            None if index > 0 => return fail(format!("number {index} has no key")),
-            None if level == 0 && child.hash != ANCHOR_HASH => return fail("the anchor's hash is not that of no bytes".into()),
-            None => {}
-            Some(key) if key.is_anchor() => return fail(format!("number {index} has an empty key")),
-            Some(key) => {
-                if index > 0 && children[index - 1].key.as_ref().is_some_and(|before| before >= key) {
-                    return fail(format!("{} is not above the one before it", named()));
-                }
-                if end.is_some_and(|end| &**key >= end) {
-                    return fail(format!("{} is not below the end of the parent's range", named()));
-                }
-                if is_boundary(&child.hash) != (index == 0) {
-                    let wrong = if index == 0 { "is no boundary, as the first must be" } else { "is a boundary, and not the first" };
-                    return fail(format!("{} {wrong}", named()));
-                }
-            }
-        }
-    }
-    if parent_hash(&mut Vec::new(), children.iter().map(|child| child.hash)) != parent.hash {
-        return fail("they do not hash to the parent's hash".into());
-    }
-    Ok(())
-}
-
-fn describe(level: u32, key: Option<&Key>) -> String {
-    format!("the node {} at level {level}", key.unwrap_or(&Key::ANCHOR))
-}
 
 /// A node of level 1 or above, as its parent holds it.
 #[derive(Debug, Clone)]
@@ -170,7 +45,11 @@ enum Block {
 
 impl Branch {
     fn node(&self, level: u32) -> Node {
-        Node { level, key: (!self.key.is_anchor()).then(|| self.key.clone()), hash: self.hash }
+        Node {
+            level,
+            key: (!self.key.is_anchor()).then(|| self.key.clone()),
+            hash: self.hash,
+        }
     }
 
     /// The children of a node of level 2 or above; none for one of level 1.
@@ -218,7 +97,15 @@ impl Tree {
 
     fn empty(block: Option<Arc<Block>>) -> Self {
         let hash = parent_hash(&mut Vec::new(), std::iter::once(ANCHOR_HASH));
-        Tree { root: Branch { key: Key::ANCHOR, hash, block }, height: 1, count: 0 }
+        Tree {
+            root: Branch {
+                key: Key::ANCHOR,
+                hash,
+                block,
+            },
+            height: 1,
+            count: 0,
+        }
     }
 
     /// The number of entries.
@@ -233,7 +120,15 @@ impl Tree {
 
     /// The root: the anchor of the only level that holds nothing else.
     pub fn root(&self) -> Node {
-        if self.is_empty() { Node { level: 0, key: None, hash: ANCHOR_HASH } } else { self.root.node(self.height) }
+        if self.is_empty() {
+            Node {
+                level: 0,
+                key: None,
+                hash: ANCHOR_HASH,
+            }
+        } else {
+            self.root.node(self.height)
+        }
     }
 
     /// The node of this level and first key (None or empty for the anchor), if there is one.
@@ -241,11 +136,20 @@ impl Tree {
     /// # Errors
     ///
     /// The loader's, and [`Error::Tree`] when what it returns is not what the tree was made of.
-    pub fn node<E: From<Error>>(&self, level: u32, key: Option<&[u8]>, load: &mut Loader<'_, E>) -> Result<Option<Node>, E> {
+    pub fn node<E: From<Error>>(
+        &self,
+        level: u32,
+        key: Option<&[u8]>,
+        load: &mut Loader<'_, E>,
+    ) -> Result<Option<Node>, E> {
         let key = Key::from(key.unwrap_or_default());
         if level == 0 {
             if key.is_anchor() {
-                return Ok(Some(Node { level, key: None, hash: ANCHOR_HASH }));
+                return Ok(Some(Node {
+                    level,
+                    key: None,
+                    hash: ANCHOR_HASH,
+                }));
             }
             let leaves = self.leaves(self.place(1, &key), load)?;
             let found = leaves.binary_search_by(|leaf| leaf.key.cmp(&key)).ok();
@@ -273,10 +177,21 @@ impl Tree {
             return Ok(None);
         };
         if level > 1 {
-            return Ok(Some(place.branch.branches().iter().map(|child| child.node(level - 1)).collect()));
+            return Ok(Some(
+                place
+                    .branch
+                    .branches()
+                    .iter()
+                    .map(|child| child.node(level - 1))
+                    .collect(),
+            ));
         }
         let leaves = self.leaves(place, load)?;
-        let anchor = place.branch.key.is_anchor().then_some(Node { level: 0, key: None, hash: ANCHOR_HASH });
+        let anchor = place.branch.key.is_anchor().then_some(Node {
+            level: 0,
+            key: None,
+            hash: ANCHOR_HASH,
+        });
         Ok(Some(anchor.into_iter().chain(leaves.iter().map(leaf_node)).collect()))
     }
 
@@ -296,7 +211,11 @@ impl Tree {
         if level > 0 {
             return Ok(branches.into_iter().map(|branch| branch.node(level)).collect());
         }
-        let mut nodes = vec![Node { level: 0, key: None, hash: ANCHOR_HASH }];
+        let mut nodes = vec![Node {
+            level: 0,
+            key: None,
+            hash: ANCHOR_HASH,
+        }];
         for (index, branch) in branches.iter().enumerate() {
             let end = branches.get(index + 1).map(|next| &next.key);
             nodes.extend(self.leaves(Place { branch, end }, load)?.iter().map(leaf_node));
@@ -308,7 +227,11 @@ impl Tree {
     /// level that the tree does not have.
     pub fn next_key(&self, level: u32, key: Option<&[u8]>) -> Option<Key> {
         let key = Key::from(key.unwrap_or_default());
-        if level == 0 || level > self.height { None } else { self.place(level, &key).end.cloned() }
+        if level == 0 || level > self.height {
+            None
+        } else {
+            self.place(level, &key).end.cloned()
+        }
     }
 
     /// The last node of a level from 1 to the root's, None for another level.
@@ -325,14 +248,20 @@ impl Tree {
 
     /// The node of a level (1 to the root's) whose range holds the key.
     fn place(&self, level: u32, key: &Key) -> Place<'_> {
-        let mut place = Place { branch: &self.root, end: None };
+        let mut place = Place {
+            branch: &self.root,
+            end: None,
+        };
         for _ in level..self.height {
             let children = place.branch.branches();
             let next = children.partition_point(|child| child.key <= *key);
             let Some(branch) = next.checked_sub(1).and_then(|index| children.get(index)) else {
                 break;
             };
-            place = Place { branch, end: children.get(next).map(|child| &child.key).or(place.end) };
+            place = Place {
+                branch,
+                end: children.get(next).map(|child| &child.key).or(place.end),
+            };
         }
         place
     }
@@ -361,10 +290,6 @@ impl Tree {
     }
 }
 
-fn leaf_node(leaf: &Leaf) -> Node {
-    Node { level: 0, key: Some(leaf.key.clone()), hash: leaf.hash }
-}
-
 /// The hash of the level-1 node with this key over these leaves.
 fn leaves_hash(buffer: &mut Vec<u8>, key: &Key, leaves: &[Leaf]) -> Hash {
     let anchor = key.is_anchor().then_some(ANCHOR_HASH);
@@ -373,11 +298,18 @@ fn leaves_hash(buffer: &mut Vec<u8>, key: &Key, leaves: &[Leaf]) -> Hash {
 
 /// Holds loaded leaves against the level-1 node that they are to be the leaves of.
 fn check_leaves(branch: &Branch, end: Option<&Key>, leaves: &[Leaf]) -> Result<(), Error> {
-    let fail = |reason: &str| Err(Error::Tree(format!("the leaves loaded for {} {reason}", describe(1, Some(&branch.key)))));
+    let fail = |reason: &str| {
+        Err(Error::Tree(format!(
+            "the leaves loaded for {} {reason}",
+            describe(1, Some(&branch.key))
+        )))
+    };
     if !leaves.is_sorted_by(|left, right| left.key < right.key) {
         return fail("are not in ascending order");
     }
-    let first = leaves.first().is_none_or(|leaf| leaf.key >= branch.key && !leaf.key.is_anchor());
+    let first = leaves
+        .first()
+        .is_none_or(|leaf| leaf.key >= branch.key && !leaf.key.is_anchor());
     let last = leaves.last().is_none_or(|leaf| end.is_none_or(|end| leaf.key < *end));
     if !first || !last {
         return fail("lie outside its range");
