@@ -24,13 +24,14 @@ pub type Links<'a, E> = dyn FnMut(&[u64]) -> Result<Vec<Vec<u8>>, E> + 'a;
 
 /// What is stored with a message.
 ///
-/// Its bytes: the clock; then for each k the number of sequences in the set, and each of them ascending as the message's own
-/// sequence less it. All numbers are unsigned LEB128, as short as possible.
+/// Its bytes: the clock; then for each k the number of sequences in the set (0 for one that was left out), and each of them
+/// ascending as the message's own sequence less it. All numbers are unsigned LEB128, as short as possible.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
     /// The message's clock, from 1.
     pub clock: u64,
-    /// For each k with 2^k dividing the clock and below it, the frontier at the clock less 2^k, ascending.
+    /// For each k with 2^k dividing the clock and below it, the frontier at the clock less 2^k, ascending; empty where it
+    /// was left out ([`MAX_SHORTCUT`]).
     pub links: Vec<Vec<u64>>,
 }
 
@@ -60,9 +61,9 @@ impl Record {
         let mut reader = Reader { data, offset: 0 };
         let clock = reader.clock()?;
         let mut links = Vec::new();
-        for _ in 0..sets(clock) {
+        for k in 0..sets(clock) {
             let mut set = Vec::new();
-            reader.set(sequence, &mut set)?;
+            reader.set(k, sequence, &mut set)?;
             links.push(set);
         }
         reader.end()?;
@@ -79,10 +80,22 @@ fn sets(clock: u64) -> u32 {
     }
 }
 
+/// A set over more than one step that is larger than this is left out of the record. Without a limit, a chain on top of
+/// many concurrent messages would store their whole width again and again: the product of both, for whoever wishes it.
+pub const MAX_SHORTCUT: usize = 256;
+
+fn is_stored(k: usize, set: &[u64]) -> bool {
+    k == 0 || set.len() <= MAX_SHORTCUT
+}
+
 fn write(sequence: u64, clock: u64, links: &[Vec<u64>]) -> Vec<u8> {
     let mut data = Vec::with_capacity(4 + links.iter().map(|set| 2 + 2 * set.len()).sum::<usize>());
     write_number(&mut data, clock);
-    for set in links {
+    for (k, set) in links.iter().enumerate() {
+        if !is_stored(k, set) {
+            write_number(&mut data, 0);
+            continue;
+        }
         write_number(&mut data, set.len() as u64);
         set.iter()
             .for_each(|&link| write_number(&mut data, sequence.wrapping_sub(link)));
@@ -141,10 +154,13 @@ impl Reader<'_> {
         }
     }
 
-    /// Appends the next set.
-    fn set(&mut self, sequence: u64, into: &mut Vec<u64>) -> Result<(), Error> {
+    /// Appends the next set, which is the one over 2^k; nothing where it was left out.
+    fn set(&mut self, k: u32, sequence: u64, into: &mut Vec<u64>) -> Result<(), Error> {
         let start = self.offset;
         let count = self.number()?;
+        if count == 0 && k > 0 {
+            return Ok(());
+        }
         if count == 0 || count > (self.data.len() - self.offset) as u64 {
             return self.fail(
                 &format!("a set of {count} sequences, expected 1 to the bytes that are left"),
@@ -160,14 +176,6 @@ impl Reader<'_> {
             }
             before = distance;
             into.push(sequence - distance);
-        }
-        Ok(())
-    }
-
-    /// Passes over the next set of a record that was checked.
-    fn skip(&mut self) -> Result<(), Error> {
-        for _ in 0..self.number()? {
-            self.number()?;
         }
         Ok(())
     }
@@ -227,9 +235,9 @@ impl<'a, E: From<Error>> Graph<'a, E> {
                 offset: 0,
             };
             let clock = reader.clock()?;
-            for _ in 0..sets(clock) {
+            for k in 0..sets(clock) {
                 set.clear();
-                reader.set(sequence, &mut set)?;
+                reader.set(k, sequence, &mut set)?;
             }
             reader.end()?;
             self.known.insert(
@@ -253,22 +261,28 @@ impl<'a, E: From<Error>> Graph<'a, E> {
         }
     }
 
-    /// Appends the link set of a fetched message that goes furthest without passing `target`, which is below its clock; returns the
+    /// Reads the link set of a fetched message that goes furthest without passing `target`, which is below its clock; returns the
     /// clock at which it is the frontier.
     fn follow(&self, sequence: u64, target: u64, into: &mut Vec<u64>) -> Result<u64, Error> {
         let clock = self.clock(sequence)?;
         let record = self.known.get(&sequence).map_or(&[][..], |known| &known.record);
-        // The largest step is the lesser of what divides the clock and what fits into the way.
-        let step = clock.trailing_zeros().min((clock - target).ilog2());
+        // The largest step is the lesser of what divides the clock and what fits into the way, if its set was stored.
+        let steps = clock.trailing_zeros().min((clock - target).ilog2());
         let mut reader = Reader {
             data: record,
             offset: 0,
         };
         reader.clock()?;
-        for _ in 0..step {
-            reader.skip()?;
+        let mut step = 0;
+        let mut set = Vec::new();
+        for k in 0..=steps {
+            set.clear();
+            reader.set(k, sequence, &mut set)?;
+            if !set.is_empty() {
+                step = k;
+                std::mem::swap(into, &mut set);
+            }
         }
-        reader.set(sequence, into)?;
         Ok(clock - (1 << step))
     }
 
@@ -292,7 +306,6 @@ impl<'a, E: From<Error>> Graph<'a, E> {
                     descent.arrived.push(sequence);
                     continue;
                 }
-                set.clear();
                 let landing = self.follow(sequence, target, &mut set)?;
                 if let Some(watched) = watched.as_mut() {
                     for link in &set {

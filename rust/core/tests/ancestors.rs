@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use gossiplog_core::ancestors::{Linker, Record, frontier};
+use gossiplog_core::ancestors::{Linker, MAX_SHORTCUT, Record, frontier};
 use gossiplog_core::error::Error;
 
 /// SplitMix64: enough randomness for tests, and the same everywhere.
@@ -287,6 +287,27 @@ fn a_comb_of_parents_is_reduced_in_steps_along_its_back() {
     let (found, _, loads) = asked(&records, 2 * back + 1, back);
     assert_eq!(found, (back..2 * back).collect::<Vec<_>>());
     assert!(loads <= graph.len(), "{loads} loads");
+}
+
+#[test]
+fn a_chain_on_many_heads_does_not_store_their_width_again_and_again() {
+    let (wide, long) = (MAX_SHORTCUT as u64 + 44, 400);
+    let mut graph: Graph = (0..wide).map(|_| vec![]).collect();
+    graph.push((1..=wide).collect());
+    for _ in 0..long {
+        graph.push(vec![graph.len() as u64]);
+    }
+    let records = linked(&graph, 100);
+    for record in &records[wide as usize + 1..] {
+        assert!(record.len() < 60, "{} bytes", record.len());
+    }
+    let clocks = clocks(&graph);
+    let ancestors = ancestors(&graph);
+    let last = graph.len() as u64;
+    for clock in 0..=clocks[graph.len() - 1] {
+        let (found, _, _) = asked(&records, last, clock);
+        assert_eq!(found, by_definition(&clocks, &ancestors, last, clock));
+    }
 }
 
 #[test]
