@@ -1,6 +1,6 @@
 //! Floors: bare batch verification with SHA-256, and bare hashing of leaves, with nothing around them.
 //!
-//! Usage: `gossiplog-floors signatures COUNT AUTHORS` or `gossiplog-floors leaves COUNT KEY_BYTES VALUE_BYTES`.
+//! Usage: `gossiplog-floors signatures COUNT AUTHORS SIGNED_BYTES STORED_BYTES` or `gossiplog-floors leaves COUNT KEY_BYTES VALUE_BYTES`.
 //! Prints the seconds of one run on all cores; `signatures` prints those of the best batch size.
 
 use std::hint::black_box;
@@ -10,17 +10,13 @@ use std::time::Instant;
 use ed25519_zebra::{Signature, SigningKey, VerificationKeyBytes, batch};
 use sha2::Digest;
 
-/// What a message of the benchmarks has in signed bytes, and in stored ones.
-const SIGNED_BYTES: usize = 190;
-const STORED_BYTES: usize = 252;
-
 const BATCH_SIZES: [usize; 4] = [512, 1024, 2048, 8192];
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let numbers: Option<Vec<usize>> = arguments.iter().skip(1).map(|number| number.parse().ok()).collect();
     let seconds = match (arguments.first().map(String::as_str), numbers.as_deref()) {
-        (Some("signatures"), Some([count, authors])) => signatures(*count, *authors),
+        (Some("signatures"), Some([count, authors, signed, stored])) => signatures(*count, *authors, *signed, *stored),
         (Some("leaves"), Some([count, key, value])) => Some(leaves(*count, *key, *value)),
         _ => None,
     };
@@ -30,7 +26,8 @@ fn main() -> ExitCode {
             ExitCode::SUCCESS
         }
         None => {
-            eprintln!("usage: gossiplog-floors signatures COUNT AUTHORS | leaves COUNT KEY_BYTES VALUE_BYTES");
+            eprintln!("usage: gossiplog-floors signatures COUNT AUTHORS SIGNED_BYTES STORED_BYTES");
+            eprintln!("       gossiplog-floors leaves COUNT KEY_BYTES VALUE_BYTES");
             ExitCode::from(2)
         }
     }
@@ -62,10 +59,10 @@ fn bytes(number: usize, length: usize) -> Vec<u8> {
 }
 
 /// Verifies and hashes, with the batch size that is fastest here; none if a signature does not hold, which is a defect.
-fn signatures(count: usize, authors: usize) -> Option<f64> {
+fn signatures(count: usize, authors: usize, signed_bytes: usize, stored_bytes: usize) -> Option<f64> {
     let keys: Vec<SigningKey> = (0..authors.max(1)).map(|_| SigningKey::new(rand::rng())).collect();
-    let messages: Vec<Vec<u8>> = (0..count).map(|number| bytes(number, SIGNED_BYTES)).collect();
-    let stored: Vec<Vec<u8>> = (0..count).map(|number| bytes(number, STORED_BYTES)).collect();
+    let messages: Vec<Vec<u8>> = (0..count).map(|number| bytes(number, signed_bytes)).collect();
+    let stored: Vec<Vec<u8>> = (0..count).map(|number| bytes(number, stored_bytes)).collect();
     let signed: Vec<(VerificationKeyBytes, Signature)> = messages
         .iter()
         .zip(keys.iter().cycle())
