@@ -45,9 +45,7 @@ impl Record {
         let data = write(sequence, self.clock, &self.links);
         match Record::decode(sequence, &data) {
             Ok(read) if read == *self => Ok(data),
-            Ok(_) => Err(Error::Encode(
-                "link sets must ascend below the message's sequence".into(),
-            )),
+            Ok(_) => Err(Error::Encode("link sets must ascend below the message's sequence".into())),
             Err(error) => Err(Error::Encode(format!("no message can have this link record: {error}"))),
         }
     }
@@ -73,11 +71,7 @@ impl Record {
 
 /// How many link sets a message at this clock has: the k with 2^k dividing the clock and 2^k < clock.
 fn sets(clock: u64) -> u32 {
-    if clock.is_power_of_two() {
-        clock.trailing_zeros()
-    } else {
-        clock.trailing_zeros() + 1
-    }
+    if clock.is_power_of_two() { clock.trailing_zeros() } else { clock.trailing_zeros() + 1 }
 }
 
 /// A set over more than one step that is larger than this is left out of the record. Without a limit, a chain on top of
@@ -97,8 +91,7 @@ fn write(sequence: u64, clock: u64, links: &[Vec<u64>]) -> Vec<u8> {
             continue;
         }
         write_number(&mut data, set.len() as u64);
-        set.iter()
-            .for_each(|&link| write_number(&mut data, sequence.wrapping_sub(link)));
+        set.iter().for_each(|&link| write_number(&mut data, sequence.wrapping_sub(link)));
     }
     data
 }
@@ -118,10 +111,7 @@ struct Reader<'a> {
 
 impl Reader<'_> {
     fn fail<T>(&self, reason: &str, offset: usize) -> Result<T, Error> {
-        Err(Error::Decode {
-            reason: format!("link record: {reason}"),
-            offset: Some(offset),
-        })
+        Err(Error::Decode { reason: format!("link record: {reason}"), offset: Some(offset) })
     }
 
     fn number(&mut self) -> Result<u64, Error> {
@@ -162,10 +152,7 @@ impl Reader<'_> {
             return Ok(());
         }
         if count == 0 || count > (self.data.len() - self.offset) as u64 {
-            return self.fail(
-                &format!("a set of {count} sequences, expected 1 to the bytes that are left"),
-                start,
-            );
+            return self.fail(&format!("a set of {count} sequences, expected 1 to the bytes that are left"), start);
         }
         let mut before = sequence;
         for _ in 0..count {
@@ -181,11 +168,7 @@ impl Reader<'_> {
     }
 
     fn end(&self) -> Result<(), Error> {
-        if self.offset < self.data.len() {
-            self.fail("there are bytes after its end", self.offset)
-        } else {
-            Ok(())
-        }
+        if self.offset < self.data.len() { self.fail("there are bytes after its end", self.offset) } else { Ok(()) }
     }
 }
 
@@ -212,11 +195,8 @@ struct Descent {
 impl<'a, E: From<Error>> Graph<'a, E> {
     /// Reads the records that are not at hand, in one call.
     fn fetch(&mut self, sequences: &[u64]) -> Result<(), E> {
-        let mut missing: Vec<u64> = sequences
-            .iter()
-            .copied()
-            .filter(|sequence| !self.known.contains_key(sequence))
-            .collect();
+        let mut missing: Vec<u64> =
+            sequences.iter().copied().filter(|sequence| !self.known.contains_key(sequence)).collect();
         if missing.is_empty() {
             return Ok(());
         }
@@ -230,23 +210,14 @@ impl<'a, E: From<Error>> Graph<'a, E> {
         }
         let mut set = Vec::new();
         for (sequence, record) in missing.into_iter().zip(records) {
-            let mut reader = Reader {
-                data: &record,
-                offset: 0,
-            };
+            let mut reader = Reader { data: &record, offset: 0 };
             let clock = reader.clock()?;
             for k in 0..sets(clock) {
                 set.clear();
                 reader.set(k, sequence, &mut set)?;
             }
             reader.end()?;
-            self.known.insert(
-                sequence,
-                Known {
-                    clock,
-                    record: record.into(),
-                },
-            );
+            self.known.insert(sequence, Known { clock, record: record.into() });
         }
         Ok(())
     }
@@ -255,9 +226,7 @@ impl<'a, E: From<Error>> Graph<'a, E> {
     fn clock(&self, sequence: u64) -> Result<u64, Error> {
         match self.known.get(&sequence) {
             Some(known) => Ok(known.clock),
-            None => Err(Error::Invalid(format!(
-                "the link record of message {sequence} was not read"
-            ))),
+            None => Err(Error::Invalid(format!("the link record of message {sequence} was not read"))),
         }
     }
 
@@ -268,10 +237,7 @@ impl<'a, E: From<Error>> Graph<'a, E> {
         let record = self.known.get(&sequence).map_or(&[][..], |known| &known.record);
         // The largest step is the lesser of what divides the clock and what fits into the way, if its set was stored.
         let steps = clock.trailing_zeros().min((clock - target).ilog2());
-        let mut reader = Reader {
-            data: record,
-            offset: 0,
-        };
+        let mut reader = Reader { data: record, offset: 0 };
         reader.clock()?;
         let mut step = 0;
         let mut set = Vec::new();
@@ -290,10 +256,7 @@ impl<'a, E: From<Error>> Graph<'a, E> {
     ///
     /// What is arrived at is taken out of `watched`, where given; the descent breaks off when nothing is left in that.
     fn descend(&mut self, from: &[u64], target: u64, mut watched: Option<&mut HashSet<u64>>) -> Result<Descent, E> {
-        let mut descent = Descent {
-            arrived: Vec::new(),
-            widest: 0,
-        };
+        let mut descent = Descent { arrived: Vec::new(), widest: 0 };
         let mut seen = HashSet::new();
         let mut current = from.to_vec();
         let mut next: Vec<u64> = Vec::new();
@@ -360,18 +323,10 @@ impl<'a, E: From<Error>> Graph<'a, E> {
                     waiting.insert((self.clock(sequence)?, sequence));
                 }
                 let target = level[0].0;
-                let above: Vec<u64> = waiting
-                    .split_off(&(target + 1, 0))
-                    .into_iter()
-                    .map(|(_, sequence)| sequence)
-                    .collect();
+                let above: Vec<u64> =
+                    waiting.split_off(&(target + 1, 0)).into_iter().map(|(_, sequence)| sequence).collect();
                 arrived = self.descend(&above, target, Some(&mut undecided))?.arrived;
-                kept.extend(
-                    level
-                        .iter()
-                        .map(|&(_, sequence)| sequence)
-                        .filter(|sequence| undecided.remove(sequence)),
-                );
+                kept.extend(level.iter().map(|&(_, sequence)| sequence).filter(|sequence| undecided.remove(sequence)));
             }
         }
         let tested: HashSet<u64> = tests.into_iter().map(|(_, sequence)| sequence).collect();
@@ -385,11 +340,7 @@ impl<'a, E: From<Error>> Graph<'a, E> {
         let mut stays = Vec::new();
         let mut above = Vec::new();
         for &sequence in from {
-            if self.clock(sequence)? <= target {
-                stays.push(sequence)
-            } else {
-                above.push(sequence)
-            }
+            if self.clock(sequence)? <= target { stays.push(sequence) } else { above.push(sequence) }
         }
         let mut descent = self.descend(&above, target, None)?;
         descent.arrived.extend_from_slice(&stays);
@@ -415,13 +366,7 @@ pub struct Linker<'a, E> {
 impl<'a, E: From<Error>> Linker<'a, E> {
     /// A linker that reads the records of messages stored before through `load`.
     pub fn new(load: &'a mut Links<'a, E>) -> Self {
-        Linker {
-            graph: Graph {
-                load,
-                known: HashMap::new(),
-            },
-            last: None,
-        }
+        Linker { graph: Graph { load, known: HashMap::new() }, last: None }
     }
 
     /// The record of a message with these parents, which come in any order.
@@ -446,23 +391,16 @@ impl<'a, E: From<Error>> Linker<'a, E> {
             expected = expected.max(1 + self.graph.clock(parent)?);
         }
         if clock != expected || clock > MAX_CLOCK {
-            return Err(Error::Invalid(format!(
-                "message {sequence} has clock {clock}, its parents give {expected}"
-            ))
-            .into());
+            return Err(
+                Error::Invalid(format!("message {sequence} has clock {clock}, its parents give {expected}")).into()
+            );
         }
         let links = match self.last.take() {
             Some((same, links)) if same == parents => links,
             _ => self.sets(clock, &parents)?,
         };
         let record = write(sequence, clock, &links);
-        self.graph.known.insert(
-            sequence,
-            Known {
-                clock,
-                record: record.as_slice().into(),
-            },
-        );
+        self.graph.known.insert(sequence, Known { clock, record: record.as_slice().into() });
         self.last = Some((parents, links));
         Ok(record)
     }
@@ -486,15 +424,8 @@ impl<'a, E: From<Error>> Linker<'a, E> {
 ///
 /// [`Error::Decode`] for a stored record that is damaged; the loader's own.
 pub fn frontier<'a, E: From<Error>>(sequence: u64, clock: u64, load: &'a mut Links<'a, E>) -> Result<Vec<u64>, E> {
-    let mut graph = Graph {
-        load,
-        known: HashMap::new(),
-    };
+    let mut graph = Graph { load, known: HashMap::new() };
     graph.fetch(&[sequence])?;
     let target = clock.min(graph.clock(sequence)? - 1);
-    if target == 0 {
-        Ok(Vec::new())
-    } else {
-        graph.frontier(&[sequence], target)
-    }
+    if target == 0 { Ok(Vec::new()) } else { graph.frontier(&[sequence], target) }
 }

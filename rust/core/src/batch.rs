@@ -77,10 +77,7 @@ pub fn check<V: AsRef<[u8]> + Sync>(values: &[V], topic: &str) -> Vec<Verdict> {
 }
 
 fn demote(verdict: &mut Verdict) {
-    let empty = Verdict::Invalid(Invalid {
-        reason: String::new(),
-        key: None,
-    });
+    let empty = Verdict::Invalid(Invalid { reason: String::new(), key: None });
     *verdict = std::mem::replace(verdict, empty).into_duplicate();
 }
 
@@ -99,8 +96,8 @@ pub fn verify_signatures<V: AsRef<[u8]> + Sync>(values: &[V], verdicts: &mut [Ve
     let mut groups: HashMap<u64, (&'static dyn Scheme, Vec<usize>)> = HashMap::new();
     for (index, verdict) in verdicts.iter().enumerate() {
         if let Some(parsed) = verdict.fresh() {
-            let group = groups.entry(parsed.scheme.multicodec());
-            group.or_insert_with(|| (parsed.scheme, Vec::new())).1.push(index);
+            let group = groups.entry(parsed.author.scheme.multicodec());
+            group.or_insert_with(|| (parsed.author.scheme, Vec::new())).1.push(index);
         }
     }
     for (scheme, indices) in groups.values() {
@@ -154,7 +151,7 @@ fn verify_share<V: AsRef<[u8]>>(
     let claims: Vec<Claim<'_>> = signed
         .iter()
         .map(|(index, parsed, range)| Claim {
-            key: &parsed.public_key,
+            key: &parsed.author.key,
             signature: parsed.signature(values[*index].as_ref()),
             bytes: &bytes[range.clone()],
         })
@@ -162,10 +159,7 @@ fn verify_share<V: AsRef<[u8]>>(
     for ((index, parsed, _), valid) in signed.iter().zip(scheme.verify(&claims)) {
         if !valid {
             let (name, codec) = (scheme.name(), parsed.codec.name());
-            refused.push((
-                *index,
-                format!("the {name} signature does not hold over the message in {codec}"),
-            ));
+            refused.push((*index, format!("the {name} signature does not hold over the message in {codec}")));
         }
     }
     refused
@@ -173,11 +167,8 @@ fn verify_share<V: AsRef<[u8]>>(
 
 /// The fresh messages' indices, ascending by key: causal order, since a message's clock is above its parents'.
 pub fn fresh_order(verdicts: &[Verdict]) -> Vec<(Key, usize)> {
-    let mut order: Vec<(Key, usize)> = verdicts
-        .iter()
-        .enumerate()
-        .filter_map(|(index, verdict)| Some((verdict.fresh()?.key, index)))
-        .collect();
+    let mut order: Vec<(Key, usize)> =
+        verdicts.iter().enumerate().filter_map(|(index, verdict)| Some((verdict.fresh()?.key, index))).collect();
     if !order.is_sorted() {
         order.sort_unstable();
     }
@@ -186,10 +177,7 @@ pub fn fresh_order(verdicts: &[Verdict]) -> Vec<(Key, usize)> {
 
 /// The distinct keys, ascending, that fresh messages name as parents and that are not fresh messages here.
 pub fn outer_parents<V: AsRef<[u8]>>(values: &[V], verdicts: &[Verdict]) -> Vec<Key> {
-    let fresh: HashSet<Key> = verdicts
-        .iter()
-        .filter_map(|verdict| Some(verdict.fresh()?.key))
-        .collect();
+    let fresh: HashSet<Key> = verdicts.iter().filter_map(|verdict| Some(verdict.fresh()?.key)).collect();
     let mut parents: Vec<Key> = verdicts
         .iter()
         .zip(values)
@@ -237,10 +225,7 @@ pub fn plan<V: AsRef<[u8]> + Sync, E: From<Error>>(
     refused: &HashSet<usize>,
     load: &mut Links<'_, E>,
 ) -> Result<Plan, E> {
-    let mut plan = Plan {
-        first,
-        ..Plan::default()
-    };
+    let mut plan = Plan { first, ..Plan::default() };
     let mut linker = Linker::new(load);
     let mut planned: HashMap<Key, u64> = HashMap::new();
     let mut has_child: HashSet<Key> = HashSet::new();
@@ -276,12 +261,7 @@ pub fn plan<V: AsRef<[u8]> + Sync, E: From<Error>>(
         (key, leaf_hash(&key, values[*index].as_ref()))
     };
     plan.leaves = parallel::map(&plan.order, leaf);
-    plan.heads_added = plan
-        .leaves
-        .iter()
-        .map(|(key, _)| *key)
-        .filter(|key| !has_child.contains(key))
-        .collect();
+    plan.heads_added = plan.leaves.iter().map(|(key, _)| *key).filter(|key| !has_child.contains(key)).collect();
     plan.heads_removed = has_child.into_iter().filter(|key| !planned.contains_key(key)).collect();
     plan.heads_removed.sort_unstable();
     plan.children.sort_unstable();

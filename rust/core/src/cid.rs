@@ -25,12 +25,20 @@ pub(crate) fn varint(data: &[u8]) -> Option<(f64, usize)> {
     None
 }
 
-fn write_varint(mut number: u128, out: &mut Vec<u8>) {
-    while number >= 0x80 {
-        out.push(number as u8 | 0x80);
-        number >>= 7;
+/// The bytes that JavaScript sets aside for a varint at the most; what does not fit is cut off.
+const LONGEST_VARINT: usize = 10;
+
+/// A whole number from 0, as the original writes it.
+fn write_varint(mut number: f64, out: &mut Vec<u8>) {
+    let digit = |number: f64| (number.trunc() % 256.0) as u8;
+    for _ in 1..LONGEST_VARINT {
+        if number < 128.0 {
+            break;
+        }
+        out.push(digit(number) | 0x80);
+        number /= 128.0;
     }
-    out.push(number as u8);
+    out.push(if number < 128.0 { digit(number) } else { digit(number) | 0x80 });
 }
 
 /// The binary form that the original writes for a CID that it has read: a version 0 is a bare multihash, the version and
@@ -47,18 +55,14 @@ pub fn normalize(data: &[u8]) -> Result<Vec<u8>, Error> {
     } else {
         let (codec, length) = varint(&data[at..]).ok_or_else(cut_off)?;
         if version != 0.0 && version != 1.0 {
-            return Err(Error::decode(
-                format!("a CID of version {version}; 0 and 1 are known"),
-                0,
-            ));
+            return Err(Error::decode(format!("a CID of version {version}; 0 and 1 are known"), 0));
         }
         if version == 1.0 {
-            // Above this the original writes bytes that nothing can read back.
-            if codec.is_nan() || codec >= (1_u128 << 70) as f64 {
+            if !codec.is_finite() {
                 return Err(Error::decode("the CID's codec is out of range", at));
             }
             out.push(1);
-            write_varint(codec as u128, &mut out);
+            write_varint(codec, &mut out);
         }
         at += length;
     }
@@ -107,9 +111,7 @@ pub fn parse(text: &str) -> Result<Vec<u8>, Error> {
         if digits.len() > 2 * MAX_BASE58_BYTES {
             return Err(refuse("the CID is too long"));
         }
-        bs58::decode(digits)
-            .into_vec()
-            .map_err(|_| refuse("the CID is not base58"))
+        bs58::decode(digits).into_vec().map_err(|_| refuse("the CID is not base58"))
     };
     let bytes = match text.as_bytes().first() {
         Some(b'b') => BASE32_NOPAD
@@ -120,9 +122,7 @@ pub fn parse(text: &str) -> Result<Vec<u8>, Error> {
         Some(b'z') => base58(&text[1..])?,
         Some(b'Q') => base58(text)?,
         _ => {
-            return Err(refuse(
-                "a CID begins with 'b' (base32), 'z' (base58btc) or 'Q' (version 0)",
-            ));
+            return Err(refuse("a CID begins with 'b' (base32), 'z' (base58btc) or 'Q' (version 0)"));
         }
     };
     let normalized = normalize(&bytes)?;

@@ -45,11 +45,7 @@ pub fn decode_lenient(data: &[u8]) -> Result<(u64, usize), Error> {
     }
     let Some(rest) = data.get(1..=extra) else {
         return Err(Error::decode(
-            format!(
-                "the clock is cut off: {} bytes are needed, {} are there",
-                extra + 1,
-                data.len()
-            ),
+            format!("the clock is cut off: {} bytes are needed, {} are there", extra + 1, data.len()),
             data.len(),
         ));
     };
@@ -71,10 +67,7 @@ pub fn decode(data: &[u8]) -> Result<(u64, usize), Error> {
     let (clock, length) = decode_lenient(data)?;
     let shortest = encoded_length(clock);
     if length != shortest {
-        return Err(Error::decode(
-            format!("the clock {clock} takes {length} bytes instead of {shortest}"),
-            0,
-        ));
+        return Err(Error::decode(format!("the clock {clock} takes {length} bytes instead of {shortest}"), 0));
     }
     Ok((clock, length))
 }

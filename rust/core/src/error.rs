@@ -23,20 +23,14 @@ pub enum Error {
 impl Error {
     /// A decoding error at a byte offset.
     pub fn decode(reason: impl Into<String>, offset: usize) -> Self {
-        Self::Decode {
-            reason: reason.into(),
-            offset: Some(offset),
-        }
+        Self::Decode { reason: reason.into(), offset: Some(offset) }
     }
 }
 
 impl fmt::Display for Error {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Decode {
-                reason,
-                offset: Some(offset),
-            } => write!(formatter, "{reason} (at byte {offset})"),
+            Self::Decode { reason, offset: Some(offset) } => write!(formatter, "{reason} (at byte {offset})"),
             Self::Decode { reason, offset: None }
             | Self::Encode(reason)
             | Self::Invalid(reason)

@@ -5,7 +5,7 @@ use std::ops::Range;
 use crate::cbor::{Head, Item, Major, Writer, normalize, read_head, scan};
 use crate::error::Error;
 use crate::id::{self, KEY_LENGTH, Key};
-use crate::signature::{self, Scheme};
+use crate::signature::{self, Author};
 use crate::{clock, json, topic};
 
 /// What a message's signature is made over.
@@ -32,9 +32,7 @@ impl Codec {
     }
 }
 
-/// Where a message's parts stand in its stored value, every rule but the signature checked.
-///
-/// The ranges count in the canonical form of the value: the value itself, mostly.
+/// A stored value whose message keeps every rule, but for its signature, which was not looked at.
 pub struct Parsed {
     /// The message's key.
     pub key: Key,
@@ -42,18 +40,10 @@ pub struct Parsed {
     pub clock: u64,
     /// The codec of its signature.
     pub codec: Codec,
-    /// The scheme of its author's key.
-    pub scheme: &'static dyn Scheme,
-    /// The author's public key.
-    pub public_key: Vec<u8>,
+    /// Who claims to have signed it.
+    pub author: Author,
+    shape: Shape,
     normalized: Option<Box<[u8]>>,
-    did: Range<usize>,
-    signature: Range<usize>,
-    topic: Range<usize>,
-    clock_item: Range<usize>,
-    parents: Range<usize>,
-    parent_count: usize,
-    payload: Range<usize>,
 }
 
 /// What is wrong with a message, and its id as far as it has one.
@@ -88,128 +78,127 @@ impl<'a> Walker<'a> {
     fn list(&mut self, length: u64, what: &str) -> Result<(), Error> {
         let head = self.head(Major::List, what, "a list")?;
         if head.argument != length {
-            return Err(Error::Invalid(format!(
-                "{what} must have {length} elements, it has {}",
-                head.argument
-            )));
+            return Err(Error::Invalid(format!("{what} must have {length} elements, it has {}", head.argument)));
         }
         Ok(())
     }
 
     fn take(&mut self, major: Major, what: &str, kind: &str) -> Result<Range<usize>, Error> {
         let head = self.head(major, what, kind)?;
-        let end = usize::try_from(head.argument)
-            .ok()
-            .and_then(|length| head.end.checked_add(length));
+        let end = usize::try_from(head.argument).ok().and_then(|length| head.end.checked_add(length));
         let end = end.filter(|end| *end <= self.data.len());
         self.at = end.ok_or_else(|| Error::decode("the input ends within an item", self.data.len()))?;
         Ok(head.end..self.at)
-    }
-
-    fn text(&self, range: &Range<usize>) -> &'a str {
-        // What was scanned or normalised is UTF-8.
-        std::str::from_utf8(&self.data[range.clone()]).unwrap_or("")
     }
 }
 
 /// Checks everything about a stored value but its signature: that it decodes, its structure, topic, parents and clock.
 ///
 /// # Errors
-/// [`Invalid`] with the first thing that is wrong, the cheap checks first.
+/// [`Invalid`] with the first thing that is wrong, the cheap checks first; with a key once there is a clock to make it of.
 pub fn parse(value: &[u8], topic: &str) -> Result<Parsed, Invalid> {
-    let refuse = |error: Error| Invalid {
-        reason: error.to_string(),
-        key: None,
-    };
+    let refuse = |error: Error| Invalid { reason: error.to_string(), key: None };
     let normalized = if scan(value, 0, 0) == Some(value.len()) {
         None
     } else {
         Some(normalize(value).map_err(refuse)?.into_boxed_slice())
     };
-    let mut parsed = walk(normalized.as_deref().unwrap_or(value), topic).map_err(refuse)?;
-    parsed.key = id::key(parsed.clock, value).map_err(refuse)?;
-    parsed.normalized = normalized;
-    Ok(parsed)
+    let data = normalized.as_deref().unwrap_or(value);
+    let shape = Shape::read(data).map_err(refuse)?;
+    let (codec, author) = match shape.check(data, topic) {
+        Ok(checked) => checked,
+        Err(error) => return Err(Invalid { reason: error.to_string(), key: id::key(shape.clock, value).ok() }),
+    };
+    let key = id::key(shape.clock, value).map_err(refuse)?;
+    Ok(Parsed { key, clock: shape.clock, codec, author, shape, normalized })
 }
 
-fn walk(data: &[u8], topic: &str) -> Result<Parsed, Error> {
-    let mut walker = Walker { data, at: 0 };
-    walker.list(5, "a message")?;
-    walker.list(3, "a message's signature record")?;
-    let codec = walker.take(Major::Text, "the signature's codec", "a string")?;
-    let did = walker.take(Major::Text, "the public key", "a string")?;
-    let signature = walker.take(Major::Bytes, "the signature", "bytes")?;
-    let topic_range = walker.take(Major::Text, "the topic", "a string")?;
-    let found = walker.text(&topic_range);
-    if found != topic {
-        return Err(Error::Invalid(format!("the topic is {found:?}, expected {topic:?}")));
-    }
-    let clock_start = walker.at;
-    let clock = walker.head(Major::Unsigned, "the clock", "an integer from 1")?.argument;
-    let clock_item = clock_start..walker.at;
-    let parent_count = walker.head(Major::List, "the parents", "a list")?.argument as usize;
-    let parents_start = walker.at;
-    let width = parent_count.checked_mul(PARENT_WIDTH);
-    let parents_end = width.and_then(|width| parents_start.checked_add(width));
-    let parents = parents_start..parents_end.unwrap_or(usize::MAX);
-    let entries = data.get(parents.clone()).map(|bytes| bytes.chunks_exact(PARENT_WIDTH));
-    let mut largest = 0;
-    match entries {
-        Some(mut entries) if entries.clone().all(|entry| entry[0] == PARENT_HEAD) => {
-            for entry in &mut entries {
-                let (clock, _) = clock::decode_lenient(&entry[1..])
-                    .map_err(|error| Error::Invalid(format!("a parent has no clock: {error}")))?;
-                largest = largest.max(clock);
-            }
+/// Where the parts of a message stand in canonical bytes.
+struct Shape {
+    codec: Range<usize>,
+    did: Range<usize>,
+    signature: Range<usize>,
+    topic: Range<usize>,
+    clock: u64,
+    clock_item: Range<usize>,
+    parents: Range<usize>,
+    parent_count: usize,
+    payload: Range<usize>,
+}
+
+impl Shape {
+    /// Reads the types of a message's parts.
+    fn read(data: &[u8]) -> Result<Self, Error> {
+        let mut walker = Walker { data, at: 0 };
+        walker.list(5, "a message")?;
+        walker.list(3, "a message's signature record")?;
+        let codec = walker.take(Major::Text, "the signature's codec", "a string")?;
+        let did = walker.take(Major::Text, "the public key", "a string")?;
+        let signature = walker.take(Major::Bytes, "the signature", "bytes")?;
+        let topic = walker.take(Major::Text, "the topic", "a string")?;
+        let clock_start = walker.at;
+        let clock = walker.head(Major::Unsigned, "the clock", "an integer from 1")?.argument;
+        let clock_item = clock_start..walker.at;
+        let parent_count = walker.head(Major::List, "the parents", "a list")?.argument as usize;
+        let width = parent_count.checked_mul(PARENT_WIDTH);
+        let end = width.and_then(|width| walker.at.checked_add(width)).unwrap_or(usize::MAX);
+        let parents = walker.at..end;
+        let keys = data.get(parents.clone()).map(|keys| keys.chunks_exact(PARENT_WIDTH));
+        if !keys.is_some_and(|mut keys| keys.all(|entry| entry[0] == PARENT_HEAD)) {
+            return Err(Error::Invalid(format!("the parents must be keys of {KEY_LENGTH} bytes")));
         }
-        _ => {
-            return Err(Error::Invalid(format!(
-                "the parents must be keys of {KEY_LENGTH} bytes"
-            )));
+        let payload = parents.end..data.len();
+        Ok(Self { codec, did, signature, topic, clock, clock_item, parents, parent_count, payload })
+    }
+
+    fn parents<'a>(&self, data: &'a [u8]) -> impl Iterator<Item = Key> + use<'a> {
+        data[self.parents.clone()].chunks_exact(PARENT_WIDTH).map(|entry| {
+            let mut key = [0; KEY_LENGTH];
+            key.copy_from_slice(&entry[1..]);
+            key
+        })
+    }
+
+    /// Holds what the parts say against the rules.
+    fn check(&self, data: &[u8], topic: &str) -> Result<(Codec, Author), Error> {
+        let refuse = |reason: String| Err(Error::Invalid(reason));
+        let found = text(data, &self.topic);
+        if found != topic {
+            return refuse(format!("the topic is {found:?}, expected {topic:?}"));
         }
+        let mut largest = 0;
+        for parent in self.parents(data) {
+            let (clock, _) = clock::decode_lenient(&parent)
+                .map_err(|error| Error::Invalid(format!("a parent has no clock: {error}")))?;
+            largest = largest.max(clock);
+        }
+        if self.clock != largest + 1 {
+            let (clock, expected) = (self.clock, largest + 1);
+            return refuse(format!("the clock is {clock}, expected {expected}: 1 + the largest of the parents'"));
+        }
+        let name = text(data, &self.codec);
+        let Some(codec) = Codec::from_name(name) else {
+            return refuse(format!("the signature's codec is {name:?}, expected dag-cbor or dag-json"));
+        };
+        let author = signature::decode_did(text(data, &self.did))?;
+        let (scheme, expected) = (author.scheme.name(), author.scheme.signature_length());
+        if self.signature.len() != expected {
+            return refuse(format!("an {scheme} signature has {expected} bytes, this has {}", self.signature.len()));
+        }
+        Ok((codec, author))
     }
-    if clock != largest + 1 {
-        let expected = largest + 1;
-        return Err(Error::Invalid(format!(
-            "the clock is {clock}, expected {expected}: 1 + the largest of the parents'"
-        )));
-    }
-    let codec_name = walker.text(&codec);
-    let Some(codec) = Codec::from_name(codec_name) else {
-        return Err(Error::Invalid(format!(
-            "the signature's codec is {codec_name:?}, expected dag-cbor or dag-json"
-        )));
-    };
-    let (scheme, public_key) = signature::decode_did(walker.text(&did))?;
-    if signature.len() != scheme.signature_length() {
-        let (name, expected) = (scheme.name(), scheme.signature_length());
-        return Err(Error::Invalid(format!(
-            "an {name} signature has {expected} bytes, this has {}",
-            signature.len()
-        )));
-    }
-    let payload = parents.end..data.len();
-    Ok(Parsed {
-        key: [0; KEY_LENGTH],
-        clock,
-        codec,
-        scheme,
-        public_key,
-        normalized: None,
-        did,
-        signature,
-        topic: topic_range,
-        clock_item,
-        parents,
-        parent_count,
-        payload,
-    })
+}
+
+/// What was scanned or normalised is UTF-8.
+fn text<'a>(data: &'a [u8], range: &Range<usize>) -> &'a str {
+    std::str::from_utf8(&data[range.clone()]).unwrap_or("")
 }
 
 impl Parsed {
-    /// Whether the value is the canonical encoding of its message.
+    /// Whether the value is the one encoding of its message that honest peers write. A relay can make others, under other
+    /// ids: by encoding otherwise, or by a longer form of the author's URI, which is not signed.
     pub fn is_canonical(&self) -> bool {
-        self.normalized.is_none()
+        self.normalized.is_none() && self.author.is_shortest
     }
 
     fn data<'a>(&'a self, value: &'a [u8]) -> &'a [u8] {
@@ -218,33 +207,27 @@ impl Parsed {
 
     /// The author's did:key, as the message names it.
     pub fn did<'a>(&'a self, value: &'a [u8]) -> &'a str {
-        std::str::from_utf8(&self.data(value)[self.did.clone()]).unwrap_or("")
+        text(self.data(value), &self.shape.did)
     }
 
     /// The topic.
     pub fn topic<'a>(&'a self, value: &'a [u8]) -> &'a str {
-        std::str::from_utf8(&self.data(value)[self.topic.clone()]).unwrap_or("")
+        text(self.data(value), &self.shape.topic)
     }
 
     /// The signature's bytes.
     pub fn signature<'a>(&'a self, value: &'a [u8]) -> &'a [u8] {
-        &self.data(value)[self.signature.clone()]
+        &self.data(value)[self.shape.signature.clone()]
     }
 
     /// The payload in canonical dag-cbor.
     pub fn payload<'a>(&'a self, value: &'a [u8]) -> &'a [u8] {
-        &self.data(value)[self.payload.clone()]
+        &self.data(value)[self.shape.payload.clone()]
     }
 
     /// The parents' keys, in the order in which they stand.
-    pub fn parents<'a>(&'a self, value: &'a [u8]) -> impl Iterator<Item = Key> + 'a {
-        self.data(value)[self.parents.clone()]
-            .chunks_exact(PARENT_WIDTH)
-            .map(|entry| {
-                let mut key = [0; KEY_LENGTH];
-                key.copy_from_slice(&entry[1..]);
-                key
-            })
+    pub fn parents<'a>(&'a self, value: &'a [u8]) -> impl Iterator<Item = Key> + use<'a> {
+        self.shape.parents(self.data(value))
     }
 
     /// Appends what the signature must hold over.
@@ -252,14 +235,9 @@ impl Parsed {
     /// # Errors
     /// [`Error`] where the message has no form in its codec.
     pub fn signed_bytes(&self, value: &[u8], out: &mut Vec<u8>) -> Result<(), Error> {
-        let data = self.data(value);
-        let topic = Item::Text(self.topic(value));
-        let parts = Parts {
-            clock: &data[self.clock_item.clone()],
-            topic,
-            payload: self.payload(value),
-        };
-        signed_bytes(self.codec, &parts, self.parent_count, self.parents(value), out)
+        let clock = &self.data(value)[self.shape.clock_item.clone()];
+        let parts = Parts { clock, topic: Item::Text(self.topic(value)), payload: self.payload(value) };
+        signed_bytes(self.codec, &parts, self.shape.parent_count, self.parents(value), out)
     }
 }
 
@@ -333,11 +311,7 @@ pub fn sign(
     let mut clock_item = Writer::new();
     clock_item.item(Item::Integer(i128::from(clock)));
     let clock_item = clock_item.finish();
-    let parts = Parts {
-        clock: &clock_item,
-        topic: Item::Text(topic),
-        payload,
-    };
+    let parts = Parts { clock: &clock_item, topic: Item::Text(topic), payload };
     let mut bytes = Vec::new();
     signed_bytes(codec, &parts, parents.len(), parents.iter().copied(), &mut bytes)?;
     let signature = signature::sign(private_key, &bytes);

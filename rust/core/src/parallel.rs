@@ -34,13 +34,7 @@ fn pool() -> Option<Arc<ThreadPool>> {
         std::mem::forget(pool);
     }
     let name = |index| format!("gossiplog-{index}");
-    let pool = Arc::new(
-        ThreadPoolBuilder::new()
-            .num_threads(threads())
-            .thread_name(name)
-            .build()
-            .ok()?,
-    );
+    let pool = Arc::new(ThreadPoolBuilder::new().num_threads(threads()).thread_name(name).build().ok()?);
     *current = Some((process, Arc::clone(&pool)));
     Some(pool)
 }

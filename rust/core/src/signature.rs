@@ -34,8 +34,9 @@ pub trait Scheme: Sync {
 /// The schemes that have a verdict.
 pub static SCHEMES: &[&dyn Scheme] = &[&Ed25519];
 
-/// Ed25519 as ZIP-215 has it: cofactored, S below the order, points of small order and points that are not encoded
-/// canonically allowed. So the verdict is the same one by one and in batches.
+/// Ed25519 as the original verifies it: by ZIP-215 (cofactored, S below the order, points of small order and points that
+/// are not encoded canonically allowed), but with the points' canonical encodings in the challenge. So the verdict is the
+/// same one by one and in batches.
 pub struct Ed25519;
 
 /// The multicodec of Ed25519 public keys.
@@ -76,10 +77,7 @@ impl Scheme for Ed25519 {
                 continue;
             }
             let mut verifier = batch::Verifier::new();
-            items[start..end]
-                .iter()
-                .flatten()
-                .for_each(|item| verifier.queue(item.clone()));
+            items[start..end].iter().flatten().for_each(|item| verifier.queue(item.clone()));
             if verifier.verify(rand::rng()).is_ok() {
                 for at in start..end {
                     verdicts[at] = items[at].is_some();
@@ -93,24 +91,42 @@ impl Scheme for Ed25519 {
     }
 }
 
+/// The original hashes both points into the challenge as it would encode them, not as they came.
 fn item(claim: &Claim<'_>) -> Option<batch::Item> {
-    let key = VerificationKeyBytes::from(<[u8; 32]>::try_from(claim.key).ok()?);
-    let signature = Signature::from(<[u8; 64]>::try_from(claim.signature).ok()?);
-    Some(batch::Item::from((key, signature, claim.bytes)))
+    let mut key = <[u8; 32]>::try_from(claim.key).ok()?;
+    let mut signature = <[u8; 64]>::try_from(claim.signature).ok()?;
+    canonical_point(&mut key);
+    if let Some(commitment) = signature.first_chunk_mut() {
+        canonical_point(commitment);
+    }
+    Some(batch::Item::from((VerificationKeyBytes::from(key), Signature::from(signature), claim.bytes)))
+}
+
+/// Encodes a point of edwards25519 canonically (RFC 8032, 5.1.2): y below p = 2^255 - 19, and no sign where x is 0.
+fn canonical_point(encoded: &mut [u8; 32]) {
+    let sign = encoded[31] & 0x80;
+    encoded[31] &= 0x7f;
+    if encoded[0] >= 0xed && encoded[31] == 0x7f && encoded[1..31].iter().all(|&byte| byte == 0xff) {
+        let excess = encoded[0] - 0xed;
+        *encoded = [0; 32];
+        encoded[0] = excess;
+    }
+    // x is 0 where y is 1 or p - 1.
+    let is_one = encoded[0] == 1 && encoded[1..].iter().all(|&byte| byte == 0);
+    let is_minus_one = encoded[0] == 0xec && encoded[31] == 0x7f && encoded[1..31].iter().all(|&byte| byte == 0xff);
+    if !is_one && !is_minus_one {
+        encoded[31] |= sign;
+    }
 }
 
 /// The Ed25519 public key of a private key (the 32-byte seed of RFC 8032).
 pub fn public_key(private_key: &[u8; 32]) -> [u8; 32] {
-    ed25519_dalek::SigningKey::from_bytes(private_key)
-        .verifying_key()
-        .to_bytes()
+    ed25519_dalek::SigningKey::from_bytes(private_key).verifying_key().to_bytes()
 }
 
 /// Signs with Ed25519.
 pub fn sign(private_key: &[u8; 32], bytes: &[u8]) -> [u8; 64] {
-    ed25519_dalek::SigningKey::from_bytes(private_key)
-        .sign(bytes)
-        .to_bytes()
+    ed25519_dalek::SigningKey::from_bytes(private_key).sign(bytes).to_bytes()
 }
 
 /// The did:key URI of an Ed25519 public key.
@@ -123,15 +139,23 @@ pub fn encode_did(public_key: &[u8; 32]) -> String {
 /// Base58 of the longest varint that JavaScript's arithmetic can read (147 bytes), and a key, takes fewer characters.
 const MAX_DID_LENGTH: usize = 300;
 
-/// The scheme and public key of a did:key URI. Its multicodec may be longer than it needs to be.
+/// The author that a did:key URI names.
+pub struct Author {
+    /// The scheme of the key.
+    pub scheme: &'static dyn Scheme,
+    /// The public key.
+    pub key: Vec<u8>,
+    /// Whether no shorter URI names the same key: a multicodec may be longer than it needs to be.
+    pub is_shortest: bool,
+}
+
+/// The author that a did:key URI names.
 ///
 /// # Errors
 /// [`Error::Invalid`] for other URIs, schemes without a verdict, and keys of another length than their scheme's.
-pub fn decode_did(did: &str) -> Result<(&'static dyn Scheme, Vec<u8>), Error> {
+pub fn decode_did(did: &str) -> Result<Author, Error> {
     let refuse = |reason: String| Err(Error::Invalid(reason));
-    let digits = did
-        .strip_prefix("did:key:z")
-        .filter(|digits| !digits.is_empty() && did.len() <= MAX_DID_LENGTH);
+    let digits = did.strip_prefix("did:key:z").filter(|digits| !digits.is_empty() && did.len() <= MAX_DID_LENGTH);
     let bytes = digits.and_then(|digits| bs58::decode(digits).into_vec().ok());
     let Some(bytes) = bytes else {
         return refuse("the public key must be a did:key URI in base58btc".to_owned());
@@ -142,20 +166,15 @@ pub fn decode_did(did: &str) -> Result<(&'static dyn Scheme, Vec<u8>), Error> {
     let Some(scheme) = SCHEMES.iter().find(|scheme| scheme.multicodec() as f64 == code) else {
         let known: Vec<_> = SCHEMES.iter().map(|scheme| scheme.name()).collect();
         let name = multicodec_name(code);
-        return refuse(format!(
-            "keys of the type {name} have no verdict here; known are {}",
-            known.join(", ")
-        ));
+        return refuse(format!("keys of the type {name} have no verdict here; known are {}", known.join(", ")));
     };
     let key = &bytes[length..];
     if key.len() != scheme.key_length() {
         let (name, expected) = (scheme.name(), scheme.key_length());
-        return refuse(format!(
-            "an {name} public key has {expected} bytes, this has {}",
-            key.len()
-        ));
+        return refuse(format!("an {name} public key has {expected} bytes, this has {}", key.len()));
     }
-    Ok((*scheme, key.to_vec()))
+    let is_shortest = length == 1 || bytes[length - 1] != 0;
+    Ok(Author { scheme: *scheme, key: key.to_vec(), is_shortest })
 }
 
 /// Names from the multicodec table for the key types that did:key documents mention.

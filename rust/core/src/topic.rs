@@ -9,14 +9,9 @@ use crate::error::Error;
 /// [`Error::Encode`] for anything else.
 pub fn check(topic: &str) -> Result<(), Error> {
     let plain = |text: &str, also: &[u8]| {
-        !text.is_empty()
-            && text
-                .bytes()
-                .all(|byte| byte.is_ascii_alphanumeric() || also.contains(&byte))
+        !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || also.contains(&byte))
     };
-    let (name, fragment) = topic
-        .split_once('#')
-        .map_or((topic, None), |(name, rest)| (name, Some(rest)));
+    let (name, fragment) = topic.split_once('#').map_or((topic, None), |(name, rest)| (name, Some(rest)));
     let older = plain(name, b".-") && fragment.is_none_or(|fragment| plain(fragment, b""));
     if older || plain(topic, b":.-") {
         return Ok(());

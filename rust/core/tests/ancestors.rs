@@ -42,12 +42,8 @@ fn linked(graph: &Graph, batch: usize) -> Vec<Vec<u8>> {
     let mut records: Vec<Vec<u8>> = Vec::new();
     while records.len() < graph.len() {
         let stored = records.clone();
-        let mut load = |asked: &[u64]| {
-            Ok(asked
-                .iter()
-                .map(|&sequence| stored[sequence as usize - 1].clone())
-                .collect())
-        };
+        let mut load =
+            |asked: &[u64]| Ok(asked.iter().map(|&sequence| stored[sequence as usize - 1].clone()).collect());
         let mut linker: Linker<'_, Error> = Linker::new(&mut load);
         for index in stored.len()..graph.len().min(stored.len() + batch) {
             records.push(linker.add(index as u64 + 1, clocks[index], &graph[index]).unwrap());
@@ -62,10 +58,7 @@ fn asked(records: &[Vec<u8>], sequence: u64, clock: u64) -> (Vec<u64>, usize, us
     let mut load = |asked: &[u64]| {
         calls += 1;
         loads += asked.len();
-        Ok(asked
-            .iter()
-            .map(|&sequence| records[sequence as usize - 1].clone())
-            .collect())
+        Ok(asked.iter().map(|&sequence| records[sequence as usize - 1].clone()).collect())
     };
     let found = frontier::<Error>(sequence, clock, &mut load).unwrap();
     (found, calls, loads)
@@ -88,15 +81,9 @@ fn ancestors(graph: &Graph) -> Vec<BTreeSet<u64>> {
 /// The maximal ones among the proper ancestors at or before `clock`, by definition.
 fn by_definition(clocks: &[u64], ancestors: &[BTreeSet<u64>], sequence: u64, clock: u64) -> Vec<u64> {
     let all = &ancestors[sequence as usize - 1];
-    let before: Vec<u64> = all
-        .iter()
-        .copied()
-        .filter(|&other| clocks[other as usize - 1] <= clock)
-        .collect();
-    let covered: BTreeSet<u64> = before
-        .iter()
-        .flat_map(|&other| ancestors[other as usize - 1].iter().copied())
-        .collect();
+    let before: Vec<u64> = all.iter().copied().filter(|&other| clocks[other as usize - 1] <= clock).collect();
+    let covered: BTreeSet<u64> =
+        before.iter().flat_map(|&other| ancestors[other as usize - 1].iter().copied()).collect();
     before.into_iter().filter(|other| !covered.contains(other)).collect()
 }
 
@@ -105,16 +92,9 @@ fn holds(graph: &Graph, batch: usize) {
     let records = linked(graph, batch);
     for (index, record) in records.iter().enumerate() {
         let sequence = index as u64 + 1;
-        let steps = (0..63)
-            .map(|k| 1 << k)
-            .filter(|step| clocks[index] % step == 0 && *step < clocks[index]);
-        let links = steps
-            .map(|step| by_definition(&clocks, &ancestors, sequence, clocks[index] - step))
-            .collect();
-        let expected = Record {
-            clock: clocks[index],
-            links,
-        };
+        let steps = (0..63).map(|k| 1 << k).filter(|step| clocks[index] % step == 0 && *step < clocks[index]);
+        let links = steps.map(|step| by_definition(&clocks, &ancestors, sequence, clocks[index] - step)).collect();
+        let expected = Record { clock: clocks[index], links };
         assert_eq!(Record::decode(sequence, record).unwrap(), expected);
         assert_eq!(&expected.encode(sequence).unwrap(), record);
         for clock in 0..=clocks[index] + 1 {
@@ -134,11 +114,7 @@ fn random_graph(random: &mut Random, size: u64, window: u64, most: u64, far: u64
     for sequence in 1..=size {
         let mut parents = Vec::new();
         for _ in 0..random.below(most + 1) {
-            let reach = if random.below(100) < far {
-                sequence - 1
-            } else {
-                window.min(sequence - 1)
-            };
+            let reach = if random.below(100) < far { sequence - 1 } else { window.min(sequence - 1) };
             if reach > 0 {
                 parents.push(sequence - 1 - random.below(reach));
             }
@@ -162,9 +138,7 @@ fn braid(random: &mut Random, authors: u64, rounds: u64, percent: u64) -> Graph 
 }
 
 fn chain(length: u64) -> Graph {
-    (0..length)
-        .map(|before| if before == 0 { vec![] } else { vec![before] })
-        .collect()
+    (0..length).map(|before| if before == 0 { vec![] } else { vec![before] }).collect()
 }
 
 #[test]
@@ -175,15 +149,9 @@ fn records_have_the_bytes_of_the_contract() {
     assert_eq!(records[2], [3, 1, 1]);
     assert_eq!(records[3], [4, 1, 1, 1, 2]);
     assert_eq!(records[5], [6, 1, 1, 1, 2]);
-    assert_eq!(
-        records[255],
-        [0x80, 0x02, 1, 1, 1, 2, 1, 4, 1, 8, 1, 16, 1, 32, 1, 64, 1, 0x80, 1]
-    );
+    assert_eq!(records[255], [0x80, 0x02, 1, 1, 1, 2, 1, 4, 1, 8, 1, 16, 1, 32, 1, 64, 1, 0x80, 1]);
     // Three roots, and one that names them all, one of them twice.
-    assert_eq!(
-        linked(&vec![vec![], vec![], vec![], vec![3, 1, 2, 1]], 9)[3],
-        [2, 3, 3, 2, 1]
-    );
+    assert_eq!(linked(&vec![vec![], vec![], vec![], vec![3, 1, 2, 1]], 9)[3], [2, 3, 3, 2, 1]);
 }
 
 #[test]
@@ -207,13 +175,11 @@ fn braids_and_chains_answer_as_defined() {
     // Two chains of unequal length that meet now and then.
     let mut graph = chain(40);
     graph.push(vec![]);
-    graph.extend((42..80).map(|sequence| {
-        if sequence % 13 == 0 {
-            vec![sequence - 1, sequence - 40]
-        } else {
-            vec![sequence - 1]
-        }
-    }));
+    graph.extend((42..80).map(
+        |sequence| {
+            if sequence % 13 == 0 { vec![sequence - 1, sequence - 40] } else { vec![sequence - 1] }
+        },
+    ));
     graph.push(vec![40, 79]);
     graph.push(vec![40, 79, 80, 12]);
     holds(&graph, 30);
@@ -325,10 +291,7 @@ fn damaged_records_are_refused() {
     assert!(refused(9, &[2, 1, 0]));
     assert!(refused(9, &[2, 1, 9]));
     assert!(refused(9, &[2, 1, 1, 1]));
-    assert!(refused(
-        9,
-        &[2, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01, 1]
-    ));
+    assert!(refused(9, &[2, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01, 1]));
     assert!(refused(9, &[0xff; 10]));
     // 2^53 is no clock, 2^53 - 1 is.
     assert!(refused(9, &[0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x10, 1, 1]));
@@ -353,30 +316,12 @@ fn damaged_records_are_refused() {
 #[test]
 fn records_that_no_message_has_are_not_written() {
     for record in [
-        Record {
-            clock: 0,
-            links: vec![],
-        },
-        Record {
-            clock: 2,
-            links: vec![],
-        },
-        Record {
-            clock: 2,
-            links: vec![vec![]],
-        },
-        Record {
-            clock: 2,
-            links: vec![vec![5]],
-        },
-        Record {
-            clock: 2,
-            links: vec![vec![3, 2]],
-        },
-        Record {
-            clock: 3,
-            links: vec![vec![2], vec![1]],
-        },
+        Record { clock: 0, links: vec![] },
+        Record { clock: 2, links: vec![] },
+        Record { clock: 2, links: vec![vec![]] },
+        Record { clock: 2, links: vec![vec![5]] },
+        Record { clock: 2, links: vec![vec![3, 2]] },
+        Record { clock: 3, links: vec![vec![2], vec![1]] },
     ] {
         assert!(matches!(record.encode(5), Err(Error::Encode(_))), "{record:?}");
     }
@@ -387,15 +332,7 @@ fn messages_out_of_order_and_wrong_clocks_are_refused() {
     let mut load = |_: &[u64]| Err(Error::Invalid("no such message".into()));
     let mut linker = Linker::new(&mut load);
     linker.add(1, 1, &[]).unwrap();
-    let refused = [
-        (1, 1, &[][..]),
-        (2, 2, &[2]),
-        (2, 2, &[3]),
-        (2, 2, &[0]),
-        (2, 3, &[1]),
-        (2, 2, &[]),
-        (0, 1, &[]),
-    ];
+    let refused = [(1, 1, &[][..]), (2, 2, &[2]), (2, 2, &[3]), (2, 2, &[0]), (2, 3, &[1]), (2, 2, &[]), (0, 1, &[])];
     for (sequence, clock, parents) in refused {
         assert!(
             matches!(linker.add(sequence, clock, parents), Err(Error::Invalid(_))),

@@ -13,9 +13,7 @@ use gossiplog_core::{clock, id, json, tree};
 use serde_json::Value;
 
 fn vectors(name: &str) -> Value {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../../tests/vectors")
-        .join(name);
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/vectors").join(name);
     serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
 }
 
@@ -67,24 +65,10 @@ fn messages_are_signed_as_the_original_does() {
 
         let codec = Codec::from_name(entry["codec"].as_str().unwrap()).unwrap();
         let parents = entry["parents"].as_array().unwrap();
-        let parents: Vec<Key> = parents
-            .iter()
-            .map(|parent| id::decode(parent.as_str().unwrap()).unwrap())
-            .collect();
+        let parents: Vec<Key> = parents.iter().map(|parent| id::decode(parent.as_str().unwrap()).unwrap()).collect();
         let private_key: [u8; 32] = hex(&entry["privateKey"]).try_into().unwrap();
-        let (key, again) = sign(
-            topic,
-            parsed.clock,
-            &parents,
-            parsed.payload(&value),
-            &private_key,
-            codec,
-        )
-        .unwrap();
-        assert_eq!(
-            (again, id::encode(&key)),
-            (value, entry["id"].as_str().unwrap().to_owned())
-        );
+        let (key, again) = sign(topic, parsed.clock, &parents, parsed.payload(&value), &private_key, codec).unwrap();
+        assert_eq!((again, id::encode(&key)), (value, entry["id"].as_str().unwrap().to_owned()));
     }
 }
 
@@ -93,30 +77,15 @@ fn verdicts_are_the_originals() {
     let vectors = vectors("verdicts.json");
     let topic = vectors["topic"].as_str().unwrap();
     let before = vectors["before"].as_array().unwrap();
-    let known: HashSet<Key> = before
-        .iter()
-        .map(|value| verify(&hex(value), topic).unwrap().0)
-        .collect();
+    let known: HashSet<Key> = before.iter().map(|value| verify(&hex(value), topic).unwrap().0).collect();
     let verdicts = vectors["verdicts"].as_array().unwrap();
     assert!(verdicts.len() > 100);
     for entry in verdicts {
         let verdict = verify(&hex(&entry["value"]), topic);
-        let accepted = verdict
-            .as_ref()
-            .is_ok_and(|(_, parents)| parents.iter().all(|parent| known.contains(parent)));
-        assert_eq!(
-            accepted,
-            entry["accepted"].as_bool().unwrap(),
-            "{}: {verdict:?}",
-            entry["name"]
-        );
+        let accepted = verdict.as_ref().is_ok_and(|(_, parents)| parents.iter().all(|parent| known.contains(parent)));
+        assert_eq!(accepted, entry["accepted"].as_bool().unwrap(), "{}: {verdict:?}", entry["name"]);
         if accepted {
-            assert_eq!(
-                id::encode(&verdict.unwrap().0),
-                entry["id"].as_str().unwrap(),
-                "{}",
-                entry["name"]
-            );
+            assert_eq!(id::encode(&verdict.unwrap().0), entry["id"].as_str().unwrap(), "{}", entry["name"]);
         }
     }
 }
@@ -132,10 +101,7 @@ fn bad_signatures_are_found_in_a_batch() {
             let (_, mut value) = sign(topic, 1, &[], &payload, &seed, Codec::Cbor).unwrap();
             if bad.contains(&number) {
                 // Within the signature, whose last byte stands before the topic.
-                let at = value
-                    .windows(topic.len())
-                    .position(|window| window == topic.as_bytes())
-                    .unwrap();
+                let at = value.windows(topic.len()).position(|window| window == topic.as_bytes()).unwrap();
                 value[at - 40] ^= 1;
             }
             value

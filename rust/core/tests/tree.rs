@@ -28,10 +28,7 @@ impl Random {
 }
 
 fn leaf(key: &[u8]) -> Leaf {
-    Leaf {
-        key: key.into(),
-        hash: leaf_hash(key, &Sha256::digest(key)),
-    }
+    Leaf { key: key.into(), hash: leaf_hash(key, &Sha256::digest(key)) }
 }
 
 /// The entry of `trees.json` with this number.
@@ -65,33 +62,18 @@ impl Table {
     fn load(&self, start: &[u8], end: Option<&[u8]>) -> Result<Vec<Leaf>, Error> {
         let after = self.0.range(Key::from(start)..);
         let inside = after.take_while(|(key, _)| end.is_none_or(|end| &***key < end));
-        Ok(inside
-            .map(|(key, hash)| Leaf {
-                key: key.clone(),
-                hash: *hash,
-            })
-            .collect())
+        Ok(inside.map(|(key, hash)| Leaf { key: key.clone(), hash: *hash }).collect())
     }
 }
 
 fn levels(tree: &Tree) -> Vec<Vec<Node>> {
-    (0..=tree.root().level)
-        .map(|level| tree.nodes(level, &mut none).unwrap())
-        .collect()
+    (0..=tree.root().level).map(|level| tree.nodes(level, &mut none).unwrap()).collect()
 }
 
 /// The levels of the tree over these leaves, by the rules and nothing else.
 fn by_the_rules(leaves: &BTreeMap<Key, Hash>) -> Vec<Vec<Node>> {
-    let mut level = vec![Node {
-        level: 0,
-        key: None,
-        hash: ANCHOR_HASH,
-    }];
-    level.extend(leaves.iter().map(|(key, hash)| Node {
-        level: 0,
-        key: Some(key.clone()),
-        hash: *hash,
-    }));
+    let mut level = vec![Node { level: 0, key: None, hash: ANCHOR_HASH }];
+    level.extend(leaves.iter().map(|(key, hash)| Node { level: 0, key: Some(key.clone()), hash: *hash }));
     let mut levels = vec![level];
     while levels.last().unwrap().len() > 1 {
         let below = levels.last().unwrap();
@@ -99,11 +81,7 @@ fn by_the_rules(leaves: &BTreeMap<Key, Hash>) -> Vec<Vec<Node>> {
         for children in below.chunk_by(|_, next| !is_boundary(&next.hash)) {
             let joined: Vec<u8> = children.iter().flat_map(|child| child.hash).collect();
             let hash = blake3::hash(&joined).as_bytes()[..16].try_into().unwrap();
-            level.push(Node {
-                level: children[0].level + 1,
-                key: children[0].key.clone(),
-                hash,
-            });
+            level.push(Node { level: children[0].level + 1, key: children[0].key.clone(), hash });
         }
         levels.push(level);
     }
@@ -112,10 +90,7 @@ fn by_the_rules(leaves: &BTreeMap<Key, Hash>) -> Vec<Vec<Node>> {
 
 fn level1(tree: &Tree) -> Vec<(Key, Hash)> {
     let nodes = tree.nodes(1, &mut none).unwrap();
-    nodes
-        .into_iter()
-        .map(|node| (node.key.unwrap_or(Key::ANCHOR), node.hash))
-        .collect()
+    nodes.into_iter().map(|node| (node.key.unwrap_or(Key::ANCHOR), node.hash)).collect()
 }
 
 fn vectors() -> Vec<serde_json::Value> {
@@ -189,9 +164,8 @@ fn random_batches_give_the_tree_from_scratch_in_memory_and_over_a_table() {
 
             let before = (lazy.clone(), resident.root().level);
             let (next, changed) = resident.insert(batch.clone(), &mut none).unwrap();
-            let (next_lazy, changed_lazy) = lazy
-                .insert(batch.clone(), &mut |start, end| table.load(start, end))
-                .unwrap();
+            let (next_lazy, changed_lazy) =
+                lazy.insert(batch.clone(), &mut |start, end| table.load(start, end)).unwrap();
             (resident, lazy) = (next, next_lazy);
             assert_eq!(changed, changed_lazy);
             assert!(changed.is_sorted_by(|left, right| left.0 < right.0));
@@ -222,9 +196,7 @@ fn random_batches_give_the_tree_from_scratch_in_memory_and_over_a_table() {
                         .collect()
                 };
                 let news = rows.iter().filter(|(key, hash)| known.get(*key) != Some(hash));
-                held = held
-                    .refresh(news.map(|(key, hash)| (key.clone(), *hash)).collect(), lazy.len())
-                    .unwrap();
+                held = held.refresh(news.map(|(key, hash)| (key.clone(), *hash)).collect(), lazy.len()).unwrap();
                 assert_eq!((held.root(), held.len()), (lazy.root(), lazy.len()));
             }
         }
@@ -242,10 +214,7 @@ fn refreshed_in_memory_trees_load_what_changed() {
     let refreshed = first.refresh(rows, second.len()).unwrap();
     assert_eq!(refreshed.root(), second.root());
     let mut load = |start: &[u8], end: Option<&[u8]>| table.load(start, end);
-    assert_eq!(
-        refreshed.nodes(0, &mut load).unwrap(),
-        second.nodes(0, &mut none).unwrap()
-    );
+    assert_eq!(refreshed.nodes(0, &mut load).unwrap(), second.nodes(0, &mut none).unwrap());
     let (third, _) = refreshed.insert(entries(3, 2100..2200), &mut load).unwrap();
     assert_eq!(third.root(), grown(&second, entries(3, 2100..2200)).root());
 }
@@ -258,24 +227,13 @@ fn keys_of_any_length_are_kept_and_ordered() {
         let key: Vec<u8> = (0..1 + random.below(40)).map(|_| random.below(3) as u8).collect();
         leaves.insert(Key::from(key.as_slice()), leaf(&key).hash);
     }
-    let batch = leaves
-        .iter()
-        .map(|(key, hash)| Leaf {
-            key: key.clone(),
-            hash: *hash,
-        })
-        .rev()
-        .collect();
+    let batch = leaves.iter().map(|(key, hash)| Leaf { key: key.clone(), hash: *hash }).rev().collect();
     let tree = grown(&Tree::new(), batch);
     let nodes = by_the_rules(&leaves);
     assert_eq!(levels(&tree), nodes);
     let mut bytewise: Vec<Vec<u8>> = leaves.keys().map(|key| key.to_vec()).collect();
     bytewise.sort();
-    let kept: Vec<Vec<u8>> = nodes[0]
-        .iter()
-        .filter_map(|node| node.key.as_deref())
-        .map(<[u8]>::to_vec)
-        .collect();
+    let kept: Vec<Vec<u8>> = nodes[0].iter().filter_map(|node| node.key.as_deref()).map(<[u8]>::to_vec).collect();
     assert_eq!(kept, bytewise);
 }
 
@@ -319,16 +277,8 @@ fn reads_agree_with_the_levels() {
 
 #[test]
 fn the_empty_tree_is_its_level_0_anchor() {
-    let anchor = Node {
-        level: 0,
-        key: None,
-        hash: ANCHOR_HASH,
-    };
-    for tree in [
-        Tree::new(),
-        Tree::open([], 0).unwrap(),
-        Tree::new().refresh(vec![], 0).unwrap(),
-    ] {
+    let anchor = Node { level: 0, key: None, hash: ANCHOR_HASH };
+    for tree in [Tree::new(), Tree::open([], 0).unwrap(), Tree::new().refresh(vec![], 0).unwrap()] {
         assert_eq!((tree.root(), tree.len(), tree.is_empty()), (anchor.clone(), 0, true));
         assert_eq!(tree.nodes(0, &mut none).unwrap(), std::slice::from_ref(&anchor));
         assert_eq!(tree.nodes(1, &mut none).unwrap(), []);
@@ -345,29 +295,16 @@ fn the_empty_tree_is_its_level_0_anchor() {
 fn repetitions_change_nothing_and_conflicts_are_named() {
     let leaves = entries(9, 0..100);
     let tree = grown(&Tree::new(), leaves.clone());
-    let (same, rows) = tree
-        .insert([&leaves[3..20], &leaves[3..9]].concat(), &mut none)
-        .unwrap();
+    let (same, rows) = tree.insert([&leaves[3..20], &leaves[3..9]].concat(), &mut none).unwrap();
     assert_eq!((same.root(), same.len(), rows), (tree.root(), 100, vec![]));
 
     let name = data_encoding::HEXLOWER.encode(&leaves[50].key);
-    let other = Leaf {
-        key: leaves[50].key.clone(),
-        hash: [7; 16],
-    };
-    for (tree, batch) in [
-        (&tree, vec![other.clone()]),
-        (&Tree::new(), vec![other.clone(), leaves[50].clone()]),
-    ] {
-        let Err(Error::Tree(reason)) = tree.insert(batch, &mut none) else {
-            panic!("the conflict went unseen")
-        };
+    let other = Leaf { key: leaves[50].key.clone(), hash: [7; 16] };
+    for (tree, batch) in [(&tree, vec![other.clone()]), (&Tree::new(), vec![other.clone(), leaves[50].clone()])] {
+        let Err(Error::Tree(reason)) = tree.insert(batch, &mut none) else { panic!("the conflict went unseen") };
         assert!(reason.contains(&name), "{reason}");
     }
-    let empty = Leaf {
-        key: Key::ANCHOR,
-        hash: [7; 16],
-    };
+    let empty = Leaf { key: Key::ANCHOR, hash: [7; 16] };
     assert!(matches!(tree.insert(vec![empty], &mut none), Err(Error::Tree(_))));
 }
 
@@ -396,15 +333,7 @@ fn loaded_leaves_are_held_against_their_node() {
         |leaves| leaves.reverse(),
         |leaves| leaves[1].hash[0] ^= 1,
         |leaves| leaves.push(leaf(&[0xff; 20])),
-        |leaves| {
-            leaves.insert(
-                0,
-                Leaf {
-                    key: Key::ANCHOR,
-                    hash: ANCHOR_HASH,
-                },
-            )
-        },
+        |leaves| leaves.insert(0, Leaf { key: Key::ANCHOR, hash: ANCHOR_HASH }),
     ];
     for damage in damages {
         let mut load = |start: &[u8], end: Option<&[u8]>| {
@@ -417,10 +346,7 @@ fn loaded_leaves_are_held_against_their_node() {
         assert!(matches!(lazy.insert(vec![absent], &mut load), Err(Error::Tree(_))));
     }
     let mut failing = |_: &[u8], _: Option<&[u8]>| Err(Error::Invalid("the disk is gone".into()));
-    assert_eq!(
-        lazy.nodes(0, &mut failing),
-        Err(Error::Invalid("the disk is gone".into()))
-    );
+    assert_eq!(lazy.nodes(0, &mut failing), Err(Error::Invalid("the disk is gone".into())));
 }
 
 #[test]
@@ -454,15 +380,8 @@ fn answers_that_break_the_rules_are_refused() {
             }
         }
     }
-    let leaf = Node {
-        level: 0,
-        key: None,
-        hash: ANCHOR_HASH,
-    };
-    assert!(matches!(
-        check_children(&leaf, None, std::slice::from_ref(&leaf)),
-        Err(Error::Tree(_))
-    ));
+    let leaf = Node { level: 0, key: None, hash: ANCHOR_HASH };
+    assert!(matches!(check_children(&leaf, None, std::slice::from_ref(&leaf)), Err(Error::Tree(_))));
 }
 
 #[test]
@@ -473,18 +392,12 @@ fn differences_are_those_of_the_sets() {
         let mut pair = Vec::new();
         for side in 0..2 {
             let mut leaves = entries(100 + round, 0..shared);
-            leaves.extend(entries(
-                200 + 2 * round + side,
-                0..(random.below(4) * random.below(300)) as u32,
-            ));
+            leaves.extend(entries(200 + 2 * round + side, 0..(random.below(4) * random.below(300)) as u32));
             let resident = grown(&Tree::new(), leaves.clone());
             let mut table = Table::default();
             table.add(&leaves);
-            let lazy = if leaves.is_empty() {
-                Tree::new()
-            } else {
-                Tree::open(level1(&resident), resident.len()).unwrap()
-            };
+            let lazy =
+                if leaves.is_empty() { Tree::new() } else { Tree::open(level1(&resident), resident.len()).unwrap() };
             pair.push((resident, lazy, table));
         }
         let [own, other] = pair.as_slice() else { unreachable!() };

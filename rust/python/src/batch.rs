@@ -27,10 +27,7 @@ fn keys<'py>(py: Python<'py>, keys: impl ExactSizeIterator<Item = Key>) -> PyRes
 }
 
 fn key_set(known: &Bound<'_, PyAny>) -> PyResult<HashSet<Key>> {
-    known
-        .try_iter()?
-        .map(|item| key(item?.cast::<PyBytes>()?.as_bytes()))
-        .collect()
+    known.try_iter()?.map(|item| key(item?.cast::<PyBytes>()?.as_bytes())).collect()
 }
 
 #[pyfunction]
@@ -43,10 +40,7 @@ pub fn verify_batch<'py>(
 ) -> PyResult<Batch> {
     let mut verdicts = py.detach(|| check(&values, topic));
     if let Some(known) = known {
-        let fresh: Vec<Key> = verdicts
-            .iter()
-            .filter_map(|verdict| verdict.fresh().map(|parsed| parsed.key))
-            .collect();
+        let fresh: Vec<Key> = verdicts.iter().filter_map(|verdict| verdict.fresh().map(|parsed| parsed.key)).collect();
         let known = key_set(&known.call1((keys(py, fresh.into_iter())?,))?)?;
         batch::drop_known(&mut verdicts, &known);
     }
@@ -145,28 +139,19 @@ impl Batch {
             known.insert(key(parent.as_bytes())?, sequence);
         }
         let refused = match refused {
-            Some(refused) => refused
-                .try_iter()?
-                .map(|index| index?.extract())
-                .collect::<PyResult<HashSet<usize>>>()?,
+            Some(refused) => refused.try_iter()?.map(|index| index?.extract()).collect::<PyResult<HashSet<usize>>>()?,
             None => HashSet::new(),
         };
         let mut load = |sequences: &[u64]| load_links(links, sequences);
         let plan = batch::plan::<_, Failure>(&self.values, &self.verdicts, sequence, &known, &refused, &mut load)?;
-        let values = plan
-            .order
-            .iter()
-            .map(|index| self.values[*index].clone_ref(py))
-            .collect();
+        let values = plan.order.iter().map(|index| self.values[*index].clone_ref(py)).collect();
         Ok(Plan { plan, values })
     }
 }
 
 fn load_links(links: &Bound<'_, PyAny>, sequences: &[u64]) -> Result<Vec<Vec<u8>>, Failure> {
     let rows = links.call1((PyList::new(links.py(), sequences)?,))?;
-    let rows = rows
-        .try_iter()?
-        .map(|row| Ok(row?.cast::<PyBytes>()?.as_bytes().to_vec()));
+    let rows = rows.try_iter()?.map(|row| Ok(row?.cast::<PyBytes>()?.as_bytes().to_vec()));
     Ok(rows.collect::<PyResult<Vec<_>>>()?)
 }
 

@@ -133,10 +133,7 @@ pub fn read_message(value: PyBackedBytes, topic: &str) -> PyResult<SignedMessage
 
 fn seed(private_key: &[u8]) -> PyResult<&[u8; 32]> {
     private_key.try_into().map_err(|_| {
-        convert(Error::Encode(format!(
-            "an Ed25519 private key has 32 bytes, this has {}",
-            private_key.len()
-        )))
+        convert(Error::Encode(format!("an Ed25519 private key has 32 bytes, this has {}", private_key.len())))
     })
 }
 
@@ -148,10 +145,7 @@ pub fn public_key<'py>(py: Python<'py>, private_key: &[u8]) -> PyResult<Bound<'p
 #[pyfunction]
 pub fn encode_did(public_key: &[u8]) -> PyResult<String> {
     let key: &[u8; 32] = public_key.try_into().map_err(|_| {
-        convert(Error::Encode(format!(
-            "an Ed25519 public key has 32 bytes, this has {}",
-            public_key.len()
-        )))
+        convert(Error::Encode(format!("an Ed25519 public key has 32 bytes, this has {}", public_key.len())))
     })?;
     Ok(signature::encode_did(key))
 }
@@ -168,16 +162,12 @@ pub fn sign<'py>(
     codec: &str,
 ) -> PyResult<(Bound<'py, PyBytes>, Bound<'py, PyBytes>)> {
     let Some(codec) = Codec::from_name(codec) else {
-        return Err(convert(Error::Encode(format!(
-            "the codec is {codec:?}; it must be dag-cbor or dag-json"
-        ))));
+        return Err(convert(Error::Encode(format!("the codec is {codec:?}; it must be dag-cbor or dag-json"))));
     };
     let parents: Result<Vec<_>, _> = parents.iter().map(|parent| id::decode(parent)).collect();
     let parents = parents.map_err(convert)?;
     let payload = value::encode(payload)?;
     let seed = seed(private_key)?;
-    let (key, value) = py
-        .detach(|| message::sign(topic, clock, &parents, &payload, seed, codec))
-        .map_err(convert)?;
+    let (key, value) = py.detach(|| message::sign(topic, clock, &parents, &payload, seed, codec)).map_err(convert)?;
     Ok((PyBytes::new(py, &key), PyBytes::new(py, &value)))
 }

@@ -10,13 +10,8 @@ use pyo3::types::{PyBytes, PyList, PyTuple};
 use crate::errors::{Failure, TreeError, convert};
 
 fn hash(data: &[u8]) -> PyResult<Hash> {
-    Hash::try_from(data).map_err(|_| {
-        TreeError::new_err(format!(
-            "a hash has {} bytes, this has {}",
-            size_of::<Hash>(),
-            data.len()
-        ))
-    })
+    Hash::try_from(data)
+        .map_err(|_| TreeError::new_err(format!("a hash has {} bytes, this has {}", size_of::<Hash>(), data.len())))
 }
 
 /// A node of the tree.
@@ -35,11 +30,7 @@ impl Node {
 impl Node {
     #[new]
     fn new(level: u32, key: Option<&[u8]>, hash: &[u8]) -> PyResult<Self> {
-        Ok(Self(tree::Node {
-            level,
-            key: key.map(Key::from),
-            hash: self::hash(hash)?,
-        }))
+        Ok(Self(tree::Node { level, key: key.map(Key::from), hash: self::hash(hash)? }))
     }
 
     #[getter]
@@ -101,10 +92,7 @@ fn leaf(row: &Bound<'_, PyAny>) -> PyResult<Leaf> {
 }
 
 fn rows(level1: &Bound<'_, PyAny>) -> PyResult<Vec<(Key, Hash)>> {
-    level1
-        .try_iter()?
-        .map(|row| leaf(&row?).map(|leaf| (leaf.key, leaf.hash)))
-        .collect()
+    level1.try_iter()?.map(|row| leaf(&row?).map(|leaf| (leaf.key, leaf.hash))).collect()
 }
 
 /// A prolly tree.
@@ -129,10 +117,7 @@ impl Tree {
         let entry = |item: PyResult<Bound<'_, PyAny>>| item?.extract::<(PyBackedBytes, PyBackedBytes)>();
         let entries: Vec<(PyBackedBytes, PyBackedBytes)> = entries.try_iter()?.map(entry).collect::<PyResult<_>>()?;
         let hashed = py.detach(|| {
-            parallel::map(&entries, |(key, value)| Leaf {
-                key: Key::from(&**key),
-                hash: tree::leaf_hash(key, value),
-            })
+            parallel::map(&entries, |(key, value)| Leaf { key: Key::from(&**key), hash: tree::leaf_hash(key, value) })
         });
         Ok(Self(self.grow(py, hashed, leaves)?.0))
     }
@@ -146,9 +131,7 @@ impl Tree {
         let py = entries.py();
         let hashed = entries.iter().map(|row| leaf(&row)).collect::<PyResult<Vec<_>>>()?;
         let (tree, rows) = self.grow(py, hashed, leaves)?;
-        let rows = rows
-            .iter()
-            .map(|(key, hash)| (PyBytes::new(py, key), PyBytes::new(py, hash)));
+        let rows = rows.iter().map(|(key, hash)| (PyBytes::new(py, key), PyBytes::new(py, hash)));
         Ok((Self(tree), PyList::new(py, rows)?))
     }
 
@@ -181,9 +164,7 @@ impl Tree {
         let mut load = |start: &[u8], end: Option<&[u8]>| load(leaves, start, end);
         match self.0.children::<Failure>(level, key, &mut load)? {
             Some(nodes) => Node::list(py, nodes),
-            None => Err(PyKeyError::new_err(format!(
-                "there is no node with this key at level {level}"
-            ))),
+            None => Err(PyKeyError::new_err(format!("there is no node with this key at level {level}"))),
         }
     }
 
@@ -214,11 +195,7 @@ impl Tree {
 
     #[pyo3(signature = (other, leaves = None, other_leaves = None))]
     fn diff(&self, other: &Self, leaves: Option<Py<PyAny>>, other_leaves: Option<Py<PyAny>>) -> Diff {
-        Diff {
-            diff: self.0.diff(&other.0),
-            leaves,
-            other_leaves,
-        }
+        Diff { diff: self.0.diff(&other.0), leaves, other_leaves }
     }
 }
 
@@ -237,9 +214,7 @@ impl Tree {
             None => Ok(py
                 .detach(|| {
                     let mut load = |_: &[u8], _: Option<&[u8]>| {
-                        Err(Error::Tree(
-                            "this tree does not hold its leaves: the call needs a loader".to_owned(),
-                        ))
+                        Err(Error::Tree("this tree does not hold its leaves: the call needs a loader".to_owned()))
                     };
                     self.0.insert::<Error>(entries, &mut load)
                 })
@@ -263,10 +238,8 @@ impl Diff {
     }
 
     fn __next__<'py>(&mut self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyBytes>>> {
-        let (own, other) = (
-            self.leaves.as_ref().map(|it| it.bind(py)),
-            self.other_leaves.as_ref().map(|it| it.bind(py)),
-        );
+        let (own, other) =
+            (self.leaves.as_ref().map(|it| it.bind(py)), self.other_leaves.as_ref().map(|it| it.bind(py)));
         let mut load_own = |start: &[u8], end: Option<&[u8]>| load(own, start, end);
         let mut load_other = |start: &[u8], end: Option<&[u8]>| load(other, start, end);
         let key = self.diff.next::<Failure>(&mut load_own, &mut load_other)?;

@@ -36,16 +36,8 @@ pub struct Head {
     pub end: usize,
 }
 
-const MAJORS: [Major; 8] = [
-    Major::Unsigned,
-    Major::Negative,
-    Major::Bytes,
-    Major::Text,
-    Major::List,
-    Major::Map,
-    Major::Tag,
-    Major::Simple,
-];
+const MAJORS: [Major; 8] =
+    [Major::Unsigned, Major::Negative, Major::Bytes, Major::Text, Major::List, Major::Map, Major::Tag, Major::Simple];
 
 /// Reads the head at `at`.
 ///
@@ -59,12 +51,7 @@ pub fn read(data: &[u8], at: usize) -> Result<Head, Error> {
     let major = MAJORS[usize::from(first >> 5)];
     let info = first & 31;
     if info < 24 {
-        return Ok(Head {
-            major,
-            info,
-            argument: u64::from(info),
-            end: at + 1,
-        });
+        return Ok(Head { major, info, argument: u64::from(info), end: at + 1 });
     }
     let width = match info {
         24..=27 => 1_usize << (info - 24),
@@ -83,10 +70,5 @@ pub fn read(data: &[u8], at: usize) -> Result<Head, Error> {
     if argument < smallest && major != Major::Simple {
         return Err(Error::decode("an integer or length takes more bytes than it needs", at));
     }
-    Ok(Head {
-        major,
-        info,
-        argument,
-        end: at + 1 + width,
-    })
+    Ok(Head { major, info, argument, end: at + 1 + width })
 }

@@ -6,6 +6,7 @@
 mod float;
 mod head;
 mod normalize;
+mod prototype;
 mod scan;
 mod write;
 
@@ -26,7 +27,5 @@ pub const MAX_OWN_DEPTH: usize = 500;
 
 /// The order of map keys: shorter first, then bytewise.
 pub fn key_order(left: &str, right: &str) -> std::cmp::Ordering {
-    left.len()
-        .cmp(&right.len())
-        .then_with(|| left.as_bytes().cmp(right.as_bytes()))
+    left.len().cmp(&right.len()).then_with(|| left.as_bytes().cmp(right.as_bytes()))
 }

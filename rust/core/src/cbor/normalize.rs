@@ -3,59 +3,46 @@
 //! Two passes over the input, neither recursive. The first checks it and finds the maps whose entries must be sorted or
 //! dropped; the second writes. Both cost time in proportion to the input.
 //!
-//! Much of this follows from how JavaScript objects work. The original decodes a map into an object by assignment, so an
-//! entry `__proto__` sets the object's prototype instead of making a property; it then copies the object's own properties
-//! and encodes the copy. [`Chain`] keeps what such a prototype can change.
+//! Much of this follows from how JavaScript objects work. The original decodes a map into an object by assignment, then
+//! copies the object's own properties and encodes the copy; see `prototype` for what an entry `__proto__` does to both.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
 use super::float::from_half;
 use super::head::{Head, Major, read};
+use super::prototype::Chain;
 use super::write::{Item, Writer};
 use super::{MAX_DEPTH, key_order};
 use crate::cid;
 use crate::error::Error;
 
-/// What matters of an object's prototypes to whoever is assigned to, or inherits from, it.
-#[derive(Debug, Clone, Copy)]
-struct Chain {
-    /// Whether assigning to `__proto__` sets the prototype: not behind a null, nor behind a property of that name.
-    setter: bool,
-    /// Whether bytes are among the prototypes: such an object cannot be encoded.
-    bytes: bool,
-    /// Where a link among the prototypes stands.
-    link: Option<usize>,
-}
-
-const PLAIN: Chain = Chain {
-    setter: true,
-    bytes: false,
-    link: None,
-};
-
 /// A value that was read, as far as the map around it needs to know.
-#[derive(Debug, Clone)]
 struct Seen {
     start: usize,
-    kind: Kind,
+    /// How its prototypes end; none for booleans, numbers and strings, which cannot be prototypes.
+    chain: Option<Chain>,
+    /// What the original's encoder finds under `/` and `bytes`, its test for links.
+    marks: Marks,
     /// Why the original refuses to encode this value; it does not matter when the value is dropped.
     refused: Option<Error>,
 }
 
-#[derive(Debug, Clone)]
-enum Kind {
-    Null,
-    /// A boolean, number or string.
-    Primitive,
-    Bytes,
-    Link,
-    List,
-    /// With the prototypes of the object itself, and of the copy that is encoded.
-    Map {
-        own: Chain,
-        copy: Chain,
-    },
+/// What stands under a key that matters to the test for links.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Mark {
+    /// The canonical bytes of a boolean, number or string.
+    Scalar(Vec<u8>),
+    /// The bytes of the link that stands there, which are the same object under both keys.
+    Link(usize),
+    /// Something that is equal to nothing else.
+    Other,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Marks {
+    slash: Option<Mark>,
+    bytes: Option<Mark>,
 }
 
 /// A list or map that is being read.
@@ -73,27 +60,17 @@ struct OpenMap<'a> {
     sorted: bool,
     /// The keys so far, once they are not ascending; until then each is compared with the one before.
     seen: Option<HashSet<Cow<'a, str>>>,
-    /// The object's own prototype, and that of the copy which is encoded.
     chain: Chain,
-    copy: Chain,
-    has_own_proto: bool,
+    /// What an entry `__proto__` leaves to the copy of the map that is encoded.
+    prototype: Option<(Option<Chain>, Marks)>,
+    marks: Marks,
     dropped: bool,
-    /// The first of the scalars under `/` and `bytes`, and whether the other is the same.
-    slash: Option<Vec<u8>>,
-    slash_is_bytes: bool,
-    has_slash_or_bytes: bool,
 }
 
 /// How to write a map that cannot be written as it stands.
 enum Rewrite<'a> {
-    Entries {
-        entries: Vec<(Cow<'a, str>, usize)>,
-        end: usize,
-    },
-    Link {
-        at: usize,
-        end: usize,
-    },
+    Entries { entries: Vec<(Cow<'a, str>, usize)>, end: usize },
+    Link { at: usize, end: usize },
 }
 
 /// The canonical form of one item that fills `data`.
@@ -162,10 +139,7 @@ fn token(data: &[u8], at: usize) -> Result<(Token<'_>, usize), Error> {
         Major::Map => (Token::Map(head.argument), head.end),
         Major::Tag => {
             if head.argument != 42 {
-                return Err(Error::decode(
-                    format!("tag {} is not allowed; 42 (a link) is", head.argument),
-                    at,
-                ));
+                return Err(Error::decode(format!("tag {} is not allowed; 42 (a link) is", head.argument), at));
             }
             let inner = read(data, head.end)?;
             if inner.major != Major::Bytes {
@@ -176,10 +150,9 @@ fn token(data: &[u8], at: usize) -> Result<(Token<'_>, usize), Error> {
                 return Err(Error::decode("a link's bytes must begin with zero", inner.end));
             };
             let normalized = cid::normalize(binary).map_err(|error| match error {
-                Error::Decode { reason, offset } => Error::Decode {
-                    reason,
-                    offset: offset.map(|offset| inner.end + 1 + offset),
-                },
+                Error::Decode { reason, offset } => {
+                    Error::Decode { reason, offset: offset.map(|offset| inner.end + 1 + offset) }
+                }
                 other => other,
             })?;
             (Token::Link(normalized), end)
@@ -235,38 +208,17 @@ fn check(data: &[u8]) -> Result<HashMap<usize, Rewrite<'_>>, Error> {
         let mut complete = None;
         if let Some(remaining) = count {
             if stack.len() >= MAX_DEPTH {
-                return Err(Error::decode(
-                    format!("more than {MAX_DEPTH} lists and maps are nested"),
-                    start,
-                ));
+                return Err(Error::decode(format!("more than {MAX_DEPTH} lists and maps are nested"), start));
             }
             let map = is_map.then(OpenMap::new);
-            stack.push(Open {
-                start,
-                remaining,
-                refused: None,
-                map,
-            });
+            stack.push(Open { start, remaining, refused: None, map });
         } else {
-            if let Some(map) = stack.last_mut().and_then(|top| top.map.as_mut()) {
-                map.note_scalar(&token);
-            }
-            let kind = match token {
-                Token::Null => Kind::Null,
-                Token::Bytes(_) => Kind::Bytes,
-                Token::Link(_) => Kind::Link,
-                _ => Kind::Primitive,
-            };
-            complete = Some(Seen {
-                start,
-                kind,
-                refused: None,
-            });
+            complete = Some(Seen::scalar(start, &token));
         }
         loop {
             if let Some(seen) = complete.take() {
                 match stack.last_mut() {
-                    Some(top) => top.add(seen)?,
+                    Some(top) => top.add(data, seen)?,
                     None if at < data.len() => {
                         return Err(Error::decode("bytes follow the end of the item", at));
                     }
@@ -296,11 +248,11 @@ fn check(data: &[u8]) -> Result<HashMap<usize, Rewrite<'_>>, Error> {
 
 impl Open<'_> {
     /// Takes in a value that is complete.
-    fn add(&mut self, seen: Seen) -> Result<(), Error> {
+    fn add(&mut self, data: &[u8], seen: Seen) -> Result<(), Error> {
         match &mut self.map {
             None => self.refused = self.refused.take().or(seen.refused),
             Some(map) => {
-                if let Some(refused) = map.assign(seen)? {
+                if let Some(refused) = map.assign(data, seen)? {
                     self.refused.get_or_insert(refused);
                 }
             }
@@ -309,52 +261,53 @@ impl Open<'_> {
     }
 }
 
+impl Seen {
+    fn scalar(start: usize, token: &Token<'_>) -> Self {
+        let (chain, marks) = match token {
+            Token::Null => (Some(Chain::Null), Marks::default()),
+            Token::Bytes(bytes) => (Some(Chain::Bytes(bytes.len() as u64)), Marks::default()),
+            Token::Link(_) => {
+                let link = Some(Mark::Link(start));
+                (Some(Chain::Link), Marks { slash: link.clone(), bytes: link })
+            }
+            _ => (None, Marks::default()),
+        };
+        Self { start, chain, marks, refused: None }
+    }
+}
+
 impl<'a> Open<'a> {
     fn close(self, end: usize) -> (Seen, Option<Rewrite<'a>>) {
         let start = self.start;
         let Some(map) = self.map else {
-            return (
-                Seen {
-                    start,
-                    kind: Kind::List,
-                    refused: self.refused,
-                },
-                None,
-            );
+            return (Seen { start, chain: Some(Chain::Object), marks: Marks::default(), refused: self.refused }, None);
         };
         let mut refused = self.refused;
-        if map.chain.bytes || map.copy.bytes {
+        let (inherited, left) = map.prototype.unwrap_or_default();
+        if [Some(map.chain), inherited].iter().any(|chain| matches!(chain, Some(Chain::Bytes(_)))) {
             refused.get_or_insert(Error::decode("a map whose __proto__ is bytes cannot be encoded", start));
         }
-        if map.slash_is_bytes {
-            refused.get_or_insert(Error::decode(
-                "a map whose \"/\" equals its \"bytes\" cannot be encoded",
-                start,
-            ));
-        }
-        let own = Chain {
-            setter: map.chain.setter && !map.has_own_proto,
-            ..map.chain
+        let marks = Marks { slash: map.marks.slash.or(left.slash), bytes: map.marks.bytes.or(left.bytes) };
+        let link = match (&marks.slash, &marks.bytes) {
+            (Some(Mark::Scalar(slash)), Some(Mark::Scalar(bytes))) if slash == bytes => {
+                let reason = "a map whose \"/\" equals its \"bytes\" cannot be encoded";
+                refused.get_or_insert(Error::decode(reason, start));
+                None
+            }
+            // The copy inherits from a link, and is written as that link.
+            (Some(Mark::Link(slash)), Some(Mark::Link(bytes))) if slash == bytes => Some(*slash),
+            _ => None,
         };
-        let copy = Chain {
-            bytes: map.copy.bytes || map.chain.bytes,
-            ..map.copy
-        };
-        let seen = Seen {
-            start,
-            kind: Kind::Map { own, copy },
-            refused,
-        };
-        let rewrite = match map.copy.link {
-            Some(at) if !map.has_slash_or_bytes => Some(Rewrite::Link { at, end }),
-            _ if map.dropped || !map.sorted => {
+        let rewrite = match link {
+            Some(at) => Some(Rewrite::Link { at, end }),
+            None if map.dropped || !map.sorted => {
                 let mut entries = map.entries;
                 entries.sort_unstable_by(|(left, _), (right, _)| key_order(left, right));
                 Some(Rewrite::Entries { entries, end })
             }
-            _ => None,
+            None => None,
         };
-        (seen, rewrite)
+        (Seen { start, chain: Some(map.chain), marks, refused }, rewrite)
     }
 }
 
@@ -366,13 +319,10 @@ impl<'a> OpenMap<'a> {
             entries: Vec::new(),
             sorted: true,
             seen: None,
-            chain: PLAIN,
-            copy: PLAIN,
-            has_own_proto: false,
+            chain: Chain::Object,
+            prototype: None,
+            marks: Marks::default(),
             dropped: false,
-            slash: None,
-            slash_is_bytes: false,
-            has_slash_or_bytes: false,
         }
     }
 
@@ -387,47 +337,30 @@ impl<'a> OpenMap<'a> {
         Ok(end)
     }
 
-    /// Watches for a map whose `/` is the same as its `bytes`, which the original takes for a link.
-    fn note_scalar(&mut self, token: &Token<'_>) {
-        if self.key != "/" && self.key != "bytes" {
-            return;
-        }
-        let Some(value) = token.comparable() else { return };
-        match &self.slash {
-            Some(other) => self.slash_is_bytes = *other == value,
-            None => self.slash = Some(value),
-        }
-    }
-
     /// Assigns a value to the current key. Returns why the map cannot be encoded because of it.
-    fn assign(&mut self, seen: Seen) -> Result<Option<Error>, Error> {
-        let duplicate = |key: &str, at| Err(Error::decode(format!("the map key {key:?} stands twice"), at));
-        if self.key == "__proto__" {
-            self.dropped = true;
-            if self.chain.setter {
-                self.chain = inherit(self.chain, &seen, |own, _| own);
-                return Ok(None);
-            }
-            if self.has_own_proto {
-                return duplicate(&self.key, self.key_start);
-            }
-            // An ordinary property here, which becomes the prototype of the copy.
-            self.has_own_proto = true;
-            self.copy = inherit(self.copy, &seen, |_, copy| copy);
-            return Ok(seen.refused);
-        }
-        if self.chain.link.is_some() && matches!(&*self.key, "asCID" | "byteLength" | "byteOffset")
-            || self.chain.bytes && matches!(&*self.key, "buffer" | "byteLength" | "byteOffset" | "length")
-        {
-            let reason = format!("the map key {:?} cannot be set behind such a __proto__", self.key);
-            return Err(Error::decode(reason, self.key_start));
-        }
+    fn assign(&mut self, data: &[u8], seen: Seen) -> Result<Option<Error>, Error> {
         let key = std::mem::take(&mut self.key);
-        self.has_slash_or_bytes |= key == "/" || key == "bytes";
-        let ascends = self
-            .entries
-            .last()
-            .is_none_or(|(last, _)| key_order(last, &key).is_lt());
+        let at = self.key_start;
+        let duplicate = |key: &str| Error::decode(format!("the map key {key:?} stands twice"), at);
+        if key == "__proto__" {
+            self.dropped = true;
+            if self.chain != Chain::Null {
+                self.chain = seen.chain.unwrap_or(self.chain);
+            } else if self.prototype.is_some() {
+                return Err(duplicate(&key));
+            } else {
+                self.prototype = Some((seen.chain, seen.marks));
+            }
+            return Ok(None);
+        }
+        if self.chain.blocks(&key) {
+            return Err(Error::decode(format!("the map key {key:?} cannot be set behind such a __proto__"), at));
+        }
+        if self.chain.swallows(&key) {
+            self.dropped = true;
+            return Ok(None);
+        }
+        let ascends = self.entries.last().is_none_or(|(last, _)| key_order(last, &key).is_lt());
         if !ascends && self.seen.is_none() {
             self.sorted = false;
             self.seen = Some(self.entries.iter().map(|(key, _)| key.clone()).collect());
@@ -435,26 +368,22 @@ impl<'a> OpenMap<'a> {
         if let Some(keys) = &mut self.seen
             && !keys.insert(key.clone())
         {
-            return duplicate(&key, self.key_start);
+            return Err(duplicate(&key));
+        }
+        match &*key {
+            "/" => self.marks.slash = Some(mark(data, seen.start)?),
+            "bytes" => self.marks.bytes = Some(mark(data, seen.start)?),
+            _ => {}
         }
         self.entries.push((key, seen.start));
         Ok(seen.refused)
     }
 }
 
-/// The prototypes after an assignment to `__proto__`.
-fn inherit(chain: Chain, seen: &Seen, of_map: impl Fn(Chain, Chain) -> Chain) -> Chain {
-    match seen.kind {
-        Kind::Primitive => chain,
-        Kind::Null => Chain { setter: false, ..PLAIN },
-        Kind::Bytes => Chain { bytes: true, ..PLAIN },
-        Kind::Link => Chain {
-            link: Some(seen.start),
-            ..PLAIN
-        },
-        Kind::List => PLAIN,
-        Kind::Map { own, copy } => of_map(own, copy),
-    }
+/// The mark of the value at `start`, which was read before.
+fn mark(data: &[u8], start: usize) -> Result<Mark, Error> {
+    let (token, _) = token(data, start)?;
+    Ok(token.comparable().map_or(Mark::Other, Mark::Scalar))
 }
 
 /// A map's entries that are still to be written.
@@ -462,10 +391,7 @@ enum Writing<'r, 'a> {
     /// They stand one behind the other.
     InPlace { remaining: u64, is_map: bool },
     /// They are picked out; afterwards the input goes on at `end`.
-    Picked {
-        entries: std::slice::Iter<'r, (Cow<'a, str>, usize)>,
-        end: usize,
-    },
+    Picked { entries: std::slice::Iter<'r, (Cow<'a, str>, usize)>, end: usize },
 }
 
 /// The second pass.
@@ -480,10 +406,7 @@ fn write(data: &[u8], rewrites: &HashMap<usize, Rewrite<'_>>) -> Result<Vec<u8>,
         match (&token, rewrites.get(&start)) {
             (Token::Map(_), Some(Rewrite::Entries { entries, end })) => {
                 writer.item(Item::Map(entries.len()));
-                stack.push(Writing::Picked {
-                    entries: entries.iter(),
-                    end: *end,
-                });
+                stack.push(Writing::Picked { entries: entries.iter(), end: *end });
             }
             (Token::Map(_), Some(Rewrite::Link { at: link, end })) => {
                 if let (Token::Link(cid), _) = self::token(data, *link)? {
@@ -493,17 +416,11 @@ fn write(data: &[u8], rewrites: &HashMap<usize, Rewrite<'_>>) -> Result<Vec<u8>,
             }
             (Token::Map(count), None) => {
                 writer.item(Item::Map(*count as usize));
-                stack.push(Writing::InPlace {
-                    remaining: *count,
-                    is_map: true,
-                });
+                stack.push(Writing::InPlace { remaining: *count, is_map: true });
             }
             (Token::List(count), _) => {
                 writer.item(Item::List(*count as usize));
-                stack.push(Writing::InPlace {
-                    remaining: *count,
-                    is_map: false,
-                });
+                stack.push(Writing::InPlace { remaining: *count, is_map: false });
             }
             (Token::Null, _) => writer.item(Item::Null),
             (Token::Bool(value), _) => writer.item(Item::Bool(*value)),

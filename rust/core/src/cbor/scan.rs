@@ -29,12 +29,7 @@ pub fn scan(data: &[u8], at: usize, open: usize) -> Option<usize> {
             if stack.len() + open >= MAX_DEPTH {
                 return None;
             }
-            stack.push(Open {
-                remaining: count,
-                last_key: None,
-                slash: None,
-                is_map,
-            });
+            stack.push(Open { remaining: count, last_key: None, slash: None, is_map });
         } else if let Some(map) = stack.last_mut().filter(|top| top.is_map) {
             check_slash(map, data, start, end)?;
         }

@@ -43,19 +43,11 @@ pub fn read(text: &[u8]) -> Result<Vec<u8>, Error> {
         let mut complete = match reader.peek() {
             Some(open @ (b'[' | b'{')) => {
                 if stack.len() >= MAX_OWN_DEPTH {
-                    return Err(Error::decode(
-                        format!("more than {MAX_OWN_DEPTH} lists and maps are nested"),
-                        start,
-                    ));
+                    return Err(Error::decode(format!("more than {MAX_OWN_DEPTH} lists and maps are nested"), start));
                 }
                 reader.at += 1;
                 let entries = (open == b'{').then(Vec::new);
-                stack.push(Open {
-                    start,
-                    body: Vec::new(),
-                    count: 0,
-                    entries,
-                });
+                stack.push(Open { start, body: Vec::new(), count: 0, entries });
                 None
             }
             _ => Some(reader.scalar()?),
@@ -206,11 +198,7 @@ impl Reader<'_> {
             Some(b'-' | b'0'..=b'9') => writer.item(self.number()?),
             _ => {
                 let rest = &self.text[self.at..];
-                let words = [
-                    ("null", Item::Null),
-                    ("true", Item::Bool(true)),
-                    ("false", Item::Bool(false)),
-                ];
+                let words = [("null", Item::Null), ("true", Item::Bool(true)), ("false", Item::Bool(false))];
                 let Some((word, item)) = words.into_iter().find(|(word, _)| rest.starts_with(word.as_bytes())) else {
                     return self.refuse(if rest.is_empty() {
                         "the text ends where a value should begin"
@@ -283,10 +271,7 @@ impl Reader<'_> {
         let mut bytes = Vec::new();
         loop {
             let from = self.at;
-            while self
-                .peek()
-                .is_some_and(|byte| byte >= 0x20 && byte != b'"' && byte != b'\\')
-            {
+            while self.peek().is_some_and(|byte| byte >= 0x20 && byte != b'"' && byte != b'\\') {
                 self.at += 1;
             }
             bytes.extend_from_slice(&self.text[from..self.at]);
@@ -302,10 +287,7 @@ impl Reader<'_> {
         }
         let text = String::from_utf8(bytes).map_err(|_| Error::decode("the string is not UTF-8", start))?;
         if text.starts_with('\u{feff}') {
-            return Err(Error::decode(
-                "a string begins with U+FEFF, which other peers drop",
-                start,
-            ));
+            return Err(Error::decode("a string begins with U+FEFF, which other peers drop", start));
         }
         Ok(text)
     }

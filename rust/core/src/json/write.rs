@@ -29,16 +29,11 @@ pub fn write(canonical: &[u8], out: &mut Vec<u8>) -> Result<(), Error> {
         match item {
             Item::List(count) => {
                 out.push(b'[');
-                stack.push(Open::List {
-                    count,
-                    remaining: count,
-                });
+                stack.push(Open::List { count, remaining: count });
             }
             Item::Map(_) => {
                 out.push(b'{');
-                let sorted = maps
-                    .get(&start)
-                    .ok_or_else(|| Error::decode("a map that was not seen before", start))?;
+                let sorted = maps.get(&start).ok_or_else(|| Error::decode("a map that was not seen before", start))?;
                 stack.push(Open::Map { sorted, done: 0 });
             }
             scalar => write_scalar(scalar, out)?,
@@ -86,9 +81,7 @@ enum Open<'m, 'a> {
 
 fn next<'a>(items: &mut Events<'a>) -> Result<Item<'a>, Error> {
     let position = items.position();
-    items
-        .next_item()?
-        .ok_or_else(|| Error::decode("the input ends where an item should begin", position))
+    items.next_item()?.ok_or_else(|| Error::decode("the input ends where an item should begin", position))
 }
 
 /// The entries of every map, by the place where the map begins.
@@ -106,16 +99,8 @@ fn sort_maps(canonical: &[u8]) -> Result<HashMap<usize, Sorted<'_>>, Error> {
     loop {
         let start = items.position();
         match next(&mut items)? {
-            Item::List(remaining) => stack.push(Reading {
-                start,
-                remaining,
-                entries: None,
-            }),
-            Item::Map(remaining) => stack.push(Reading {
-                start,
-                remaining,
-                entries: Some(Vec::new()),
-            }),
+            Item::List(remaining) => stack.push(Reading { start, remaining, entries: None }),
+            Item::Map(remaining) => stack.push(Reading { start, remaining, entries: Some(Vec::new()) }),
             _ => {}
         }
         loop {
@@ -133,20 +118,9 @@ fn sort_maps(canonical: &[u8]) -> Result<HashMap<usize, Sorted<'_>>, Error> {
                 }
                 break;
             }
-            if let Some(Reading {
-                start,
-                entries: Some(mut entries),
-                ..
-            }) = stack.pop()
-            {
+            if let Some(Reading { start, entries: Some(mut entries), .. }) = stack.pop() {
                 entries.sort_unstable_by(|(left, _), (right, _)| left.encode_utf16().cmp(right.encode_utf16()));
-                maps.insert(
-                    start,
-                    Sorted {
-                        entries,
-                        end: items.position(),
-                    },
-                );
+                maps.insert(start, Sorted { entries, end: items.position() });
             }
         }
     }

@@ -32,10 +32,7 @@ impl Tree {
     pub fn open(level1: impl IntoIterator<Item = (Key, Hash)>, count: u64) -> Result<Tree, Error> {
         let rows: Vec<(Key, Hash)> = level1.into_iter().collect();
         if let Some(pair) = rows.windows(2).find(|pair| pair[0].0 >= pair[1].0) {
-            return Err(Error::Tree(format!(
-                "level-1 row {} is not above the one before it",
-                pair[1].0
-            )));
+            return Err(Error::Tree(format!("level-1 row {} is not above the one before it", pair[1].0)));
         }
         Tree::empty(None).refresh(rows, count)
     }
@@ -58,10 +55,7 @@ impl Tree {
         let unknown = self.is_empty() && rows.is_empty();
         if count < self.count || (count == 0) != unknown {
             let rows = rows.len();
-            return Err(Error::Tree(format!(
-                "{rows} level-1 rows cannot bring {} entries to {count}",
-                self.count
-            )));
+            return Err(Error::Tree(format!("{rows} level-1 rows cannot bring {} entries to {count}", self.count)));
         }
         let mut edits: Vec<Edit> = Vec::new();
         let mut rows = rows.into_iter().peekable();
@@ -83,10 +77,7 @@ impl Tree {
                 }
             }
             if changed {
-                edits.push(Edit {
-                    key: place.branch.key.clone(),
-                    nodes,
-                });
+                edits.push(Edit { key: place.branch.key.clone(), nodes });
             }
         }
         Ok(self.rebuild(edits, count))
@@ -133,22 +124,14 @@ impl Tree {
             let key = &place.branch.key;
             if children.first().is_some_and(Branch::is_first) {
                 close(group.take(), &mut lifted, buffer);
-                group = Some(Group {
-                    parents: vec![key],
-                    children,
-                });
+                group = Some(Group { parents: vec![key], children });
             } else {
                 let left = self.before(level, key);
-                if group
-                    .as_ref()
-                    .is_none_or(|group| group.parents.last() != Some(&&left.key))
-                {
+                if group.as_ref().is_none_or(|group| group.parents.last() != Some(&&left.key)) {
                     close(group.take(), &mut lifted, buffer);
                 }
-                let group = group.get_or_insert_with(|| Group {
-                    parents: vec![&left.key],
-                    children: left.branches().to_vec(),
-                });
+                let group =
+                    group.get_or_insert_with(|| Group { parents: vec![&left.key], children: left.branches().to_vec() });
                 group.parents.push(key);
                 group.children.append(&mut children);
             }
@@ -176,10 +159,7 @@ impl Tree {
 fn close(group: Option<Group<'_>>, edits: &mut Vec<Edit>, buffer: &mut Vec<u8>) {
     let Some(group) = group else { return };
     let mut nodes = split(group.children, buffer);
-    edits.extend(group.parents.into_iter().map(|key| Edit {
-        key: key.clone(),
-        nodes: std::mem::take(&mut nodes),
-    }));
+    edits.extend(group.parents.into_iter().map(|key| Edit { key: key.clone(), nodes: std::mem::take(&mut nodes) }));
 }
 
 /// The parents of consecutive nodes, the first of which is the anchor or a boundary.
@@ -203,9 +183,5 @@ fn split(children: Vec<Branch>, buffer: &mut Vec<u8>) -> Vec<Branch> {
 fn parent(children: Vec<Branch>, buffer: &mut Vec<u8>) -> Branch {
     let hash = parent_hash(buffer, children.iter().map(|child| child.hash));
     let key = children.first().map_or(Key::ANCHOR, |child| child.key.clone());
-    Branch {
-        key,
-        hash,
-        block: Some(Arc::new(Block::Branches(children.into()))),
-    }
+    Branch { key, hash, block: Some(Arc::new(Block::Branches(children.into()))) }
 }

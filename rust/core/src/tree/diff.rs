@@ -27,14 +27,7 @@ impl Tree {
     /// The keys that only `other` has. Costs grow with the difference.
     pub fn diff(&self, other: &Tree) -> Diff {
         let (own, other) = (self.clone(), other.clone());
-        Diff {
-            own,
-            other,
-            stack: Vec::new(),
-            fresh: true,
-            pending: Vec::new(),
-            window: None,
-        }
+        Diff { own, other, stack: Vec::new(), fresh: true, pending: Vec::new(), window: None }
     }
 }
 

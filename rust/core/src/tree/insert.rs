@@ -35,9 +35,7 @@ impl Tree {
         let mut rest = leaves.as_slice();
         while let Some(first) = rest.first() {
             let place = self.place(1, &first.key);
-            let inside = place
-                .end
-                .map_or(rest.len(), |end| rest.partition_point(|leaf| leaf.key < *end));
+            let inside = place.end.map_or(rest.len(), |end| rest.partition_point(|leaf| leaf.key < *end));
             let (fresh, after) = rest.split_at(inside);
             rest = after;
             let old = self.leaves(place, load)?;
@@ -49,16 +47,8 @@ impl Tree {
             let resident = place.branch.block.is_some();
             let nodes = split(&place.branch.key, &merged, resident, &mut buffer);
             let unchanged = |node: &Branch| node.hash == place.branch.hash && !self.is_empty();
-            rows.extend(
-                nodes
-                    .iter()
-                    .filter(|node| !unchanged(node))
-                    .map(|node| (node.key.clone(), node.hash)),
-            );
-            edits.push(Edit {
-                key: place.branch.key.clone(),
-                nodes,
-            });
+            rows.extend(nodes.iter().filter(|node| !unchanged(node)).map(|node| (node.key.clone(), node.hash)));
+            edits.push(Edit { key: place.branch.key.clone(), nodes });
         }
         Ok((self.rebuild(edits, count), rows))
     }
@@ -76,10 +66,7 @@ fn sort(mut leaves: Vec<Leaf>) -> Result<Vec<Leaf>, Error> {
     if leaves.first().is_some_and(|leaf| leaf.key.is_anchor()) {
         return Err(Error::Tree("an entry has an empty key".into()));
     }
-    if let Some(pair) = leaves
-        .windows(2)
-        .find(|pair| pair[0].key == pair[1].key && pair[0].hash != pair[1].hash)
-    {
+    if let Some(pair) = leaves.windows(2).find(|pair| pair[0].key == pair[1].key && pair[0].hash != pair[1].hash) {
         return Err(conflict(&pair[0].key));
     }
     leaves.dedup_by(|left, right| left.key == right.key);
@@ -102,10 +89,7 @@ fn merge<'a>(old: &[Leaf], fresh: &'a [Leaf]) -> Result<Cow<'a, [Leaf]>, Error> 
         let (before, after) = rest.split_at(below);
         merged.extend_from_slice(before);
         rest = after;
-        match after
-            .first()
-            .map(|other| (other.key.cmp(&leaf.key), other.hash == leaf.hash))
-        {
+        match after.first().map(|other| (other.key.cmp(&leaf.key), other.hash == leaf.hash)) {
             Some((Ordering::Equal, true)) => {}
             Some((Ordering::Equal, false)) => return Err(conflict(&leaf.key)),
             _ => merged.push(leaf.clone()),
@@ -120,30 +104,15 @@ fn split(key: &Key, leaves: &[Leaf], resident: bool, buffer: &mut Vec<u8>) -> Ve
     let node = |buffer: &mut Vec<u8>, key: &Key, span: &[Leaf]| {
         let hash = leaves_hash(buffer, key, span);
         let block = resident.then(|| Arc::new(Block::Leaves(span.into())));
-        Branch {
-            key: key.clone(),
-            hash,
-            block,
-        }
+        Branch { key: key.clone(), hash, block }
     };
     // The anchor is not among its leaves, a boundary is: it does not cut itself off.
     let first = usize::from(!key.is_anchor());
-    let cuts: Vec<usize> = (first..leaves.len())
-        .filter(|&index| is_boundary(&leaves[index].hash))
-        .collect();
+    let cuts: Vec<usize> = (first..leaves.len()).filter(|&index| is_boundary(&leaves[index].hash)).collect();
     let span = |(index, &cut): (usize, &usize)| &leaves[cut..cuts.get(index + 1).copied().unwrap_or(leaves.len())];
-    let mut nodes = vec![node(
-        buffer,
-        key,
-        &leaves[..cuts.first().copied().unwrap_or(leaves.len())],
-    )];
+    let mut nodes = vec![node(buffer, key, &leaves[..cuts.first().copied().unwrap_or(leaves.len())])];
     if leaves.len() < PARALLEL {
-        nodes.extend(
-            cuts.iter()
-                .enumerate()
-                .map(span)
-                .map(|span| node(buffer, &span[0].key, span)),
-        );
+        nodes.extend(cuts.iter().enumerate().map(span).map(|span| node(buffer, &span[0].key, span)));
     } else {
         let spans = cuts.par_iter().enumerate().map(span);
         nodes.par_extend(spans.map_init(Vec::new, |buffer, span| node(buffer, &span[0].key, span)));

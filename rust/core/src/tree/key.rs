@@ -23,10 +23,7 @@ enum Repr {
 
 impl Key {
     /// The anchor's key: empty, and thereby below every other.
-    pub const ANCHOR: Key = Key(Repr::Inline {
-        length: 0,
-        bytes: [0; INLINE],
-    });
+    pub const ANCHOR: Key = Key(Repr::Inline { length: 0, bytes: [0; INLINE] });
 
     /// Whether this is the anchor's key.
     pub fn is_anchor(&self) -> bool {
@@ -74,10 +71,7 @@ impl From<&[u8]> for Key {
             Some(start) => {
                 start.copy_from_slice(key);
                 // At most INLINE, so the cast keeps the value.
-                Key(Repr::Inline {
-                    length: key.len() as u8,
-                    bytes,
-                })
+                Key(Repr::Inline { length: key.len() as u8, bytes })
             }
             None => Key(Repr::Heap(key.into())),
         }
@@ -86,21 +80,13 @@ impl From<&[u8]> for Key {
 
 impl From<Vec<u8>> for Key {
     fn from(key: Vec<u8>) -> Self {
-        if key.len() > INLINE {
-            Key(Repr::Heap(key.into()))
-        } else {
-            Key::from(key.as_slice())
-        }
+        if key.len() > INLINE { Key(Repr::Heap(key.into())) } else { Key::from(key.as_slice()) }
     }
 }
 
 impl From<Box<[u8]>> for Key {
     fn from(key: Box<[u8]>) -> Self {
-        if key.len() > INLINE {
-            Key(Repr::Heap(key))
-        } else {
-            Key::from(&*key)
-        }
+        if key.len() > INLINE { Key(Repr::Heap(key)) } else { Key::from(&*key) }
     }
 }
 
@@ -139,10 +125,6 @@ impl fmt::Debug for Key {
 /// In hexadecimal, as error messages name keys.
 impl fmt::Display for Key {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.is_anchor() {
-            formatter.write_str("(anchor)")
-        } else {
-            formatter.write_str(&HEXLOWER.encode(self))
-        }
+        if self.is_anchor() { formatter.write_str("(anchor)") } else { formatter.write_str(&HEXLOWER.encode(self)) }
     }
 }

@@ -45,11 +45,7 @@ enum Block {
 
 impl Branch {
     fn node(&self, level: u32) -> Node {
-        Node {
-            level,
-            key: (!self.key.is_anchor()).then(|| self.key.clone()),
-            hash: self.hash,
-        }
+        Node { level, key: (!self.key.is_anchor()).then(|| self.key.clone()), hash: self.hash }
     }
 
     /// The children of a node of level 2 or above; none for one of level 1.
@@ -97,15 +93,7 @@ impl Tree {
 
     fn empty(block: Option<Arc<Block>>) -> Self {
         let hash = parent_hash(&mut Vec::new(), std::iter::once(ANCHOR_HASH));
-        Tree {
-            root: Branch {
-                key: Key::ANCHOR,
-                hash,
-                block,
-            },
-            height: 1,
-            count: 0,
-        }
+        Tree { root: Branch { key: Key::ANCHOR, hash, block }, height: 1, count: 0 }
     }
 
     /// The number of entries.
@@ -120,15 +108,7 @@ impl Tree {
 
     /// The root: the anchor of the only level that holds nothing else.
     pub fn root(&self) -> Node {
-        if self.is_empty() {
-            Node {
-                level: 0,
-                key: None,
-                hash: ANCHOR_HASH,
-            }
-        } else {
-            self.root.node(self.height)
-        }
+        if self.is_empty() { Node { level: 0, key: None, hash: ANCHOR_HASH } } else { self.root.node(self.height) }
     }
 
     /// The node of this level and first key (None or empty for the anchor), if there is one.
@@ -145,11 +125,7 @@ impl Tree {
         let key = Key::from(key.unwrap_or_default());
         if level == 0 {
             if key.is_anchor() {
-                return Ok(Some(Node {
-                    level,
-                    key: None,
-                    hash: ANCHOR_HASH,
-                }));
+                return Ok(Some(Node { level, key: None, hash: ANCHOR_HASH }));
             }
             let leaves = self.leaves(self.place(1, &key), load)?;
             let found = leaves.binary_search_by(|leaf| leaf.key.cmp(&key)).ok();
@@ -177,21 +153,10 @@ impl Tree {
             return Ok(None);
         };
         if level > 1 {
-            return Ok(Some(
-                place
-                    .branch
-                    .branches()
-                    .iter()
-                    .map(|child| child.node(level - 1))
-                    .collect(),
-            ));
+            return Ok(Some(place.branch.branches().iter().map(|child| child.node(level - 1)).collect()));
         }
         let leaves = self.leaves(place, load)?;
-        let anchor = place.branch.key.is_anchor().then_some(Node {
-            level: 0,
-            key: None,
-            hash: ANCHOR_HASH,
-        });
+        let anchor = place.branch.key.is_anchor().then_some(Node { level: 0, key: None, hash: ANCHOR_HASH });
         Ok(Some(anchor.into_iter().chain(leaves.iter().map(leaf_node)).collect()))
     }
 
@@ -211,11 +176,7 @@ impl Tree {
         if level > 0 {
             return Ok(branches.into_iter().map(|branch| branch.node(level)).collect());
         }
-        let mut nodes = vec![Node {
-            level: 0,
-            key: None,
-            hash: ANCHOR_HASH,
-        }];
+        let mut nodes = vec![Node { level: 0, key: None, hash: ANCHOR_HASH }];
         for (index, branch) in branches.iter().enumerate() {
             let end = branches.get(index + 1).map(|next| &next.key);
             nodes.extend(self.leaves(Place { branch, end }, load)?.iter().map(leaf_node));
@@ -227,11 +188,7 @@ impl Tree {
     /// level that the tree does not have.
     pub fn next_key(&self, level: u32, key: Option<&[u8]>) -> Option<Key> {
         let key = Key::from(key.unwrap_or_default());
-        if level == 0 || level > self.height {
-            None
-        } else {
-            self.place(level, &key).end.cloned()
-        }
+        if level == 0 || level > self.height { None } else { self.place(level, &key).end.cloned() }
     }
 
     /// The last node of a level from 1 to the root's, None for another level.
@@ -248,20 +205,14 @@ impl Tree {
 
     /// The node of a level (1 to the root's) whose range holds the key.
     fn place(&self, level: u32, key: &Key) -> Place<'_> {
-        let mut place = Place {
-            branch: &self.root,
-            end: None,
-        };
+        let mut place = Place { branch: &self.root, end: None };
         for _ in level..self.height {
             let children = place.branch.branches();
             let next = children.partition_point(|child| child.key <= *key);
             let Some(branch) = next.checked_sub(1).and_then(|index| children.get(index)) else {
                 break;
             };
-            place = Place {
-                branch,
-                end: children.get(next).map(|child| &child.key).or(place.end),
-            };
+            place = Place { branch, end: children.get(next).map(|child| &child.key).or(place.end) };
         }
         place
     }
@@ -298,18 +249,12 @@ fn leaves_hash(buffer: &mut Vec<u8>, key: &Key, leaves: &[Leaf]) -> Hash {
 
 /// Holds loaded leaves against the level-1 node that they are to be the leaves of.
 fn check_leaves(branch: &Branch, end: Option<&Key>, leaves: &[Leaf]) -> Result<(), Error> {
-    let fail = |reason: &str| {
-        Err(Error::Tree(format!(
-            "the leaves loaded for {} {reason}",
-            describe(1, Some(&branch.key))
-        )))
-    };
+    let fail =
+        |reason: &str| Err(Error::Tree(format!("the leaves loaded for {} {reason}", describe(1, Some(&branch.key)))));
     if !leaves.is_sorted_by(|left, right| left.key < right.key) {
         return fail("are not in ascending order");
     }
-    let first = leaves
-        .first()
-        .is_none_or(|leaf| leaf.key >= branch.key && !leaf.key.is_anchor());
+    let first = leaves.first().is_none_or(|leaf| leaf.key >= branch.key && !leaf.key.is_anchor());
     let last = leaves.last().is_none_or(|leaf| end.is_none_or(|end| leaf.key < *end));
     if !first || !last {
         return fail("lie outside its range");

@@ -7,9 +7,8 @@ use crate::error::Error;
 pub type Hash = [u8; 16];
 
 /// The hash of the level-0 anchor: that of no bytes.
-pub const ANCHOR_HASH: Hash = [
-    0xaf, 0x13, 0x49, 0xb9, 0xf5, 0xf9, 0xa1, 0xa6, 0xa0, 0x40, 0x4d, 0xea, 0x36, 0xdc, 0xc9, 0x49,
-];
+pub const ANCHOR_HASH: Hash =
+    [0xaf, 0x13, 0x49, 0xb9, 0xf5, 0xf9, 0xa1, 0xa6, 0xa0, 0x40, 0x4d, 0xea, 0x36, 0xdc, 0xc9, 0x49];
 
 /// A hash is a boundary when its first four bytes, big-endian, are below this: one in Q = 32.
 const BOUNDARY: u32 = 1 << 27;
@@ -51,11 +50,7 @@ pub fn leaf_hash(key: &[u8], value: &[u8]) -> Hash {
         return truncate(blake3::hash(&joined[..total]));
     }
     let mut hasher = blake3::Hasher::new();
-    hasher
-        .update(&length(key))
-        .update(key)
-        .update(&length(value))
-        .update(value);
+    hasher.update(&length(key)).update(key).update(&length(value)).update(value);
     truncate(hasher.finalize())
 }
 
@@ -101,10 +96,7 @@ pub fn check_children(parent: &Node, end: Option<&[u8]>, children: &[Node]) -> R
         return fail("there are none, expected at least one".into());
     };
     if first.key != parent.key {
-        return fail(format!(
-            "the first is {}, expected the parent's key",
-            describe(first.level, first.key.as_ref())
-        ));
+        return fail(format!("the first is {}, expected the parent's key", describe(first.level, first.key.as_ref())));
     }
     for (index, child) in children.iter().enumerate() {
         let named = || describe(child.level, child.key.as_ref());
@@ -147,9 +139,5 @@ pub(super) fn describe(level: u32, key: Option<&Key>) -> String {
 }
 
 pub(super) fn leaf_node(leaf: &Leaf) -> Node {
-    Node {
-        level: 0,
-        key: Some(leaf.key.clone()),
-        hash: leaf.hash,
-    }
+    Node { level: 0, key: Some(leaf.key.clone()), hash: leaf.hash }
 }
