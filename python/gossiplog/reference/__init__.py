@@ -1,0 +1,59 @@
+"""The pure-Python twin of the Rust core: the readable specification of its algorithms, and the tests' oracle.
+
+It offers the names of `_core.pyi`, with the same types, promises and exceptions; `gossiplog.core` chooses between the
+two. Imports go only towards the top of this list:
+
+    limits
+    clock, base58, varint, number, blake3, ed25519
+    id, cid, prototype, signature, node
+    values
+    cbor, json
+    message, ancestors, tree
+    batch
+"""
+
+from gossiplog.reference.ancestors import frontier, link_record
+from gossiplog.reference.batch import Batch, Plan, verify_batch
+from gossiplog.reference.cbor import cbor_decode, cbor_encode
+from gossiplog.reference.cid import CID
+from gossiplog.reference.clock import decode_clock, encode_clock
+from gossiplog.reference.id import decode_id, encode_id
+from gossiplog.reference.json import json_decode, json_encode
+from gossiplog.reference.limits import HASH_LENGTH, KEY_LENGTH, MAX_CLOCK, MAX_DEPTH, MAX_OWN_DEPTH
+from gossiplog.reference.message import SignedMessage, read_message, sign, verify
+from gossiplog.reference.node import Node, check_children, is_boundary, leaf_hash
+from gossiplog.reference.signature import encode_did, public_key
+from gossiplog.reference.tree import Tree
+
+__all__ = [
+    "CID",
+    "HASH_LENGTH",
+    "KEY_LENGTH",
+    "MAX_CLOCK",
+    "MAX_DEPTH",
+    "MAX_OWN_DEPTH",
+    "Batch",
+    "Node",
+    "Plan",
+    "SignedMessage",
+    "Tree",
+    "cbor_decode",
+    "cbor_encode",
+    "check_children",
+    "decode_clock",
+    "decode_id",
+    "encode_clock",
+    "encode_did",
+    "encode_id",
+    "frontier",
+    "is_boundary",
+    "json_decode",
+    "json_encode",
+    "leaf_hash",
+    "link_record",
+    "public_key",
+    "read_message",
+    "sign",
+    "verify",
+    "verify_batch",
+]

@@ -1,0 +1,160 @@
+"""The index of ancestors: link records, and frontiers found through them.
+
+The frontier of a message at a clock is the set of its maximal proper ancestors at or before that clock: those that are
+no ancestors of others among them. A message at clock c and sequence s has one link record: uvarint(c), then for each
+k = 0, 1, … with 2^k dividing c and 2^k < c: uvarint(n), and the n sequences of its frontier at c - 2^k, ascending, each
+as uvarint(s - sequence). That is two frontiers on average; k = 0 holds the maximal elements among the parents. For
+k > 0 a frontier of more than MAX_SHORTCUT messages is left out, which n = 0 says: else a chain on top of many
+concurrent messages would store their whole width again and again.
+
+To descend to a clock, each message above it is replaced by the widest of its links that does not lead below. All of its
+ancestors at or before the clock are kept in this, since a frontier covers every ancestor at or before its own clock; a
+chain of n messages is descended in O(log n) steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+from gossiplog.errors import DecodeError
+from gossiplog.reference.limits import MAX_CLOCK
+from gossiplog.reference.varint import read_uvarint, write_uvarint
+
+# For arrival sequences, their link records, in the same order.
+Links: TypeAlias = Callable[[Sequence[int]], Sequence[bytes]]
+# Messages by sequence, with their clocks.
+_Clocks: TypeAlias = Mapping[int, int]
+
+#: The widest frontier that is stored for k > 0.
+MAX_SHORTCUT: Final = 256
+
+
+def link_distances(clock: int) -> list[int]:
+    """The distances 2^k that a message at this clock has links over, ascending."""
+    return [1 << k for k in range((clock & -clock).bit_length()) if 1 << k < clock]
+
+
+def write_links(sequence: int, clock: int, frontiers: Iterable[Sequence[int]]) -> bytes:
+    """A link record: the frontiers are in the order of `link_distances`, each ascending."""
+    out = bytearray(write_uvarint(clock))
+    for k, ancestors in enumerate(frontiers):
+        if k > 0 and len(ancestors) > MAX_SHORTCUT:
+            out += write_uvarint(0)
+            continue
+        out += write_uvarint(len(ancestors))
+        for ancestor in ancestors:
+            out += write_uvarint(sequence - ancestor)
+    return bytes(out)
+
+
+def link_record(sequence: int, record: bytes) -> tuple[int, list[list[int]]]:
+    """What a link record of the message `sequence` holds.
+
+    Returns:
+        The message's clock, and the frontiers over the distances 1, 2, 4, … that its clock has links over, empty where
+        one was left out.
+
+    Raises:
+        DecodeError: a record that is cut off, has bytes left over, or names sequences out of range or order.
+    """
+    clock, offset = read_uvarint(record, 0)
+    if not 1 <= clock <= MAX_CLOCK:
+        raise DecodeError(f"a link record with the clock {clock}", 0)
+    frontiers = []
+    for k, _ in enumerate(link_distances(clock)):
+        count, offset = read_uvarint(record, offset)
+        if not (count or k) or count > len(record) - offset:
+            raise DecodeError(f"a link record with {count} ancestors, which it cannot hold", offset)
+        ancestors: list[int] = []
+        for _ in range(count):
+            start = offset
+            distance, offset = read_uvarint(record, offset)
+            ancestor = sequence - distance
+            if not (ancestors[-1] if ancestors else 0) < ancestor < sequence:
+                raise DecodeError(f"a link record of {sequence} that names {ancestor}, out of range or order", start)
+            ancestors.append(ancestor)
+        frontiers.append(ancestors)
+    if offset != len(record):
+        raise DecodeError(f"{len(record) - offset} bytes are left over in a link record", offset)
+    return clock, frontiers
+
+
+@dataclass(slots=True)
+class Ancestry:
+    """Finds frontiers; remembers every record that it has read.
+
+    Attributes:
+        links: reads the records of messages that were not added here.
+    """
+
+    links: Links
+    _records: dict[int, tuple[int, list[list[int]]]] = field(default_factory=dict)
+
+    def add(self, sequence: int, clock: int, parents: Iterable[int]) -> bytes:
+        """Makes, and from now on knows, the link record of a message whose parents can be read or were added before."""
+        frontiers = []
+        members = sorted(set(parents))
+        for distance in link_distances(clock):
+            members = sorted(self._maximal(self._descend(members, clock - distance)))
+            frontiers.append(members)
+        self._records[sequence] = clock, frontiers
+        return write_links(sequence, clock, frontiers)
+
+    def frontier(self, sequence: int, clock: int) -> list[int]:
+        """The sequences, ascending, of the message's maximal proper ancestors at or before `clock`."""
+        own_clock = self._clocks([sequence])[sequence]
+        target = min(clock, own_clock - 1)
+        return sorted(self._maximal(self._descend([sequence], target))) if target >= 1 else []
+
+    def _clocks(self, sequences: Iterable[int]) -> _Clocks:
+        wanted = list(sequences)
+        unread = [sequence for sequence in wanted if sequence not in self._records]
+        for sequence, record in zip(unread, self.links(unread) if unread else (), strict=True):
+            self._records[sequence] = link_record(sequence, record)
+        return {sequence: self._records[sequence][0] for sequence in wanted}
+
+    def _descend(self, sequences: Iterable[int], target: int) -> _Clocks:
+        """Replaces those above `target` by ancestors, until none is: what covers all ancestors at or before it."""
+        found: dict[int, int] = {}
+        seen = set(sequences)
+        above = seen
+        while above:
+            following: set[int] = set()
+            for sequence, clock in self._clocks(sorted(above)).items():
+                if clock <= target:
+                    found[sequence] = clock
+                    continue
+                # Links with 2^k <= clock - target do not lead below; the widest of those that are stored counts.
+                frontiers = self._records[sequence][1]
+                usable = frontiers[: (clock - target).bit_length()]
+                following.update(next(ancestors for ancestors in reversed(usable) if ancestors))
+            above = following - seen
+            seen = seen | above
+        return found
+
+    def _maximal(self, candidates: _Clocks) -> list[int]:
+        """Those that are no ancestors of others. An ancestor at clock c turns up when the others are descended to c."""
+        kept: list[int] = []
+        covered: Iterable[int] = ()
+        for clock in sorted(set(candidates.values()), reverse=True):
+            covered = self._descend(covered, clock)
+            level = [sequence for sequence, own in candidates.items() if own == clock and sequence not in covered]
+            kept += level
+            covered = {*covered, *level}
+        return kept
+
+
+def frontier(sequence: int, clock: int, links: Links) -> list[int]:
+    """The sequences, ascending, of the maximal proper ancestors at or before `clock` of the message `sequence`.
+
+    Args:
+        sequence: of a message whose record `links` has.
+        clock: any; from the message's own upwards it makes no difference.
+        links: reads link records.
+
+    Raises:
+        DecodeError: a damaged record.
+    """
+    return Ancestry(links).frontier(sequence, clock)

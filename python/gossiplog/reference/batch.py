@@ -1,0 +1,197 @@
+"""Batches of stored values from outside: their verdicts, and what a transaction writes for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias, final, overload
+
+from gossiplog.errors import InvalidMessage
+from gossiplog.reference.ancestors import Ancestry, Links
+from gossiplog.reference.id import decode_id
+from gossiplog.reference.message import Parsed, SignedMessage, parse
+from gossiplog.reference.node import leaf_hash
+
+_Shown: TypeAlias = SignedMessage | InvalidMessage
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What one transaction writes for a batch: made by `Batch.plan`.
+
+    Attributes:
+        order: indices into the batch, in the order in which they get their sequences: causal (ascending keys).
+        messages: rows (sequence, value, links), one for each of `order`.
+        leaves: rows (key, leaf hash, sequence), ascending by key, one for each of `order`.
+        children: rows (parent's sequence, child's sequence), without duplicates, by child and then by parent.
+        heads_added: keys, ascending.
+        heads_removed: keys, ascending, named as parents here, that were in the log before.
+        orphans: valid messages left out: (index, the keys, ascending, of the parents that are neither in the log nor in
+            the plan); ascending by the messages' keys.
+    """
+
+    order: list[int]
+    messages: list[tuple[int, bytes, bytes]]
+    leaves: list[tuple[bytes, bytes, int]]
+    children: list[tuple[int, int]]
+    heads_added: list[bytes]
+    heads_removed: list[bytes]
+    orphans: list[tuple[int, list[bytes]]]
+
+
+@final
+class Batch(Sequence[SignedMessage | InvalidMessage]):
+    """The verdicts over a batch of values, in their order: made by `verify_batch`.
+
+    A message is *fresh* when it is valid, not known before, and the first of its key in the batch.
+    """
+
+    __slots__ = ("_fresh", "_verdicts")
+
+    def __init__(self, verdicts: Sequence[Parsed | InvalidMessage], fresh: Mapping[bytes, int]) -> None:
+        self._verdicts = tuple(verdicts)
+        # Keys, ascending, with their indices.
+        self._fresh = {key: fresh[key] for key in sorted(fresh)}
+
+    def __len__(self) -> int:
+        return len(self._verdicts)
+
+    @overload
+    def __getitem__(self, index: int) -> SignedMessage | InvalidMessage: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[SignedMessage | InvalidMessage]: ...
+    def __getitem__(self, index: int | slice) -> _Shown | Sequence[_Shown]:
+        if isinstance(index, slice):
+            return [_shown(verdict) for verdict in self._verdicts[index]]
+        return _shown(self._verdicts[index])
+
+    def __iter__(self) -> Iterator[SignedMessage | InvalidMessage]:
+        return map(_shown, self._verdicts)
+
+    @property
+    def keys(self) -> list[bytes]:
+        """One for each value; b"" where the value is too broken to have one."""
+        return [_key(verdict) for verdict in self._verdicts]
+
+    @property
+    def fresh(self) -> int:
+        """How many are fresh."""
+        return len(self._fresh)
+
+    @property
+    def duplicates(self) -> list[int]:
+        """Indices, ascending, of those known before, and of repetitions within the batch."""
+        fresh = set(self._fresh.values())
+        return [
+            index for index, verdict in enumerate(self._verdicts) if isinstance(verdict, Parsed) and index not in fresh
+        ]
+
+    @property
+    def invalid(self) -> list[tuple[int, InvalidMessage]]:
+        """The invalid ones with their indices, ascending."""
+        return [(index, verdict) for index, verdict in enumerate(self._verdicts) if isinstance(verdict, InvalidMessage)]
+
+    def drop_known(self, known: Collection[bytes]) -> None:
+        """Marks as duplicates the fresh messages with these keys: they came in since the batch was verified."""
+        for key in known:
+            self._fresh.pop(key, None)
+
+    def fresh_keys(self) -> list[bytes]:
+        """The keys of the fresh messages, ascending."""
+        return list(self._fresh)
+
+    def parents(self) -> list[bytes]:
+        """The distinct keys, ascending, that fresh messages name as parents and that are not fresh here."""
+        named = {parent for index in self._fresh.values() for parent in self._parsed(index).parent_keys}
+        return sorted(named - self._fresh.keys())
+
+    def plan(self, sequence: int, parents: Mapping[bytes, int], links: Links, refused: Collection[int] = ()) -> Plan:
+        """Orders the fresh messages whose parents are in `parents` (key to sequence) or in the plan itself.
+
+        Args:
+            sequence: the first sequence to hand out.
+            parents: those of `parents()` that are in the log.
+            links: reads link records of messages in the log.
+            refused: indices to leave out, and with them (as orphans) all that descends from them.
+        """
+        plan = Plan([], [], [], [], [], [], [])
+        ancestry = Ancestry(links)
+        sequences = dict(parents)
+        named: set[bytes] = set()
+        # A parent's clock is smaller than its child's, so ascending keys put parents first.
+        for key, index in self._fresh.items():
+            if index in refused:
+                continue
+            parsed = self._parsed(index)
+            missing = {parent for parent in parsed.parent_keys if parent not in sequences}
+            if missing:
+                plan.orphans.append((index, sorted(missing)))
+                continue
+            own = sequence + len(plan.order)
+            parent_sequences = sorted({sequences[parent] for parent in parsed.parent_keys})
+            record = ancestry.add(own, parsed.message.clock, parent_sequences)
+            plan.order.append(index)
+            plan.messages.append((own, parsed.message.value, record))
+            plan.leaves.append((key, leaf_hash(key, parsed.message.value), own))
+            plan.children.extend((parent, own) for parent in parent_sequences)
+            sequences[key] = own
+            named.update(parsed.parent_keys)
+        plan.heads_added.extend(key for key, _, _ in plan.leaves if key not in named)
+        plan.heads_removed.extend(sorted(named & parents.keys()))
+        return plan
+
+    def _parsed(self, index: int) -> Parsed:
+        verdict = self._verdicts[index]
+        if isinstance(verdict, InvalidMessage):
+            raise verdict
+        return verdict
+
+
+def verify_batch(
+    values: Sequence[bytes], topic: str, known: Callable[[list[bytes]], Collection[bytes]] | None = None
+) -> Batch:
+    """The verdicts over stored values from outside.
+
+    Args:
+        values: in any order.
+        topic: of the log.
+        known: tells which of these keys are in the log; their signatures are not verified again.
+    """
+    verdicts: list[Parsed | InvalidMessage] = []
+    for value in values:
+        try:
+            verdicts.append(parse(value, topic))
+        except InvalidMessage as error:
+            verdicts.append(error)
+    first: dict[bytes, int] = {}
+    for index, verdict in enumerate(verdicts):
+        if isinstance(verdict, Parsed):
+            first.setdefault(verdict.message.key, index)
+    passed = set(known(sorted(first))) if known is not None and first else set()
+    refused: dict[bytes, InvalidMessage] = {}
+    fresh: dict[bytes, int] = {}
+    for index, verdict in enumerate(verdicts):
+        if isinstance(verdict, InvalidMessage):
+            continue
+        key = verdict.message.key
+        if key not in passed:
+            passed.add(key)
+            try:
+                verdict.check_signature()
+                fresh[key] = index
+            except InvalidMessage as error:
+                refused[key] = error
+        if key in refused:
+            verdicts[index] = refused[key]
+    return Batch(verdicts, fresh)
+
+
+def _key(verdict: Parsed | InvalidMessage) -> bytes:
+    if isinstance(verdict, Parsed):
+        return verdict.message.key
+    return b"" if verdict.id is None else decode_id(verdict.id)
+
+
+def _shown(verdict: Parsed | InvalidMessage) -> SignedMessage | InvalidMessage:
+    return verdict if isinstance(verdict, InvalidMessage) else verdict.message

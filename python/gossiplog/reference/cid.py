@@ -1,0 +1,108 @@
+"""IPLD links. Source: wire format, "What is accepted", on links; the multiformats CID specification."""
+
+from __future__ import annotations
+
+from base64 import b32decode, b32encode
+from typing import final
+
+from gossiplog.errors import DecodeError
+from gossiplog.reference.base58 import base58_decode, base58_encode
+from gossiplog.reference.varint import read_number, skip_uvarint, write_uvarint
+
+#: The multihash code of SHA-256: a CID that begins with it is a version 0.
+_SHA256 = 18
+#: A multicodec is written in at most this many bytes; the original cuts off what goes beyond.
+_CODEC_BYTES = 10
+#: Text beyond this many characters is no link that anybody wrote; base58 takes time by its square.
+_MAX_TEXT = 4096
+
+
+@final
+class CID:
+    """An IPLD link. Takes the binary form, and normalises it.
+
+    A version 0 is a bare multihash, whether its version was written out or not. A version 1 has its version and codec
+    in the fewest bytes, and its multihash as it came.
+
+    Raises:
+        DecodeError: (by the constructor) bytes cut off or left over, or a version above 1.
+    """
+
+    __slots__ = ("_data",)
+
+    _data: bytes
+
+    def __new__(cls, data: bytes) -> CID:
+        """From the binary form."""
+        self = super().__new__(cls)
+        self._data = _normalise(bytes(data))
+        return self
+
+    @staticmethod
+    def parse(text: str) -> CID:
+        """Reads a link's text: base32 with its `b`, base58btc with its `z`, or a version 0 as bare base58btc, `Qm…`.
+
+        Raises:
+            DecodeError: any other text.
+        """
+        if len(text) > _MAX_TEXT:
+            raise DecodeError(f"a link of {len(text)} characters: expected at most {_MAX_TEXT}")
+        if text.startswith("b"):
+            data = _base32_decode(text[1:])
+        elif text.startswith("z"):
+            data = base58_decode(text[1:])
+        elif text.startswith("Qm"):
+            data = base58_decode(text)
+        else:
+            raise DecodeError("no link: expected base32 (b…), base58btc (z…) or a version 0 (Qm…)", 0)
+        cid = CID(data)
+        if cid._is_version_0 and not text.startswith("Q"):
+            raise DecodeError("a link of version 0 has no multibase prefix", 0)
+        return cid
+
+    @property
+    def _is_version_0(self) -> bool:
+        return self._data[0] != 1
+
+    def __bytes__(self) -> bytes:
+        return self._data
+
+    def __str__(self) -> str:
+        if self._is_version_0:
+            return base58_encode(self._data)
+        return "b" + b32encode(self._data).decode().lower().rstrip("=")
+
+    def __repr__(self) -> str:
+        return f"CID.parse({str(self)!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, CID) and self._data == other._data
+
+    def __hash__(self) -> int:
+        return hash((CID, self._data))
+
+
+def _normalise(data: bytes) -> bytes:
+    version, codec_at = read_number(data, 0)
+    if version == _SHA256:
+        multihash_at = 0
+        prefix = b""
+    elif version > 1:
+        raise DecodeError(f"a link of version {version}: expected 0 or 1", 0)
+    else:
+        codec, multihash_at = read_number(data, codec_at)
+        prefix = b"\x01" + write_uvarint(codec)[:_CODEC_BYTES] if version else b""
+    length, digest_at = read_number(data, skip_uvarint(data, multihash_at))
+    if digest_at + length != len(data):
+        raise DecodeError(f"a link's digest of {length} bytes, but {len(data) - digest_at} bytes are there", digest_at)
+    return prefix + data[multihash_at:]
+
+
+def _base32_decode(text: str) -> bytes:
+    try:
+        data = b32decode(text.upper() + "=" * (-len(text) % 8)) if text == text.lower() and text.isascii() else b""
+    except ValueError as error:
+        raise DecodeError("a link in base32 that cannot be read", 0) from error
+    if b32encode(data).decode().lower().rstrip("=") != text:
+        raise DecodeError("a link in base32 that is not lower case, without padding, in its shortest form", 0)
+    return data

@@ -1,0 +1,233 @@
+"""Signed messages: made, verified, read. Source: wire format, "Message, signature, stored value"."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, final
+
+from gossiplog.errors import DecodeError, EncodeError, InvalidMessage
+from gossiplog.reference.cbor import cbor_decode, write_cbor
+from gossiplog.reference.clock import decode_clock, read_clock
+from gossiplog.reference.id import decode_id, encode_id, message_key
+from gossiplog.reference.json import write_json
+from gossiplog.reference.limits import KEY_LENGTH, MAX_CLOCK
+from gossiplog.reference.signature import SCHEMES, decode_did, encode_did, public_key, sign_bytes, write_did
+from gossiplog.reference.values import normalise
+
+#: What signs a message may be written in, and how.
+_CODECS: Final = {"dag-cbor": write_cbor, "dag-json": write_json}
+#: The original's topics, in version 0.13.14 and at its repository's head.
+_TOPICS: Final = (
+    re.compile(r"[a-zA-Z0-9.\-]+(#[a-zA-Z0-9]+)?", re.ASCII),
+    re.compile(r"[a-zA-Z0-9:.\-]+", re.ASCII),
+)
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False, init=False, repr=False)
+class SignedMessage:
+    """A message as it is stored and sent. Two are equal when their stored values are.
+
+    Attributes:
+        key: 20 bytes.
+        id: the key, as text.
+        topic: the log that it belongs to.
+        clock: 1 + the largest clock among the parents.
+        parents: ids, in the order in which they were signed.
+        author: the signer's did:key URI, as it was written.
+        codec: in which the message was signed, `dag-cbor` or `dag-json`.
+        signature: 64 bytes.
+        value: the stored value, byte for byte as it came.
+        canonical: whether this is the one way to write the message. Anybody can make a value that is not from one that
+            is: the same message with the same signature under a second id.
+    """
+
+    key: bytes
+    id: str
+    topic: str
+    clock: int
+    parents: tuple[str, ...]
+    author: str
+    codec: str
+    signature: bytes
+    value: bytes
+    canonical: bool
+
+    def __init__(self) -> None:
+        raise TypeError("a SignedMessage comes from `verify`, `read_message` or `verify_batch`")
+
+    @property
+    def payload(self) -> Any:
+        """Decoded anew on each access."""
+        return cbor_decode(self.value)[4]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, SignedMessage) and self.value == other.value
+
+    def __hash__(self) -> int:
+        return hash((SignedMessage, self.value))
+
+    def __repr__(self) -> str:
+        return f"<SignedMessage {self.id} by {self.author}>"
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """A stored value that is sound but for its signature, which nobody has looked at.
+
+    Attributes:
+        message: what it says.
+        parent_keys: the parents' keys, in the order in which they were signed.
+        scheme: the multicodec of the author's key.
+        public_key: the author's key.
+        payload: normalised.
+    """
+
+    message: SignedMessage
+    parent_keys: tuple[bytes, ...]
+    scheme: int
+    public_key: bytes
+    payload: Any
+
+    def check_signature(self) -> None:
+        """Raises InvalidMessage unless the signature holds."""
+        message = self.message
+        signed = _signed_bytes(message.codec, message.topic, message.clock, message.parents, self.payload)
+        if not SCHEMES[self.scheme].holds(self.public_key, signed, message.signature):
+            raise InvalidMessage(
+                f"the {SCHEMES[self.scheme].name} signature over the {message.codec} does not hold", message.id
+            )
+
+
+def sign(
+    topic: str, clock: int, parents: Sequence[str], payload: Any, private_key: bytes, codec: str = "dag-cbor"
+) -> tuple[bytes, bytes]:
+    """Signs a message with Ed25519.
+
+    Args:
+        topic: of the log.
+        clock: 1 + the largest clock among the parents.
+        parents: ids, in any order.
+        payload: a value of the IPLD data model, as for `cbor_encode`.
+        private_key: the 32-byte seed.
+        codec: what to sign the message in, `dag-cbor` or `dag-json`.
+
+    Returns:
+        The message's key and its stored value.
+
+    Raises:
+        EncodeError: a topic, clock, payload, private key or codec that no message can have.
+        DecodeError: a parent that is no id.
+    """
+    parent_keys = sorted({decode_id(parent) for parent in parents})
+    if not any(pattern.fullmatch(topic) for pattern in _TOPICS):
+        raise EncodeError(
+            f"topic {topic!r}: expected letters, digits, `.`, `-` and `:`, or no `:` and one `#` before a last part"
+        )
+    if codec not in _CODECS:
+        raise EncodeError(f"codec {codec!r}: expected one of {', '.join(_CODECS)}")
+    try:
+        expected = 1 + max((decode_clock(key)[0] for key in parent_keys), default=0)
+    except DecodeError as error:
+        raise EncodeError(f"a parent that no message has: {error.reason}") from error
+    if clock != expected or expected > MAX_CLOCK:
+        raise EncodeError(f"clock {clock}: expected {expected}, 1 + the largest clock among the parents")
+    own_payload = normalise(payload)
+    did = encode_did(public_key(private_key))
+    signed = _signed_bytes(codec, topic, clock, [encode_id(key) for key in parent_keys], own_payload)
+    value = write_cbor([[codec, did, sign_bytes(private_key, signed)], topic, clock, parent_keys, own_payload])
+    return message_key(clock, value), value
+
+
+def verify(value: bytes, topic: str) -> SignedMessage:
+    """The message that a stored value from outside holds.
+
+    Raises:
+        InvalidMessage: a value that every peer refuses in a log of this topic, whatever else that log holds.
+    """
+    parsed = parse(value, topic)
+    parsed.check_signature()
+    return parsed.message
+
+
+def read_message(value: bytes, topic: str) -> SignedMessage:
+    """The message that a stored value holds whose signature was verified when it came in.
+
+    Raises:
+        InvalidMessage: anything but the signature is wrong.
+    """
+    return parse(value, topic).message
+
+
+def parse(value: bytes, topic: str) -> Parsed:
+    """Checks everything about a stored value but its signature, the cheap things first.
+
+    Raises:
+        InvalidMessage: with the message's id, where the value has as much of a structure as it takes to have one.
+    """
+    value = bytes(value)
+    try:
+        decoded = cbor_decode(value)
+    except DecodeError as error:
+        raise InvalidMessage(f"not dag-cbor: {error}") from error
+    _check_structure(decoded)
+    (codec, did, signature), own_topic, clock, parent_keys, payload = decoded
+    key = message_key(clock, value)
+    id = encode_id(key)
+    if own_topic != topic:
+        raise InvalidMessage(f"topic {own_topic[:200]!r}: expected {topic!r}", id)
+    try:
+        expected = 1 + max((read_clock(parent)[0] for parent in parent_keys), default=0)
+    except DecodeError as error:
+        raise InvalidMessage(f"a parent's key has no clock: {error.reason}", id) from error
+    if clock != expected:
+        raise InvalidMessage(f"clock {clock}: expected {expected}, 1 + the largest clock among the parents", id)
+    if codec not in _CODECS:
+        raise InvalidMessage(f"codec {codec[:40]!r}: expected one of {', '.join(_CODECS)}", id)
+    try:
+        scheme, author_key = decode_did(did)
+    except DecodeError as error:
+        raise InvalidMessage(error.reason, id) from error
+    if len(signature) != SCHEMES[scheme].signature_length:
+        raise InvalidMessage(f"a signature of {len(signature)} bytes: expected {SCHEMES[scheme].signature_length}", id)
+    # The author's URI is not signed: a longer form of it makes a second id, as other ways to write the value do.
+    canonical = did == write_did(scheme, author_key) and write_cbor(decoded) == value
+    message = _make(
+        key=key,
+        id=id,
+        topic=own_topic,
+        clock=clock,
+        parents=tuple(encode_id(parent) for parent in parent_keys),
+        author=did,
+        codec=codec,
+        signature=signature,
+        value=value,
+        canonical=canonical,
+    )
+    return Parsed(message, tuple(parent_keys), scheme, author_key, payload)
+
+
+def _check_structure(decoded: Any) -> None:
+    match decoded:
+        case [[str(), str(), bytes()], str(), bool(), list(), _]:
+            raise InvalidMessage("the clock is no integer")
+        case [[str(), str(), bytes()], str(), int() as clock, list() as parents, _]:
+            if not 1 <= clock <= MAX_CLOCK:
+                raise InvalidMessage(f"clock {clock}: expected 1 to 2^53-1")
+            if not all(isinstance(parent, bytes) and len(parent) == KEY_LENGTH for parent in parents):
+                raise InvalidMessage(f"a parent that is not a key of {KEY_LENGTH} bytes")
+        case _:
+            raise InvalidMessage("not a list [[codec, did, signature], topic, clock, parents, payload]")
+
+
+def _signed_bytes(codec: str, topic: str, clock: int, parents: Sequence[str], payload: Any) -> bytes:
+    return _CODECS[codec]({"topic": topic, "clock": clock, "parents": list(parents), "payload": payload})
+
+
+def _make(**fields: Any) -> SignedMessage:
+    message = SignedMessage.__new__(SignedMessage)
+    for name, value in fields.items():
+        object.__setattr__(message, name, value)
+    return message

@@ -1,0 +1,112 @@
+"""Nodes of the prolly tree, and the rules that bind them. Source: wire format, "Prolly tree"; okra, version 3."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final, final
+
+from gossiplog.errors import TreeError
+from gossiplog.reference.blake3 import blake3
+from gossiplog.reference.limits import HASH_LENGTH
+
+#: Q, the mean number of children.
+FAN_OUT: Final = 32
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A node of the tree: (level, key, hash). The anchor of a level has the key None.
+
+    Raises:
+        TreeError: (by the constructor) a hash that is not 16 bytes long.
+    """
+
+    level: int
+    key: bytes | None
+    hash: bytes
+
+    def __post_init__(self) -> None:
+        if len(self.hash) != HASH_LENGTH:
+            raise TreeError(f"a node's hash of {len(self.hash)} bytes: expected {HASH_LENGTH}")
+
+
+#: The node before all leaves.
+ANCHOR: Final = Node(0, None, blake3(b"")[:HASH_LENGTH])
+
+
+def leaf_hash(key: bytes, value: bytes) -> bytes:
+    """The 16-byte hash of an entry."""
+    return blake3(len(key).to_bytes(4) + key + len(value).to_bytes(4) + value)[:HASH_LENGTH]
+
+
+def is_boundary(hash: bytes) -> bool:
+    """Whether a node with this hash begins a parent of its own."""
+    return int.from_bytes(hash[:4]) < 2**32 // FAN_OUT
+
+
+@lru_cache(maxsize=65536)
+def _hash_hashes(hashes: bytes) -> bytes:
+    return blake3(hashes)[:HASH_LENGTH]
+
+
+def parent_hash(children: Iterable[Node]) -> bytes:
+    """The hash of the parent of these nodes. It is remembered: an insert changes few parents."""
+    return _hash_hashes(b"".join(child.hash for child in children))
+
+
+def parents_of(nodes: Iterable[Node]) -> Iterator[Node]:
+    """The parents of a run of nodes of one level that starts with an anchor or a boundary."""
+    span: list[Node] = []
+    for node in nodes:
+        if span and is_boundary(node.hash):
+            yield Node(span[0].level + 1, span[0].key, parent_hash(span))
+            span = []
+        span.append(node)
+    if span:
+        yield Node(span[0].level + 1, span[0].key, parent_hash(span))
+
+
+def check_children(parent: Node, end: bytes | None, children: Sequence[Node]) -> None:
+    """Holds an untrusted answer to GetChildren against the rules of the tree.
+
+    Args:
+        parent: the node that was asked for, of level 1 or above.
+        end: the key at which the parent's range ends (exclusive), or None at the end of the tree.
+        children: the answer.
+
+    Raises:
+        TreeError: an empty answer; a child whose level is not the parent's less one, whose key is not in the range or
+            not above the one before; a first child that has not the parent's key, or is neither an anchor nor a
+            boundary; another that is a boundary; hashes that do not hash to the parent's.
+    """
+    if parent.level < 1:
+        raise TreeError("a node of level 0 has no children")
+    where = f"children of the node {_name(parent)}"
+    if not children:
+        raise TreeError(f"{where}: none")
+    first = children[0]
+    if first.key != parent.key:
+        raise TreeError(f"{where}: the first is {_name(first)}")
+    if first.key is not None and not is_boundary(first.hash):
+        raise TreeError(f"{where}: the first, {_name(first)}, is no boundary")
+    if first.level == 0 and first.key is None and first.hash != ANCHOR.hash:
+        raise TreeError(f"{where}: the anchor has another hash than the anchor of every tree")
+    last = first.key or b""
+    for child in children:
+        if child.level != parent.level - 1:
+            raise TreeError(f"{where}: {_name(child)} is not one level below")
+    for child in children[1:]:
+        if child.key is None or child.key <= last or (end is not None and child.key >= end):
+            raise TreeError(f"{where}: {_name(child)} is out of range or order")
+        if is_boundary(child.hash):
+            raise TreeError(f"{where}: {_name(child)} is a boundary inside the span")
+        last = child.key
+    if parent_hash(children) != parent.hash:
+        raise TreeError(f"{where}: their hashes do not hash to the parent's")
+
+
+def _name(node: Node) -> str:
+    return f"({node.level}, {'anchor' if node.key is None else node.key.hex()[:80]})"

@@ -1,0 +1,119 @@
+"""Signature schemes, by the multicodec of their public keys, and the did:key URIs that name authors.
+
+Source: wire format, "Message, signature, stored value".
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from gossiplog.errors import DecodeError, EncodeError
+from gossiplog.reference import ed25519
+from gossiplog.reference.base58 import base58_decode, base58_encode
+from gossiplog.reference.varint import read_number, write_uvarint
+
+_DID: Final = re.compile(r"did:key:z([1-9A-HJ-NP-Za-km-z]+)", re.ASCII)
+#: No key of a known scheme, behind the longest varint, is longer.
+_MAX_DID: Final = 512
+_ED25519_PUBLIC_KEY: Final = 0xED
+
+
+class Scheme(Protocol):
+    """How signatures by one kind of key are verified."""
+
+    @property
+    def name(self) -> str:
+        """The name of the key type in the multicodec table, without its `-pub`."""
+
+    @property
+    def key_length(self) -> int:
+        """The length of a public key in bytes."""
+
+    @property
+    def signature_length(self) -> int:
+        """The length of a signature in bytes."""
+
+    def holds(self, key: bytes, message: bytes, signature: bytes) -> bool:
+        """Whether a signature of the right length by a key of the right length holds over a message."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Ed25519:
+    name: str = "ed25519"
+    key_length: int = 32
+    signature_length: int = ed25519.SIGNATURE_LENGTH
+
+    def holds(self, key: bytes, message: bytes, signature: bytes) -> bool:
+        return ed25519.is_valid(key, message, signature)
+
+
+#: The schemes that have a verdict, by the multicodec of their public keys.
+SCHEMES: Final[Mapping[int, Scheme]] = {_ED25519_PUBLIC_KEY: _Ed25519()}
+
+
+def public_key(private_key: bytes) -> bytes:
+    """The 32-byte public key of an Ed25519 private key, its 32-byte seed.
+
+    Raises:
+        EncodeError: a private key of another length.
+    """
+    _check_seed(private_key)
+    return ed25519.public_key_of(bytes(private_key))
+
+
+def sign_bytes(private_key: bytes, message: bytes) -> bytes:
+    """The 64-byte Ed25519 signature over a message.
+
+    Raises:
+        EncodeError: a private key that is not 32 bytes long.
+    """
+    _check_seed(private_key)
+    return ed25519.sign_bytes(bytes(private_key), message)
+
+
+def _check_seed(private_key: bytes) -> None:
+    if len(private_key) != ed25519.SEED_LENGTH:
+        raise EncodeError(f"a private key of {len(private_key)} bytes: expected {ed25519.SEED_LENGTH}")
+
+
+def encode_did(public_key: bytes) -> str:
+    """The did:key URI of an Ed25519 public key.
+
+    Raises:
+        EncodeError: a public key that is not 32 bytes long.
+    """
+    length = SCHEMES[_ED25519_PUBLIC_KEY].key_length
+    if len(public_key) != length:
+        raise EncodeError(f"a public key of {len(public_key)} bytes: expected {length}")
+    return write_did(_ED25519_PUBLIC_KEY, public_key)
+
+
+def write_did(code: int, key: bytes) -> str:
+    """The one minimal did:key URI of a public key under its multicodec."""
+    return f"did:key:z{base58_encode(write_uvarint(code) + bytes(key))}"
+
+
+def decode_did(did: str) -> tuple[int, bytes]:
+    """The multicodec and the public key of a did:key URI, whose multicodec need not be minimal.
+
+    Raises:
+        DecodeError: no did:key URI, a scheme that is not known here, or a key of the wrong length.
+    """
+    shown = did if len(did) <= 80 else did[:80] + "…"
+    found = _DID.fullmatch(did) if len(did) <= _MAX_DID else None
+    if found is None:
+        raise DecodeError(f"{shown!r} is no did:key URI in base58btc")
+    data = base58_decode(found[1])
+    code, start = read_number(data, 0)
+    scheme = SCHEMES.get(code)
+    if scheme is None:
+        raise DecodeError(f"{shown!r} is a key of the unknown type {code:#x}; known: {_known()}")
+    key = data[start:]
+    if len(key) != scheme.key_length:
+        raise DecodeError(f"{shown!r} holds {len(key)} bytes of key: {scheme.name} has {scheme.key_length}")
+    return code, key
+
+
+def _known() -> str:
+    return ", ".join(f"{code:#x} ({scheme.name})" for code, scheme in SCHEMES.items())

@@ -1,0 +1,55 @@
+from types import ModuleType
+
+import pytest
+
+from gossiplog.errors import DecodeError
+from gossiplog.reference.ancestors import MAX_SHORTCUT, Ancestry, link_distances
+
+
+def test_link_distances() -> None:
+    assert [link_distances(clock) for clock in (1, 2, 3, 4, 6, 8, 12)] == [
+        [],
+        [1],
+        [1],
+        [1, 2],
+        [1, 2],
+        [1, 2, 4],
+        [1, 2, 4],
+    ]
+
+
+def test_the_bytes_of_a_record(core: ModuleType) -> None:
+    ancestry = Ancestry(lambda sequences: [b"" for _ in sequences])
+    records = [ancestry.add(sequence, sequence, [sequence - 1] if sequence > 1 else []) for sequence in range(1, 9)]
+    assert records[7] == bytes([8, 1, 1, 1, 2, 1, 4])
+    assert core.link_record(8, records[7]) == (8, [[7], [6], [4]])
+    assert core.frontier(8, 3, lambda wanted: [records[sequence - 1] for sequence in wanted]) == [3]
+
+
+def test_a_parent_that_is_an_ancestor_of_another_is_left_out(core: ModuleType) -> None:
+    ancestry = Ancestry(lambda sequences: [b"" for _ in sequences])
+    ancestry.add(1, 1, [])
+    ancestry.add(2, 2, [1])
+    assert core.link_record(3, ancestry.add(3, 3, [1, 2])) == (3, [[2]])
+
+
+def test_wide_frontiers_are_stored_once(core: ModuleType) -> None:
+    ancestry = Ancestry(lambda sequences: [b"" for _ in sequences])
+    width = MAX_SHORTCUT + 1
+    records = [ancestry.add(sequence, 1, []) for sequence in range(1, width + 1)]
+    records.append(ancestry.add(width + 1, 2, range(1, width + 1)))
+    records.append(ancestry.add(width + 2, 3, [width + 1]))
+    records.append(ancestry.add(width + 3, 4, [width + 2]))
+    records.append(ancestry.add(width + 4, 5, [width + 3]))
+    assert core.link_record(width + 3, records[width + 2])[1] == [[width + 2], [width + 1]]
+    assert core.frontier(width + 4, 1, lambda wanted: [records[sequence - 1] for sequence in wanted]) == [
+        *range(1, width + 1)
+    ]
+
+
+@pytest.mark.parametrize(
+    "record", ["", "00", "0101", "02", "0200", "020103", "020100", "020102ff", "0280", "02020102", "03020201ff"]
+)
+def test_damaged_records_are_refused(core: ModuleType, record: str) -> None:
+    with pytest.raises(DecodeError):
+        core.link_record(3, bytes.fromhex(record))

@@ -1,0 +1,45 @@
+from types import ModuleType
+
+from gossiplog.errors import InvalidMessage
+from tests.strategies import TOPIC, signed
+
+CHAIN = ((), (0,), (1,))
+
+
+def test_verdicts_are_a_sequence(core: ModuleType) -> None:
+    values = [*signed(CHAIN), b"broken"]
+    batch = core.verify_batch(values, TOPIC)
+    assert len(batch) == 4
+    assert [message.payload for message in batch[:3]] == [0, 1, 2]
+    assert isinstance(batch[-1], InvalidMessage)
+    assert batch.keys[3] == b""
+    assert [index for index, _ in batch.invalid] == [3]
+
+
+def test_known_messages_are_duplicates_whatever_their_signature_costs(core: ModuleType) -> None:
+    values = list(signed(CHAIN))
+    first = core.verify(values[0], TOPIC).key
+    asked: list[bytes] = []
+
+    def known(keys: list[bytes]) -> list[bytes]:
+        asked.extend(keys)
+        return [first]
+
+    batch = core.verify_batch(values, TOPIC, known)
+    assert sorted(asked) == asked == sorted(batch.keys)
+    assert (batch.duplicates, batch.fresh, batch.parents()) == ([0], 2, [first])
+
+
+def test_a_repeated_invalid_message_stays_invalid(core: ModuleType) -> None:
+    value = bytearray(signed(CHAIN)[0])
+    value[100] ^= 1
+    batch = core.verify_batch([bytes(value)] * 2, TOPIC)
+    assert (batch.fresh, batch.duplicates, [index for index, _ in batch.invalid]) == (0, [], [0, 1])
+
+
+def test_what_descends_from_a_refused_message_is_an_orphan(core: ModuleType) -> None:
+    batch = core.verify_batch(signed(CHAIN), TOPIC)
+    plan = batch.plan(1, {}, lambda _: [], refused=[1])
+    assert plan.order == [0]
+    assert plan.orphans == [(2, [batch.keys[1]])]
+    assert plan.heads_added == [batch.keys[0]]
