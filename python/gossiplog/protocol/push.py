@@ -1,0 +1,120 @@
+"""A push stream: each side tells the other its heads, and pushes messages as they come.
+
+The rules, from the wire format, "Protocols":
+
+- Each side first sends an Update with its heads; the dialer opens the stream.
+- Update with heads that the log lacks: `UnknownHeads`, and the driver schedules a sync with the sender.
+- Insert: `Deliver`, and the driver verifies the message and inserts it. If parents are missing it schedules a sync.
+- After a sync that brought messages in, the driver sends an Update to every other peer.
+
+An Insert's key must end in its value's hash: else ProtocolError, before a signature costs anything. A head is 20 bytes
+that a stranger sent: the clock in it is a claim, and nothing is derived from it. An Update may hold as many as fit
+into a frame, about 190,000; the first MOST_HEADS are looked up, and any further ones are taken as a reason to sync.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from gossiplog.core import KEY_LENGTH, decode_clock, encode_id
+from gossiplog.errors import DecodeError, EncodeError, ProtocolError
+from gossiplog.protocol import wire
+
+MOST_HEADS = 4096
+"""Heads of one Update that are looked up."""
+
+Known: TypeAlias = Callable[[list[bytes]], Collection[bytes]]
+"""Which of these keys are in the log."""
+
+_HEAD_SIZE = KEY_LENGTH + 2
+_UPDATE_HEADER_SIZE = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Deliver:
+    """Verify this value and insert it. Verification may still find that the clock in the key is not the message's."""
+
+    key: bytes
+    value: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class UnknownHeads:
+    """The peer has what the log lacks: sync with it.
+
+    Attributes:
+        keys: heads that are not in the log, MOST_HEADS at most.
+        unchecked: how many more heads the peer has, which were not looked up.
+    """
+
+    keys: tuple[bytes, ...]
+    unchecked: int
+
+
+Event: TypeAlias = Deliver | UnknownHeads
+
+
+class Push:
+    """One side of a push stream.
+
+    Args:
+        known: looks keys up in the log.
+    """
+
+    def __init__(self, known: Known) -> None:
+        self._known = known
+        self._frames = wire.FrameReader(wire.MAX_FRAME)
+
+    def start(self, heads: Sequence[bytes]) -> bytes:
+        """The first bytes to write: an Update with the log's heads."""
+        return self.update(heads)
+
+    def update(self, heads: Sequence[bytes]) -> bytes:
+        """An Update. Of more heads than a frame holds, those with the largest clocks are sent."""
+        most = (wire.MAX_FRAME - _UPDATE_HEADER_SIZE) // _HEAD_SIZE
+        return wire.encode_push(wire.Update(list(heads) if len(heads) <= most else sorted(heads)[-most:]))
+
+    def insert(self, key: bytes, value: bytes) -> bytes:
+        """An Insert.
+
+        Raises:
+            EncodeError: the message does not fit into a frame; peers have to sync to get it.
+        """
+        frame = wire.encode_push(wire.Insert(key, value))
+        if len(frame) > wire.MAX_FRAME:
+            raise EncodeError(
+                f"message {encode_id(key)} has {len(value)} bytes, too many to push: a frame holds {wire.MAX_FRAME}"
+            )
+        return frame
+
+    def receive(self, data: bytes) -> Iterator[Event]:
+        """Takes the next bytes of the stream; they are processed as the events are taken, so take all.
+
+        Raises:
+            ProtocolError: the peer broke a rule (see the module, and `wire`).
+        """
+        self._frames.feed(data)
+        while (frame := self._frames.next()) is not None:
+            match wire.decode_push(frame):
+                case wire.Insert(key, value):
+                    _check_key(key, value)
+                    yield Deliver(key, value)
+                case wire.Update(heads):
+                    checked = list(dict.fromkeys(heads[:MOST_HEADS]))
+                    known = frozenset(self._known(checked))
+                    unknown = tuple(key for key in checked if key not in known)
+                    unchecked = max(0, len(heads) - MOST_HEADS)
+                    if unknown or unchecked:
+                        yield UnknownHeads(unknown, unchecked)
+
+
+def _check_key(key: bytes, value: bytes) -> None:
+    try:
+        _, size = decode_clock(key)
+    except DecodeError as error:
+        raise ProtocolError(f"the key of an Insert, {key.hex()}, does not start with a clock: {error}") from error
+    if hashlib.sha256(value).digest()[: KEY_LENGTH - size] != key[size:]:
+        raise ProtocolError(f"the value of an Insert is not that of its key, {encode_id(key)}")

@@ -1,0 +1,29 @@
+"""The sync protocol: `Client` asks, `Server` answers. Their modules state the rules."""
+
+from gossiplog.protocol.sync_client import Client
+from gossiplog.protocol.sync_events import (
+    Aborted,
+    ClientConfig,
+    Event,
+    Finished,
+    Local,
+    Received,
+    Send,
+    Statistics,
+)
+from gossiplog.protocol.sync_server import Server, ServerConfig, Snapshot
+
+__all__ = [
+    "Aborted",
+    "Client",
+    "ClientConfig",
+    "Event",
+    "Finished",
+    "Local",
+    "Received",
+    "Send",
+    "Server",
+    "ServerConfig",
+    "Snapshot",
+    "Statistics",
+]

@@ -1,0 +1,402 @@
+"""The asking side of a sync stream: brings in what the server's log has and the local one lacks.
+
+The rules, from the wire format, "Protocols" and "Prolly tree":
+
+*What is asked.* The tree is walked from the root down. A node whose equal (level, key, hash) is in the local tree is
+skipped with everything below it; of any other the children are asked for, and of a node of level 1 the values of those
+leaves that the local log lacks. Values are asked for, and handed out, in the order of their keys, which is causal.
+
+*When.* Every request that can be made is sent at once, those with the smallest keys first, while the answers that are
+under way are expected to fit into a window of bytes: a sync costs bandwidth, not round trips. GetValues waits until a
+request is full or the walk has ended.
+
+*Guesses.* Logs mostly differ at their end. So the first flight asks, besides for the root, for the nodes that may be
+the last of their levels (`sync_hints`), and the second for the children of those that the server has with another hash.
+Such an answer is a hint, and nothing is taken from it until the walk from the root has come to the same node: then the
+children that were fetched early are used, after the same checks as all others. An honest server's differing node is
+always reached, since nodes of equal hashes have equal nodes below them; so a hint that the walk contradicts, or has
+not confirmed at its end, is a violation. A lie costs the client at most one request for each hint.
+
+*What is proven.* The root is what the server says it is. Every other node was listed among children that lie in their
+parent's range, in order, one level below it, and that hash to the parent's hash (`core.check_children`). A value is
+a message with the key that was asked for, or one with that key whose signature does not hold: a server that follows
+the rules never has one, but its batch is handed out with the message marked as invalid, and the driver names it.
+
+*What is bounded.* Frames (`wire.MAX_ANSWER`), the root's level (`wire.MAX_LEVEL`), answers under way (the window), and
+what is known but not yet asked for: above a first limit one request is under way at a time; above a second one the
+answers that are not next in order are dropped, and asked for again later. A tree without end does not pass: every node
+has leaves, and leaves that the local log lacks need values.
+
+*Violations* raise ProtocolError from `receive`, after the events of what had come before: bytes that are no answer, an
+answer of another kind than the request's, or to no request; a root with a key or with one child; children that are not
+their parent's; another hash for a leaf that the local log has; too few or too many values; a value that is not its
+key's; hints that turn out wrong. Abort and the end of the stream are none: a new client over the same log, with
+`next_config`, goes on where this one was, for equal subtrees are skipped.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import heapq
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from gossiplog.core import Node, Tree, check_children, encode_id, verify_batch
+from gossiplog.errors import ProtocolError, TreeError
+from gossiplog.protocol import wire
+from gossiplog.protocol.sync_events import (
+    MOST_KEYS,
+    Aborted,
+    ClientConfig,
+    Event,
+    Finished,
+    Local,
+    Received,
+    Send,
+    Statistics,
+)
+from gossiplog.protocol.sync_hints import hints
+
+_BATCH_MESSAGES = 4096
+_BATCH_BYTES = 4 * 2**20
+_NODE_SIZE = 45
+_CHILDREN_SIZE = 32 * _NODE_SIZE
+_LEAST_VALUE_SIZE = 64
+_HELD_PAUSE = 2**18  # keys and nodes known but not asked for: about 25 MB
+_HELD_DROP = 2**20
+
+
+class _Span:
+    """A node of the server's tree that differs from the local one, and what is below it."""
+
+    __slots__ = ("children", "depth", "early", "end", "missing", "node", "proven")
+
+    def __init__(self, node: Node, end: bytes | None, depth: int, *, proven: bool) -> None:
+        self.node = node
+        self.end = end  # where the node's range ends; means nothing before the node is proven
+        self.depth = depth  # of the answer that told of the node
+        self.proven = proven
+        self.early: list[Node] | None = None  # children that came before the node was proven
+        self.children: deque[_Span] | None = None  # level 2 and up, once answered: those not yet passed by the walk
+        self.missing: list[bytes] | None = None  # level 1, once answered: keys of leaves that the local log lacks
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    request: wire.Request
+    depth: int
+    size: int  # of the answer, estimated
+    span: _Span | None = None
+
+
+class Client:
+    """Asks one server for what the local log lacks.
+
+    Args:
+        local: the log.
+        topic: its topic, which messages are verified against.
+        config: how to ask.
+    """
+
+    def __init__(self, local: Local, topic: str, *, config: ClientConfig | None = None) -> None:
+        self._local = local
+        self._tree = local.tree
+        self._root_level = self._tree.root.level
+        self._topic = topic
+        self._config = config or ClientConfig()
+        self._frames = wire.FrameReader(wire.MAX_ANSWER)
+        self._closed = False
+        self._requests = self._bytes_out = self._bytes_in = self._round_trips = self._values = 0
+        # Requests: those to write, and those whose answers are under way, with the bytes expected.
+        self._out: list[bytes] = []
+        self._asked: deque[_Asked] = deque()
+        self._expected = 0
+        self._keys = self._config.keys
+        self._value_size = float(max(self._config.value_size, _LEAST_VALUE_SIZE))
+        # The walk: nodes to ask about by (key, -level), guesses by (level, key), the path to the first unanswered node.
+        self._root: Node | None = None
+        self._unasked: list[tuple[bytes, int, _Span]] = []
+        self._guesses: dict[tuple[int, bytes | None], _Span] = {}
+        self._path: list[_Span] = []
+        self._missing = 0  # keys in all spans
+        # Values: keys to ask for, and answers to be verified.
+        self._wanted: deque[bytes] = deque()
+        self._wanted_depth = 0
+        self._batch_keys: list[bytes] = []
+        self._batch_values: list[bytes] = []
+        self._batch_bytes = 0
+
+    @property
+    def statistics(self) -> Statistics:
+        """What the sync has cost so far."""
+        return Statistics(self._requests, self._bytes_out, self._bytes_in, self._round_trips, self._values)
+
+    @property
+    def next_config(self) -> ClientConfig:
+        """For a client that goes on where this one was aborted: it asks for fewer values if those were under way."""
+        asked = self._asked[0].request if self._asked else None
+        if isinstance(asked, wire.GetValues):
+            return dataclasses.replace(self._config, keys=max(1, len(asked.keys) // 4))
+        return self._config
+
+    def start(self) -> bytes:
+        """The first bytes to write to the server."""
+        self._ask(wire.GetRoot(), 1, _NODE_SIZE)
+        for level, key in hints(self._tree):
+            self._ask(wire.GetNode(level, key), 1, _NODE_SIZE)
+        return self._flush_requests()
+
+    def receive(self, data: bytes) -> Iterator[Event]:
+        """Takes the next bytes of the stream; they are processed as the events are taken, so take all.
+
+        Raises:
+            ProtocolError: the server broke a rule (see the module).
+        """
+        try:
+            yield from self._receive(data)
+        except ProtocolError:
+            self._closed = True
+            yield from self._verify()
+            raise
+
+    def end(self) -> Iterator[Event]:
+        """The stream ended, or broke. The events are those of an Abort without a cooldown; none after Finished."""
+        if not self._closed:
+            self._closed = True
+            yield from self._verify()
+            yield Aborted(0)
+
+    def _receive(self, data: bytes) -> Iterator[Event]:
+        self._bytes_in += len(data)
+        self._frames.feed(data)
+        while (frame := self._frames.next()) is not None:
+            if self._closed:
+                raise ProtocolError("an answer after the last one")
+            answer = wire.decode_answer(frame)
+            if isinstance(answer, wire.Abort):
+                self._closed = True
+                yield from self._verify()
+                yield Aborted(answer.cooldown)
+                return
+            self._take(answer)
+            if len(self._batch_keys) >= _BATCH_MESSAGES or self._batch_bytes >= _BATCH_BYTES:
+                yield from self._go_on()  # the server works while the batch is verified
+                yield from self._verify()
+        if self._closed:
+            return
+        yield from self._go_on()
+        if not self._asked:
+            if self._guesses:
+                level, key = next(iter(self._guesses))
+                raise ProtocolError(f"the server told of {_name(level, key)}, which its own tree does not hold")
+            yield from self._verify()
+            self._closed = True
+            yield Finished(self.statistics)
+
+    # Requests
+
+    def _ask(self, request: wire.Request, depth: int, size: int, span: _Span | None = None) -> None:
+        frame = wire.encode_request(request)
+        self._out.append(frame)
+        self._asked.append(_Asked(request, depth, size, span))
+        self._expected += size
+        self._requests += 1
+        self._bytes_out += len(frame)
+        self._round_trips = max(self._round_trips, depth)
+
+    def _flush_requests(self) -> bytes:
+        data = b"".join(self._out)
+        self._out.clear()
+        return data
+
+    def _go_on(self) -> Iterator[Event]:
+        self._walk()
+        while self._ask_next():
+            pass
+        if self._out:
+            yield Send(self._flush_requests())
+
+    def _ask_next(self) -> bool:
+        limit = min(self._keys, max(1, int(self._config.window / 8 / self._value_size)))
+        if len(self._wanted) >= limit or (self._wanted and not self._path):
+            count = min(limit, len(self._wanted))
+            size = int(count * self._value_size)
+            if not self._fits(size):
+                return False
+            keys = [self._wanted.popleft() for _ in range(count)]
+            self._missing -= count
+            self._ask(wire.GetValues(keys), self._wanted_depth + 1, size)
+            return True
+        held = self._missing + len(self._unasked)
+        if not self._unasked or not self._fits(_CHILDREN_SIZE) or (held > _HELD_PAUSE and self._asked):
+            return False
+        _, _, span = heapq.heappop(self._unasked)
+        self._ask(wire.GetChildren(span.node.level, span.node.key), span.depth + 1, _CHILDREN_SIZE, span)
+        return True
+
+    def _fits(self, size: int) -> bool:
+        return not self._asked or self._expected + size <= self._config.window
+
+    # Answers
+
+    def _take(self, answer: wire.Answer) -> None:
+        if not self._asked:
+            raise ProtocolError(f"an answer ({type(answer).__name__}) to no request")
+        asked = self._asked[0]
+        match asked.request, answer:
+            case wire.GetChildren(), wire.Children(nodes) if asked.span is not None:
+                self._take_children(asked.span, nodes, asked.depth)
+            case wire.GetValues(keys), wire.Values(values):
+                self._take_values(keys, values)
+            case wire.GetNode(level, key), wire.Found(found):
+                if found is not None:
+                    self._take_hint(level, key, found, asked.depth)
+            case wire.GetRoot(), wire.Root(root):
+                self._take_root(root, asked.depth)
+            case request, _:
+                raise ProtocolError(f"an answer of the kind {type(answer).__name__} to {type(request).__name__}")
+        self._asked.popleft()
+        self._expected -= asked.size
+
+    def _take_root(self, root: Node, depth: int) -> None:
+        if root.key is not None:
+            raise ProtocolError(f"the root has a key, {encode_id(root.key)}; expected none")
+        if root.level == 0 and root != Tree().root:
+            raise ProtocolError(f"a root of level 0 with the hash {root.hash.hex()}; an empty tree's is expected")
+        self._root = root
+        if root.level > 0 and root != self._tree.root:
+            self._path.append(self._discover(root, None, depth))
+
+    def _take_hint(self, level: int, key: bytes | None, found: Node, depth: int) -> None:
+        if (found.level, found.key) != (level, key):
+            raise ProtocolError(f"{_name(found.level, found.key)} in answer to GetNode of {_name(level, key)}")
+        root = self._root
+        if root is None or level > root.level or (level == root.level and found != root):
+            raise ProtocolError(f"{_name(level, key)} is told of, which is not below the server's root")
+        if level < root.level and found != self._tree.node(level, key):
+            span = _Span(found, None, depth, proven=False)
+            self._guesses[level, key] = span
+            self._push(span)
+
+    def _take_children(self, span: _Span, nodes: list[Node], depth: int) -> None:
+        if not span.proven:
+            span.early = nodes
+            span.depth = depth
+        elif self._missing + len(self._unasked) > _HELD_DROP and span is not self._path[-1]:
+            self._push(span)
+        else:
+            self._grow(span, nodes, max(depth, span.depth))
+
+    def _take_values(self, keys: Sequence[bytes], values: list[bytes]) -> None:
+        if len(values) != len(keys):
+            wrong = f"{len(values)} values in answer to GetValues of {len(keys)} keys"
+            missing = f": the first without one is {encode_id(keys[len(values)])}" if len(values) < len(keys) else ""
+            raise ProtocolError(wrong + missing)
+        size = sum(map(len, values))
+        self._batch_keys += keys
+        self._batch_values += values
+        self._batch_bytes += size
+        self._values += len(values)
+        # Half of what is expected is what came last: sizes change slowly along a log, and seldom.
+        self._value_size = max((self._value_size + size / len(values)) / 2, _LEAST_VALUE_SIZE)
+        self._keys = min(2 * self._keys, MOST_KEYS)
+
+    # The walk
+
+    def _push(self, span: _Span) -> None:
+        # Spans with equal keys are nested, so they differ in level.
+        heapq.heappush(self._unasked, (span.node.key or b"", -span.node.level, span))
+
+    def _discover(self, node: Node, end: bytes | None, depth: int) -> _Span:
+        """The span of a node that is proven now and differs from the local one."""
+        span = self._guesses.pop((node.level, node.key), None) if self._guesses else None
+        if span is None:
+            span = _Span(node, end, depth, proven=True)
+            self._push(span)
+            return span
+        if span.node != node:
+            raise ProtocolError(f"{_name(node.level, node.key)} has another hash than the server told of before")
+        span.end = end
+        span.proven = True
+        span.depth = max(span.depth, depth)
+        if span.early is not None:
+            early, span.early = span.early, None
+            self._grow(span, early, span.depth)
+        return span
+
+    def _grow(self, span: _Span, nodes: list[Node], depth: int) -> None:
+        """Takes the answer to GetChildren of a proven node."""
+        parent = span.node
+        try:
+            check_children(parent, span.end, nodes)
+        except TreeError as error:
+            raise ProtocolError(str(error)) from error
+        if parent is self._root and len(nodes) == 1:
+            raise ProtocolError("the root has one child, which should be the root itself")
+        span.depth = depth
+        level = parent.level - 1
+        if level == 0:
+            span.missing = self._lacking(span, nodes)
+            self._missing += len(span.missing)
+            return
+        comparable = 0 < level <= self._root_level
+        ends = [node.key for node in nodes[1:]]
+        ends.append(span.end)
+        span.children = deque(
+            self._discover(node, end, depth)
+            for node, end in zip(nodes, ends, strict=True)
+            if not comparable or self._tree.node(level, node.key) != node
+        )
+
+    def _lacking(self, span: _Span, leaves: list[Node]) -> list[bytes]:
+        """The keys of the leaves that the local log lacks and that are not to be skipped."""
+        first = 1 if leaves[0].key is None else 0
+        keys = [key for leaf in leaves[first:] if (key := leaf.key) is not None]
+        if self._root_level > 0:
+            stored = dict(self._local.leaves(span.node.key or b"", span.end))
+            for leaf in leaves[first:]:
+                if leaf.key in stored and stored[leaf.key] != leaf.hash:
+                    raise ProtocolError(f"the server's hash of message {encode_id(leaf.key)} is not the message's")
+            keys = [key for key in keys if key not in stored]
+        if self._config.skip:
+            keys = [key for key in keys if key not in self._config.skip]
+        return keys
+
+    def _walk(self) -> None:
+        """Moves in the order of keys over what is answered, and collects the keys whose values are wanted."""
+        path = self._path
+        while path:
+            span = path[-1]
+            if span.missing is not None:
+                self._wanted.extend(span.missing)
+                self._wanted_depth = max(self._wanted_depth, span.depth)
+                path.pop()
+            elif span.children:
+                path.append(span.children.popleft())
+            elif span.children is not None:
+                path.pop()
+            else:
+                return
+
+    # Batches
+
+    def _verify(self) -> Iterator[Event]:
+        if not self._batch_keys:
+            return
+        keys, values = self._batch_keys, self._batch_values
+        self._batch_keys, self._batch_values, self._batch_bytes = [], [], 0
+        batch = verify_batch(values, self._topic)
+        found = batch.keys
+        if found == keys:
+            yield Received(batch)
+            return
+        wrong = next(index for index, key in enumerate(keys) if found[index] != key)
+        if wrong:
+            yield Received(verify_batch(values[:wrong], self._topic))
+        held = f"one of message {encode_id(found[wrong])}" if found[wrong] else "no message"
+        raise ProtocolError(f"the value for message {encode_id(keys[wrong])} is {held}")
+
+
+def _name(level: int, key: bytes | None) -> str:
+    return f"node ({level}, {'null' if key is None else encode_id(key)})"

@@ -1,0 +1,94 @@
+"""What a sync client is given and what it hands out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+from gossiplog.core import Batch, Tree
+
+MOST_KEYS = 512
+"""Keys in one GetValues: the original serves as fast with 500 as with more."""
+
+
+class Local(Protocol):
+    """The local log, as a client reads it."""
+
+    @property
+    def tree(self) -> Tree:
+        """The tree, read once, when the client is made."""
+
+    def leaves(self, start: bytes, end: bytes | None) -> Sequence[tuple[bytes, bytes]]:
+        """The leaves (key, hash) with start <= key < end that are stored now: those of the tree, and maybe more."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClientConfig:
+    """How a client asks.
+
+    Attributes:
+        window: bytes of answers to have under way, estimated.
+        keys: how many the first GetValues asks for; later ones grow, up to 512.
+        value_size: bytes in a value, expected before the first has come.
+        skip: keys whose values are not asked for.
+    """
+
+    window: int = 4 * 2**20
+    keys: int = MOST_KEYS
+    value_size: int = 512
+    skip: frozenset[bytes] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """What a sync cost.
+
+    Attributes:
+        requests: how many were sent.
+        bytes_out: bytes sent.
+        bytes_in: bytes received.
+        round_trips: the longest chain of requests each of which waited for the answer to the one before.
+        values: how many were received.
+    """
+
+    requests: int = 0
+    bytes_out: int = 0
+    bytes_in: int = 0
+    round_trips: int = 0
+    values: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Write these bytes to the server."""
+
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """Messages in ascending order of their keys, also across batches; each is what the server has under its key."""
+
+    batch: Batch
+
+
+@dataclass(frozen=True, slots=True)
+class Aborted:
+    """The server ended the stream early. Make a new client with `next_config` after the cooldown.
+
+    Attributes:
+        cooldown: milliseconds.
+    """
+
+    cooldown: int
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """Everything that the server had and the local log lacked was handed out. Close the stream."""
+
+    statistics: Statistics
+
+
+Event: TypeAlias = Send | Received | Aborted | Finished

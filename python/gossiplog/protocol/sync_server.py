@@ -1,0 +1,178 @@
+"""The serving side of a sync stream. The rules, from the wire format, "Protocols", and the limits that are our own:
+
+- A server reads one snapshot for the whole stream, and answers requests in their order.
+- GetNode of a node that is not there is answered without a node. GetChildren of a node, or GetValues of a key, that is
+  not there has no answer in the protocol: Abort.
+- An answer of more than MAX_FRAME bytes could not be read by the original: Abort, and the client comes back asking for
+  less. Two answers are not made smaller by asking for less: the children of one node, and one value. They may reach
+  MAX_ANSWER.
+- A stream has a budget of time, requests and bytes. When one is used up: Abort, with the cooldown. Bytes that come
+  after an Abort are passed over: they were on their way.
+- What is no request (see `wire`), or asks for the children of a leaf, is a violation: ProtocolError, and the stream is
+  closed.
+
+Answers are made as they are taken: `receive` stops after about `output` bytes and keeps the requests that are left, so
+that a client cannot make the server hold more than that by asking for much at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from gossiplog.core import Node, Tree
+from gossiplog.errors import ProtocolError
+from gossiplog.protocol import wire
+
+
+class Snapshot(Protocol):
+    """One state of a log, as a server reads it."""
+
+    @property
+    def tree(self) -> Tree:
+        """The tree of this state."""
+
+    def leaves(self, start: bytes, end: bytes | None) -> Sequence[tuple[bytes, bytes]]:
+        """The leaves (key, hash) with start <= key < end, ascending; an end of None is the end of the tree."""
+
+    def values(self, keys: Sequence[bytes]) -> Iterable[bytes | None]:
+        """The stored values, in the order of the keys; None for a key that is not in this state.
+
+        It may read as it is iterated: the server stops where an answer grows too large.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class ServerConfig:
+    """The limits of one stream.
+
+    Attributes:
+        time_limit: seconds until the stream is aborted, whatever is under way. (The original: 2, at its head 10.)
+        cooldown: milliseconds for the client to wait after an Abort.
+        requests: how many are answered.
+        bytes: how many are sent, about.
+        keys: the most in one GetValues.
+        output: bytes after which one call of `receive` stops answering.
+    """
+
+    time_limit: float = 10.0
+    cooldown: int = 0
+    requests: int = 2**18
+    bytes: int = 2**30
+    keys: int = 4096
+    output: int = wire.MAX_FRAME
+
+
+class _UnanswerableError(Exception):
+    """The protocol has no answer to this request but Abort."""
+
+
+class Server:
+    """Answers one client from one snapshot.
+
+    Args:
+        snapshot: what is served; it must not change while the server is in use.
+        now: the time, in seconds, on any clock that never goes back.
+        config: the limits.
+
+    Attributes:
+        closed: nothing more will be answered; the stream may be closed once the bytes returned so far are written.
+        deadline: the time at which `receive` aborts the stream; call `receive(b"", now)` then.
+    """
+
+    def __init__(self, snapshot: Snapshot, *, now: float, config: ServerConfig | None = None) -> None:
+        self._snapshot = snapshot
+        self._config = config or ServerConfig()
+        self._frames = wire.FrameReader(wire.MAX_FRAME)
+        self._requests = 0
+        self._bytes = 0
+        self.deadline = now + self._config.time_limit
+        self.closed = False
+
+    def receive(self, data: bytes, now: float) -> bytes:
+        """Takes bytes from the client and returns bytes for it.
+
+        Call it again with b"" until it returns b"", and only then read more from the client.
+
+        Args:
+            data: the next bytes of the stream.
+            now: the time, on the clock of the constructor.
+
+        Raises:
+            ProtocolError: the client broke a rule; the server is closed.
+        """
+        if self.closed:
+            return b""
+        self._frames.feed(data)
+        if now >= self.deadline:
+            return self._abort()
+        try:
+            return b"".join(self._answers())
+        except ProtocolError:
+            self.closed = True
+            raise
+
+    def _answers(self) -> Iterator[bytes]:
+        stop = self._bytes + self._config.output
+        while self._bytes < stop and not self.closed and (frame := self._frames.next()) is not None:
+            answer = self._answer(wire.decode_request(frame))
+            self._bytes += len(answer)
+            yield answer
+
+    def _answer(self, request: wire.Request) -> bytes:
+        self._requests += 1
+        if self._requests > self._config.requests or self._bytes > self._config.bytes:
+            return self._abort()
+        try:
+            match request:
+                case wire.GetChildren(level, key):
+                    return self._encode(wire.Children(self._children(level, key)), wire.MAX_ANSWER)
+                case wire.GetValues(keys):
+                    limit = wire.MAX_ANSWER if len(keys) == 1 else wire.MAX_FRAME
+                    return self._encode(wire.Values(self._values(keys, limit)), limit)
+                case wire.GetNode(level, key):
+                    return wire.encode_answer(wire.Found(self._node(level, key)))
+                case wire.GetRoot():
+                    return wire.encode_answer(wire.Root(self._snapshot.tree.root))
+        except _UnanswerableError:
+            return self._abort()
+
+    def _encode(self, answer: wire.Answer, limit: int) -> bytes:
+        frame = wire.encode_answer(answer)
+        if len(frame) > limit:
+            raise _UnanswerableError
+        return frame
+
+    def _abort(self) -> bytes:
+        self.closed = True
+        return wire.encode_answer(wire.Abort(self._config.cooldown))
+
+    def _node(self, level: int, key: bytes | None) -> Node | None:
+        tree = self._snapshot.tree
+        return tree.node(level, key, self._snapshot.leaves) if level <= tree.root.level else None
+
+    def _children(self, level: int, key: bytes | None) -> list[Node]:
+        if level == 0:
+            raise ProtocolError("GetChildren of a node of level 0, which is a leaf")
+        tree = self._snapshot.tree
+        if level > tree.root.level:
+            raise _UnanswerableError
+        try:
+            return tree.children(level, key, self._snapshot.leaves)
+        except KeyError:
+            raise _UnanswerableError from None
+
+    def _values(self, keys: Sequence[bytes], limit: int) -> list[bytes]:
+        if len(keys) > self._config.keys:
+            raise _UnanswerableError
+        values: list[bytes] = []
+        size = 0
+        for value in self._snapshot.values(keys):
+            if value is None:
+                raise _UnanswerableError
+            size += len(value)
+            if size > limit:
+                raise _UnanswerableError
+            values.append(value)
+        return values

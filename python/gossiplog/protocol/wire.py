@@ -1,0 +1,390 @@
+"""The bytes of the push and sync protocols: frames, and the protobuf messages in them.
+
+Source: the wire format, "Protocols". A frame is an unsigned LEB128 varint, the length, and as many bytes: one protobuf
+message. `wire.proto` holds the messages; nothing outside this module touches the generated classes. Encoders return
+whole frames, decoders take what was in one.
+
+What is read comes from strangers. Refused with ProtocolError, which names the field:
+
+- a frame longer than the limit, whose length is not written minimally or takes more than 5 bytes,
+- bytes that are no protobuf message, and a message of none of the kinds that the protocol has,
+- a field of the right number and the wrong type,
+- a key that is neither absent, nor empty, nor 20 bytes; a hash that is not 16; a level above MAX_LEVEL.
+
+A null key (the anchor's) is written as an absent field and read from an absent or empty one. Unknown fields beside a
+known one are passed over, as protobuf has it, so that later versions may add some.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias, TypeVar
+
+from google.protobuf.message import DecodeError as ProtobufDecodeError
+from google.protobuf.message import Message
+from google.protobuf.unknown_fields import UnknownFieldSet
+
+from gossiplog.core import HASH_LENGTH, KEY_LENGTH, Node
+from gossiplog.errors import ProtocolError
+from gossiplog.protocol import wire_pb2
+
+MAX_FRAME = 4 * 2**20
+"""Bytes in a frame, its length not counted: what the original reads."""
+MAX_ANSWER = 16 * 2**20
+"""Bytes in a frame that a sync client reads: an attacker's messages can make a leaf span, legally, exceed MAX_FRAME."""
+MAX_LEVEL = 64
+"""A root's level; one of 64 takes 2**320 honest entries."""
+
+_MAX_LENGTH_BYTES = 5
+
+
+@dataclass(frozen=True, slots=True)
+class GetRoot:
+    """Asks for the root of the server's snapshot."""
+
+
+@dataclass(frozen=True, slots=True)
+class GetNode:
+    """Asks for one node, which need not exist."""
+
+    level: int
+    key: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class GetChildren:
+    """Asks for the children of a node that exists, at level 1 or above."""
+
+    level: int
+    key: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class GetValues:
+    """Asks for the stored values of keys that exist."""
+
+    keys: Sequence[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Root:
+    """Answers GetRoot."""
+
+    node: Node
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Answers GetNode; None when there is no such node."""
+
+    node: Node | None
+
+
+@dataclass(frozen=True, slots=True)
+class Children:
+    """Answers GetChildren."""
+
+    nodes: list[Node]
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """Answers GetValues: one value for each key, in their order."""
+
+    values: list[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Abort:
+    """Ends a sync stream, in place of any answer.
+
+    Attributes:
+        cooldown: milliseconds to wait before another stream is opened. (The original always writes 0.)
+    """
+
+    cooldown: int
+
+
+@dataclass(frozen=True, slots=True)
+class Insert:
+    """Pushes one message."""
+
+    key: bytes
+    value: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """Tells the sender's heads."""
+
+    heads: list[bytes]
+
+
+Request: TypeAlias = GetRoot | GetNode | GetChildren | GetValues
+Answer: TypeAlias = Root | Found | Children | Values | Abort
+Push: TypeAlias = Insert | Update
+
+
+class FrameReader:
+    """Cuts a stream of bytes into frames, however the stream was chunked.
+
+    It holds the bytes of one frame that is not complete yet, so at most `limit` and 5 bytes between calls.
+
+    Args:
+        limit: the most bytes that a frame may hold.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._buffer = bytearray()
+        self._start = 0
+        self._end: int | None = None
+
+    def feed(self, data: bytes) -> None:
+        """Takes the next bytes of the stream."""
+        if self._start:
+            del self._buffer[: self._start]
+            if self._end is not None:
+                self._end -= self._start
+            self._start = 0
+        self._buffer += data
+
+    def next(self) -> bytes | None:
+        """The next frame; None when it is not complete yet.
+
+        Raises:
+            ProtocolError: a length that is too large, not minimal, or longer than 5 bytes.
+        """
+        if self._end is None:
+            self._end = self._read_length()
+        if self._end is None or len(self._buffer) < self._end:
+            return None
+        with memoryview(self._buffer) as view:
+            frame = bytes(view[self._start : self._end])
+        self._start, self._end = self._end, None
+        return frame
+
+    def _read_length(self) -> int | None:
+        # Moves the start behind the length; where the frame ends, or None when the length is not complete.
+        buffer, start = self._buffer, self._start
+        length = 0
+        for count, byte in enumerate(buffer[start : start + _MAX_LENGTH_BYTES], 1):
+            length |= (byte & 0x7F) << (7 * (count - 1))
+            if byte < 0x80:
+                if byte == 0 and count > 1:
+                    raise ProtocolError(f"a frame's length is written in {count} bytes, which is not minimal")
+                if length > self._limit:
+                    raise ProtocolError(f"a frame of {length} bytes; at most {self._limit} are accepted")
+                self._start = start + count
+                return self._start + length
+            if count == _MAX_LENGTH_BYTES:
+                raise ProtocolError(f"a frame's length takes more than {_MAX_LENGTH_BYTES} bytes")
+        return None
+
+
+def encode_request(request: Request) -> bytes:
+    """The frame of a request."""
+    message = wire_pb2.Request()
+    match request:
+        case GetChildren(level, key):
+            message.get_children.level = level
+            if key is not None:
+                message.get_children.key = key
+        case GetValues(keys):
+            message.get_values.keys.extend(keys)
+            message.get_values.SetInParent()
+        case GetNode(level, key):
+            message.get_node.level = level
+            if key is not None:
+                message.get_node.key = key
+            message.get_node.SetInParent()
+        case GetRoot():
+            message.get_root.SetInParent()
+    return _frame(message)
+
+
+def encode_answer(answer: Answer) -> bytes:
+    """The frame of an answer; its size is the caller's care."""
+    message = wire_pb2.Response()
+    match answer:
+        case Children(nodes):
+            add = message.get_children.children.add
+            for node in nodes:
+                _write_node(add(), node)
+            message.get_children.SetInParent()
+        case Values(values):
+            message.get_values.values.extend(values)
+            message.get_values.SetInParent()
+        case Found(found):
+            message.get_node.SetInParent()
+            if found is not None:
+                _write_node(message.get_node.node, found)
+        case Root(root):
+            _write_node(message.get_root.root, root)
+        case Abort(cooldown):
+            message.abort.cooldown = cooldown
+            message.abort.SetInParent()
+    return _frame(message)
+
+
+def encode_push(push: Push) -> bytes:
+    """The frame of an event of the push protocol; its size is the caller's care."""
+    message = wire_pb2.Event()
+    match push:
+        case Insert(key, value):
+            message.insert.key = key
+            message.insert.value = value
+            message.insert.SetInParent()
+        case Update(heads):
+            message.update.heads.extend(heads)
+            message.update.SetInParent()
+    return _frame(message)
+
+
+def decode_request(frame: bytes) -> Request:
+    """Raises ProtocolError as the module says."""
+    message = _parse(wire_pb2.Request, frame, "request")
+    match message.WhichOneof("request"):
+        case "get_children":
+            children = _checked(message.get_children, "GetChildren")
+            return GetChildren(_level(children.level), _key(children.key))
+        case "get_values":
+            keys = list(_checked(message.get_values, "GetValues").keys)
+            _refuse_odd_keys(keys)
+            return GetValues(keys)
+        case "get_node":
+            node = _checked(message.get_node, "GetNode")
+            return GetNode(_level(node.level), _key(node.key))
+        case "get_root":
+            return GetRoot()
+        case _:
+            raise _no_kind(message, "request")
+
+
+def decode_answer(frame: bytes) -> Answer:
+    """Raises ProtocolError as the module says."""
+    message = _parse(wire_pb2.Response, frame, "answer")
+    match message.WhichOneof("response"):
+        case "get_children":
+            return Children(_read_nodes(_checked(message.get_children, "GetChildren").children))
+        case "get_values":
+            return Values(list(_checked(message.get_values, "GetValues").values))
+        case "get_node":
+            found = _checked(message.get_node, "GetNode")
+            return Found(_read_nodes([found.node])[0] if found.HasField("node") else None)
+        case "get_root":
+            root = _checked(message.get_root, "GetRoot")
+            if not root.HasField("root"):
+                raise ProtocolError("an answer to GetRoot without a root")
+            return Root(_read_nodes([root.root])[0])
+        case "abort":
+            return Abort(_checked(message.abort, "Abort").cooldown)
+        case _:
+            raise _no_kind(message, "answer")
+
+
+def decode_push(frame: bytes) -> Push:
+    """Raises ProtocolError as the module says."""
+    message = _parse(wire_pb2.Event, frame, "event")
+    match message.WhichOneof("event"):
+        case "insert":
+            insert = _checked(message.insert, "Insert")
+            _refuse_odd_keys([insert.key])
+            return Insert(insert.key, insert.value)
+        case "update":
+            heads = list(_checked(message.update, "Update").heads)
+            _refuse_odd_keys(heads)
+            return Update(heads)
+        case _:
+            raise _no_kind(message, "event")
+
+
+_AnyMessage = TypeVar("_AnyMessage", bound=Message)
+
+
+def _frame(message: Message) -> bytes:
+    data = message.SerializeToString()
+    length = len(data)
+    header = bytearray()
+    while length > 0x7F:
+        header.append(length & 0x7F | 0x80)
+        length >>= 7
+    header.append(length)
+    return bytes(header) + data
+
+
+def _parse(kind: type[_AnyMessage], frame: bytes, what: str) -> _AnyMessage:
+    try:
+        message = kind.FromString(frame)
+    except ProtobufDecodeError as error:
+        raise ProtocolError(f"a frame of {len(frame)} bytes is no protobuf {what}") from error
+    return _checked(message, what)
+
+
+def _checked(message: _AnyMessage, what: str) -> _AnyMessage:
+    # protobuf files a known field of the wrong type among the unknown ones
+    unknown_fields = UnknownFieldSet(message)
+    for index in range(len(unknown_fields)):
+        unknown = unknown_fields[index]
+        field = message.DESCRIPTOR.fields_by_number.get(unknown.field_number)
+        if field is not None:
+            raise ProtocolError(f"{what}: field {field.name} is of the wrong type (wire type {unknown.wire_type})")
+    return message
+
+
+def _no_kind(message: Message, what: str) -> ProtocolError:
+    unknown = UnknownFieldSet(message)
+    numbers = sorted({unknown[index].field_number for index in range(len(unknown))})
+    held = f"only unknown fields {', '.join(map(str, numbers[:5]))}" if numbers else "nothing"
+    return ProtocolError(f"{what}: holds {held}; expected one of {', '.join(message.DESCRIPTOR.fields_by_name)}")
+
+
+def _read_nodes(messages: Iterable[wire_pb2.Node]) -> list[Node]:
+    nodes = []
+    for message in messages:
+        level, key, hash = message.level, message.key, message.hash
+        if level > MAX_LEVEL:
+            raise _odd_level(level)
+        if len(key) != KEY_LENGTH and key:
+            raise _odd_key(key)
+        if len(hash) != HASH_LENGTH:
+            raise ProtocolError(f"a node's hash of {len(hash)} bytes (or of the wrong type); expected {HASH_LENGTH}")
+        nodes.append(Node(level, key or None, hash))
+    return nodes
+
+
+def _write_node(message: wire_pb2.Node, node: Node) -> None:
+    message.level = node.level
+    message.hash = node.hash
+    key = node.key
+    if key is not None:
+        message.key = key
+
+
+def _level(level: int) -> int:
+    if level > MAX_LEVEL:
+        raise _odd_level(level)
+    return level
+
+
+def _key(key: bytes) -> bytes | None:
+    if len(key) == KEY_LENGTH:
+        return key
+    if key:
+        raise _odd_key(key)
+    return None
+
+
+def _odd_level(level: int) -> ProtocolError:
+    return ProtocolError(f"a node's level is {level}; at most {MAX_LEVEL} is accepted")
+
+
+def _refuse_odd_keys(keys: list[bytes]) -> None:
+    for length in set(map(len, keys)):
+        if length != KEY_LENGTH:
+            raise _odd_key(next(key for key in keys if len(key) == length))
+
+
+def _odd_key(key: bytes) -> ProtocolError:
+    return ProtocolError(f"a key of {len(key)} bytes ({key[:KEY_LENGTH].hex()}); expected {KEY_LENGTH}")

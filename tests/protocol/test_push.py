@@ -1,0 +1,102 @@
+"""`gossiplog.protocol.push`."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection
+
+import pytest
+
+from gossiplog import core
+from gossiplog.errors import EncodeError, ProtocolError
+from gossiplog.protocol import wire
+from gossiplog.protocol.push import MOST_HEADS, Deliver, Push, UnknownHeads
+
+
+def head(number: int) -> bytes:
+    return core.encode_clock(1) + hashlib.sha256(b"%d" % number).digest()[:19]
+
+
+def nothing(keys: list[bytes]) -> Collection[bytes]:
+    return ()
+
+
+def everything(keys: list[bytes]) -> Collection[bytes]:
+    return keys
+
+
+def insert(value: bytes, clock: int = 1) -> tuple[bytes, bytes]:
+    return (core.encode_clock(clock) + hashlib.sha256(value).digest())[:20], value
+
+
+def test_each_side_starts_with_its_heads() -> None:
+    data = Push(nothing).start([head(1), head(2)])
+    assert list(Push(nothing).receive(data)) == [UnknownHeads((head(1), head(2)), 0)]
+    assert list(Push(everything).receive(data)) == []
+    assert list(Push(lambda keys: {head(1)}).receive(data)) == [UnknownHeads((head(2),), 0)]
+
+
+def test_inserts_are_delivered_in_order_byte_by_byte() -> None:
+    sender, receiver = Push(nothing), Push(nothing)
+    pushed = [insert(b"a" * 500), insert(b"b", 2**52), insert(b"")]
+    stream = b"".join(sender.insert(*message) for message in pushed)
+    events = [event for index in range(len(stream)) for event in receiver.receive(stream[index : index + 1])]
+    assert events == [Deliver(*message) for message in pushed]
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "named"),
+    [
+        (insert(b"a")[0], b"b", "not that of its key, " + core.encode_id(insert(b"a")[0])),
+        (b"\xff" * 20, b"a", "does not start with a clock"),
+        (b"\x80\x01" + bytes(18), b"a", "does not start with a clock"),
+    ],
+)
+def test_a_value_that_is_not_the_keys(key: bytes, value: bytes, named: str) -> None:
+    with pytest.raises(ProtocolError, match=named):
+        list(Push(nothing).receive(wire.encode_push(wire.Insert(key, value))))
+
+
+def test_what_came_before_a_violation_was_delivered() -> None:
+    good = insert(b"good")
+    events = Push(nothing).receive(Push(nothing).insert(*good) + b"\x00")
+    assert next(events) == Deliver(*good)
+    with pytest.raises(ProtocolError, match="event: holds nothing"):
+        next(events)
+
+
+def test_an_update_of_many_heads_is_looked_up_in_part() -> None:
+    heads = [head(number) for number in range(MOST_HEADS + 10)]
+    data = Push(nothing).update(heads)
+    assert list(Push(everything).receive(data)) == [UnknownHeads((), 10)]
+    assert list(Push(nothing).receive(data)) == [UnknownHeads(tuple(heads[:MOST_HEADS]), 10)]
+
+
+def test_repeated_heads_are_looked_up_once() -> None:
+    asked: list[list[bytes]] = []
+
+    def known(keys: list[bytes]) -> Collection[bytes]:
+        asked.append(keys)
+        return keys
+
+    assert list(Push(known).receive(Push(known).update([head(1)] * 3))) == []
+    assert asked == [[head(1)]]
+
+
+def test_an_update_fits_into_a_frame() -> None:
+    heads = [(core.encode_clock(2**40 + number) + bytes(20))[:20] for number in range(200_000)]
+    (event,) = Push(nothing).receive(Push(nothing).update(heads))
+    assert isinstance(event, UnknownHeads)
+    assert 180_000 < len(event.keys) + event.unchecked < 200_000
+    assert event.keys[-1] in set(heads[-190_700:])
+
+
+def test_a_message_too_large_to_push() -> None:
+    key, value = insert(bytes(wire.MAX_FRAME))
+    with pytest.raises(EncodeError, match=f"message {core.encode_id(key)} has 4194304 bytes"):
+        Push(nothing).insert(key, value)
+
+
+def test_an_oversized_frame_is_refused_at_its_length() -> None:
+    with pytest.raises(ProtocolError, match="at most 4194304"):
+        list(Push(nothing).receive(b"\xff\xff\xff\xff\x0f"))

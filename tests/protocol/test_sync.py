@@ -1,0 +1,594 @@
+"""`gossiplog.protocol.sync`: client and server over an in-memory pipe, and each against one that breaks the rules."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import os
+import random
+from collections.abc import Callable, Iterable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gossiplog import core, reference
+from gossiplog.core import Node
+from gossiplog.errors import ProtocolError
+from gossiplog.protocol import sync_client, wire
+from gossiplog.protocol.sync import Aborted, Client, ClientConfig, Finished, Received, Send, Server, ServerConfig
+from tests.protocol.pipe import TOPIC, Entries, Outcome, Serve, frames, lie, message, messages, run, serve
+from tests.strategies import repeatable
+
+TWIN = os.environ.get("GOSSIPLOG_CORE") == "python"
+SOME = 60 if TWIN else 400
+MANY = 1_500 if TWIN else 50_000
+
+
+def pull(local: Entries, remote: Entries, config: ClientConfig | None = None) -> Outcome:
+    return run(Client(local, TOPIC, config=config), serve(Server(remote, now=0.0)))
+
+
+def old_entries(count: int) -> dict[bytes, bytes]:
+    """Entries of clocks 1, 2, 3, … that are no messages: both logs have them, so their values do not travel."""
+    generator = random.Random(count)
+    return {(core.encode_clock(clock) + generator.randbytes(20))[:20]: b"" for clock in range(1, count + 1)}
+
+
+def lacking(local: Entries, remote: Entries) -> dict[bytes, bytes]:
+    """What a sync has to bring, in the order in which it has to."""
+    return {key: remote.entries[key] for key in sorted(remote.entries.keys() - local.entries.keys())}
+
+
+# Both logs
+
+
+@repeatable(25)
+@given(st.sets(st.integers(0, SOME)), st.sets(st.integers(0, SOME)), st.integers(0, 2**32))
+def test_random_logs_in_random_chunks(ours: set[int], theirs: set[int], seed: int) -> None:
+    local, remote = Entries(messages(ours)), Entries(messages(theirs))
+    generator = random.Random(seed)
+
+    def cut(data: bytes) -> Iterable[bytes]:
+        while data:
+            size = generator.randint(1, 3000)
+            yield data[:size]
+            data = data[size:]
+
+    outcome = run(Client(local, TOPIC), serve(Server(remote, now=0.0)), cut=cut)
+    assert list(outcome.received.items()) == list(lacking(local, remote).items())
+    assert isinstance(outcome.end, Finished)
+
+
+@pytest.mark.parametrize("empty", [core.Tree(), reference.Tree()], ids=["core", "twin"])
+def test_a_server_over_either_core(empty: core.Tree) -> None:
+    local, remote = Entries(messages(range(30))), Entries(messages(range(20, SOME)), empty)
+    assert pull(local, remote).received == lacking(local, remote)
+
+
+def test_byte_by_byte() -> None:
+    local, remote = Entries(messages(range(10))), Entries(messages(range(5, 50)))
+    server = Server(remote, now=0.0)
+
+    def answer(data: bytes) -> bytes:
+        return b"".join(serve(server)(data[index : index + 1]) for index in range(len(data)))
+
+    def cut(data: bytes) -> Iterable[bytes]:
+        return (data[index : index + 1] for index in range(len(data)))
+
+    assert run(Client(local, TOPIC), answer, cut=cut).received == lacking(local, remote)
+
+
+def test_equal_logs_take_one_round_trip() -> None:
+    log = Entries(messages(range(SOME)))
+    outcome = pull(log, log)
+    assert isinstance(outcome.end, Finished)
+    assert (outcome.end.statistics.round_trips, outcome.end.statistics.values) == (1, 0)
+    assert outcome.received == {}
+
+
+def test_empty_logs() -> None:
+    full, empty = Entries(messages(range(50))), Entries({})
+    assert pull(empty, empty).received == {}
+    assert pull(full, empty).received == {}
+    assert pull(empty, full).received == lacking(empty, full)
+
+
+def test_what_came_in_since_the_tree_was_read_is_not_asked_for() -> None:
+    local, remote = Entries(messages(range(40))), Entries(messages(range(80)))
+    client = Client(local, TOPIC)
+    local.insert(messages(range(60)))
+    assert run(client, serve(Server(remote, now=0.0))).received == messages(range(60, 80)) | {}
+
+
+def test_round_trips_for_a_longer_log() -> None:
+    shared = old_entries(MANY)
+    local, remote = Entries(shared), Entries(shared | messages(range(MANY // 50), MANY + 1))
+    outcome = pull(local, remote)
+    assert isinstance(outcome.end, Finished)
+    assert len(outcome.received) == MANY // 50
+    assert outcome.end.statistics.round_trips == len(outcome.flights) <= 5
+
+
+def test_round_trips_for_scattered_messages() -> None:
+    shared = old_entries(MANY)
+    clocks = random.Random(1).sample(range(2, MANY), MANY // 50)
+    scattered = dict(message(number, clock) for number, clock in enumerate(clocks))
+    outcome = pull(Entries(shared), Entries(shared | scattered))
+    assert isinstance(outcome.end, Finished)
+    assert outcome.received == scattered
+    assert outcome.end.statistics.round_trips <= 8
+
+
+def test_statistics_count_what_travelled() -> None:
+    local, remote = Entries(messages(range(20))), Entries(messages(range(SOME)))
+    sent: list[bytes] = []
+    honest = serve(Server(remote, now=0.0))
+
+    def answer(data: bytes) -> bytes:
+        sent.append(data)
+        return honest(data)
+
+    client = Client(local, TOPIC)
+    outcome = run(client, answer)
+    assert isinstance(outcome.end, Finished)
+    statistics = outcome.end.statistics
+    assert statistics == client.statistics
+    assert statistics.bytes_out == sum(map(len, sent))
+    assert statistics.bytes_in == sum(outcome.flights)
+    assert statistics.requests == sum(len(frames(data)) for data in sent)
+    assert statistics.values == len(outcome.received) == SOME - 20
+
+
+def test_the_window_is_kept() -> None:
+    local, remote = Entries({}), Entries(messages(range(SOME), size=200))
+    window = 2**12
+    outcome = pull(local, remote, ClientConfig(window=window))
+    assert outcome.received == remote.entries
+    assert max(outcome.flights) <= 2 * window < sum(outcome.flights)
+
+
+def test_batches_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sync_client, "_BATCH_MESSAGES", 16)
+    outcome = pull(Entries({}), Entries(messages(range(50))), ClientConfig(keys=4, window=4096))
+    assert sum(outcome.batches) == 50
+    assert max(outcome.batches) < 16 + 16
+
+
+def test_what_is_held_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sync_client, "_HELD_PAUSE", 8)
+    monkeypatch.setattr(sync_client, "_HELD_DROP", 4)
+    local, remote = Entries(messages(range(0, SOME, 7))), Entries(messages(range(SOME)))
+    assert list(pull(local, remote).received.items()) == list(lacking(local, remote).items())
+
+
+def test_skipped_keys_are_left_out() -> None:
+    remote = Entries(messages(range(50)))
+    skipped = frozenset(messages([7, 31]))
+    outcome = pull(Entries({}), remote, ClientConfig(skip=skipped))
+    assert isinstance(outcome.end, Finished)
+    assert outcome.received.keys() == remote.entries.keys() - skipped
+
+
+def test_a_message_with_a_bad_signature_comes_marked() -> None:
+    _, value = message(3)
+    damaged = value.replace(b"number\x03", b"number\x04")
+    bad = core.encode_clock(1) + hashlib.sha256(damaged).digest()[:19]
+    outcome = pull(Entries({}), Entries(messages(range(3)) | {bad: damaged}))
+    assert outcome.invalid == [bad]
+    assert outcome.received == messages(range(3))
+    assert isinstance(outcome.end, Finished)
+
+
+# Ends before the end
+
+
+def aborting(honest: Serve, answers: int, cooldown: int = 5) -> Serve:
+    """Answers so many requests, then aborts."""
+    left = itertools.count(answers, -1)
+
+    def change(request: wire.Request, answer: wire.Answer) -> wire.Answer:
+        return answer if next(left) > 0 else wire.Abort(cooldown)
+
+    return lie(honest, change)
+
+
+@pytest.mark.parametrize("answers", range(24))
+def test_an_abort_at_every_point_then_resumption(answers: int) -> None:
+    numbers = range(150)
+    local, remote = Entries(messages(numbers[::3])), Entries(messages(numbers))
+    wanted = lacking(local, remote)
+    first = Outcome()
+    config = ClientConfig(keys=10, window=8192)
+    client = Client(local, TOPIC, config=config)
+    run(client, aborting(serve(Server(remote, now=0.0)), answers), first)
+    local.insert(first.received)
+    second = pull(local, remote, client.next_config)
+    assert list((first.received | second.received).items()) == list(wanted.items())
+    assert not first.received.keys() & second.received.keys()
+    if isinstance(first.end, Aborted):
+        assert first.end.cooldown == 5
+
+
+def test_a_broken_stream_hands_out_what_had_come() -> None:
+    local, remote = Entries({}), Entries(messages(range(50)))
+    server = serve(Server(remote, now=0.0))
+    client = Client(local, TOPIC, config=ClientConfig(keys=4))
+    requests = client.start()
+    while not any(isinstance(wire.decode_request(frame), wire.GetValues) for frame in frames(requests)):
+        requests = b"".join(event.data for event in client.receive(server(requests)) if isinstance(event, Send))
+    list(client.receive(server(requests)[:2500]))
+    received, aborted = client.end()
+    assert isinstance(received, Received)
+    assert received.batch.keys == sorted(remote.entries)[: len(received.batch)]
+    assert len(received.batch) in range(4, 13, 4)
+    assert aborted == Aborted(0)
+    assert list(client.end()) == []
+
+
+def test_values_that_do_not_fit_into_an_answer_are_asked_for_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wire, "MAX_FRAME", 2500)
+    local, remote = Entries({}), Entries(messages(range(3), size=2000))
+    config: ClientConfig | None = None
+    aborts = 0
+    while True:
+        client = Client(local, TOPIC, config=config)
+        outcome = run(client, serve(Server(remote, now=0.0)))
+        local.insert(outcome.received)
+        if isinstance(outcome.end, Finished):
+            break
+        aborts += 1
+        config = client.next_config
+    assert local.entries == remote.entries
+    assert 1 <= aborts <= 3
+
+
+# The server alone
+
+
+def ask(server: Server, *requests: wire.Request, now: float = 0.0) -> list[wire.Answer]:
+    data = b"".join(map(wire.encode_request, requests))
+    return [wire.decode_answer(frame) for frame in frames(serve(server, now)(data))]
+
+
+def test_answers_in_the_order_of_the_requests() -> None:
+    log = Entries(messages(range(50)))
+    key = min(log.entries)
+    root = log.tree.root
+    answers = ask(
+        Server(log, now=0.0),
+        wire.GetValues([key]),
+        wire.GetRoot(),
+        wire.GetChildren(root.level, None),
+        wire.GetValues([]),
+    )
+    children = log.tree.children(root.level, None, log.leaves)
+    assert answers == [wire.Values([log.entries[key]]), wire.Root(root), wire.Children(children), wire.Values([])]
+
+
+@pytest.mark.parametrize(("level", "key"), [(0, bytes(20)), (1, b"\xff" * 20), (7, None), (64, bytes(20))])
+def test_a_node_that_is_not_there(level: int, key: bytes | None) -> None:
+    server = Server(Entries(messages(range(50))), now=0.0)
+    assert ask(server, wire.GetNode(level, key)) == [wire.Found(None)]
+    assert not server.closed
+
+
+def test_a_leaf_is_a_node() -> None:
+    log = Entries(messages(range(5)))
+    key = min(log.entries)
+    assert ask(Server(log, now=0.0), wire.GetNode(0, key)) == [
+        wire.Found(Node(0, key, core.leaf_hash(key, log.entries[key])))
+    ]
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        wire.GetChildren(1, b"\x01" * 20),
+        wire.GetChildren(60, None),
+        wire.GetValues([bytes(20)]),
+        wire.GetValues([bytes(20)] * 5000),
+    ],
+    ids=["child", "level", "value", "many"],
+)
+def test_what_has_no_answer_aborts(request_: wire.Request) -> None:
+    server = Server(Entries(messages(range(5))), now=0.0, config=ServerConfig(cooldown=7))
+    assert ask(server, wire.GetRoot(), request_, wire.GetRoot())[1:] == [wire.Abort(7)]
+    assert server.closed
+    assert ask(server, wire.GetRoot()) == []
+
+
+@pytest.mark.parametrize(
+    ("data", "named"),
+    [
+        (wire.encode_request(wire.GetChildren(0, bytes(20))), "GetChildren of a node of level 0"),
+        (b"\x01\xff", "no protobuf request"),
+        (b"\x00", "request: holds nothing"),
+        (b"\xff\xff\xff\x7f", "at most 4194304"),
+    ],
+)
+def test_a_client_that_breaks_the_rules(data: bytes, named: str) -> None:
+    server = Server(Entries(messages(range(5))), now=0.0)
+    with pytest.raises(ProtocolError, match=named):
+        server.receive(data, 0.0)
+    assert server.closed
+
+
+def test_the_time_limit() -> None:
+    server = Server(Entries({}), now=100.0)
+    assert server.deadline == 110.0
+    assert ask(server, wire.GetRoot(), now=109.9) == [wire.Root(core.Tree().root)]
+    assert ask(server, now=110.0) == [wire.Abort(0)]
+    assert server.closed
+
+
+@pytest.mark.parametrize("config", [ServerConfig(requests=3), ServerConfig(bytes=70)], ids=["requests", "bytes"])
+def test_the_budgets(config: ServerConfig) -> None:
+    server = Server(Entries(messages(range(5))), now=0.0, config=config)
+    answers = ask(server, *[wire.GetRoot()] * 10)
+    assert [type(answer) for answer in answers] == [wire.Root] * 3 + [wire.Abort]
+
+
+def test_one_call_answers_no_more_than_its_output() -> None:
+    log = Entries(messages(range(50)))
+    (children,) = ask(Server(log, now=0.0), wire.GetChildren(1, None))
+    size = len(wire.encode_answer(children))
+    server = Server(log, now=0.0, config=ServerConfig(output=3 * size - 1))
+    parts = [server.receive(wire.encode_request(wire.GetChildren(1, None)) * 8, 0.0)]
+    while parts[-1]:
+        parts.append(server.receive(b"", 0.0))
+    assert [len(part) for part in parts] == [3 * size, 3 * size, 2 * size, 0]
+
+
+# A server that lies
+
+OTHER = Node(1, b"\x55" * 20, bytes(16))
+Change = Callable[[wire.Request, wire.Answer], wire.Answer]
+
+
+def changed(kind: type[wire.Answer], change: Callable[..., wire.Answer]) -> Change:
+    """Changes the answers of one kind."""
+    return lambda request, answer: change(request, answer) if isinstance(answer, kind) else answer
+
+
+def renode(node: Node, **other: object) -> Node:
+    fields = {"level": node.level, "key": node.key, "hash": node.hash} | other
+    return Node(**fields)  # type: ignore[arg-type]
+
+
+LIES: dict[str, tuple[Change, str]] = {
+    "root with a key": (
+        changed(wire.Root, lambda _, answer: wire.Root(renode(answer.node, key=bytes(20)))),
+        "the root has a key",
+    ),
+    "root of no empty tree": (
+        changed(wire.Root, lambda _, answer: wire.Root(renode(answer.node, level=0))),
+        "a root of level 0",
+    ),
+    "root too high": (
+        changed(wire.Root, lambda _, answer: wire.Root(renode(answer.node, level=65))),
+        "level is 65",
+    ),
+    "level that does not fall": (
+        changed(
+            wire.Children,
+            lambda _, answer: wire.Children([renode(node, level=node.level + 1) for node in answer.nodes]),
+        ),
+        "level|children",
+    ),
+    "key out of range": (
+        changed(
+            wire.Children,
+            lambda _, answer: wire.Children([*answer.nodes[:-1], renode(answer.nodes[-1], key=bytes(20))]),
+        ),
+        "children",
+    ),
+    "keys out of order": (
+        changed(wire.Children, lambda _, answer: wire.Children([answer.nodes[0], *answer.nodes[:0:-1]])),
+        "children",
+    ),
+    "a child less": (
+        changed(wire.Children, lambda _, answer: wire.Children(answer.nodes[:-1])),
+        "children",
+    ),
+    "no children": (
+        changed(wire.Children, lambda _, answer: wire.Children([])),
+        "children",
+    ),
+    "another hash": (
+        changed(
+            wire.Children,
+            lambda _, answer: wire.Children([*answer.nodes[:-1], renode(answer.nodes[-1], hash=b"\xff" * 16)]),
+        ),
+        "children",
+    ),
+    "a value less": (
+        changed(wire.Values, lambda _, answer: wire.Values(answer.values[:-1])),
+        "values in answer to GetValues of .* keys: the first without one is",
+    ),
+    "a value more": (
+        changed(wire.Values, lambda _, answer: wire.Values([*answer.values, b"more"])),
+        "values in answer to GetValues of .* keys",
+    ),
+    "values exchanged": (
+        changed(wire.Values, lambda _, answer: wire.Values(answer.values[::-1])),
+        "the value for message .* is one of message",
+    ),
+    "no message": (
+        changed(wire.Values, lambda _, answer: wire.Values([b"nothing", *answer.values[1:]])),
+        "the value for message .* is no message",
+    ),
+    "another kind": (
+        changed(wire.Children, lambda _, answer: wire.Values([])),
+        "an answer of the kind Values to GetChildren",
+    ),
+    "a node that was not asked for": (
+        changed(wire.Found, lambda _, answer: wire.Found(OTHER)),
+        "in answer to GetNode of",
+    ),
+    "a hint that the walk contradicts": (
+        changed(
+            wire.Found,
+            lambda request, answer: wire.Found(Node(request.level, request.key, b"\x01" * 16)),
+        ),
+        "another hash than the server told of before|not below the server's root",
+    ),
+    "a hint above the root": (
+        lambda request, answer: (
+            wire.Root(core.Tree().insert(messages(range(2)).items()).root)
+            if isinstance(answer, wire.Root)
+            else wire.Found(Node(request.level, request.key, b"\x01" * 16))
+            if isinstance(request, wire.GetNode)
+            else answer
+        ),
+        "not below the server's root",
+    ),
+}
+
+
+@pytest.mark.parametrize(("change", "named"), LIES.values(), ids=LIES)
+def test_lies(change: Change, named: str) -> None:
+    local, remote = Entries(messages(range(100))), Entries(messages(range(300)))
+    outcome = Outcome()
+    with pytest.raises(ProtocolError, match=named):
+        run(Client(local, TOPIC), lie(serve(Server(remote, now=0.0)), change), outcome)
+    assert outcome.received.items() <= lacking(local, remote).items()
+    assert outcome.end is None
+
+
+def test_a_hint_that_the_walk_never_confirms() -> None:
+    log = Entries(messages(range(300)))
+
+    def change(request: wire.Request, answer: wire.Answer) -> wire.Answer:
+        match answer:
+            case wire.Found(Node() as node) if node.level < log.tree.root.level:
+                return wire.Found(renode(node, hash=b"\x01" * 16))
+        return answer
+
+    with pytest.raises(ProtocolError, match="which its own tree does not hold"):
+        run(Client(log, TOPIC), lie(serve(Server(log, now=0.0)), change))
+
+
+def test_what_was_verified_before_a_lie_stays() -> None:
+    remote = Entries(messages(range(100)))
+    wrong = sorted(remote.entries)[60]
+
+    def change(request: wire.Request, answer: wire.Answer) -> wire.Answer:
+        if isinstance(request, wire.GetValues) and isinstance(answer, wire.Values):
+            return wire.Values(
+                [b"?" if key == wrong else value for key, value in zip(request.keys, answer.values, strict=True)]
+            )
+        return answer
+
+    outcome = Outcome()
+    with pytest.raises(ProtocolError, match=f"the value for message {core.encode_id(wrong)} is no message"):
+        run(Client(Entries({}), TOPIC), lie(serve(Server(remote, now=0.0)), change), outcome)
+    assert list(outcome.received) == sorted(remote.entries)[:60]
+
+
+def test_another_value_for_a_key_that_is_there() -> None:
+    entries = messages(range(100))
+    key = min(entries)
+    local = Entries(entries)
+    with pytest.raises(ProtocolError, match=f"hash of message {core.encode_id(key)}"):
+        pull(local, Entries(entries | {key: b"another"}))
+
+
+def test_an_answer_to_no_request() -> None:
+    log = Entries({})
+    client = Client(log, TOPIC)
+    answer = serve(Server(log, now=0.0))(client.start())
+    assert len(list(client.receive(answer))) == 1
+    with pytest.raises(ProtocolError, match="an answer after the last one"):
+        list(client.receive(answer))
+    client = Client(log, TOPIC)
+    client.start()
+    with pytest.raises(ProtocolError, match=r"an answer \(Root\) to no request"):
+        list(client.receive(answer * 2))
+
+
+def test_an_oversized_answer_is_refused_at_its_length() -> None:
+    with pytest.raises(ProtocolError, match="at most 16777216"):
+        list(Client(Entries({}), TOPIC).receive(b"\xff\xff\xff\xff\x0f"))
+
+
+def test_a_root_with_one_child() -> None:
+    log = Entries(messages(range(5)))
+    below = log.tree.root
+    root = Node(below.level + 1, None, reference.node.parent_hash([below]))
+
+    def change(request: wire.Request, answer: wire.Answer) -> wire.Answer:
+        if isinstance(request, wire.GetRoot):
+            return wire.Root(root)
+        return wire.Children([below]) if request == wire.GetChildren(root.level, None) else answer
+
+    def answer(data: bytes) -> bytes:
+        (request,) = frames(data)
+        return wire.encode_answer(change(wire.decode_request(request), wire.Abort(0)))
+
+    with pytest.raises(ProtocolError, match="the root has one child"):
+        run(Client(Entries({}), TOPIC), answer)
+
+
+class Endless:
+    """A tree of 3**64 leaves that hashes correctly: keys count only in leaves, so one hash stands for many nodes."""
+
+    def __init__(self) -> None:
+        hashes = [hashlib.sha256(b"%d" % number).digest()[:16] for number in range(200)]
+        boundary = next(filter(core.is_boundary, hashes))
+        plain = [hash for hash in hashes if not core.is_boundary(hash)][:40]
+        anchor = core.Tree().root.hash
+        self.below: dict[tuple[int, bytes], tuple[bytes, bytes, bytes]] = {}
+        for level in range(1, wire.MAX_LEVEL + 1):
+            anchor_below, anchor = anchor, parent_hash(anchor, *plain[:2])
+            self.below[level, anchor] = (anchor_below, plain[0], plain[1])
+            next_boundary: bytes | None = None
+            next_plain: list[bytes] = []
+            for pair in itertools.permutations(plain, 2):
+                hash = parent_hash(boundary, *pair)
+                if not core.is_boundary(hash):
+                    next_plain.append(hash)
+                elif next_boundary is None:
+                    next_boundary = hash
+                else:
+                    continue
+                self.below[level, hash] = (boundary, *pair)
+                if next_boundary is not None and len(next_plain) >= 20:
+                    break
+            assert next_boundary is not None
+            boundary, plain = next_boundary, next_plain[:40]
+        self.root = Node(wire.MAX_LEVEL, None, anchor)
+        self.nodes: dict[tuple[int, bytes | None], tuple[bytes, int]] = {(wire.MAX_LEVEL, None): (anchor, 2**159)}
+
+    def answer(self, request: wire.Request) -> wire.Answer:
+        match request:
+            case wire.GetRoot():
+                return wire.Root(self.root)
+            case wire.GetChildren(level, key):
+                hash, width = self.nodes[level, key]
+                third = width // 3
+                start = int.from_bytes(key or bytes(20))
+                keys = [key, (start + third).to_bytes(20), (start + 2 * third).to_bytes(20)]
+                children = [
+                    Node(level - 1, child, below) for child, below in zip(keys, self.below[level, hash], strict=True)
+                ]
+                self.nodes |= {(child.level, child.key): (child.hash, third) for child in children}
+                return wire.Children(children)
+            case wire.GetValues(keys):
+                return wire.Values([b"?"] * len(keys))
+            case _:
+                return wire.Found(None)
+
+    def serve(self, data: bytes) -> bytes:
+        return b"".join(wire.encode_answer(self.answer(wire.decode_request(frame))) for frame in frames(data))
+
+
+def parent_hash(*hashes: bytes) -> bytes:
+    return reference.node.parent_hash(Node(0, None, hash) for hash in hashes)
+
+
+def test_an_endless_tree() -> None:
+    client = Client(Entries({}), TOPIC, config=ClientConfig(window=2**16))
+    with pytest.raises(ProtocolError, match=r"the value for message .* is no message"):
+        run(client, Endless().serve)
+    assert client.statistics.requests < 5000
