@@ -1,0 +1,74 @@
+# The habits of this repository. `make` alone prints them.
+
+PYTHON ?= $(firstword $(foreach name,python3 python3.14 python3.13 python3.12 python3.11,$(shell \
+	$(name) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $(name))))
+BIN := .venv/bin
+EXTENSION := python/gossiplog/_core.abi3.so
+RUST := Cargo.toml Cargo.lock pyproject.toml $(shell find rust -name '*.rs' -o -name Cargo.toml)
+SOURCES := python tests benches examples
+PROTOCOL := gossiplog/protocol/wire
+# $(call protoc,FOLDER): what wire.proto generates, under FOLDER
+protoc = $(BIN)/python -m grpc_tools.protoc -Ipython --python_out=$(1) --pyi_out=$(1) python/$(PROTOCOL).proto
+
+export PIP_DISABLE_PIP_VERSION_CHECK = 1
+# In case this runs in another environment, or under a test of its own.
+unexport VIRTUAL_ENV PYTHONPATH GOSSIPLOG_CORE
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo check test bench lint format protobuf lock system
+
+help: ## this list
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+
+setup: $(EXTENSION) ## .venv with everything in it, and the compiled core
+
+demo: setup ## import this repository's history into a log, part three peers, sync them
+	@if [ -t 1 ]; then $(BIN)/gossiplog demo; else FORCE_COLOR=1 COLUMNS=120 $(BIN)/gossiplog demo; fi
+
+check: setup ## the quick loop: the fast tests, in a minute or two
+	cargo test --quiet
+	$(BIN)/pytest -q -m 'not integration'
+
+test: system setup ## every test, the wheel's and the processes' too
+	cargo test
+	$(BIN)/pytest
+
+bench: setup ## the benchmarks; results go to benches/RESULTS.md
+	$(BIN)/pytest --timeout 0 benches
+
+lint: setup ## style, types, the stub against the core, generated files
+	$(BIN)/ruff check $(SOURCES)
+	$(BIN)/ruff format --check $(SOURCES)
+	$(BIN)/mypy
+	$(BIN)/stubtest --mypy-config-file pyproject.toml --allowlist .ci/stubtest-allowed --ignore-positional-only gossiplog._core
+	cargo fmt --check
+	cargo clippy --workspace --all-targets -- -D warnings
+	@mkdir -p .venv/generated && $(call protoc,.venv/generated)
+	@for suffix in .py .pyi; do diff -u python/$(PROTOCOL)_pb2$$suffix .venv/generated/$(PROTOCOL)_pb2$$suffix || \
+		{ echo 'wire.proto changed: run make protobuf' >&2; exit 1; }; done
+
+format: setup ## write the style that lint asks for
+	$(BIN)/ruff check --fix $(SOURCES)
+	$(BIN)/ruff format $(SOURCES)
+	cargo fmt
+
+protobuf: .venv/.requirements ## generate the modules of wire.proto
+	$(call protoc,python)
+
+lock: .venv/.requirements ## write requirements.txt anew from the ranges in pyproject.toml
+	$(BIN)/pip install --upgrade --upgrade-strategy eager '.[dev]'
+	$(BIN)/pip freeze --exclude gossiplog > requirements.txt
+
+system:
+	@.ci/system-packages
+
+.venv/.requirements: requirements.txt
+	@test -n '$(PYTHON)' || { echo 'Python 3.11 or newer is missing; name one with: make PYTHON=/path/to/python' >&2; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv || \
+		{ echo '$(PYTHON) cannot make a virtual environment (on Debian or Ubuntu, as root: apt-get install python3-venv)' >&2; exit 1; }
+	$(BIN)/python -m pip install --quiet --requirement requirements.txt
+	@touch $@
+
+$(EXTENSION): .venv/.requirements $(RUST)
+	PIP_QUIET=1 $(BIN)/maturin develop --release --quiet
+	@touch $@

@@ -1,0 +1,161 @@
+"""`gossiplog import-git`: every commit of a Git repository becomes a message whose parents are its parents' messages.
+
+The payload is `{"commit", "author", "email", "time", "message"}`. Each Git author gets a key of their own, derived from
+the importer's: HMAC-SHA-256 (RFC 2104) of the author's name and address under the importer's private key. So the keys
+need no keeping, an importer makes the same messages again, and a signature is the importer's word, not the author's.
+
+A commit is known when the log has a message with the same payload, whoever signed it: importing again adds only new
+commits, also under another key, and nobody can pass off another text as a commit.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from gossiplog import core
+from gossiplog.cli.history import Commit, count_commits, read_history
+from gossiplog.cli.keys import Key, load_signer
+from gossiplog.cli.logs import LogPath, open_log
+from gossiplog.cli.output import Json, Output, Stopwatch, progress
+from gossiplog.errors import GossipLogError
+from gossiplog.log import Log
+
+_BATCH = 4096  # messages: large enough for batched verification, small enough for a progress bar
+_LONGEST = 1 << 18  # characters of one text; longer ones are cut, because a message must fit into a protocol frame
+_FIELDS = frozenset({"commit", "author", "email", "time", "message"})
+
+
+class ImportRefused(GossipLogError):
+    """The log refuses the message of a commit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """What an import did.
+
+    Attributes:
+        commits: how many the repository has.
+        inserted: how many of them were new to the log.
+        authors: how many Git authors there are.
+    """
+
+    commits: int
+    inserted: int
+    authors: int
+
+
+def import_history(
+    log: Log, commits: Iterable[Commit], private_key: bytes, advance: Callable[[int], None] = lambda steps: None
+) -> Imported:
+    """Inserts the messages of commits that the log has not.
+
+    Args:
+        log: where to.
+        commits: each after its parents; parents that are not among them are passed over.
+        private_key: the importer's.
+        advance: called with numbers of commits done.
+
+    Raises:
+        ImportRefused: the log refuses a message; the commits before are in it.
+    """
+    places = _known(log)
+    keys: dict[tuple[str, str], bytes] = {}
+    ids: dict[str, tuple[str, int]] = {}
+    total = inserted = 0
+    stream = iter(commits)
+    while batch := list(islice(stream, _BATCH)):
+        values: list[bytes] = []
+        names: list[str] = []
+        for commit in batch:
+            payload = describe(commit)
+            author = (commit.author, commit.email)
+            key = keys.get(author) or keys.setdefault(author, author_key(private_key, *author))
+            place = places.get(_fingerprint(payload))
+            if place is None:
+                parents = [ids[sha] for sha in commit.parents if sha in ids]
+                clock = 1 + max((clock for _, clock in parents), default=0)
+                message, value = core.sign(log.topic, clock, sorted({id for id, _ in parents}), payload, key)
+                place = (core.encode_id(message), clock)
+                values.append(value)
+                names.append(commit.sha)
+            ids[commit.sha] = place
+        result = log.insert_many(values)
+        if result.refused:
+            index, reason = result.refused[0]
+            raise ImportRefused(f"commit {names[index]}: {reason}")
+        inserted += result.inserted
+        total += len(batch)
+        advance(len(batch))
+    return Imported(total, inserted, len(keys))
+
+
+def describe(commit: Commit) -> dict[str, Any]:
+    """The payload of a commit's message."""
+    return {
+        "commit": commit.sha,
+        "author": commit.author[:_LONGEST],
+        "email": commit.email[:_LONGEST],
+        "time": commit.time,
+        "message": commit.message[:_LONGEST],
+    }
+
+
+def author_key(private_key: bytes, name: str, email: str) -> bytes:
+    """The private key that an importer signs a Git author's messages with."""
+    identity = core.cbor_encode(["gossiplog import-git author", name, email])
+    return hmac.new(private_key, identity, hashlib.sha256).digest()
+
+
+def _known(log: Log) -> dict[bytes, tuple[str, int]]:
+    """The id and clock of each message about a commit, by the fingerprint of its payload."""
+    known: dict[bytes, tuple[str, int]] = {}
+    for message in log.messages():
+        payload = message.payload
+        if isinstance(payload, dict) and payload.keys() == _FIELDS:
+            known[_fingerprint(payload)] = (message.id, message.clock)
+    return known
+
+
+def _fingerprint(payload: dict[str, Any]) -> bytes:
+    # Not dag-cbor: payloads from elsewhere may hold what this peer refuses to write.
+    text = repr([payload[field] for field in sorted(_FIELDS)])
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
+
+
+def import_git(
+    path: LogPath,
+    repository: Annotated[Path, typer.Argument(metavar="REPOSITORY", help="A Git repository: its folder.")],
+    topic: Annotated[str | None, typer.Option(help="The topic, where the log is to be made.")] = None,
+    key: Key = None,
+    json: Json = False,
+) -> None:
+    """Import the history of a Git repository: a message for each commit that the log has not yet."""
+    output = Output(json)
+    total = count_commits(repository)
+    private_key = load_signer(key).private_key
+    with open_log(path, topic) as log, progress("Importing commits", total) as advance, Stopwatch() as watch:
+        imported = import_history(log, read_history(repository), private_key, advance)
+        messages = len(log)
+    if output.json:
+        output.record(
+            {
+                "commits": imported.commits,
+                "inserted": imported.inserted,
+                "authors": imported.authors,
+                "messages": messages,
+                "seconds": round(watch.seconds, 6),
+            }
+        )
+    else:
+        output.show(
+            f"{imported.inserted:,} of {imported.commits:,} commits were new, by {imported.authors:,} authors in all;"
+            f" {watch.rate(imported.commits):,} commits a second; the log holds {messages:,} messages."
+        )

@@ -1,0 +1,46 @@
+"""Whose key signs. `gossiplog keygen`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gossiplog.cli.output import Json, Output, note
+from gossiplog.signer import Signer, default_key_path
+
+Key = Annotated[
+    Path | None, typer.Option("--key", help="The key file to sign with. By default your own, made at first use.")
+]
+
+
+def load_signer(path: Path | None) -> Signer:
+    """The signer with the key in a file; the user's own where `path` is None, which is made when it is not there.
+
+    Raises:
+        KeyFileError: the file is missing, is not a key, or is open to others than its owner.
+    """
+    if path is not None:
+        return Signer.load(path)
+    own = default_key_path()
+    first_use = not own.exists()
+    signer = Signer.load_or_create(own)
+    if first_use:
+        note(f"made your key: {own} ({signer.did})")
+    return signer
+
+
+def keygen(
+    path: Annotated[Path | None, typer.Argument(help="The file to make. By default your own key's place.")] = None,
+    json: Json = False,
+) -> None:
+    """Make a new key, in a file that only you can read."""
+    output = Output(json)
+    path = path or default_key_path()
+    signer = Signer.generate()
+    signer.save(path)
+    if output.json:
+        output.record({"path": str(path), "author": signer.did})
+    else:
+        output.show(f"{path}\n{signer.did}")

@@ -1,0 +1,86 @@
+"""A log as a whole: `gossiplog init`, `info`, `verify`."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import gossiplog.log
+from gossiplog.cli.output import Json, Output, Stopwatch, fields_table, note, printable, progress
+from gossiplog.errors import NotALog, StorageError
+from gossiplog.log import Log
+
+_HEADS = 20  # shown on a terminal: the latest
+
+LogPath = Annotated[Path, typer.Argument(metavar="LOG", help="The log: its file.")]
+
+
+def open_log(path: Path, topic: str | None = None) -> Log:
+    """Opens a log. It is made only where a topic is given.
+
+    Raises:
+        NotALog: there is no log, and no topic to make it with.
+        TopicMismatch: the log has another topic.
+    """
+    if topic is None and not path.exists():
+        raise NotALog(f"there is no log {path}: gossiplog init {path} --topic TOPIC makes one")
+    with warnings.catch_warnings(record=True, action="always") as caught:
+        log = gossiplog.log.open(str(path), topic=topic)
+    for warning in caught:
+        note(str(warning.message))
+    return log
+
+
+def init(
+    path: LogPath,
+    topic: Annotated[str, typer.Option(help="What the log is about; peers replicate logs of the same topic.")],
+    json: Json = False,
+) -> None:
+    """Make a log."""
+    output = Output(json)
+    if path.exists():
+        raise StorageError(f"{path} is there already")
+    with open_log(path, topic) as log:
+        fields = {"path": str(path), "topic": log.topic}
+    if output.json:
+        output.record(fields)
+    else:
+        output.show(f"{path} is a log of the topic {topic}")
+
+
+def info(path: LogPath, json: Json = False) -> None:
+    """Show what a log holds: topic, messages, clock, heads, root, authors, bytes."""
+    output = Output(json)
+    with open_log(path) as log, progress("Counting authors"):
+        found = log.info()
+    root = {"level": found.root.level, "hash": found.root.hash.hex()}
+    figures = {"messages": found.messages, "clock": found.clock, "authors": found.authors, "bytes": found.bytes}
+    if output.json:
+        output.record({"topic": found.topic, **figures, "heads": list(found.heads), "root": root})
+        return
+    table = fields_table()
+    table.add_row("topic", printable(found.topic))
+    for name, figure in figures.items():
+        table.add_row(name, f"{figure:,}")
+    table.add_row("root", f"{root['hash']} at level {root['level']}")
+    hidden = len(found.heads) - _HEADS
+    table.add_row("heads", "\n".join(found.heads[-_HEADS:]) + (f"\nand {hidden:,} more" if hidden > 0 else ""))
+    output.show(table)
+
+
+def verify(path: LogPath, json: Json = False) -> None:
+    """Check every message and signature of a log, its tree and its indexes; end with 1 where anything is wrong."""
+    output = Output(json)
+    with open_log(path) as log, progress("Verifying", len(log)) as advance, Stopwatch() as watch:
+        verified = log.verify(advance)
+    if output.json:
+        root = {"level": verified.root.level, "hash": verified.root.hash.hex()}
+        output.record({"messages": verified.messages, "root": root, "seconds": round(watch.seconds, 6)})
+    else:
+        rate = watch.rate(verified.messages)
+        output.show(
+            f"All {verified.messages:,} messages, the tree and the indexes are sound ({rate:,} messages a second)."
+        )

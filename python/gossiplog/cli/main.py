@@ -1,0 +1,81 @@
+"""The program `gossiplog`: its commands, its errors and its exit codes.
+
+0    done
+1    the command failed: one line on stderr says why
+2    it was called wrongly
+130  Ctrl-C (128 + SIGINT)
+141  who read the output stopped reading, as `head` does (128 + SIGPIPE)
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+import typer
+
+from gossiplog.cli import bench, demo, import_git, keys, logs, messages, sync
+from gossiplog.cli.output import note
+from gossiplog.errors import GossipLogError
+
+FAILED = 1
+INTERRUPTED = 130
+UNREAD = 141
+
+app = typer.Typer(
+    name="gossiplog",
+    help="A signed, append-only log that replicates between machines that do not trust each other.",
+    epilog="Results are JSON Lines when they are piped, or with --json."
+    " Ends with 1 when a command fails, with 2 when it is called wrongly.",
+    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("init")(logs.init)
+app.command("keygen")(keys.keygen)
+app.command("append")(messages.append)
+app.command("read")(messages.read)
+app.command("show")(messages.show)
+app.command("info")(logs.info)
+app.command("verify")(logs.verify)
+app.command("sync")(sync.sync)
+app.command("import-git")(import_git.import_git)
+app.command("demo")(demo.demo)
+app.command("bench")(bench.bench)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the program.
+
+    Args:
+        arguments: those of the command line, without the program's name; None takes the process's own.
+
+    Returns:
+        The exit code, as the module's text says.
+    """
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    # Not `app()`: it has its own ideas of what to print and how to end.
+    command = typer.main.get_command(app)
+    try:
+        with command.make_context("gossiplog", given or ["--help"]) as context:
+            command.invoke(context)
+        sys.stdout.flush()
+    except typer.Exit as end:
+        return end.exit_code
+    except typer.TyperException as error:
+        note(f"{_line(error.format_message())} (gossiplog --help says how to call it)")
+        return error.exit_code
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # What Python still holds would be written at exit, and fail again, aloud.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return UNREAD
+    except (GossipLogError, OSError) as error:
+        note(_line(str(error)))
+        return FAILED
+    return 0
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())

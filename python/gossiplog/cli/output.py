@@ -1,0 +1,135 @@
+"""Where results go: colour and tables on a terminal, JSON Lines anywhere else; progress on stderr."""
+
+from __future__ import annotations
+
+import re
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Annotated, Any, Self
+
+import typer
+from rich.console import Console, RenderableType
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
+
+from gossiplog import core
+
+Json = Annotated[bool, typer.Option("--json", help="Write JSON Lines, also on a terminal.")]
+
+# A terminal obeys control characters; line separators and bidirectional controls make text look like other text.
+_UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+_PATIENCE = 1.0  # seconds before a progress bar appears
+
+
+class Output:
+    """What a command says, in the form that its reader can use.
+
+    As for all that `rich` writes, FORCE_COLOR=1 in the environment makes a terminal of anything.
+
+    Attributes:
+        json: whether that is JSON Lines.
+        console: the terminal, for when it is not.
+    """
+
+    def __init__(self, json: bool) -> None:
+        self.console = Console(markup=False, highlight=False, emoji=False)
+        self.json = json or not self.console.is_terminal
+
+    def record(self, fields: Mapping[str, Any]) -> None:
+        """One line of JSON: dag-json, as payloads are (https://ipld.io/specs/codecs/dag-json/spec)."""
+        line = core.json_encode(dict(fields))
+        if self.console.is_terminal:
+            line = printable(line.decode("utf-8")).encode("utf-8")
+        # JSON is UTF-8, whatever the locale says of text.
+        sys.stdout.buffer.write(line + b"\n")
+
+    def show(self, *renderables: RenderableType) -> None:
+        """On the terminal: strings as they are, `rich.text.Text` cut to its width, other things laid out to fit."""
+        for renderable in renderables:
+            match renderable:
+                case str():
+                    self.console.print(renderable, soft_wrap=True)
+                case Text():
+                    self.console.print(renderable, no_wrap=True, overflow="ellipsis")
+                case _:
+                    self.console.print(renderable)
+
+
+def fields_table() -> Table:
+    """A table to be filled with rows of a name and a value."""
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="dim")
+    table.add_column(overflow="fold")
+    return table
+
+
+def printable(text: str) -> str:
+    """A line that holds nothing that a terminal obeys; if it is JSON, it means the same."""
+    return _UNSAFE.sub(lambda match: f"\\u{ord(match.group()):04x}", text)
+
+
+def note(text: str) -> None:
+    """A line on stderr beside the results, for people."""
+    print(f"gossiplog: {printable(text)}", file=sys.stderr)  # noqa: T201
+
+
+@contextmanager
+def progress(description: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
+    """Shows what goes on, on stderr, when that is a terminal and the work takes longer than a second.
+
+    Args:
+        description: what is being done.
+        total: how many steps there are, where that is known.
+
+    Yields:
+        A function to call with the number of steps just made.
+    """
+    if not sys.stderr.isatty():
+        yield lambda steps: None
+        return
+    counter = MofNCompleteColumn() if total is not None else TextColumn("{task.completed:,.0f}")
+    bar = Progress(
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        counter,
+        TimeElapsedColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    )
+    task = bar.add_task(description, total=total)
+    timer = threading.Timer(_PATIENCE, bar.start)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield lambda steps: bar.advance(task, steps)
+    finally:
+        timer.cancel()
+        timer.join()
+        bar.stop()
+
+
+class Stopwatch:
+    """Measures the wall-clock time of a `with` block.
+
+    Attributes:
+        seconds: how long the block took.
+    """
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def __enter__(self) -> Self:
+        self._start = time.perf_counter()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.seconds = time.perf_counter() - self._start
+
+    def rate(self, count: int) -> int:
+        """How many a second, where the block did `count` of something."""
+        return round(count / self.seconds) if self.seconds else 0

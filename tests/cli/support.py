@@ -1,0 +1,68 @@
+"""Results of the program, and Git repositories to import, for the tests of the command line."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """How the program ended: its exit code, and what it wrote."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def records(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.out.splitlines()]
+
+    @property
+    def record(self) -> dict[str, Any]:
+        (record,) = self.records
+        return record
+
+
+Program = Callable[..., Result]
+
+
+class Repository:
+    """A Git repository that is written without its work tree: `git commit-tree` takes any parents and any bytes.
+
+    Attributes:
+        path: its folder.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._git("init", "--quiet", "--initial-branch=main", str(path))
+        self._tree = self._git("-C", str(path), "mktree").strip()
+        self._time = 1_700_000_000
+
+    def commit(
+        self, message: bytes, *parents: str, author: bytes = b"Ada <ada@example.org>", encoding: str = "UTF-8"
+    ) -> str:
+        """Makes a commit and returns its name. Its author is taken as it is, whatever bytes it has."""
+        self._time += 60
+        lines = [b"tree " + self._tree.encode(), *(b"parent " + parent.encode() for parent in parents)]
+        lines += [b"%s %s %d +0000" % (role, author, self._time) for role in (b"author", b"committer")]
+        if encoding != "UTF-8":
+            lines.append(b"encoding " + encoding.encode())
+        content = b"\n".join(lines) + b"\n\n" + message
+        return self._git("-C", str(self.path), "hash-object", "-t", "commit", "-w", "--stdin", stdin=content).strip()
+
+    def branch(self, name: str, commit: str) -> None:
+        """Points a branch at a commit."""
+        self._git("-C", str(self.path), "update-ref", f"refs/heads/{name}", commit)
+
+    @staticmethod
+    def _git(*arguments: str, stdin: bytes = b"") -> str:
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+        run = subprocess.run(["git", *arguments], input=stdin, capture_output=True, check=True, env=environment)
+        return run.stdout.decode()

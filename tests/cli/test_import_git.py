@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.cli.support import Program, Repository
+
+
+def test_every_commit_becomes_a_message(program: Program, log: Path, branching: Repository) -> None:
+    result = program("import-git", log, branching.path).record
+    assert (result["commits"], result["inserted"], result["authors"], result["messages"]) == (9, 9, 4, 9)
+    messages = {record["payload"]["message"]: record for record in program("read", log).records}
+    octopus = messages["octopus\n\nwith a body"]
+    assert set(octopus["parents"]) == {messages[f"arm {arm}"]["id"] for arm in range(3)}
+    assert set(messages["Zusammenführung"]["parents"]) == {messages["left"]["id"], messages["right: ��"]["id"]}
+    assert octopus["clock"] == 5
+    assert messages[""]["parents"] == messages["begins with two byte order marks"]["parents"] == []
+    assert octopus["payload"].keys() == {"commit", "author", "email", "time", "message"}
+    info = program("info", log).record
+    assert set(info["heads"]) == {octopus["id"], messages[""]["id"]}
+    assert info["authors"] == 4
+    assert program("verify", log).code == 0
+
+
+def test_authors_have_keys_of_their_own(program: Program, log: Path, branching: Repository) -> None:
+    program("import-git", log, branching.path)
+    authors: dict[str, set[str]] = {}
+    for record in program("read", log).records:
+        authors.setdefault(record["payload"]["author"], set()).add(record["author"])
+    assert authors.keys() == {"Ada", "B�n", "Kim", ""}
+    assert all(len(keys) == 1 for keys in authors.values())
+    assert len(set.union(*authors.values())) == 4
+
+
+def test_importing_again_adds_only_new_commits(program: Program, log: Path, branching: Repository) -> None:
+    program("import-git", log, branching.path)
+    assert program("import-git", log, branching.path).record["inserted"] == 0
+    tip = program("read", log, "--reverse", "--limit", "1").record
+    branching.branch("main", branching.commit(b"new\n", tip["payload"]["commit"]))
+    result = program("import-git", log, branching.path).record
+    assert (result["commits"], result["inserted"], result["messages"]) == (10, 1, 10)
+    assert program("read", log, "--reverse", "--limit", "1").record["parents"] == [tip["id"]]
+
+
+def test_a_commit_is_known_whoever_imported_it(program: Program, log: Path, branching: Repository) -> None:
+    program("import-git", log, branching.path)
+    program("keygen", "other")
+    assert program("import-git", log, branching.path, "--key", "other").record["inserted"] == 0
+
+
+def test_the_same_importer_makes_the_same_messages(program: Program, log: Path, branching: Repository) -> None:
+    program("import-git", log, branching.path)
+    program("import-git", "second.db", branching.path, "--topic", "notes")
+    assert program("info", "second.db").record["root"] == program("info", log).record["root"]
+
+
+def test_what_only_looks_like_a_commit_is_none(program: Program, log: Path, repository: Repository) -> None:
+    commit = repository.commit(b"true\n")
+    repository.branch("main", commit)
+    program("append", log, f'{{"commit": "{commit}"}}', '{"commit": []}', f'["{commit}"]')
+    fields = f'"commit": "{commit}", "author": "Ada", "email": "ada@example.org", "time": 1700000060'
+    program("append", log, f'{{{fields}, "message": "forged"}}')
+    assert program("import-git", log, repository.path).record["inserted"] == 1
+
+
+def test_a_long_message_is_cut(program: Program, log: Path, repository: Repository) -> None:
+    repository.branch("main", repository.commit(("ü" * 1_000_000).encode()))
+    assert program("import-git", log, repository.path).record["inserted"] == 1
+    assert program("read", log).record["payload"]["message"] == "ü" * 262_144
+    assert program("import-git", log, repository.path).record["inserted"] == 0
+
+
+def test_a_repository_without_commits(program: Program, log: Path, repository: Repository) -> None:
+    assert program("import-git", log, repository.path).record["commits"] == 0
+
+
+def test_what_is_no_repository(program: Program, log: Path, home: Path) -> None:
+    result = program("import-git", log, home)
+    assert result.code == 1
+    assert f"gossiplog: cannot read the Git repository {home}: not a git repository" in result.err
+    assert result.err.count("\n") == 1
+
+
+def test_several_batches(program: Program, log: Path, repository: Repository) -> None:
+    last: list[str] = []
+    for number in range(70):
+        last = [repository.commit(b"%d\n" % number, *last)]
+    repository.branch("main", last[0])
+    assert program("import-git", log, repository.path).record["inserted"] == 70
+    assert program("info", log).record["clock"] == 71

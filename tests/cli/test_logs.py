@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+from tests.cli.support import Program
+
+
+def test_init(program: Program, home: Path) -> None:
+    assert program("init", "a.db", "--topic", "notes").record == {"path": "a.db", "topic": "notes"}
+    assert program("info", "a.db").record == {
+        "topic": "notes",
+        "messages": 0,
+        "clock": 1,
+        "heads": [],
+        "root": {"level": 0, "hash": "af1349b9f5f9a1a6a0404dea36dcc949"},
+        "authors": 0,
+        "bytes": (home / "a.db").stat().st_size,
+    }
+
+
+def test_init_leaves_a_file_alone_that_is_there(program: Program, home: Path) -> None:
+    (home / "a.db").write_text("precious")
+    result = program("init", "a.db", "--topic", "notes")
+    assert (result.code, result.err) == (1, "gossiplog: a.db is there already\n")
+    assert (home / "a.db").read_text() == "precious"
+
+
+def test_init_refuses_a_topic_that_is_none(program: Program, home: Path) -> None:
+    result = program("init", "a.db", "--topic", "no spaces")
+    assert result.code == 1
+    assert "no spaces" in result.err
+    assert list(home.iterdir()) == []
+
+
+def test_init_says_which_peers_refuse_the_topic(program: Program) -> None:
+    result = program("init", "a.db", "--topic", "notes:1")
+    assert result.code == 0
+    assert result.err.startswith("gossiplog: peers of version 0.13.14 refuse the topic 'notes:1'")
+    assert result.err.count("\n") == 1
+
+
+def test_info(program: Program, log: Path) -> None:
+    program("append", log, "1", "2")
+    program("keygen", "other")
+    program("append", log, "3", "--key", "other")
+    info = program("info", log).record
+    assert info["messages"] == 3
+    assert info["clock"] == 4
+    assert info["authors"] == 2
+    assert info["heads"] == [program("read", log, "--reverse", "--limit", "1").record["id"]]
+
+
+def test_a_missing_log(program: Program, home: Path) -> None:
+    for command in (("info", "no.db"), ("read", "no.db"), ("append", "no.db", "1"), ("verify", "no.db")):
+        result = program(*command)
+        assert result.code == 1
+        assert result.err.endswith("there is no log no.db: gossiplog init no.db --topic TOPIC makes one\n")
+        assert not (home / "no.db").exists()
+
+
+def test_a_file_that_is_no_log(program: Program, home: Path) -> None:
+    (home / "text").write_text("text")
+    result = program("info", "text")
+    assert (result.code, result.err.count("\n")) == (1, 1)
+    assert "text" in result.err
+
+
+def test_verify(program: Program, log: Path) -> None:
+    program("append", log, "1", "2", "3")
+    assert program("verify", log).record["messages"] == 3
+
+
+def test_verify_finds_damage(program: Program, log: Path) -> None:
+    program("append", log, '"as it was"', '"and so on"')
+    with closing(sqlite3.connect(log)) as database, database:
+        ((value,),) = database.execute("SELECT value FROM gossiplog_messages WHERE seq = 1")
+        database.execute("UPDATE gossiplog_messages SET value = ? WHERE seq = 1", (value.replace(b"was", b"is!"),))
+    result = program("verify", log)
+    assert result.code == 1
+    assert result.err.startswith("gossiplog: the log is damaged: ")
+    assert result.err.count("\n") == 1

@@ -1,0 +1,186 @@
+"""The program as a process: exit codes, pipes, signals, terminals."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+import pytest
+
+from tests.cli.support import Program
+
+PROGRAM = (sys.executable, "-W", "error", "-c", "import sys; from gossiplog.cli.main import main; sys.exit(main())")
+
+
+@contextmanager
+def start(*arguments: str | Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Runs the program with a pipe to read; it must end by itself after the block, without a word on stderr."""
+    with tempfile.TemporaryFile() as complaints:
+        process = subprocess.Popen([*PROGRAM, *arguments], stdout=subprocess.PIPE, stderr=complaints)
+        try:
+            yield process
+            process.wait(30)
+        finally:
+            process.kill()
+            process.wait()
+            stdout(process).close()
+        complaints.seek(0)
+        assert complaints.read() == b""
+
+
+def stdout(process: subprocess.Popen[bytes]) -> IO[bytes]:
+    assert process.stdout is not None
+    return process.stdout
+
+
+def on_terminal(*arguments: str, width: int = 100) -> tuple[int, str]:
+    """The exit code, and what the program writes to a terminal, which is its stdout and stderr."""
+    ours, theirs = pty.openpty()
+    environment = os.environ | {"TERM": "xterm-256color", "COLUMNS": str(width), "LINES": "40"}
+    process = subprocess.Popen(
+        [*PROGRAM, *arguments], stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs, env=environment
+    )
+    os.close(theirs)
+    written = b""
+    try:
+        while chunk := os.read(ours, 1 << 16):
+            written += chunk
+    except OSError:  # how Linux reports that the other side is closed
+        pass
+    os.close(ours)
+    return process.wait(), written.decode().replace("\r\n", "\n")
+
+
+def plain(text: str) -> str:
+    return re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", text)
+
+
+def test_help(program: Program) -> None:
+    result = program()
+    assert (result.code, result.err) == (0, "")
+    commands = ["init", "keygen", "append", "read", "show", "info", "verify", "sync", "import-git", "demo", "bench"]
+    assert re.findall(r"^│ ([a-z-]+) ", result.out, re.MULTILINE)[-len(commands) :] == commands
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["frobnicate"], "No such command 'frobnicate'."),
+        (["init"], "Missing argument 'LOG'."),
+        (["init", "a.db"], "Missing option '--topic'."),
+        (["info", "a.db", "--frob"], "No such option: --frob"),
+        (["read", "a.db", "--limit", "many"], "Invalid value for '--limit'"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_wrong_calls(program: Program, arguments: Sequence[str], reason: str) -> None:
+    result = program(*arguments)
+    assert (result.code, result.out) == (2, "")
+    assert result.err.startswith(f"gossiplog: {reason}")
+    assert result.err.endswith(" (gossiplog --help says how to call it)\n")
+    assert result.err.count("\n") == 1
+
+
+def test_json_is_utf_8_in_any_locale(program: Program, log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program("append", log, '"grün"')
+    monkeypatch.setenv("PYTHONIOENCODING", "ascii")
+    with start("read", log) as process:
+        assert '"payload":"grün"' in stdout(process).read().decode()
+
+
+def test_a_reader_that_stops(program: Program, log: Path) -> None:
+    for _ in range(4):
+        program("append", log, *["1"] * 250)
+    with start("read", log) as process:
+        assert stdout(process).readline().startswith(b'{"author":')
+        stdout(process).close()
+    assert process.returncode == 141
+
+
+def test_interrupting(program: Program, log: Path) -> None:
+    program("append", log, "1")
+    with start("read", log, "--follow") as process:
+        assert b'"payload":1' in stdout(process).readline()
+        process.send_signal(signal.SIGINT)
+        assert stdout(process).read() == b""
+    assert process.returncode == 130
+
+
+def test_following_another_process(program: Program, log: Path) -> None:
+    program("append", log, "1")
+    with start("read", log, "--follow", "--limit", "2") as process:
+        assert b'"payload":1' in stdout(process).readline()
+        program("append", log, "2")
+        assert b'"payload":2' in stdout(process).read()
+    assert process.returncode == 0
+
+
+def test_a_terminal_gets_colour(program: Program, log: Path) -> None:
+    (record,) = program("append", log, '{"text": "hi"}').records
+    author = program("read", log).record["author"]
+    code, written = on_terminal("read", str(log))
+    assert code == 0
+    assert written != plain(written)
+    assert plain(written) == f'{record["id"]}      1 …{author[-6:]} {{"text":"hi"}}\n'
+
+
+def test_a_terminal_is_not_obeyed_by_payloads(program: Program, log: Path) -> None:
+    """U+009B begins a control sequence, U+202E turns text round; square brackets are rich's markup."""
+    (record,) = program("append", log, '"\x9b31m\u202e\x1b[red]"'.replace("\x1b", "\\u001b")).records
+    for command in (("read", str(log)), ("read", str(log), "--json"), ("show", str(log), record["id"])):
+        _, written = on_terminal(*command)
+        assert '"\\u009b31m\\u202e\\u001b[red]"' in plain(written)
+
+
+def test_a_terminal_gets_tables(program: Program, log: Path) -> None:
+    program("append", log, "1", "2")
+    code, written = on_terminal("info", str(log))
+    assert code == 0
+    assert [line.split()[0] for line in plain(written).splitlines()] == [
+        "topic",
+        "messages",
+        "clock",
+        "authors",
+        "bytes",
+        "root",
+        "heads",
+    ]
+
+
+def test_colour_can_be_forced(program: Program, log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    result = program("info", log)
+    assert plain(result.out).startswith("topic     notes")
+    assert plain(result.out) != result.out
+
+
+def test_a_terminal_gets_json_when_asked(log: Path) -> None:
+    code, written = on_terminal("info", str(log), "--json")
+    assert code == 0
+    assert written.startswith('{"authors":0,')
+
+
+def test_long_lines_are_cut_to_the_terminal(program: Program, log: Path) -> None:
+    program("append", log, '"' + "x" * 500 + '"')
+    _, written = on_terminal("read", str(log), width=80)
+    (line,) = plain(written).splitlines()
+    assert len(line) == 80
+    assert line.endswith("…")
+
+
+def test_demo_on_a_terminal() -> None:
+    code, written = on_terminal("demo")
+    assert code == 0
+    text = plain(written)
+    assert "The same messages make the same root." in text
+    assert "├─╯" in text
+    assert "ben: note 4" in text

@@ -1,0 +1,68 @@
+"""The wheel installs where there is no compiler, and the README's first program runs there."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.readme import first_program
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+def run(*command: str | Path, cwd: Path, path: Path | None = None) -> str:
+    """What a command prints; with `path`, it finds no programs but those in there."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    done = subprocess.run(
+        command,
+        cwd=cwd,
+        env=environment | ({"PATH": str(path)} if path else {}),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    maturin = Path(sys.executable).parent / "maturin"
+    run(maturin, "build", "--release", "--quiet", "--out", folder, cwd=ROOT)
+    (wheel,) = folder.glob("*.whl")
+    return wheel
+
+
+@pytest.fixture(scope="module")
+def empty(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The programs of a fresh environment: the wheel and what it needs, installed without a compiler."""
+    folder = tmp_path_factory.mktemp("empty")
+    run(sys.executable, "-m", "venv", "venv", cwd=folder)
+    programs = folder / "venv" / "bin"
+    install = ("-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--only-binary=:all:", wheel)
+    run(programs / "python", *install, cwd=folder, path=programs)
+    return programs
+
+
+def test_it_is_for_every_python_from_3_11_on(wheel: Path) -> None:
+    assert "-cp311-abi3-" in wheel.name
+
+
+def test_first_program(empty: Path, tmp_path: Path) -> None:
+    program, output = first_program()
+    printed = run(empty / "python", "-W", "error", "-c", program, cwd=tmp_path, path=empty)
+    assert printed == output
+
+
+def test_command(empty: Path, tmp_path: Path) -> None:
+    """Without Git and without a repository the demo makes a history up."""
+    printed = run(empty / "gossiplog", "demo", "--json", cwd=tmp_path, path=empty)
+    assert '"equal":true' in printed
