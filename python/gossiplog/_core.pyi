@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal, TypeAlias, final, overload
 
-from gossiplog.errors import GossipLogError, InvalidMessage
+from gossiplog.errors import InvalidMessage
 
 Codec: TypeAlias = Literal["dag-cbor", "dag-json"]
 # The leaves (key, 16-byte hash) with start <= key < end, ascending; an end of None is the end of the tree.
@@ -25,6 +25,7 @@ def cbor_encode(value: Any) -> bytes: ...
 def cbor_decode(data: bytes) -> Any: ...
 def json_encode(value: Any) -> bytes: ...
 def json_decode(data: bytes) -> Any: ...
+
 @final
 class CID:
     """An IPLD link. Takes the binary form, normalised as wire-format says (a version 0 is a bare multihash)."""
@@ -34,7 +35,7 @@ class CID:
     def parse(text: str) -> CID: ...
     def __bytes__(self) -> bytes: ...
     def __str__(self) -> str: ...
-    def __eq__(self, other: object) -> bool: ...
+    def __eq__(self, value: object, /) -> bool: ...
     def __hash__(self) -> int: ...
 
 def public_key(private_key: bytes) -> bytes: ...
@@ -42,6 +43,7 @@ def encode_did(public_key: bytes) -> str: ...
 def sign(
     topic: str, clock: int, parents: Sequence[str], payload: Any, private_key: bytes, codec: str = "dag-cbor"
 ) -> tuple[bytes, bytes]: ...
+
 @final
 class SignedMessage:
     @property
@@ -66,7 +68,7 @@ class SignedMessage:
     def value(self) -> bytes: ...
     @property
     def canonical(self) -> bool: ...
-    def __eq__(self, other: object) -> bool: ...
+    def __eq__(self, value: object, /) -> bool: ...
     def __hash__(self) -> int: ...
 
 def verify(value: bytes, topic: str) -> SignedMessage: ...
@@ -99,17 +101,18 @@ class Plan:
         """Valid messages left out: (index, the keys of the parents that are neither in the log nor in the plan)."""
 
 @final
-class Batch(Sequence[SignedMessage | InvalidMessage]):
+class Batch:
     """The verdicts over a batch of values, in their order; objects are made only on access.
 
     A message is *fresh* when it is valid, not known before, and the first of its key in the batch.
     """
 
     def __len__(self) -> int: ...
+    def __iter__(self) -> Iterator[SignedMessage | InvalidMessage]: ...
     @overload
-    def __getitem__(self, index: int) -> SignedMessage | InvalidMessage: ...
+    def __getitem__(self, key: int, /) -> SignedMessage | InvalidMessage: ...
     @overload
-    def __getitem__(self, index: slice) -> Sequence[SignedMessage | InvalidMessage]: ...
+    def __getitem__(self, key: slice, /) -> Sequence[SignedMessage | InvalidMessage]: ...
     @property
     def keys(self) -> list[bytes]:
         """One for each value; b"" where the value is too broken to have one."""
@@ -146,13 +149,20 @@ class Batch(Sequence[SignedMessage | InvalidMessage]):
 def verify_batch(
     values: Sequence[bytes], topic: str, known: Callable[[list[bytes]], Collection[bytes]] | None = None
 ) -> Batch: ...
+def read_batch(values: Sequence[bytes], topic: str) -> Batch:
+    """Like `verify_batch`, for values that this process has just signed: everything is checked but the signatures."""
+
 def frontier(sequence: int, clock: int, links: Links) -> list[int]:
     """The sequences, ascending, of the maximal proper ancestors at or before `clock` of the message `sequence`."""
 
 def link_record(sequence: int, record: bytes) -> tuple[int, list[list[int]]]:
-    """What a link record holds: the clock, and for each k with 2**k dividing it the sequences of the ancestors' frontier at clock - 2**k."""
+    """What a link record holds: the clock, and for each k with 2**k dividing it the frontier at clock - 2**k.
+
+    A frontier is the sequences of its messages, ascending; empty where it was too wide to store.
+    """
 
 def leaf_hash(key: bytes, value: bytes) -> bytes: ...
+
 @final
 class Node:
     """A node of the tree: (level, key, hash). The anchor of a level has the key None."""
@@ -164,7 +174,7 @@ class Node:
     def key(self) -> bytes | None: ...
     @property
     def hash(self) -> bytes: ...
-    def __eq__(self, other: object) -> bool: ...
+    def __eq__(self, value: object, /) -> bool: ...
     def __hash__(self) -> int: ...
 
 def is_boundary(hash: bytes) -> bool: ...
@@ -186,8 +196,8 @@ def check_children(parent: Node, end: bytes | None, children: Sequence[Node]) ->
 class Tree:
     """A prolly tree: immutable, sharing structure with the trees it was made from.
 
-    A tree holds its level 1 and what is above it. The leaves are held in memory by a tree made by `Tree()`, and read by the
-    loader `leaves` given to the call by one made by `Tree.open`.
+    A tree holds its level 1 and what is above it. The leaves are held in memory by a tree made by `Tree()`, and read by
+    the loader `leaves` given to the call by one made by `Tree.open`.
     """
 
     def __new__(cls) -> Tree: ...
@@ -203,7 +213,13 @@ class Tree:
     def insert_leaves(
         self, entries: Sequence[tuple[bytes, bytes, int]], leaves: Leaves | None = None
     ) -> tuple[Tree, list[tuple[bytes, bytes]]]:
-        """With the rows of `Plan.leaves` (their third column is passed over) as well: the new tree, and the level-1 rows that changed or are new."""
+        """With the rows of `Plan.leaves` as well (their third column is passed over).
+
+        The loader gives the leaves of this tree, not those that are added.
+
+        Returns:
+            The new tree, and the level-1 rows that changed or are new.
+        """
     def refresh(self, level1: Iterable[tuple[bytes, bytes]], count: int) -> Tree:
         """With level-1 rows that another process wrote, and the number of entries now."""
     @property

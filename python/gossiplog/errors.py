@@ -132,3 +132,7 @@ class ProtocolError(GossipLogError):
 
 class KeyFileError(GossipLogError):
     """A key file that is missing, damaged or readable by others."""
+
+
+class TopicWarning(UserWarning):
+    """A topic that peers of version 0.13.14 of the original refuse; those at its repository's head take it."""

@@ -121,7 +121,8 @@ def run(client: Client, answer: Serve, outcome: Outcome | None = None, cut: Cut 
                 match event:
                     case Send(data):
                         requests += data
-                    case Received(batch):
+                    case Received():
+                        batch, violation = event.verify()
                         bad = {index for index, _ in batch.invalid}
                         outcome.batches.append(len(batch))
                         outcome.invalid += [batch.keys[index] for index in bad]
@@ -129,6 +130,8 @@ def run(client: Client, answer: Serve, outcome: Outcome | None = None, cut: Cut 
                             item = batch[index]
                             assert isinstance(item, core.SignedMessage)
                             outcome.received[item.key] = item.value
+                        if violation is not None:
+                            raise violation
                     case Aborted() | Finished():
                         outcome.end = event
         if outcome.end is not None:

@@ -42,7 +42,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from gossiplog.core import Node, Tree, check_children, encode_id, verify_batch
+from gossiplog.core import Node, Tree, check_children, encode_id
 from gossiplog.errors import ProtocolError, TreeError
 from gossiplog.protocol import wire
 from gossiplog.protocol.sync_events import (
@@ -120,7 +120,7 @@ class Client:
         self._guesses: dict[tuple[int, bytes | None], _Span] = {}
         self._path: list[_Span] = []
         self._missing = 0  # keys in all spans
-        # Values: keys to ask for, and answers to be verified.
+        # Values: keys to ask for, and answers to be handed out.
         self._wanted: deque[bytes] = deque()
         self._wanted_depth = 0
         self._batch_keys: list[bytes] = []
@@ -157,14 +157,14 @@ class Client:
             yield from self._receive(data)
         except ProtocolError:
             self._closed = True
-            yield from self._verify()
+            yield from self._hand_out()
             raise
 
     def end(self) -> Iterator[Event]:
         """The stream ended, or broke. The events are those of an Abort without a cooldown; none after Finished."""
         if not self._closed:
             self._closed = True
-            yield from self._verify()
+            yield from self._hand_out()
             yield Aborted(0)
 
     def _receive(self, data: bytes) -> Iterator[Event]:
@@ -176,13 +176,13 @@ class Client:
             answer = wire.decode_answer(frame)
             if isinstance(answer, wire.Abort):
                 self._closed = True
-                yield from self._verify()
+                yield from self._hand_out()
                 yield Aborted(answer.cooldown)
                 return
             self._take(answer)
             if len(self._batch_keys) >= _BATCH_MESSAGES or self._batch_bytes >= _BATCH_BYTES:
-                yield from self._go_on()  # the server works while the batch is verified
-                yield from self._verify()
+                yield from self._go_on()  # the server works while the batch is taken care of
+                yield from self._hand_out()
         if self._closed:
             return
         yield from self._go_on()
@@ -190,7 +190,7 @@ class Client:
             if self._guesses:
                 level, key = next(iter(self._guesses))
                 raise ProtocolError(f"the server told of {_name(level, key)}, which its own tree does not hold")
-            yield from self._verify()
+            yield from self._hand_out()
             self._closed = True
             yield Finished(self.statistics)
 
@@ -381,21 +381,11 @@ class Client:
 
     # Batches
 
-    def _verify(self) -> Iterator[Event]:
-        if not self._batch_keys:
-            return
-        keys, values = self._batch_keys, self._batch_values
-        self._batch_keys, self._batch_values, self._batch_bytes = [], [], 0
-        batch = verify_batch(values, self._topic)
-        found = batch.keys
-        if found == keys:
-            yield Received(batch)
-            return
-        wrong = next(index for index, key in enumerate(keys) if found[index] != key)
-        if wrong:
-            yield Received(verify_batch(values[:wrong], self._topic))
-        held = f"one of message {encode_id(found[wrong])}" if found[wrong] else "no message"
-        raise ProtocolError(f"the value for message {encode_id(keys[wrong])} is {held}")
+    def _hand_out(self) -> Iterator[Event]:
+        if self._batch_keys:
+            keys, values = self._batch_keys, self._batch_values
+            self._batch_keys, self._batch_values, self._batch_bytes = [], [], 0
+            yield Received(keys, values, self._topic)
 
 
 def _name(level: int, key: bytes | None) -> str:

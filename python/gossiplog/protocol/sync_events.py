@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
-from gossiplog.core import Batch, Tree
+from gossiplog.core import Batch, Tree, encode_id, verify_batch
+from gossiplog.errors import ProtocolError
 
 MOST_KEYS = 512
 """Keys in one GetValues: the original serves as fast with 500 as with more."""
@@ -68,9 +69,32 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """Messages in ascending order of their keys, also across batches; each is what the server has under its key."""
+    """What the server has under some keys, ascending, also from one event to the next. None of it is verified yet.
 
-    batch: Batch
+    Attributes:
+        keys: that were asked for.
+        values: one for each.
+        topic: of the log.
+    """
+
+    keys: Sequence[bytes]
+    values: Sequence[bytes]
+    topic: str
+
+    def verify(self) -> tuple[Batch, ProtocolError | None]:
+        """Verifies the messages; it takes all cores, and may be called on a thread of its own.
+
+        Returns:
+            The batch up to the first value that is not its key's, and that violation, if there is one.
+        """
+        batch = verify_batch(self.values, self.topic)
+        found = batch.keys
+        wrong = next((index for index, key in enumerate(self.keys) if found[index] != key), None)
+        if wrong is None:
+            return batch, None
+        held = f"one of message {encode_id(found[wrong])}" if found[wrong] else "no message"
+        violation = ProtocolError(f"the value for message {encode_id(self.keys[wrong])} is {held}")
+        return verify_batch(self.values[:wrong], self.topic), violation
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ two. Imports go only towards the top of this list:
 """
 
 from gossiplog.reference.ancestors import frontier, link_record
-from gossiplog.reference.batch import Batch, Plan, verify_batch
+from gossiplog.reference.batch import Batch, Plan, read_batch, verify_batch
 from gossiplog.reference.cbor import cbor_decode, cbor_encode
 from gossiplog.reference.cid import CID
 from gossiplog.reference.clock import decode_clock, encode_clock
@@ -52,6 +52,7 @@ __all__ = [
     "leaf_hash",
     "link_record",
     "public_key",
+    "read_batch",
     "read_message",
     "sign",
     "verify",

@@ -107,7 +107,7 @@ pub fn parse(value: &[u8], topic: &str) -> Result<Parsed, Invalid> {
     let shape = Shape::read(data).map_err(refuse)?;
     let (codec, author) = match shape.check(data, topic) {
         Ok(checked) => checked,
-        Err(error) => return Err(Invalid { reason: error.to_string(), key: id::key(shape.clock, value).ok() }),
+        Err(error) => return Err(Invalid { reason: error.to_string(), key: shape.key(value) }),
     };
     let key = id::key(shape.clock, value).map_err(refuse)?;
     Ok(Parsed { key, clock: shape.clock, codec, author, shape, normalized })
@@ -149,6 +149,11 @@ impl Shape {
         }
         let payload = parents.end..data.len();
         Ok(Self { codec, did, signature, topic, clock, clock_item, parents, parent_count, payload })
+    }
+
+    /// The key that the message would have; none for a clock that no message has.
+    fn key(&self, value: &[u8]) -> Option<Key> {
+        if self.clock == 0 { None } else { id::key(self.clock, value).ok() }
     }
 
     fn parents<'a>(&self, data: &'a [u8]) -> impl Iterator<Item = Key> + use<'a> {
@@ -314,8 +319,8 @@ pub fn sign(
     let parts = Parts { clock: &clock_item, topic: Item::Text(topic), payload };
     let mut bytes = Vec::new();
     signed_bytes(codec, &parts, parents.len(), parents.iter().copied(), &mut bytes)?;
-    let signature = signature::sign(private_key, &bytes);
-    let did = signature::encode_did(&signature::public_key(private_key));
+    let (public_key, signature) = signature::sign(private_key, &bytes);
+    let did = signature::encode_did(&public_key);
     let mut writer = Writer::new();
     writer.item(Item::List(5));
     writer.item(Item::List(3));

@@ -124,9 +124,10 @@ pub fn public_key(private_key: &[u8; 32]) -> [u8; 32] {
     ed25519_dalek::SigningKey::from_bytes(private_key).verifying_key().to_bytes()
 }
 
-/// Signs with Ed25519.
-pub fn sign(private_key: &[u8; 32], bytes: &[u8]) -> [u8; 64] {
-    ed25519_dalek::SigningKey::from_bytes(private_key).sign(bytes).to_bytes()
+/// Signs with Ed25519: the public key, and the signature.
+pub fn sign(private_key: &[u8; 32], bytes: &[u8]) -> ([u8; 32], [u8; 64]) {
+    let key = ed25519_dalek::SigningKey::from_bytes(private_key);
+    (key.verifying_key().to_bytes(), key.sign(bytes).to_bytes())
 }
 
 /// The did:key URI of an Ed25519 public key.

@@ -9,7 +9,7 @@ use gossiplog_core::id::Key;
 use pyo3::exceptions::{PyIndexError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
-use pyo3::types::{PyBytes, PyList, PySlice, PyTuple};
+use pyo3::types::{PyBytes, PyIterator, PyList, PySlice, PyTuple};
 
 use crate::codec::key;
 use crate::errors::{Failure, convert, invalid};
@@ -48,6 +48,12 @@ pub fn verify_batch<'py>(
     Ok(Batch { values, verdicts })
 }
 
+#[pyfunction]
+pub fn read_batch(py: Python<'_>, values: Vec<PyBackedBytes>, topic: &str) -> Batch {
+    let verdicts = py.detach(|| check(&values, topic));
+    Batch { values, verdicts }
+}
+
 impl Batch {
     fn item<'py>(&self, py: Python<'py>, index: usize) -> PyResult<Bound<'py, PyAny>> {
         match &self.verdicts[index] {
@@ -64,6 +70,13 @@ impl Batch {
 impl Batch {
     fn __len__(&self) -> usize {
         self.values.len()
+    }
+
+    fn __iter__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyIterator>> {
+        let py = slf.py();
+        let batch = slf.borrow();
+        let items: PyResult<Vec<_>> = (0..batch.values.len()).map(|index| batch.item(py, index)).collect();
+        PyList::new(py, items?)?.try_iter()
     }
 
     fn __getitem__<'py>(&self, py: Python<'py>, index: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
@@ -124,7 +137,7 @@ impl Batch {
         keys(py, batch::outer_parents(&self.values, &self.verdicts).into_iter())
     }
 
-    #[pyo3(signature = (sequence, parents, links, refused = None))]
+    #[pyo3(signature = (sequence, parents, links, refused = None), text_signature = "($self, sequence, parents, links, refused=())")]
     fn plan<'py>(
         &self,
         py: Python<'py>,

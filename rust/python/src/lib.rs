@@ -18,7 +18,7 @@ mod _core {
     use pyo3::prelude::*;
 
     #[pymodule_export]
-    use super::batch::{Batch, Plan, frontier, link_record, verify_batch};
+    use super::batch::{Batch, Plan, frontier, link_record, read_batch, verify_batch};
     #[pymodule_export]
     use super::codec::{
         cbor_decode, cbor_encode, decode_clock, decode_id, encode_clock, encode_id, json_decode, json_encode,
@@ -26,7 +26,7 @@ mod _core {
     #[pymodule_export]
     use super::message::{SignedMessage, encode_did, public_key, read_message, sign, verify};
     #[pymodule_export]
-    use super::tree::{Diff, Node, Tree, check_children, is_boundary, leaf_hash};
+    use super::tree::{Node, Tree, check_children, is_boundary, leaf_hash};
     #[pymodule_export]
     use super::value::Cid;
 

@@ -1,0 +1,8 @@
+# Imports go one way: results, payload, state, then writing, insertion, then pulling, audit, following; log; opening.
+"""The log: append, insert, read, follow and sync, over a storage."""
+
+from gossiplog.log.log import Log
+from gossiplog.log.opening import open
+from gossiplog.log.results import Arrivals, Info, Inserted, Pulled, Verified
+
+__all__ = ["Arrivals", "Info", "Inserted", "Log", "Pulled", "Verified", "open"]

@@ -1,0 +1,172 @@
+"""The check of everything that a log stores against what it must be.
+
+Messages are planned again in the order in which they arrived, and the rows compared: signatures, link records,
+children, heads. Then every node of the tree's level 1 is held against its leaves, every leaf against its message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import count as count_up
+
+from gossiplog import core
+from gossiplog.errors import CorruptLog, TreeError
+from gossiplog.log.results import Verified
+from gossiplog.log.state import State, stored_tree
+from gossiplog.storage import Storage
+from gossiplog.storage.base import Reader
+
+_PAGE = 4096
+# Enough to see what is wrong; a damaged file may have as many problems as messages.
+_MOST_PROBLEMS = 1000
+
+_Row = tuple[int, bytes]
+
+
+class _Enough(Exception):
+    """So many problems were found that no more are looked for."""
+
+
+class Audit:
+    """Checks one state of a log.
+
+    Args:
+        storage: of the log.
+        topic: of the log.
+        held: the state of the log that this process works with.
+        progress: called with the number of messages checked since it was called before.
+    """
+
+    def __init__(self, storage: Storage, topic: str, held: State, progress: Callable[[int], object] | None) -> None:
+        self._storage = storage
+        self._topic = topic
+        self._held = held
+        self._progress = progress
+        self._problems: list[str] = []
+        self._heads: set[bytes] = set()
+        self._children = 0
+
+    def run(self) -> Verified:
+        """Checks everything.
+
+        Raises:
+            CorruptLog: something is wrong; it lists what.
+        """
+        with self._storage.reader() as reader:
+            position = reader.position()
+            tree = stored_tree(reader, position.count)
+            heads = set(reader.heads())
+        try:
+            for problem in self._storage.check():
+                self._report(problem)
+            if self._held.count == position.count and self._held.tree.root != tree.root:
+                self._report("the tree in memory is not the stored one")
+            self._check_messages(position.count)
+            if heads != self._heads:
+                self._report(f"{len(heads ^ self._heads)} heads are stored or missing wrongly")
+            self._check_tree(tree, position.count)
+        except _Enough:
+            pass
+        if self._problems:
+            raise CorruptLog(self._problems)
+        return Verified(position.count, tree.root)
+
+    def _report(self, problem: str) -> None:
+        self._problems.append(problem)
+        if len(self._problems) == _MOST_PROBLEMS:
+            raise _Enough
+
+    def _check_messages(self, count: int) -> None:
+        children = 0
+        checked = 0
+        while checked < count:
+            with self._storage.reader() as reader:
+                rows = [row for row in reader.arrivals(checked, _PAGE) if row[0] <= count]
+                if not rows:
+                    break
+                for sequence, row in zip(count_up(checked + 1), rows, strict=False):
+                    if row[0] != sequence:
+                        self._report(f"there is no message with the sequence {sequence}")
+                        break
+                for run in self._runs(rows):
+                    self._check_run(reader, run)
+                own = range(checked + 1, rows[-1][0] + 1)
+                children += len(reader.children(own, 1, count))
+            if self._progress is not None:
+                self._progress(len(rows))
+            checked = rows[-1][0]
+        if checked != count:
+            self._report(f"the last message has the sequence {checked}; {count} is expected")
+        if children != self._children:
+            self._report(f"{children} pairs of parent and child are stored; {self._children} are expected")
+
+    def _runs(self, rows: Sequence[_Row]) -> Iterator[Sequence[_Row]]:
+        """Cuts rows where keys do not ascend: within a run a batch gets the sequences that its messages have."""
+        start = 0
+        keys = core.verify_batch([value for _, value in rows], self._topic, _all_known).keys
+        for index in range(1, len(rows)):
+            if keys[index] <= keys[index - 1] or rows[index][0] != rows[index - 1][0] + 1:
+                yield rows[start:index]
+                start = index
+        yield rows[start:]
+
+    def _check_run(self, reader: Reader, run: Sequence[_Row]) -> None:
+        first, last = run[0][0], run[-1][0]
+        batch = core.verify_batch([value for _, value in run], self._topic)
+        for index, error in batch.invalid:
+            self._report(f"sequence {run[index][0]}: {error}")
+        for index in batch.duplicates:
+            self._report(f"sequence {run[index][0]}: a message that is stored twice")
+        found = reader.sequences(batch.parents())
+        parents = {key: sequence for key, sequence in found.items() if sequence < first}
+        plan = batch.plan(first, parents, reader.links)
+        for index, missing in plan.orphans:
+            self._report(
+                f"sequence {run[index][0]}: parents are missing or came later: {core.encode_id(missing[0])} first"
+            )
+        self._heads.difference_update(plan.heads_removed)
+        self._heads.update(plan.heads_added)
+        self._children += len(plan.children)
+        if len(plan.order) != len(run):
+            return
+        links = reader.links([sequence for sequence, _ in run])
+        for (sequence, _, expected), stored in zip(plan.messages, links, strict=True):
+            if stored != expected:
+                self._report(f"sequence {sequence}: its links are not those to its ancestors")
+        stored_sequences = reader.sequences([key for key, _, _ in plan.leaves])
+        for key, _, sequence in plan.leaves:
+            if stored_sequences.get(key) != sequence:
+                self._report(f"sequence {sequence}: message {core.encode_id(key)} is not under its key")
+        stored_children = set(reader.children(sorted({parent for parent, _ in plan.children}), first, last))
+        for parent, child in set(plan.children) - stored_children:
+            self._report(f"sequence {child}: not stored as a child of sequence {parent}")
+
+    def _check_tree(self, tree: core.Tree, count: int) -> None:
+        leaves = 0
+        for node in tree.nodes(1) if tree.root.level > 0 else []:
+            start, end = node.key or b"", tree.next_key(1, node.key)
+            with self._storage.reader() as reader:
+                rows = reader.leaves(start, end, count)
+                values = reader.values([key for key, _ in rows], count)
+            children = [core.Node(0, key, hash) for key, hash in rows]
+            if node.key is None:
+                children.insert(0, core.Tree().root)
+            leaves += len(rows)
+            for key, hash in rows:
+                if key not in values or core.leaf_hash(key, values[key]) != hash:
+                    self._report(f"message {core.encode_id(key)}: its leaf is not that of its value")
+            try:
+                core.check_children(node, end, children)
+            except TreeError as error:
+                self._report(f"the tree's node {_name(node)}: {error}")
+        if leaves != count:
+            self._report(f"the tree has {leaves} leaves; {count} are expected")
+
+
+def _all_known(keys: list[bytes]) -> list[bytes]:
+    """Spares the signatures, where only keys are wanted."""
+    return keys
+
+
+def _name(node: core.Node) -> str:
+    return f"(level {node.level}, {'anchor' if node.key is None else core.encode_id(node.key)})"

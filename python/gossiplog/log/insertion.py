@@ -1,0 +1,164 @@
+"""Messages from outside on their way into a log: chunks are verified without a lock, then written.
+
+While one chunk is written, the next is verified in another thread. A message whose parents are neither in the log nor
+in its chunk is kept aside; when all chunks are through, what was kept is sorted by key, which puts parents first, and
+goes through once more. So the order of messages within one call does not matter.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from gossiplog import core
+from gossiplog.errors import GossipLogError, MissingParents, Refused
+from gossiplog.log.payload import PayloadCheck, check_payload
+from gossiplog.log.results import Inserted
+from gossiplog.log.state import States
+from gossiplog.log.writing import LOCK_SECONDS, Verdicts, Writer
+from gossiplog.message import SignedMessage, ids_of, stored_value
+from gossiplog.storage import Storage
+
+# Messages and bytes in the first chunk; later ones follow the rate at which they are written.
+_CHUNK = 4096
+_CHUNK_BYTES = 8 * 2**20
+_LEAST_CHUNK = 64
+_MOST_CHUNK = 2**16
+# Seconds that a chunk's write should take: what is slower than the one before still keeps the lock's limit.
+_WRITE_SECONDS = LOCK_SECONDS / 2
+
+_Item: TypeAlias = tuple[int, bytes]
+
+
+@dataclass(slots=True)
+class _Tally:
+    inserted: int = 0
+    duplicates: int = 0
+    refused: dict[int, GossipLogError] = field(default_factory=dict)
+    # Messages without their parents: index, value, key, and the parents' keys.
+    orphans: list[tuple[int, bytes, bytes, list[bytes]]] = field(default_factory=list)
+
+
+class Inserter:
+    """Verifies and writes messages from outside.
+
+    Args:
+        storage: of the log.
+        states: of the log.
+        topic: of the log.
+        check: the application's payload check.
+        writer: of the log.
+    """
+
+    def __init__(
+        self, storage: Storage, states: States, topic: str, check: PayloadCheck | None, writer: Writer
+    ) -> None:
+        self._storage = storage
+        self._states = states
+        self._topic = topic
+        self._check = check
+        self._writer = writer
+
+    def insert(self, messages: Iterable[SignedMessage | bytes]) -> Inserted:
+        """Inserts every message that is valid and whose parents are in the log or among the messages.
+
+        Raises:
+            TypeError: something that is neither a message nor bytes; messages before it may be inserted.
+            StorageError: the database failed; messages before may be inserted.
+        """
+        tally = _Tally()
+        self._insert(enumerate(map(stored_value, messages)), tally)
+        orphans, tally.orphans = sorted(tally.orphans, key=lambda orphan: orphan[2]), []
+        if tally.inserted and orphans:
+            self._insert(((index, value) for index, value, _, _ in orphans), tally)
+            orphans = tally.orphans
+        for index, _, key, parents in orphans:
+            tally.refused[index] = MissingParents(core.encode_id(key), ids_of(parents))
+        return Inserted(
+            tally.inserted, tally.duplicates, tuple(sorted(tally.refused.items(), key=lambda item: item[0]))
+        )
+
+    def verdicts(self, batch: core.Batch, count: int) -> Verdicts:
+        """Runs the application's payload check over a batch that was verified when the log had so many messages."""
+        refused: dict[int, Refused] = {}
+        if self._check is not None:
+            passed = {*batch.duplicates, *(index for index, _ in batch.invalid)}
+            for index, message in enumerate(batch):
+                if index not in passed and isinstance(message, SignedMessage):
+                    try:
+                        check_payload(self._check, message.payload, message.id)
+                    except Refused as error:
+                        refused[index] = error
+        return Verdicts(batch, count, refused)
+
+    def _insert(self, items: Iterator[_Item], tally: _Tally) -> None:
+        chunks = _Chunks(items)
+        chunk = chunks.next()
+        following = chunks.next()
+        if not following:
+            if chunk:
+                self._write(chunk, self._verify(chunk), chunks, tally)
+            return
+        with ThreadPoolExecutor(1, "gossiplog-verify") as thread:
+            verdicts = self._verify(chunk)
+            while chunk:
+                ahead: Future[Verdicts] | None = thread.submit(self._verify, following) if following else None
+                self._write(chunk, verdicts, chunks, tally)
+                chunk, following = following, chunks.next()
+                if ahead is not None:
+                    verdicts = ahead.result()
+
+    def _verify(self, chunk: Sequence[_Item]) -> Verdicts:
+        # Read first: what is committed after it is looked up again under the lock.
+        count = self._states.current().count
+        return self.verdicts(core.verify_batch([value for _, value in chunk], self._topic, self._known), count)
+
+    def _known(self, keys: list[bytes]) -> Collection[bytes]:
+        with self._storage.reader() as reader:
+            return reader.sequences(keys).keys()
+
+    def _write(self, chunk: Sequence[_Item], verdicts: Verdicts, chunks: _Chunks, tally: _Tally) -> None:
+        batch = verdicts.batch
+        begin = time.monotonic()
+        outcome = self._writer.write(verdicts)
+        chunks.took(len(outcome.inserted), time.monotonic() - begin)
+        invalid = batch.invalid
+        tally.inserted += len(outcome.inserted)
+        tally.duplicates += (
+            len(batch) - len(invalid) - len(outcome.inserted) - len(outcome.orphans) - len(outcome.refused)
+        )
+        for index, error in itertools.chain(invalid, outcome.refused.items()):
+            tally.refused[chunk[index][0]] = error
+        keys = batch.keys if outcome.orphans else []
+        for index, parents in outcome.orphans:
+            tally.orphans.append((*chunk[index], keys[index], parents))
+
+
+class _Chunks:
+    """Cuts what the caller gave into chunks that can be written while the lock is held no longer than it may be."""
+
+    def __init__(self, items: Iterator[_Item]) -> None:
+        self._items = items
+        self._limit = _CHUNK
+
+    def next(self) -> list[_Item]:
+        chunk: list[_Item] = []
+        size = 0
+        while len(chunk) < self._limit and size < _CHUNK_BYTES:
+            item = next(self._items, None)
+            if item is None:
+                break
+            chunk.append(item)
+            size += len(item[1])
+        return chunk
+
+    def took(self, messages: int, seconds: float) -> None:
+        """Learns from a write of so many messages."""
+        if messages >= _LEAST_CHUNK and seconds > 0:
+            wanted = int(messages * _WRITE_SECONDS / seconds)
+            # Half as many again at most: one fast write says little about the next.
+            self._limit = max(_LEAST_CHUNK, min(wanted, self._limit + self._limit // 2, _MOST_CHUNK))

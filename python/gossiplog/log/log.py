@@ -1,0 +1,358 @@
+"""The log as its users see it: a blocking object, safe for several threads, like a database connection."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from gossiplog import core
+from gossiplog.errors import DecodeError, EncodeError, TopicMismatch, UnknownMessage
+from gossiplog.log.audit import Audit
+from gossiplog.log.following import Follower
+from gossiplog.log.insertion import Inserter
+from gossiplog.log.payload import as_peers_read, check_payload, payload_check
+from gossiplog.log.pulling import Puller
+from gossiplog.log.results import Arrivals, Info, Inserted, Pulled, Verified
+from gossiplog.log.state import Snapshot, States
+from gossiplog.log.writing import Apply, Writer
+from gossiplog.message import MAX_VALUE_LENGTH, SignedMessage, ids_of, key_of
+from gossiplog.protocol.sync import Server, ServerConfig
+from gossiplog.signer import Signer
+from gossiplog.storage import Storage
+from gossiplog.storage.base import Reader
+
+_PAGE = 256
+
+
+class Log:
+    """A replicated append-only log of signed messages. Made by `gossiplog.open`.
+
+    Every method may be called from any thread, and other processes may use the same SQLite file. After `close` every
+    call but `close` raises LogClosed; a database that fails raises StorageError.
+
+    Attributes:
+        topic: of the log.
+        signer: what `append` signs with when it is given none.
+    """
+
+    def __init__(
+        self, storage: Storage, topic: str, *, apply: Apply | None, payload: Any, signer: Signer | None
+    ) -> None:
+        self.topic = topic
+        self.signer = signer
+        self._storage = storage
+        self._check = payload_check(payload)
+        self._states = States(storage, topic)
+        self._follower = Follower(storage, topic)
+        self._writer = Writer(storage, self._states, topic, apply, self._follower.wake)
+        self._inserter = Inserter(storage, self._states, topic, self._check, self._writer)
+        self._puller = Puller(storage, self._states, topic, self._inserter, self._writer)
+        self._writer.catch_up()
+
+    # Writing
+
+    def append(self, payload: Any, *, signer: Signer | None = None, codec: str = "dag-cbor") -> SignedMessage:
+        """Signs a message that follows all heads of the log, and stores it. When this returns, it is on disk.
+
+        Args:
+            payload: a value of the IPLD data model.
+            signer: None takes the log's.
+            codec: "dag-cbor" or "dag-json": in which the bytes are that are signed.
+
+        Raises:
+            EncodeError: a payload that other peers would refuse or change, or that is too long for them.
+            Refused: the application's check or `apply` refuses the message; its exception is the cause.
+            ValueError: neither the call nor the log has a signer.
+        """
+        return self.append_many([payload], signer=signer, codec=codec)[0]
+
+    def append_many(
+        self, payloads: Iterable[Any], *, signer: Signer | None = None, codec: str = "dag-cbor"
+    ) -> list[SignedMessage]:
+        """Signs messages, each of which follows the one before, and stores them.
+
+        All payloads are checked before the first is stored. Many messages take several transactions.
+
+        Raises: as `append`; if `apply` refuses a message, those of earlier transactions stay.
+        """
+        chosen = signer or self.signer
+        if chosen is None:
+            raise ValueError("nothing to sign with: give a signer to append, or to gossiplog.open")
+        rest = list(payloads)
+        for payload in rest:
+            self._check_own(payload)
+        messages: list[SignedMessage] = []
+        while len(messages) < len(rest):
+            messages += self._writer.append(rest[len(messages) :], chosen, codec)
+        return messages
+
+    def _check_own(self, payload: Any) -> None:
+        encoded = core.cbor_encode(payload)
+        if len(encoded) > MAX_VALUE_LENGTH:
+            raise EncodeError(f"a payload of {len(encoded)} bytes: peers read messages of up to {MAX_VALUE_LENGTH}")
+        if self._check is not None:
+            check_payload(self._check, as_peers_read(encoded))
+
+    def insert(self, message: SignedMessage | bytes) -> bool:
+        """Verifies a message and stores it.
+
+        Returns:
+            Whether it is new to the log.
+
+        Raises:
+            InvalidMessage: every peer refuses it.
+            MissingParents: its parents are not all in the log.
+            Refused: this log's application refuses it; its exception is the cause.
+        """
+        result = self.insert_many([message])
+        for _, error in result.refused:
+            raise error
+        return result.inserted == 1
+
+    def insert_many(self, messages: Iterable[SignedMessage | bytes]) -> Inserted:
+        """Verifies messages, in any order, and stores those that are valid and whose parents are in the log or here.
+
+        Args:
+            messages: or their stored values. They are taken in chunks, each of which is stored in one transaction.
+        """
+        return self._inserter.insert(messages)
+
+    def pull(self, source: Log, *, config: ServerConfig | None = None) -> Pulled:
+        """Gets what another log of this process has and this one lacks, by the sync protocol.
+
+        Args:
+            source: the log to pull from; it may be written to meanwhile, and pull from this one.
+            config: the limits under which the source serves.
+
+        Raises:
+            TopicMismatch: the logs have different topics.
+            ProtocolError: the source is damaged in a way that breaks the protocol. What came before is in the log.
+        """
+        if source.topic != self.topic:
+            raise TopicMismatch(f"cannot pull from a log of the topic {source.topic!r} into one of {self.topic!r}")
+        return self._puller.pull(lambda: Server(source.snapshot(), now=time.monotonic(), config=config))
+
+    # Reading
+
+    def get(self, id: str) -> SignedMessage:
+        """The message with an id.
+
+        Raises:
+            DecodeError: text that is no id.
+            UnknownMessage: it is not in the log.
+        """
+        key = key_of(id)
+        with self._storage.reader() as reader:
+            found = reader.values([key], reader.position().count)
+        if key not in found:
+            raise UnknownMessage(id)
+        return self._read(found[key])
+
+    def __contains__(self, id: object) -> bool:
+        """Whether a message with this id is in the log."""
+        try:
+            keys = [key_of(id)] if isinstance(id, str) else []
+        except DecodeError:
+            keys = []
+        with self._storage.reader() as reader:
+            return bool(reader.sequences(keys))
+
+    def __len__(self) -> int:
+        """How many messages there are."""
+        with self._storage.reader() as reader:
+            return reader.position().count
+
+    def __bool__(self) -> bool:
+        """True, also for an empty log."""
+        return True
+
+    def __iter__(self) -> Iterator[SignedMessage]:
+        """All messages in the order of their ids."""
+        return self.messages()
+
+    def messages(
+        self, *, after: str | None = None, before: str | None = None, reverse: bool = False, limit: int | None = None
+    ) -> Iterator[SignedMessage]:
+        """The messages in the order of their ids: after their parents, as of the time of the call.
+
+        They are read in pages, so that the log may be written to while they are taken.
+
+        Args:
+            after: only messages with larger ids.
+            before: only messages with smaller ids.
+            reverse: from the largest id down.
+            limit: at most so many.
+
+        Raises:
+            DecodeError: text that is no id.
+            ValueError: a limit below 0.
+        """
+        if limit is not None and limit < 0:
+            raise ValueError(f"a limit of {limit}: expected 0 or more")
+        bounds = (None if after is None else key_of(after), None if before is None else key_of(before))
+        return self._messages(*bounds, reverse, limit, len(self))
+
+    def _messages(
+        self, after: bytes | None, before: bytes | None, reverse: bool, limit: int | None, count: int
+    ) -> Iterator[SignedMessage]:
+        while limit is None or limit > 0:
+            size = _PAGE if limit is None else min(limit, _PAGE)
+            with self._storage.reader() as reader:
+                rows = reader.page(after, before, reverse, size, count)
+            if not rows:
+                return
+            for _, value in rows:
+                yield self._read(value)
+            if reverse:
+                before = rows[-1][0]
+            else:
+                after = rows[-1][0]
+            limit = None if limit is None else limit - len(rows)
+
+    def replay(self, function: Callable[[SignedMessage], object], *, after: str | None = None) -> int:
+        """Calls a function with every message in the order of their ids; writes nothing itself.
+
+        Args:
+            function: what it raises ends the replay.
+            after: only messages with larger ids.
+
+        Returns:
+            The number of calls.
+        """
+        calls = 0
+        for message in self.messages(after=after):
+            function(message)
+            calls += 1
+        return calls
+
+    def subscribe(self, *, after: int | None = None, batch: int = _PAGE) -> Iterator[Arrivals]:
+        """Follows the log: lists of messages in the order of their arrival, until the log is closed.
+
+        It waits when there are none: commits of this process wake it at once, those of others within half a second.
+
+        Args:
+            after: a cursor, as lists have it; 0 is the start of the log, None its end now.
+            batch: the most messages in a list.
+        """
+        if batch < 1:
+            raise ValueError(f"a batch of {batch}: expected 1 or more")
+        return self._follower.follow(after, batch)
+
+    @property
+    def heads(self) -> tuple[str, ...]:
+        """The ids, ascending, of the messages that no other names as a parent."""
+        with self._storage.reader() as reader:
+            return ids_of(reader.heads())
+
+    @property
+    def clock(self) -> int:
+        """The next message's clock: 1 + the largest in the log, 1 in an empty one."""
+        with self._storage.reader() as reader:
+            # Nothing follows a message with the largest clock, so it is a head.
+            return 1 + max((core.decode_clock(key)[0] for key in reader.heads(1)), default=0)
+
+    @property
+    def root(self) -> core.Node:
+        """The root of the tree: equal in two logs exactly when they hold the same messages."""
+        return self._states.current().tree.root
+
+    def is_ancestor(self, ancestor: str, descendant: str) -> bool:
+        """Whether one message is a proper ancestor of another.
+
+        Raises:
+            DecodeError: text that is no id.
+            UnknownMessage: one of them is not in the log.
+        """
+        with self._storage.reader() as reader:
+            upper, lower = self._sequences(reader, [ancestor, descendant])
+            clock, _ = core.decode_clock(key_of(ancestor))
+            return upper in core.frontier(lower, clock, reader.links)
+
+    def ancestors(self, id: str, clock: int) -> tuple[str, ...]:
+        """The ids, ascending, of the latest ancestors of a message at or before a clock: those that no other
+        ancestor at or before it follows.
+
+        Raises:
+            DecodeError: text that is no id.
+            UnknownMessage: the message is not in the log.
+        """
+        with self._storage.reader() as reader:
+            (sequence,) = self._sequences(reader, [id])
+            return self._ids(reader, core.frontier(sequence, clock, reader.links))
+
+    def children(self, id: str) -> tuple[str, ...]:
+        """The ids, ascending, of the messages that name this one as a parent.
+
+        Raises:
+            DecodeError: text that is no id.
+            UnknownMessage: the message is not in the log.
+        """
+        with self._storage.reader() as reader:
+            (sequence,) = self._sequences(reader, [id])
+            pairs = reader.children([sequence], 1, reader.position().count)
+            return self._ids(reader, [child for _, child in pairs])
+
+    @staticmethod
+    def _sequences(reader: Reader, ids: Sequence[str]) -> list[int]:
+        keys = [key_of(id) for id in ids]
+        found = reader.sequences(keys)
+        for id, key in zip(ids, keys, strict=True):
+            if key not in found:
+                raise UnknownMessage(id)
+        return [found[key] for key in keys]
+
+    def _ids(self, reader: Reader, sequences: Sequence[int]) -> tuple[str, ...]:
+        values = (value for sequence in sequences for _, value in reader.arrivals(sequence - 1, 1))
+        return tuple(sorted(self._read(value).id for value in values))
+
+    def _read(self, value: bytes) -> SignedMessage:
+        return core.read_message(value, self.topic)
+
+    # The log as a whole
+
+    def snapshot(self) -> Snapshot:
+        """The log as it is now, for a sync server or client; it does not change with the log."""
+        return Snapshot(self._storage, self._states.current())
+
+    def info(self) -> Info:
+        """The log in figures. Counting its authors reads every message."""
+        state = self._states.current()
+        authors = {message.author for message in self._messages(None, None, False, None, state.count)}
+        return Info(
+            topic=self.topic,
+            messages=state.count,
+            clock=self.clock,
+            heads=self.heads,
+            root=state.tree.root,
+            authors=len(authors),
+            bytes=self._storage.size(),
+        )
+
+    def verify(self, progress: Callable[[int], object] | None = None) -> Verified:
+        """Checks everything that is stored: every message and its signature, all indexes, the tree.
+
+        Args:
+            progress: called with the number of messages checked since it was called before.
+
+        Raises:
+            CorruptLog: something is wrong; it lists what.
+        """
+        return Audit(self._storage, self.topic, self._states.current(), progress).run()
+
+    def close(self) -> None:
+        """Ends the use of the log, and every subscription; a second call does nothing."""
+        self._storage.close()
+        self._follower.wake()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Log {self.topic!r}>"

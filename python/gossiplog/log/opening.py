@@ -1,0 +1,74 @@
+"""Opening a log: what a location means."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Any
+
+from gossiplog.errors import StorageError
+from gossiplog.log.log import Log
+from gossiplog.log.writing import Apply
+from gossiplog.message import check_topic
+from gossiplog.signer import Signer
+from gossiplog.storage import SQLiteStorage, Storage
+from gossiplog.storage.sqlite import Synchronous
+
+_SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.\-]*)://")
+
+
+def open(
+    location: str | os.PathLike[str] | Storage,
+    topic: str | None = None,
+    *,
+    apply: Apply | None = None,
+    payload: Any = None,
+    signer: Signer | None = None,
+    create: bool = True,
+    synchronous: Synchronous = "full",
+) -> Log:
+    """Opens a log, and makes it first where there is none.
+
+    Args:
+        location: the path of an SQLite file, ":memory:" for SQLite in memory, or a storage, as `MemoryStorage()`.
+        topic: what the log is about; peers replicate logs of the same topic. A log that exists needs none.
+        apply: `apply(message, transaction)` runs once for each message, after its parents, in the transaction that
+        stores     it; if it raises, the message is refused and nothing of it stays. Runs first, before this returns,
+        for     stored messages that it has not seen.
+        payload: checks payloads, own ones and others': a function that raises to refuse, or any type that pydantic
+            validates. It only accepts or refuses; what is stored never changes.
+        signer: what `append` signs with when it is given none.
+        create: whether a log is made where there is none.
+        synchronous: when SQLite waits for the disk: with "full" an append that returned survives a power cut.
+
+    Raises:
+        NotALog: there is no log and none may be made, or the file is something else.
+        NewerSchema: a newer version of this package wrote the log.
+        TopicMismatch: the log has another topic.
+        EncodeError: no version of the original accepts the topic.
+        Refused: `apply` raised for a stored message; its exception is the cause.
+        StorageError: the location is of no known kind, or cannot be opened.
+
+    Warns:
+        TopicWarning: version 0.13.14 of the original refuses the topic.
+    """
+    if topic is not None:
+        check_topic(topic)
+    storage = _storage(location, synchronous)
+    stored = storage.open(topic, create)
+    try:
+        return Log(storage, stored, apply=apply, payload=payload, signer=signer)
+    except BaseException:
+        storage.close()
+        raise
+
+
+def _storage(location: str | os.PathLike[str] | Storage, synchronous: Synchronous) -> Storage:
+    if isinstance(location, Storage):
+        return location
+    scheme = _SCHEME.match(os.fspath(location))
+    if scheme is not None and scheme[1] != "file":
+        raise StorageError(
+            f"no storage for {scheme[1]}:// locations: expected the path of a file, ':memory:' or a Storage"
+        )
+    return SQLiteStorage(location, synchronous=synchronous)

@@ -1,0 +1,59 @@
+"""The application's check of payloads, `payload=` of `open`."""
+
+from __future__ import annotations
+
+import types
+import typing
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+from pydantic import PydanticUserError, TypeAdapter
+
+from gossiplog import core
+from gossiplog.errors import Refused
+
+PayloadCheck: TypeAlias = Callable[[Any], object]
+
+
+def payload_check(payload: Any) -> PayloadCheck | None:
+    """The check that `open` was given.
+
+    Args:
+        payload: a function, which raises to refuse; a type that pydantic validates, or a TypeAdapter; or None.
+
+    Raises:
+        TypeError: nothing of these.
+    """
+    if payload is None:
+        return None
+    if isinstance(payload, TypeAdapter):
+        return payload.validate_python
+    is_type = isinstance(payload, type | types.UnionType | typing.NewType) or typing.get_origin(payload) is not None
+    if callable(payload) and not is_type:
+        return typing.cast(PayloadCheck, payload)
+    try:
+        return TypeAdapter(payload).validate_python
+    except PydanticUserError as error:
+        raise TypeError(f"payload is {payload!r}: expected a function or a type that pydantic validates") from error
+
+
+def check_payload(check: PayloadCheck, payload: Any, id: str | None = None) -> None:
+    """Runs the application's check.
+
+    Args:
+        check: as `payload_check` returned it.
+        payload: as peers read it.
+        id: of the message, where it has one.
+
+    Raises:
+        Refused: the check raised; its exception is the cause.
+    """
+    try:
+        check(payload)
+    except Exception as error:
+        raise Refused(f"its payload is refused: {error}", id) from error
+
+
+def as_peers_read(encoded: bytes) -> Any:
+    """An encoded payload, as peers will read it: integral floats are integers, tuples lists."""
+    return core.cbor_decode(encoded)

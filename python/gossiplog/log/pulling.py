@@ -1,0 +1,176 @@
+"""Merkle sync into a log: drives the client machine of `gossiplog.protocol` against a source, stream after stream.
+
+While one batch is written, the next one is verified, and the source and the client walk on: each on a thread of its
+own, one batch at a time and in their order. What was written stays, whatever comes after it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import Protocol, TypeAlias
+
+from gossiplog import core
+from gossiplog.errors import GossipLogError, MissingParents, ProtocolError
+from gossiplog.log.insertion import Inserter
+from gossiplog.log.results import Pulled
+from gossiplog.log.state import Snapshot, States
+from gossiplog.log.writing import Writer
+from gossiplog.message import ids_of
+from gossiplog.protocol.sync import Aborted, Client, ClientConfig, Finished, Received, Send, Statistics
+from gossiplog.storage import Storage
+
+_BATCHES_UNDER_WAY = 2
+"""One is verified while the one before it is written."""
+
+_FRUITLESS_STREAMS = 16
+"""Streams in a row that may be aborted before they brought a message."""
+
+
+class Stream(Protocol):
+    """The source's end of a sync stream, as `sync.Server` is one."""
+
+    def receive(self, data: bytes, now: float) -> bytes:
+        """Takes bytes from the client and returns bytes for it; b"" when there are none until it gets more."""
+
+
+Connect: TypeAlias = Callable[[], Stream]
+
+
+class _Work:
+    """What a pull has done so far."""
+
+    def __init__(self) -> None:
+        self.inserted = 0
+        self.duplicates = 0
+        # By key: what this log refuses is not asked for again when a stream goes on.
+        self.left_out: dict[bytes, GossipLogError] = {}
+        self.writing: deque[Future[None]] = deque()
+        self._streams: list[Statistics] = []
+
+    def make_room(self) -> None:
+        """Waits until there is room for another batch, and raises what went wrong with one."""
+        while len(self.writing) >= _BATCHES_UNDER_WAY:
+            self.writing.popleft().result()
+
+    def wait(self) -> None:
+        """Waits for the batches that are under way, and raises what went wrong with the first of them."""
+        failure: BaseException | None = None
+        while self.writing:
+            failure = failure or self.writing.popleft().exception()
+        if failure is not None:
+            raise failure
+
+    def count(self, client: Client) -> None:
+        """Adds what a stream cost."""
+        self._streams.append(client.statistics)
+
+    def result(self) -> Pulled:
+        """The whole pull."""
+        return Pulled(
+            inserted=self.inserted,
+            duplicates=self.duplicates,
+            refused=tuple(
+                (core.encode_id(key), error) for key, error in sorted(self.left_out.items(), key=itemgetter(0))
+            ),
+            requests=sum(stream.requests for stream in self._streams),
+            round_trips=sum(stream.round_trips for stream in self._streams),
+            bytes_sent=sum(stream.bytes_out for stream in self._streams),
+            bytes_received=sum(stream.bytes_in for stream in self._streams),
+            streams=len(self._streams),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Threads:
+    """Each does its work batch by batch, in their order."""
+
+    verify: ThreadPoolExecutor
+    write: ThreadPoolExecutor
+
+
+class Puller:
+    """Pulls from a source into a log.
+
+    Args:
+        storage: of the log.
+        states: of the log.
+        topic: of the log.
+        inserter: of the log.
+        writer: of the log.
+    """
+
+    def __init__(self, storage: Storage, states: States, topic: str, inserter: Inserter, writer: Writer) -> None:
+        self._storage = storage
+        self._states = states
+        self._topic = topic
+        self._inserter = inserter
+        self._writer = writer
+
+    def pull(self, connect: Connect) -> Pulled:
+        """Gets what the source has and the log lacks.
+
+        Args:
+            connect: opens a stream to the source.
+
+        Raises:
+            ProtocolError: the source broke a rule. What came before it is in the log.
+        """
+        work = _Work()
+        config = ClientConfig()
+        fruitless = 0
+        with ThreadPoolExecutor(1, "gossiplog-verify") as verify, ThreadPoolExecutor(1, "gossiplog-write") as write:
+            threads = _Threads(verify, write)
+            while True:
+                state = self._states.current()
+                client = Client(Snapshot(self._storage, state), self._topic, config=config)
+                try:
+                    end = self._stream(client, connect(), state.count, work, threads)
+                finally:
+                    work.wait()
+                work.count(client)
+                if isinstance(end, Finished):
+                    return work.result()
+                fruitless = 0 if client.statistics.values else fruitless + 1
+                if fruitless == _FRUITLESS_STREAMS:
+                    raise ProtocolError(f"the source aborted {fruitless} streams in a row without sending a message")
+                config = dataclasses.replace(client.next_config, skip=frozenset(work.left_out))
+                time.sleep(end.cooldown / 1000)
+
+    def _stream(self, client: Client, stream: Stream, count: int, work: _Work, threads: _Threads) -> Aborted | Finished:
+        requests = client.start()
+        while True:
+            answer = stream.receive(requests, time.monotonic())
+            requests = b""
+            for event in client.receive(answer) if answer else client.end():
+                match event:
+                    case Send(data):
+                        requests += data
+                    case Received():
+                        work.make_room()
+                        verified = threads.verify.submit(event.verify)
+                        work.writing.append(threads.write.submit(self._write, verified, count, work))
+                    case Aborted() | Finished():
+                        return event
+
+    def _write(self, verified: Future[tuple[core.Batch, ProtocolError | None]], count: int, work: _Work) -> None:
+        batch, violation = verified.result()
+        outcome = self._writer.write(self._inserter.verdicts(batch, count))
+        invalid = batch.invalid
+        keys = batch.keys
+        work.inserted += len(outcome.inserted)
+        work.duplicates += (
+            len(batch) - len(invalid) - len(outcome.inserted) - len(outcome.orphans) - len(outcome.refused)
+        )
+        work.left_out.update((keys[index], error) for index, error in outcome.refused.items())
+        for index, parents in outcome.orphans:
+            work.left_out[keys[index]] = MissingParents(core.encode_id(keys[index]), ids_of(parents))
+        for _, error in invalid:
+            raise ProtocolError(f"the source has an invalid message: {error}") from error
+        if violation is not None:
+            raise violation

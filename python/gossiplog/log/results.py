@@ -1,0 +1,97 @@
+"""What the log's methods return."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from gossiplog.core import Node, SignedMessage
+from gossiplog.errors import GossipLogError
+
+
+@dataclass(frozen=True, slots=True)
+class Inserted:
+    """What became of the messages that were to be inserted.
+
+    Attributes:
+        inserted: how many are new to the log.
+        duplicates: how many were in the log before, or came twice.
+        refused: (index, error) of every other one, ascending; the error is InvalidMessage, MissingParents or Refused.
+    """
+
+    inserted: int
+    duplicates: int
+    refused: tuple[tuple[int, GossipLogError], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Pulled:
+    """What a pull brought, and what it cost.
+
+    Attributes:
+        inserted: how many messages are new to the log.
+        duplicates: how many came that another writer had inserted meanwhile.
+        refused: (id, error) of messages that this log's application refuses, and of those that descend from them.
+        requests: how many were sent.
+        round_trips: how many of them had to wait for the answer to one before, over all streams.
+        bytes_sent: to the source.
+        bytes_received: from the source.
+        streams: how many were opened: one more than the source aborted.
+    """
+
+    inserted: int = 0
+    duplicates: int = 0
+    refused: tuple[tuple[str, GossipLogError], ...] = ()
+    requests: int = 0
+    round_trips: int = 0
+    bytes_sent: int = 0
+    bytes_received: int = 0
+    streams: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Info:
+    """A log as a whole.
+
+    Attributes:
+        topic: of the log.
+        messages: how many there are.
+        clock: the next message's.
+        heads: ids, ascending.
+        root: of the tree.
+        authors: how many different ones there are.
+        bytes: that the database takes.
+    """
+
+    topic: str
+    messages: int
+    clock: int
+    heads: tuple[str, ...]
+    root: Node
+    authors: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """What was found sound.
+
+    Attributes:
+        messages: how many.
+        root: of the tree that was checked.
+    """
+
+    messages: int
+    root: Node
+
+
+class Arrivals(list[SignedMessage]):
+    """Messages in the order of their arrival.
+
+    Attributes:
+        cursor: the sequence of the last one: `subscribe(after=cursor)` goes on behind it.
+    """
+
+    def __init__(self, messages: Iterable[SignedMessage], cursor: int) -> None:
+        super().__init__(messages)
+        self.cursor = cursor

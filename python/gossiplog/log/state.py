@@ -1,0 +1,124 @@
+"""The state that a process holds of a log: its position and its tree, kept up with what other processes commit."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+from gossiplog import core
+from gossiplog.core import Tree
+from gossiplog.errors import CorruptLog, TreeError
+from gossiplog.storage import Storage
+from gossiplog.storage.base import Position, Reader
+
+# Messages of other processes that are looked at one by one; for more, all rows of the tree are read again.
+_FEW_ARRIVALS = 512
+# Values that a snapshot reads at once: few at first, because each may be large.
+_FIRST_VALUES = 16
+_MOST_VALUES = 512
+_SMALL_READ = 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """One state of a log.
+
+    Attributes:
+        count: of messages.
+        tree: over these messages, without leaves in memory.
+    """
+
+    count: int
+    tree: Tree
+
+
+class States:
+    """The newest state that this process knows of.
+
+    Of the locks, the storage's is always taken first.
+    """
+
+    def __init__(self, storage: Storage, topic: str) -> None:
+        self._storage = storage
+        self._topic = topic
+        self._lock = threading.Lock()
+        with storage.reader() as reader:
+            position = reader.position()
+            self._newest = State(position.count, stored_tree(reader, position.count))
+
+    def current(self) -> State:
+        """The newest committed state, by whichever process."""
+        with self._storage.reader() as reader:
+            return self.of(reader, reader.position())
+
+    def of(self, reader: Reader, position: Position) -> State:
+        """The state at a reader's position, or a later one that another thread of this process has seen since."""
+        newest = self._newest
+        if position.count <= newest.count:
+            return newest
+        try:
+            tree = newest.tree.refresh(reader.level1(self._keys(reader, newest.count)), position.count)
+        except TreeError as error:
+            raise CorruptLog([f"the tree: {error}"]) from error
+        state = State(position.count, tree)
+        self.publish(state)
+        return state
+
+    def _keys(self, reader: Reader, count: int) -> list[bytes] | None:
+        """The keys of the messages that arrived after so many; None where they are too many to look at each."""
+        arrivals = reader.arrivals(count, _FEW_ARRIVALS)
+        if arrivals and arrivals[-1][0] < reader.position().count:
+            return None
+        return [core.read_message(value, self._topic).key for _, value in arrivals]
+
+    def publish(self, state: State) -> None:
+        """Takes over a state that was committed, unless a newer one is known."""
+        with self._lock:
+            if state.count > self._newest.count:
+                self._newest = state
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """One state of a log, to be read while writes go on: what a sync server serves and a sync client compares with."""
+
+    storage: Storage
+    state: State
+
+    @property
+    def tree(self) -> Tree:
+        """The tree of the state."""
+        return self.state.tree
+
+    def leaves(self, start: bytes, end: bytes | None) -> Sequence[tuple[bytes, bytes]]:
+        """The leaves (key, hash) with start <= key < end, ascending; an end of None is the end of the tree."""
+        with self.storage.reader() as reader:
+            return reader.leaves(start, end, self.state.count)
+
+    def values(self, keys: Sequence[bytes]) -> Iterator[bytes | None]:
+        """The stored values, in the order of the keys; None for a key that is not in the state.
+
+        They are read as they are taken.
+        """
+        rest = iter(keys)
+        size = _FIRST_VALUES
+        while chunk := list(islice(rest, size)):
+            with self.storage.reader() as reader:
+                found = reader.values(chunk, self.state.count)
+            yield from map(found.get, chunk)
+            if sum(map(len, found.values())) < _SMALL_READ:
+                size = min(2 * size, _MOST_VALUES)
+
+
+def stored_tree(reader: Reader, count: int) -> Tree:
+    """The tree as its rows have it.
+
+    Raises:
+        CorruptLog: rows that no tree has.
+    """
+    try:
+        return Tree.open(reader.level1(), count)
+    except TreeError as error:
+        raise CorruptLog([f"the tree: {error}"]) from error

@@ -1,0 +1,81 @@
+"""Messages as the log's callers meet them: the one message type, ids and keys, topics, and the caps on own messages."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Iterable
+
+from gossiplog.core import KEY_LENGTH, SignedMessage, decode_id, encode_id
+from gossiplog.errors import EncodeError, TopicWarning
+
+MAX_PARENTS = 256
+"""Parents of an own message. More heads than that are joined by several messages."""
+MAX_VALUE_LENGTH = 4 * 2**20 - 1024
+"""Bytes in the stored value of an own message: with a protocol's envelope it fits in a frame of 4 MiB."""
+
+# Wire format, "Message, signature, stored value": what 0.13.14 accepts, and what its repository's head does.
+_TOPIC_OF_THE_RELEASE = re.compile(r"[a-zA-Z0-9.\-]+(#[a-zA-Z0-9]+)?")
+_TOPIC_OF_THE_HEAD = re.compile(r"[a-zA-Z0-9:.\-]+")
+
+
+def check_topic(topic: str) -> None:
+    """Holds a topic against the rules of the wire format, "Message, signature, stored value".
+
+    Raises:
+        EncodeError: no version of the original accepts the topic.
+
+    Warns:
+        TopicWarning: only its repository's head accepts the topic, not version 0.13.14.
+    """
+    if _TOPIC_OF_THE_RELEASE.fullmatch(topic):
+        return
+    if not _TOPIC_OF_THE_HEAD.fullmatch(topic):
+        raise EncodeError(
+            f"{topic!r} is no topic: expected letters, digits, '.', '-' and ':', or no ':' and one '#' before a last"
+            " part of letters and digits"
+        )
+    warnings.warn(
+        f"peers of version 0.13.14 refuse the topic {topic!r}: use letters, digits, '.' and '-' to talk to them",
+        TopicWarning,
+        stacklevel=3,
+    )
+
+
+def key_of(id: str) -> bytes:
+    """The 20-byte key of a message's id.
+
+    Raises:
+        DecodeError: text that is no id.
+    """
+    return decode_id(id)
+
+
+def ids_of(keys: Iterable[bytes]) -> tuple[str, ...]:
+    """The ids of 20-byte keys, in their order."""
+    return tuple(encode_id(key) for key in keys)
+
+
+def stored_value(message: SignedMessage | bytes) -> bytes:
+    """What the log keeps of a message, and what travels.
+
+    Raises:
+        TypeError: neither a message nor bytes.
+    """
+    if isinstance(message, SignedMessage):
+        return message.value
+    if isinstance(message, bytes):
+        return message
+    raise TypeError(f"expected a SignedMessage or the bytes of a stored value, not {type(message).__name__}")
+
+
+__all__ = [
+    "KEY_LENGTH",
+    "MAX_PARENTS",
+    "MAX_VALUE_LENGTH",
+    "SignedMessage",
+    "check_topic",
+    "ids_of",
+    "key_of",
+    "stored_value",
+]

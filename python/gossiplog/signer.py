@@ -1,0 +1,160 @@
+"""Keys that sign messages, and the files that hold them.
+
+Ed25519 is the only scheme with a verdict; the registry of schemes, by multicodec, is the core's, because it verifies.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import stat
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from gossiplog import core
+from gossiplog.errors import KeyFileError
+
+PRIVATE_KEY_LENGTH = 32
+"""Bytes of an Ed25519 private key: the seed of RFC 8032, section 5.1.5."""
+
+
+class Signer:
+    """An Ed25519 key pair.
+
+    Args:
+        private_key: 32 bytes.
+
+    Raises:
+        ValueError: a private key of another length.
+
+    Attributes:
+        public_key: 32 bytes.
+        did: the did:key URI that names the author to others.
+    """
+
+    __slots__ = ("_private_key", "did", "public_key")
+
+    def __init__(self, private_key: bytes) -> None:
+        if len(private_key) != PRIVATE_KEY_LENGTH:
+            raise ValueError(f"a private key of {len(private_key)} bytes: Ed25519 has {PRIVATE_KEY_LENGTH}")
+        self._private_key = bytes(private_key)
+        self.public_key = core.public_key(self._private_key)
+        self.did = core.encode_did(self.public_key)
+
+    @classmethod
+    def generate(cls) -> Signer:
+        """A new key, from the system's source of secrets."""
+        return cls(secrets.token_bytes(PRIVATE_KEY_LENGTH))
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Signer:
+        """Reads a key file: the private key in hexadecimal.
+
+        Raises:
+            KeyFileError: it is missing, damaged, or open to others than its owner.
+        """
+        try:
+            with open(path, "rb") as file:
+                mode = os.fstat(file.fileno()).st_mode
+                # Enough to see that it is too long.
+                content = file.read(4 * PRIVATE_KEY_LENGTH)
+        except OSError as error:
+            raise KeyFileError(f"cannot read the key file {os.fspath(path)}: {error.strerror}") from error
+        if os.name == "posix" and mode & (stat.S_IRWXG | stat.S_IRWXO):
+            raise KeyFileError(
+                f"the key file {os.fspath(path)} is open to other users: run chmod 600 {os.fspath(path)}"
+            )
+        try:
+            private_key = bytes.fromhex(content.decode("ascii"))
+        except ValueError:
+            private_key = b""
+        if len(private_key) != PRIVATE_KEY_LENGTH:
+            raise KeyFileError(
+                f"the key file {os.fspath(path)} is damaged: expected {2 * PRIVATE_KEY_LENGTH} hexadecimal digits"
+            )
+        return cls(private_key)
+
+    @classmethod
+    def load_or_create(cls, path: str | os.PathLike[str] | None = None) -> Signer:
+        """Reads a key file, and makes it first where there is none.
+
+        Args:
+            path: of the key file; None is `default_key_path()`.
+
+        Raises:
+            KeyFileError: it cannot be read or made, is damaged, or open to others than its owner.
+        """
+        file = default_key_path() if path is None else Path(path)
+        if not file.exists():
+            signer = cls.generate()
+            if signer._write(file):
+                return signer
+        return cls.load(file)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes a key file that only its owner can read (mode 0600), with the folders on the way (mode 0700).
+
+        Raises:
+            KeyFileError: the file cannot be written, or is there already: a key is never overwritten.
+        """
+        if not self._write(Path(path)):
+            raise KeyFileError(f"{os.fspath(path)} is there already: a key is never overwritten")
+
+    def _write(self, path: Path) -> bool:
+        """Whether the file was made: one that is there already is left as it is."""
+        try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".key-") as file:
+                file.write(self._private_key.hex().encode("ascii") + b"\n")
+                file.flush()
+                os.fsync(file.fileno())
+                # Linked when complete: whoever finds the file finds a whole key, and of two made at once one stays.
+                return _link(file.name, path)
+        except OSError as error:
+            raise KeyFileError(f"cannot write the key file {path}: {error.strerror}") from error
+
+    @property
+    def private_key(self) -> bytes:
+        """32 bytes, to be kept secret."""
+        return self._private_key
+
+    def sign(
+        self, topic: str, clock: int, parents: Sequence[str], payload: Any, codec: str = "dag-cbor"
+    ) -> tuple[bytes, bytes]:
+        """Signs a message.
+
+        Args:
+            topic: of the log.
+            clock: 1 + the largest clock among the parents, 1 without parents.
+            parents: ids.
+            payload: a value of the IPLD data model.
+            codec: "dag-cbor" or "dag-json", of the signed bytes.
+
+        Returns:
+            The key and the stored value.
+
+        Raises:
+            EncodeError: something that no message can have.
+        """
+        return core.sign(topic, clock, parents, payload, self._private_key, codec)
+
+    def __repr__(self) -> str:
+        return f"Signer({self.did})"
+
+
+def default_key_path() -> Path:
+    """Where a user's own key is: `gossiplog/key` in the configuration folder (XDG Base Directory Specification)."""
+    configured = os.environ.get("XDG_CONFIG_HOME", "")
+    # The specification: a relative path is invalid, and passed over.
+    folder = Path(configured) if os.path.isabs(configured) else Path.home() / ".config"
+    return folder / "gossiplog" / "key"
+
+
+def _link(existing: str, new: Path) -> bool:
+    try:
+        os.link(existing, new)
+    except FileExistsError:
+        return False
+    return True

@@ -1,0 +1,206 @@
+"""What a log asks of a database.
+
+Messages are never deleted and get sequences 1, 2, 3, ... in the order in which they arrive, so whatever carries a
+sequence is read as of an earlier state by passing over larger ones: no read transaction has to stay open for a
+snapshot. Only the heads are of the state in which they are read.
+
+Everything is in batches, and rows travel as the core makes them. An implementation is safe for several threads, and for
+several processes where its database is shared. What goes wrong in the database is raised as StorageError, and then
+nothing of the transaction was written.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from gossiplog.core import Plan
+from gossiplog.errors import TopicMismatch
+
+SCHEMA = 1
+"""The version of what is stored. A larger one is refused."""
+PAGE_BYTES = 4 * 2**20
+"""Bytes of values after which a page of messages ends early."""
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """How far a log has come.
+
+    Attributes:
+        count: of messages; the largest sequence.
+        applied: the sequence up to which the application's `apply` has run.
+    """
+
+    count: int = 0
+    applied: int = 0
+
+
+class Reader(ABC):
+    """One consistent state of a log. It may be used until the block that gave it ends, by one thread."""
+
+    @abstractmethod
+    def position(self) -> Position:
+        """How far this state has come."""
+
+    @abstractmethod
+    def level1(self, keys: Sequence[bytes] | None = None) -> Sequence[tuple[bytes, bytes]]:
+        """The tree's rows (key, hash), ascending, the anchor's with the key b"".
+
+        Args:
+            keys: for each, the row with the largest key up to it, and the row before that one: whatever the message of
+                this key can have changed. None is for all rows.
+        """
+
+    @abstractmethod
+    def leaves(self, start: bytes, end: bytes | None, count: int) -> Sequence[tuple[bytes, bytes]]:
+        """The leaves (key, hash) with start <= key < end and a sequence up to `count`, ascending."""
+
+    @abstractmethod
+    def sequences(self, keys: Sequence[bytes]) -> dict[bytes, int]:
+        """The sequences of those of the keys that are in the log."""
+
+    @abstractmethod
+    def values(self, keys: Sequence[bytes], count: int) -> dict[bytes, bytes]:
+        """The stored values of those of the keys that are in the log with a sequence up to `count`."""
+
+    @abstractmethod
+    def page(
+        self, after: bytes | None, before: bytes | None, reverse: bool, limit: int, count: int
+    ) -> Sequence[tuple[bytes, bytes]]:
+        """Messages (key, value) between two keys, both left out, with a sequence up to `count`.
+
+        Args:
+            after: None is the start of the log.
+            before: None is the end of the log.
+            reverse: descending by key, otherwise ascending.
+            limit: the most messages; there are fewer when their values exceed PAGE_BYTES, but one at least.
+            count: the largest sequence.
+        """
+
+    @abstractmethod
+    def arrivals(self, after: int, limit: int) -> Sequence[tuple[int, bytes]]:
+        """Messages (sequence, value), ascending, after a sequence; limited as in `page`."""
+
+    @abstractmethod
+    def links(self, sequences: Sequence[int]) -> Sequence[bytes]:
+        """The link records of messages, in the order of their sequences.
+
+        Raises:
+            CorruptLog: a sequence without a message.
+        """
+
+    @abstractmethod
+    def children(self, parents: Sequence[int], first: int, last: int) -> Sequence[tuple[int, int]]:
+        """Pairs (parent, child), ascending, of sequences, the child's being from `first` to `last`."""
+
+    @abstractmethod
+    def heads(self, limit: int | None = None) -> Sequence[bytes]:
+        """The keys, ascending, of the messages that no other names as a parent; with a limit the largest ones."""
+
+
+class ApplyTransaction(Protocol):
+    """What `apply` is given: the transaction that stores the message."""
+
+    @abstractmethod
+    def execute(self, sql: str, parameters: Any = (), /) -> Any:
+        """Runs a statement of the application in the transaction.
+
+        Args:
+            sql: one statement, in the database's own dialect.
+            parameters: as the database's driver takes them.
+
+        Returns:
+            The driver's cursor.
+
+        Raises:
+            StorageError: a statement that would end the transaction or change the log's own tables; a database that
+                fails; a back end without SQL. Other errors are the driver's own.
+        """
+
+
+class Transaction(Reader, ApplyTransaction):
+    """A state that is being changed: the only one at a time, over all threads and processes."""
+
+    @abstractmethod
+    def write(self, plan: Plan, level1: Sequence[tuple[bytes, bytes]]) -> None:
+        """Adds messages, and everything that belongs to them.
+
+        Called once, when nothing is read any more.
+
+        Args:
+            plan: the rows of the messages.
+            level1: the rows of the tree that changed, one at least.
+        """
+
+    @abstractmethod
+    def set_applied(self, sequence: int) -> None:
+        """Moves the cursor of `apply`."""
+
+    @abstractmethod
+    def savepoint(self) -> AbstractContextManager[None]:
+        """A block, for `apply` to run in, whose statements are undone when it raises."""
+
+
+class Storage(ABC):
+    """A place for one log."""
+
+    @abstractmethod
+    def open(self, topic: str | None, create: bool) -> str:
+        """Makes the log ready for use.
+
+        Args:
+            topic: what the log must have, or gets when it is new; None takes that of the log.
+            create: whether to make a log where none is.
+
+        Returns:
+            The topic.
+
+        Raises:
+            NotALog: there is none and none may be made, or what is there is something else.
+            NewerSchema: a newer version wrote the log.
+            TopicMismatch: the log has another topic.
+            StorageError: it is open already, or cannot be read.
+        """
+
+    @abstractmethod
+    def reader(self) -> AbstractContextManager[Reader]:
+        """A block with one state of the log.
+
+        Raises:
+            LogClosed: the storage is not open.
+        """
+
+    @abstractmethod
+    def transaction(self) -> AbstractContextManager[Transaction]:
+        """A block that is committed as a whole at its end, or rolled back when it raises.
+
+        Raises:
+            LogClosed: the storage is not open.
+            StorageError: this thread is in a transaction already, or the lock of another process was not released.
+        """
+
+    @abstractmethod
+    def size(self) -> int:
+        """Bytes that the database takes."""
+
+    @abstractmethod
+    def check(self) -> list[str]:
+        """What the database itself finds wrong with its files, one sentence each."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Ends the use of the log; a second call does nothing."""
+
+
+def check_same_topic(place: str, stored: str, topic: str | None) -> None:
+    """Refuses to open a log under another topic than its own.
+
+    Raises:
+        TopicMismatch: the topic is given, and another.
+    """
+    if topic is not None and topic != stored:
+        raise TopicMismatch(f"{place} is a log of the topic {stored!r}, not {topic!r}")

@@ -1,0 +1,215 @@
+"""A log in plain Python objects: no SQL, nothing outlives the process."""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import islice
+from operator import itemgetter
+from typing import Any, NoReturn
+
+from gossiplog.core import Plan
+from gossiplog.errors import CorruptLog, LogClosed, NotALog, StorageError
+from gossiplog.storage.base import PAGE_BYTES, Position, Reader, Storage, Transaction, check_same_topic
+
+
+class _Tables:
+    """The rows of a log. One lock, the storage's, guards them."""
+
+    def __init__(self, topic: str) -> None:
+        self.topic = topic
+        self.position = Position()
+        # Values and link records of the message with sequence index + 1.
+        self.messages: list[tuple[bytes, bytes]] = []
+        self.keys: list[bytes] = []
+        self.leaves: dict[bytes, tuple[bytes, int]] = {}
+        self.children: dict[int, list[int]] = {}
+        self.heads: set[bytes] = set()
+        self.tree: dict[bytes, bytes] = {}
+
+    def write(self, plan: Plan, level1: Sequence[tuple[bytes, bytes]]) -> None:
+        self.messages.extend((value, links) for _, value, links in plan.messages)
+        self._add_keys([key for key, _, _ in plan.leaves])
+        self.leaves.update((key, (hash, sequence)) for key, hash, sequence in plan.leaves)
+        for parent, child in plan.children:
+            insort(self.children.setdefault(parent, []), child)
+        self.heads.difference_update(plan.heads_removed)
+        self.heads.update(plan.heads_added)
+        self.tree.update(level1)
+        self.position = Position(len(self.messages), self.position.applied)
+
+    def _add_keys(self, keys: list[bytes]) -> None:
+        if not self.keys or keys[0] > self.keys[-1]:
+            self.keys.extend(keys)
+        elif len(keys) < 32:
+            for key in keys:
+                insort(self.keys, key)
+        else:
+            self.keys = sorted(self.keys + keys)
+
+
+class _MemoryReader(Reader):
+    def __init__(self, tables: _Tables) -> None:
+        self._tables = tables
+
+    def position(self) -> Position:
+        return self._tables.position
+
+    def level1(self, keys: Sequence[bytes] | None = None) -> Sequence[tuple[bytes, bytes]]:
+        rows = sorted(self._tables.tree.items())
+        if keys is None:
+            return rows
+        places = (bisect_right(rows, key, key=itemgetter(0)) for key in keys)
+        return [
+            rows[index]
+            for index in sorted({index for place in places for index in (place - 2, place - 1) if index >= 0})
+        ]
+
+    def leaves(self, start: bytes, end: bytes | None, count: int) -> Sequence[tuple[bytes, bytes]]:
+        keys, leaves = self._tables.keys, self._tables.leaves
+        stop = len(keys) if end is None else bisect_left(keys, end)
+        found = ((key, *leaves[key]) for key in islice(keys, bisect_left(keys, start), stop))
+        return [(key, hash) for key, hash, sequence in found if sequence <= count]
+
+    def sequences(self, keys: Sequence[bytes]) -> dict[bytes, int]:
+        leaves = self._tables.leaves
+        return {key: leaves[key][1] for key in keys if key in leaves}
+
+    def values(self, keys: Sequence[bytes], count: int) -> dict[bytes, bytes]:
+        messages = self._tables.messages
+        found = self.sequences(keys)
+        return {key: messages[sequence - 1][0] for key, sequence in found.items() if sequence <= count}
+
+    def page(
+        self, after: bytes | None, before: bytes | None, reverse: bool, limit: int, count: int
+    ) -> Sequence[tuple[bytes, bytes]]:
+        keys, leaves, messages = self._tables.keys, self._tables.leaves, self._tables.messages
+        first = 0 if after is None else bisect_right(keys, after)
+        stop = len(keys) if before is None else bisect_left(keys, before)
+        indices = range(stop - 1, first - 1, -1) if reverse else range(first, stop)
+        found: list[tuple[bytes, bytes]] = []
+        size = 0
+        for index in indices:
+            if len(found) == limit or size > PAGE_BYTES:
+                break
+            _, sequence = leaves[keys[index]]
+            if sequence <= count:
+                value, _ = messages[sequence - 1]
+                found.append((keys[index], value))
+                size += len(value)
+        return found
+
+    def arrivals(self, after: int, limit: int) -> Sequence[tuple[int, bytes]]:
+        found: list[tuple[int, bytes]] = []
+        size = 0
+        for sequence, (value, _) in enumerate(self._tables.messages[after : after + limit], after + 1):
+            found.append((sequence, value))
+            size += len(value)
+            if size > PAGE_BYTES:
+                break
+        return found
+
+    def links(self, sequences: Sequence[int]) -> Sequence[bytes]:
+        messages = self._tables.messages
+        if any(not 1 <= sequence <= len(messages) for sequence in sequences):
+            raise CorruptLog(["a link record names a message that is not there"])
+        return [messages[sequence - 1][1] for sequence in sequences]
+
+    def children(self, parents: Sequence[int], first: int, last: int) -> Sequence[tuple[int, int]]:
+        found: list[tuple[int, int]] = []
+        for parent in sorted(parents):
+            own = self._tables.children.get(parent, [])
+            found.extend((parent, child) for child in own[bisect_left(own, first) : bisect_right(own, last)])
+        return found
+
+    def heads(self, limit: int | None = None) -> Sequence[bytes]:
+        ordered = sorted(self._tables.heads)
+        return ordered if limit is None else ordered[-limit:]
+
+
+class _MemoryTransaction(_MemoryReader, Transaction):
+    def __init__(self, tables: _Tables) -> None:
+        super().__init__(tables)
+        self._written: tuple[Plan, Sequence[tuple[bytes, bytes]]] | None = None
+        self._applied: int | None = None
+
+    def write(self, plan: Plan, level1: Sequence[tuple[bytes, bytes]]) -> None:
+        self._written = plan, level1
+
+    def set_applied(self, sequence: int) -> None:
+        self._applied = sequence
+
+    @contextmanager
+    def savepoint(self) -> Iterator[None]:
+        yield
+
+    def execute(self, sql: str, parameters: Any = (), /) -> NoReturn:
+        raise StorageError(
+            "a log in memory has no SQL: open one in SQLite (':memory:' or a file) to execute statements"
+        )
+
+    def commit(self) -> None:
+        if self._applied is not None:
+            self._tables.position = Position(self._tables.position.count, self._applied)
+        if self._written is not None:
+            self._tables.write(*self._written)
+
+
+class MemoryStorage(Storage):
+    """A log in memory, without SQL. It keeps its messages while it is closed, and can be opened again."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._tables: _Tables | None = None
+        self._opened = False
+        self._writing = False
+
+    def open(self, topic: str | None, create: bool) -> str:
+        with self._lock:
+            if self._opened:
+                raise StorageError("this MemoryStorage is open already, as another log")
+            if self._tables is None:
+                if topic is None or not create:
+                    raise NotALog("this MemoryStorage has no log yet: give a topic to make one")
+                self._tables = _Tables(topic)
+            check_same_topic("this MemoryStorage", self._tables.topic, topic)
+            self._opened = True
+            return self._tables.topic
+
+    @contextmanager
+    def reader(self) -> Iterator[Reader]:
+        with self._lock:
+            yield _MemoryReader(self._open_tables())
+
+    @contextmanager
+    def transaction(self) -> Iterator[Transaction]:
+        with self._lock:
+            transaction = _MemoryTransaction(self._open_tables())
+            if self._writing:
+                raise StorageError("this thread is in a transaction of the log: `apply` must not append or insert")
+            self._writing = True
+            try:
+                yield transaction
+                transaction.commit()
+            finally:
+                self._writing = False
+
+    def size(self) -> int:
+        with self._lock:
+            return sum(len(value) + len(links) for value, links in self._open_tables().messages)
+
+    def check(self) -> list[str]:
+        with self._lock:
+            self._open_tables()
+            return []
+
+    def close(self) -> None:
+        with self._lock:
+            self._opened = False
+
+    def _open_tables(self) -> _Tables:
+        if self._tables is None or not self._opened:
+            raise LogClosed("the log is closed")
+        return self._tables

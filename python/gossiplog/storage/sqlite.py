@@ -1,0 +1,286 @@
+"""A log in an SQLite database: a file in WAL mode, or one in memory.
+
+One connection writes, guarded by a lock that a thread may hold; SQLite's own lock (BEGIN IMMEDIATE) keeps other
+processes out. Readers have connections of their own, so that they never wait for a writer; a database in memory has
+only one connection for both.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal, TypeAlias, get_args
+
+from gossiplog.errors import LogClosed, NewerSchema, NotALog, StorageError
+from gossiplog.storage.base import SCHEMA, Reader, Storage, Transaction, check_same_topic
+from gossiplog.storage.sqlite_tables import (
+    OURS,
+    TABLES,
+    Guard,
+    SQLiteReader,
+    SQLiteTransaction,
+    error_code,
+    storage_error,
+)
+
+Synchronous: TypeAlias = Literal["off", "normal", "full", "extra"]
+
+# Seconds to wait for another process's lock.
+_PATIENCE = 30.0
+# Connections of readers that are kept open between uses.
+_IDLE_READERS = 4
+_MEMORY = ":memory:"
+
+
+class SQLiteStorage(Storage):
+    """A log in an SQLite database.
+
+    Args:
+        path: of the file, or ":memory:", or a URI that begins with "file:" (https://sqlite.org/uri.html).
+        synchronous: when SQLite waits for the disk (https://sqlite.org/pragma.html#pragma_synchronous): with "full" an
+            append that returned survives a power cut, with "normal" it survives the end of the process.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, synchronous: Synchronous = "full") -> None:
+        if synchronous not in get_args(Synchronous):
+            raise ValueError(f"synchronous is {synchronous!r}: expected one of {', '.join(get_args(Synchronous))}")
+        self._path = os.fspath(path)
+        self._synchronous = synchronous
+        self._lock = threading.RLock()
+        self._guard = Guard()
+        self._writer: sqlite3.Connection | None = None
+        self._process = 0
+        # What follows is guarded by a lock of its own, because readers do not wait for the writer.
+        self._pool_lock = threading.Lock()
+        self._idle: list[sqlite3.Connection] = []
+        self._closed = True
+
+    def open(self, topic: str | None, create: bool) -> str:
+        with self._lock:
+            if self._writer is not None:
+                raise StorageError(f"{self._path} is open already through this storage")
+            if not create or topic is None:
+                self._check_there()
+            connection = self._connect()
+            try:
+                with self._errors("open"):
+                    topic = self._open(connection, topic, create)
+            except BaseException:
+                connection.close()
+                raise
+            connection.set_authorizer(self._guard)
+            self._writer, self._process, self._closed = connection, os.getpid(), False
+            return topic
+
+    def _check_there(self) -> None:
+        if self._path != _MEMORY and not self._path.startswith("file:") and not os.path.exists(self._path):
+            raise NotALog(f"there is no log {self._path}: give a topic to make one")
+
+    def _open(self, connection: sqlite3.Connection, topic: str | None, create: bool) -> str:
+        stored = self._stored_topic(connection)
+        if stored is None:
+            if topic is None or not create:
+                raise NotALog(f"{self._path} holds no log: give a topic to make one")
+            stored = self._create(connection, topic)
+        check_same_topic(self._path, stored, topic)
+        connection.execute(f"PRAGMA synchronous = {self._synchronous}")
+        if self._path != _MEMORY:
+            self._use_write_ahead_log(connection)
+        return stored
+
+    def _stored_topic(self, connection: sqlite3.Connection) -> str | None:
+        """The topic of the log in the database, None for a database without tables."""
+        try:
+            tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
+        except sqlite3.DatabaseError as error:
+            if error_code(error) == sqlite3.SQLITE_NOTADB:
+                raise NotALog(f"{self._path} is not a log: it is not an SQLite database") from error
+            raise
+        if "gossiplog_meta" not in tables:
+            if tables:
+                raise NotALog(f"{self._path} is an SQLite database without a log")
+            return None
+        meta = dict(connection.execute("SELECT name, value FROM gossiplog_meta"))
+        schema, topic = meta.get("schema"), meta.get("topic")
+        if not isinstance(schema, int) or not isinstance(topic, str):
+            raise NotALog(f"{self._path} is not a log of this package: its table gossiplog_meta says something else")
+        if schema > SCHEMA:
+            raise NewerSchema(
+                f"{self._path} was written by a newer version of this package (schema {schema}, this one reads up to"
+                f" {SCHEMA}): upgrade gossiplog"
+            )
+        return topic
+
+    def _create(self, connection: sqlite3.Connection, topic: str) -> str:
+        """Makes a log in an empty database, unless another process was quicker."""
+        connection.execute("BEGIN IMMEDIATE")
+        with _ended(connection):
+            stored = self._stored_topic(connection)
+            if stored is not None:
+                return stored
+            for table in TABLES:
+                connection.execute(table)
+            connection.executemany(
+                "INSERT INTO gossiplog_meta(name, value) VALUES (?, ?)",
+                [("schema", SCHEMA), ("topic", topic), ("applied", 0)],
+            )
+        return topic
+
+    @staticmethod
+    def _use_write_ahead_log(connection: sqlite3.Connection) -> None:
+        deadline = time.monotonic() + _PATIENCE
+        while True:
+            try:
+                # A file that cannot be written, or shared, stays as it is, and can be read all the same.
+                connection.execute("PRAGMA journal_mode = WAL")
+            except sqlite3.OperationalError as error:
+                if error_code(error) == sqlite3.SQLITE_READONLY:
+                    return
+                # SQLite does not wait for this lock by itself.
+                if error_code(error) != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.01)
+            else:
+                return
+
+    @contextmanager
+    def reader(self) -> Iterator[Reader]:
+        if self._path == _MEMORY:
+            with self._lock:
+                writer = self._open_writer()
+                with self._errors("read"):
+                    yield SQLiteReader(writer)
+            return
+        connection = self._borrow()
+        try:
+            with self._errors("read"):
+                connection.execute("BEGIN")
+                with _ended(connection):
+                    yield SQLiteReader(connection)
+        finally:
+            self._give_back(connection)
+
+    @contextmanager
+    def transaction(self) -> Iterator[Transaction]:
+        with self._lock:
+            connection = self._open_writer()
+            if connection.in_transaction:
+                raise StorageError("this thread is in a transaction of the log: `apply` must not append or insert")
+            with self._errors("write to"):
+                connection.execute("BEGIN IMMEDIATE")
+                transaction = SQLiteTransaction(connection, self._guard)
+                try:
+                    with _ended(connection):
+                        yield transaction
+                finally:
+                    transaction.end()
+
+    def size(self) -> int:
+        if self._path == _MEMORY or self._path.startswith("file:"):
+            with self._lock, self._errors("read"):
+                pages, size = (
+                    self._open_writer()
+                    .execute("SELECT page_count, page_size FROM pragma_page_count, pragma_page_size")
+                    .fetchone()
+                )
+                return int(pages * size)
+        self._check_open()
+        files = (Path(self._path), Path(self._path + "-wal"))
+        return sum(file.stat().st_size for file in files if file.exists())
+
+    def check(self) -> list[str]:
+        with self._lock, self._errors("read"):
+            writer = self._open_writer()
+            try:
+                found = [line for (line,) in writer.execute("PRAGMA integrity_check")]
+            except sqlite3.DatabaseError as error:
+                if error_code(error) not in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+                    raise
+                found = [str(error)]
+        return [] if found == ["ok"] else [f"SQLite: {line}" for line in found]
+
+    def close(self) -> None:
+        with self._lock:
+            with self._pool_lock:
+                self._closed = True
+                idle, self._idle = self._idle, []
+            writer, self._writer = self._writer, None
+            if self._process != os.getpid():
+                # The connections are the parent process's: closing them here would release its locks.
+                return
+            for connection in idle:
+                connection.close()
+            if writer is not None:
+                with self._errors("close"):
+                    writer.close()
+
+    def _connect(self) -> sqlite3.Connection:
+        with self._errors("open"):
+            connection = sqlite3.connect(
+                self._path,
+                timeout=_PATIENCE,
+                isolation_level=None,
+                check_same_thread=False,
+                uri=self._path.startswith("file:"),
+            )
+        return connection
+
+    def _borrow(self) -> sqlite3.Connection:
+        with self._pool_lock:
+            self._check_open()
+            if self._idle:
+                return self._idle.pop()
+        connection = self._connect()
+        try:
+            with self._errors("read"):
+                connection.execute("PRAGMA query_only = ON")
+        except StorageError:
+            connection.close()
+            raise
+        return connection
+
+    def _give_back(self, connection: sqlite3.Connection) -> None:
+        with self._pool_lock:
+            if not self._closed and len(self._idle) < _IDLE_READERS and not connection.in_transaction:
+                self._idle.append(connection)
+                return
+        connection.close()
+
+    def _open_writer(self) -> sqlite3.Connection:
+        self._check_open()
+        if self._writer is None:
+            raise LogClosed(f"the log {self._path} is closed")
+        return self._writer
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise LogClosed(f"the log {self._path} is closed")
+        if self._process != os.getpid():
+            raise StorageError(
+                f"{self._path} was opened before this process was forked: SQLite does not survive that; open it again"
+            )
+
+    @contextmanager
+    def _errors(self, doing: str) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise storage_error(self._path, doing, error) from error
+
+
+@contextmanager
+def _ended(connection: sqlite3.Connection) -> Iterator[None]:
+    """Commits the transaction that was begun, or rolls it back where the block or the commit raises."""
+    try:
+        yield
+        connection.execute("COMMIT" + OURS)
+    except BaseException:
+        # After some errors, as a full disk, SQLite has rolled back by itself.
+        if connection.in_transaction:
+            connection.execute("ROLLBACK" + OURS)
+        raise

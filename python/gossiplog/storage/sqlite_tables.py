@@ -1,0 +1,283 @@
+"""The tables of a log in SQLite, and the statements over them.
+
+Statements of one shape have one text, so that the driver's cache of prepared statements holds them all.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from gossiplog.core import Plan
+from gossiplog.errors import CorruptLog, StorageError
+from gossiplog.storage.base import PAGE_BYTES, Position, Reader, Transaction
+
+TABLES = (
+    "CREATE TABLE gossiplog_meta(name TEXT PRIMARY KEY, value) WITHOUT ROWID",
+    # The links come first: they are read alone, and a long value would push what follows it to other pages.
+    "CREATE TABLE gossiplog_messages(seq INTEGER PRIMARY KEY, links BLOB NOT NULL, value BLOB NOT NULL)",
+    "CREATE TABLE gossiplog_leaves(key BLOB PRIMARY KEY, hash BLOB NOT NULL, seq INTEGER NOT NULL) WITHOUT ROWID",
+    "CREATE TABLE gossiplog_children(parent INTEGER, child INTEGER, PRIMARY KEY(parent, child)) WITHOUT ROWID",
+    "CREATE TABLE gossiplog_heads(key BLOB PRIMARY KEY) WITHOUT ROWID",
+    "CREATE TABLE gossiplog_tree(key BLOB PRIMARY KEY, hash BLOB NOT NULL) WITHOUT ROWID",
+)
+
+# Keys or sequences in one statement.
+_CHUNK = 512
+# From so many keys on, it pays to ask first whether they are all above those of the log.
+_MANY = 16
+# Of the text that ends transactions: the application's own COMMIT is another text, so no prepared statement of ours
+# serves it, and the authorizer sees it.
+OURS = " /* gossiplog */"
+# What an application cannot go on from (https://sqlite.org/rescode.html): its exceptions are no verdict on a message.
+_BROKEN = frozenset(
+    {
+        sqlite3.SQLITE_FULL,
+        sqlite3.SQLITE_IOERR,
+        sqlite3.SQLITE_CORRUPT,
+        sqlite3.SQLITE_NOTADB,
+        sqlite3.SQLITE_READONLY,
+        sqlite3.SQLITE_CANTOPEN,
+        sqlite3.SQLITE_NOMEM,
+    }
+)
+_CAUSES = {
+    sqlite3.SQLITE_FULL: "the disk is full",
+    sqlite3.SQLITE_READONLY: "the file or its folder is read-only",
+    sqlite3.SQLITE_BUSY: "another process did not release its lock in time",
+    sqlite3.SQLITE_LOCKED: "another connection did not release its lock in time",
+    sqlite3.SQLITE_CORRUPT: "the file is damaged",
+    sqlite3.SQLITE_NOTADB: "the file is not an SQLite database",
+    sqlite3.SQLITE_CANTOPEN: "the file cannot be opened",
+    sqlite3.SQLITE_IOERR: "the disk cannot be read or written",
+    sqlite3.SQLITE_PERM: "access is denied",
+}
+_WRITES = frozenset(
+    {
+        sqlite3.SQLITE_INSERT,
+        sqlite3.SQLITE_UPDATE,
+        sqlite3.SQLITE_DELETE,
+        sqlite3.SQLITE_DROP_TABLE,
+        sqlite3.SQLITE_DROP_INDEX,
+        sqlite3.SQLITE_ALTER_TABLE,
+    }
+)
+# Pragmas whose argument is what to describe; those of others are settings.
+_DESCRIPTIONS = frozenset(
+    {"foreign_key_list", "index_info", "index_list", "index_xinfo", "table_info", "table_list", "table_xinfo"}
+)
+_CONTROL = frozenset(
+    {sqlite3.SQLITE_TRANSACTION, sqlite3.SQLITE_SAVEPOINT, sqlite3.SQLITE_ATTACH, sqlite3.SQLITE_DETACH}
+)
+
+
+def error_code(error: sqlite3.Error) -> int:
+    """SQLite's primary result code, 0 for an error of the driver's own."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF
+
+
+def storage_error(place: str, doing: str, error: sqlite3.Error) -> StorageError:
+    """What to raise for an error of the driver."""
+    cause = _CAUSES.get(error_code(error))
+    return StorageError(
+        f"cannot {doing} {place}: {error}" if cause is None else f"cannot {doing} {place}: {cause} ({error})"
+    )
+
+
+class Guard:
+    """Keeps an application's statements from the log's tables and from the transaction, while it is active.
+
+    It is the connection's authorizer (https://sqlite.org/c3ref/set_authorizer.html) from the start: setting one expires
+    every prepared statement. SQLite asks it when it prepares a statement.
+    """
+
+    def __init__(self) -> None:
+        self.active = False
+
+    def __call__(
+        self, action: int, first: str | None, second: str | None, database: str | None, trigger: str | None
+    ) -> int:
+        if not self.active:
+            return sqlite3.SQLITE_OK
+        table = second if action == sqlite3.SQLITE_ALTER_TABLE else first
+        ours = table is not None and table.lower().startswith("gossiplog_")
+        settings = action == sqlite3.SQLITE_PRAGMA and second is not None and first not in _DESCRIPTIONS
+        if action in _CONTROL or settings or (ours and action in _WRITES):
+            return sqlite3.SQLITE_DENY
+        return sqlite3.SQLITE_OK
+
+
+class SQLiteReader(Reader):
+    """Reads what a connection sees."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    def position(self) -> Position:
+        row = self._connection.execute(
+            "SELECT (SELECT coalesce(max(seq), 0) FROM gossiplog_messages),"
+            " (SELECT value FROM gossiplog_meta WHERE name = 'applied')"
+        ).fetchone()
+        return Position(*row)
+
+    def level1(self, keys: Sequence[bytes] | None = None) -> Sequence[tuple[bytes, bytes]]:
+        execute = self._connection.execute
+        if keys is None:
+            return execute("SELECT key, hash FROM gossiplog_tree ORDER BY key").fetchall()
+        rows: set[tuple[bytes, bytes]] = set()
+        for key in keys:
+            rows.update(
+                execute("SELECT key, hash FROM gossiplog_tree WHERE key <= ? ORDER BY key DESC LIMIT 2", (key,))
+            )
+        return sorted(rows)
+
+    def leaves(self, start: bytes, end: bytes | None, count: int) -> Sequence[tuple[bytes, bytes]]:
+        if end is None:
+            return self._connection.execute(
+                "SELECT key, hash FROM gossiplog_leaves WHERE key >= ? AND seq <= ? ORDER BY key", (start, count)
+            ).fetchall()
+        return self._connection.execute(
+            "SELECT key, hash FROM gossiplog_leaves WHERE key >= ? AND key < ? AND seq <= ? ORDER BY key",
+            (start, end, count),
+        ).fetchall()
+
+    def sequences(self, keys: Sequence[bytes]) -> dict[bytes, int]:
+        if len(keys) >= _MANY:
+            (last,) = self._connection.execute("SELECT max(key) FROM gossiplog_leaves").fetchone()
+            if last is None or min(keys) > last:
+                return {}
+        return dict(self._select("SELECT key, seq FROM gossiplog_leaves WHERE key IN ({})", keys))
+
+    def values(self, keys: Sequence[bytes], count: int) -> dict[bytes, bytes]:
+        rows = self._select(
+            "SELECT key, value FROM gossiplog_leaves JOIN gossiplog_messages USING (seq)"
+            " WHERE key IN ({}) AND seq <= ?",
+            keys,
+            (count,),
+        )
+        return dict(rows)
+
+    def page(
+        self, after: bytes | None, before: bytes | None, reverse: bool, limit: int, count: int
+    ) -> Sequence[tuple[bytes, bytes]]:
+        bounds = [] if after is None else [after]
+        bounds += [] if before is None else [before]
+        rows = self._connection.execute(
+            "SELECT key, value FROM gossiplog_leaves JOIN gossiplog_messages USING (seq) WHERE"
+            f"{'' if after is None else ' key > ? AND'}{'' if before is None else ' key < ? AND'}"
+            f" seq <= ? ORDER BY key {'DESC' if reverse else 'ASC'} LIMIT ?",
+            (*bounds, count, limit),
+        )
+        return _take(rows)
+
+    def arrivals(self, after: int, limit: int) -> Sequence[tuple[int, bytes]]:
+        rows = self._connection.execute(
+            "SELECT seq, value FROM gossiplog_messages WHERE seq > ? ORDER BY seq LIMIT ?", (after, limit)
+        )
+        return _take(rows)
+
+    def links(self, sequences: Sequence[int]) -> Sequence[bytes]:
+        found = dict(self._select("SELECT seq, links FROM gossiplog_messages WHERE seq IN ({})", sequences))
+        try:
+            return [found[sequence] for sequence in sequences]
+        except KeyError as error:
+            raise CorruptLog([f"there is no message with the sequence {error.args[0]}"]) from None
+
+    def children(self, parents: Sequence[int], first: int, last: int) -> Sequence[tuple[int, int]]:
+        rows = self._select(
+            "SELECT parent, child FROM gossiplog_children WHERE parent IN ({}) AND child BETWEEN ? AND ?",
+            parents,
+            (first, last),
+        )
+        return sorted(rows)
+
+    def heads(self, limit: int | None = None) -> Sequence[bytes]:
+        rows = self._connection.execute(
+            "SELECT key FROM gossiplog_heads ORDER BY key DESC LIMIT ?", (-1 if limit is None else limit,)
+        )
+        return [key for (key,) in rows][::-1]
+
+    def _select(self, sql: str, items: Sequence[Any], bounds: tuple[Any, ...] = ()) -> list[Any]:
+        rows: list[Any] = []
+        for start in range(0, len(items), _CHUNK):
+            chunk = items[start : start + _CHUNK]
+            # Repeated up to a power of two: ten texts instead of five hundred.
+            size = 1 << (len(chunk) - 1).bit_length()
+            padded = [*chunk, *[chunk[-1]] * (size - len(chunk))]
+            rows += self._connection.execute(sql.format(",".join("?" * size)), (*padded, *bounds)).fetchall()
+        return rows
+
+
+def _take(rows: Iterable[tuple[Any, bytes]]) -> list[tuple[Any, bytes]]:
+    taken: list[tuple[Any, bytes]] = []
+    size = 0
+    for row in rows:
+        taken.append(row)
+        size += len(row[1])
+        if size > PAGE_BYTES:
+            break
+    return taken
+
+
+class SQLiteTransaction(SQLiteReader, Transaction):
+    """Reads and writes within a transaction that its maker begins and ends."""
+
+    def __init__(self, connection: sqlite3.Connection, guard: Guard) -> None:
+        super().__init__(connection)
+        self._guard = guard
+        self._ended = False
+
+    def write(self, plan: Plan, level1: Sequence[tuple[bytes, bytes]]) -> None:
+        many = self._connection.executemany
+        many("INSERT INTO gossiplog_messages(seq, value, links) VALUES (?, ?, ?)", plan.messages)
+        many("INSERT INTO gossiplog_leaves(key, hash, seq) VALUES (?, ?, ?)", plan.leaves)
+        if plan.children:
+            many("INSERT INTO gossiplog_children(parent, child) VALUES (?, ?)", plan.children)
+        if plan.heads_removed:
+            many("DELETE FROM gossiplog_heads WHERE key = ?", ((key,) for key in plan.heads_removed))
+        many("INSERT INTO gossiplog_heads(key) VALUES (?)", ((key,) for key in plan.heads_added))
+        many(
+            "INSERT INTO gossiplog_tree(key, hash) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET hash = excluded.hash",
+            level1,
+        )
+
+    def set_applied(self, sequence: int) -> None:
+        self._connection.execute("UPDATE gossiplog_meta SET value = ? WHERE name = 'applied'", (sequence,))
+
+    @contextmanager
+    def savepoint(self) -> Iterator[None]:
+        self._connection.execute("SAVEPOINT gossiplog_apply" + OURS)
+        self._guard.active = True
+        try:
+            yield
+        except BaseException as error:
+            self._guard.active = False
+            if not self._connection.in_transaction:
+                if isinstance(error, StorageError):
+                    raise
+                raise StorageError("the database gave up the transaction while `apply` ran") from error
+            self._connection.execute("ROLLBACK TO gossiplog_apply" + OURS)
+            self._connection.execute("RELEASE gossiplog_apply" + OURS)
+            raise
+        self._guard.active = False
+        self._connection.execute("RELEASE gossiplog_apply" + OURS)
+
+    def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
+        if self._ended:
+            raise StorageError("the transaction that `apply` was given has ended")
+        try:
+            return self._connection.execute(sql, parameters)
+        except sqlite3.Error as error:
+            if error_code(error) == sqlite3.SQLITE_AUTH:
+                raise StorageError(
+                    f"`apply` must not end the transaction, attach databases or change gossiplog_ tables: {sql}"
+                ) from error
+            if error_code(error) in _BROKEN:
+                raise storage_error("the database", "execute a statement in", error) from error
+            raise
+
+    def end(self) -> None:
+        """Makes `execute` refuse from now on."""
+        self._ended = True

@@ -1,0 +1,30 @@
+"""`kill -9` at any point loses no acknowledged append and never separates the tree from the messages."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.integration
+
+WANTED = 100
+
+
+def test_kills_within_open_transactions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    script = Path(__file__).with_name("kill_writer.py")
+    run = subprocess.run(
+        [sys.executable, str(script), str(tmp_path), str(WANTED)], capture_output=True, text=True, check=False
+    )
+    assert run.returncode == 0, run.stderr
+    result = json.loads(run.stdout)
+    assert result["landed"] >= WANTED
+    assert result["acknowledged"] > 0
+    with capsys.disabled():
+        sys.stdout.write(
+            f"\n{result['kills']} writers killed, {result['landed']} of them in an open transaction;"
+            f" {result['acknowledged']} acknowledged messages, none lost\n"
+        )

@@ -1,0 +1,232 @@
+"""One body of tests over every storage: what `gossiplog.storage.base` promises."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gossiplog import (
+    CorruptLog,
+    LogClosed,
+    MemoryStorage,
+    NotALog,
+    Signer,
+    SQLiteStorage,
+    Storage,
+    StorageError,
+    TopicMismatch,
+    core,
+)
+from gossiplog.storage.base import PAGE_BYTES, Position, Transaction
+
+TOPIC = "org.example.test"
+SIGNER = Signer(bytes(32))
+
+
+@pytest.fixture(params=["memory", "sqlite", "sqlite-memory"])
+def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Storage]:
+    made: Storage
+    if request.param == "memory":
+        made = MemoryStorage()
+    else:
+        made = SQLiteStorage(tmp_path / "log.db" if request.param == "sqlite" else ":memory:")
+    made.open(TOPIC, True)
+    yield made
+    made.close()
+
+
+def roots(*payloads: object) -> list[bytes]:
+    """Values of messages without parents, ascending by key."""
+    pairs = sorted(SIGNER.sign(TOPIC, 1, [], payload) for payload in payloads)
+    return [value for _, value in pairs]
+
+
+def write(transaction: Transaction, values: list[bytes]) -> core.Plan:
+    """What a log does to store messages."""
+    position = transaction.position()
+    batch = core.verify_batch(values, TOPIC)
+    plan = batch.plan(position.count + 1, transaction.sequences(batch.parents()), transaction.links)
+    tree = core.Tree.open(transaction.level1(), position.count)
+    _, level1 = tree.insert_leaves(plan.leaves, lambda start, end: transaction.leaves(start, end, position.count))
+    transaction.write(plan, level1)
+    return plan
+
+
+def fill(storage: Storage, values: list[bytes]) -> core.Plan:
+    with storage.transaction() as transaction:
+        return write(transaction, values)
+
+
+def child(value: bytes, payload: object) -> bytes:
+    message = core.verify(value, TOPIC)
+    return SIGNER.sign(TOPIC, message.clock + 1, [message.id], payload)[1]
+
+
+def test_an_empty_log(storage: Storage) -> None:
+    with storage.reader() as reader:
+        assert reader.position() == Position(0, 0)
+        assert not reader.level1()
+        assert not reader.level1([bytes(20)])
+        assert not reader.leaves(b"", None, 10)
+        assert not reader.page(None, None, False, 10, 10)
+        assert not reader.arrivals(0, 10)
+        assert not reader.heads()
+        assert reader.sequences([bytes(20)]) == {}
+        assert reader.values([bytes(20)], 10) == {}
+        assert not reader.links([])
+    assert storage.check() == []
+
+
+def test_what_is_written_is_read(storage: Storage) -> None:
+    values = roots(*range(100))
+    plan = fill(storage, values)
+    keys = [key for key, _, _ in plan.leaves]
+    with storage.reader() as reader:
+        assert reader.position() == Position(100, 0)
+        assert reader.sequences([bytes(20), *keys]) == dict(zip(keys, range(1, 101), strict=True))
+        assert reader.values([*keys[:3], bytes(20)], 2) == dict(zip(keys[:2], values, strict=False))
+        assert [(key, hash) for key, hash, _ in plan.leaves[5:9]] == list(reader.leaves(keys[5], keys[9], 100))
+        assert len(reader.leaves(b"", None, 100)) == 100
+        assert len(reader.leaves(b"", None, 40)) == 40
+        assert reader.arrivals(97, 2) == [(98, values[97]), (99, values[98])]
+        assert list(reader.links([3, 1])) == [plan.messages[2][2], plan.messages[0][2]]
+        assert list(reader.heads()) == keys
+        assert list(reader.heads(2)) == keys[-2:]
+        assert core.Tree.open(reader.level1(), 100).root == core.Tree().insert(zip(keys, values, strict=True)).root
+
+
+def test_pages(storage: Storage) -> None:
+    values = roots(*range(20))
+    keys = [key for key, _, _ in fill(storage, values).leaves]
+    rows = list(zip(keys, values, strict=True))
+    with storage.reader() as reader:
+        assert list(reader.page(None, None, False, 100, 20)) == rows
+        assert list(reader.page(None, None, True, 100, 20)) == rows[::-1]
+        assert list(reader.page(keys[3], keys[7], False, 100, 20)) == rows[4:7]
+        assert list(reader.page(keys[3], keys[7], True, 2, 20)) == [rows[6], rows[5]]
+        assert list(reader.page(keys[7], keys[3], False, 100, 20)) == []
+        assert list(reader.page(None, None, False, 100, 5)) == rows[:5]
+        assert list(reader.page(b"", b"\xff" * 20, False, 1, 20)) == rows[:1]
+
+
+def test_pages_end_early_where_values_are_large(storage: Storage) -> None:
+    values = roots(*(bytes([n]) * (PAGE_BYTES // 2) for n in range(5)))
+    fill(storage, values)
+    with storage.reader() as reader:
+        assert len(reader.page(None, None, False, 100, 5)) in (2, 3)
+        assert len(reader.page(None, None, True, 100, 5)) in (2, 3)
+        assert len(reader.arrivals(0, 100)) in (2, 3)
+
+
+def test_children_and_heads(storage: Storage) -> None:
+    (root,) = roots(0)
+    fill(storage, [root])
+    plan = fill(storage, [child(root, n) for n in range(3)])
+    with storage.reader() as reader:
+        assert list(reader.children([1], 1, 4)) == [(1, 2), (1, 3), (1, 4)]
+        assert list(reader.children([1], 3, 3)) == [(1, 3)]
+        assert list(reader.children([2, 3], 1, 4)) == []
+        assert list(reader.heads()) == [key for key, _, _ in plan.leaves]
+        assert reader.position() == Position(4, 0)
+
+
+def test_rows_of_the_tree_around_keys(storage: Storage) -> None:
+    fill(storage, roots(*range(300)))
+    with storage.reader() as reader:
+        rows = list(reader.level1())
+        keys = [key for key, _ in rows]
+        assert len(rows) > 3
+        assert keys == sorted(keys)
+        assert keys[0] == b""
+        assert list(reader.level1([keys[2]])) == rows[1:3]
+        assert list(reader.level1([keys[2] + b"\0", keys[3], keys[1]])) == rows[0:4]
+        assert list(reader.level1([b"\0"])) == rows[:1]
+        assert list(reader.level1([])) == []
+
+
+def test_more_keys_than_one_statement_takes(storage: Storage) -> None:
+    values = roots(*range(1500))
+    keys = [key for key, _, _ in fill(storage, values).leaves]
+    with storage.reader() as reader:
+        assert len(reader.sequences(keys)) == 1500
+        assert len(reader.values(keys, 1500)) == 1500
+        assert len(reader.links(list(range(1500, 0, -1)))) == 1500
+        assert reader.sequences([b"\xff" * 20] * 100) == {}
+
+
+def test_links_of_a_message_that_is_not_there(storage: Storage) -> None:
+    with storage.reader() as reader, pytest.raises(CorruptLog):
+        reader.links([1])
+
+
+def test_a_transaction_that_raises_writes_nothing(storage: Storage) -> None:
+    def fail() -> None:
+        with storage.transaction() as transaction:
+            write(transaction, roots(1))
+            transaction.set_applied(1)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    with storage.reader() as reader:
+        assert reader.position() == Position(0, 0)
+        assert not reader.heads()
+    fill(storage, roots(1))
+
+
+def test_the_cursor_of_apply(storage: Storage) -> None:
+    with storage.transaction() as transaction:
+        transaction.set_applied(7)
+    fill(storage, roots(1))
+    with storage.reader() as reader:
+        assert reader.position() == Position(1, 7)
+
+
+def test_a_transaction_within_a_transaction_is_refused(storage: Storage) -> None:
+    with storage.transaction(), pytest.raises(StorageError, match="must not append"), storage.transaction():
+        pass
+    fill(storage, roots(1))
+
+
+def test_size_grows(storage: Storage) -> None:
+    before = storage.size()
+    fill(storage, roots(bytes(100_000)))
+    assert storage.size() > before + 90_000
+
+
+def test_after_close_every_call_says_so(storage: Storage) -> None:
+    storage.close()
+    storage.close()
+    with pytest.raises(LogClosed), storage.reader():
+        pass
+    with pytest.raises(LogClosed), storage.transaction():
+        pass
+    with pytest.raises(LogClosed):
+        storage.size()
+    with pytest.raises(LogClosed):
+        storage.check()
+
+
+def test_it_cannot_be_opened_twice_at_once(storage: Storage) -> None:
+    with pytest.raises(StorageError, match="open already"):
+        storage.open(TOPIC, True)
+
+
+@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+def test_a_closed_log_is_opened_again(kind: str, tmp_path: Path) -> None:
+    storage = MemoryStorage() if kind == "memory" else SQLiteStorage(tmp_path / "log.db")
+    with pytest.raises(NotALog):
+        storage.open(None, True)
+    with pytest.raises(NotALog):
+        storage.open(TOPIC, False)
+    assert storage.open(TOPIC, True) == TOPIC
+    fill(storage, roots(1))
+    storage.close()
+    with pytest.raises(TopicMismatch, match=r"org\.example\.test"):
+        storage.open("another", True)
+    assert storage.open(None, False) == TOPIC
+    with storage.reader() as reader:
+        assert reader.position().count == 1
+    storage.close()

@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+import gossiplog
+from gossiplog import CorruptLog, Log, Signer
+from gossiplog.log import audit
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "log.db"
+
+
+@pytest.fixture
+def braid(path: Path, signer: Signer, other_signer: Signer, opened: Callable[..., Log]) -> Path:
+    """A log of two authors' messages, which arrived in several batches, not in the order of their ids."""
+    log, other = opened(path, signer=signer), opened(signer=other_signer)
+    for number in range(6):
+        log.append_many(range(number, 30))
+        other.append_many(range(number, 17))
+        log.pull(other)
+        if number % 2:
+            other.pull(log)
+    log.close()
+    return path
+
+
+def test_a_sound_log(braid: Path, opened: Callable[..., Log], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(audit, "_PAGE", 50)
+    log = opened(braid)
+    steps: list[int] = []
+    verified = log.verify(steps.append)
+    assert (verified.messages, verified.root) == (len(log), log.root)
+    assert (sum(steps), len(steps) > 3) == (len(log), True)
+
+
+def test_an_empty_log_is_sound(log: Log) -> None:
+    assert log.verify().messages == 0
+
+
+def test_it_is_sound_while_it_is_written_to(log: Log) -> None:
+    log.append_many(range(100))
+    assert log.verify(lambda _: log.append("more")).messages == 100
+
+
+@pytest.mark.parametrize(
+    ("sql", "problem"),
+    [
+        ("UPDATE gossiplog_messages SET value = zeroblob(200) WHERE seq = 20", "sequence 20: "),
+        (
+            "UPDATE gossiplog_messages SET value = (SELECT value FROM gossiplog_messages WHERE seq = 9) WHERE seq = 20",
+            "20",
+        ),
+        ("UPDATE gossiplog_messages SET links = x'01' WHERE seq = 20", "sequence 20: its links"),
+        ("DELETE FROM gossiplog_messages WHERE seq = 20", "no message with the sequence 20"),
+        ("DELETE FROM gossiplog_messages WHERE seq = (SELECT max(seq) FROM gossiplog_messages)", "the tree's node"),
+        ("DELETE FROM gossiplog_children WHERE child = 20", "sequence 20: not stored as a child"),
+        ("INSERT INTO gossiplog_children VALUES (1, 40)", "pairs of parent and child"),
+        ("DELETE FROM gossiplog_heads", "heads are stored or missing wrongly"),
+        ("INSERT INTO gossiplog_heads VALUES (zeroblob(20))", "heads are stored or missing wrongly"),
+        ("UPDATE gossiplog_leaves SET hash = zeroblob(16) WHERE seq = 20", "its leaf is not that of its value"),
+        ("DELETE FROM gossiplog_leaves WHERE seq = 20", "is not under its key"),
+        ("UPDATE gossiplog_leaves SET seq = 21 WHERE seq = 20", "is not under its key"),
+        ("UPDATE gossiplog_tree SET hash = zeroblob(16) WHERE key = x''", "the tree's node"),
+        ("DELETE FROM gossiplog_tree WHERE key = (SELECT max(key) FROM gossiplog_tree)", "the tree's node"),
+        ("DELETE FROM gossiplog_tree WHERE key = x''", "the tree"),
+    ],
+)
+def test_damage_is_named(braid: Path, sql: str, problem: str) -> None:
+    with closing(sqlite3.connect(braid)) as connection, connection:
+        assert connection.execute(sql).rowcount > 0
+    with pytest.raises(CorruptLog) as corrupt, gossiplog.open(braid) as log:
+        log.verify()
+    assert any(problem in found for found in corrupt.value.problems)
+
+
+def test_a_tree_in_memory_that_is_not_the_stored_one(braid: Path, opened: Callable[..., Log]) -> None:
+    log = opened(braid)
+    with closing(sqlite3.connect(braid)) as connection, connection:
+        connection.execute("UPDATE gossiplog_tree SET hash = zeroblob(16) WHERE key = x''")
+    with pytest.raises(CorruptLog, match="the tree in memory is not the stored one"):
+        log.verify()
+
+
+def test_problems_without_end_are_cut_off(braid: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(audit, "_MOST_PROBLEMS", 5)
+    with closing(sqlite3.connect(braid)) as connection, connection:
+        connection.execute("UPDATE gossiplog_messages SET value = zeroblob(200)")
+    with gossiplog.open(braid) as log, pytest.raises(CorruptLog) as corrupt:
+        log.verify()
+    assert len(corrupt.value.problems) == 5

@@ -1,0 +1,175 @@
+"""Several threads and several processes on one log."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import gossiplog
+from gossiplog import Log, Signer
+
+TOPIC = "org.example.test"
+
+# Answers each line on its standard input with one on its output, so that a test decides when what happens.
+PROCESS = """
+import sys
+import gossiplog
+
+with gossiplog.open(sys.argv[1], signer=gossiplog.Signer(bytes([int(sys.argv[2])]) * 32)) as log:
+    for line in sys.stdin:
+        command, _, argument = line.strip().partition(" ")
+        match command:
+            case "append":
+                print(log.append(argument).id, flush=True)
+            case "many":
+                print(len(log.append_many(range(int(argument)))), flush=True)
+            case "state":
+                print(len(log), log.clock, log.root.hash.hex(), *log.heads, flush=True)
+"""
+
+
+class Process:
+    """Another process with the log open."""
+
+    def __init__(self, path: Path, number: int) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", PROCESS, str(path), str(number)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def send(self, command: str) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(command + "\n")
+        self._process.stdin.flush()
+
+    def answer(self) -> str:
+        assert self._process.stdout is not None
+        return self._process.stdout.readline().strip()
+
+    def ask(self, command: str) -> str:
+        self.send(command)
+        return self.answer()
+
+    def close(self) -> None:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.close()
+        assert self._process.wait() == 0
+        self._process.stdout.close()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "log.db"
+
+
+def state(log: Log) -> str:
+    return " ".join([str(len(log)), str(log.clock), log.root.hash.hex(), *log.heads])
+
+
+def test_threads_append_insert_and_read(log: Log, opened: Callable[..., Log], other_signer: Signer) -> None:
+    source = opened(signer=other_signer)
+    incoming = source.append_many(range(200))
+    errors: list[BaseException] = []
+    start = threading.Barrier(5)
+
+    def run(work: Callable[[], object]) -> None:
+        start.wait()
+        try:
+            work()
+        except BaseException as error:  # noqa: BLE001 - raised below, in the test's thread
+            errors.append(error)
+
+    def read() -> None:
+        for _ in range(20):
+            snapshot = log.snapshot()
+            keys = [key for key, _ in snapshot.leaves(b"", None)]
+            assert len(keys) == len(snapshot.tree)
+            assert None not in list(snapshot.values(keys))
+            for message in log.messages(reverse=True, limit=3):
+                assert set(message.parents) <= {parent for parent in message.parents if parent in log}
+
+    work: list[Callable[[], object]] = [
+        lambda: [log.append(n) for n in range(30)],
+        lambda: log.append_many(range(50)),
+        lambda: [log.insert(message) for message in incoming[:100]],
+        lambda: log.insert_many(incoming),
+        read,
+    ]
+    threads = [threading.Thread(target=run, args=(each,)) for each in work]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for error in errors:
+        raise error
+    assert len(log) == 280
+    log.verify()
+
+
+def test_two_connections_see_each_others_commits(path: Path, opened: Callable[..., Log], signer: Signer) -> None:
+    one, two = opened(path, signer=signer), opened(path, signer=signer)
+    for number in range(40):
+        (one if number % 2 else two).append(number)
+        assert state(one) == state(two)
+    one.append_many(range(200))
+    two.append("last")
+    assert state(one) == state(two)
+    one.verify()
+    two.verify()
+
+
+def test_processes_append_in_turn(path: Path, opened: Callable[..., Log], signer: Signer) -> None:
+    log = opened(path, signer=signer)
+    processes = [Process(path, number) for number in range(2)]
+    for number in range(10):
+        id = processes[number % 2].ask(f"append {number}")
+        assert log.heads == (id,)
+        mine = log.append(number)
+        assert mine.parents == (id,)
+    assert [process.ask("state") for process in processes] == [state(log)] * 2
+    for process in processes:
+        process.close()
+    log.verify()
+
+
+def test_processes_write_at_once(path: Path, opened: Callable[..., Log], signer: Signer, other_signer: Signer) -> None:
+    log = opened(path, signer=signer)
+    processes = [Process(path, number) for number in range(2)]
+    for process in processes:
+        process.ask("state")
+    for process in processes:
+        process.send("many 300")
+    incoming = opened(signer=other_signer).append_many(range(300))
+    assert log.insert_many(incoming).inserted == 300
+    assert [process.answer() for process in processes] == ["300", "300"]
+    assert len(log) == 900
+    assert [process.ask("state") for process in processes] == [state(log)] * 2
+    for process in processes:
+        process.close()
+    log.verify()
+
+
+def test_several_processes_make_the_same_log(path: Path) -> None:
+    make = f"import gossiplog; gossiplog.open({str(path)!r}, {TOPIC!r}).append(1, signer=gossiplog.Signer.generate())"
+    processes = [subprocess.Popen([sys.executable, "-W", "ignore", "-c", make]) for _ in range(4)]
+    assert [process.wait() for process in processes] == [0] * 4
+    with gossiplog.open(path) as log:
+        assert len(log) == 4
+        log.verify()
+
+
+def test_another_processs_commits_reach_a_subscription(path: Path, opened: Callable[..., Log]) -> None:
+    log = opened(path)
+    process = Process(path, 1)
+    arrivals = log.subscribe()
+    id = process.ask("append hello")
+    assert [message.id for message in next(arrivals)] == [id]
+    process.close()

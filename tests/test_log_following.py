@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from gossiplog import Log, Signer
+from gossiplog.log import following
+
+
+def test_what_is_there_comes_in_the_order_of_arrival(log: Log, signer: Signer) -> None:
+    late = signer.sign(log.topic, 1, [], "late")[1]
+    ids = [message.id for message in log.append_many(range(10))]
+    log.insert(late)
+    arrivals = log.subscribe(after=0, batch=4)
+    first = next(arrivals)
+    assert ([message.id for message in first], first.cursor) == (ids[:4], 4)
+    assert next(arrivals).cursor == 8
+    last = next(arrivals)
+    assert (last[-1].value, last.cursor) == (late, 11)
+    assert [message.payload for message in next(log.subscribe(after=first.cursor))] == [4, 5, 6, 7, 8, 9, "late"]
+
+
+def test_a_batch_of_none_is_refused(log: Log) -> None:
+    with pytest.raises(ValueError, match="a batch of 0"):
+        log.subscribe(batch=0)
+
+
+def test_commits_of_this_process_wake_at_once(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Only a wake-up can end the wait.
+    monkeypatch.setattr(following, "POLL_SECONDS", 100.0)
+    log.append("before")
+    arrivals = log.subscribe()
+    writers = [threading.Thread(target=log.append, args=(n,)) for n in range(3)]
+    for writer in writers:
+        writer.start()
+    seen: list[object] = []
+    while len(seen) < 3:
+        seen += [message.payload for message in next(arrivals)]
+    for writer in writers:
+        writer.join()
+    assert sorted(map(str, seen)) == ["0", "1", "2"]
+
+
+def test_closing_ends_it(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(following, "POLL_SECONDS", 100.0)
+    arrivals = log.subscribe()
+    closer = threading.Thread(target=log.close)
+    closer.start()
+    assert list(arrivals) == []
+    closer.join()
+
+
+def test_commits_through_another_connection_are_found(
+    tmp_path: Path, opened: Callable[..., Log], signer: Signer
+) -> None:
+    log, other = opened(tmp_path / "log.db"), opened(tmp_path / "log.db", signer=signer)
+    arrivals = log.subscribe()
+    writer = threading.Thread(target=other.append, args=("other",))
+    writer.start()
+    assert [message.payload for message in next(arrivals)] == ["other"]
+    writer.join()

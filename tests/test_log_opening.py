@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import gossiplog
+from gossiplog import EncodeError, Log, MemoryStorage, NotALog, Signer, StorageError, TopicMismatch, TopicWarning
+
+
+def test_an_existing_log_needs_no_topic(tmp_path: Path, signer: Signer) -> None:
+    path = tmp_path / "log.db"
+    with gossiplog.open(path, "topic", signer=signer) as log:
+        message = log.append(1)
+    with gossiplog.open(str(path)) as log:
+        assert (log.topic, log.heads) == ("topic", (message.id,))
+    with pytest.raises(TopicMismatch, match="'topic', not 'another'"):
+        gossiplog.open(path, "another")
+
+
+def test_no_log_is_made_where_none_may_be(tmp_path: Path) -> None:
+    path = tmp_path / "log.db"
+    for topic, create in ((None, True), ("topic", False)):
+        with pytest.raises(NotALog):
+            gossiplog.open(path, topic, create=create)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_is_not_a_log(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="cannot open"):
+        gossiplog.open(tmp_path, "topic")
+
+
+@pytest.mark.parametrize("location", ["postgresql://host/name", "http://host"])
+def test_unknown_kinds_of_locations(location: str) -> None:
+    with pytest.raises(StorageError, match=r"no storage for (postgresql|http)://"):
+        gossiplog.open(location, "topic")
+
+
+def test_a_topic_is_checked_before_anything_is_made(tmp_path: Path) -> None:
+    with pytest.raises(EncodeError, match="is no topic"):
+        gossiplog.open(tmp_path / "log.db", "no topic")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_topic_that_the_release_refuses_warns() -> None:
+    with pytest.warns(TopicWarning) as warnings, gossiplog.open(":memory:", "a:b"):
+        pass
+    assert warnings[0].filename == __file__
+
+
+def test_a_storage_can_be_opened_again(opened: Callable[..., Log], signer: Signer) -> None:
+    storage = MemoryStorage()
+    with gossiplog.open(storage, "topic", signer=signer) as log:
+        log.append(1)
+        with pytest.raises(StorageError, match="open already"):
+            gossiplog.open(storage)
+        assert len(log) == 1
+    assert len(opened(storage, None)) == 1
+
+
+def test_a_log_that_cannot_be_used_is_closed_again(signer: Signer) -> None:
+    storage = MemoryStorage()
+    with pytest.raises(TypeError):
+        gossiplog.open(storage, "topic", payload=object())
+    with gossiplog.open(storage, "topic"):
+        pass

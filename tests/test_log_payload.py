@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import pytest
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError
+
+from gossiplog import EncodeError, Log, Refused, Signer
+from gossiplog.log.payload import payload_check
+
+
+class Text(BaseModel):
+    text: str
+
+
+def refuse_odd(payload: Any) -> None:
+    if payload % 2:
+        raise ValueError("odd")
+
+
+@pytest.mark.parametrize(
+    ("payload", "good", "bad"),
+    [
+        (refuse_odd, 2, 3),
+        (Text, {"text": "hi"}, {"text": 1}),
+        (int | None, None, "x"),
+        (list[int], [1], ["x"]),
+        (Annotated[int, Field(gt=5)], 6, 5),
+        (TypeAdapter(dict[str, int]), {"a": 1}, [1]),
+    ],
+)
+def test_kinds_of_checks(opened: Callable[..., Log], signer: Signer, payload: Any, good: Any, bad: Any) -> None:
+    log = opened(payload=payload, signer=signer)
+    assert log.append(good).payload == good
+    with pytest.raises(Refused, match="its payload is refused") as refused:
+        log.append(bad)
+    assert isinstance(refused.value.__cause__, ValueError | ValidationError)
+    assert refused.value.id is None
+    assert len(log) == 1
+
+
+def test_none_checks_nothing() -> None:
+    assert payload_check(None) is None
+
+
+def test_received_messages_are_checked(opened: Callable[..., Log], signer: Signer) -> None:
+    source = opened(signer=signer)
+    messages = source.append_many([2, 3, 4])
+    log = opened(payload=refuse_odd)
+    result = log.insert_many(messages)
+    assert result.inserted == 1
+    assert [index for index, _ in result.refused] == [1, 2]
+    refused = result.refused[0][1]
+    assert isinstance(refused, Refused)
+    assert refused.id == messages[1].id
+    assert isinstance(refused.__cause__, ValueError)
+
+
+def test_own_payloads_are_checked_as_peers_will_read_them(opened: Callable[..., Log], signer: Signer) -> None:
+    seen: list[Any] = []
+    log = opened(payload=seen.append, signer=signer)
+    message = log.append({"b": (1, 2.0)})
+    assert seen == [{"b": [1, 2]}]
+    assert message.payload == seen[0]
+
+
+def test_a_payload_that_cannot_be_written_is_no_refusal(opened: Callable[..., Log], signer: Signer) -> None:
+    log = opened(payload=lambda payload: None, signer=signer)
+    with pytest.raises(EncodeError):
+        log.append(float("nan"))

@@ -1,0 +1,223 @@
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gossiplog import Log, MissingParents, ProtocolError, Refused, Signer, TopicMismatch, core
+from gossiplog.log.pulling import _FRUITLESS_STREAMS
+from gossiplog.log.state import Snapshot
+from gossiplog.protocol import wire
+from gossiplog.protocol.sync import Server, ServerConfig
+
+
+@pytest.fixture
+def source(opened: Callable[..., Log], other_signer: Signer) -> Log:
+    return opened(signer=other_signer)
+
+
+def test_an_empty_log_gets_everything(log: Log, source: Log) -> None:
+    source.append_many(range(500))
+    pulled = log.pull(source)
+    assert (pulled.inserted, pulled.duplicates, pulled.refused, pulled.streams) == (500, 0, (), 1)
+    assert pulled.requests > 0
+    assert 0 < pulled.round_trips <= pulled.requests
+    assert pulled.bytes_received > 500 * 100 > pulled.bytes_sent > 0
+    assert log.root == source.root
+    again = log.pull(source)
+    assert (again.inserted, again.bytes_received < 500) == (0, True)
+    log.verify()
+
+
+def test_both_get_what_they_lack(log: Log, source: Log) -> None:
+    log.append_many(range(100))
+    source.pull(log)
+    log.append_many(range(50))
+    source.append_many(range(70))
+    assert log.pull(source).inserted == 70
+    assert source.pull(log).inserted == 50
+    assert log.root == source.root
+    assert log.heads == source.heads
+
+
+def test_pulling_from_itself_and_from_an_empty_log(log: Log, source: Log) -> None:
+    log.append(1)
+    assert log.pull(log).inserted == 0
+    assert log.pull(source).inserted == 0
+
+
+def test_another_topic_is_refused(log: Log, opened: Callable[..., Log]) -> None:
+    with pytest.raises(TopicMismatch):
+        log.pull(opened(":memory:", "another"))
+
+
+@pytest.mark.parametrize("limits", [{"requests": 20}, {"bytes": 40_000}, {"requests": 20, "bytes": 60_000}])
+def test_an_abort_goes_on_with_a_new_stream(log: Log, source: Log, limits: dict[str, int]) -> None:
+    source.append_many({"n": n, "text": "x" * 200} for n in range(600))
+    pulled = log.pull(source, config=ServerConfig(**limits))
+    assert pulled.inserted == 600
+    assert pulled.streams > 1
+    assert log.root == source.root
+
+
+def test_a_source_that_only_aborts_is_given_up(log: Log, source: Log) -> None:
+    source.append(1)
+    with pytest.raises(ProtocolError, match=f"aborted {_FRUITLESS_STREAMS} streams"):
+        log.pull(source, config=ServerConfig(requests=0))
+
+
+def test_both_ways_at_once(tmp_path: Path, opened: Callable[..., Log], signer: Signer, other_signer: Signer) -> None:
+    left = opened(tmp_path / "left.db", signer=signer)
+    right = opened(tmp_path / "right.db", signer=other_signer)
+    left.append_many(range(300))
+    right.append_many(range(300))
+    in_threads([lambda: left.pull(right), lambda: right.pull(left)])
+    assert left.root == right.root
+    assert len(left) == 600
+    left.verify()
+    right.verify()
+
+
+def test_from_several_sources_at_once(log: Log, opened: Callable[..., Log]) -> None:
+    sources = [opened(signer=Signer(bytes([n]) * 32)) for n in range(4)]
+    shared = sources[0].append_many(range(100))
+    for number, source in enumerate(sources):
+        source.insert_many(shared)
+        source.append_many([f"{number} {n}" for n in range(50)])
+    in_threads([lambda source=source: log.pull(source) for source in sources])
+    assert len(log) == 300
+    for source in sources:
+        assert source.pull(log).inserted == 150
+        assert source.root == log.root
+    log.verify()
+
+
+def test_while_the_source_is_written_to(log: Log, source: Log) -> None:
+    source.append_many(range(100))
+    in_threads([lambda: log.pull(source), lambda: source.append_many(range(100))])
+    log.pull(source)
+    assert log.root == source.root
+
+
+def test_what_the_application_refuses_is_named_and_asked_for_once(
+    opened: Callable[..., Log], source: Log, signer: Signer
+) -> None:
+    calls: list[Any] = []
+
+    def refuse_five(payload: Any) -> None:
+        calls.append(payload)
+        if payload == 5:
+            raise ValueError("five")
+
+    messages = source.append_many(range(600))
+    log = opened(payload=refuse_five, signer=signer)
+    pulled = log.pull(source, config=ServerConfig(bytes=40_000))
+    assert pulled.inserted == 5
+    assert pulled.streams > 1
+    assert [id for id, _ in pulled.refused] == [message.id for message in messages[5:]]
+    assert isinstance(pulled.refused[0][1], Refused)
+    assert {type(error) for _, error in pulled.refused[1:]} == {MissingParents}
+    assert calls.count(5) == 1
+
+
+class Hostile(Server):
+    """A server that changes its answers after a number of bytes."""
+
+    def __init__(self, snapshot: Snapshot, change: Callable[[wire.Answer], wire.Answer]) -> None:
+        super().__init__(snapshot, now=time.monotonic())
+        self._change = change
+
+    def receive(self, data: bytes, now: float) -> bytes:
+        frames = wire.FrameReader(wire.MAX_ANSWER)
+        frames.feed(super().receive(data, now))
+        answers = map(wire.decode_answer, iter(frames.next, None))
+        return b"".join(wire.encode_answer(self._change(answer)) for answer in answers)
+
+
+def damage_values(values: Sequence[bytes]) -> wire.Answer:
+    return wire.Values([*values[:-1], values[-1][:-1] + b"\0"])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda answer: wire.Values(answer.values[:-1]) if isinstance(answer, wire.Values) else answer,
+        lambda answer: damage_values(answer.values) if isinstance(answer, wire.Values) else answer,
+        lambda answer: wire.Children(answer.nodes[::-1]) if isinstance(answer, wire.Children) else answer,
+        lambda answer: wire.Root(core.Node(64, None, bytes(16))) if isinstance(answer, wire.Root) else answer,
+        lambda answer: wire.Found(None) if isinstance(answer, wire.Root) else answer,
+    ],
+)
+def test_a_source_that_breaks_the_rules_is_named(log: Log, source: Log, change: Callable[..., Any]) -> None:
+    source.append_many(range(300))
+    with pytest.raises(ProtocolError):
+        log._puller.pull(lambda: Hostile(source.snapshot(), change))
+    log.verify()
+    log.pull(source)
+    assert log.root == source.root
+
+
+def test_what_was_verified_before_stays(log: Log, source: Log) -> None:
+    source.append_many(range(2000))
+    answers = 0
+
+    def change(answer: wire.Answer) -> wire.Answer:
+        nonlocal answers
+        answers += isinstance(answer, wire.Values)
+        return damage_values(answer.values) if isinstance(answer, wire.Values) and answers == 3 else answer
+
+    with pytest.raises(ProtocolError):
+        log._puller.pull(lambda: Hostile(source.snapshot(), change))
+    assert 0 < len(log) < 2000
+    log.verify()
+
+
+def test_a_source_that_holds_an_invalid_message_is_named(log: Log, source: Log, signer: Signer) -> None:
+    """A tree that follows the rules, over a message whose signature does not hold."""
+    messages = source.append_many(range(5))
+    value = messages[-1].value.replace(messages[-1].signature, bytes(64))
+    key = core.verify_batch([value], log.topic).keys[0]
+    entries = {**{message.key: message.value for message in messages[:-1]}, key: value}
+    tree = core.Tree().insert(sorted(entries.items()))
+
+    class Forged:
+        def __init__(self) -> None:
+            self.tree = tree
+
+        def leaves(self, start: bytes, end: bytes | None) -> list[tuple[bytes, bytes]]:
+            return [
+                (k, core.leaf_hash(k, v)) for k, v in sorted(entries.items()) if start <= k and (end is None or k < end)
+            ]
+
+        def values(self, keys: Sequence[bytes]) -> list[bytes | None]:
+            return [entries.get(key) for key in keys]
+
+    with pytest.raises(ProtocolError, match="invalid message"):
+        log._puller.pull(lambda: Server(Forged(), now=time.monotonic()))
+    assert len(log) == 4
+    log.verify()
+
+
+def in_threads(calls: Sequence[Callable[[], object]]) -> None:
+    """Runs all at once, and raises what any of them raised."""
+    errors: list[BaseException] = []
+    start = threading.Barrier(len(calls))
+
+    def run(call: Callable[[], object]) -> None:
+        start.wait()
+        try:
+            call()
+        except BaseException as error:  # noqa: BLE001 - raised below, in the test's thread
+            errors.append(error)
+
+    threads = [threading.Thread(target=run, args=(call,)) for call in calls]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for error in errors:
+        raise error

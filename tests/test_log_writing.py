@@ -1,0 +1,265 @@
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import gossiplog
+from gossiplog import EncodeError, Log, MissingParents, Refused, SignedMessage, Signer, StorageError, core
+from gossiplog.log import writing
+from gossiplog.log.state import State
+from gossiplog.message import MAX_PARENTS, MAX_VALUE_LENGTH
+
+TOPIC = "org.example.test"
+
+
+def test_append_follows_the_heads(log: Log, signer: Signer) -> None:
+    first = log.append({"n": 1})
+    assert (first.clock, first.parents, first.author, first.codec) == (1, (), signer.did, "dag-cbor")
+    second = log.append("text", codec="dag-json")
+    assert (second.clock, second.parents, second.codec, second.payload) == (2, (first.id,), "dag-json", "text")
+    assert (log.heads, log.clock) == ((second.id,), 3)
+
+
+def test_a_signer_must_come_from_somewhere(opened: Callable[..., Log], signer: Signer, other_signer: Signer) -> None:
+    log = opened()
+    with pytest.raises(ValueError, match="nothing to sign with"):
+        log.append(1)
+    assert log.append(1, signer=signer).author == signer.did
+    log.signer = signer
+    assert log.append(1).author == signer.did
+    assert log.append(1, signer=other_signer).author == other_signer.did
+
+
+def test_append_many_is_a_chain(log: Log) -> None:
+    messages = log.append_many(n for n in range(20))
+    assert [message.payload for message in messages] == list(range(20))
+    for before, after in pairwise(messages):
+        assert after.parents == (before.id,)
+    assert log.append_many([]) == []
+    assert list(log) == messages
+
+
+def commits(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The number of messages after each commit from now on."""
+    counts: list[int] = []
+    publish = writing.Writer._publish
+
+    def counted(writer: writing.Writer, state: State) -> None:
+        if state.count not in counts:
+            counts.append(state.count)
+        publish(writer, state)
+
+    monkeypatch.setattr(writing.Writer, "_publish", counted)
+    return counts
+
+
+def test_append_many_in_several_transactions(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    counts = commits(monkeypatch)
+    monkeypatch.setattr(writing, "_WORKING_SECONDS", -1.0)
+    messages = log.append_many(range(5))
+    assert [message.payload for message in messages] == list(range(5))
+    assert counts == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("bad", [float("nan"), "\ufeffx", "\ud800", {"__proto__": 1}, {"/": 1, "bytes": 1}, 2**64])
+def test_a_payload_that_peers_would_refuse_is_refused_before_anything_is_stored(log: Log, bad: Any) -> None:
+    with pytest.raises(EncodeError):
+        log.append_many([1, bad])
+    assert len(log) == 0
+
+
+def test_an_unknown_codec_is_refused(log: Log) -> None:
+    with pytest.raises(EncodeError):
+        log.append(1, codec="json")
+    assert len(log) == 0
+
+
+def test_a_message_must_fit_into_a_frame(log: Log) -> None:
+    log.append(bytes(MAX_VALUE_LENGTH - 1000))
+    for size in (MAX_VALUE_LENGTH - 100, MAX_VALUE_LENGTH, MAX_VALUE_LENGTH + 1):
+        with pytest.raises(EncodeError, match="peers read"):
+            log.append(bytes(size))
+    assert len(log) == 1
+
+
+def test_more_heads_than_one_message_joins(log: Log, signer: Signer) -> None:
+    log.insert_many([signer.sign(TOPIC, 1, [], n)[1] for n in range(MAX_PARENTS + 10)])
+    before = log.heads
+    message = log.append("joins")
+    assert message.parents == before[-MAX_PARENTS:]
+    assert log.heads == (*before[:10], message.id)
+    assert log.append("joins the rest").parents == (*before[:10], message.id)
+    assert len(log.heads) == 1
+
+
+class Application:
+    """An application that counts in a table, and refuses payloads that it is told to."""
+
+    def __init__(self) -> None:
+        self.seen: list[Any] = []
+        self.refuse: set[Any] = set()
+
+    def __call__(self, message: SignedMessage, transaction: Any) -> None:
+        self.seen.append(message.payload)
+        transaction.execute("CREATE TABLE IF NOT EXISTS seen (payload UNIQUE)")
+        transaction.execute("INSERT INTO seen VALUES (?)", (message.payload,))
+        if message.payload in self.refuse:
+            raise ValueError(f"not {message.payload}")
+
+
+def stored(path: Path) -> list[Any]:
+    with closing(sqlite3.connect(path)) as connection:
+        return [payload for (payload,) in connection.execute("SELECT payload FROM seen ORDER BY rowid")]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "applied.db"
+
+
+@pytest.fixture
+def application() -> Application:
+    return Application()
+
+
+@pytest.fixture
+def applied(path: Path, application: Application, signer: Signer, opened: Callable[..., Log]) -> Log:
+    return opened(path, apply=application, signer=signer)
+
+
+def test_apply_commits_with_the_message(applied: Log, application: Application, path: Path, signer: Signer) -> None:
+    applied.append(1)
+    applied.append_many([2, 3])
+    with gossiplog.open(":memory:", TOPIC, signer=signer) as source:
+        source.pull(applied)
+        source.append_many([4, 5])
+        applied.pull(source)
+    assert application.seen == stored(path) == [1, 2, 3, 4, 5]
+
+
+def test_apply_works_without_sql(signer: Signer, opened: Callable[..., Log]) -> None:
+    seen: list[Any] = []
+    log = opened(gossiplog.MemoryStorage(), signer=signer, apply=lambda message, _: seen.append(message.payload))
+    log.append_many([1, 2])
+    assert seen == [1, 2]
+
+
+def test_append_of_what_apply_refuses(applied: Log, application: Application, path: Path) -> None:
+    applied.append(1)
+    application.refuse = {2}
+    with pytest.raises(Refused, match="ValueError: not 2") as refused:
+        applied.append(2)
+    assert isinstance(refused.value.__cause__, ValueError)
+    assert (len(applied), stored(path)) == (1, [1])
+    application.refuse = set()
+    applied.append(2)
+    assert stored(path) == [1, 2]
+
+
+def test_a_refusal_takes_the_descendants_with_it(
+    applied: Log, application: Application, path: Path, signer: Signer, opened: Callable[..., Log]
+) -> None:
+    source = opened(signer=signer)
+    root = source.append("root")
+    messages = source.append_many(["bad", "child", "grandchild"])
+    beside = signer.sign(TOPIC, 2, [root.id], "beside")[1]
+    application.refuse = {"bad"}
+    result = applied.insert_many([root, *messages, beside])
+    assert result.inserted == 2
+    assert [(index, type(error)) for index, error in result.refused] == [
+        (1, Refused),
+        (2, MissingParents),
+        (3, MissingParents),
+    ]
+    assert sorted(application.seen) == ["bad", "beside", "root"]
+    assert sorted(stored(path)) == ["beside", "root"]
+    application.refuse = set()
+    assert applied.insert_many(messages).inserted == 3
+    assert sorted(stored(path)) == ["bad", "beside", "child", "grandchild", "root"]
+    applied.verify()
+
+
+def test_apply_with_little_time_goes_on_in_other_transactions(
+    applied: Log, application: Application, path: Path, signer: Signer, monkeypatch: pytest.MonkeyPatch, opened: Any
+) -> None:
+    messages = opened(signer=signer).append_many(range(6))
+    monkeypatch.setattr(writing, "_WORKING_SECONDS", -1.0)
+    application.refuse = {3}
+    counts = commits(monkeypatch)
+    result = applied.insert_many(messages)
+    assert (result.inserted, result.duplicates) == (3, 0)
+    assert [index for index, _ in result.refused] == [3, 4, 5]
+    assert counts == [1, 2, 3]
+    assert stored(path) == [0, 1, 2]
+
+
+def test_a_process_with_apply_catches_up_with_one_without(
+    path: Path, application: Application, signer: Signer, opened: Callable[..., Log], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writing, "_CATCH_UP_PAGE", 2)
+    plain = opened(path, signer=signer)
+    plain.append_many([1, 2, 3])
+    applied = opened(path, signer=signer, apply=application)
+    assert application.seen == stored(path) == [1, 2, 3]
+    plain.append_many([4, 5])
+    assert len(applied) == 5
+    assert stored(path) == [1, 2, 3]
+    applied.append(6)
+    assert application.seen == stored(path) == [1, 2, 3, 4, 5, 6]
+    plain.append(7)
+    applied.insert_many([signer.sign(TOPIC, 1, [], "stray")[1]])
+    assert application.seen == stored(path) == [1, 2, 3, 4, 5, 6, 7, "stray"]
+    with gossiplog.open(path, apply=application):
+        pass
+    assert len(application.seen) == 8
+
+
+def test_an_exception_while_catching_up_raises_from_open(
+    path: Path, application: Application, signer: Signer, opened: Callable[..., Log]
+) -> None:
+    plain = opened(path, signer=signer)
+    plain.append_many([1, 2, 3])
+    application.refuse = {2}
+    with pytest.raises(Refused, match="not 2") as refused:
+        gossiplog.open(path, apply=application)
+    assert isinstance(refused.value.__cause__, ValueError)
+    application.refuse = set()
+    with gossiplog.open(path, apply=application, signer=signer) as applied:
+        assert stored(path) == [1, 2, 3]
+        application.refuse = {4}
+        plain.append(4)
+        with pytest.raises(Refused, match="not 4"):
+            applied.append(5)
+        assert len(applied) == 4
+        application.refuse = set()
+        applied.append(5)
+    assert stored(path) == [1, 2, 3, 4, 5]
+
+
+def test_apply_must_not_write_to_the_log(path: Path, signer: Signer, opened: Callable[..., Log]) -> None:
+    def greedy(message: SignedMessage, transaction: Any) -> None:
+        log.append("more")
+
+    log = opened(path, apply=greedy, signer=signer)
+    with pytest.raises(StorageError, match="must not append"):
+        log.append(1)
+    assert len(log) == 0
+
+
+def test_apply_may_read_the_log(path: Path, signer: Signer, opened: Callable[..., Log]) -> None:
+    counts: list[int] = []
+    log = opened(path, apply=lambda message, transaction: counts.append(len(log)), signer=signer)
+    log.append_many([1, 2])
+    log.append(3)
+    assert counts == [0, 0, 2]
+
+
+def test_what_is_stored_is_what_peers_verify(log: Log) -> None:
+    for message in log.append_many([{"a": [1, 2.5, None, True, b"x"]}, "text"]):
+        assert core.verify(message.value, TOPIC) == message

@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+import pytest
+
+from gossiplog import EncodeError, Log, Signer, TopicWarning, core
+from gossiplog.message import check_topic, ids_of, key_of, stored_value
+
+
+@pytest.mark.parametrize("topic", ["a", "org.example.chat", "A-9.", "chat#room1"])
+def test_topics_of_every_version_pass(topic: str) -> None:
+    check_topic(topic)
+
+
+@pytest.mark.parametrize("topic", ["did:key", "a:b.c-d", ":"])
+def test_topics_of_the_newest_version_only_warn(topic: str) -> None:
+    with pytest.warns(TopicWarning, match=r"0\.13\.14 refuse"):
+        check_topic(topic)
+
+
+@pytest.mark.parametrize("topic", ["", " ", "a b", "a#", "#a", "a#b#c", "a:b#c", "a#b-c", "ä", "a\n", "a/b"])
+def test_other_topics_are_refused(topic: str) -> None:
+    with pytest.raises(EncodeError, match="is no topic"):
+        check_topic(topic)
+
+
+def test_ids_and_keys() -> None:
+    key = bytes(range(20))
+    (id,) = ids_of([key])
+    assert id == core.encode_id(key)
+    assert key_of(id) == key
+
+
+def test_the_stored_value(log: Log, signer: Signer) -> None:
+    message = log.append(1, signer=signer)
+    assert stored_value(message) == stored_value(message.value) == message.value
+    with pytest.raises(TypeError, match="not str"):
+        stored_value("text")  # type: ignore[arg-type]

@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from gossiplog import KeyFileError, Signer, core, default_key_path
+
+
+def test_a_signer_has_a_did_and_hides_its_private_key() -> None:
+    signer = Signer(b"\7" * 32)
+    assert signer.public_key == core.public_key(b"\7" * 32)
+    assert signer.did == core.encode_did(signer.public_key)
+    assert signer.private_key == b"\7" * 32
+    assert repr(signer) == f"Signer({signer.did})"
+
+
+def test_generated_signers_differ() -> None:
+    assert Signer.generate().did != Signer.generate().did
+
+
+@pytest.mark.parametrize("length", [0, 31, 33, 64])
+def test_private_keys_of_another_length_are_refused(length: int) -> None:
+    with pytest.raises(ValueError, match=f"a private key of {length} bytes"):
+        Signer(bytes(length))
+
+
+@pytest.mark.parametrize("codec", ["dag-cbor", "dag-json"])
+def test_what_it_signs_is_valid(codec: str) -> None:
+    signer = Signer.generate()
+    key, value = signer.sign("topic", 1, [], {"text": "hi"}, codec)
+    message = core.verify(value, "topic")
+    assert (message.key, message.author, message.codec) == (key, signer.did, codec)
+
+
+def test_a_key_file_holds_the_key_for_its_owner_alone(tmp_path: Path) -> None:
+    path = tmp_path / "folder" / "key"
+    signer = Signer.generate()
+    signer.save(path)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+    assert Signer.load(path).did == signer.did
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_a_key_file_is_never_overwritten(tmp_path: Path) -> None:
+    path = tmp_path / "key"
+    signer = Signer.generate()
+    signer.save(path)
+    with pytest.raises(KeyFileError, match="never overwritten"):
+        Signer.generate().save(path)
+    assert Signer.load(path).did == signer.did
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o601])
+def test_a_key_file_that_is_open_to_others_is_refused(tmp_path: Path, mode: int) -> None:
+    path = tmp_path / "key"
+    Signer.generate().save(path)
+    path.chmod(mode)
+    with pytest.raises(KeyFileError, match="chmod 600"):
+        Signer.load(path)
+
+
+@pytest.mark.parametrize("content", [b"", b"00", b"0" * 65, b"g" * 64, b"\xff" * 64, b"0" * 1000])
+def test_a_damaged_key_file_is_refused(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "key"
+    path.write_bytes(content)
+    path.chmod(0o600)
+    with pytest.raises(KeyFileError, match="damaged: expected 64 hexadecimal digits"):
+        Signer.load(path)
+
+
+def test_a_missing_key_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(KeyFileError, match="nowhere"):
+        Signer.load(tmp_path / "nowhere")
+
+
+def test_a_key_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(KeyFileError, match="cannot write the key file"):
+        Signer.generate().save(tmp_path / "file" / "key")
+
+
+def test_a_key_is_made_at_first_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    signer = Signer.load_or_create()
+    assert Signer.load_or_create().did == signer.did
+    assert default_key_path() == tmp_path / "gossiplog" / "key"
+    assert Signer.load(default_key_path()).did == signer.did
+
+
+@pytest.mark.parametrize("configured", ["", "relative/path"])
+def test_without_a_configuration_folder_the_key_is_in_the_home(
+    configured: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", configured)
+    monkeypatch.setenv("HOME", os.sep + "home-of-somebody")
+    assert default_key_path() == Path(os.sep + "home-of-somebody", ".config", "gossiplog", "key")
