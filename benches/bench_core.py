@@ -22,9 +22,7 @@ def test_verify_batch(compare: Comparison, bare: Callable[..., float], results: 
     stored = round(statistics.mean(map(len, values)))
     signed = stored - SIGNED_LESS_THAN_STORED
     assert core.verify_batch(values, TOPIC).fresh == BATCH
-    compare.run(
-        lambda: core.verify_batch(values, TOPIC), lambda: bare("signatures", BATCH, AUTHORS, signed, stored)
-    )
+    compare.run(lambda: core.verify_batch(values, TOPIC), lambda: bare("signatures", BATCH, AUTHORS, signed, stored))
     share = 1 / compare.ratio
     results.add(
         "`verify_batch`, 10,000 messages, 100 authors",
@@ -35,9 +33,7 @@ def test_verify_batch(compare: Comparison, bare: Callable[..., float], results: 
     )
 
 
-def test_tree(
-    compare: Comparison, bare: Callable[..., float], results: Results, mixed: list[bytes], size: int
-) -> None:
+def test_tree(compare: Comparison, bare: Callable[..., float], results: Results, mixed: list[bytes], size: int) -> None:
     entries = [(core.read_message(value, TOPIC).key, value) for value in mixed]
     length = round(statistics.mean(map(len, mixed)))
     trees: list[core.Tree] = []

@@ -94,9 +94,7 @@ def compare(benchmark: Any) -> Comparison:
 @pytest.fixture(scope="session")
 def bare() -> Callable[..., float]:
     """Runs a floor of `benches/floors` and returns its seconds."""
-    subprocess.run(
-        ["cargo", "build", "--release", "--quiet", "--package", "gossiplog-floors"], cwd=ROOT, check=True
-    )
+    subprocess.run(["cargo", "build", "--release", "--quiet", "--package", "gossiplog-floors"], cwd=ROOT, check=True)
     program = ROOT / "target" / "release" / "gossiplog-floors"
 
     def run(*arguments: object) -> float:
