@@ -156,7 +156,7 @@ def ask(path: Path, pairs: list[tuple[str, str]]) -> tuple[float, float, int]:
     return statistics.mean(times), max(times), yes
 
 
-def test_is_ancestor(benchmark: object, logs: Logs, results: Results, size: int) -> None:
+def test_is_ancestor(logs: Logs, results: Results, size: int) -> None:
     choice = random.Random(2)
     for name, count in (("chain", size), ("braid", 100_000)):
         values = history(name, count)
