@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import random
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from gossiplog import core
@@ -54,20 +54,43 @@ def constant_widths(width: int) -> Iterator[int]:
         yield width
 
 
+def gossip(count: int) -> Iterator[bytes]:
+    """A history by sixteen authors out of step: each message names its author's last one, and that of another."""
+    choice = random.Random(4)
+    tips: dict[int, tuple[int, str]] = {}
+    for number in range(count):
+        author = choice.randrange(16)
+        parents = {tips[other] for other in (author, choice.randrange(16)) if other in tips}
+        clock = 1 + max((clock for clock, _ in parents), default=0)
+        payload = {"number": number, "text": f"message {number} of a benchmark, of about the usual length"}
+        ids = sorted(id for _, id in parents)
+        key, value = core.sign(TOPIC, clock, ids, payload, private_key(author))
+        tips[author] = clock, core.encode_id(key)
+        yield value
+
+
+HISTORIES: dict[str, Callable[[int], Iterator[bytes]]] = {
+    "mixed": lambda count: rounds(count, mixed_widths()),
+    "chain": lambda count: rounds(count, constant_widths(1)),
+    "braid": lambda count: rounds(count, constant_widths(16)),
+    "gossip": gossip,
+}
+
+
 def history(name: str, count: int) -> list[bytes]:
     """The stored values of a history, in causal order.
 
     Args:
-        name: `mixed` (one to three messages at once), `chain`, or `braid` (sixteen at once).
+        name: `mixed` (one to three messages at once), `chain`, `braid` (sixteen at once, in step), or `gossip` (sixteen
+            authors, not in step).
         count: how many messages.
     """
-    widths = {"mixed": mixed_widths, "chain": lambda: constant_widths(1), "braid": lambda: constant_widths(16)}[name]
     path = FOLDER / f"{name}-{count}.values"
     if not path.exists():
         FOLDER.mkdir(exist_ok=True)
         partial = path.with_suffix(".partial")
         with partial.open("wb") as file:
-            for value in rounds(count, widths()):
+            for value in HISTORIES[name](count):
                 file.write(struct.pack(">I", len(value)) + value)
         partial.rename(path)
     data = path.read_bytes()

@@ -367,20 +367,21 @@ def test_what_came_in_meanwhile_is_dropped(core: ModuleType) -> None:
     assert (plan.order, plan.children, plan.heads_removed) == ([1, 2], [(7, 8), (8, 9)], [first])
 
 
+def all_ancestors(parents: dict[int, list[int]], start: int) -> set[int]:
+    """By brute force."""
+    found: set[int] = set()
+    pending = [start]
+    while pending:
+        new = set(parents[pending.pop()]) - found
+        found |= new
+        pending += new
+    return found
+
+
 def maximal_ancestors(parents: dict[int, list[int]], clocks: dict[int, int], sequence: int, clock: int) -> list[int]:
     """By brute force."""
-
-    def ancestors(start: int) -> set[int]:
-        found: set[int] = set()
-        pending = [start]
-        while pending:
-            new = set(parents[pending.pop()]) - found
-            found |= new
-            pending += new
-        return found
-
-    below = {ancestor for ancestor in ancestors(sequence) if clocks[ancestor] <= clock}
-    return sorted(below - {inner for ancestor in below for inner in ancestors(ancestor)})
+    below = {ancestor for ancestor in all_ancestors(parents, sequence) if clocks[ancestor] <= clock}
+    return sorted(below - {inner for ancestor in below for inner in all_ancestors(parents, ancestor)})
 
 
 @repeatable(40)
@@ -405,6 +406,10 @@ def test_frontiers(rust: ModuleType, shape: Shape) -> None:
             expected = maximal_ancestors(parents, clocks, sequence, at)
             assert reference.frontier(sequence, at, store.links) == expected
             assert rust.frontier(sequence, at, store.links) == expected
+        above = all_ancestors(parents, sequence)
+        for other in store.records:
+            assert reference.is_ancestor(other, sequence, store.links) == (other in above)
+            assert rust.is_ancestor(other, sequence, store.links) == (other in above)
 
 
 @repeatable(300)

@@ -155,6 +155,9 @@ def read_batch(values: Sequence[bytes], topic: str) -> Batch:
 def frontier(sequence: int, clock: int, links: Links) -> list[int]:
     """The sequences, ascending, of the maximal proper ancestors at or before `clock` of the message `sequence`."""
 
+def is_ancestor(ancestor: int, sequence: int, links: Links) -> bool:
+    """Whether the message `ancestor` is a proper ancestor of `sequence`."""
+
 def link_record(sequence: int, record: bytes) -> tuple[int, list[list[int]]]:
     """What a link record holds: the clock, and for each k with 2**k dividing it the frontier at clock - 2**k.
 

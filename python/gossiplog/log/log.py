@@ -267,8 +267,7 @@ class Log:
         """
         with self._storage.reader() as reader:
             upper, lower = self._sequences(reader, [ancestor, descendant])
-            clock, _ = core.decode_clock(key_of(ancestor))
-            return upper in core.frontier(lower, clock, reader.links)
+            return core.is_ancestor(upper, lower, reader.links)
 
     def ancestors(self, id: str, clock: int) -> tuple[str, ...]:
         """The ids, ascending, of the latest ancestors of a message at or before a clock: those that no other

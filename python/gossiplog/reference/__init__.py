@@ -12,7 +12,7 @@ two. Imports go only towards the top of this list:
     batch
 """
 
-from gossiplog.reference.ancestors import frontier, link_record
+from gossiplog.reference.ancestors import frontier, is_ancestor, link_record
 from gossiplog.reference.batch import Batch, Plan, read_batch, verify_batch
 from gossiplog.reference.cbor import cbor_decode, cbor_encode
 from gossiplog.reference.cid import CID
@@ -46,6 +46,7 @@ __all__ = [
     "encode_did",
     "encode_id",
     "frontier",
+    "is_ancestor",
     "is_boundary",
     "json_decode",
     "json_encode",

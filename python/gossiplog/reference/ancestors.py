@@ -158,3 +158,20 @@ def frontier(sequence: int, clock: int, links: Links) -> list[int]:
         DecodeError: a damaged record.
     """
     return Ancestry(links).frontier(sequence, clock)
+
+
+def is_ancestor(ancestor: int, sequence: int, links: Links) -> bool:
+    """Whether the message `ancestor` is a proper ancestor of `sequence`.
+
+    At its own clock an ancestor is always in the frontier: no two messages of one clock are related.
+
+    Args:
+        ancestor: of a message whose record `links` has.
+        sequence: likewise.
+        links: reads link records.
+
+    Raises:
+        DecodeError: a damaged record.
+    """
+    clock, _ = link_record(ancestor, links([ancestor])[0])
+    return ancestor in frontier(sequence, clock, links)

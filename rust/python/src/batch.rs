@@ -231,6 +231,12 @@ pub fn frontier(sequence: u64, clock: u64, links: &Bound<'_, PyAny>) -> PyResult
 }
 
 #[pyfunction]
+pub fn is_ancestor(ancestor: u64, sequence: u64, links: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let mut load = |sequences: &[u64]| load_links(links, sequences);
+    Ok(ancestors::is_ancestor::<Failure>(ancestor, sequence, &mut load)?)
+}
+
+#[pyfunction]
 pub fn link_record(sequence: u64, record: &[u8]) -> PyResult<(u64, Vec<Vec<u64>>)> {
     let record = Record::decode(sequence, record).map_err(convert)?;
     Ok((record.clock, record.links))
