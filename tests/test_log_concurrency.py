@@ -15,12 +15,13 @@ from gossiplog import Log, Signer
 
 TOPIC = "org.example.test"
 
-# Answers each line on its standard input with one on its output, so that a test decides when what happens.
+# Answers each line on its standard input with one on its output, so that a test decides when what happens. Each process
+# has a key of its own, which no test has: equal keys and payloads on an empty log would make equal messages.
 PROCESS = """
 import sys
 import gossiplog
 
-with gossiplog.open(sys.argv[1], signer=gossiplog.Signer(bytes([int(sys.argv[2])]) * 32)) as log:
+with gossiplog.open(sys.argv[1], signer=gossiplog.Signer(bytes([100 + int(sys.argv[2])]) * 32)) as log:
     for line in sys.stdin:
         command, _, argument = line.strip().partition(" ")
         match command:
