@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gossiplog import reference
-from gossiplog.errors import GossipLogError, InvalidMessage
+from gossiplog.errors import EncodeError, GossipLogError, InvalidMessage
 from gossiplog.reference import ed25519
 from gossiplog.reference.cbor import write_cbor
 from gossiplog.reference.id import message_key
@@ -74,6 +74,13 @@ def test_both_cores_offer_the_names_of_the_interface(core: ModuleType) -> None:
 
 
 # The original's vectors
+
+
+def test_everything_public_is_documented(core: ModuleType) -> None:
+    functions = [name for name in reference.__all__ if name.islower()]
+    assert len(functions) > 20
+    undocumented = [name for name in functions if not getattr(core, name).__doc__]
+    assert not undocumented
 
 
 def test_clocks(core: ModuleType) -> None:
@@ -185,6 +192,22 @@ def test_a_longer_form_of_the_author_makes_a_value_that_is_not_canonical(core: M
 def encoded(core: ModuleType, encode: str, value: Any) -> bytes:
     data: bytes = getattr(core, encode)(build(core, value))
     return data
+
+
+def test_a_long_link_is_signed_in_dag_json(core: ModuleType) -> None:
+    link = core.CID(b"\x12\x80\x0a" + bytes(range(256)) * 5)
+    _, value = core.sign(TOPIC, 1, [], [link], bytes(32), "dag-json")
+    assert core.verify(value, TOPIC).payload == [link]
+    assert value == reference.sign(TOPIC, 1, [], [reference.CID(bytes(link))], bytes(32), "dag-json")[1]
+
+
+def test_a_link_too_long_for_base58_is_refused_by_name(core: ModuleType) -> None:
+    link = core.CID(b"\x12\x80\x80\x04" + bytes(2**16))
+    with pytest.raises(EncodeError, match="65540 bytes"):
+        core.sign(TOPIC, 1, [], link, bytes(32), "dag-json")
+    _, value = core.sign(TOPIC, 1, [], link, bytes(32))
+    with pytest.raises(InvalidMessage, match="65540 bytes"):
+        core.verify(value.replace(b"hdag-cbor", b"hdag-json"), TOPIC)
 
 
 @repeatable(400)

@@ -3,13 +3,14 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gossiplog import Log, MissingParents, ProtocolError, Refused, Signer, TopicMismatch, core
-from gossiplog.log.pulling import _FRUITLESS_STREAMS
+from gossiplog import Log, MissingParents, ProtocolError, Refused, SignedMessage, Signer, TopicMismatch, core
+from gossiplog.log.pulling import _FRUITLESS_STREAMS, _Work
 from gossiplog.log.state import Snapshot
 from gossiplog.protocol import wire
 from gossiplog.protocol.sync import Server, ServerConfig
@@ -176,30 +177,70 @@ def test_what_was_verified_before_stays(log: Log, source: Log) -> None:
     log.verify()
 
 
-def test_a_source_that_holds_an_invalid_message_is_named(log: Log, source: Log, signer: Signer) -> None:
-    """A tree that follows the rules, over a message whose signature does not hold."""
+class Forged:
+    """A tree that follows the rules, over any entries."""
+
+    def __init__(self, entries: dict[bytes, bytes]) -> None:
+        self._entries = dict(sorted(entries.items()))
+        self.tree = core.Tree().insert(self._entries.items())
+
+    def leaves(self, start: bytes, end: bytes | None) -> list[tuple[bytes, bytes]]:
+        return [
+            (key, core.leaf_hash(key, value))
+            for key, value in self._entries.items()
+            if start <= key and (end is None or key < end)
+        ]
+
+    def values(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        return [self._entries.get(key) for key in keys]
+
+
+def forge_signature(message: SignedMessage) -> tuple[bytes, bytes]:
+    value = message.value.replace(message.signature, bytes(64))
+    return core.verify_batch([value], message.topic).keys[0], value
+
+
+def test_a_source_that_holds_an_invalid_message_is_named(log: Log, source: Log) -> None:
     messages = source.append_many(range(5))
-    value = messages[-1].value.replace(messages[-1].signature, bytes(64))
-    key = core.verify_batch([value], log.topic).keys[0]
-    entries = {**{message.key: message.value for message in messages[:-1]}, key: value}
-    tree = core.Tree().insert(sorted(entries.items()))
-
-    class Forged:
-        def __init__(self) -> None:
-            self.tree = tree
-
-        def leaves(self, start: bytes, end: bytes | None) -> list[tuple[bytes, bytes]]:
-            return [
-                (k, core.leaf_hash(k, v)) for k, v in sorted(entries.items()) if start <= k and (end is None or k < end)
-            ]
-
-        def values(self, keys: Sequence[bytes]) -> list[bytes | None]:
-            return [entries.get(key) for key in keys]
-
+    entries = dict([*((message.key, message.value) for message in messages[:-1]), forge_signature(messages[-1])])
     with pytest.raises(ProtocolError, match="invalid message"):
-        log._puller.pull(lambda: Server(Forged(), now=time.monotonic()))
+        log._puller.pull(lambda: Server(Forged(entries), now=time.monotonic()))
     assert len(log) == 4
     log.verify()
+
+
+def test_a_failure_ends_the_pull_while_other_batches_are_under_way(log: Log, source: Log) -> None:
+    messages = source.append_many(range(13_000))
+    entries = dict([*((message.key, message.value) for message in messages), forge_signature(messages[34])])
+    with pytest.raises(ProtocolError, match="invalid message"):
+        log._puller.pull(lambda: Server(Forged(entries), now=time.monotonic()))
+    log.verify()
+
+
+def test_all_that_is_under_way_is_waited_for_and_the_first_failure_raised() -> None:
+    work = _Work()
+    failures = [ValueError("first"), None, ValueError("third")]
+    for failure in failures:
+        future: Future[None] = Future()
+        future.set_exception(failure) if failure else future.set_result(None)
+        work.writing.append(future)
+    with pytest.raises(ValueError, match="first"):
+        work.wait()
+    assert not work.writing
+
+
+def test_a_source_whose_log_has_holes_is_named(log: Log, source: Log) -> None:
+    messages = source.append_many(range(10))
+    entries = {message.key: message.value for message in messages if message.payload != 4}
+    with pytest.raises(ProtocolError, match=f"holes: message {messages[5].id}"):
+        log._puller.pull(lambda: Server(Forged(entries), now=time.monotonic()))
+    assert len(log) == 4
+
+
+def test_a_source_that_asks_to_wait_for_weeks_is_named(log: Log, source: Log) -> None:
+    source.append(1)
+    with pytest.raises(ProtocolError, match="asks to wait for 4000000000 ms"):
+        log.pull(source, config=ServerConfig(requests=0, cooldown=4_000_000_000))
 
 
 def in_threads(calls: Sequence[Callable[[], object]]) -> None:

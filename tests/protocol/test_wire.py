@@ -71,6 +71,11 @@ def test_an_empty_key_is_null() -> None:
     assert wire.decode_answer(b"\x0a\x16\x0a\x14\x12\x00" + ANCHOR) == wire.Root(Node(0, None, HASH))
 
 
+def test_a_frame_of_little_but_unknown_fields_is_refused() -> None:
+    with pytest.raises(ProtocolError, match="20000 bytes of unknown fields"):
+        wire.decode_request(b"\x0a\x00" + b"\x48\x01" * 10_000)
+
+
 def test_unknown_fields_beside_a_known_one_are_passed_over() -> None:
     assert wire.decode_request(b"\x0a\x00\x48\x01") == wire.GetRoot()
     assert wire.decode_answer(b"\x2a\x04\x08\x07\x48\x01") == wire.Abort(7)

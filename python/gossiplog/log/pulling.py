@@ -32,6 +32,10 @@ _FRUITLESS_STREAMS = 16
 """Streams in a row that may be aborted before they brought a message."""
 
 
+_LONGEST_COOLDOWN = 10_000
+"""Milliseconds that a source may ask to wait after it aborted a stream."""
+
+
 class Stream(Protocol):
     """The source's end of a sync stream, as `sync.Server` is one."""
 
@@ -62,7 +66,8 @@ class _Work:
         """Waits for the batches that are under way, and raises what went wrong with the first of them."""
         failure: BaseException | None = None
         while self.writing:
-            failure = failure or self.writing.popleft().exception()
+            error = self.writing.popleft().exception()
+            failure = failure or error
         if failure is not None:
             raise failure
 
@@ -140,6 +145,10 @@ class Puller:
                 if fruitless == _FRUITLESS_STREAMS:
                     raise ProtocolError(f"the source aborted {fruitless} streams in a row without sending a message")
                 config = dataclasses.replace(client.next_config, skip=frozenset(work.left_out))
+                if end.cooldown > _LONGEST_COOLDOWN:
+                    raise ProtocolError(
+                        f"the source asks to wait for {end.cooldown} ms; {_LONGEST_COOLDOWN} ms at most are waited"
+                    )
                 time.sleep(end.cooldown / 1000)
 
     def _stream(self, client: Client, stream: Stream, count: int, work: _Work, threads: _Threads) -> Aborted | Finished:
@@ -169,7 +178,11 @@ class Puller:
         )
         work.left_out.update((keys[index], error) for index, error in outcome.refused.items())
         for index, parents in outcome.orphans:
-            work.left_out[keys[index]] = MissingParents(core.encode_id(keys[index]), ids_of(parents))
+            missing = MissingParents(core.encode_id(keys[index]), ids_of(parents))
+            if any(parent not in work.left_out for parent in parents):
+                # Parents have lower keys, so an honest source has sent them before.
+                raise ProtocolError(f"the source's log has holes: {missing}")
+            work.left_out[keys[index]] = missing
         for _, error in invalid:
             raise ProtocolError(f"the source has an invalid message: {error}") from error
         if violation is not None:

@@ -37,6 +37,7 @@ MAX_LEVEL = 64
 """A root's level; one of 64 takes 2**320 honest entries."""
 
 _MAX_LENGTH_BYTES = 5
+_MAX_UNKNOWN = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,7 +320,15 @@ def _parse(kind: type[_AnyMessage], frame: bytes, what: str) -> _AnyMessage:
         message = kind.FromString(frame)
     except ProtobufDecodeError as error:
         raise ProtocolError(f"a frame of {len(frame)} bytes is no protobuf {what}") from error
-    return _checked(message, what)
+    size = message.ByteSize()
+    message.DiscardUnknownFields()
+    unknown = size - message.ByteSize()
+    if not unknown:
+        return message
+    # A frame of little else would become an object for each of its unknown fields.
+    if unknown > _MAX_UNKNOWN:
+        raise ProtocolError(f"a {what} with {unknown} bytes of unknown fields; {_MAX_UNKNOWN} at most are passed over")
+    return _checked(kind.FromString(frame), what)
 
 
 def _checked(message: _AnyMessage, what: str) -> _AnyMessage:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from base64 import b32decode, b32encode
 from typing import final
 
-from gossiplog.errors import DecodeError
+from gossiplog.errors import DecodeError, EncodeError
 from gossiplog.reference.base58 import base58_decode, base58_encode
 from gossiplog.reference.varint import read_number, skip_uvarint, write_uvarint
 
@@ -13,8 +13,8 @@ from gossiplog.reference.varint import read_number, skip_uvarint, write_uvarint
 _SHA256 = 18
 #: A multicodec is written in at most this many bytes; the original cuts off what goes beyond.
 _CODEC_BYTES = 10
-#: Text beyond this many characters is no link that anybody wrote; base58 takes time by its square.
-_MAX_TEXT = 4096
+#: Base58 takes time by the square of the length: bytes that are written so, and half the digits that are read.
+_MAX_BASE58_BYTES = 2**14
 
 
 @final
@@ -45,8 +45,8 @@ class CID:
         Raises:
             DecodeError: any other text.
         """
-        if len(text) > _MAX_TEXT:
-            raise DecodeError(f"a link of {len(text)} characters: expected at most {_MAX_TEXT}")
+        if not text.startswith("b") and len(text) > 2 * _MAX_BASE58_BYTES:
+            raise DecodeError(f"a link of {len(text)} characters: expected at most {2 * _MAX_BASE58_BYTES}")
         if text.startswith("b"):
             data = _base32_decode(text[1:])
         elif text.startswith("z"):
@@ -69,6 +69,8 @@ class CID:
 
     def __str__(self) -> str:
         if self._is_version_0:
+            if len(self._data) > _MAX_BASE58_BYTES:
+                raise EncodeError(f"a link of version 0 with {len(self._data)} bytes has no text form")
             return base58_encode(self._data)
         return "b" + b32encode(self._data).decode().lower().rstrip("=")
 

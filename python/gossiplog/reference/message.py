@@ -94,7 +94,10 @@ class Parsed:
     def check_signature(self) -> None:
         """Raises InvalidMessage unless the signature holds."""
         message = self.message
-        signed = _signed_bytes(message.codec, message.topic, message.clock, message.parents, self.payload)
+        try:
+            signed = _signed_bytes(message.codec, message.topic, message.clock, message.parents, self.payload)
+        except EncodeError as error:
+            raise InvalidMessage(str(error), message.id) from error
         if not SCHEMES[self.scheme].holds(self.public_key, signed, message.signature):
             raise InvalidMessage(
                 f"the {SCHEMES[self.scheme].name} signature over the {message.codec} does not hold", message.id

@@ -259,15 +259,20 @@ impl<'a, E: From<Error>> Graph<'a, E> {
     /// Replaces the messages after `target` by ancestors at or before it, among which is their frontier there.
     ///
     /// What is arrived at is taken out of `watched`, where given; the descent breaks off when nothing is left in that, and passes
-    /// over what arrived before all of it: no watched message is an ancestor of that.
-    fn descend(&mut self, from: &[u64], target: u64, mut watched: Option<&mut HashSet<u64>>) -> Result<Descent, E> {
+    /// over what arrived before `oldest`.
+    fn descend(
+        &mut self,
+        from: &[u64],
+        target: u64,
+        oldest: u64,
+        mut watched: Option<&mut HashSet<u64>>,
+    ) -> Result<Descent, E> {
         let mut descent = Descent { arrived: Vec::new(), widest: 0 };
         let mut seen = HashSet::new();
         let mut current = from.to_vec();
         let mut next: Vec<u64> = Vec::new();
         let mut set = Vec::new();
         let mut previous: Vec<u64> = Vec::new();
-        let oldest = watched.as_ref().and_then(|watched| watched.iter().min().copied()).unwrap_or(0);
         while !current.is_empty() {
             self.fetch(&current)?;
             for &sequence in &current {
@@ -320,7 +325,15 @@ impl<'a, E: From<Error>> Graph<'a, E> {
         let mut undecided: HashSet<u64> = tests.iter().map(|&(_, sequence)| sequence).collect();
         let mut kept = HashSet::new();
         let mut arrived: Vec<u64> = Vec::new();
+        // Of each test and those after it the message that arrived first: none from before it descends from any of them.
+        let mut oldest: Vec<u64> = tests.iter().map(|&(_, sequence)| sequence).collect();
+        for index in (1..oldest.len()).rev() {
+            oldest[index - 1] = oldest[index - 1].min(oldest[index]);
+        }
+        let mut next = 0;
         for level in tests.chunk_by(|left, right| left.0 == right.0) {
+            let first = next;
+            next += level.len();
             if undecided.is_empty() {
                 break;
             }
@@ -332,7 +345,7 @@ impl<'a, E: From<Error>> Graph<'a, E> {
                 let target = level[0].0;
                 let above: Vec<u64> =
                     waiting.split_off(&(target + 1, 0)).into_iter().map(|(_, sequence)| sequence).collect();
-                arrived = self.descend(&above, target, Some(&mut undecided))?.arrived;
+                arrived = self.descend(&above, target, oldest[first], Some(&mut undecided))?.arrived;
                 kept.extend(level.iter().map(|&(_, sequence)| sequence).filter(|sequence| undecided.remove(sequence)));
             }
         }
@@ -349,7 +362,7 @@ impl<'a, E: From<Error>> Graph<'a, E> {
         for &sequence in from {
             if self.clock(sequence)? <= target { stays.push(sequence) } else { above.push(sequence) }
         }
-        let mut descent = self.descend(&above, target, None)?;
+        let mut descent = self.descend(&above, target, 0, None)?;
         descent.arrived.extend_from_slice(&stays);
         descent.arrived.sort_unstable();
         descent.arrived.dedup();

@@ -47,7 +47,7 @@ pub fn encode(key: &Key) -> String {
 /// [`Error::Decode`] for anything but 32 characters of `0-9a-v`.
 pub fn decode(id: &str) -> Result<Key, Error> {
     if id.len() != ID_LENGTH {
-        let reason = format!("an id has {ID_LENGTH} characters, this has {}", id.chars().count());
+        let reason = format!("an id has {ID_LENGTH} ASCII characters, this has {} bytes", id.len());
         return Err(Error::Decode { reason, offset: None });
     }
     let mut key = [0; KEY_LENGTH];

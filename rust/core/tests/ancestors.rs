@@ -277,6 +277,26 @@ fn a_chain_on_many_heads_does_not_store_their_width_again_and_again() {
 }
 
 #[test]
+fn many_unrelated_parents_are_linked_in_one_go() {
+    // Chains of different lengths, so that every parent has a clock of its own and is tested against those above it.
+    let (chains, length) = (300, 20);
+    let mut graph = Graph::new();
+    let mut heads = Vec::new();
+    for chain in 0..chains {
+        graph.push(vec![]);
+        for _ in 0..chain % length {
+            graph.push(vec![graph.len() as u64]);
+        }
+        heads.push(graph.len() as u64);
+    }
+    let parents: Vec<u64> = (1..=graph.len() as u64).collect();
+    graph.push(parents);
+    let records = linked(&graph, graph.len());
+    let (found, _, _) = asked(&records, graph.len() as u64, u64::MAX);
+    assert_eq!(found, heads);
+}
+
+#[test]
 fn damaged_records_are_refused() {
     let refused = |sequence: u64, data: &[u8]| matches!(Record::decode(sequence, data), Err(Error::Decode { .. }));
     assert!(!refused(9, &[2, 2, 3, 1]));

@@ -30,6 +30,8 @@ fn key_set(known: &Bound<'_, PyAny>) -> PyResult<HashSet<Key>> {
     known.try_iter()?.map(|item| key(item?.cast::<PyBytes>()?.as_bytes())).collect()
 }
 
+/// The verdicts over stored values, in their order, on all cores. `known` is given the keys, and returns those that need no
+/// verdict because the log has them.
 #[pyfunction]
 #[pyo3(signature = (values, topic, known = None))]
 pub fn verify_batch<'py>(
@@ -48,6 +50,7 @@ pub fn verify_batch<'py>(
     Ok(Batch { values, verdicts })
 }
 
+/// Like verify_batch, for values that this process has just signed: everything is checked but the signatures.
 #[pyfunction]
 pub fn read_batch(py: Python<'_>, values: Vec<PyBackedBytes>, topic: &str) -> Batch {
     let verdicts = py.detach(|| check(&values, topic));
@@ -224,18 +227,21 @@ impl Plan {
     }
 }
 
+/// The sequences, ascending, of a message's maximal proper ancestors at or before a clock.
 #[pyfunction]
 pub fn frontier(sequence: u64, clock: u64, links: &Bound<'_, PyAny>) -> PyResult<Vec<u64>> {
     let mut load = |sequences: &[u64]| load_links(links, sequences);
     Ok(ancestors::frontier::<Failure>(sequence, clock, &mut load)?)
 }
 
+/// Whether one message is a proper ancestor of another, both by their sequences.
 #[pyfunction]
 pub fn is_ancestor(ancestor: u64, sequence: u64, links: &Bound<'_, PyAny>) -> PyResult<bool> {
     let mut load = |sequences: &[u64]| load_links(links, sequences);
     Ok(ancestors::is_ancestor::<Failure>(ancestor, sequence, &mut load)?)
 }
 
+/// What a link record holds: the clock, and the frontiers over the distances 1, 2, 4, …
 #[pyfunction]
 pub fn link_record(sequence: u64, record: &[u8]) -> PyResult<(u64, Vec<Vec<u64>>)> {
     let record = Record::decode(sequence, record).map_err(convert)?;

@@ -21,6 +21,7 @@ pub fn key(data: &[u8]) -> PyResult<Key> {
     })
 }
 
+/// The bytes of a clock, 0 to 2^53 - 1. Raises EncodeError for another.
 #[pyfunction]
 pub fn encode_clock<'py>(py: Python<'py>, clock: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
     let number: u64 = clock.extract().map_err(|error: PyErr| {
@@ -35,26 +36,32 @@ pub fn encode_clock<'py>(py: Python<'py>, clock: &Bound<'py, PyAny>) -> PyResult
     Ok(PyBytes::new(py, &target[..length]))
 }
 
+/// Reads a clock from the front: (clock, bytes read). Raises DecodeError, also for a longer form than needed.
 #[pyfunction]
 pub fn decode_clock(data: &[u8]) -> PyResult<(u64, usize)> {
     clock::decode(data).map_err(convert)
 }
 
+/// The id of a key of 20 bytes: 32 characters, which sort as keys do. Raises DecodeError for another length.
 #[pyfunction]
 pub fn encode_id(key: &[u8]) -> PyResult<String> {
     Ok(id::encode(&self::key(key)?))
 }
 
+/// The key of an id. Raises DecodeError.
 #[pyfunction]
 pub fn decode_id<'py>(py: Python<'py>, id: &str) -> PyResult<Bound<'py, PyBytes>> {
     Ok(PyBytes::new(py, &id::decode(id).map_err(convert)?))
 }
 
+/// The canonical dag-cbor of None, bool, int, float, str, bytes, CID, list, tuple or dict. Raises EncodeError, naming the
+/// place, for what other peers would refuse or change.
 #[pyfunction]
 pub fn cbor_encode<'py>(value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
     Ok(PyBytes::new(value.py(), &value::encode(value)?))
 }
 
+/// The value of dag-cbor, as the original reads it: normalised. Raises DecodeError with the offset.
 #[pyfunction]
 pub fn cbor_decode<'py>(py: Python<'py>, data: &[u8]) -> PyResult<Bound<'py, PyAny>> {
     let canonical = if scan(data, 0, 0) == Some(data.len()) {
@@ -65,6 +72,7 @@ pub fn cbor_decode<'py>(py: Python<'py>, data: &[u8]) -> PyResult<Bound<'py, PyA
     value::decode(py, &canonical)
 }
 
+/// The dag-json of a value, as it is signed. Raises EncodeError as cbor_encode does.
 #[pyfunction]
 pub fn json_encode<'py>(value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
     let canonical = value::encode(value)?;
@@ -73,6 +81,7 @@ pub fn json_encode<'py>(value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyByte
     Ok(PyBytes::new(value.py(), &text))
 }
 
+/// The value of a dag-json text, as bytes. Raises DecodeError with the offset.
 #[pyfunction]
 pub fn json_decode<'py>(py: Python<'py>, data: &[u8]) -> PyResult<Bound<'py, PyAny>> {
     value::decode(py, &json::read(data).map_err(convert)?)

@@ -107,6 +107,7 @@ impl SignedMessage {
     }
 }
 
+/// Checks a stored value against every rule, its signature included. Raises InvalidMessage.
 #[pyfunction]
 pub fn verify(py: Python<'_>, value: PyBackedBytes, topic: &str) -> PyResult<SignedMessage> {
     let values = [value];
@@ -123,6 +124,7 @@ pub fn verify(py: Python<'_>, value: PyBackedBytes, topic: &str) -> PyResult<Sig
     }
 }
 
+/// Like verify, for a value whose signature was verified when it came in: everything is checked but the signature.
 #[pyfunction]
 pub fn read_message(value: PyBackedBytes, topic: &str) -> PyResult<SignedMessage> {
     match message::parse(&value, topic) {
@@ -137,11 +139,13 @@ fn seed(private_key: &[u8]) -> PyResult<&[u8; 32]> {
     })
 }
 
+/// The Ed25519 public key of a private key, the 32-byte seed of RFC 8032.
 #[pyfunction]
 pub fn public_key<'py>(py: Python<'py>, private_key: &[u8]) -> PyResult<Bound<'py, PyBytes>> {
     Ok(PyBytes::new(py, &signature::public_key(seed(private_key)?)))
 }
 
+/// The did:key URI of an Ed25519 public key.
 #[pyfunction]
 pub fn encode_did(public_key: &[u8]) -> PyResult<String> {
     let key: &[u8; 32] = public_key.try_into().map_err(|_| {
@@ -150,6 +154,9 @@ pub fn encode_did(public_key: &[u8]) -> PyResult<String> {
     Ok(signature::encode_did(key))
 }
 
+/// Signs a message: its key and stored value. Parents are ids, in any order; the clock is 1 + the largest of theirs.
+///
+/// Raises EncodeError for a payload, topic or clock that other peers refuse, DecodeError for a parent that is no id.
 #[pyfunction]
 #[pyo3(signature = (topic, clock, parents, payload, private_key, codec = "dag-cbor"))]
 pub fn sign<'py>(

@@ -55,16 +55,19 @@ impl Node {
     }
 }
 
+/// The hash of an entry of the tree: 16 bytes.
 #[pyfunction]
 pub fn leaf_hash<'py>(py: Python<'py>, key: &[u8], value: &[u8]) -> Bound<'py, PyBytes> {
     PyBytes::new(py, &tree::leaf_hash(key, value))
 }
 
+/// Whether a hash begins a new node of the level above.
 #[pyfunction]
 pub fn is_boundary(hash: &[u8]) -> PyResult<bool> {
     Ok(tree::is_boundary(&self::hash(hash)?))
 }
 
+/// Holds an untrusted answer to GetChildren against the rules of the tree. Raises TreeError.
 #[pyfunction]
 pub fn check_children(parent: &Node, end: Option<&[u8]>, children: Vec<PyRef<'_, Node>>) -> PyResult<()> {
     let children: Vec<tree::Node> = children.iter().map(|child| child.0.clone()).collect();

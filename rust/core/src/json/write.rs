@@ -31,10 +31,12 @@ pub fn write(canonical: &[u8], out: &mut Vec<u8>) -> Result<(), Error> {
                 out.push(b'[');
                 stack.push(Open::List { count, remaining: count });
             }
-            Item::Map(_) => {
+            Item::Map(count) => {
                 out.push(b'{');
-                let sorted = maps.get(&start).ok_or_else(|| Error::decode("a map that was not seen before", start))?;
-                stack.push(Open::Map { sorted, done: 0 });
+                stack.push(match maps.get(&start) {
+                    Some(sorted) => Open::Sorted { sorted, done: 0 },
+                    None => Open::Map { count, remaining: count },
+                });
             }
             scalar => write_scalar(scalar, out)?,
         }
@@ -52,7 +54,24 @@ pub fn write(canonical: &[u8], out: &mut Vec<u8>) -> Result<(), Error> {
                     *remaining -= 1;
                     break;
                 }
-                Some(Open::Map { sorted, done }) => {
+                Some(Open::Map { remaining: 0, .. }) => {
+                    out.push(b'}');
+                    stack.pop();
+                }
+                Some(Open::Map { count, remaining }) => {
+                    if remaining < count {
+                        out.push(b',');
+                    }
+                    *remaining -= 1;
+                    let at = items.position();
+                    let Item::Text(key) = next(&mut items)? else {
+                        return Err(Error::decode("a map key must be a string", at));
+                    };
+                    write_text(key, out);
+                    out.push(b':');
+                    break;
+                }
+                Some(Open::Sorted { sorted, done }) => {
                     let Some((key, value)) = sorted.entries.get(*done) else {
                         out.push(b'}');
                         items.seek(sorted.end);
@@ -75,8 +94,20 @@ pub fn write(canonical: &[u8], out: &mut Vec<u8>) -> Result<(), Error> {
 
 /// What is open around the place that is being written.
 enum Open<'m, 'a> {
-    List { count: usize, remaining: usize },
-    Map { sorted: &'m Sorted<'a>, done: usize },
+    List {
+        count: usize,
+        remaining: usize,
+    },
+    /// A map whose entries stand in JavaScript's order.
+    Map {
+        count: usize,
+        remaining: usize,
+    },
+    /// Another one.
+    Sorted {
+        sorted: &'m Sorted<'a>,
+        done: usize,
+    },
 }
 
 fn next<'a>(items: &mut Events<'a>) -> Result<Item<'a>, Error> {
@@ -84,7 +115,7 @@ fn next<'a>(items: &mut Events<'a>) -> Result<Item<'a>, Error> {
     items.next_item()?.ok_or_else(|| Error::decode("the input ends where an item should begin", position))
 }
 
-/// The entries of every map, by the place where the map begins.
+/// The entries of every map whose order is another in JavaScript, by the place where the map begins.
 ///
 /// JavaScript compares keys by UTF-16 code units, dag-cbor by length and bytes.
 fn sort_maps(canonical: &[u8]) -> Result<HashMap<usize, Sorted<'_>>, Error> {
@@ -119,8 +150,11 @@ fn sort_maps(canonical: &[u8]) -> Result<HashMap<usize, Sorted<'_>>, Error> {
                 break;
             }
             if let Some(Reading { start, entries: Some(mut entries), .. }) = stack.pop() {
-                entries.sort_unstable_by(|(left, _), (right, _)| left.encode_utf16().cmp(right.encode_utf16()));
-                maps.insert(start, Sorted { entries, end: items.position() });
+                let order = |left: &str, right: &str| left.encode_utf16().cmp(right.encode_utf16());
+                if !entries.is_sorted_by(|(left, _), (right, _)| order(left, right).is_lt()) {
+                    entries.sort_unstable_by(|(left, _), (right, _)| order(left, right));
+                    maps.insert(start, Sorted { entries, end: items.position() });
+                }
             }
         }
     }
