@@ -60,15 +60,17 @@ lock: .venv/.requirements ## write requirements.txt anew from the ranges in pypr
 	$(BIN)/pip freeze --exclude gossiplog > requirements.txt
 
 system:
-	@.ci/system-packages
+	@PYTHON='$(PYTHON)' .ci/system-packages
 
 .venv/.requirements: requirements.txt
 	@test -n '$(PYTHON)' || { echo 'Python 3.11 or newer is missing; name one with: make PYTHON=/path/to/python' >&2; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv || \
 		{ echo '$(PYTHON) cannot make a virtual environment (on Debian or Ubuntu, as root: apt-get install python3-venv)' >&2; exit 1; }
+	@echo 'installing packages…'
 	$(BIN)/python -m pip install --quiet --requirement requirements.txt
 	@touch $@
 
 $(EXTENSION): .venv/.requirements $(RUST)
+	@echo 'compiling the core, about a minute…'
 	PIP_QUIET=1 $(BIN)/maturin develop --release --quiet
 	@touch $@

@@ -26,6 +26,7 @@ LAYERS = (
     ("sim",),
     ("spark",),
     ("cli",),
+    ("__main__",),
 )
 RANKS = {part: rank for rank, layer in enumerate(LAYERS) for part in layer}
 MODULES = sorted(path for suffix in ("py", "pyi") for path in PACKAGE.rglob(f"*.{suffix}"))

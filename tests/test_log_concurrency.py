@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Self
 
 import pytest
 
@@ -35,7 +36,7 @@ with gossiplog.open(sys.argv[1], signer=gossiplog.Signer(bytes([100 + int(sys.ar
 
 
 class Process:
-    """Another process with the log open."""
+    """Another process with the log open, until the end of a `with` block, where it must end by itself and well."""
 
     def __init__(self, path: Path, number: int) -> None:
         self._process = subprocess.Popen(
@@ -58,12 +59,16 @@ class Process:
         self.send(command)
         return self.answer()
 
-    def close(self) -> None:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.close()
-        assert self._process.wait() == 0
-        self._process.stdout.close()
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
+        # Popen closes the pipes and waits, whatever came before; after an error for nothing that goes on for long.
+        with self._process:
+            if kind is not None:
+                self._process.kill()
+        if kind is None:
+            assert self._process.returncode == 0
 
 
 @pytest.fixture
@@ -129,32 +134,30 @@ def test_two_connections_see_each_others_commits(path: Path, opened: Callable[..
 
 def test_processes_append_in_turn(path: Path, opened: Callable[..., Log], signer: Signer) -> None:
     log = opened(path, signer=signer)
-    processes = [Process(path, number) for number in range(2)]
-    for number in range(10):
-        id = processes[number % 2].ask(f"append {number}")
-        assert log.heads == (id,)
-        mine = log.append(number)
-        assert mine.parents == (id,)
-    assert [process.ask("state") for process in processes] == [state(log)] * 2
-    for process in processes:
-        process.close()
+    with Process(path, 0) as one, Process(path, 1) as two:
+        processes = (one, two)
+        for number in range(10):
+            id = processes[number % 2].ask(f"append {number}")
+            assert log.heads == (id,)
+            mine = log.append(number)
+            assert mine.parents == (id,)
+        assert [process.ask("state") for process in processes] == [state(log)] * 2
     log.verify()
 
 
 def test_processes_write_at_once(path: Path, opened: Callable[..., Log], signer: Signer, other_signer: Signer) -> None:
     log = opened(path, signer=signer)
-    processes = [Process(path, number) for number in range(2)]
-    for process in processes:
-        process.ask("state")
-    for process in processes:
-        process.send("many 300")
-    incoming = opened(signer=other_signer).append_many(range(300))
-    assert log.insert_many(incoming).inserted == 300
-    assert [process.answer() for process in processes] == ["300", "300"]
-    assert len(log) == 900
-    assert [process.ask("state") for process in processes] == [state(log)] * 2
-    for process in processes:
-        process.close()
+    with Process(path, 0) as one, Process(path, 1) as two:
+        processes = (one, two)
+        for process in processes:
+            process.ask("state")
+        for process in processes:
+            process.send("many 300")
+        incoming = opened(signer=other_signer).append_many(range(300))
+        assert log.insert_many(incoming).inserted == 300
+        assert [process.answer() for process in processes] == ["300", "300"]
+        assert len(log) == 900
+        assert [process.ask("state") for process in processes] == [state(log)] * 2
     log.verify()
 
 
@@ -169,8 +172,7 @@ def test_several_processes_make_the_same_log(path: Path) -> None:
 
 def test_another_processs_commits_reach_a_subscription(path: Path, opened: Callable[..., Log]) -> None:
     log = opened(path)
-    process = Process(path, 1)
-    arrivals = log.subscribe()
-    id = process.ask("append hello")
-    assert [message.id for message in next(arrivals)] == [id]
-    process.close()
+    with Process(path, 1) as process:
+        arrivals = log.subscribe()
+        id = process.ask("append hello")
+        assert [message.id for message in next(arrivals)] == [id]

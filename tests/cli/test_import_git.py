@@ -1,7 +1,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import gossiplog
+from gossiplog import core
+from gossiplog.reference.cbor import write_cbor
+from gossiplog.reference.signature import sign_bytes
 from tests.cli.support import Program, Repository
 
 
@@ -60,6 +65,30 @@ def test_what_only_looks_like_a_commit_is_none(program: Program, log: Path, repo
     fields = f'"commit": "{commit}", "author": "Ada", "email": "ada@example.org", "time": 1700000060'
     program("append", log, f'{{{fields}, "message": "forged"}}')
     assert program("import-git", log, repository.path).record["inserted"] == 1
+
+
+def test_hostile_payloads_are_passed_over(program: Program, log: Path, repository: Repository) -> None:
+    """Signed by hand: this package writes nothing that is nested as deep as it reads."""
+    repository.branch("main", repository.commit(b"true\n"))
+    private_key = bytes(32)
+    did = core.encode_did(core.public_key(private_key))
+    time: Any = 0
+    for _ in range(2100):
+        time = [time]
+    payload = {"author": "", "commit": "", "email": "", "message": "", "time": time}
+    signed = write_cbor({"topic": "notes", "clock": 1, "parents": [], "payload": payload})
+    value = write_cbor([["dag-cbor", did, sign_bytes(private_key, signed)], "notes", 1, [], payload])
+    with gossiplog.open(log) as opened:
+        assert opened.insert(value)
+    assert program("import-git", log, repository.path).record["inserted"] == 1
+    assert program("import-git", log, repository.path).record["inserted"] == 0
+
+
+def test_two_importers_who_sync_later_have_everything_twice(program: Program, log: Path, branching: Repository) -> None:
+    program("import-git", log, branching.path)
+    program("keygen", "other")
+    program("import-git", "second.db", branching.path, "--topic", "notes", "--key", "other")
+    assert program("sync", log, "second.db").record["messages"] == 18
 
 
 def test_a_long_message_is_cut(program: Program, log: Path, repository: Repository) -> None:

@@ -27,6 +27,30 @@ def test_init_leaves_a_file_alone_that_is_there(program: Program, home: Path) ->
     assert (home / "a.db").read_text() == "precious"
 
 
+def test_init_goes_on_from_an_empty_file(program: Program, home: Path) -> None:
+    (home / "a.db").touch()
+    assert program("init", "a.db", "--topic", "notes").code == 0
+    assert program("info", "a.db").record["topic"] == "notes"
+
+
+def test_init_leaves_alone_what_is_no_file(program: Program, home: Path) -> None:
+    (home / "folder").mkdir()
+    result = program("init", "folder", "--topic", "notes")
+    assert (result.code, result.err) == (1, "gossiplog: folder is there already\n")
+
+
+def test_init_leaves_a_log_alone(program: Program, log: Path) -> None:
+    result = program("init", log, "--topic", "notes")
+    assert (result.code, result.err) == (1, f"gossiplog: {log} is there already\n")
+
+
+def test_a_log_in_memory_is_refused(program: Program, home: Path) -> None:
+    result = program("init", ":memory:", "--topic", "notes")
+    assert (result.code, result.out) == (1, "")
+    assert result.err == "gossiplog: :memory: is no file: a log in memory would end with the command\n"
+    assert list(home.iterdir()) == []
+
+
 def test_init_refuses_a_topic_that_is_none(program: Program, home: Path) -> None:
     result = program("init", "a.db", "--topic", "no spaces")
     assert result.code == 1

@@ -11,12 +11,13 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from importlib import metadata
 from pathlib import Path
 from typing import IO
 
 import pytest
 
-from tests.cli.support import Program
+from tests.cli.support import Program, Result
 
 PROGRAM = (sys.executable, "-W", "error", "-c", "import sys; from gossiplog.cli.main import main; sys.exit(main())")
 
@@ -71,6 +72,17 @@ def test_help(program: Program) -> None:
     assert re.findall(r"^│ ([a-z-]+) ", result.out, re.MULTILINE)[-len(commands) :] == commands
 
 
+def test_version(program: Program) -> None:
+    assert program("--version") == Result(0, f"gossiplog {metadata.version('gossiplog')}\n", "")
+
+
+def test_the_package_is_the_program(program: Program) -> None:
+    run = subprocess.run([sys.executable, "-m", "gossiplog", "--version"], capture_output=True, text=True, check=True)
+    assert run.stdout == program("--version").out
+    run = subprocess.run([sys.executable, "-m", "gossiplog", "info", "no.db"], capture_output=True, check=False)
+    assert run.returncode == 1
+
+
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
@@ -79,6 +91,7 @@ def test_help(program: Program) -> None:
         (["init", "a.db"], "Missing option '--topic'."),
         (["info", "a.db", "--frob"], "No such option: --frob"),
         (["read", "a.db", "--limit", "many"], "Invalid value for '--limit'"),
+        (["read", "a.db", "--follow", "--limit", "99999999999999999999"], "Invalid value for '--limit'"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
@@ -178,9 +191,11 @@ def test_long_lines_are_cut_to_the_terminal(program: Program, log: Path) -> None
 
 
 def test_demo_on_a_terminal() -> None:
-    code, written = on_terminal("demo")
+    code, written = on_terminal("demo", width=80)
     assert code == 0
     text = plain(written)
+    assert "2,000 commits by 4 authors" in text
+    assert "3 heads. The latest:" in text
     assert "The same messages make the same root." in text
     assert "├─╯" in text
     assert "ben: note 4" in text

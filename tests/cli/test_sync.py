@@ -1,6 +1,10 @@
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
+
+import pytest
 
 from tests.cli.support import Program
 
@@ -38,5 +42,46 @@ def test_sync_refuses_another_topic(program: Program, log: Path) -> None:
 def test_sync_without_a_source(program: Program, log: Path, home: Path) -> None:
     result = program("sync", log, "no.db")
     assert result.code == 1
-    assert "there is no log no.db" in result.err
+    assert result.err == "gossiplog: there is no log no.db to pull from\n"
     assert not (home / "no.db").exists()
+
+
+def test_a_damaged_source_is_named(program: Program, log: Path) -> None:
+    program("append", log, '"as it was"', '"and so on"')
+    with closing(sqlite3.connect(log)) as database, database:
+        ((value,),) = database.execute("SELECT value FROM gossiplog_messages WHERE seq = 1")
+        database.execute("UPDATE gossiplog_messages SET value = ? WHERE seq = 1", (value.replace(b"was", b"is!"),))
+    result = program("sync", "copy.db", log)
+    assert (result.code, result.out, result.err.count("\n")) == (1, "", 1)
+    assert result.err.startswith(f"gossiplog: {log}: ")
+
+
+def test_a_damaged_log_is_named_beside_the_source(program: Program, log: Path) -> None:
+    program("append", log, "1")
+    program("sync", "copy.db", log)
+    program("append", log, "2")
+    with closing(sqlite3.connect("copy.db")) as database, database:
+        database.execute("DELETE FROM gossiplog_leaves WHERE seq = 1")
+    result = program("sync", "copy.db", log)
+    assert (result.code, result.out, result.err.count("\n")) == (1, "", 1)
+    assert result.err.startswith(f"gossiplog: pulling {log} into copy.db: ")
+
+
+def test_a_narrow_terminal_shows_all(program: Program, log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program("append", log, "1", "2")
+    root = program("info", log).record["root"]["hash"]
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "60")
+    result = program("sync", "copy.db", log, "--both")
+    assert result.code == 0
+    assert "…" not in result.out
+    assert result.out.count(root) == 2
+
+
+def test_a_log_too_damaged_to_open_is_named(program: Program, log: Path) -> None:
+    program("append", log, "1")
+    with closing(sqlite3.connect(log)) as database, database:
+        database.execute("DELETE FROM gossiplog_tree")
+    result = program("sync", "copy.db", log)
+    assert (result.code, result.out, result.err.count("\n")) == (1, "", 1)
+    assert result.err.startswith(f"gossiplog: {log}: the log is damaged: ")

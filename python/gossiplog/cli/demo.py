@@ -13,6 +13,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.style import Style
+from rich.table import Table
 from rich.text import Text
 
 from gossiplog.cli.graph import Vertex, draw
@@ -20,7 +21,7 @@ from gossiplog.cli.history import Commit, GitError, count_commits, read_history
 from gossiplog.cli.import_git import import_history
 from gossiplog.cli.logs import open_log
 from gossiplog.cli.output import Json, Output, Stopwatch, printable, progress
-from gossiplog.cli.sync import pull_table, pull_timed
+from gossiplog.cli.sync import pull_timed
 from gossiplog.log import Log
 from gossiplog.signer import Signer
 
@@ -81,9 +82,10 @@ def _import(output: Output, log: Log, repository: Path | None) -> None:
         )
         return
     _heading(output, f"{source} becomes a log.")
+    what = f"{_counted(imported.commits, 'commit')} by {_counted(imported.authors, 'author')}"
     output.show(
-        f"{imported.commits:,} commits by {imported.authors:,} authors in {watch.seconds:.2f} s: signed, verified and"
-        f" stored, {rate:,} a second. Branches: {len(log.heads):,}. The latest:",
+        f"{what} in {watch.seconds:.2f} s: signed, verified and stored, {rate:,} a second."
+        f" {_counted(len(log.heads), 'head')}. The latest:",
         _drawing(log),
     )
 
@@ -123,7 +125,29 @@ def _pull(output: Output, heading: str, peers: dict[str, Log], pulls: Sequence[t
             output.record({"step": "sync"} | result)
     else:
         _heading(output, heading)
-        output.show(pull_table(results))
+        output.show(_pull_table(results))
+
+
+def _pull_table(pulls: list[dict[str, Any]]) -> Table:
+    """The results of `pull_timed`, within 80 columns. The roots, which have no room, are shown before and after."""
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    for heading in ("log", "source"):
+        table.add_column(heading, overflow="fold")
+    for heading in ("new", "requests", "round\ntrips", "sent", "received", "seconds", "a second"):
+        table.add_column(heading, justify="right", overflow="fold")
+    for pull in pulls:
+        table.add_row(
+            pull["log"],
+            pull["source"],
+            f"{pull['inserted']:,}",
+            f"{pull['requests']:,}",
+            f"{pull['round_trips']:,}",
+            f"{pull['bytes_sent']:,}",
+            f"{pull['bytes_received']:,}",
+            f"{pull['seconds']:.3f}",
+            f"{pull['messages_per_second']:,}",
+        )
+    return table
 
 
 def _agree(output: Output, peers: dict[str, Log]) -> None:
@@ -134,13 +158,19 @@ def _agree(output: Output, peers: dict[str, Log]) -> None:
         return
     _heading(output, "The same messages make the same root." if equal else "The roots differ.")
     for name, log in peers.items():
-        output.show(f"{name}: root {log.root.hash.hex()}, {len(log):,} messages, {len(log.heads):,} heads")
+        output.show(
+            f"{name}: root {log.root.hash.hex()}, {_counted(len(log), 'message')}, {_counted(len(log.heads), 'head')}"
+        )
     output.show(_drawing(logs[0]))
 
 
 def _state(log: Log) -> dict[str, Any]:
     root = {"level": log.root.level, "hash": log.root.hash.hex()}
     return {"messages": len(log), "heads": len(log.heads), "root": root}
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" + ("" if count == 1 else "s")
 
 
 def _heading(output: Output, text: str) -> None:

@@ -5,7 +5,8 @@ the importer's: HMAC-SHA-256 (RFC 2104) of the author's name and address under t
 need no keeping, an importer makes the same messages again, and a signature is the importer's word, not the author's.
 
 A commit is known when the log has a message with the same payload, whoever signed it: importing again adds only new
-commits, also under another key, and nobody can pass off another text as a commit.
+commits, also under another key, and nobody can pass off another text as a commit. Two importers who have not synced yet
+do not know each other's messages: their logs, once synced, hold every commit twice.
 """
 
 from __future__ import annotations
@@ -119,9 +120,16 @@ def _known(log: Log) -> dict[bytes, tuple[str, int]]:
     known: dict[bytes, tuple[str, int]] = {}
     for message in log.messages():
         payload = message.payload
-        if isinstance(payload, dict) and payload.keys() == _FIELDS:
+        if _describes_a_commit(payload):
             known[_fingerprint(payload)] = (message.id, message.clock)
     return known
+
+
+def _describes_a_commit(payload: Any) -> bool:
+    """Whether this could be from `describe`. Others may write anything under these names, however deep."""
+    if not isinstance(payload, dict) or payload.keys() != _FIELDS:
+        return False
+    return all(type(value) is (int if name == "time" else str) for name, value in payload.items())
 
 
 def _fingerprint(payload: dict[str, Any]) -> bytes:
@@ -137,7 +145,11 @@ def import_git(
     key: Key = None,
     json: Json = False,
 ) -> None:
-    """Import the history of a Git repository: a message for each commit that the log has not yet."""
+    """Import the history of a Git repository: a message for each commit that the log has not yet.
+
+    All branches, tags and remote branches are taken. Import once and let the others sync: two people who each import
+    and then sync get every commit twice.
+    """
     output = Output(json)
     total = count_commits(repository)
     private_key = load_signer(key).private_key

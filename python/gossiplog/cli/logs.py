@@ -9,11 +9,12 @@ from typing import Annotated
 import typer
 
 import gossiplog.log
-from gossiplog.cli.output import Json, Output, Stopwatch, fields_table, note, printable, progress
-from gossiplog.errors import NotALog, StorageError
+from gossiplog.cli.output import Json, Output, Stopwatch, fields_table, note, printable, progress, spinner
+from gossiplog.errors import CorruptLog, NotALog, StorageError, TreeError
 from gossiplog.log import Log
 
 _HEADS = 20  # shown on a terminal: the latest
+_IN_MEMORY = ":memory:"
 
 LogPath = Annotated[Path, typer.Argument(metavar="LOG", help="The log: its file.")]
 
@@ -22,13 +23,19 @@ def open_log(path: Path, topic: str | None = None) -> Log:
     """Opens a log. It is made only where a topic is given.
 
     Raises:
-        NotALog: there is no log, and no topic to make it with.
+        NotALog: there is no log, and no topic to make it with; or the path is SQLite's name for one in memory.
         TopicMismatch: the log has another topic.
+        StorageError: it is damaged, or cannot be read.
     """
+    if str(path) == _IN_MEMORY:
+        raise NotALog(f"{_IN_MEMORY} is no file: a log in memory would end with the command")
     if topic is None and not path.exists():
         raise NotALog(f"there is no log {path}: gossiplog init {path} --topic TOPIC makes one")
     with warnings.catch_warnings(record=True, action="always") as caught:
-        log = gossiplog.log.open(str(path), topic=topic)
+        try:
+            log = gossiplog.log.open(str(path), topic=topic)
+        except (CorruptLog, TreeError) as error:
+            raise StorageError(f"{path}: {error}") from error
     for warning in caught:
         note(str(warning.message))
     return log
@@ -41,7 +48,8 @@ def init(
 ) -> None:
     """Make a log."""
     output = Output(json)
-    if path.exists():
+    # An empty file is what an attempt leaves that failed, on a full disk for instance: the storage goes on from there.
+    if path.exists() and not (path.is_file() and path.stat().st_size == 0):
         raise StorageError(f"{path} is there already")
     with open_log(path, topic) as log:
         fields = {"path": str(path), "topic": log.topic}
@@ -54,7 +62,7 @@ def init(
 def info(path: LogPath, json: Json = False) -> None:
     """Show what a log holds: topic, messages, clock, heads, root, authors, bytes."""
     output = Output(json)
-    with open_log(path) as log, progress("Counting authors"):
+    with open_log(path) as log, spinner("Counting authors"):
         found = log.info()
     root = {"level": found.root.level, "hash": found.root.hash.hex()}
     figures = {"messages": found.messages, "clock": found.clock, "authors": found.authors, "bytes": found.bytes}

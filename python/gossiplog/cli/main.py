@@ -12,6 +12,8 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from importlib import metadata
+from typing import Annotated
 
 import typer
 
@@ -25,12 +27,28 @@ UNREAD = 141
 
 app = typer.Typer(
     name="gossiplog",
-    help="A signed, append-only log that replicates between machines that do not trust each other.",
     epilog="Results are JSON Lines when they are piped, or with --json."
     " Ends with 1 when a command fails, with 2 when it is called wrongly.",
     add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"gossiplog {metadata.version('gossiplog')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version and exit.", callback=_show_version, is_eager=True)
+    ] = False,
+) -> None:
+    """A signed, append-only log that replicates between machines that do not trust each other."""
+
+
 app.command("init")(logs.init)
 app.command("keygen")(keys.keygen)
 app.command("append")(messages.append)

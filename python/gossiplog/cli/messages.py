@@ -22,6 +22,7 @@ from gossiplog.message import SignedMessage
 
 _CHUNK = 1 << 20
 _LONGEST_LINE = 16 << 20  # bytes; a message has to fit into a protocol frame, so nothing near it can be appended
+_LARGEST = 2**63 - 1  # what a count of messages can be, here and in SQLite
 _COLOURS = ("cyan", "green", "yellow", "magenta", "blue", "red")
 
 
@@ -116,7 +117,7 @@ def read(
     after: Annotated[str | None, typer.Option(metavar="ID", callback=_id, help="Only ids above this one.")] = None,
     before: Annotated[str | None, typer.Option(metavar="ID", callback=_id, help="Only ids below this one.")] = None,
     reverse: Annotated[bool, typer.Option("--reverse", help="From the largest id down.")] = False,
-    limit: Annotated[int | None, typer.Option(min=0, help="At most so many messages.")] = None,
+    limit: Annotated[int | None, typer.Option(min=0, max=_LARGEST, help="At most so many messages.")] = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="In order of arrival, and those to come.")] = False,
     json: Json = False,
 ) -> None:

@@ -12,7 +12,15 @@ from typing import Annotated, Any, Self
 
 import typer
 from rich.console import Console, RenderableType
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+)
 from rich.table import Table
 from rich.text import Text
 
@@ -88,15 +96,27 @@ def progress(description: str, total: int | None = None) -> Iterator[Callable[[i
     Yields:
         A function to call with the number of steps just made.
     """
+    counter = MofNCompleteColumn() if total is not None else TextColumn("{task.completed:,.0f}")
+    with _shown(description, total, BarColumn(), counter) as advance:
+        yield advance
+
+
+@contextmanager
+def spinner(description: str) -> Iterator[None]:
+    """As `progress`, for work that has no steps to count."""
+    with _shown(description, None):
+        yield
+
+
+@contextmanager
+def _shown(description: str, total: int | None, *columns: ProgressColumn) -> Iterator[Callable[[int], None]]:
     if not sys.stderr.isatty():
         yield lambda steps: None
         return
-    counter = MofNCompleteColumn() if total is not None else TextColumn("{task.completed:,.0f}")
     bar = Progress(
         SpinnerColumn(),
         TextColumn("{task.description}"),
-        BarColumn(),
-        counter,
+        *columns,
         TimeElapsedColumn(),
         console=Console(stderr=True),
         transient=True,

@@ -9,8 +9,13 @@ import typer
 from rich.table import Table
 
 from gossiplog.cli.logs import LogPath, open_log
-from gossiplog.cli.output import Json, Output, Stopwatch, progress
-from gossiplog.log import Log, Pulled
+from gossiplog.cli.output import Json, Output, Stopwatch, fields_table, printable, spinner
+from gossiplog.errors import CorruptLog, GossipLogError, NotALog, ProtocolError, TreeError
+from gossiplog.log import Log
+
+
+class PullFailed(GossipLogError):
+    """A pull between two logs that ended early: what came before is in the log."""
 
 
 def sync(
@@ -21,6 +26,8 @@ def sync(
 ) -> None:
     """Pull from another log what this one lacks. A log that is not there is made, with the source's topic."""
     output = Output(json)
+    if not source.exists():
+        raise NotALog(f"there is no log {source} to pull from")
     with open_log(source) as theirs, open_log(path, theirs.topic) as ours:
         pulls = [pull_timed(ours, theirs, str(path), str(source))]
         if both:
@@ -29,7 +36,8 @@ def sync(
         for pull in pulls:
             output.record(pull)
     else:
-        output.show(pull_table(pulls))
+        for number, pull in enumerate(pulls):
+            output.show(*([""] if number else []), _fields(pull))
 
 
 def pull_timed(log: Log, source: Log, name: str, source_name: str) -> dict[str, Any]:
@@ -40,9 +48,18 @@ def pull_timed(log: Log, source: Log, name: str, source_name: str) -> dict[str, 
         source: the log to pull from.
         name: what to call the one,
         source_name: and the other.
+
+    Raises:
+        PullFailed: one of them is damaged.
     """
-    with progress(f"{name} ← {source_name}") as _, Stopwatch() as watch:
-        pulled: Pulled = log.pull(source)
+    try:
+        with spinner(f"{name} ← {source_name}"), Stopwatch() as watch:
+            pulled = log.pull(source)
+    except ProtocolError as error:
+        raise PullFailed(f"{source_name}: {error}") from error
+    except (CorruptLog, TreeError) as error:
+        # Either may be the damaged one.
+        raise PullFailed(f"pulling {source_name} into {name}: {error}") from error
     return {
         "log": name,
         "source": source_name,
@@ -58,25 +75,14 @@ def pull_timed(log: Log, source: Log, name: str, source_name: str) -> dict[str, 
     }
 
 
-def pull_table(pulls: list[dict[str, Any]]) -> Table:
-    """The results of `pull_timed`, for the terminal."""
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    table.add_column("log")
-    table.add_column("source")
-    for heading in ("new", "requests", "round trips", "sent", "received", "seconds", "a second"):
-        table.add_column(heading, justify="right")
-    table.add_column("root")
-    for pull in pulls:
-        table.add_row(
-            pull["log"],
-            pull["source"],
-            f"{pull['inserted']:,}",
-            f"{pull['requests']:,}",
-            f"{pull['round_trips']:,}",
-            f"{pull['bytes_sent']:,}",
-            f"{pull['bytes_received']:,}",
-            f"{pull['seconds']:.3f}",
-            f"{pull['messages_per_second']:,}",
-            pull["root"]["hash"][:12],
-        )
+def _fields(pull: dict[str, Any]) -> Table:
+    table = fields_table()
+    table.add_row("log", printable(pull["log"]))
+    table.add_row("source", printable(pull["source"]))
+    table.add_row("new", f"{pull['inserted']:,} messages, {pull['messages_per_second']:,} a second")
+    table.add_row("requests", f"{pull['requests']:,} in {pull['round_trips']:,} round trips")
+    table.add_row("bytes", f"{pull['bytes_sent']:,} sent, {pull['bytes_received']:,} received")
+    table.add_row("seconds", f"{pull['seconds']:.3f}")
+    table.add_row("messages", f"{pull['messages']:,}")
+    table.add_row("root", f"{pull['root']['hash']} at level {pull['root']['level']}")
     return table

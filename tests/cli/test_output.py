@@ -1,0 +1,53 @@
+"""What is shown while a command works."""
+
+from __future__ import annotations
+
+import io
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+
+import pytest
+
+from gossiplog.cli import output
+
+
+class Terminal(io.StringIO):
+    """A terminal that says when something was written to it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written = threading.Event()
+
+    def isatty(self) -> bool:
+        return True
+
+    def write(self, text: str) -> int:
+        count = super().write(text)
+        if "Thinking" in text:
+            self.written.set()
+        return count
+
+
+@pytest.mark.parametrize(("show", "counts"), [(output.progress, True), (output.spinner, False)])
+def test_what_has_no_steps_shows_no_count(
+    monkeypatch: pytest.MonkeyPatch, show: Callable[[str], AbstractContextManager[object]], counts: bool
+) -> None:
+    terminal = Terminal()
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setattr(output, "_PATIENCE", 0.0)
+    # Here and not in a fixture: pytest puts its own in place when the test begins.
+    monkeypatch.setattr(sys, "stderr", terminal)
+    with show("Thinking"):
+        assert terminal.written.wait(10)
+    before_the_time = terminal.getvalue().partition("0:00:0")[0]
+    assert (" 0 " in before_the_time) is counts
+
+
+def test_nothing_is_shown_elsewhere(capfd: pytest.CaptureFixture[str]) -> None:
+    with output.progress("Thinking", 2) as advance:
+        advance(1)
+    with output.spinner("Thinking"):
+        pass
+    assert capfd.readouterr() == ("", "")
