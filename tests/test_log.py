@@ -102,6 +102,13 @@ def test_ancestry_of_unknown_messages(log: Log, method: str) -> None:
             getattr(log, method)(*pair)
 
 
+@pytest.mark.parametrize("clock", [-1, 2**53, 2**70])
+def test_clocks_that_no_message_has(log: Log, clock: int) -> None:
+    id = log.append(1).id
+    with pytest.raises(ValueError, match=f"a clock of {clock}"):
+        log.ancestors(id, clock)
+
+
 def test_replay(log: Log) -> None:
     ids = chain(log, 10)
     seen: list[str] = []

@@ -70,6 +70,14 @@ def test_it_is_sound_while_it_is_written_to(log: Log) -> None:
         ("UPDATE gossiplog_tree SET hash = zeroblob(16) WHERE key = x''", "the tree's node"),
         ("DELETE FROM gossiplog_tree WHERE key = (SELECT max(key) FROM gossiplog_tree)", "the tree's node"),
         ("DELETE FROM gossiplog_tree WHERE key = x''", "the tree"),
+        ("UPDATE gossiplog_messages SET value = 7 WHERE seq = 20", "sequence 20: "),
+        ("UPDATE gossiplog_messages SET links = 'abc' WHERE seq = 20", "sequence 20: its links"),
+        ("UPDATE gossiplog_leaves SET seq = 'abc' WHERE seq = 20", "is not under its key"),
+        ("UPDATE gossiplog_leaves SET hash = 'abc' WHERE seq = 20", "the tree's node"),
+        ("UPDATE gossiplog_leaves SET key = x'05' WHERE seq = 20", "with the damaged key 05"),
+        ("UPDATE gossiplog_tree SET hash = 'abc'", "the tree"),
+        ("UPDATE gossiplog_children SET child = 'abc' WHERE child = 20", "not stored as a child"),
+        ("UPDATE gossiplog_meta SET value = 9999 WHERE name = 'applied'", "ran up to sequence 9999"),
     ],
 )
 def test_damage_is_named(braid: Path, sql: str, problem: str) -> None:
@@ -95,3 +103,66 @@ def test_problems_without_end_are_cut_off(braid: Path, monkeypatch: pytest.Monke
     with gossiplog.open(braid) as log, pytest.raises(CorruptLog) as corrupt:
         log.verify()
     assert len(corrupt.value.problems) == 5
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "UPDATE gossiplog_messages SET value = 'text'",
+        "UPDATE gossiplog_messages SET value = 7",
+        "UPDATE gossiplog_messages SET value = zeroblob(200)",
+    ],
+)
+def test_damaged_messages_are_named_where_they_are_read(braid: Path, sql: str, opened: Callable[..., Log]) -> None:
+    with closing(sqlite3.connect(braid)) as connection, connection:
+        connection.execute(sql)
+    log = opened(braid)
+    calls: list[Callable[[], object]] = [
+        lambda: list(log),
+        lambda: log.get(log.heads[0]),
+        lambda: log.info(),
+        lambda: next(log.subscribe(after=0)),
+        lambda: log.children(log.ancestors(log.heads[0], 1)[0]),
+        lambda: opened(braid, apply=lambda *_: None),
+    ]
+    for call in calls:
+        with pytest.raises(CorruptLog, match="a stored message"):
+            call()
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "UPDATE gossiplog_messages SET links = x'ff'",
+        "UPDATE gossiplog_messages SET links = 3.5",
+        "DELETE FROM gossiplog_messages WHERE seq = (SELECT max(seq) FROM gossiplog_messages)",
+        "DELETE FROM gossiplog_heads",
+        "INSERT INTO gossiplog_heads VALUES (zeroblob(20))",
+        "INSERT INTO gossiplog_heads VALUES ('abc')",
+        "UPDATE gossiplog_leaves SET hash = 'abc'",
+    ],
+)
+def test_nothing_is_appended_to_what_is_damaged(
+    braid: Path, sql: str, signer: Signer, opened: Callable[..., Log]
+) -> None:
+    with closing(sqlite3.connect(braid)) as connection, connection:
+        connection.execute(sql)
+    log = opened(braid)
+    before = len(log)
+    with pytest.raises(CorruptLog):
+        log.append_many(range(100), signer=signer)
+    assert len(log) == before
+
+
+def test_damaged_links_and_leaves_are_named_where_they_are_read(braid: Path, opened: Callable[..., Log]) -> None:
+    log = opened(braid)
+    ids = [message.id for message in log]
+    with closing(sqlite3.connect(braid)) as connection, connection:
+        connection.execute("UPDATE gossiplog_messages SET links = x'ff'")
+        connection.execute("UPDATE gossiplog_leaves SET hash = 'abc'")
+    with pytest.raises(CorruptLog, match="a stored record"):
+        log.is_ancestor(ids[0], ids[-1])
+    with pytest.raises(CorruptLog, match="a stored record"):
+        log.ancestors(ids[-1], 1)
+    with pytest.raises(CorruptLog):
+        opened().pull(log)

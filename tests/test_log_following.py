@@ -3,6 +3,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,6 +27,37 @@ def test_what_is_there_comes_in_the_order_of_arrival(log: Log, signer: Signer) -
 def test_a_batch_of_none_is_refused(log: Log) -> None:
     with pytest.raises(ValueError, match="a batch of 0"):
         log.subscribe(batch=0)
+
+
+@pytest.mark.parametrize("number", [-1, 2**63, 2**70])
+def test_absurd_numbers_are_refused(log: Log, number: int) -> None:
+    with pytest.raises(ValueError, match=f"a cursor of {number}"):
+        log.subscribe(after=number)
+    with pytest.raises(ValueError, match=f"a batch of {number}"):
+        log.subscribe(batch=number)
+
+
+def test_a_cursor_beyond_the_end_waits(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(following, "POLL_SECONDS", 100.0)
+    log.append("first")
+    arrivals: list[object] = []
+    reading = threading.Event()
+    reads: list[int] = []
+    reader = log._storage.reader
+
+    def counted() -> Any:
+        reads.append(1)
+        reading.set()
+        return reader()
+
+    monkeypatch.setattr(log._storage, "reader", counted)
+    follower = threading.Thread(target=lambda: arrivals.extend(log.subscribe(after=5)))
+    follower.start()
+    reading.wait()
+    log.close()
+    follower.join()
+    assert arrivals == []
+    assert len(reads) < 5
 
 
 def test_commits_of_this_process_wake_at_once(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -42,6 +43,22 @@ def test_one_message_that_is_refused(log: Log, source: Log, signer: Signer) -> N
     with pytest.raises(TypeError):
         log.insert("text")  # type: ignore[arg-type]
     assert len(log) == 0
+
+
+def test_what_is_refused_keeps_no_frames(opened: Callable[..., Log], source: Log) -> None:
+    def refuse(*_: Any) -> None:
+        raise ValueError("no") from KeyError("for a reason")
+
+    messages = source.append_many(range(3))
+    for log in (opened(payload=refuse), opened(apply=refuse)):
+        (_, refused), *_ = log.insert_many(messages).refused
+        assert isinstance(refused.__cause__, ValueError)
+        (note,) = refused.__cause__.__notes__
+        assert "in refuse" in note
+        assert "gossiplog/log/" not in note
+        for error in (refused, refused.__cause__, refused.__cause__.__cause__):
+            assert error is not None
+            assert error.__traceback__ is None
 
 
 def test_many_with_bad_ones_among_them(log: Log, source: Log, signer: Signer) -> None:

@@ -38,6 +38,11 @@ def test_unknown_kinds_of_locations(location: str) -> None:
         gossiplog.open(location, "topic")
 
 
+def test_a_location_is_text() -> None:
+    with pytest.raises(TypeError, match="text or a path"):
+        gossiplog.open(b"log.db", "topic")  # type: ignore[arg-type]
+
+
 def test_a_topic_is_checked_before_anything_is_made(tmp_path: Path) -> None:
     with pytest.raises(EncodeError, match="is no topic"):
         gossiplog.open(tmp_path / "log.db", "no topic")

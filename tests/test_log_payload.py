@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Annotated, Any
 
 import pytest
-from pydantic import BaseModel, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, Field, JsonValue, TypeAdapter, ValidationError
 
 from gossiplog import EncodeError, Log, Refused, Signer
 from gossiplog.log.payload import payload_check
@@ -27,6 +27,7 @@ def refuse_odd(payload: Any) -> None:
         (int | None, None, "x"),
         (list[int], [1], ["x"]),
         (Annotated[int, Field(gt=5)], 6, 5),
+        (JsonValue, {"a": [1]}, b"bytes"),
         (TypeAdapter(dict[str, int]), {"a": 1}, [1]),
     ],
 )
@@ -38,6 +39,29 @@ def test_kinds_of_checks(opened: Callable[..., Log], signer: Signer, payload: An
     assert isinstance(refused.value.__cause__, ValueError | ValidationError)
     assert refused.value.id is None
     assert len(log) == 1
+
+
+async def refuse_later(payload: Any) -> None:
+    raise ValueError("nobody waits for this")
+
+
+class RefusesLater:
+    async def __call__(self, payload: Any) -> None:
+        await refuse_later(payload)
+
+
+@pytest.mark.parametrize("payload", [refuse_later, RefusesLater()])
+def test_a_coroutine_function_checks_nothing(payload: Any) -> None:
+    with pytest.raises(TypeError, match="a coroutine function"):
+        payload_check(payload)
+
+
+def test_what_pydantic_does_not_know_is_no_check() -> None:
+    class Unknown:
+        pass
+
+    with pytest.raises(TypeError, match="arbitrary_types_allowed"):
+        payload_check(Unknown)
 
 
 def test_none_checks_nothing() -> None:

@@ -74,6 +74,15 @@ def test_a_payload_that_peers_would_refuse_is_refused_before_anything_is_stored(
     assert len(log) == 0
 
 
+def test_a_late_payload_that_peers_would_refuse_leaves_nothing_stored(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writing, "_WORKING_SECONDS", -1.0)
+    with pytest.raises(EncodeError, match="are not payload"):
+        log.append_many([1, 2, bytes(MAX_VALUE_LENGTH - 100)])
+    assert len(log) == 0
+
+
 def test_an_unknown_codec_is_refused(log: Log) -> None:
     with pytest.raises(EncodeError):
         log.append(1, codec="json")
@@ -229,13 +238,17 @@ def test_an_exception_while_catching_up_raises_from_open(
     with pytest.raises(Refused, match="not 2") as refused:
         gossiplog.open(path, apply=application)
     assert isinstance(refused.value.__cause__, ValueError)
+    assert stored(path) == [1]
     application.refuse = set()
     with gossiplog.open(path, apply=application, signer=signer) as applied:
+        assert application.seen == [1, 2, 2, 3]
         assert stored(path) == [1, 2, 3]
         application.refuse = {4}
         plain.append(4)
         with pytest.raises(Refused, match="not 4"):
             applied.append(5)
+        with pytest.raises(Refused, match="not 4"):
+            applied.insert_many([signer.sign(TOPIC, 1, [], "stray")[1]])
         assert len(applied) == 4
         application.refuse = set()
         applied.append(5)

@@ -2,13 +2,14 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import threading
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gossiplog import NewerSchema, NotALog, SQLiteStorage, StorageError
+from gossiplog import CorruptLog, LogClosed, NewerSchema, NotALog, SQLiteStorage, StorageError
 from gossiplog.storage.base import Transaction
 from gossiplog.storage.sqlite_tables import SQLiteTransaction
 
@@ -106,6 +107,13 @@ def test_an_empty_database_that_a_crash_left_becomes_a_log(path: Path) -> None:
         "UPDATE gossiplog_meta SET value = 1",
         "DROP TABLE gossiplog_children",
         "ALTER TABLE gossiplog_tree RENAME TO mine",
+        "CREATE TRIGGER mine AFTER INSERT ON gossiplog_heads BEGIN DELETE FROM gossiplog_heads; END",
+        "CREATE TEMP TRIGGER mine AFTER INSERT ON main.gossiplog_heads BEGIN SELECT 1; END",
+        "CREATE INDEX mine ON gossiplog_leaves (hash)",
+        "CREATE TABLE gossiplog_mine (a)",
+        "CREATE TEMP TABLE gossiplog_heads (key)",
+        "CREATE VIEW gossiplog_mine AS SELECT 1",
+        "CREATE TEMP VIEW gossiplog_heads AS SELECT 1",
     ],
 )
 def test_statements_that_would_break_the_log_are_refused_within_apply(storage: SQLiteStorage, sql: str) -> None:
@@ -124,6 +132,72 @@ def test_statements_of_an_application_pass(storage: SQLiteStorage) -> None:
         transaction.execute("ALTER TABLE mine ADD COLUMN c")
         assert transaction.execute("SELECT count(*) FROM gossiplog_messages").fetchone() == (0,)
         assert len(transaction.execute("PRAGMA table_info(mine)").fetchall()) == 2
+        transaction.execute("CREATE INDEX mine_a ON mine (a)")
+        transaction.execute("CREATE TRIGGER mine_too AFTER INSERT ON mine BEGIN DELETE FROM mine; END")
+        transaction.execute("CREATE VIEW ours AS SELECT count(*) AS n FROM gossiplog_messages")
+
+
+def test_a_cursor_that_is_not_exhausted_does_not_keep_its_snapshot(storage: SQLiteStorage, path: Path) -> None:
+    kept: list[sqlite3.Cursor] = []
+    with storage.transaction() as transaction:
+        transaction.execute("CREATE TABLE mine (a)")
+        transaction.execute("INSERT INTO mine VALUES (1), (2), (3)")
+        with transaction.savepoint():
+            kept.append(transaction.execute("SELECT a FROM mine"))
+            assert kept[0].fetchone() == (1,)
+        with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+            kept[0].fetchone()
+        kept.append(transaction.execute("SELECT a FROM mine"))
+        kept[1].fetchone()
+    with closing(sqlite3.connect(path)) as other, other:
+        other.execute("INSERT INTO mine VALUES (4)")
+    with storage.transaction() as transaction:
+        assert transaction.execute("SELECT count(*) FROM mine").fetchone() == (4,)
+
+
+@pytest.mark.parametrize("more", [True, False])
+def test_nothing_is_committed_after_a_statement_that_rolled_back(storage: SQLiteStorage, more: bool) -> None:
+    def roll_back() -> None:
+        with storage.transaction() as transaction, transaction.savepoint():
+            transaction.execute("CREATE TABLE mine (a UNIQUE)")
+            transaction.execute("INSERT INTO mine VALUES (1)")
+            with pytest.raises(sqlite3.IntegrityError):
+                transaction.execute("INSERT OR ROLLBACK INTO mine VALUES (1)")
+            if more:
+                transaction.execute("CREATE TABLE mine (a)")
+
+    with pytest.raises(StorageError, match="ended the transaction"):
+        roll_back()
+    with storage.transaction() as transaction:
+        assert transaction.execute("SELECT name FROM sqlite_schema WHERE name = 'mine'").fetchone() is None
+
+
+@pytest.mark.parametrize("path", ["", "file::memory:", "file:?mode=memory"])
+def test_a_location_without_a_file_is_refused(path: str) -> None:
+    with pytest.raises(StorageError, match="names no file"):
+        SQLiteStorage(path).open("topic", True)
+
+
+def test_a_location_is_text() -> None:
+    with pytest.raises(TypeError, match="text or a path, not bytes"):
+        SQLiteStorage(b"log.db")  # type: ignore[arg-type]
+
+
+def test_a_folder_that_is_not_there_names_the_way_to_read_only_logs(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="immutable=1"):
+        SQLiteStorage(tmp_path / "nowhere" / "log.db").open("topic", True)
+
+
+@pytest.mark.parametrize("value", ["'x'", "-1", "1.5"])
+def test_a_damaged_cursor_of_apply(storage: SQLiteStorage, path: Path, value: str) -> None:
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute(f"UPDATE gossiplog_meta SET value = {value} WHERE name = 'applied'")
+    with storage.reader() as reader, pytest.raises(CorruptLog, match="the cursor of `apply`"):
+        reader.position()
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("DELETE FROM gossiplog_meta WHERE name = 'applied'")
+    with storage.reader() as reader, pytest.raises(CorruptLog, match="is None"):
+        reader.position()
 
 
 def test_errors_of_an_application_are_the_drivers_own(storage: SQLiteStorage) -> None:
@@ -206,6 +280,22 @@ def test_a_forked_process_is_told_to_open_the_log_again(
     monkeypatch.setattr(os, "getpid", lambda: own)
     with storage.reader() as reader:
         assert reader.position().count == 0
+
+
+def test_a_forked_process_closes_without_waiting_for_the_lock(
+    storage: SQLiteStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = os.getpid()
+    with storage.transaction():
+        # As in a child of this moment, where the thread that holds the lock does not exist.
+        monkeypatch.setattr(os, "getpid", lambda: own + 1)
+        closer = threading.Thread(target=storage.close, daemon=True)
+        closer.start()
+        closer.join(5)
+        assert not closer.is_alive()
+        with pytest.raises(LogClosed), storage.reader():
+            pass
+        monkeypatch.setattr(os, "getpid", lambda: own)
 
 
 def test_damage_is_found(storage: SQLiteStorage, path: Path) -> None:

@@ -7,10 +7,11 @@ children, heads. Then every node of the tree's level 1 is held against its leave
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import count as count_up
 
 from gossiplog import core
-from gossiplog.errors import CorruptLog, TreeError
+from gossiplog.errors import CorruptLog, GossipLogError, StorageError
 from gossiplog.log.results import Verified
 from gossiplog.log.state import State, stored_tree
 from gossiplog.storage import Storage
@@ -59,6 +60,8 @@ class Audit:
         try:
             for problem in self._storage.check():
                 self._report(problem)
+            if position.applied > position.count:
+                self._report(f"`apply` ran up to sequence {position.applied} of {position.count}")
             if self._held.count == position.count and self._held.tree.root != tree.root:
                 self._report("the tree in memory is not the stored one")
             self._check_messages(position.count)
@@ -76,6 +79,19 @@ class Audit:
         if len(self._problems) == _MOST_PROBLEMS:
             raise _Enough
 
+    @contextmanager
+    def _reported(self, where: str) -> Iterator[None]:
+        """A block whose errors are problems of what is stored there; the check goes on behind it."""
+        try:
+            yield
+        except CorruptLog as error:
+            for problem in error.problems:
+                self._report(f"{where}: {problem}")
+        except StorageError:
+            raise
+        except GossipLogError as error:
+            self._report(f"{where}: {error}")
+
     def _check_messages(self, count: int) -> None:
         children = 0
         checked = 0
@@ -89,7 +105,8 @@ class Audit:
                         self._report(f"there is no message with the sequence {sequence}")
                         break
                 for run in self._runs(rows):
-                    self._check_run(reader, run)
+                    with self._reported(f"sequences {run[0][0]} to {run[-1][0]}"):
+                        self._check_run(reader, run)
                 own = range(checked + 1, rows[-1][0] + 1)
                 children += len(reader.children(own, 1, count))
             if self._progress is not None:
@@ -148,17 +165,15 @@ class Audit:
             with self._storage.reader() as reader:
                 rows = reader.leaves(start, end, count)
                 values = reader.values([key for key, _ in rows], count)
-            children = [core.Node(0, key, hash) for key, hash in rows]
-            if node.key is None:
-                children.insert(0, core.Tree().root)
             leaves += len(rows)
             for key, hash in rows:
                 if key not in values or core.leaf_hash(key, values[key]) != hash:
-                    self._report(f"message {core.encode_id(key)}: its leaf is not that of its value")
-            try:
+                    self._report(f"message {_id(key)}: its leaf is not that of its value")
+            with self._reported(f"the tree's node {_name(node)}"):
+                children = [core.Node(0, key, hash) for key, hash in rows]
+                if node.key is None:
+                    children.insert(0, core.Tree().root)
                 core.check_children(node, end, children)
-            except TreeError as error:
-                self._report(f"the tree's node {_name(node)}: {error}")
         if leaves != count:
             self._report(f"the tree has {leaves} leaves; {count} are expected")
 
@@ -169,4 +184,8 @@ def _all_known(keys: list[bytes]) -> list[bytes]:
 
 
 def _name(node: core.Node) -> str:
-    return f"(level {node.level}, {'anchor' if node.key is None else core.encode_id(node.key)})"
+    return f"(level {node.level}, {'anchor' if node.key is None else _id(node.key)})"
+
+
+def _id(key: bytes) -> str:
+    return core.encode_id(key) if len(key) == core.KEY_LENGTH else f"with the damaged key {key.hex()}"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 
-from gossiplog import core
 from gossiplog.errors import LogClosed
 from gossiplog.log.results import Arrivals
+from gossiplog.log.state import read_stored
 from gossiplog.storage import Storage
 
 POLL_SECONDS = 0.25
@@ -44,7 +44,7 @@ class Follower:
                     rows = reader.arrivals(cursor, batch)
                 if rows:
                     cursor = rows[-1][0]
-                    yield Arrivals((core.read_message(value, self._topic) for _, value in rows), cursor)
+                    yield Arrivals((read_stored(value, self._topic) for _, value in rows), cursor)
                 else:
                     self._wait(cursor)
         except LogClosed:
@@ -53,7 +53,7 @@ class Follower:
     def _wait(self, cursor: int) -> None:
         with self._changed:
             # Looked up with the condition held: what is committed from now on notifies.
-            if self._count() == cursor:
+            if self._count() <= cursor:
                 self._changed.wait(POLL_SECONDS)
 
     def _count(self) -> int:

@@ -15,7 +15,7 @@ from gossiplog.log.insertion import Inserter
 from gossiplog.log.payload import as_peers_read, check_payload, payload_check
 from gossiplog.log.pulling import Puller
 from gossiplog.log.results import Arrivals, Info, Inserted, Pulled, Verified
-from gossiplog.log.state import Snapshot, States
+from gossiplog.log.state import Snapshot, States, damage_is_corrupt, read_stored
 from gossiplog.log.writing import Apply, Writer
 from gossiplog.message import MAX_VALUE_LENGTH, SignedMessage, ids_of, key_of
 from gossiplog.protocol.sync import Server, ServerConfig
@@ -24,6 +24,8 @@ from gossiplog.storage import Storage
 from gossiplog.storage.base import Reader
 
 _PAGE = 256
+# What SQLite's integers hold.
+_MOST_MESSAGES = 2**63 - 1
 
 
 class Log:
@@ -63,7 +65,8 @@ class Log:
 
         Raises:
             EncodeError: a payload that other peers would refuse or change, or that is too long for them.
-            Refused: the application's check or `apply` refuses the message; its exception is the cause.
+            Refused: the application's check or `apply` refuses the message, or `apply` a stored one that it had not
+                seen; its exception is the cause.
             ValueError: neither the call nor the log has a signer.
         """
         return self.append_many([payload], signer=signer, codec=codec)[0]
@@ -73,7 +76,9 @@ class Log:
     ) -> list[SignedMessage]:
         """Signs messages, each of which follows the one before, and stores them.
 
-        All payloads are checked before the first is stored. Many messages take several transactions.
+        Many messages take several transactions. All payloads are checked before the first is stored, so an
+        EncodeError comes late, and leaves those of earlier transactions stored, only for a message that gets too long
+        because others wrote meanwhile, so that it follows several heads instead of one.
 
         Raises: as `append`; if `apply` refuses a message, those of earlier transactions stay.
         """
@@ -81,17 +86,22 @@ class Log:
         if chosen is None:
             raise ValueError("nothing to sign with: give a signer to append, or to gossiplog.open")
         rest = list(payloads)
-        for payload in rest:
-            self._check_own(payload)
+        if rest:
+            overhead = _overhead(self.topic, chosen, codec)
+            for payload in rest:
+                self._check_own(payload, overhead)
         messages: list[SignedMessage] = []
         while len(messages) < len(rest):
             messages += self._writer.append(rest[len(messages) :], chosen, codec)
         return messages
 
-    def _check_own(self, payload: Any) -> None:
+    def _check_own(self, payload: Any, overhead: int) -> None:
         encoded = core.cbor_encode(payload)
-        if len(encoded) > MAX_VALUE_LENGTH:
-            raise EncodeError(f"a payload of {len(encoded)} bytes: peers read messages of up to {MAX_VALUE_LENGTH}")
+        if len(encoded) + overhead > MAX_VALUE_LENGTH:
+            raise EncodeError(
+                f"a payload of {len(encoded)} bytes: peers read messages of up to {MAX_VALUE_LENGTH}, {overhead} of"
+                " which are not payload"
+            )
         if self._check is not None:
             check_payload(self._check, as_peers_read(encoded))
 
@@ -104,7 +114,8 @@ class Log:
         Raises:
             InvalidMessage: every peer refuses it.
             MissingParents: its parents are not all in the log.
-            Refused: this log's application refuses it; its exception is the cause.
+            Refused: this log's application refuses it, or `apply` a stored one that it had not seen; the
+                application's exception is the cause.
         """
         result = self.insert_many([message])
         for _, error in result.refused:
@@ -116,11 +127,18 @@ class Log:
 
         Args:
             messages: or their stored values. They are taken in chunks, each of which is stored in one transaction.
+                While one is stored, the `payload` check runs over the next on a worker thread.
+
+        Raises:
+            Refused: `apply` raised for a stored message that it had not seen; its exception is the cause.
+            TypeError: something that is neither a message nor bytes; messages before it may be inserted.
         """
         return self._inserter.insert(messages)
 
     def pull(self, source: Log, *, config: ServerConfig | None = None) -> Pulled:
         """Gets what another log of this process has and this one lacks, by the sync protocol.
+
+        `apply` and the `payload` check run on worker threads meanwhile, each on one.
 
         Args:
             source: the log to pull from; it may be written to meanwhile, and pull from this one.
@@ -129,10 +147,13 @@ class Log:
         Raises:
             TopicMismatch: the logs have different topics.
             ProtocolError: the source is damaged in a way that breaks the protocol. What came before is in the log.
+            CorruptLog: one of the logs is damaged.
+            Refused: `apply` raised for a stored message that it had not seen; its exception is the cause.
         """
         if source.topic != self.topic:
             raise TopicMismatch(f"cannot pull from a log of the topic {source.topic!r} into one of {self.topic!r}")
-        return self._puller.pull(lambda: Server(source.snapshot(), now=time.monotonic(), config=config))
+        with damage_is_corrupt():
+            return self._puller.pull(lambda: Server(source.snapshot(), now=time.monotonic(), config=config))
 
     # Reading
 
@@ -235,21 +256,26 @@ class Log:
         Args:
             after: a cursor, as lists have it; 0 is the start of the log, None its end now.
             batch: the most messages in a list.
+
+        Raises:
+            ValueError: a cursor below 0, a batch below 1, or one of them larger than a log can be.
         """
-        if batch < 1:
+        if not 1 <= batch <= _MOST_MESSAGES:
             raise ValueError(f"a batch of {batch}: expected 1 or more")
+        if after is not None and not 0 <= after <= _MOST_MESSAGES:
+            raise ValueError(f"a cursor of {after}: expected one that a list had, or 0")
         return self._follower.follow(after, batch)
 
     @property
     def heads(self) -> tuple[str, ...]:
         """The ids, ascending, of the messages that no other names as a parent."""
-        with self._storage.reader() as reader:
+        with self._storage.reader() as reader, damage_is_corrupt():
             return ids_of(reader.heads())
 
     @property
     def clock(self) -> int:
         """The next message's clock: 1 + the largest in the log, 1 in an empty one."""
-        with self._storage.reader() as reader:
+        with self._storage.reader() as reader, damage_is_corrupt():
             # Nothing follows a message with the largest clock, so it is a head.
             return 1 + max((core.decode_clock(key)[0] for key in reader.heads(1)), default=0)
 
@@ -267,7 +293,8 @@ class Log:
         """
         with self._storage.reader() as reader:
             upper, lower = self._sequences(reader, [ancestor, descendant])
-            return core.is_ancestor(upper, lower, reader.links)
+            with damage_is_corrupt():
+                return core.is_ancestor(upper, lower, reader.links)
 
     def ancestors(self, id: str, clock: int) -> tuple[str, ...]:
         """The ids, ascending, of the latest ancestors of a message at or before a clock: those that no other
@@ -276,10 +303,15 @@ class Log:
         Raises:
             DecodeError: text that is no id.
             UnknownMessage: the message is not in the log.
+            ValueError: a clock below 0, or above the largest that a message can have.
         """
+        if not 0 <= clock <= core.MAX_CLOCK:
+            raise ValueError(f"a clock of {clock}: expected 0 to {core.MAX_CLOCK}")
         with self._storage.reader() as reader:
             (sequence,) = self._sequences(reader, [id])
-            return self._ids(reader, core.frontier(sequence, clock, reader.links))
+            with damage_is_corrupt():
+                found = core.frontier(sequence, clock, reader.links)
+            return self._ids(reader, found)
 
     def children(self, id: str) -> tuple[str, ...]:
         """The ids, ascending, of the messages that name this one as a parent.
@@ -307,7 +339,7 @@ class Log:
         return tuple(sorted(self._read(value).id for value in values))
 
     def _read(self, value: bytes) -> SignedMessage:
-        return core.read_message(value, self.topic)
+        return read_stored(value, self.topic)
 
     # The log as a whole
 
@@ -355,3 +387,11 @@ class Log:
 
     def __repr__(self) -> str:
         return f"<Log {self.topic!r}>"
+
+
+def _overhead(topic: str, signer: Signer, codec: str) -> int:
+    """Bytes that a message with one parent needs besides its payload, at most."""
+    clock = core.MAX_CLOCK - 1
+    parent = core.encode_id((core.encode_clock(clock) + bytes(core.KEY_LENGTH))[: core.KEY_LENGTH])
+    _, value = signer.sign(topic, clock + 1, [parent], None, codec)
+    return len(value) - len(core.cbor_encode(None))

@@ -12,7 +12,7 @@ from gossiplog.log.writing import Apply
 from gossiplog.message import check_topic
 from gossiplog.signer import Signer
 from gossiplog.storage import SQLiteStorage, Storage
-from gossiplog.storage.sqlite import Synchronous
+from gossiplog.storage.sqlite import Synchronous, text_path
 
 _SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.\-]*)://")
 
@@ -33,10 +33,12 @@ def open(
         location: the path of an SQLite file, ":memory:" for SQLite in memory, or a storage, as `MemoryStorage()`.
         topic: what the log is about; peers replicate logs of the same topic. A log that exists needs none.
         apply: `apply(message, transaction)` runs once for each message, after its parents, in the transaction that
-        stores     it; if it raises, the message is refused and nothing of it stays. Runs first, before this returns,
-        for     stored messages that it has not seen.
+            stores it; if it raises, the message is refused and nothing of it stays. Runs first, before this returns,
+            for stored messages that it has not seen. It runs on the thread that appends or inserts, in a pull on a
+            worker thread, and never twice at a time.
         payload: checks payloads, own ones and others': a function that raises to refuse, or any type that pydantic
-            validates. It only accepts or refuses; what is stored never changes.
+            validates. It only accepts or refuses; what is stored never changes. It runs on the thread that appends,
+            and for others' messages on worker threads, several at a time where several threads use the log.
         signer: what `append` signs with when it is given none.
         create: whether a log is made where there is none.
         synchronous: when SQLite waits for the disk: with "full" an append that returned survives a power cut.
@@ -47,7 +49,9 @@ def open(
         TopicMismatch: the log has another topic.
         EncodeError: no version of the original accepts the topic.
         Refused: `apply` raised for a stored message; its exception is the cause.
+        CorruptLog: the log is damaged.
         StorageError: the location is of no known kind, or cannot be opened.
+        TypeError: a location that is no path, or a `payload` of no known kind.
 
     Warns:
         TopicWarning: version 0.13.14 of the original refuses the topic.
@@ -66,7 +70,7 @@ def open(
 def _storage(location: str | os.PathLike[str] | Storage, synchronous: Synchronous) -> Storage:
     if isinstance(location, Storage):
         return location
-    scheme = _SCHEME.match(os.fspath(location))
+    scheme = _SCHEME.match(text_path(location))
     if scheme is not None and scheme[1] != "file":
         raise StorageError(
             f"no storage for {scheme[1]}:// locations: expected the path of a file, ':memory:' or a Storage"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import types
 import typing
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from pydantic import PydanticUserError, TypeAdapter
+from pydantic import PydanticUndefinedAnnotation, PydanticUserError, TypeAdapter
+from typing_extensions import TypeAliasType
 
 from gossiplog import core
 from gossiplog.errors import Refused
@@ -22,19 +24,24 @@ def payload_check(payload: Any) -> PayloadCheck | None:
         payload: a function, which raises to refuse; a type that pydantic validates, or a TypeAdapter; or None.
 
     Raises:
-        TypeError: nothing of these.
+        TypeError: nothing of these, or a coroutine function, whose exceptions nobody would see.
     """
     if payload is None:
         return None
     if isinstance(payload, TypeAdapter):
         return payload.validate_python
-    is_type = isinstance(payload, type | types.UnionType | typing.NewType) or typing.get_origin(payload) is not None
+    kinds = type | types.UnionType | typing.NewType | TypeAliasType
+    is_type = isinstance(payload, kinds) or typing.get_origin(payload) is not None
     if callable(payload) and not is_type:
+        if inspect.iscoroutinefunction(payload) or inspect.iscoroutinefunction(type(payload).__call__):
+            raise TypeError(f"payload is {payload!r}, a coroutine function: expected one that raises when it is called")
         return typing.cast(PayloadCheck, payload)
     try:
         return TypeAdapter(payload).validate_python
-    except PydanticUserError as error:
-        raise TypeError(f"payload is {payload!r}: expected a function or a type that pydantic validates") from error
+    except (PydanticUserError, PydanticUndefinedAnnotation) as error:
+        raise TypeError(
+            f"payload is {payload!r}: expected a function or a type that pydantic validates ({error.message})"
+        ) from error
 
 
 def check_payload(check: PayloadCheck, payload: Any, id: str | None = None) -> None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from gossiplog.core import Node, SignedMessage
-from gossiplog.errors import GossipLogError
+from gossiplog.errors import GossipLogError, Refused
+
+# Of an application's exception, those nearest to where it was raised.
+_SHOWN_FRAMES = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,3 +99,24 @@ class Arrivals(list[SignedMessage]):
     def __init__(self, messages: Iterable[SignedMessage], cursor: int) -> None:
         super().__init__(messages)
         self.cursor = cursor
+
+
+def without_frames(error: Refused) -> None:
+    """Drops the tracebacks of an error that is returned: their frames would keep whole batches in memory.
+
+    Where the application raised is kept as a note of its exception.
+    """
+    error.__traceback__ = None
+    rest: list[BaseException | None] = [error.__cause__, error.__context__]
+    while rest:
+        cause = rest.pop()
+        if cause is None or cause.__traceback__ is None:
+            continue
+        # The first frame is the package's own.
+        own = traceback.format_tb(cause.__traceback__)[1:][-_SHOWN_FRAMES:]
+        if own:
+            note = "Raised at:\n" + "".join(own).rstrip()
+            # An application may raise the same exception again and again.
+            cause.__notes__ = [*(other for other in getattr(cause, "__notes__", []) if other != note), note]
+        cause.__traceback__ = None
+        rest += [cause.__cause__, cause.__context__]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 
 from gossiplog import core
-from gossiplog.core import Tree
-from gossiplog.errors import CorruptLog, TreeError
+from gossiplog.core import SignedMessage, Tree
+from gossiplog.errors import CorruptLog, DecodeError, InvalidMessage, TreeError
 from gossiplog.storage import Storage
 from gossiplog.storage.base import Position, Reader
 
@@ -58,10 +59,8 @@ class States:
         newest = self._newest
         if position.count <= newest.count:
             return newest
-        try:
+        with damage_is_corrupt():
             tree = newest.tree.refresh(reader.level1(self._keys(reader, newest.count)), position.count)
-        except TreeError as error:
-            raise CorruptLog([f"the tree: {error}"]) from error
         state = State(position.count, tree)
         self.publish(state)
         return state
@@ -71,7 +70,7 @@ class States:
         arrivals = reader.arrivals(count, _FEW_ARRIVALS)
         if arrivals and arrivals[-1][0] < reader.position().count:
             return None
-        return [core.read_message(value, self._topic).key for _, value in arrivals]
+        return [read_stored(value, self._topic).key for _, value in arrivals]
 
     def publish(self, state: State) -> None:
         """Takes over a state that was committed, unless a newer one is known."""
@@ -118,7 +117,28 @@ def stored_tree(reader: Reader, count: int) -> Tree:
     Raises:
         CorruptLog: rows that no tree has.
     """
-    try:
+    with damage_is_corrupt():
         return Tree.open(reader.level1(), count)
+
+
+def read_stored(value: bytes, topic: str) -> SignedMessage:
+    """A message from its stored value.
+
+    Raises:
+        CorruptLog: a value that no message has.
+    """
+    try:
+        return core.read_message(value, topic)
+    except InvalidMessage as error:
+        raise CorruptLog([f"a stored message: {error}"]) from error
+
+
+@contextmanager
+def damage_is_corrupt() -> Iterator[None]:
+    """A block in which the core is given nothing but what is stored: what it finds wrong raises CorruptLog."""
+    try:
+        yield
     except TreeError as error:
         raise CorruptLog([f"the tree: {error}"]) from error
+    except (DecodeError, InvalidMessage) as error:
+        raise CorruptLog([f"a stored record: {error}"]) from error

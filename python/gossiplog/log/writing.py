@@ -17,8 +17,9 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from gossiplog import core
-from gossiplog.errors import EncodeError, InvalidMessage, Refused, StorageError
-from gossiplog.log.state import State, States
+from gossiplog.errors import CorruptLog, EncodeError, InvalidMessage, Refused, StorageError
+from gossiplog.log.results import without_frames
+from gossiplog.log.state import State, States, damage_is_corrupt, read_stored
 from gossiplog.message import MAX_PARENTS, MAX_VALUE_LENGTH, SignedMessage, ids_of
 from gossiplog.signer import Signer
 from gossiplog.storage import Storage
@@ -88,14 +89,18 @@ class Writer:
         """Runs `apply` over the stored messages that it has not seen.
 
         Raises:
-            Refused: it raised; its exception is the cause.
+            Refused: it raised; its exception is the cause. It has run for the messages before.
+            CorruptLog: a stored message is damaged. It has run for those before.
         """
         if self._apply is None:
             return
         behind = True
         while behind:
             with self._storage.transaction() as transaction:
-                behind = self._catch_up_some(transaction, self._apply)
+                behind, failure = self._catch_up_some(transaction, self._apply)
+            # Only now: what came before it is committed.
+            if failure is not None:
+                raise failure
 
     def write(self, verdicts: Verdicts) -> Outcome:
         """Stores the messages of a batch whose parents are in the log or in the batch.
@@ -108,7 +113,7 @@ class Writer:
         outcome = Outcome([], [], dict(verdicts.refused))
         waiting = True
         while waiting:
-            self.catch_up_before()
+            self.catch_up_if_behind()
             with self._storage.transaction() as transaction:
                 position = transaction.position()
                 if self._is_behind(position):
@@ -123,9 +128,11 @@ class Writer:
             outcome.orphans = plan.orphans
             if waiting:
                 batch.drop_known({batch.keys[index] for index in plan.order})
+        for error in outcome.refused.values():
+            without_frames(error)
         return outcome
 
-    def catch_up_before(self) -> None:
+    def catch_up_if_behind(self) -> None:
         """Catches up, if this process has an `apply` and it is behind."""
         if self._apply is not None:
             with self._storage.reader() as reader:
@@ -141,31 +148,37 @@ class Writer:
 
         Raises:
             EncodeError: a payload that no message can have, or a message that is too long. Nothing is stored.
-            Refused: `apply` raised. Nothing is stored.
+            CorruptLog: heads that are missing, or no messages. Nothing is stored.
+            Refused: `apply` raised, for one of the messages, or for one that is stored already. Nothing is stored.
         """
         while True:
-            self.catch_up_before()
+            self.catch_up_if_behind()
             with self._storage.transaction() as transaction:
                 position = transaction.position()
                 if self._is_behind(position):
                     continue
                 state = self._states.of(transaction, position)
                 heads = transaction.heads(MAX_PARENTS)
+                if state.count and not heads:
+                    raise CorruptLog(["there are messages, but no heads"])
                 values = self._sign(payloads, heads, signer, codec)
                 batch = core.read_batch(values, self._topic)
                 messages = [_valid(message) for message in batch]
                 refused: dict[int, Refused] = {}
-                _, _, state = self._store(transaction, state, batch, refused, patient=True)
+                plan, _, state = self._store(transaction, state, batch, refused, patient=True)
                 for error in refused.values():
                     raise error
+                for _, missing in plan.orphans:
+                    raise CorruptLog([f"the head {core.encode_id(missing[0])} is no message of the log"])
             self._publish(state)
             return messages
 
     def _sign(self, payloads: Sequence[Any], heads: Sequence[bytes], signer: Signer, codec: str) -> list[bytes]:
         deadline = time.monotonic() + _WORKING_SECONDS / 2
         values: list[bytes] = []
-        parents = ids_of(heads)
-        clock = 1 + max((core.decode_clock(key)[0] for key in heads), default=0)
+        with damage_is_corrupt():
+            parents = ids_of(heads)
+            clock = 1 + max((core.decode_clock(key)[0] for key in heads), default=0)
         for payload in payloads:
             key, value = signer.sign(self._topic, clock, parents, payload, codec)
             if len(value) > MAX_VALUE_LENGTH:
@@ -192,7 +205,8 @@ class Writer:
             What was written, whether there was no time for the rest, and the state after the commit.
         """
         parents = transaction.sequences(batch.parents())
-        plan = batch.plan(state.count + 1, parents, transaction.links, refused)
+        with damage_is_corrupt():
+            plan = batch.plan(state.count + 1, parents, transaction.links, refused)
         late: Collection[int] = ()
         if self._apply is not None and plan.order:
             deadline = time.monotonic() + (float("inf") if patient else _WORKING_SECONDS)
@@ -202,9 +216,10 @@ class Writer:
                 plan = batch.plan(state.count + 1, parents, transaction.links, {*refused, *late})
         if not plan.order:
             return plan, bool(late), state
-        tree, level1 = state.tree.insert_leaves(
-            plan.leaves, lambda start, end: transaction.leaves(start, end, state.count)
-        )
+        with damage_is_corrupt():
+            tree, level1 = state.tree.insert_leaves(
+                plan.leaves, lambda start, end: transaction.leaves(start, end, state.count)
+            )
         new = State(state.count + len(plan.order), tree)
         transaction.write(plan, level1)
         if self._apply is not None:
@@ -216,6 +231,8 @@ class Writer:
         self._committed()
 
     def _is_behind(self, position: Position) -> bool:
+        if position.applied > position.count:
+            raise CorruptLog([f"`apply` ran up to sequence {position.applied} of {position.count}"])
         return self._apply is not None and position.applied < position.count
 
     def _apply_new(
@@ -239,22 +256,26 @@ class Writer:
                 return failed, plan.order[position + 1 :]
         return failed, []
 
-    def _catch_up_some(self, transaction: Transaction, apply: Apply) -> bool:
-        """Runs `apply` over stored messages; whether there are more."""
+    def _catch_up_some(self, transaction: Transaction, apply: Apply) -> tuple[bool, Refused | CorruptLog | None]:
+        """Runs `apply` over stored messages: whether there are more, and what ended it."""
         deadline = time.monotonic() + _WORKING_SECONDS
         position = transaction.position()
         applied = position.applied
-        while applied < position.count and time.monotonic() < deadline:
-            for sequence, value in transaction.arrivals(applied, _CATCH_UP_PAGE):
-                message = core.read_message(value, self._topic)
-                with transaction.savepoint():
-                    _run(apply, message, transaction)
-                applied = sequence
-                if time.monotonic() > deadline:
-                    break
+        failure: Refused | CorruptLog | None = None
+        try:
+            while applied < position.count and time.monotonic() < deadline:
+                for sequence, value in transaction.arrivals(applied, _CATCH_UP_PAGE):
+                    message = read_stored(value, self._topic)
+                    with transaction.savepoint():
+                        _run(apply, message, transaction)
+                    applied = sequence
+                    if time.monotonic() > deadline:
+                        break
+        except (Refused, CorruptLog) as error:
+            failure = error
         if applied > position.applied:
             transaction.set_applied(applied)
-        return applied < position.count
+        return applied < position.count, failure
 
 
 def _run(apply: Apply, message: SignedMessage, transaction: ApplyTransaction) -> None:

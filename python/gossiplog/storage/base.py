@@ -44,7 +44,11 @@ class Reader(ABC):
 
     @abstractmethod
     def position(self) -> Position:
-        """How far this state has come."""
+        """How far this state has come.
+
+        Raises:
+            CorruptLog: what is stored of it is no number.
+        """
 
     @abstractmethod
     def level1(self, keys: Sequence[bytes] | None = None) -> Sequence[tuple[bytes, bytes]]:
@@ -114,11 +118,12 @@ class ApplyTransaction(Protocol):
             parameters: as the database's driver takes them.
 
         Returns:
-            The driver's cursor.
+            The driver's cursor. It is closed when `apply` returns.
 
         Raises:
-            StorageError: a statement that would end the transaction or change the log's own tables; a database that
-                fails; a back end without SQL. Other errors are the driver's own.
+            StorageError: a statement that would end the transaction or change the log's own tables, or one that comes
+                after the transaction has ended; a database that fails; a back end without SQL.
+                Other errors are the driver's own.
         """
 
 

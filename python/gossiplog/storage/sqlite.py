@@ -49,7 +49,7 @@ class SQLiteStorage(Storage):
     def __init__(self, path: str | os.PathLike[str], *, synchronous: Synchronous = "full") -> None:
         if synchronous not in get_args(Synchronous):
             raise ValueError(f"synchronous is {synchronous!r}: expected one of {', '.join(get_args(Synchronous))}")
-        self._path = os.fspath(path)
+        self._path = text_path(path)
         self._synchronous = synchronous
         self._lock = threading.RLock()
         self._guard = Guard()
@@ -69,6 +69,7 @@ class SQLiteStorage(Storage):
             connection = self._connect()
             try:
                 with self._errors("open"):
+                    self._check_place(connection)
                     topic = self._open(connection, topic, create)
             except BaseException:
                 connection.close()
@@ -80,6 +81,14 @@ class SQLiteStorage(Storage):
     def _check_there(self) -> None:
         if self._path != _MEMORY and not self._path.startswith("file:") and not os.path.exists(self._path):
             raise NotALog(f"there is no log {self._path}: give a topic to make one")
+
+    def _check_place(self, connection: sqlite3.Connection) -> None:
+        (_, _, file) = connection.execute("PRAGMA database_list").fetchone()
+        if not file and self._path != _MEMORY:
+            raise StorageError(
+                f"{self._path!r} names no file, so each connection would see a database of its own: expected the path"
+                f" of a file, or {_MEMORY!r} for a log in memory"
+            )
 
     def _open(self, connection: sqlite3.Connection, topic: str | None, create: bool) -> str:
         stored = self._stored_topic(connection)
@@ -150,23 +159,34 @@ class SQLiteStorage(Storage):
 
     @contextmanager
     def reader(self) -> Iterator[Reader]:
+        with self._reading() as connection:
+            if self._path == _MEMORY:
+                yield SQLiteReader(connection)
+                return
+            connection.execute("BEGIN")
+            with _ended(connection):
+                yield SQLiteReader(connection)
+
+    @contextmanager
+    def _reading(self) -> Iterator[sqlite3.Connection]:
+        """A block with a connection to read through."""
+        self._check_open()
         if self._path == _MEMORY:
             with self._lock:
                 writer = self._open_writer()
                 with self._errors("read"):
-                    yield SQLiteReader(writer)
+                    yield writer
             return
         connection = self._borrow()
         try:
             with self._errors("read"):
-                connection.execute("BEGIN")
-                with _ended(connection):
-                    yield SQLiteReader(connection)
+                yield connection
         finally:
             self._give_back(connection)
 
     @contextmanager
     def transaction(self) -> Iterator[Transaction]:
+        self._check_open()
         with self._lock:
             connection = self._open_writer()
             if connection.in_transaction:
@@ -181,6 +201,7 @@ class SQLiteStorage(Storage):
                     transaction.end()
 
     def size(self) -> int:
+        self._check_open()
         if self._path == _MEMORY or self._path.startswith("file:"):
             with self._lock, self._errors("read"):
                 pages, size = (
@@ -189,15 +210,13 @@ class SQLiteStorage(Storage):
                     .fetchone()
                 )
                 return int(pages * size)
-        self._check_open()
         files = (Path(self._path), Path(self._path + "-wal"))
         return sum(file.stat().st_size for file in files if file.exists())
 
     def check(self) -> list[str]:
-        with self._lock, self._errors("read"):
-            writer = self._open_writer()
+        with self._reading() as connection:
             try:
-                found = [line for (line,) in writer.execute("PRAGMA integrity_check")]
+                found = [line for (line,) in connection.execute("PRAGMA integrity_check")]
             except sqlite3.DatabaseError as error:
                 if error_code(error) not in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
                     raise
@@ -205,14 +224,16 @@ class SQLiteStorage(Storage):
         return [] if found == ["ok"] else [f"SQLite: {line}" for line in found]
 
     def close(self) -> None:
+        if self._process != os.getpid():
+            # The connections are the parent process's: closing them here would release its locks. Ours may have been
+            # held by one of its threads, and then nobody releases them here.
+            self._closed = True
+            return
         with self._lock:
             with self._pool_lock:
                 self._closed = True
                 idle, self._idle = self._idle, []
             writer, self._writer = self._writer, None
-            if self._process != os.getpid():
-                # The connections are the parent process's: closing them here would release its locks.
-                return
             for connection in idle:
                 connection.close()
             if writer is not None:
@@ -258,6 +279,7 @@ class SQLiteStorage(Storage):
         return self._writer
 
     def _check_open(self) -> None:
+        """To be called before a lock is taken: a forked process may have got it locked."""
         if self._closed:
             raise LogClosed(f"the log {self._path} is closed")
         if self._process != os.getpid():
@@ -271,6 +293,18 @@ class SQLiteStorage(Storage):
             yield
         except sqlite3.Error as error:
             raise storage_error(self._path, doing, error) from error
+
+
+def text_path(location: str | os.PathLike[str]) -> str:
+    """A location as text.
+
+    Raises:
+        TypeError: bytes, or nothing that is a path.
+    """
+    path = os.fspath(location)
+    if not isinstance(path, str):
+        raise TypeError(f"the location of a log is text or a path, not {type(path).__name__}: {path!r}")
+    return path
 
 
 @contextmanager

@@ -1,11 +1,14 @@
 """The tables of a log in SQLite, and the statements over them.
 
-Statements of one shape have one text, so that the driver's cache of prepared statements holds them all.
+Statements of one shape have one text, so that the driver's cache of prepared statements holds them all. Columns are
+cast to the types in which they were written: in a damaged file they may have others, and what the core then gets is of
+the right type and wrong, which it finds.
 """
 
 from __future__ import annotations
 
 import sqlite3
+import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -24,6 +27,7 @@ TABLES = (
     "CREATE TABLE gossiplog_tree(key BLOB PRIMARY KEY, hash BLOB NOT NULL) WITHOUT ROWID",
 )
 
+_KEY_HASH = "CAST(key AS BLOB), CAST(hash AS BLOB)"
 # Keys or sequences in one statement.
 _CHUNK = 512
 # From so many keys on, it pays to ask first whether they are all above those of the log.
@@ -50,18 +54,35 @@ _CAUSES = {
     sqlite3.SQLITE_LOCKED: "another connection did not release its lock in time",
     sqlite3.SQLITE_CORRUPT: "the file is damaged",
     sqlite3.SQLITE_NOTADB: "the file is not an SQLite database",
-    sqlite3.SQLITE_CANTOPEN: "the file cannot be opened",
+    sqlite3.SQLITE_CANTOPEN: (
+        "the file cannot be opened; a log on a read-only file system opens as file:PATH?immutable=1"
+    ),
     sqlite3.SQLITE_IOERR: "the disk cannot be read or written",
     sqlite3.SQLITE_PERM: "access is denied",
 }
-_WRITES = frozenset(
+# Of the two arguments that come with an action (https://sqlite.org/c3ref/c_alter_table.html), the one that names the
+# table: an index or a trigger on one of ours changes what our own statements do.
+_CHANGED_FIRST = frozenset(
     {
         sqlite3.SQLITE_INSERT,
         sqlite3.SQLITE_UPDATE,
         sqlite3.SQLITE_DELETE,
+        sqlite3.SQLITE_CREATE_TABLE,
+        sqlite3.SQLITE_CREATE_TEMP_TABLE,
+        sqlite3.SQLITE_CREATE_VIEW,
+        sqlite3.SQLITE_CREATE_TEMP_VIEW,
+        sqlite3.SQLITE_CREATE_VTABLE,
         sqlite3.SQLITE_DROP_TABLE,
-        sqlite3.SQLITE_DROP_INDEX,
+    }
+)
+_CHANGED_SECOND = frozenset(
+    {
         sqlite3.SQLITE_ALTER_TABLE,
+        sqlite3.SQLITE_CREATE_INDEX,
+        sqlite3.SQLITE_CREATE_TEMP_INDEX,
+        sqlite3.SQLITE_CREATE_TRIGGER,
+        sqlite3.SQLITE_CREATE_TEMP_TRIGGER,
+        sqlite3.SQLITE_DROP_INDEX,
     }
 )
 # Pragmas whose argument is what to describe; those of others are settings.
@@ -101,10 +122,10 @@ class Guard:
     ) -> int:
         if not self.active:
             return sqlite3.SQLITE_OK
-        table = second if action == sqlite3.SQLITE_ALTER_TABLE else first
-        ours = table is not None and table.lower().startswith("gossiplog_")
+        changed = first if action in _CHANGED_FIRST else second if action in _CHANGED_SECOND else None
+        ours = changed is not None and changed.lower().startswith("gossiplog_")
         settings = action == sqlite3.SQLITE_PRAGMA and second is not None and first not in _DESCRIPTIONS
-        if action in _CONTROL or settings or (ours and action in _WRITES):
+        if action in _CONTROL or settings or ours:
             return sqlite3.SQLITE_DENY
         return sqlite3.SQLITE_OK
 
@@ -120,26 +141,33 @@ class SQLiteReader(Reader):
             "SELECT (SELECT coalesce(max(seq), 0) FROM gossiplog_messages),"
             " (SELECT value FROM gossiplog_meta WHERE name = 'applied')"
         ).fetchone()
-        return Position(*row)
+        count, applied = row
+        if not isinstance(applied, int) or applied < 0:
+            raise CorruptLog([f"the cursor of `apply` is {applied!r}: expected the sequence of a message, or 0"])
+        return Position(count, applied)
 
     def level1(self, keys: Sequence[bytes] | None = None) -> Sequence[tuple[bytes, bytes]]:
         execute = self._connection.execute
         if keys is None:
-            return execute("SELECT key, hash FROM gossiplog_tree ORDER BY key").fetchall()
+            return execute(f"SELECT {_KEY_HASH} FROM gossiplog_tree ORDER BY key").fetchall()
         rows: set[tuple[bytes, bytes]] = set()
         for key in keys:
             rows.update(
-                execute("SELECT key, hash FROM gossiplog_tree WHERE key <= ? ORDER BY key DESC LIMIT 2", (key,))
+                execute(
+                    f"SELECT {_KEY_HASH} FROM gossiplog_tree WHERE key <= ? ORDER BY key DESC LIMIT 2",
+                    (key,),
+                )
             )
         return sorted(rows)
 
     def leaves(self, start: bytes, end: bytes | None, count: int) -> Sequence[tuple[bytes, bytes]]:
         if end is None:
             return self._connection.execute(
-                "SELECT key, hash FROM gossiplog_leaves WHERE key >= ? AND seq <= ? ORDER BY key", (start, count)
+                f"SELECT {_KEY_HASH} FROM gossiplog_leaves WHERE key >= ? AND seq <= ? ORDER BY key",
+                (start, count),
             ).fetchall()
         return self._connection.execute(
-            "SELECT key, hash FROM gossiplog_leaves WHERE key >= ? AND key < ? AND seq <= ? ORDER BY key",
+            f"SELECT {_KEY_HASH} FROM gossiplog_leaves WHERE key >= ? AND key < ? AND seq <= ? ORDER BY key",
             (start, end, count),
         ).fetchall()
 
@@ -148,11 +176,11 @@ class SQLiteReader(Reader):
             (last,) = self._connection.execute("SELECT max(key) FROM gossiplog_leaves").fetchone()
             if last is None or min(keys) > last:
                 return {}
-        return dict(self._select("SELECT key, seq FROM gossiplog_leaves WHERE key IN ({})", keys))
+        return dict(self._select("SELECT key, CAST(seq AS INTEGER) FROM gossiplog_leaves WHERE key IN ({})", keys))
 
     def values(self, keys: Sequence[bytes], count: int) -> dict[bytes, bytes]:
         rows = self._select(
-            "SELECT key, value FROM gossiplog_leaves JOIN gossiplog_messages USING (seq)"
+            "SELECT key, CAST(value AS BLOB) FROM gossiplog_leaves JOIN gossiplog_messages USING (seq)"
             " WHERE key IN ({}) AND seq <= ?",
             keys,
             (count,),
@@ -165,7 +193,8 @@ class SQLiteReader(Reader):
         bounds = [] if after is None else [after]
         bounds += [] if before is None else [before]
         rows = self._connection.execute(
-            "SELECT key, value FROM gossiplog_leaves JOIN gossiplog_messages USING (seq) WHERE"
+            "SELECT CAST(key AS BLOB), CAST(value AS BLOB)"
+            " FROM gossiplog_leaves JOIN gossiplog_messages USING (seq) WHERE"
             f"{'' if after is None else ' key > ? AND'}{'' if before is None else ' key < ? AND'}"
             f" seq <= ? ORDER BY key {'DESC' if reverse else 'ASC'} LIMIT ?",
             (*bounds, count, limit),
@@ -174,12 +203,14 @@ class SQLiteReader(Reader):
 
     def arrivals(self, after: int, limit: int) -> Sequence[tuple[int, bytes]]:
         rows = self._connection.execute(
-            "SELECT seq, value FROM gossiplog_messages WHERE seq > ? ORDER BY seq LIMIT ?", (after, limit)
+            "SELECT seq, CAST(value AS BLOB) FROM gossiplog_messages WHERE seq > ? ORDER BY seq LIMIT ?", (after, limit)
         )
         return _take(rows)
 
     def links(self, sequences: Sequence[int]) -> Sequence[bytes]:
-        found = dict(self._select("SELECT seq, links FROM gossiplog_messages WHERE seq IN ({})", sequences))
+        found = dict(
+            self._select("SELECT seq, CAST(links AS BLOB) FROM gossiplog_messages WHERE seq IN ({})", sequences)
+        )
         try:
             return [found[sequence] for sequence in sequences]
         except KeyError as error:
@@ -187,7 +218,8 @@ class SQLiteReader(Reader):
 
     def children(self, parents: Sequence[int], first: int, last: int) -> Sequence[tuple[int, int]]:
         rows = self._select(
-            "SELECT parent, child FROM gossiplog_children WHERE parent IN ({}) AND child BETWEEN ? AND ?",
+            "SELECT parent, CAST(child AS INTEGER) FROM gossiplog_children"
+            " WHERE parent IN ({}) AND child BETWEEN ? AND ?",
             parents,
             (first, last),
         )
@@ -195,7 +227,7 @@ class SQLiteReader(Reader):
 
     def heads(self, limit: int | None = None) -> Sequence[bytes]:
         rows = self._connection.execute(
-            "SELECT key FROM gossiplog_heads ORDER BY key DESC LIMIT ?", (-1 if limit is None else limit,)
+            "SELECT CAST(key AS BLOB) FROM gossiplog_heads ORDER BY key DESC LIMIT ?", (-1 if limit is None else limit,)
         )
         return [key for (key,) in rows][::-1]
 
@@ -228,6 +260,9 @@ class SQLiteTransaction(SQLiteReader, Transaction):
         super().__init__(connection)
         self._guard = guard
         self._ended = False
+        # Those that the application still holds: one that is not exhausted keeps its snapshot, and so the next
+        # transaction from beginning.
+        self._cursors: weakref.WeakSet[sqlite3.Cursor] = weakref.WeakSet()
 
     def write(self, plan: Plan, level1: Sequence[tuple[bytes, bytes]]) -> None:
         many = self._connection.executemany
@@ -254,6 +289,7 @@ class SQLiteTransaction(SQLiteReader, Transaction):
             yield
         except BaseException as error:
             self._guard.active = False
+            self._close_cursors()
             if not self._connection.in_transaction:
                 if isinstance(error, StorageError):
                     raise
@@ -262,13 +298,16 @@ class SQLiteTransaction(SQLiteReader, Transaction):
             self._connection.execute("RELEASE gossiplog_apply" + OURS)
             raise
         self._guard.active = False
+        self._close_cursors()
+        self._check_not_given_up()
         self._connection.execute("RELEASE gossiplog_apply" + OURS)
 
     def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
         if self._ended:
             raise StorageError("the transaction that `apply` was given has ended")
+        self._check_not_given_up()
         try:
-            return self._connection.execute(sql, parameters)
+            cursor = self._connection.execute(sql, parameters)
         except sqlite3.Error as error:
             if error_code(error) == sqlite3.SQLITE_AUTH:
                 raise StorageError(
@@ -277,7 +316,20 @@ class SQLiteTransaction(SQLiteReader, Transaction):
             if error_code(error) in _BROKEN:
                 raise storage_error("the database", "execute a statement in", error) from error
             raise
+        self._cursors.add(cursor)
+        return cursor
 
     def end(self) -> None:
-        """Makes `execute` refuse from now on."""
+        """Makes `execute` refuse from now on, and ends what it gave out."""
         self._ended = True
+        self._close_cursors()
+
+    def _close_cursors(self) -> None:
+        for cursor in list(self._cursors):
+            cursor.close()
+        self._cursors.clear()
+
+    def _check_not_given_up(self) -> None:
+        # As after INSERT OR ROLLBACK: what followed would be committed by itself.
+        if not self._connection.in_transaction:
+            raise StorageError("a statement of `apply` ended the transaction")
