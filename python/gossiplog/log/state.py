@@ -93,7 +93,7 @@ class Snapshot:
 
     def leaves(self, start: bytes, end: bytes | None) -> Sequence[tuple[bytes, bytes]]:
         """The leaves (key, hash) with start <= key < end, ascending; an end of None is the end of the tree."""
-        with self.storage.reader() as reader:
+        with self.storage.reader(single=True) as reader:
             return reader.leaves(start, end, self.state.count)
 
     def values(self, keys: Sequence[bytes]) -> Iterator[bytes | None]:
@@ -104,7 +104,7 @@ class Snapshot:
         rest = iter(keys)
         size = _FIRST_VALUES
         while chunk := list(islice(rest, size)):
-            with self.storage.reader() as reader:
+            with self.storage.reader(single=True) as reader:
                 found = reader.values(chunk, self.state.count)
             yield from map(found.get, chunk)
             if sum(map(len, found.values())) < _SMALL_READ:

@@ -172,8 +172,12 @@ class Storage(ABC):
         """
 
     @abstractmethod
-    def reader(self) -> AbstractContextManager[Reader]:
+    def reader(self, *, single: bool = False) -> AbstractContextManager[Reader]:
         """A block with one state of the log.
+
+        Args:
+            single: each read of the block may see a later state than the one before: enough for whoever reads once, or
+                reads as of a count, and cheaper.
 
         Raises:
             LogClosed: the storage is not open.

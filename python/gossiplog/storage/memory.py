@@ -179,7 +179,7 @@ class MemoryStorage(Storage):
             return self._tables.topic
 
     @contextmanager
-    def reader(self) -> Iterator[Reader]:
+    def reader(self, *, single: bool = False) -> Iterator[Reader]:
         with self._lock:
             yield _MemoryReader(self._open_tables())
 

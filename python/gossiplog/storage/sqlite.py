@@ -158,9 +158,9 @@ class SQLiteStorage(Storage):
                 return
 
     @contextmanager
-    def reader(self) -> Iterator[Reader]:
+    def reader(self, *, single: bool = False) -> Iterator[Reader]:
         with self._reading() as connection:
-            if self._path == _MEMORY:
+            if single or self._path == _MEMORY:
                 yield SQLiteReader(connection)
                 return
             connection.execute("BEGIN")
