@@ -25,8 +25,8 @@ from gossiplog.message import ids_of
 from gossiplog.protocol.sync import Aborted, Client, ClientConfig, Finished, Received, Send, Statistics
 from gossiplog.storage import Storage
 
-_BATCHES_UNDER_WAY = 2
-"""One is verified while the one before it is written."""
+_BATCHES_UNDER_WAY = 4
+"""Verified or being written: enough that neither thread waits while the source makes its next answers."""
 
 _FRUITLESS_STREAMS = 16
 """Streams in a row that may be aborted before they brought a message."""
