@@ -182,3 +182,19 @@ def test_it_is_a_context_manager(log: Log) -> None:
     with pytest.raises(LogClosed):
         len(log)
     gc.collect()
+
+
+def test_a_snapshot_reads_ahead_and_answers_the_same(log: Log) -> None:
+    log.append_many(range(3000))
+    snapshot = log.snapshot()
+    nodes = snapshot.tree.nodes(1)
+    ends = [*(node.key for node in nodes[1:]), None]
+    spans = [(node.key or b"", end) for node, end in zip(nodes, ends, strict=True)]
+    everything = log.snapshot().leaves(b"", None)
+    assert len(everything) == 3000
+    for order in (spans, spans[::-1], spans[::2] + spans[1::2]):
+        for start, end in order:
+            expected = [leaf for leaf in everything if start <= leaf[0] and (end is None or leaf[0] < end)]
+            assert list(snapshot.leaves(start, end)) == expected
+    log.append("later")
+    assert list(snapshot.leaves(b"", None)) == list(everything)

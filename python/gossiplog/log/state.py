@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import threading
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
+from operator import itemgetter
 
 from gossiplog import core
 from gossiplog.core import SignedMessage, Tree
@@ -79,12 +81,23 @@ class States:
                 self._newest = state
 
 
-@dataclass(frozen=True, slots=True)
 class Snapshot:
-    """One state of a log, to be read while writes go on: what a sync server serves and a sync client compares with."""
+    """One state of a log, to be read while writes go on: what a sync server serves and a sync client compares with.
 
-    storage: Storage
-    state: State
+    It reads ahead, as files do, and is for one thread at a time.
+
+    Args:
+        storage: of the log.
+        state: of the log.
+    """
+
+    def __init__(self, storage: Storage, state: State) -> None:
+        self.storage = storage
+        self.state = state
+        # The leaves read last, where their range ends, and where the range of the last call ended.
+        self._leaves: Sequence[tuple[bytes, bytes]] = ()
+        self._end: bytes | None = b""
+        self._last_end: bytes | None = b""
 
     @property
     def tree(self) -> Tree:
@@ -92,9 +105,21 @@ class Snapshot:
         return self.state.tree
 
     def leaves(self, start: bytes, end: bytes | None) -> Sequence[tuple[bytes, bytes]]:
-        """The leaves (key, hash) with start <= key < end, ascending; an end of None is the end of the tree."""
-        with self.storage.reader(single=True) as reader:
-            return reader.leaves(start, end, self.state.count)
+        """The leaves (key, hash) with start <= key < end, ascending; an end of None is the end of the tree.
+
+        For whoever goes on where the last call ended, what the next calls will ask for is read as well: the leaves up
+        to the end of the node of level 2.
+        """
+        goes_on = start == self._last_end
+        self._last_end = end
+        if not (self._leaves and self._leaves[0][0] <= start and _reaches(self._end, end)):
+            ahead = self.tree.next_key(2, start) if goes_on and self.tree.root.level > 2 else end
+            self._end = ahead if _reaches(ahead, end) else end
+            with self.storage.reader(single=True) as reader:
+                self._leaves = reader.leaves(start, self._end, self.state.count)
+        first = bisect_left(self._leaves, start, key=itemgetter(0))
+        stop = len(self._leaves) if end is None else bisect_left(self._leaves, end, first, key=itemgetter(0))
+        return self._leaves[first:stop]
 
     def values(self, keys: Sequence[bytes]) -> Iterator[bytes | None]:
         """The stored values, in the order of the keys; None for a key that is not in the state.
@@ -109,6 +134,11 @@ class Snapshot:
             yield from map(found.get, chunk)
             if sum(map(len, found.values())) < _SMALL_READ:
                 size = min(2 * size, _MOST_VALUES)
+
+
+def _reaches(end: bytes | None, other: bytes | None) -> bool:
+    """Whether a range that ends at `end` goes as far as one that ends at `other`."""
+    return end is None or (other is not None and other <= end)
 
 
 def stored_tree(reader: Reader, count: int) -> Tree:
