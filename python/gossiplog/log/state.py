@@ -22,6 +22,8 @@ _FEW_ARRIVALS = 512
 _FIRST_VALUES = 16
 _MOST_VALUES = 512
 _SMALL_READ = 2**20
+# After so many calls in a row leaves are read ahead: fewer happen by chance where differences are scattered.
+_READ_AHEAD = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,10 +96,12 @@ class Snapshot:
     def __init__(self, storage: Storage, state: State) -> None:
         self.storage = storage
         self.state = state
-        # The leaves read last, where their range ends, and where the range of the last call ended.
+        # The leaves read last, where their range ends, where the range of the last call ended, and how many calls each
+        # went on where the one before it had ended.
         self._leaves: Sequence[tuple[bytes, bytes]] = ()
         self._end: bytes | None = b""
         self._last_end: bytes | None = b""
+        self._run = 0
 
     @property
     def tree(self) -> Tree:
@@ -107,13 +111,13 @@ class Snapshot:
     def leaves(self, start: bytes, end: bytes | None) -> Sequence[tuple[bytes, bytes]]:
         """The leaves (key, hash) with start <= key < end, ascending; an end of None is the end of the tree.
 
-        For whoever goes on where the last call ended, what the next calls will ask for is read as well: the leaves up
-        to the end of the node of level 2.
+        For whoever goes on again and again where the last call ended, what the next calls will ask for is read as well:
+        the leaves up to the end of the node of level 2.
         """
-        goes_on = start == self._last_end
+        self._run = self._run + 1 if start == self._last_end else 0
         self._last_end = end
         if not (self._leaves and self._leaves[0][0] <= start and _reaches(self._end, end)):
-            ahead = self.tree.next_key(2, start) if goes_on and self.tree.root.level > 2 else end
+            ahead = self.tree.next_key(2, start) if self._run >= _READ_AHEAD and self.tree.root.level > 2 else end
             self._end = ahead if _reaches(ahead, end) else end
             with self.storage.reader(single=True) as reader:
                 self._leaves = reader.leaves(start, self._end, self.state.count)

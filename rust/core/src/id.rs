@@ -36,6 +36,13 @@ pub fn key(clock: u64, value: &[u8]) -> Result<Key, Error> {
     Ok(key)
 }
 
+/// The characters of a key's id, as bytes of ASCII.
+pub fn encode_ascii(key: &Key) -> [u8; ID_LENGTH] {
+    let mut id = [0; ID_LENGTH];
+    BASE32HEX.encode_mut(key, &mut id);
+    id
+}
+
 /// A key as an id.
 pub fn encode(key: &Key) -> String {
     BASE32HEX.encode(key)

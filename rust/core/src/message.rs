@@ -260,7 +260,11 @@ fn signed_bytes(
     parents: impl Iterator<Item = Key>,
     out: &mut Vec<u8>,
 ) -> Result<(), Error> {
-    let mut writer = Writer::new();
+    // Signing and verifying is done by the thousand: nothing is allocated here for dag-cbor.
+    let mut writer = match codec {
+        Codec::Cbor => Writer::append_to(std::mem::take(out)),
+        Codec::Json => Writer::new(),
+    };
     writer.item(Item::Map(4));
     writer.item(Item::Text("clock"));
     writer.raw(parts.clock);
@@ -269,14 +273,14 @@ fn signed_bytes(
     writer.item(Item::Text("parents"));
     writer.item(Item::List(count));
     for key in parents {
-        writer.item(Item::Text(&id::encode(&key)));
+        writer.item(Item::Text(std::str::from_utf8(&id::encode_ascii(&key)).unwrap_or("")));
     }
     writer.item(Item::Text("payload"));
     writer.raw(parts.payload);
     let cbor = writer.finish();
     match codec {
         Codec::Cbor => {
-            out.extend_from_slice(&cbor);
+            *out = cbor;
             Ok(())
         }
         Codec::Json => json::write(&cbor, out),

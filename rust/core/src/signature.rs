@@ -1,5 +1,8 @@
 //! Public keys as did:key URIs, and the signature schemes behind them (wire format, "Signature verdicts").
 
+use std::cell::RefCell;
+use std::collections::HashMap;
+
 use ed25519_dalek::Signer as _;
 use ed25519_zebra::{Signature, VerificationKeyBytes, batch};
 
@@ -141,6 +144,7 @@ pub fn encode_did(public_key: &[u8; 32]) -> String {
 const MAX_DID_LENGTH: usize = 300;
 
 /// The author that a did:key URI names.
+#[derive(Clone)]
 pub struct Author {
     /// The scheme of the key.
     pub scheme: &'static dyn Scheme,
@@ -155,6 +159,28 @@ pub struct Author {
 /// # Errors
 /// [`Error::Invalid`] for other URIs, schemes without a verdict, and keys of another length than their scheme's.
 pub fn decode_did(did: &str) -> Result<Author, Error> {
+    AUTHORS.with_borrow_mut(|authors| {
+        if let Some(author) = authors.get(did) {
+            return Ok(author.clone());
+        }
+        let author = read_did(did)?;
+        if authors.len() >= MAX_REMEMBERED {
+            authors.clear();
+        }
+        authors.insert(did.to_owned(), author.clone());
+        Ok(author)
+    })
+}
+
+/// How many authors a thread remembers.
+const MAX_REMEMBERED: usize = 1024;
+
+thread_local! {
+    /// Authors by their URI: base58 costs as much as all other checks of a message together, and authors write again.
+    static AUTHORS: RefCell<HashMap<String, Author>> = RefCell::new(HashMap::new());
+}
+
+fn read_did(did: &str) -> Result<Author, Error> {
     let refuse = |reason: String| Err(Error::Invalid(reason));
     let digits = did.strip_prefix("did:key:z").filter(|digits| !digits.is_empty() && did.len() <= MAX_DID_LENGTH);
     let bytes = digits.and_then(|digits| bs58::decode(digits).into_vec().ok());

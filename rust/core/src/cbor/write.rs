@@ -37,6 +37,11 @@ impl Writer {
         Self::default()
     }
 
+    /// Goes on behind what `bytes` holds.
+    pub fn append_to(bytes: Vec<u8>) -> Self {
+        Self { bytes }
+    }
+
     /// What was written.
     pub fn finish(self) -> Vec<u8> {
         self.bytes
