@@ -6,7 +6,7 @@ import re
 import warnings
 from collections.abc import Iterable
 
-from gossiplog.core import KEY_LENGTH, SignedMessage, decode_id, encode_id
+from gossiplog.core import KEY_LENGTH, SignedMessage, encode_id
 from gossiplog.errors import EncodeError, TopicWarning
 
 MAX_PARENTS = 256
@@ -42,15 +42,6 @@ def check_topic(topic: str) -> None:
     )
 
 
-def key_of(id: str) -> bytes:
-    """The 20-byte key of a message's id.
-
-    Raises:
-        DecodeError: text that is no id.
-    """
-    return decode_id(id)
-
-
 def ids_of(keys: Iterable[bytes]) -> tuple[str, ...]:
     """The ids of 20-byte keys, in their order."""
     return tuple(encode_id(key) for key in keys)
@@ -76,6 +67,5 @@ __all__ = [
     "SignedMessage",
     "check_topic",
     "ids_of",
-    "key_of",
     "stored_value",
 ]

@@ -128,9 +128,7 @@ class Inserter:
         chunks.took(len(outcome.inserted), time.monotonic() - begin)
         invalid = batch.invalid
         tally.inserted += len(outcome.inserted)
-        tally.duplicates += (
-            len(batch) - len(invalid) - len(outcome.inserted) - len(outcome.orphans) - len(outcome.refused)
-        )
+        tally.duplicates += outcome.duplicates
         for index, error in itertools.chain(invalid, outcome.refused.items()):
             tally.refused[chunk[index][0]] = error
         keys = batch.keys if outcome.orphans else []

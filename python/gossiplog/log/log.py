@@ -17,7 +17,7 @@ from gossiplog.log.pulling import Puller
 from gossiplog.log.results import Arrivals, Info, Inserted, Pulled, Verified
 from gossiplog.log.state import Snapshot, States, damage_is_corrupt, read_stored
 from gossiplog.log.writing import Apply, Writer
-from gossiplog.message import MAX_VALUE_LENGTH, SignedMessage, ids_of, key_of
+from gossiplog.message import MAX_VALUE_LENGTH, SignedMessage, ids_of
 from gossiplog.protocol.sync import Server, ServerConfig
 from gossiplog.signer import Signer
 from gossiplog.storage import Storage
@@ -164,7 +164,7 @@ class Log:
             DecodeError: text that is no id.
             UnknownMessage: it is not in the log.
         """
-        key = key_of(id)
+        key = core.decode_id(id)
         with self._storage.reader() as reader:
             found = reader.values([key], reader.position().count)
         if key not in found:
@@ -174,7 +174,7 @@ class Log:
     def __contains__(self, id: object) -> bool:
         """Whether a message with this id is in the log."""
         try:
-            keys = [key_of(id)] if isinstance(id, str) else []
+            keys = [core.decode_id(id)] if isinstance(id, str) else []
         except DecodeError:
             keys = []
         with self._storage.reader() as reader:
@@ -212,7 +212,7 @@ class Log:
         """
         if limit is not None and limit < 0:
             raise ValueError(f"a limit of {limit}: expected 0 or more")
-        bounds = (None if after is None else key_of(after), None if before is None else key_of(before))
+        bounds = (None if after is None else core.decode_id(after), None if before is None else core.decode_id(before))
         return self._messages(*bounds, reverse, limit, len(self))
 
     def _messages(
@@ -327,7 +327,7 @@ class Log:
 
     @staticmethod
     def _sequences(reader: Reader, ids: Sequence[str]) -> list[int]:
-        keys = [key_of(id) for id in ids]
+        keys = [core.decode_id(id) for id in ids]
         found = reader.sequences(keys)
         for id, key in zip(ids, keys, strict=True):
             if key not in found:

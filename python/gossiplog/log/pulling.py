@@ -173,9 +173,7 @@ class Puller:
         invalid = batch.invalid
         keys = batch.keys
         work.inserted += len(outcome.inserted)
-        work.duplicates += (
-            len(batch) - len(invalid) - len(outcome.inserted) - len(outcome.orphans) - len(outcome.refused)
-        )
+        work.duplicates += outcome.duplicates
         work.left_out.update((keys[index], error) for index, error in outcome.refused.items())
         for index, parents in outcome.orphans:
             missing = MissingParents(core.encode_id(keys[index]), ids_of(parents))

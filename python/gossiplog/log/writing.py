@@ -58,11 +58,13 @@ class Outcome:
         inserted: indices.
         orphans: (index, keys of the missing parents).
         refused: indices, and the errors of `apply` or of the payload check.
+        duplicates: how many were in the log before, or stand in the batch twice.
     """
 
     inserted: list[int]
     orphans: list[tuple[int, list[bytes]]]
     refused: dict[int, Refused]
+    duplicates: int = 0
 
 
 class Writer:
@@ -130,6 +132,8 @@ class Writer:
                 batch.drop_known({batch.keys[index] for index in plan.order})
         for error in outcome.refused.values():
             without_frames(error)
+        others = len(batch.invalid) + len(outcome.inserted) + len(outcome.orphans) + len(outcome.refused)
+        outcome.duplicates = len(batch) - others
         return outcome
 
     def catch_up_if_behind(self) -> None:
