@@ -1,0 +1,360 @@
+//! One connection, and the task that drives it.
+
+use std::collections::{HashMap, VecDeque};
+use std::future::poll_fn;
+use std::panic::AssertUnwindSafe;
+use std::pin::pin;
+use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, Mutex, OnceLock};
+use std::task::{Context, Poll};
+
+use futures::future::select;
+use futures::stream::FuturesUnordered;
+use futures::{FutureExt, StreamExt};
+use tokio::io::DuplexStream;
+use tokio::time::timeout;
+use yamux::{ConnectionError, FrameDecodeError, Mode};
+
+use crate::error::{Cause, Closed, Error, lock};
+use crate::inbox::{Handle, Inbox};
+use crate::ledger::Ledger;
+use crate::limits::{Counters, INITIAL_WINDOW, Limits, Permit};
+use crate::negotiation::{Done, Outcome, Task, listen, propose};
+use crate::stream::{Agreed, Muxed, Slot};
+use crate::watched::Watched;
+
+/// What the connections of a network have in common.
+#[derive(Debug)]
+pub struct Shared {
+    pub inbox: Arc<Inbox>,
+    pub limits: Limits,
+    pub counters: Counters,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    streams: HashMap<Handle, Arc<Slot>>,
+    opening: VecDeque<(Handle, Arc<Slot>, String, Permit)>,
+    finishing: Vec<Agreed>,
+    /// Why the connection is to end now: whoever knows first says so.
+    end: Option<Closed>,
+    /// Why its bytes stopped, if they did.
+    explanation: Option<Closed>,
+    /// The caller let go of it.
+    forgotten: bool,
+}
+
+/// A connection, as the caller and its task share it.
+#[derive(Debug)]
+pub struct Link {
+    pub handle: Handle,
+    pub shared: Arc<Shared>,
+    pub ledger: Arc<Ledger>,
+    protocols: Arc<[String]>,
+    state: Mutex<State>,
+    inbound: Arc<AtomicUsize>,
+    outbound: Arc<AtomicUsize>,
+    closed: OnceLock<Closed>,
+}
+
+impl Link {
+    /// A connection that offers `protocols` on the streams which the peer opens.
+    pub fn new(shared: &Arc<Shared>, protocols: Vec<String>) -> Self {
+        Self {
+            handle: shared.inbox.add_connection(),
+            shared: Arc::clone(shared),
+            ledger: Arc::default(),
+            protocols: protocols.into(),
+            state: Mutex::default(),
+            inbound: Arc::default(),
+            outbound: Arc::default(),
+            closed: OnceLock::new(),
+        }
+    }
+
+    /// How it ended, once it has.
+    pub fn closed(&self) -> Option<Closed> {
+        self.closed.get().cloned()
+    }
+
+    /// Has it end, for the first reason that anybody gives.
+    pub fn end(&self, closed: Closed) {
+        lock(&self.state).end.get_or_insert(closed);
+        self.ledger.driver.wake();
+    }
+
+    /// Says why its bytes stop where they do. What came before is still worth reading.
+    pub fn explain(&self, closed: Closed) {
+        lock(&self.state).explanation.get_or_insert(closed);
+    }
+
+    /// Waits until somebody has it end.
+    pub async fn ending(&self) -> Closed {
+        poll_fn(|context| {
+            self.ledger.driver.register(context.waker());
+            lock(&self.state).end.clone().map_or(Poll::Pending, Poll::Ready)
+        })
+        .await
+    }
+
+    /// Begins to open a stream.
+    pub fn open(self: &Arc<Self>, protocol: &str) -> Result<(Handle, Arc<Slot>), Error> {
+        let limit = self.shared.limits.outbound_streams;
+        let too_many = || Error::Limit(format!("{limit} streams are open on the connection: close one first"));
+        let mut state = lock(&self.state);
+        // Under the lock, which the end of the task takes after it said why: it finds the stream, or the stream the end.
+        if let Some(closed) = self.closed() {
+            return Err(Error::Lost(closed));
+        }
+        let permit = Permit::take(&self.outbound, limit).ok_or_else(too_many)?;
+        let handle = self.shared.inbox.add_stream(self.handle, false);
+        let slot = Arc::new(Slot::opening(self, handle));
+        state.streams.insert(handle, Arc::clone(&slot));
+        state.opening.push_back((handle, Arc::clone(&slot), protocol.to_owned(), permit));
+        drop(state);
+        self.ledger.driver.wake();
+        Ok((handle, slot))
+    }
+
+    /// A stream by its handle.
+    pub fn stream(&self, handle: Handle) -> Option<Arc<Slot>> {
+        lock(&self.state).streams.get(&handle).cloned()
+    }
+
+    /// Lets go of a stream: at once, or (`finish`) after both directions have ended in order.
+    pub fn release(&self, handle: Handle, finish: bool) {
+        self.shared.inbox.remove(handle);
+        let Some(slot) = lock(&self.state).streams.remove(&handle) else { return };
+        let Some(agreed) = slot.take() else { return };
+        let mut state = lock(&self.state);
+        if finish && self.closed().is_none() {
+            state.finishing.push(agreed);
+            drop(state);
+            self.ledger.driver.wake();
+        } else {
+            drop(state);
+            self.ledger.reset(agreed.number);
+        }
+    }
+
+    /// Lets go of everything: the connection ends, and nothing is heard of it any more.
+    pub fn forget(&self, closed: Closed) {
+        let mut state = lock(&self.state);
+        state.forgotten = true;
+        let streams = std::mem::take(&mut state.streams);
+        drop(state);
+        self.end(closed);
+        self.shared.inbox.remove(self.handle);
+        for (handle, slot) in streams {
+            self.shared.inbox.remove(handle);
+            drop(slot.take());
+        }
+    }
+
+    /// The task is over: tells everybody who waits.
+    pub fn finished(&self, closed: Closed) {
+        match closed.cause {
+            Cause::Violation => Counters::add(&self.shared.counters.violations),
+            Cause::Internal => Counters::add(&self.shared.counters.defects),
+            _ => {}
+        }
+        // Set before anybody is woken: whoever looks then finds the reason.
+        let _ = self.closed.set(closed.clone());
+        let mut state = lock(&self.state);
+        state.finishing.clear();
+        state.opening.clear();
+        let streams: Vec<_> = state.streams.iter().map(|(handle, slot)| (*handle, Arc::clone(slot))).collect();
+        drop(state);
+        let inbox = &self.shared.inbox;
+        for (handle, slot) in streams {
+            let failed = slot.is_opening().then(|| closed.clone());
+            inbox.tell(handle, |news| {
+                (news.readable, news.writable) = (true, true);
+                news.ended = failed;
+            });
+        }
+        inbox.tell(self.handle, |news| {
+            (news.readable, news.writable) = (true, true);
+            news.ended = Some(closed);
+        });
+    }
+}
+
+/// Drives the streams of `link` over `pipe` until the connection ends, and says how it did.
+pub async fn drive(link: &Arc<Link>, pipe: DuplexStream, mode: Mode) -> Closed {
+    let limits = &link.shared.limits;
+    // One more than the limits: a stream too many is there until its reset is written.
+    let streams = limits.inbound_streams + limits.outbound_streams + 1;
+    let mut config = yamux::Config::default();
+    config.set_max_num_streams(streams);
+    config.set_max_connection_receive_window(Some(streams * INITIAL_WINDOW + limits.window_growth));
+    let watched = Watched::new(pipe, Arc::clone(&link.ledger));
+    let run = async move {
+        let mut driver =
+            Driver { link, muxer: yamux::Connection::new(watched, config, mode), tasks: FuturesUnordered::new() };
+        let closed = {
+            let ended = poll_fn(|context| driver.poll(context));
+            select(pin!(link.ending()), ended).await.factor_first().0
+        };
+        driver.tasks.clear();
+        if closed.cause == Cause::Local {
+            // The peer hears of it, if it reads.
+            let _ = timeout(limits.closing, poll_fn(|context| driver.muxer.poll_close(context))).await;
+        }
+        closed
+    };
+    let panicked = |_| Closed::new(Cause::Internal, "a defect of gossiplog-net: the connection's task panicked");
+    AssertUnwindSafe(run).catch_unwind().await.unwrap_or_else(panicked)
+}
+
+struct Driver<'a> {
+    link: &'a Arc<Link>,
+    muxer: yamux::Connection<Watched>,
+    tasks: FuturesUnordered<Task>,
+}
+
+impl Driver<'_> {
+    /// Moves everything on that can be moved on now.
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Closed> {
+        loop {
+            match self.muxer.poll_next_inbound(context) {
+                Poll::Ready(Some(Ok(stream))) => {
+                    self.accept(stream);
+                    continue;
+                }
+                Poll::Ready(Some(Err(error))) => return Poll::Ready(self.verdict(Some(&error))),
+                Poll::Ready(None) => return Poll::Ready(self.verdict(None)),
+                Poll::Pending => {}
+            }
+            let mut moved = self.finish();
+            while let Poll::Ready(Some(done)) = self.tasks.poll_next_unpin(context) {
+                moved = true;
+                if let Err(closed) = self.done(done) {
+                    return Poll::Ready(closed);
+                }
+            }
+            match self.open(context) {
+                Ok(opened) => moved |= opened,
+                Err(error) => return Poll::Ready(self.verdict(Some(&error))),
+            }
+            if !moved {
+                return Poll::Pending;
+            }
+        }
+    }
+
+    fn accept(&mut self, stream: yamux::Stream) {
+        let Shared { limits, counters, .. } = &*self.link.shared;
+        let number = stream.id().val();
+        let Some(permit) = Permit::take(&self.link.inbound, limits.inbound_streams) else {
+            // Dropping it resets it.
+            self.link.ledger.dropped(number);
+            return Counters::add(&counters.streams_over_limit);
+        };
+        let stream = Muxed::new(stream, Arc::clone(&self.link.ledger), permit);
+        self.tasks.push(listen(stream, number, Arc::clone(&self.link.protocols), limits.negotiation));
+    }
+
+    /// Opens what is to be opened. Not while written bytes wait: yamux may then still count streams that were dropped,
+    /// and one beyond its limit would end the connection.
+    fn open(&mut self, context: &mut Context<'_>) -> Result<bool, ConnectionError> {
+        let mut opened = false;
+        while !self.link.ledger.blocked() {
+            let Some((handle, slot, protocol, permit)) = lock(&self.link.state).opening.pop_front() else { break };
+            if slot.gone() {
+                continue;
+            }
+            let Poll::Ready(stream) = self.muxer.poll_new_outbound(context) else {
+                lock(&self.link.state).opening.push_front((handle, slot, protocol, permit));
+                break;
+            };
+            let stream = stream?;
+            let number = stream.id().val();
+            self.link.ledger.opened(number);
+            let stream = Muxed::new(stream, Arc::clone(&self.link.ledger), permit);
+            self.tasks.push(propose(stream, number, handle, slot, protocol, self.link.shared.limits.negotiation));
+            opened = true;
+        }
+        Ok(opened)
+    }
+
+    /// Takes over the streams that the caller let go of, to end them in order.
+    fn finish(&mut self) -> bool {
+        let finishing = std::mem::take(&mut lock(&self.link.state).finishing);
+        let some = !finishing.is_empty();
+        for agreed in finishing {
+            let (number, limit) = (agreed.number, self.link.shared.limits.closing);
+            let ledger = Arc::clone(&self.link.ledger);
+            self.tasks.push(Box::pin(async move {
+                let mut finish = pin!(agreed.finish());
+                if timeout(limit, &mut finish).await.is_err() {
+                    ledger.reset(number);
+                }
+                Done::Finished
+            }));
+        }
+        some
+    }
+
+    fn done(&self, done: Done) -> Result<(), Closed> {
+        let Shared { inbox, counters, .. } = &*self.link.shared;
+        match done {
+            Done::Inbound(Outcome::Agreed(protocol, agreed)) => {
+                let mut state = lock(&self.link.state);
+                if state.forgotten {
+                    return Ok(());
+                }
+                Counters::add(&counters.streams);
+                let handle = inbox.add_stream(self.link.handle, true);
+                state.streams.insert(handle, Arc::new(Slot::open(self.link, handle, agreed)));
+                drop(state);
+                inbox.tell(handle, |news| news.begun = Some(protocol));
+            }
+            Done::Inbound(Outcome::TimedOut(_)) => Counters::add(&counters.negotiations_timed_out),
+            Done::Inbound(Outcome::Failed(closed)) => {
+                if closed.cause == Cause::Violation {
+                    return Err(closed);
+                }
+                Counters::add(&counters.streams_refused);
+            }
+            Done::Outbound(handle, slot, Outcome::Agreed(protocol, agreed)) => {
+                if slot.opened(agreed) {
+                    Counters::add(&counters.streams);
+                    inbox.tell(handle, |news| news.begun = Some(protocol));
+                }
+            }
+            Done::Outbound(handle, _, Outcome::TimedOut(closed) | Outcome::Failed(closed)) => {
+                if closed.cause == Cause::Violation {
+                    return Err(closed);
+                }
+                inbox.tell(handle, |news| news.ended = Some(closed));
+            }
+            Done::Finished => {}
+        }
+        Ok(())
+    }
+
+    /// Why yamux stopped: what is known from elsewhere is closer to the cause.
+    fn verdict(&self, error: Option<&ConnectionError>) -> Closed {
+        if let Some(reason) = self.link.ledger.violation() {
+            return Closed::new(Cause::Violation, reason);
+        }
+        if let Some(closed) = lock(&self.link.state).explanation.clone() {
+            return closed;
+        }
+        match (error, self.link.ledger.farewell()) {
+            (_, Some(0)) => Closed::new(Cause::Remote, "the peer closed the connection"),
+            (_, Some(code)) => {
+                Closed::new(Cause::Remote, format!("the peer closed the connection with error {code} of yamux"))
+            }
+            (Some(ConnectionError::Decode(FrameDecodeError::Io(_)) | ConnectionError::Io(_)), _) => {
+                Closed::new(Cause::Transport, "the bytes of the connection stopped in the middle of a yamux frame")
+            }
+            (Some(ConnectionError::Decode(error)), _) => {
+                Closed::new(Cause::Violation, format!("the peer sent what is no yamux frame: {error}"))
+            }
+            (Some(error), _) => Closed::new(Cause::Violation, format!("the peer broke the rules of yamux: {error}")),
+            (None, None) => Closed::new(Cause::Transport, "the bytes of the connection ended without a farewell"),
+        }
+    }
+}

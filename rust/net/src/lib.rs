@@ -1,0 +1,35 @@
+//! Streams by protocol name, many on a connection: yamux, and multistream-select on each of its streams, over a
+//! WebSocket or any byte pipe ("Hub" of the wire format). Nothing here knows about logs or Python.
+//!
+//! A [`Network`] drives its connections on a thread of its own. The thread that uses it never waits: calls take or give
+//! what is there at the moment, and [`Network::poll`] says, after a file descriptor became readable, which connections
+//! and streams to try again. Nothing queues behind a caller that does not come: bytes stay within yamux's windows and
+//! within the pipe, and news of one handle coalesce into one event.
+//!
+//! | module | holds |
+//! | --- | --- |
+//! | `error` | why things end, and what calls fail with |
+//! | `wake`, `inbox` | the socket pair and the set of what is ready |
+//! | `ledger`, `watched` | what yamux does not tell: resets, ends, violations; read off the frames' headers |
+//! | `stream`, `negotiation`, `connection` | one stream; agreeing on its protocol; the task that drives a connection |
+//! | `tls`, `websocket` | the client's end of a WebSocket |
+//! | `network` | the handles, and the runtime |
+
+mod connection;
+mod error;
+mod inbox;
+mod ledger;
+mod limits;
+mod negotiation;
+mod network;
+mod stream;
+mod tls;
+mod wake;
+mod watched;
+mod websocket;
+
+pub use error::{Cause, Closed, Error};
+pub use inbox::{Event, Handle};
+pub use limits::{Counts, Limits};
+pub use network::Network;
+pub use websocket::Target;

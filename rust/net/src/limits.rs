@@ -1,0 +1,126 @@
+//! What a network and its peers may use, and what was counted.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+/// What yamux grants every stream at its start, in bytes: the specification's figure, the same on every peer.
+pub const INITIAL_WINDOW: usize = 256 * 1024;
+
+/// Bytes in memory, per connection: at most (`inbound_streams` + `outbound_streams` + 1) * 256 KiB + `window_growth` received and
+/// not yet read, 192 KiB a stream written and not yet sent (twelve of yamux's data frames), and 8 MiB of buffers and book-keeping,
+/// most of it only if the peer sends very many small frames.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// Connections at the same time, those that ended and were not let go included.
+    pub connections: usize,
+    /// Streams that the peer may have open on a connection. It is sent a reset for each one more.
+    pub inbound_streams: usize,
+    /// Streams that this side may have open on a connection.
+    pub outbound_streams: usize,
+    /// Bytes by which the receive windows of a connection's streams may together grow beyond their start, which they do
+    /// where the round trip is long and the caller reads fast.
+    pub window_growth: usize,
+    /// How long a stream may take to agree on a protocol.
+    pub negotiation: Duration,
+    /// How long the end of a connection or stream may take once this side asked for it.
+    pub closing: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections: 1024,
+            inbound_streams: 16,
+            outbound_streams: 16,
+            window_growth: 8 << 20,
+            negotiation: Duration::from_secs(10),
+            closing: Duration::from_secs(5),
+        }
+    }
+}
+
+/// What a network counted since its start.
+#[derive(Debug, Default)]
+pub struct Counters {
+    pub connections: AtomicU64,
+    pub streams: AtomicU64,
+    pub violations: AtomicU64,
+    pub streams_over_limit: AtomicU64,
+    pub streams_refused: AtomicU64,
+    pub negotiations_timed_out: AtomicU64,
+    pub defects: AtomicU64,
+}
+
+/// A reading of what a network counted since its start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Connections that were established.
+    pub connections: u64,
+    /// Streams on which both sides agreed on a protocol.
+    pub streams: u64,
+    /// Connections closed because the peer broke the rules.
+    pub violations: u64,
+    /// Inbound streams reset because the peer had too many.
+    pub streams_over_limit: u64,
+    /// Inbound streams that ended without agreement on a protocol.
+    pub streams_refused: u64,
+    /// Inbound streams whose negotiation took too long.
+    pub negotiations_timed_out: u64,
+    /// Connections closed by a defect of this program.
+    pub defects: u64,
+}
+
+impl Counters {
+    /// Counts one more.
+    pub fn add(counter: &AtomicU64) {
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The figures now.
+    pub fn read(&self) -> Counts {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Counts {
+            connections: read(&self.connections),
+            streams: read(&self.streams),
+            violations: read(&self.violations),
+            streams_over_limit: read(&self.streams_over_limit),
+            streams_refused: read(&self.streams_refused),
+            negotiations_timed_out: read(&self.negotiations_timed_out),
+            defects: read(&self.defects),
+        }
+    }
+}
+
+/// One place of a limited number, given back when dropped.
+#[derive(Debug)]
+pub struct Permit(Arc<AtomicUsize>);
+
+impl Permit {
+    /// A place, if there is one.
+    pub fn take(used: &Arc<AtomicUsize>, limit: usize) -> Option<Self> {
+        let more = |used| (used < limit).then_some(used + 1);
+        used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok().map(|_| Self(Arc::clone(used)))
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn permits_come_back() {
+        let used = Arc::default();
+        let first = Permit::take(&used, 2).unwrap();
+        let _second = Permit::take(&used, 2).unwrap();
+        assert!(Permit::take(&used, 2).is_none());
+        drop(first);
+        assert!(Permit::take(&used, 2).is_some());
+    }
+}

@@ -1,0 +1,394 @@
+//! A network: the handles in the caller's hands, and the thread that drives what is behind them.
+
+use std::collections::HashMap;
+use std::future::{Future, poll_fn};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use futures::FutureExt;
+use futures::future::{Either, select};
+use futures::task::AtomicWaker;
+use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf, duplex};
+use tokio::runtime::{Builder, Handle as RuntimeHandle, Runtime};
+use tokio::time::timeout;
+use yamux::Mode;
+
+use crate::connection::{Link, Shared, drive};
+use crate::error::{Cause, Closed, Error, lock};
+use crate::inbox::{Event, Handle, Inbox};
+use crate::limits::{Counters, Counts, Limits};
+use crate::stream::Slot;
+use crate::watched::PIPE;
+use crate::websocket::{Address, Target, connect, run};
+
+/// The longest name of a protocol, in bytes: multistream-select's frames hold no more than 16 KiB, and nobody needs
+/// nearly that.
+const LONGEST_PROTOCOL: usize = 1024;
+
+/// How long stopping waits for the thread. It never waits for peers, only for the host's resolver of names.
+const STOPPING: Duration = Duration::from_secs(1);
+
+#[derive(Debug)]
+struct Member {
+    link: Arc<Link>,
+    pipe: Option<Arc<Pipe>>,
+}
+
+/// A pipe's far end, in the caller's hands.
+#[derive(Debug)]
+struct Pipe {
+    end: Mutex<DuplexStream>,
+    readable: Waker,
+    writable: Waker,
+    /// The caller has taken everything.
+    drained: AtomicBool,
+    waiting: AtomicWaker,
+}
+
+impl Pipe {
+    /// Waits until the caller has taken everything.
+    async fn drained(&self) {
+        poll_fn(|context| {
+            self.waiting.register(context.waker());
+            if self.drained.load(Ordering::Acquire) { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+    }
+}
+
+#[derive(Debug, Default)]
+struct Members {
+    connections: HashMap<Handle, Member>,
+    /// Streams by handle, with the connection that each is on.
+    streams: HashMap<Handle, Arc<Slot>>,
+}
+
+/// Where the connections' tasks run.
+#[derive(Debug)]
+enum Host {
+    Own(Runtime),
+    Callers(RuntimeHandle),
+}
+
+/// Many connections, driven on a thread of its own.
+#[derive(Debug)]
+pub struct Network {
+    shared: Arc<Shared>,
+    members: Mutex<Members>,
+    /// None once it was stopped: even a handle keeps a runtime's file descriptors open.
+    host: Mutex<Option<Host>>,
+    process: u32,
+}
+
+impl Network {
+    /// Starts the thread.
+    pub fn start(limits: Limits) -> Result<Self, Error> {
+        let failure = |error: std::io::Error| Error::System(format!("the network cannot be started: {error}"));
+        let mut builder = Builder::new_multi_thread();
+        let runtime = builder.worker_threads(1).thread_name("gossiplog-net").enable_all().build().map_err(failure)?;
+        Self::on(Host::Own(runtime), limits)
+    }
+
+    /// One that runs on the caller's runtime.
+    pub fn within(handle: &RuntimeHandle, limits: Limits) -> Result<Self, Error> {
+        Self::on(Host::Callers(handle.clone()), limits)
+    }
+
+    fn on(host: Host, limits: Limits) -> Result<Self, Error> {
+        let failure = |error: std::io::Error| Error::System(format!("the network cannot be started: {error}"));
+        let shared = Shared { inbox: Arc::new(Inbox::new().map_err(failure)?), limits, counters: Counters::default() };
+        Ok(Self {
+            shared: Arc::new(shared),
+            members: Mutex::default(),
+            host: Mutex::new(Some(host)),
+            process: std::process::id(),
+        })
+    }
+
+    /// Fails after [`Self::stop`], and in a process that was forked from the one in which the network was started: its
+    /// thread is not there, and its locks may be held for ever.
+    fn check(&self) -> Result<(), Error> {
+        let reason = if self.process != std::process::id() {
+            "the network was started before this process was forked, and stayed behind: start another one here"
+        } else if lock(&self.host).is_none() {
+            "the network was stopped: start another one"
+        } else {
+            return Ok(());
+        };
+        Err(Error::Stopped(reason.to_owned()))
+    }
+
+    /// What an event loop waits for: readable when [`Self::poll`] has something.
+    pub fn fileno(&self) -> Result<i64, Error> {
+        self.check()?;
+        let stopped = || Error::Stopped("the network is being stopped".to_owned());
+        self.shared.inbox.fileno().ok_or_else(stopped)
+    }
+
+    /// What happened since the last call, one event a handle.
+    pub fn poll(&self) -> Result<Vec<Event>, Error> {
+        self.check()?;
+        let events = self.shared.inbox.take();
+        for event in &events {
+            if let Event::Stream { stream, connection, inbound: true, protocol: Some(_), .. } = event {
+                let mut members = lock(&self.members);
+                let slot = members.connections.get(connection).and_then(|member| member.link.stream(*stream));
+                if let Some(slot) = slot {
+                    members.streams.insert(*stream, slot);
+                }
+            }
+        }
+        Ok(events)
+    }
+
+    /// What was counted since the start.
+    pub fn counts(&self) -> Result<Counts, Error> {
+        self.check()?;
+        Ok(self.shared.counters.read())
+    }
+
+    /// Makes a connection over a pipe whose far end is [`Self::feed`] and [`Self::drain`]. `protocols`: what the peer's
+    /// streams may speak. `client`: this end is yamux's client; the other must not be.
+    pub fn attach(&self, protocols: Vec<String>, client: bool) -> Result<Handle, Error> {
+        let (near, far) = duplex(PIPE);
+        let link = self.link(protocols)?;
+        let inbox = &self.shared.inbox;
+        let (readable, writable) = (inbox.readable(link.handle), inbox.writable(link.handle));
+        let (drained, waiting) = (AtomicBool::new(false), AtomicWaker::new());
+        let pipe = Arc::new(Pipe { end: Mutex::new(far), readable, writable, drained, waiting });
+        self.enter(&link, Some(Arc::clone(&pipe)))?;
+        Counters::add(&self.shared.counters.connections);
+        let mode = if client { Mode::Client } else { Mode::Server };
+        let driven = Arc::clone(&link);
+        self.spawn(&link, async move {
+            let closed = drive(&driven, near, mode).await;
+            if closed.cause == Cause::Local {
+                // A pipe holds what was written until somebody takes it to the peer.
+                let _ = timeout(driven.shared.limits.closing, pipe.drained()).await;
+            }
+            closed
+        });
+        Ok(link.handle)
+    }
+
+    /// Begins to connect to a WebSocket, as yamux's client.
+    pub fn dial(&self, target: Target, protocols: Vec<String>) -> Result<Handle, Error> {
+        let keepalive = target.keepalive;
+        let address = target.check()?;
+        let link = self.link(protocols)?;
+        self.enter(&link, None)?;
+        let dialled = Arc::clone(&link);
+        self.spawn(&link, async move { speak(&dialled, address, keepalive).await });
+        Ok(link.handle)
+    }
+
+    fn link(&self, protocols: Vec<String>) -> Result<Arc<Link>, Error> {
+        self.check()?;
+        protocols.iter().try_for_each(|protocol| check_protocol(protocol))?;
+        Ok(Arc::new(Link::new(&self.shared, protocols)))
+    }
+
+    fn enter(&self, link: &Arc<Link>, pipe: Option<Arc<Pipe>>) -> Result<(), Error> {
+        let mut members = lock(&self.members);
+        let limit = self.shared.limits.connections;
+        if members.connections.len() >= limit {
+            self.shared.inbox.remove(link.handle);
+            return Err(Error::Limit(format!("the network has its {limit} connections: close one first")));
+        }
+        members.connections.insert(link.handle, Member { link: Arc::clone(link), pipe });
+        Ok(())
+    }
+
+    fn spawn(&self, link: &Arc<Link>, driven: impl Future<Output = Closed> + Send + 'static) {
+        let link = Arc::clone(link);
+        let task = async move {
+            let defect = |_| Closed::new(Cause::Internal, "a defect of gossiplog-net: the connection's task panicked");
+            let closed = AssertUnwindSafe(driven).catch_unwind().await.unwrap_or_else(defect);
+            link.finished(closed);
+        };
+        match &*lock(&self.host) {
+            Some(Host::Own(runtime)) => drop(runtime.spawn(task)),
+            Some(Host::Callers(handle)) => drop(handle.spawn(task)),
+            None => {}
+        }
+    }
+
+    fn find(&self, connection: Handle) -> Result<(Arc<Link>, Option<Arc<Pipe>>), Error> {
+        self.check()?;
+        let members = lock(&self.members);
+        let unknown = || Error::Invalid(format!("there is no connection {connection}, or it was let go"));
+        let member = members.connections.get(&connection).ok_or_else(unknown)?;
+        Ok((Arc::clone(&member.link), member.pipe.clone()))
+    }
+
+    fn stream(&self, stream: Handle) -> Result<Arc<Slot>, Error> {
+        self.check()?;
+        let unknown = || Error::Invalid(format!("there is no stream {stream}, or it was let go"));
+        lock(&self.members).streams.get(&stream).cloned().ok_or_else(unknown)
+    }
+
+    fn pipe(&self, connection: Handle) -> Result<(Arc<Link>, Arc<Pipe>), Error> {
+        let (link, pipe) = self.find(connection)?;
+        let dialled =
+            || Error::Invalid(format!("connection {connection} was dialled: nothing is fed to it or drained from it"));
+        Ok((link, pipe.ok_or_else(dialled)?))
+    }
+
+    /// Gives bytes that came from the peer, and says how many were taken: 0 if there is no room now.
+    pub fn feed(&self, connection: Handle, bytes: &[u8]) -> Result<usize, Error> {
+        let (link, pipe) = self.pipe(connection)?;
+        let mut taken = 0;
+        while taken < bytes.len() {
+            let mut end = lock(&pipe.end);
+            let written = Pin::new(&mut *end).poll_write(&mut Context::from_waker(&pipe.writable), &bytes[taken..]);
+            match written {
+                Poll::Ready(Ok(written)) => taken += written,
+                // The connection's task has gone, or is going and will say why.
+                Poll::Ready(Err(_)) => return link.closed().map_or(Ok(taken), |closed| Err(Error::Lost(closed))),
+                Poll::Pending => break,
+            }
+        }
+        Ok(taken)
+    }
+
+    /// Says that no more bytes come from the peer.
+    pub fn feed_end(&self, connection: Handle) -> Result<(), Error> {
+        let (_, pipe) = self.pipe(connection)?;
+        let mut end = lock(&pipe.end);
+        // A pipe shuts down at once and without failing.
+        let _ = Pin::new(&mut *end).poll_shutdown(&mut Context::from_waker(&pipe.writable));
+        Ok(())
+    }
+
+    /// Takes bytes to send to the peer, as much as fits. None: nothing now. 0: there will be no more.
+    pub fn drain(&self, connection: Handle, buffer: &mut [u8]) -> Result<Option<usize>, Error> {
+        let (_, pipe) = self.pipe(connection)?;
+        let mut buffer = ReadBuf::new(buffer);
+        let mut end = lock(&pipe.end);
+        if Pin::new(&mut *end).poll_read(&mut Context::from_waker(&pipe.readable), &mut buffer).is_pending() {
+            return Ok(None);
+        }
+        let read = buffer.filled().len();
+        if read == 0 {
+            pipe.drained.store(true, Ordering::Release);
+            pipe.waiting.wake();
+        }
+        Ok(Some(read))
+    }
+
+    /// Begins to close a connection: what was written goes out first, if the peer takes it in time.
+    pub fn close(&self, connection: Handle) -> Result<(), Error> {
+        let (link, _) = self.find(connection)?;
+        link.end(Closed::new(Cause::Local, "this side closed the connection"));
+        Ok(())
+    }
+
+    /// Lets go of a connection and its streams, and closes it at once if it is not closed yet.
+    pub fn release(&self, connection: Handle) -> Result<(), Error> {
+        self.check()?;
+        let mut members = lock(&self.members);
+        let Some(member) = members.connections.remove(&connection) else { return Ok(()) };
+        members.streams.retain(|_, slot| slot.link().handle != connection);
+        drop(members);
+        member.link.forget(Closed::new(Cause::Local, "this side let go of the connection"));
+        Ok(())
+    }
+
+    /// Begins to open a stream that speaks `protocol`.
+    pub fn open(&self, connection: Handle, protocol: &str) -> Result<Handle, Error> {
+        let (link, _) = self.find(connection)?;
+        check_protocol(protocol)?;
+        let (handle, slot) = link.open(protocol)?;
+        lock(&self.members).streams.insert(handle, slot);
+        Ok(handle)
+    }
+
+    /// Takes what a stream received, as much as fits. None: nothing now. 0: the peer sent all it had to.
+    pub fn read(&self, stream: Handle, buffer: &mut [u8]) -> Result<Option<usize>, Error> {
+        self.stream(stream)?.read(buffer)
+    }
+
+    /// Gives a stream bytes to send, and says how many were taken: 0 if there is no room now.
+    pub fn write(&self, stream: Handle, bytes: &[u8]) -> Result<usize, Error> {
+        self.stream(stream)?.write(bytes)
+    }
+
+    /// Ends this side's direction of a stream. False: there is no room for that now.
+    pub fn end(&self, stream: Handle) -> Result<bool, Error> {
+        self.stream(stream)?.end()
+    }
+
+    /// Lets go of a stream: at once, so that the peer sees a reset; or (`finish`) with all that was written sent and
+    /// both directions ended, for which the peer has the time that the limits allow.
+    pub fn let_go(&self, stream: Handle, finish: bool) -> Result<(), Error> {
+        self.check()?;
+        let slot = lock(&self.members).streams.remove(&stream);
+        if let Some(slot) = slot {
+            slot.link().release(stream, finish);
+        }
+        Ok(())
+    }
+
+    /// Closes everything at once and ends the thread. Nothing but this can be called afterwards.
+    pub fn stop(&self) -> Result<(), Error> {
+        match self.check() {
+            Err(_) if self.process == std::process::id() => return Ok(()),
+            checked => checked?,
+        }
+        let host = lock(&self.host).take();
+        if let Some(Host::Own(runtime)) = host {
+            runtime.shutdown_timeout(STOPPING);
+        }
+        self.forget();
+        Ok(())
+    }
+
+    fn forget(&self) {
+        let members = std::mem::take(&mut *lock(&self.members));
+        for member in members.connections.into_values() {
+            member.link.forget(Closed::new(Cause::Local, "the network was stopped"));
+        }
+        self.shared.inbox.close();
+    }
+}
+
+impl Drop for Network {
+    fn drop(&mut self) {
+        let host = self.host.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        if self.process == std::process::id() {
+            if let Some(Host::Own(runtime)) = host {
+                runtime.shutdown_background();
+            }
+            // A panic in a destructor would end the process.
+            let _ = catch_unwind(AssertUnwindSafe(|| self.forget()));
+        } else {
+            // A forked process has neither the thread that this would wait for, nor whoever held a lock then.
+            let members = self.members.get_mut().unwrap_or_else(PoisonError::into_inner);
+            std::mem::forget((host, std::mem::take(members)));
+        }
+    }
+}
+
+/// A dialled connection, from the first packet to the last.
+async fn speak(link: &Arc<Link>, address: Address, keepalive: Duration) -> Closed {
+    let socket = match select(pin!(link.ending()), pin!(connect(address))).await {
+        Either::Left((closed, _)) | Either::Right((Err(closed), _)) => return closed,
+        Either::Right((Ok(socket), _)) => socket,
+    };
+    Counters::add(&link.shared.counters.connections);
+    link.shared.inbox.tell(link.handle, |news| news.begun = Some(String::new()));
+    run(link, socket, keepalive).await
+}
+
+fn check_protocol(protocol: &str) -> Result<(), Error> {
+    if protocol.starts_with('/') && !protocol.contains('\n') && protocol.len() <= LONGEST_PROTOCOL {
+        return Ok(());
+    }
+    let shown: String = protocol.chars().take(40).collect();
+    let rule = format!("it begins with a slash and has at most {LONGEST_PROTOCOL} bytes in one line");
+    Err(Error::Invalid(format!("{shown:?} is not the name of a protocol: {rule}")))
+}

@@ -1,0 +1,99 @@
+//! The near end of a connection's pipe, as yamux reads and writes it, under the ledger's eyes.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use futures::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead as _, AsyncWrite as _, DuplexStream, ReadBuf};
+
+use crate::ledger::{HEADER, Header, Ledger, Scanner};
+
+/// Bytes that a pipe holds in each direction: enough that whoever is at its other end moves four of yamux's data frames
+/// at a time.
+pub const PIPE: usize = 64 * 1024;
+
+/// A pipe's near end.
+#[derive(Debug)]
+pub struct Watched {
+    pipe: DuplexStream,
+    ledger: Arc<Ledger>,
+    input: Scanner,
+    output: Scanner,
+    /// A frame of our own, and how much of it is written.
+    own: Option<([u8; HEADER], usize)>,
+}
+
+impl Watched {
+    /// The near end of `pipe`.
+    pub fn new(pipe: DuplexStream, ledger: Arc<Ledger>) -> Self {
+        Self { pipe, ledger, input: Scanner::default(), output: Scanner::default(), own: None }
+    }
+
+    fn check(&self) -> io::Result<()> {
+        self.ledger.violation().map_or(Ok(()), |reason| Err(io::Error::other(reason)))
+    }
+
+    fn write(&mut self, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.pipe).poll_write(context, bytes);
+        self.ledger.set_blocked(written.is_pending());
+        match written {
+            // Nobody takes it any more, but what was received before is still to be read, and then the end.
+            Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::BrokenPipe => Poll::Ready(Ok(bytes.len())),
+            written => written,
+        }
+    }
+
+    /// Writes the resets that wait, between two of yamux's frames.
+    fn write_own(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if !self.output.at_boundary() {
+            return Poll::Ready(Ok(()));
+        }
+        loop {
+            let next = || self.ledger.next_reset().map(|stream| (Header::reset(stream), 0));
+            let Some((frame, offset)) = self.own.take().or_else(next) else { return Poll::Ready(Ok(())) };
+            self.own = Some((frame, offset));
+            let written = ready!(self.write(context, &frame[offset..]))?;
+            self.own = (offset + written < HEADER).then_some((frame, offset + written));
+        }
+    }
+}
+
+impl AsyncRead for Watched {
+    fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        this.check()?;
+        let mut buffer = ReadBuf::new(buffer);
+        ready!(Pin::new(&mut this.pipe).poll_read(context, &mut buffer))?;
+        this.input.advance(buffer.filled(), |header| this.ledger.received(header));
+        this.check()?;
+        Poll::Ready(Ok(buffer.filled().len()))
+    }
+}
+
+impl AsyncWrite for Watched {
+    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        this.check()?;
+        ready!(this.write_own(context))?;
+        let header = bytes.first_chunk().filter(|_| this.output.at_boundary());
+        if header.is_some_and(|header| Header::parse(header).accuses()) {
+            // The peer is told if there is room. Yamux would go on reading; the error ends the connection.
+            this.ledger.accused();
+            let _ = this.write(context, bytes);
+            this.check()?;
+        }
+        let written = ready!(this.write(context, bytes))?;
+        this.output.advance(&bytes[..written], |_| ());
+        Poll::Ready(Ok(written))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.get_mut().write_own(context)
+    }
+
+    fn poll_close(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().pipe).poll_shutdown(context)
+    }
+}

@@ -1,0 +1,393 @@
+//! The client's end of a WebSocket: binary messages in and out of a connection's pipe.
+
+use std::path::PathBuf;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use futures::future::{Either, join, select};
+use futures::stream::{SplitSink, SplitStream};
+use futures::{SinkExt, StreamExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, ReadHalf, WriteHalf, duplex};
+use tokio::net::TcpStream;
+use tokio::task::spawn_blocking;
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
+use tokio_tungstenite::tungstenite::client::IntoClientRequest;
+use tokio_tungstenite::tungstenite::error::{CapacityError, ProtocolError};
+use tokio_tungstenite::tungstenite::handshake::client::Request;
+use tokio_tungstenite::tungstenite::http::{HeaderName, HeaderValue};
+use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
+use tokio_tungstenite::tungstenite::protocol::{CloseFrame, WebSocketConfig};
+use tokio_tungstenite::tungstenite::{Error as WebSocketError, Message};
+use tokio_tungstenite::{WebSocketStream, client_async_with_config};
+use yamux::Mode;
+
+use crate::connection::{Link, drive};
+use crate::error::{Cause, Closed, Error};
+use crate::tls;
+use crate::watched::PIPE;
+
+/// Where and how to connect.
+#[derive(Clone, Debug)]
+pub struct Target {
+    /// `ws://` or `wss://`.
+    pub url: String,
+    /// More headers for the opening request.
+    pub headers: Vec<(String, String)>,
+    /// A PEM file of certificate authorities to trust beside the platform's.
+    pub ca_file: Option<PathBuf>,
+    /// How long the connection may take to stand.
+    pub connect: Duration,
+    /// How often a ping goes out. After twice as long without any sign of life, the connection is given up.
+    pub keepalive: Duration,
+    /// The largest message that is accepted, in bytes.
+    pub message: usize,
+}
+
+/// A checked target.
+#[derive(Debug)]
+pub struct Address {
+    request: Request,
+    host: String,
+    port: u16,
+    secure: bool,
+    target: Target,
+}
+
+impl Target {
+    /// Checks the URL and the headers.
+    pub fn check(self) -> Result<Address, Error> {
+        let wrong =
+            |what: &str| Error::Invalid(format!("{:?} {what}; expected something like ws://localhost:8000", self.url));
+        let mut request =
+            self.url.as_str().into_client_request().map_err(|_| wrong("is not the URL of a WebSocket"))?;
+        let uri = request.uri().clone();
+        let secure = match uri.scheme_str() {
+            Some("ws") => false,
+            Some("wss") => true,
+            _ => return Err(wrong("begins with neither ws:// nor wss://")),
+        };
+        if uri.authority().is_some_and(|authority| authority.as_str().contains('@')) {
+            return Err(wrong("holds a user name, which WebSockets do not send"));
+        }
+        let host = uri.host().filter(|host| !host.is_empty()).ok_or_else(|| wrong("names no host"))?;
+        let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
+        let port = uri.port_u16().unwrap_or(if secure { 443 } else { 80 });
+        for (name, value) in &self.headers {
+            let name = HeaderName::try_from(name)
+                .map_err(|_| Error::Invalid(format!("{name:?} is not the name of a header")))?;
+            let value = HeaderValue::try_from(value)
+                .map_err(|_| Error::Invalid(format!("the value of header {name} cannot be sent")))?;
+            request.headers_mut().insert(name, value);
+        }
+        Ok(Address { request, host, port, secure, target: self })
+    }
+}
+
+/// Any byte stream that a WebSocket runs on.
+pub trait Bytes: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Bytes for T {}
+
+/// A WebSocket over any byte stream.
+pub type Socket = WebSocketStream<Box<dyn Bytes>>;
+
+/// Opens a connection, in the time that the target allows.
+pub async fn connect(address: Address) -> Result<Socket, Closed> {
+    let (limit, url) = (address.target.connect, address.target.url.clone());
+    let late = |_| Closed::new(Cause::Transport, format!("{url} did not answer within {} s", limit.as_secs_f64()));
+    let failed = |reason| Closed::new(Cause::Transport, format!("{url} cannot be reached: {reason}"));
+    timeout(limit, handshake(address)).await.map_err(late)?.map_err(failed)
+}
+
+async fn handshake(address: Address) -> Result<Socket, String> {
+    let Address { request, host, port, secure, target } = address;
+    let socket = TcpStream::connect((host.as_str(), port)).await.map_err(|error| error.to_string())?;
+    socket.set_nodelay(true).map_err(|error| error.to_string())?;
+    let bytes: Box<dyn Bytes> = if secure {
+        let connector = spawn_blocking(move || tls::connector(target.ca_file.as_deref()));
+        let connector = connector.await.map_err(|error| error.to_string())??;
+        let name = host.try_into().map_err(|_| "its host is not a name that TLS can check".to_owned())?;
+        Box::new(connector.connect(name, socket).await.map_err(|error| error.to_string())?)
+    } else {
+        Box::new(socket)
+    };
+    upgrade(request, bytes, target.message).await
+}
+
+async fn upgrade(request: Request, bytes: Box<dyn Bytes>, message: usize) -> Result<Socket, String> {
+    let config = WebSocketConfig::default()
+        .read_buffer_size(PIPE)
+        .write_buffer_size(PIPE)
+        .max_message_size(Some(message))
+        .max_frame_size(Some(message));
+    let (socket, _) = client_async_with_config(request, bytes, Some(config)).await.map_err(|error| match error {
+        WebSocketError::Http(answer) => format!("it answered with HTTP status {}", answer.status()),
+        error => error.to_string(),
+    })?;
+    Ok(socket)
+}
+
+/// Drives a connection over a WebSocket until it ends.
+pub async fn run(link: &Arc<Link>, socket: Socket, keepalive: Duration) -> Closed {
+    let (near, far) = duplex(PIPE);
+    join(drive(link, near, Mode::Client), carry(link, socket, far, keepalive)).await.0
+}
+
+/// Carries bytes between a WebSocket and the far end of a connection's pipe until either ends.
+async fn carry(link: &Link, socket: Socket, pipe: DuplexStream, keepalive: Duration) {
+    let (mut sink, stream) = socket.split();
+    let (from_pipe, to_pipe) = tokio::io::split(pipe);
+    let start = Instant::now();
+    let alive = AtomicU64::new(0);
+    let seen = || alive.store(start.elapsed().as_millis() as u64, Ordering::Relaxed);
+    let silent = async {
+        loop {
+            let last = start + Duration::from_millis(alive.load(Ordering::Relaxed));
+            if last.elapsed() >= 2 * keepalive {
+                let reason = format!("the peer gave no sign of life for {} s", 2.0 * keepalive.as_secs_f64());
+                return Closed::new(Cause::Transport, reason);
+            }
+            sleep_until(last + 2 * keepalive).await;
+        }
+    };
+    // A block, so that the pipe is gone after it: the connection's own task finds the end while the peer is told.
+    let ended = {
+        let received = pin!(receive(stream, to_pipe, seen));
+        let sent = pin!(send(&mut sink, from_pipe, keepalive));
+        match select(received, select(sent, pin!(silent))).await {
+            Either::Left((closed, _)) | Either::Right((Either::Right((closed, _)), _)) => {
+                link.explain(closed.clone());
+                Some(closed)
+            }
+            Either::Right((Either::Left((sent, _)), _)) => sent.err().inspect(|closed| link.explain(closed.clone())),
+        }
+    };
+    let code = match ended.as_ref().map(|closed| closed.cause) {
+        Some(Cause::Violation) => CloseCode::Policy,
+        _ if link.ledger.violation().is_some() => CloseCode::Protocol,
+        _ => CloseCode::Normal,
+    };
+    let farewell = async {
+        let _ = sink.send(Message::Close(Some(CloseFrame { code, reason: "".into() }))).await;
+        let _ = sink.close().await;
+    };
+    let _ = timeout(link.shared.limits.closing, farewell).await;
+}
+
+/// From the WebSocket into the pipe.
+async fn receive(mut stream: SplitStream<Socket>, mut pipe: WriteHalf<DuplexStream>, seen: impl Fn()) -> Closed {
+    loop {
+        let message = stream.next().await;
+        seen();
+        match message {
+            Some(Ok(Message::Binary(bytes))) => {
+                if pipe.write_all(&bytes).await.is_err() {
+                    // The connection's task is over, and knows why.
+                    return Closed::new(Cause::Local, "the connection was closed");
+                }
+                seen();
+            }
+            Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_))) => {}
+            Some(Ok(Message::Text(_))) => {
+                return Closed::new(Cause::Violation, "the peer sent a text message: only binary ones carry streams");
+            }
+            Some(Ok(Message::Close(Some(frame)))) => {
+                let CloseFrame { code, reason } = frame;
+                return Closed::new(
+                    Cause::Remote,
+                    format!("the peer closed the WebSocket with code {} {:?}", u16::from(code), reason.as_str()),
+                );
+            }
+            Some(Ok(Message::Close(None))) => return Closed::new(Cause::Remote, "the peer closed the WebSocket"),
+            Some(Err(error)) => return judge(&error),
+            None => return Closed::new(Cause::Transport, "the WebSocket ended without a farewell"),
+        }
+    }
+}
+
+/// From the pipe into the WebSocket, with a ping now and then. Ends well when the pipe does.
+async fn send(
+    sink: &mut SplitSink<Socket, Message>,
+    mut pipe: ReadHalf<DuplexStream>,
+    keepalive: Duration,
+) -> Result<(), Closed> {
+    let mut pings = interval(keepalive);
+    pings.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    pings.tick().await;
+    let mut buffer = vec![0; PIPE];
+    loop {
+        let message = {
+            let read = pin!(pipe.read(&mut buffer));
+            let ping = pin!(pings.tick());
+            match select(read, ping).await {
+                Either::Left((Ok(0) | Err(_), _)) => return Ok(()),
+                Either::Left((Ok(read), _)) => Message::binary(buffer[..read].to_vec()),
+                Either::Right(_) => Message::Ping(Vec::new().into()),
+            }
+        };
+        sink.send(message).await.map_err(|error| judge(&error))?;
+    }
+}
+
+/// Whose fault a WebSocket's error is.
+fn judge(error: &WebSocketError) -> Closed {
+    match error {
+        WebSocketError::Capacity(CapacityError::MessageTooLong { size, max_size }) => {
+            let reason = format!("the peer sent a WebSocket message of {size} bytes, more than {max_size}");
+            Closed::new(Cause::Violation, reason)
+        }
+        WebSocketError::Protocol(ProtocolError::ResetWithoutClosingHandshake) | WebSocketError::Io(_) => {
+            Closed::new(Cause::Transport, format!("the WebSocket broke: {error}"))
+        }
+        WebSocketError::ConnectionClosed | WebSocketError::AlreadyClosed => {
+            Closed::new(Cause::Remote, "the peer closed the WebSocket")
+        }
+        error => Closed::new(Cause::Violation, format!("the peer broke the rules of WebSockets: {error}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::task::JoinHandle;
+    use tokio_tungstenite::accept_async;
+    use tokio_tungstenite::tungstenite::Bytes as Body;
+
+    use super::*;
+    use crate::connection::Shared;
+    use crate::inbox::{Event, Inbox};
+    use crate::limits::{Counters, Limits};
+
+    const KEEPALIVE: Duration = Duration::from_secs(20);
+    const LIMIT: usize = 100_000;
+
+    type Server = WebSocketStream<DuplexStream>;
+
+    /// A connection, and the server's end of its WebSocket.
+    async fn connected() -> (Arc<Link>, JoinHandle<Closed>, Server) {
+        let inbox = Arc::new(Inbox::new().unwrap());
+        let shared = Shared { inbox, limits: Limits::default(), counters: Counters::default() };
+        let link = Arc::new(Link::new(&Arc::new(shared), vec!["/a".to_owned()]));
+        let (ours, theirs) = duplex(PIPE);
+        let request = "ws://localhost".into_client_request().unwrap();
+        let (socket, server) = join(upgrade(request, Box::new(ours), LIMIT), accept_async(theirs)).await;
+        let (running, socket) = (Arc::clone(&link), socket.unwrap());
+        let task = tokio::spawn(async move { run(&running, socket, KEEPALIVE).await });
+        (link, task, server.unwrap())
+    }
+
+    /// Reads to the end; the code that the client closed with.
+    async fn close_code(server: &mut Server) -> Option<CloseCode> {
+        while let Some(Ok(message)) = server.next().await {
+            if let Message::Close(frame) = message {
+                return frame.map(|frame| frame.code);
+            }
+        }
+        None
+    }
+
+    #[tokio::test]
+    async fn what_no_stream_is_made_of_is_a_violation() {
+        let bad_frame = Message::binary(vec![9; 12]);
+        let cases = [
+            (Message::text("hello"), "text message", CloseCode::Policy),
+            (
+                Message::binary(vec![0; LIMIT + 1]),
+                "a WebSocket message of 100001 bytes, more than 100000",
+                CloseCode::Policy,
+            ),
+            (bad_frame, "no yamux frame", CloseCode::Normal),
+        ];
+        for (message, reason, code) in cases {
+            let (_, task, mut server) = connected().await;
+            // The last bytes of a message that is too large are not taken any more.
+            let (_, closed) = join(server.send(message), task).await;
+            let closed = closed.unwrap();
+            assert_eq!(closed.cause, Cause::Violation, "{closed:?}");
+            assert!(closed.reason.contains(reason), "{closed:?}");
+            assert_eq!(close_code(&mut server).await, Some(code));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_close_tells_its_code() {
+        let (_, task, mut server) = connected().await;
+        server.close(Some(CloseFrame { code: CloseCode::Away, reason: "restart".into() })).await.unwrap();
+        let (code, closed) = join(close_code(&mut server), task).await;
+        assert_eq!(code, Some(CloseCode::Away));
+        let expected = Closed::new(Cause::Remote, "the peer closed the WebSocket with code 1001 \"restart\"");
+        assert_eq!(closed.unwrap(), expected);
+    }
+
+    #[tokio::test]
+    async fn a_peer_that_vanishes_blames_nobody() {
+        let (_, task, server) = connected().await;
+        drop(server);
+        assert_eq!(task.await.unwrap().cause, Cause::Transport);
+    }
+
+    #[tokio::test]
+    async fn what_came_before_the_end_is_read() {
+        let (link, task, mut server) = connected().await;
+        let frame = |flags: u8, body: &[u8]| [&[0, 0, 0, flags, 0, 0, 0, 2, 0, 0, 0, body.len() as u8], body].concat();
+        let select = b"\x13/multistream/1.0.0\n\x03/a\n";
+        server.send(Message::binary(frame(1, select))).await.unwrap();
+        let mut answer = Vec::new();
+        while !answer.ends_with(b"/a\n") {
+            answer.extend(server.next().await.unwrap().unwrap().into_data());
+        }
+        // A ping asks for an answer that nobody will take.
+        let last = [&[0, 2, 0, 1, 0, 0, 0, 0, 0, 0, 0, 7], &frame(0, b"last words")[..]].concat();
+        server.send(Message::binary(last)).await.unwrap();
+        drop(server);
+        assert_eq!(task.await.unwrap().cause, Cause::Transport);
+        let opened = |event| match event {
+            Event::Stream { stream, protocol: Some(_), .. } => Some(stream),
+            _ => None,
+        };
+        let stream = link.shared.inbox.take().into_iter().find_map(opened).unwrap();
+        let mut buffer = [0; 20];
+        assert_eq!(link.stream(stream).unwrap().read(&mut buffer), Ok(Some(10)));
+        assert!(buffer.starts_with(b"last words"));
+    }
+
+    #[tokio::test]
+    async fn this_side_says_farewell() {
+        let (link, task, mut server) = connected().await;
+        link.end(Closed::new(Cause::Local, "enough"));
+        let mut bytes = Vec::new();
+        while let Some(Ok(message)) = server.next().await {
+            match message {
+                Message::Binary(body) => bytes.extend(body),
+                Message::Close(frame) => assert_eq!(frame.unwrap().code, CloseCode::Normal),
+                other => panic!("{other:?}"),
+            }
+        }
+        // Yamux's GoAway without an error.
+        assert!(bytes.ends_with(&[0, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]));
+        assert_eq!(task.await.unwrap().cause, Cause::Local);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_peer_without_a_sign_of_life_is_given_up() {
+        let (_, task, _server) = connected().await;
+        let start = Instant::now();
+        let closed = task.await.unwrap();
+        assert_eq!(closed, Closed::new(Cause::Transport, "the peer gave no sign of life for 40 s"));
+        // And the time that the farewell may take.
+        assert!((40..=46).contains(&start.elapsed().as_secs()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_peer_that_answers_pings_is_kept() {
+        let (link, task, mut server) = connected().await;
+        // Reading answers pings.
+        let quiet =
+            timeout(100 * KEEPALIVE, async { while server.next().await.is_some_and(|read| read.is_ok()) {} }).await;
+        assert!(quiet.is_err() && !task.is_finished());
+        server.send(Message::Ping(Body::from_static(b"hello"))).await.unwrap();
+        link.end(Closed::new(Cause::Local, "enough"));
+        join(close_code(&mut server), task).await.1.unwrap();
+    }
+}
