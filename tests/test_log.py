@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import re
 from collections.abc import Callable
 
 import pytest
@@ -45,6 +46,17 @@ def test_ranges(log: Log) -> None:
     assert [message.id for message in log.messages(limit=0)] == []
     assert [message.id for message in log.messages(after=ids[5], before=ids[2])] == []
     assert [message.payload for message in log.messages(limit=3)] == [0, 1, 2]
+
+
+def test_ranges_are_counted(log: Log) -> None:
+    ids = chain(log, 20)
+    assert log.count() == 20
+    assert log.count(after=ids[3]) == 16
+    assert log.count(before=ids[3]) == 3
+    assert log.count(after=ids[3], before=ids[7]) == 3
+    assert log.count(after=ids[7], before=ids[3]) == 0
+    with pytest.raises(DecodeError):
+        log.count(before="no id")
 
 
 def test_bad_ranges_are_refused_at_once(log: Log) -> None:
@@ -138,8 +150,15 @@ def test_a_snapshot_stays(log: Log) -> None:
     later = log.append("later").key
     assert len(snapshot.tree) == 50
     assert len(snapshot.leaves(b"", None)) == 50
-    assert list(snapshot.values([keys[0], later, bytes(20)]))[1:] == [None, None]
-    assert [core.read_message(value or b"", log.topic).key for value in snapshot.values(keys)] == keys
+    values = snapshot.values(keys, 2**20) or []
+    assert [core.read_message(value, log.topic).key for value in values] == keys
+    for missing in (later, bytes(20)):
+        with pytest.raises(KeyError, match=re.escape(repr(missing))):
+            snapshot.values([keys[0], missing], 2**20)
+    size = sum(map(len, values))
+    assert snapshot.values(keys, size) == values
+    assert snapshot.values(keys, size - 1) is None
+    assert snapshot.values([keys[0]] * 2, len(values[0])) is None
     assert len(log.snapshot().leaves(b"", None)) == 51
 
 

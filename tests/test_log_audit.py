@@ -9,7 +9,8 @@ import pytest
 
 import gossiplog
 from gossiplog import CorruptLog, Log, Signer
-from gossiplog.log import audit
+from gossiplog.log import audit, writing
+from tests.storage.damage import damage
 
 
 @pytest.fixture
@@ -18,8 +19,11 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def braid(path: Path, signer: Signer, other_signer: Signer, opened: Callable[..., Log]) -> Path:
-    """A log of two authors' messages, which arrived in several batches, not in the order of their ids."""
+def braid(
+    path: Path, signer: Signer, other_signer: Signer, opened: Callable[..., Log], monkeypatch: pytest.MonkeyPatch
+) -> Path:
+    """A log of two authors' messages, all indexed, that came in several batches, not in the order of their ids."""
+    monkeypatch.setattr(writing, "INDEX_LAG", 0)
     log, other = opened(path, signer=signer), opened(signer=other_signer)
     for number in range(6):
         log.append_many(range(number, 30))
@@ -49,6 +53,13 @@ def test_it_is_sound_while_it_is_written_to(log: Log) -> None:
     assert log.verify(lambda _: log.append("more")).messages == 100
 
 
+def test_it_is_sound_while_the_index_is_written(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(audit, "_PAGE", 50)
+    log.append_many(range(200))
+    # The first of them takes all into the index, which ended before when the check began.
+    assert log.verify(lambda _: log.append_many(range(100))).messages == 200
+
+
 @pytest.mark.parametrize(
     ("sql", "problem"),
     [
@@ -59,11 +70,11 @@ def test_it_is_sound_while_it_is_written_to(log: Log) -> None:
         ),
         ("UPDATE gossiplog_messages SET links = x'01' WHERE seq = 20", "sequence 20: its links"),
         ("DELETE FROM gossiplog_messages WHERE seq = 20", "no message with the sequence 20"),
-        ("DELETE FROM gossiplog_messages WHERE seq = (SELECT max(seq) FROM gossiplog_messages)", "the tree's node"),
+        ("DELETE FROM gossiplog_messages WHERE seq = (SELECT max(seq) FROM gossiplog_messages)", "the index goes up"),
         ("DELETE FROM gossiplog_children WHERE child = 20", "sequence 20: not stored as a child"),
         ("INSERT INTO gossiplog_children VALUES (1, 40)", "pairs of parent and child"),
         ("DELETE FROM gossiplog_heads", "heads are stored or missing wrongly"),
-        ("INSERT INTO gossiplog_heads VALUES (zeroblob(20))", "heads are stored or missing wrongly"),
+        ("INSERT INTO gossiplog_heads VALUES (zeroblob(20), 1)", "heads are stored wrongly"),
         ("UPDATE gossiplog_leaves SET hash = zeroblob(16) WHERE seq = 20", "its leaf is not that of its value"),
         ("DELETE FROM gossiplog_leaves WHERE seq = 20", "is not under its key"),
         ("UPDATE gossiplog_leaves SET seq = 21 WHERE seq = 20", "is not under its key"),
@@ -78,12 +89,36 @@ def test_it_is_sound_while_it_is_written_to(log: Log) -> None:
         ("UPDATE gossiplog_tree SET hash = 'abc'", "the tree"),
         ("UPDATE gossiplog_children SET child = 'abc' WHERE child = 20", "not stored as a child"),
         ("UPDATE gossiplog_meta SET value = 9999 WHERE name = 'applied'", "ran up to sequence 9999"),
+        ("UPDATE gossiplog_meta SET value = 9999 WHERE name = 'indexed'", "the index goes up to 9999"),
+        ("UPDATE gossiplog_meta SET value = 20 WHERE name = 'indexed'", "heads are stored wrongly"),
     ],
 )
 def test_damage_is_named(braid: Path, sql: str, problem: str) -> None:
     with closing(sqlite3.connect(braid)) as connection, connection:
         assert connection.execute(sql).rowcount > 0
     with pytest.raises(CorruptLog) as corrupt, gossiplog.open(braid) as log:
+        log.verify()
+    assert any(problem in found for found in corrupt.value.problems)
+
+
+@pytest.mark.parametrize(
+    ("sql", "problem"),
+    [
+        ("UPDATE gossiplog_messages SET value = zeroblob(200) WHERE seq = 20", "sequence 20: "),
+        ("DELETE FROM gossiplog_messages WHERE seq = 20", "no message with the sequence 20"),
+        ("UPDATE gossiplog_leaves SET hash = zeroblob(16) WHERE seq = 20", "its leaf is not that of its value"),
+        ("DELETE FROM gossiplog_leaves WHERE seq = 20", "is not under its key"),
+    ],
+)
+def test_damage_after_the_index_is_named(
+    path: Path, sql: str, problem: str, signer: Signer, opened: Callable[..., Log]
+) -> None:
+    opened(path, signer=signer).append_many(range(30))
+    with closing(sqlite3.connect(path)) as connection, connection:
+        assert connection.execute("SELECT value FROM gossiplog_meta WHERE name = 'indexed'").fetchone() == (0,)
+        assert connection.execute(sql).rowcount > 0
+    log = opened(path)
+    with pytest.raises(CorruptLog) as corrupt:
         log.verify()
     assert any(problem in found for found in corrupt.value.problems)
 
@@ -137,21 +172,21 @@ def test_damaged_messages_are_named_where_they_are_read(braid: Path, sql: str, o
         "UPDATE gossiplog_messages SET links = 3.5",
         "DELETE FROM gossiplog_messages WHERE seq = (SELECT max(seq) FROM gossiplog_messages)",
         "DELETE FROM gossiplog_heads",
-        "INSERT INTO gossiplog_heads VALUES (zeroblob(20))",
-        "INSERT INTO gossiplog_heads VALUES ('abc')",
+        "INSERT INTO gossiplog_heads VALUES (zeroblob(20), 1)",
+        "INSERT INTO gossiplog_heads VALUES ('abc', 'abc')",
         "UPDATE gossiplog_leaves SET hash = 'abc'",
     ],
 )
 def test_nothing_is_appended_to_what_is_damaged(
     braid: Path, sql: str, signer: Signer, opened: Callable[..., Log]
 ) -> None:
-    with closing(sqlite3.connect(braid)) as connection, connection:
+    with closing(sqlite3.connect(braid)) as connection:
         connection.execute(sql)
-    log = opened(braid)
-    before = len(log)
-    with pytest.raises(CorruptLog):
-        log.append_many(range(100), signer=signer)
-    assert len(log) == before
+        before = connection.execute("SELECT count(*) FROM gossiplog_messages").fetchone()
+        connection.commit()
+        with pytest.raises(CorruptLog):
+            opened(braid).append_many(range(100), signer=signer)
+        assert connection.execute("SELECT count(*) FROM gossiplog_messages").fetchone() == before
 
 
 def test_damaged_links_and_leaves_are_named_where_they_are_read(braid: Path, opened: Callable[..., Log]) -> None:
@@ -166,3 +201,32 @@ def test_damaged_links_and_leaves_are_named_where_they_are_read(braid: Path, ope
         log.ancestors(ids[-1], 1)
     with pytest.raises(CorruptLog):
         opened().pull(log)
+
+
+@pytest.mark.parametrize(("table", "leaf"), [("leaves", True), ("children", False)])
+def test_a_damaged_file_is_named(braid: Path, table: str, leaf: bool, opened: Callable[..., Log]) -> None:
+    damage(braid, f"gossiplog_{table}", leaf=leaf)
+    log = opened(braid)
+    with pytest.raises(CorruptLog) as corrupt:
+        log.verify()
+    assert corrupt.value.problems[0].startswith("SQLite: ")
+    assert corrupt.value.problems[-1].endswith("database disk image is malformed")
+
+
+@pytest.mark.parametrize("table", ["messages", "tree", "leaves", "heads"])
+def test_a_file_too_damaged_to_open_is_named(braid: Path, table: str) -> None:
+    damage(braid, f"gossiplog_{table}")
+    with pytest.raises(CorruptLog, match="malformed"):
+        gossiplog.open(braid)
+
+
+def test_nothing_is_read_from_or_inserted_into_a_damaged_file(
+    braid: Path, signer: Signer, opened: Callable[..., Log]
+) -> None:
+    early = signer.sign("org.example.test", 1, [], "early")[1]
+    damage(braid, "gossiplog_leaves", leaf=True)
+    log = opened(braid)
+    calls: list[Callable[[], object]] = [lambda: list(log), lambda: log.insert(early)]
+    for call in calls:
+        with pytest.raises(CorruptLog, match="malformed"):
+            call()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Self
@@ -13,6 +12,7 @@ import pytest
 
 import gossiplog
 from gossiplog import Log, Signer
+from tests.threads import in_threads
 
 TOPIC = "org.example.test"
 
@@ -83,39 +83,25 @@ def state(log: Log) -> str:
 def test_threads_append_insert_and_read(log: Log, opened: Callable[..., Log], other_signer: Signer) -> None:
     source = opened(signer=other_signer)
     incoming = source.append_many(range(200))
-    errors: list[BaseException] = []
-    start = threading.Barrier(5)
-
-    def run(work: Callable[[], object]) -> None:
-        start.wait()
-        try:
-            work()
-        except BaseException as error:  # noqa: BLE001 - raised below, in the test's thread
-            errors.append(error)
 
     def read() -> None:
         for _ in range(20):
             snapshot = log.snapshot()
             keys = [key for key, _ in snapshot.leaves(b"", None)]
             assert len(keys) == len(snapshot.tree)
-            assert None not in list(snapshot.values(keys))
+            assert snapshot.values(keys, 2**24) is not None
             for message in log.messages(reverse=True, limit=3):
                 assert set(message.parents) <= {parent for parent in message.parents if parent in log}
 
-    work: list[Callable[[], object]] = [
-        lambda: [log.append(n) for n in range(30)],
-        lambda: log.append_many(range(50)),
-        lambda: [log.insert(message) for message in incoming[:100]],
-        lambda: log.insert_many(incoming),
-        read,
-    ]
-    threads = [threading.Thread(target=run, args=(each,)) for each in work]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    for error in errors:
-        raise error
+    in_threads(
+        [
+            lambda: [log.append(n) for n in range(30)],
+            lambda: log.append_many(range(50)),
+            lambda: [log.insert(message) for message in incoming[:100]],
+            lambda: log.insert_many(incoming),
+            read,
+        ]
+    )
     assert len(log) == 280
     log.verify()
 

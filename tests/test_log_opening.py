@@ -1,12 +1,25 @@
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import gossiplog
-from gossiplog import EncodeError, Log, MemoryStorage, NotALog, Signer, StorageError, TopicMismatch, TopicWarning
+from gossiplog import (
+    EncodeError,
+    Log,
+    MemoryStorage,
+    NotALog,
+    SignedMessage,
+    Signer,
+    StorageError,
+    TopicMismatch,
+    TopicWarning,
+)
 
 
 def test_an_existing_log_needs_no_topic(tmp_path: Path, signer: Signer) -> None:
@@ -71,3 +84,18 @@ def test_a_log_that_cannot_be_used_is_closed_again(signer: Signer) -> None:
         gossiplog.open(storage, "topic", payload=object())
     with gossiplog.open(storage, "topic"):
         pass
+
+
+def test_log_and_application_share_one_database(tmp_path: Path, signer: Signer) -> None:
+    path = tmp_path / "app.db"
+
+    def add(message: SignedMessage, transaction: Any) -> None:
+        transaction.execute("INSERT INTO notes VALUES (?)", (message.payload,))
+
+    with closing(sqlite3.connect(path)) as application:
+        application.execute("CREATE TABLE notes (text)")
+        with gossiplog.open(path, "topic", apply=add, signer=signer) as log:
+            log.append("one")
+            assert application.execute("SELECT text FROM notes").fetchall() == [("one",)]
+    with gossiplog.open(path, apply=add) as log:
+        assert log.verify().messages == 1

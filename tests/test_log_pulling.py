@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -14,6 +13,7 @@ from gossiplog.log.pulling import _FRUITLESS_STREAMS, _Work
 from gossiplog.log.state import Snapshot
 from gossiplog.protocol import wire
 from gossiplog.protocol.sync import Server, ServerConfig
+from tests.threads import in_threads
 
 
 @pytest.fixture
@@ -148,7 +148,9 @@ def damage_values(values: Sequence[bytes]) -> wire.Answer:
     [
         lambda answer: wire.Values(answer.values[:-1]) if isinstance(answer, wire.Values) else answer,
         lambda answer: damage_values(answer.values) if isinstance(answer, wire.Values) else answer,
-        lambda answer: wire.Children(answer.nodes[::-1]) if isinstance(answer, wire.Children) else answer,
+        lambda answer: (
+            wire.Children(core.Nodes([*answer.nodes][::-1])) if isinstance(answer, wire.Children) else answer
+        ),
         lambda answer: wire.Root(core.Node(64, None, bytes(16))) if isinstance(answer, wire.Root) else answer,
         lambda answer: wire.Found(None) if isinstance(answer, wire.Root) else answer,
     ],
@@ -191,8 +193,8 @@ class Forged:
             if start <= key and (end is None or key < end)
         ]
 
-    def values(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        return [self._entries.get(key) for key in keys]
+    def values(self, keys: Sequence[bytes], limit: int) -> list[bytes] | None:
+        return [self._entries[key] for key in keys]
 
 
 def forge_signature(message: SignedMessage) -> tuple[bytes, bytes]:
@@ -241,24 +243,3 @@ def test_a_source_that_asks_to_wait_for_weeks_is_named(log: Log, source: Log) ->
     source.append(1)
     with pytest.raises(ProtocolError, match="asks to wait for 4000000000 ms"):
         log.pull(source, config=ServerConfig(requests=0, cooldown=4_000_000_000))
-
-
-def in_threads(calls: Sequence[Callable[[], object]]) -> None:
-    """Runs all at once, and raises what any of them raised."""
-    errors: list[BaseException] = []
-    start = threading.Barrier(len(calls))
-
-    def run(call: Callable[[], object]) -> None:
-        start.wait()
-        try:
-            call()
-        except BaseException as error:  # noqa: BLE001 - raised below, in the test's thread
-            errors.append(error)
-
-    threads = [threading.Thread(target=run, args=(call,)) for call in calls]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    for error in errors:
-        raise error

@@ -276,3 +276,19 @@ def test_apply_may_read_the_log(path: Path, signer: Signer, opened: Callable[...
 def test_what_is_stored_is_what_peers_verify(log: Log) -> None:
     for message in log.append_many([{"a": [1, 2.5, None, True, b"x"]}, "text"]):
         assert core.verify(message.value, TOPIC) == message
+
+
+def test_messages_above_a_wide_history_take_several_transactions(
+    log: Log, signer: Signer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    roots = [signer.sign(TOPIC, 1, [], number) for number in range(50)]
+    log.insert_many([value for _, value in roots])
+    ids = sorted(core.encode_id(key) for key, _ in roots)
+    second, value = signer.sign(TOPIC, 2, ids, "second")
+    values = [value]
+    values += [signer.sign(TOPIC, 3, [core.encode_id(second), *ids[n:]], n)[1] for n in range(20)]
+    monkeypatch.setattr(writing, "_LINKING_WORK", 100)
+    counts = commits(monkeypatch)
+    assert log.insert_many(values).inserted == 21
+    assert len(counts) > 3
+    assert log.verify().messages == 71

@@ -11,8 +11,8 @@ from gossiplog import KeyFileError, Signer, core, default_key_path
 
 def test_a_signer_has_a_did_and_hides_its_private_key() -> None:
     signer = Signer(b"\7" * 32)
-    assert signer.public_key == core.public_key(b"\7" * 32)
-    assert signer.did == core.encode_did(signer.public_key)
+    assert signer.public_key == core.SigningKey(b"\7" * 32).public_key
+    assert signer.did == core.SigningKey(b"\7" * 32).did
     assert signer.private_key == b"\7" * 32
     assert repr(signer) == f"Signer({signer.did})"
 

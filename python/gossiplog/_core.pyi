@@ -1,5 +1,6 @@
 """What the Rust core offers. `gossiplog.reference` offers the same in pure Python, `gossiplog.core` chooses."""
 
+import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal, TypeAlias, final, overload
 
@@ -38,8 +39,19 @@ class CID:
     def __eq__(self, value: object, /) -> bool: ...
     def __hash__(self) -> int: ...
 
-def public_key(private_key: bytes) -> bytes: ...
-def encode_did(public_key: bytes) -> str: ...
+@final
+class SigningKey:
+    """An Ed25519 key pair, made once for many signatures. The private key is the 32-byte seed of RFC 8032."""
+
+    def __new__(cls, private_key: bytes) -> SigningKey: ...
+    @property
+    def public_key(self) -> bytes: ...
+    @property
+    def did(self) -> str: ...
+    def sign(
+        self, topic: str, clock: int, parents: Sequence[str], payload: Any, codec: str = "dag-cbor"
+    ) -> tuple[bytes, bytes]: ...
+
 def sign(
     topic: str, clock: int, parents: Sequence[str], payload: Any, private_key: bytes, codec: str = "dag-cbor"
 ) -> tuple[bytes, bytes]: ...
@@ -87,18 +99,22 @@ class Plan:
         """Rows (sequence, value, links), one for each of `order`."""
     @property
     def leaves(self) -> list[tuple[bytes, bytes, int]]:
-        """Rows (key, leaf hash, sequence), ascending by key, one for each of `order`."""
+        """Rows (key, leaf hash, sequence), one for each of `order`."""
     @property
     def children(self) -> list[tuple[int, int]]:
         """Rows (parent's sequence, child's sequence), without duplicates."""
     @property
-    def heads_added(self) -> list[bytes]: ...
+    def heads_added(self) -> list[tuple[bytes, int]]:
+        """Rows (key, sequence), ascending by key: those that no other message of the plan names as a parent."""
     @property
     def heads_removed(self) -> list[bytes]:
         """Keys, named as parents here, that were in the log before."""
     @property
     def orphans(self) -> list[tuple[int, list[bytes]]]:
         """Valid messages left out: (index, the keys of the parents that are neither in the log nor in the plan)."""
+    @property
+    def late(self) -> list[int]:
+        """Indices of messages left for another plan, because linking the others took all the work that was allowed."""
 
 @final
 class Batch:
@@ -136,6 +152,7 @@ class Batch:
         parents: Mapping[bytes, int],
         links: Links,
         refused: Collection[int] = (),
+        work: int | None = None,
     ) -> Plan:
         """Orders the fresh messages whose parents are in `parents` (key to sequence) or in the plan itself.
 
@@ -144,6 +161,18 @@ class Batch:
             parents: those of `parents()` that are in the log.
             links: reads link records of messages in the log.
             refused: indices to leave out, and with them (as orphans) all that descends from them.
+            work: about how many members of link sets may be looked at: above very many concurrent messages, each new
+                one costs thousands. One message is always planned.
+        """
+    def arrived(self, sequence: int, parents: Mapping[bytes, int]) -> Plan:
+        """The plan that the fresh messages, which are in the log and stand here as they arrived, have followed.
+
+        Args:
+            sequence: of the first of them.
+            parents: those of `parents()` that are in the log.
+
+        Returns:
+            The plan, with link records that are left empty.
         """
 
 def verify_batch(
@@ -180,8 +209,37 @@ class Node:
     def __eq__(self, value: object, /) -> bool: ...
     def __hash__(self) -> int: ...
 
+@final
+class Nodes:
+    """Nodes in a row, as an answer to GetChildren holds them: an object for each is made only on access."""
+
+    def __new__(cls, nodes: Iterable[Node]) -> Nodes: ...
+    @staticmethod
+    def decode(data: bytes) -> Nodes | None:
+        """The nodes of an answer in the form that `encode` writes, with keys of the usual length.
+
+        None is for bytes in another form, which may be valid protobuf or not: they are for a general parser.
+        """
+    def encode(self) -> bytes:
+        """The protobuf message `Response.GetChildren` of the wire format, "Protocols"."""
+    @property
+    def keys(self) -> list[bytes]:
+        """Those that the nodes have, in their order: an anchor has none."""
+    def lacking(self, stored: Iterable[tuple[bytes, bytes]]) -> list[bytes]:
+        """The keys of those leaves that are not stored.
+
+        Args:
+            stored: leaves (key, hash). They ascend, as these nodes must.
+
+        Raises:
+            TreeError: a leaf that is stored with another hash.
+        """
+    def __len__(self) -> int: ...
+    def __iter__(self) -> Iterator[Node]: ...
+    def __eq__(self, value: object, /) -> bool: ...
+
 def is_boundary(hash: bytes) -> bool: ...
-def check_children(parent: Node, end: bytes | None, children: Sequence[Node]) -> None:
+def check_children(parent: Node, end: bytes | None, children: Iterable[Node]) -> None:
     """Holds an untrusted answer to GetChildren against the rules of the tree.
 
     Args:
@@ -223,13 +281,22 @@ class Tree:
         Returns:
             The new tree, and the level-1 rows that changed or are new.
         """
-    def refresh(self, level1: Iterable[tuple[bytes, bytes]], count: int) -> Tree:
-        """With level-1 rows that another process wrote, and the number of entries now."""
+    def level1(self, keys: Sequence[bytes]) -> list[tuple[bytes, bytes]]:
+        """The level-1 rows, ascending, that the insertion of these keys can have changed."""
     @property
     def root(self) -> Node: ...
     def node(self, level: int, key: bytes | None, leaves: Leaves | None = None) -> Node | None: ...
     def children(self, level: int, key: bytes | None, leaves: Leaves | None = None) -> list[Node]:
         """Raises KeyError for a node that is not there, ValueError for level 0."""
+    def span(self, level: int, key: bytes | None, leaves: Leaves | None = None) -> Nodes:
+        """The children in one object; it raises as `children` does."""
+    def differing(self, nodes: Nodes, end: bytes | None) -> list[tuple[Node, bytes | None]]:
+        """Those of the nodes that this tree does not have, each with the key where its range ends.
+
+        Args:
+            nodes: all or some of one level from 1, without a gap.
+            end: where the last one's range ends, None at the end of the tree.
+        """
     def nodes(self, level: int, leaves: Leaves | None = None) -> list[Node]: ...
     def next_key(self, level: int, key: bytes | None) -> bytes | None:
         """The key of the node after this one on its level (1 and up): where its range ends; None for the last one."""
@@ -238,3 +305,173 @@ class Tree:
     def __len__(self) -> int: ...
     def diff(self, other: Tree, leaves: Leaves | None = None, other_leaves: Leaves | None = None) -> Iterator[bytes]:
         """The keys that only `other` has, ascending. Costs grow with the difference."""
+
+@final
+class Closed:
+    """How a connection ended, or why a stream could not be opened."""
+
+    @property
+    def cause(self) -> Literal["local", "remote", "refused", "violation", "transport", "internal"]:
+        """Who ended it: this side; the peer, in order; a peer that does not offer the protocol; a peer that broke the
+        rules of a protocol, and is to blame; nobody: the bytes stopped coming; a defect of this package."""
+    @property
+    def reason(self) -> str:
+        """What happened, as a clause for people."""
+
+@final
+class ConnectionEvent:
+    """What happened to a connection since the last poll."""
+
+    @property
+    def connection(self) -> int: ...
+    @property
+    def established(self) -> bool:
+        """A dialled connection stands."""
+    @property
+    def readable(self) -> bool:
+        """Draining is worth trying again."""
+    @property
+    def writable(self) -> bool:
+        """Feeding is worth trying again."""
+    @property
+    def closed(self) -> Closed | None: ...
+
+@final
+class StreamEvent:
+    """What happened to a stream since the last poll."""
+
+    @property
+    def stream(self) -> int: ...
+    @property
+    def connection(self) -> int: ...
+    @property
+    def protocol(self) -> str | None:
+        """Both sides agreed on it: the stream is open."""
+    @property
+    def inbound(self) -> bool:
+        """The peer opened the stream."""
+    @property
+    def readable(self) -> bool:
+        """Reading is worth trying again."""
+    @property
+    def writable(self) -> bool:
+        """Writing is worth trying again."""
+    @property
+    def failed(self) -> Closed | None:
+        """Why it could not be opened."""
+
+@final
+class Network:
+    """Connections and their streams, driven on a thread of their own. No call waits.
+
+    Handles are integers, never used again. A call that finds nothing to do says so, and `poll` tells when it is worth
+    trying
+    again: never before it was tried. Every call raises NetworkError in a process that was forked from the network's
+    own.
+
+    In memory, each connection has at most (`max_inbound_streams` + `max_outbound_streams` + 1) * 256 KiB +
+    `max_window_growth` that was received and not read, 192 KiB a stream that was written and not sent, and 8 MiB of
+    buffers and book-keeping, most of it only if the peer sends very many small frames.
+
+    Args:
+        max_connections: at the same time, those that ended and were not released included.
+        max_inbound_streams: that a peer has on a connection; more are reset.
+        max_outbound_streams: that this side has on a connection.
+        max_window_growth: bytes by which the windows of a connection's streams grow together where the round trip is
+        long.
+        negotiation_timeout: seconds in which a new stream must agree on a protocol.
+        closing_timeout: seconds that a peer has to take what was written, once this side closes.
+    """
+
+    def __new__(
+        cls,
+        *,
+        max_connections: int = 1024,
+        max_inbound_streams: int = 16,
+        max_outbound_streams: int = 16,
+        max_window_growth: int = 8388608,
+        negotiation_timeout: float = 10.0,
+        closing_timeout: float = 5.0,
+    ) -> Network: ...
+    def fileno(self) -> int:
+        """A file descriptor (on Windows a socket handle) that is readable when `poll` has something."""
+    def poll(self) -> list[ConnectionEvent | StreamEvent]:
+        """What happened since the last call: one event a handle, a connection's before its streams'."""
+    def counts(self) -> dict[str, int]:
+        """What was counted since the start: `connections` and `streams` established, `violations` (connections closed
+        because the peer broke the rules), `streams_over_limit`, `streams_refused` and `negotiations_timed_out` (inbound
+        streams that came to nothing), `defects` (connections closed by an error of this package)."""
+    def attach(self, protocols: Sequence[str], client: bool) -> int:
+        """A connection over a pipe whose other end is `feed` and `drain`.
+
+        Args:
+            protocols: what streams that the peer opens may speak.
+            client: this end is yamux's client; exactly one end is.
+        """
+    def dial(
+        self,
+        url: str,
+        protocols: Sequence[str],
+        headers: Sequence[tuple[str, str]] = (),
+        ca_file: str | os.PathLike[str] | None = None,
+        connect_timeout: float = 10.0,
+        keepalive: float = 20.0,
+        max_message: int = 1048576,
+    ) -> int:
+        """Begins to connect to a WebSocket (`ws://` or `wss://`), as yamux's client. An event tells how it went.
+
+        Args:
+            protocols: what streams that the peer opens may speak.
+            headers: more headers for the opening request.
+            ca_file: a PEM file of certificate authorities to trust beside the platform's.
+            connect_timeout: seconds.
+            keepalive: seconds between pings; after twice as long without a sign of life the connection is given up.
+            max_message: bytes of the largest message that is accepted.
+        """
+    def feed(self, connection: int, data: bytes, start: int = 0) -> int:
+        """Gives bytes that came from the peer, those from `start` on, and returns how many were taken: 0 if there is no
+        room now.
+
+        Raises:
+            ConnectionLost: nothing is taken any more.
+        """
+    def feed_eof(self, connection: int) -> None:
+        """Says that no more bytes come from the peer."""
+    def drain(self, connection: int, limit: int) -> bytes | None:
+        """Takes bytes to send to the peer: None if there are none now, b"" if there will be no more."""
+    def close(self, connection: int) -> None:
+        """Begins to close: what was written goes out first, if the peer takes it in time."""
+    def release(self, connection: int) -> None:
+        """Lets go of a connection and its streams, and ends it if it has not ended. Does nothing for an unknown
+        handle."""
+    def open(self, connection: int, protocol: str) -> int:
+        """Begins to open a stream. An event tells how it went.
+
+        Raises:
+            ConnectionLost: the connection has ended.
+        """
+    def read(self, stream: int, limit: int) -> bytes | None:
+        """Takes what a stream received: None if there is nothing now, b"" if the peer sent all it had to.
+
+        Raises:
+            StreamReset: by the peer.
+            ConnectionLost: before the stream's end.
+        """
+    def write(self, stream: int, data: bytes, start: int = 0) -> int:
+        """Gives a stream bytes to send, those from `start` on, and returns how many were taken: 0 if there is no room
+        now.
+
+        Raises:
+            StreamReset: by the peer.
+            ConnectionLost: nothing is taken any more.
+        """
+    def write_eof(self, stream: int) -> bool:
+        """Ends this side's direction of a stream; False if there is no room for that now. Raises as `write`."""
+    def finish(self, stream: int) -> None:
+        """Lets go of a stream: all that was written is sent, and the peer has `closing_timeout` to end its
+        direction."""
+    def reset(self, stream: int) -> None:
+        """Lets go of a stream at once: the peer sees a reset. Like `finish`, does nothing for an unknown handle."""
+    def stop(self) -> None:
+        """Ends every connection at once, the thread, and the file descriptors. Every other call raises NetworkError
+        from then on."""

@@ -116,10 +116,18 @@ class CorruptLog(StorageError):
         problems: what was found, one sentence each.
     """
 
+    _subject = "the log"
+
     def __init__(self, problems: Sequence[str]) -> None:
         shown = "; ".join(problems[:5]) + (f"; and {len(problems) - 5} more" if len(problems) > 5 else "")
-        super().__init__(f"the log is damaged: {shown}")
+        super().__init__(f"{self._subject} is damaged: {shown}")
         self.problems = tuple(problems)
+
+
+class CorruptSource(CorruptLog):
+    """The log that a pull reads from is damaged; the one that is pulled into is not to blame."""
+
+    _subject = "the source's log"
 
 
 class LogClosed(StorageError):
@@ -128,6 +136,35 @@ class LogClosed(StorageError):
 
 class ProtocolError(GossipLogError):
     """A peer broke the rules of a protocol. Whoever drives the protocol drops that peer."""
+
+
+class NetworkError(GossipLogError):
+    """The network cannot do what was asked: an address that is none, a limit that is reached, a network that was
+    stopped."""
+
+
+class ConnectionLost(NetworkError):
+    """The connection has ended, or could not be made.
+
+    Attributes:
+        cause: who ended it: "local" (this side), "remote" (the peer, in order), "violation" (the peer broke the rules
+            of a protocol, and is to blame), "transport" (the bytes stopped coming) or "internal" (a defect of this
+            package).
+        reason: what happened.
+    """
+
+    def __init__(self, cause: str, reason: str) -> None:
+        super().__init__(reason)
+        self.cause = cause
+        self.reason = reason
+
+
+class StreamRefused(NetworkError):
+    """The peer did not agree to a new stream: it does not offer the protocol, or did not answer in time."""
+
+
+class StreamReset(NetworkError):
+    """The stream was given up before its end: what was sent may not have arrived, and no more will come."""
 
 
 class KeyFileError(GossipLogError):

@@ -44,7 +44,7 @@ def check_topic(topic: str) -> None:
 
 def ids_of(keys: Iterable[bytes]) -> tuple[str, ...]:
     """The ids of 20-byte keys, in their order."""
-    return tuple(encode_id(key) for key in keys)
+    return tuple(map(encode_id, keys))
 
 
 def stored_value(message: SignedMessage | bytes) -> bytes:

@@ -28,20 +28,15 @@ class Signer:
 
     Raises:
         ValueError: a private key of another length.
-
-    Attributes:
-        public_key: 32 bytes.
-        did: the did:key URI that names the author to others.
     """
 
-    __slots__ = ("_private_key", "did", "public_key")
+    __slots__ = ("_key", "_private_key")
 
     def __init__(self, private_key: bytes) -> None:
         if len(private_key) != PRIVATE_KEY_LENGTH:
             raise ValueError(f"a private key of {len(private_key)} bytes: Ed25519 has {PRIVATE_KEY_LENGTH}")
         self._private_key = bytes(private_key)
-        self.public_key = core.public_key(self._private_key)
-        self.did = core.encode_did(self.public_key)
+        self._key = core.SigningKey(self._private_key)
 
     @classmethod
     def generate(cls) -> Signer:
@@ -55,17 +50,8 @@ class Signer:
         Raises:
             KeyFileError: it is missing, damaged, or open to others than its owner.
         """
-        try:
-            with open(path, "rb") as file:
-                mode = os.fstat(file.fileno()).st_mode
-                # Enough to see that it is too long.
-                content = file.read(4 * PRIVATE_KEY_LENGTH)
-        except OSError as error:
-            raise KeyFileError(f"cannot read the key file {os.fspath(path)}: {error.strerror}") from error
-        if os.name == "posix" and mode & (stat.S_IRWXG | stat.S_IRWXO):
-            raise KeyFileError(
-                f"the key file {os.fspath(path)} is open to other users: run chmod 600 {os.fspath(path)}"
-            )
+        # Enough to see that it is too long.
+        content = read_secret(path, "key file", 4 * PRIVATE_KEY_LENGTH)
         try:
             private_key = bytes.fromhex(content.decode("ascii"))
         except ValueError:
@@ -120,6 +106,16 @@ class Signer:
         """32 bytes, to be kept secret."""
         return self._private_key
 
+    @property
+    def public_key(self) -> bytes:
+        """32 bytes."""
+        return self._key.public_key
+
+    @property
+    def did(self) -> str:
+        """The did:key URI that names the author to others."""
+        return self._key.did
+
     def sign(
         self, topic: str, clock: int, parents: Sequence[str], payload: Any, codec: str = "dag-cbor"
     ) -> tuple[bytes, bytes]:
@@ -138,10 +134,32 @@ class Signer:
         Raises:
             EncodeError: something that no message can have.
         """
-        return core.sign(topic, clock, parents, payload, self._private_key, codec)
+        return self._key.sign(topic, clock, parents, payload, codec)
 
     def __repr__(self) -> str:
         return f"Signer({self.did})"
+
+
+def read_secret(path: str | os.PathLike[str], what: str, limit: int) -> bytes:
+    """Reads the start of a file that nobody but its owner may read.
+
+    Args:
+        path: of the file.
+        what: it is called in errors.
+        limit: bytes; what comes after them is left.
+
+    Raises:
+        KeyFileError: it is missing, or open to others than its owner.
+    """
+    try:
+        with open(path, "rb") as file:
+            mode = os.fstat(file.fileno()).st_mode
+            content = file.read(limit)
+    except OSError as error:
+        raise KeyFileError(f"cannot read the {what} {os.fspath(path)}: {error.strerror}") from error
+    if os.name == "posix" and mode & (stat.S_IRWXG | stat.S_IRWXO):
+        raise KeyFileError(f"the {what} {os.fspath(path)} is open to other users: run chmod 600 {os.fspath(path)}")
+    return content
 
 
 def default_key_path() -> Path:

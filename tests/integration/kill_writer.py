@@ -1,6 +1,6 @@
 """Kills writers of a log at random moments, and checks the log after each; run by test_kill.py.
 
-    python kill_writer.py FOLDER KILLS
+    python kill_writer.py FOLDER append|insert_many|pull KILLS
 
 A writer is forked from this process, which has everything imported. It marks in shared memory whether a transaction is
 open, and which messages were acknowledged; another fork opens the log after the kill, verifies it, and looks for those
@@ -25,17 +25,25 @@ from pathlib import Path
 from typing import Any
 
 import gossiplog
+from gossiplog import core
 from gossiplog.storage.base import Transaction
 
+_TOPIC = "kill"
 _ID = 32
 _MOST = 100_000
+_HEADER = 24
+# Messages to insert or pull, and how many of them go into one transaction.
+_HISTORY = 12_000
+_PORTION = 40
+# Transactions that a writer may end before it is killed.
+_LONGEST_LIFE = 8
 
 
 class Shared:
-    """What survives a writer: a mark, a count, and the acknowledged ids."""
+    """What survives a writer: a mark, how many transactions were begun, a count, and the acknowledged ids."""
 
     def __init__(self) -> None:
-        self._memory = mmap.mmap(-1, 16 + _MOST * _ID)
+        self._memory = mmap.mmap(-1, _HEADER + _MOST * _ID)
 
     @property
     def in_transaction(self) -> bool:
@@ -46,20 +54,31 @@ class Shared:
         self._memory[0] = value
 
     @property
+    def transactions(self) -> int:
+        return self._number(16)
+
+    def begin(self) -> None:
+        struct.pack_into("<Q", self._memory, 16, self.transactions + 1)
+        self.in_transaction = True
+
+    @property
     def count(self) -> int:
-        (count,) = struct.unpack_from("<Q", self._memory, 8)
-        return int(count)
+        return self._number(8)
 
     @property
     def acknowledged(self) -> list[str]:
         count = self.count
-        return [self._memory[start : start + _ID].decode() for start in range(16, 16 + count * _ID, _ID)]
+        return [self._memory[start : start + _ID].decode() for start in range(_HEADER, _HEADER + count * _ID, _ID)]
 
     def acknowledge(self, id: str) -> None:
         count = self.count
-        self._memory[16 + count * _ID : 16 + (count + 1) * _ID] = id.encode()
+        self._memory[_HEADER + count * _ID : _HEADER + (count + 1) * _ID] = id.encode()
         # Counted last: a writer that is killed before has not acknowledged.
         struct.pack_into("<Q", self._memory, 8, count + 1)
+
+    def _number(self, offset: int) -> int:
+        (number,) = struct.unpack_from("<Q", self._memory, offset)
+        return int(number)
 
 
 class Marked(gossiplog.SQLiteStorage):
@@ -72,7 +91,7 @@ class Marked(gossiplog.SQLiteStorage):
     @contextmanager
     def transaction(self) -> Iterator[Transaction]:
         with super().transaction() as transaction:
-            self._shared.in_transaction = True
+            self._shared.begin()
             yield transaction
         self._shared.in_transaction = False
 
@@ -82,16 +101,50 @@ def apply(message: gossiplog.SignedMessage, transaction: Any) -> None:
     transaction.execute("INSERT INTO seen VALUES (?)", (message.id,))
 
 
-def write(path: Path, shared: Shared, signer: gossiplog.Signer) -> None:
-    with gossiplog.open(Marked(path, shared), "kill", apply=apply, signer=signer) as log:
-        while True:
-            shared.acknowledge(log.append({"text": "one"}).id)
-            for message in log.append_many([{"n": n} for n in range(5)]):
-                shared.acknowledge(message.id)
+def history(signer: gossiplog.Signer) -> list[bytes]:
+    """The values of a chain of messages."""
+    values = []
+    parents: list[str] = []
+    for clock in range(1, _HISTORY + 1):
+        key, value = signer.sign(_TOPIC, clock, parents, {"n": clock})
+        parents = [core.encode_id(key)]
+        values.append(value)
+    return values
+
+
+def append(log: gossiplog.Log, shared: Shared) -> None:
+    while True:
+        shared.acknowledge(log.append({"text": "one"}).id)
+        for message in log.append_many([{"n": n} for n in range(5)]):
+            shared.acknowledge(message.id)
+
+
+def insert_many(log: gossiplog.Log, shared: Shared, values: list[bytes]) -> None:
+    for portion in portions(values[len(log) :]):
+        log.insert_many(portion)
+        acknowledge(portion, shared)
+
+
+def pull(log: gossiplog.Log, shared: Shared, values: list[bytes]) -> None:
+    with gossiplog.open(gossiplog.MemoryStorage(), _TOPIC) as source:
+        source.insert_many(values[: len(log)])
+        for portion in portions(values[len(log) :]):
+            source.insert_many(portion)
+            log.pull(source)
+            acknowledge(portion, shared)
+
+
+def portions(values: list[bytes]) -> Iterator[list[bytes]]:
+    return (values[start : start + _PORTION] for start in range(0, len(values), _PORTION))
+
+
+def acknowledge(values: list[bytes], shared: Shared) -> None:
+    for value in values:
+        shared.acknowledge(core.read_message(value, _TOPIC).id)
 
 
 def check(path: Path, shared: Shared) -> None:
-    with gossiplog.open(path, "kill", apply=apply) as log:
+    with gossiplog.open(path, _TOPIC, apply=apply) as log:
         log.verify()
         ids = {message.id for message in log}
         lost = set(shared.acknowledged) - ids
@@ -119,27 +172,44 @@ def forked(run: Callable[[], None]) -> int:
     return child
 
 
-def main(folder: Path, wanted: int) -> None:
+def writer(path: Path, kind: str, shared: Shared) -> Callable[[], None]:
+    """What a writer of a kind does."""
+    signer = gossiplog.Signer(bytes(32))
+    values = [] if kind == "append" else history(signer)
+    works: dict[str, Callable[[gossiplog.Log], None]] = {
+        "append": lambda log: append(log, shared),
+        "insert_many": lambda log: insert_many(log, shared, values),
+        "pull": lambda log: pull(log, shared, values),
+    }
+
+    def run() -> None:
+        with gossiplog.open(Marked(path, shared), _TOPIC, apply=apply, signer=signer) as log:
+            works[kind](log)
+
+    return run
+
+
+def main(folder: Path, kind: str, wanted: int) -> None:
     shared = Shared()
     chance = random.Random(0)
     path = folder / "log.db"
-    signer = gossiplog.Signer(bytes(32))
+    write = writer(path, kind, shared)
     kills = landed = 0
     while landed < wanted:
         if kills > 20 * wanted:
             raise SystemExit(f"only {landed} of {kills} kills landed in an open transaction")
         shared.in_transaction = False
-        writer = forked(lambda: write(path, shared, signer))
-        before = shared.count + chance.randrange(20)
-        while shared.count < before or not shared.in_transaction:
+        before = shared.transactions + 1 + chance.randrange(_LONGEST_LIFE)
+        process = forked(write)
+        while shared.transactions < before or not shared.in_transaction:
             time.sleep(0)
+            if os.waitpid(process, os.WNOHANG) != (0, 0):
+                raise SystemExit("a writer ended before it was killed")
         until = time.perf_counter() + chance.choice([0.0, 0.0003, 0.003]) * chance.random()
         while time.perf_counter() < until:
             pass
-        os.kill(writer, signal.SIGKILL)
-        _, status = os.waitpid(writer, 0)
-        if not os.WIFSIGNALED(status):
-            raise SystemExit("a writer ended before it was killed")
+        os.kill(process, signal.SIGKILL)
+        os.waitpid(process, 0)
         kills += 1
         landed += shared.in_transaction
         _, status = os.waitpid(forked(lambda: check(path, shared)), 0)
@@ -149,4 +219,4 @@ def main(folder: Path, wanted: int) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]))
+    main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]))

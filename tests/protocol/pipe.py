@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from gossiplog import core
@@ -45,8 +45,9 @@ class Entries:
         keys = [key for key, _ in self._leaves]
         return self._leaves[bisect_left(keys, start) : len(keys) if end is None else bisect_left(keys, end)]
 
-    def values(self, keys: Sequence[bytes]) -> Iterator[bytes | None]:
-        return (self.entries.get(key) for key in keys)
+    def values(self, keys: Sequence[bytes], limit: int) -> list[bytes] | None:
+        values = [self.entries[key] for key in keys]
+        return values if sum(map(len, values)) <= limit else None
 
 
 @dataclass

@@ -6,14 +6,14 @@ import hashlib
 import itertools
 import os
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gossiplog import core, reference
-from gossiplog.core import Node
+from gossiplog.core import Node, Nodes
 from gossiplog.errors import ProtocolError
 from gossiplog.protocol import sync_client, wire
 from gossiplog.protocol.sync import Aborted, Client, ClientConfig, Finished, Received, Send, Server, ServerConfig
@@ -148,6 +148,22 @@ def test_the_window_is_kept() -> None:
     assert max(outcome.flights) <= 2 * window < sum(outcome.flights)
 
 
+def test_values_come_before_the_whole_tree() -> None:
+    asked: list[wire.Request] = []
+    remote = Entries(messages(range(400)))
+    honest = serve(Server(remote, now=0.0))
+
+    def answer(data: bytes) -> bytes:
+        asked.extend(map(wire.decode_request, frames(data)))
+        return honest(data)
+
+    # The answers about all nodes would fit into the window, but so would the values of the first ones.
+    assert run(Client(Entries({}), TOPIC, config=ClientConfig(window=2**16)), answer).received == remote.entries
+    nodes = [isinstance(request, wire.GetChildren) for request in asked]
+    first = next(index for index, request in enumerate(asked) if isinstance(request, wire.GetValues))
+    assert 2 * sum(nodes[:first]) < sum(nodes)
+
+
 def test_batches_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sync_client, "_BATCH_MESSAGES", 16)
     outcome = pull(Entries({}), Entries(messages(range(50))), ClientConfig(keys=4, window=4096))
@@ -262,7 +278,7 @@ def test_answers_in_the_order_of_the_requests() -> None:
         wire.GetChildren(root.level, None),
         wire.GetValues([]),
     )
-    children = log.tree.children(root.level, None, log.leaves)
+    children = log.tree.span(root.level, None, log.leaves)
     assert answers == [wire.Values([log.entries[key]]), wire.Root(root), wire.Children(children), wire.Values([])]
 
 
@@ -315,11 +331,21 @@ def test_a_client_that_breaks_the_rules(data: bytes, named: str) -> None:
 
 
 def test_the_time_limit() -> None:
-    server = Server(Entries({}), now=100.0)
+    server = Server(Entries({}), now=100.0, config=ServerConfig(time_limit=10.0))
     assert server.deadline == 110.0
     assert ask(server, wire.GetRoot(), now=109.9) == [wire.Root(core.Tree().root)]
     assert ask(server, now=110.0) == [wire.Abort(0)]
     assert server.closed
+
+
+def test_a_client_that_asks_for_nothing() -> None:
+    server = Server(Entries({}), now=100.0, config=ServerConfig(time_limit=100.0, idle=10.0))
+    assert server.deadline == 110.0
+    assert ask(server, wire.GetRoot(), now=109.0) == [wire.Root(core.Tree().root)]
+    # A piece of a request is none.
+    assert server.receive(wire.encode_request(wire.GetRoot())[:1], 118.0) == b""
+    assert server.deadline == 119.0
+    assert ask(server, now=119.0) == [wire.Abort(0)]
 
 
 @pytest.mark.parametrize("config", [ServerConfig(requests=3), ServerConfig(bytes=70)], ids=["requests", "bytes"])
@@ -356,6 +382,11 @@ def renode(node: Node, **other: object) -> Node:
     return Node(**fields)  # type: ignore[arg-type]
 
 
+def with_last(answer: wire.Children, **other: object) -> wire.Children:
+    *nodes, last = answer.nodes
+    return wire.Children(Nodes([*nodes, renode(last, **other)]))
+
+
 LIES: dict[str, tuple[Change, str]] = {
     "root with a key": (
         changed(wire.Root, lambda _, answer: wire.Root(renode(answer.node, key=bytes(20)))),
@@ -372,33 +403,33 @@ LIES: dict[str, tuple[Change, str]] = {
     "level that does not fall": (
         changed(
             wire.Children,
-            lambda _, answer: wire.Children([renode(node, level=node.level + 1) for node in answer.nodes]),
+            lambda _, answer: wire.Children(Nodes(renode(node, level=node.level + 1) for node in answer.nodes)),
         ),
         "level|children",
     ),
     "key out of range": (
         changed(
             wire.Children,
-            lambda _, answer: wire.Children([*answer.nodes[:-1], renode(answer.nodes[-1], key=bytes(20))]),
+            lambda _, answer: with_last(answer, key=bytes(20)),
         ),
         "children",
     ),
     "keys out of order": (
-        changed(wire.Children, lambda _, answer: wire.Children([answer.nodes[0], *answer.nodes[:0:-1]])),
+        changed(wire.Children, lambda _, answer: wire.Children(Nodes([*answer.nodes][:1] + [*answer.nodes][:0:-1]))),
         "children",
     ),
     "a child less": (
-        changed(wire.Children, lambda _, answer: wire.Children(answer.nodes[:-1])),
+        changed(wire.Children, lambda _, answer: wire.Children(Nodes([*answer.nodes][:-1]))),
         "children",
     ),
     "no children": (
-        changed(wire.Children, lambda _, answer: wire.Children([])),
+        changed(wire.Children, lambda _, answer: wire.Children(Nodes([]))),
         "children",
     ),
     "another hash": (
         changed(
             wire.Children,
-            lambda _, answer: wire.Children([*answer.nodes[:-1], renode(answer.nodes[-1], hash=b"\xff" * 16)]),
+            lambda _, answer: with_last(answer, hash=b"\xff" * 16),
         ),
         "children",
     ),
@@ -490,8 +521,24 @@ def test_another_value_for_a_key_that_is_there() -> None:
     entries = messages(range(100))
     key = min(entries)
     local = Entries(entries)
-    with pytest.raises(ProtocolError, match=f"hash of message {core.encode_id(key)}"):
+    with pytest.raises(ProtocolError, match=f"the leaf {key.hex()} has another hash"):
         pull(local, Entries(entries | {key: b"another"}))
+
+
+def test_a_small_server_costs_a_large_log_few_reads() -> None:
+    class Counted(Entries):
+        read = 0
+
+        def leaves(self, start: bytes, end: bytes | None) -> Sequence[tuple[bytes, bytes]]:
+            found = super().leaves(start, end)
+            self.read += len(found)
+            return found
+
+    entries = messages(range(SOME * 5))
+    local = Counted(entries)
+    few = dict(random.Random(1).sample(sorted(entries.items()), 5)) | messages([SOME * 6])
+    assert pull(local, Entries(few)).received == messages([SOME * 6])
+    assert local.read < 6 * 200
 
 
 def test_an_answer_to_no_request() -> None:
@@ -520,7 +567,7 @@ def test_a_root_with_one_child() -> None:
     def change(request: wire.Request, answer: wire.Answer) -> wire.Answer:
         if isinstance(request, wire.GetRoot):
             return wire.Root(root)
-        return wire.Children([below]) if request == wire.GetChildren(root.level, None) else answer
+        return wire.Children(Nodes([below])) if request == wire.GetChildren(root.level, None) else answer
 
     def answer(data: bytes) -> bytes:
         (request,) = frames(data)
@@ -573,7 +620,7 @@ class Endless:
                     Node(level - 1, child, below) for child, below in zip(keys, self.below[level, hash], strict=True)
                 ]
                 self.nodes |= {(child.level, child.key): (child.hash, third) for child in children}
-                return wire.Children(children)
+                return wire.Children(Nodes(children))
             case wire.GetValues(keys):
                 return wire.Values([b"?"] * len(keys))
             case _:

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gossiplog.core import Node
+from gossiplog.core import Node, Nodes
 from gossiplog.errors import ProtocolError
 from gossiplog.protocol import wire
+from tests.protocol.pipe import frames
 from tests.strategies import repeatable
 
 KEY = bytes(range(20))
@@ -31,9 +32,9 @@ ANSWERS = [
     (wire.Root(Node(0, None, HASH)), b"\x16\x0a\x14\x0a\x12" + ANCHOR),
     (wire.Found(None), b"\x02\x12\x00"),
     (wire.Found(Node(1, KEY, HASH)), b"\x2e\x12\x2c\x0a\x2a" + NODE),
-    (wire.Children([]), b"\x02\x1a\x00"),
+    (wire.Children(Nodes([])), b"\x02\x1a\x00"),
     (
-        wire.Children([Node(0, None, HASH), Node(1, KEY, HASH)]),
+        wire.Children(Nodes([Node(0, None, HASH), Node(1, KEY, HASH)])),
         b"\x42\x1a\x40\x0a\x12" + ANCHOR + b"\x0a\x2a" + NODE,
     ),
     (wire.Values([]), b"\x02\x22\x00"),
@@ -111,7 +112,10 @@ def test_refused_requests(frame: bytes, named: str) -> None:
         (b"\x0a\x00", "GetRoot without a root"),
         (b"\x0a\x04\x0a\x02\x08\x41", "level is 65"),
         (b"\x0a\x04\x0a\x02\x08\x01", "hash of 0 bytes"),
+        (b"\x1a", "no protobuf answer"),
+        (b"\x1a\x80", "no protobuf answer"),
         (b"\x1a\x07\x0a\x05\x12\x03abc", "a key of 3 bytes"),
+        (b"\x1a\x16\x0a\x14\x08\x41" + ANCHOR, "level is 65"),
         (b"\x1a\x02\x08\x01", "GetChildren: field children is of the wrong type"),
         (b"\x22\x02\x08\x01", "GetValues: field values is of the wrong type"),
         (b"\x2a\x03\x0a\x01a", "Abort: field cooldown is of the wrong type"),
@@ -142,6 +146,14 @@ def test_any_bytes_are_read_or_refused(data: bytes) -> None:
     for decode in (wire.decode_request, wire.decode_answer, wire.decode_push):
         with contextlib.suppress(ProtocolError):
             decode(data)
+
+
+@repeatable(200)
+@given(st.lists(st.builds(Node, st.integers(0, 64), st.sampled_from([None, KEY]), st.just(HASH)), max_size=120))
+def test_children_are_read_alike_whoever_parses_them(nodes: list[Node]) -> None:
+    # An unknown field behind them, which only the general parser passes over.
+    (answer,) = frames(wire.encode_answer(wire.Children(Nodes(nodes))))
+    assert wire.decode_answer(answer) == wire.decode_answer(answer + b"\x48\x01") == wire.Children(Nodes(nodes))
 
 
 @repeatable(100)

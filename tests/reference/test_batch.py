@@ -1,7 +1,10 @@
+from collections.abc import Sequence
 from types import ModuleType
 
 from gossiplog.errors import InvalidMessage
 from tests.strategies import TOPIC, signed
+
+SEED = b"\1" * 32
 
 CHAIN = ((), (0,), (1,))
 
@@ -42,4 +45,28 @@ def test_what_descends_from_a_refused_message_is_an_orphan(core: ModuleType) -> 
     plan = batch.plan(1, {}, lambda _: [], refused=[1])
     assert plan.order == [0]
     assert plan.orphans == [(2, [batch.keys[1]])]
-    assert plan.heads_added == [batch.keys[0]]
+    assert plan.heads_added == [(batch.keys[0], 1)]
+
+
+def test_linking_takes_no_more_work_than_it_may(core: ModuleType) -> None:
+    batch = core.verify_batch(signed(((),) * 40), TOPIC)
+    plan = batch.plan(1, {}, lambda _: [])
+    links = {sequence: record for sequence, _, record in plan.messages}
+    sequences = {key: sequence for key, _, sequence in plan.leaves}
+    roots = [core.encode_id(key) for key in sequences]
+    # Each has a set of parents of its own, of two clocks.
+    second, value = core.sign(TOPIC, 2, roots, "second", SEED)
+    values = [value]
+    values += [core.sign(TOPIC, 3, [core.encode_id(second), *roots[n:]], n, SEED)[1] for n in range(20)]
+    batch = core.verify_batch(values, TOPIC)
+
+    def load(asked: Sequence[int]) -> list[bytes]:
+        return [links[sequence] for sequence in asked]
+
+    whole = batch.plan(41, sequences, load)
+    assert (len(whole.order), whole.late) == (21, [])
+    some = batch.plan(41, sequences, load, work=200)
+    assert 1 < len(some.order) < 21
+    assert some.order + some.late == whole.order
+    assert some.messages == whole.messages[: len(some.order)]
+    assert len(batch.plan(41, sequences, load, work=0).order) >= 1

@@ -8,16 +8,16 @@ from gossiplog.reference.signature import decode_did
 
 
 def test_a_key_comes_back(core: ModuleType) -> None:
-    key = core.public_key(b"\x01" * 32)
-    assert core.encode_did(key) == "did:key:z6Mkon3Necd6NkkyfoGoHxid2znGc59LU3K7mubaRcFbLfLX"
-    assert decode_did(core.encode_did(key)) == (0xED, key)
+    key = core.SigningKey(b"\x01" * 32)
+    assert key.did == "did:key:z6Mkon3Necd6NkkyfoGoHxid2znGc59LU3K7mubaRcFbLfLX"
+    assert decode_did(key.did) == (0xED, key.public_key)
+    assert repr(key) == f"<SigningKey of {key.did}>"
 
 
 @pytest.mark.parametrize("length", [0, 31, 33])
 def test_keys_have_32_bytes(core: ModuleType, length: int) -> None:
-    for function in (core.public_key, core.encode_did):
-        with pytest.raises(EncodeError):
-            function(bytes(length))
+    with pytest.raises(EncodeError, match="32"):
+        core.SigningKey(bytes(length))
 
 
 @pytest.mark.parametrize(

@@ -54,3 +54,5 @@ def test_a_loader_of_another_tree_is_found_out(core: ModuleType) -> None:
     tree = core.Tree.open([(node.key or b"", node.hash) for node in whole.nodes(1)], 9)
     with pytest.raises(TreeError, match="leaves"):
         tree.insert([(b"new", b"")], lambda start, end: [])
+    with pytest.raises(TreeError, match="leaves"):
+        tree.node(0, b"\x01", lambda start, end: [(b"\x01", bytes(16))])

@@ -50,7 +50,8 @@ def write(transaction: Transaction, values: list[bytes]) -> core.Plan:
     plan = batch.plan(position.count + 1, transaction.sequences(batch.parents()), transaction.links)
     tree = core.Tree.open(transaction.level1(), position.count)
     _, level1 = tree.insert_leaves(plan.leaves, lambda start, end: transaction.leaves(start, end, position.count))
-    transaction.write(plan, level1)
+    transaction.index(plan, level1, position.count + len(plan.order))
+    transaction.write(plan)
     return plan
 
 
@@ -68,7 +69,6 @@ def test_an_empty_log(storage: Storage) -> None:
     with storage.reader() as reader:
         assert reader.position() == Position(0, 0)
         assert not reader.level1()
-        assert not reader.level1([bytes(20)])
         assert not reader.leaves(b"", None, 10)
         assert not reader.page(None, None, False, 10, 10)
         assert not reader.arrivals(0, 10)
@@ -84,7 +84,7 @@ def test_what_is_written_is_read(storage: Storage) -> None:
     plan = fill(storage, values)
     keys = [key for key, _, _ in plan.leaves]
     with storage.reader() as reader:
-        assert reader.position() == Position(100, 0)
+        assert reader.position() == Position(count=100, indexed=100)
         assert reader.sequences([bytes(20), *keys]) == dict(zip(keys, range(1, 101), strict=True))
         assert reader.values([*keys[:3], bytes(20)], 2) == dict(zip(keys[:2], values, strict=False))
         assert [(key, hash) for key, hash, _ in plan.leaves[5:9]] == list(reader.leaves(keys[5], keys[9], 100))
@@ -92,8 +92,7 @@ def test_what_is_written_is_read(storage: Storage) -> None:
         assert len(reader.leaves(b"", None, 40)) == 40
         assert reader.arrivals(97, 2) == [(98, values[97]), (99, values[98])]
         assert list(reader.links([3, 1])) == [plan.messages[2][2], plan.messages[0][2]]
-        assert list(reader.heads()) == keys
-        assert list(reader.heads(2)) == keys[-2:]
+        assert list(reader.heads()) == plan.heads_added == [(key, n) for n, key in enumerate(keys, 1)]
         assert core.Tree.open(reader.level1(), 100).root == core.Tree().insert(zip(keys, values, strict=True)).root
 
 
@@ -109,6 +108,16 @@ def test_pages(storage: Storage) -> None:
         assert list(reader.page(keys[7], keys[3], False, 100, 20)) == []
         assert list(reader.page(None, None, False, 100, 5)) == rows[:5]
         assert list(reader.page(b"", b"\xff" * 20, False, 1, 20)) == rows[:1]
+
+
+def test_the_number_between_two_keys(storage: Storage) -> None:
+    keys = [key for key, _, _ in fill(storage, roots(*range(20))).leaves]
+    with storage.reader() as reader:
+        for count in (0, 5, 20, 30):
+            for after in (None, b"", keys[3], keys[19], b"\xff" * 20):
+                for before in (None, keys[0], keys[3], keys[7], b"\xff" * 20):
+                    page = reader.page(after, before, False, 100, count)
+                    assert reader.number(after, before, count) == len(page)
 
 
 def test_pages_end_early_where_values_are_large(storage: Storage) -> None:
@@ -128,22 +137,27 @@ def test_children_and_heads(storage: Storage) -> None:
         assert list(reader.children([1], 1, 4)) == [(1, 2), (1, 3), (1, 4)]
         assert list(reader.children([1], 3, 3)) == [(1, 3)]
         assert list(reader.children([2, 3], 1, 4)) == []
-        assert list(reader.heads()) == [key for key, _, _ in plan.leaves]
-        assert reader.position() == Position(4, 0)
+        assert list(reader.heads()) == plan.heads_added
+        assert reader.position() == Position(count=4, indexed=4)
 
 
-def test_rows_of_the_tree_around_keys(storage: Storage) -> None:
-    fill(storage, roots(*range(300)))
+def test_the_index_is_written_apart(storage: Storage) -> None:
+    (root,) = roots(0)
+    with storage.transaction() as transaction:
+        batch = core.verify_batch([root], TOPIC)
+        transaction.write(batch.plan(1, {}, transaction.links))
     with storage.reader() as reader:
-        rows = list(reader.level1())
-        keys = [key for key, _ in rows]
-        assert len(rows) > 3
-        assert keys == sorted(keys)
-        assert keys[0] == b""
-        assert list(reader.level1([keys[2]])) == rows[1:3]
-        assert list(reader.level1([keys[2] + b"\0", keys[3], keys[1]])) == rows[0:4]
-        assert list(reader.level1([b"\0"])) == rows[:1]
-        assert list(reader.level1([])) == []
+        assert reader.position() == Position(count=1, indexed=0)
+        assert (list(reader.level1()), list(reader.heads())) == ([], [])
+        assert len(reader.leaves(b"", None, 1)) == len(reader.arrivals(0, 10)) == 1
+    with storage.transaction() as transaction:
+        plan = core.read_batch([root], TOPIC).arrived(1, {})
+        tree, level1 = core.Tree().insert_leaves(plan.leaves)
+        transaction.index(plan, level1, 1)
+    with storage.reader() as reader:
+        assert reader.position() == Position(count=1, indexed=1)
+        assert core.Tree.open(reader.level1(), 1).root == tree.root
+        assert list(reader.heads()) == plan.heads_added
 
 
 def test_more_keys_than_one_statement_takes(storage: Storage) -> None:
@@ -152,6 +166,7 @@ def test_more_keys_than_one_statement_takes(storage: Storage) -> None:
     with storage.reader() as reader:
         assert len(reader.sequences(keys)) == 1500
         assert len(reader.values(keys, 1500)) == 1500
+        assert len(reader.values(keys[::2], 1500)) == 750
         assert len(reader.links(list(range(1500, 0, -1)))) == 1500
         assert reader.sequences([b"\xff" * 20] * 100) == {}
 
@@ -181,7 +196,7 @@ def test_the_cursor_of_apply(storage: Storage) -> None:
         transaction.set_applied(7)
     fill(storage, roots(1))
     with storage.reader() as reader:
-        assert reader.position() == Position(1, 7)
+        assert reader.position() == Position(count=1, applied=7, indexed=1)
 
 
 def test_a_transaction_within_a_transaction_is_refused(storage: Storage) -> None:

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from gossiplog import CorruptLog, LogClosed, NewerSchema, NotALog, SQLiteStorage, StorageError
+from gossiplog import CorruptLog, LogClosed, NewerSchema, NotALog, SQLiteStorage, StorageError, core
 from gossiplog.storage.base import Transaction
 from gossiplog.storage.sqlite_tables import SQLiteTransaction
+from tests.storage.damage import damage
 
 
 @pytest.fixture
@@ -34,6 +35,20 @@ def test_the_file_is_in_wal_mode_and_waits_for_the_disk(storage: SQLiteStorage, 
         assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
 
 
+def test_values_beyond_a_limit_are_not_read(storage: SQLiteStorage) -> None:
+    pairs = sorted(core.sign("topic", 1, [], "x" * 1000 + str(number), bytes(32)) for number in range(100))
+    with storage.transaction() as transaction:
+        plan = core.read_batch([value for _, value in pairs], "topic").plan(1, {}, transaction.links)
+        transaction.write(plan)
+    keys = [key for key, _ in pairs]
+    size = sum(len(value) for _, value in pairs[:30])
+    with storage.reader(single=True) as reader:
+        assert reader.values(keys, 100) == dict(pairs)
+        assert reader.values(keys, 100, size) == dict(pairs[:31])
+        assert len(reader.values(keys[::2], 100, size)) == 31
+        assert reader.values(keys[:8], 100, 0) == dict(pairs[:1])
+
+
 def test_synchronous_is_checked() -> None:
     with pytest.raises(ValueError, match="expected one of"):
         SQLiteStorage(":memory:", synchronous="fully")  # type: ignore[arg-type]
@@ -53,11 +68,55 @@ def test_another_file_is_not_a_log(path: Path, content: bytes) -> None:
     assert path.read_bytes() == content
 
 
-def test_another_database_is_not_a_log_and_stays_as_it_is(path: Path) -> None:
-    with closing(sqlite3.connect(path)) as connection:
+@pytest.fixture
+def application(path: Path) -> Path:
+    """An application's database, with a table, and a view that reads it."""
+    with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("CREATE TABLE notes (text)")
+        connection.execute("INSERT INTO notes VALUES ('mine')")
+        connection.execute("CREATE VIEW all_notes AS SELECT * FROM notes")
+    return path
+
+
+def test_an_applications_database_is_no_log_and_stays_as_it_is(application: Path) -> None:
+    before = application.read_bytes()
+    for topic, create in ((None, True), ("topic", False)):
+        with pytest.raises(NotALog, match=r"log\.db holds no log: give a topic to make one in it"):
+            SQLiteStorage(application).open(topic, create)
+    assert application.read_bytes() == before
+
+
+def test_a_log_is_made_in_an_applications_database(application: Path) -> None:
+    storage = SQLiteStorage(application)
+    assert storage.open("topic", True) == "topic"
+    with storage.transaction() as transaction, transaction.savepoint():
+        transaction.execute("INSERT INTO notes VALUES ('by the log')")
+    with closing(sqlite3.connect(application)) as connection, connection:
+        connection.execute("INSERT INTO notes VALUES ('beside the log')")
+        assert connection.execute("SELECT count(*) FROM all_notes").fetchone() == (3,)
+    storage.close()
+    assert storage.open(None, False) == "topic"
+    assert storage.check() == []
+    storage.close()
+
+
+def test_an_application_makes_its_tables_in_a_log(storage: SQLiteStorage, path: Path) -> None:
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("CREATE TABLE notes (text)")
+    storage.close()
+    assert storage.open("topic", True) == "topic"
+    with storage.transaction() as transaction, transaction.savepoint():
+        transaction.execute("INSERT INTO notes VALUES ('by the log')")
+
+
+@pytest.mark.parametrize(
+    "made", ["TABLE gossiplog_heads (key)", "TABLE GossipLog_mine (a)", "VIEW gossiplog_v AS SELECT 1"]
+)
+def test_the_logs_names_are_not_for_others(path: Path, made: str) -> None:
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute(f"CREATE {made}")
     before = path.read_bytes()
-    with pytest.raises(NotALog, match="without a log"):
+    with pytest.raises(NotALog, match=r"(?i)log\.db holds no log, but gossiplog_"):
         SQLiteStorage(path).open("topic", True)
     assert path.read_bytes() == before
 
@@ -301,14 +360,10 @@ def test_a_forked_process_closes_without_waiting_for_the_lock(
 def test_damage_is_found(storage: SQLiteStorage, path: Path) -> None:
     assert storage.check() == []
     storage.close()
-    with closing(sqlite3.connect(path)) as connection:
-        connection.execute("PRAGMA writable_schema = ON")
-        (page,) = connection.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'gossiplog_heads'").fetchone()
-        (size,) = connection.execute("PRAGMA page_size").fetchone()
-    with path.open("r+b") as file:
-        file.seek((page - 1) * size)
-        file.write(b"\xff" * 100)
+    damage(path, "gossiplog_heads")
     storage.open(None, False)
-    with pytest.raises(StorageError, match="damaged"), storage.reader() as reader:
+    with pytest.raises(CorruptLog, match=r"cannot read .*log\.db: .* malformed"), storage.reader() as reader:
         reader.heads()
+    with pytest.raises(CorruptLog, match=r"cannot write to .*log\.db"), storage.transaction() as transaction:
+        transaction.heads()
     assert storage.check()

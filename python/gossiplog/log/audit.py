@@ -13,7 +13,7 @@ from itertools import count as count_up
 from gossiplog import core
 from gossiplog.errors import CorruptLog, GossipLogError, StorageError
 from gossiplog.log.results import Verified
-from gossiplog.log.state import State, stored_tree
+from gossiplog.log.state import State, damage_is_corrupt, replayed, stored_state
 from gossiplog.storage import Storage
 from gossiplog.storage.base import Reader
 
@@ -44,8 +44,9 @@ class Audit:
         self._held = held
         self._progress = progress
         self._problems: list[str] = []
-        self._heads: set[bytes] = set()
+        self._heads: dict[bytes, int] = {}
         self._children = 0
+        self._indexed = 0
 
     def run(self) -> Verified:
         """Checks everything.
@@ -53,26 +54,36 @@ class Audit:
         Raises:
             CorruptLog: something is wrong; it lists what.
         """
-        with self._storage.reader() as reader:
-            position = reader.position()
-            tree = stored_tree(reader, position.count)
-            heads = set(reader.heads())
         try:
-            for problem in self._storage.check():
-                self._report(problem)
-            if position.applied > position.count:
-                self._report(f"`apply` ran up to sequence {position.applied} of {position.count}")
-            if self._held.count == position.count and self._held.tree.root != tree.root:
-                self._report("the tree in memory is not the stored one")
-            self._check_messages(position.count)
-            if heads != self._heads:
-                self._report(f"{len(heads ^ self._heads)} heads are stored or missing wrongly")
-            self._check_tree(tree, position.count)
+            verified = self._check()
         except _Enough:
             pass
+        except CorruptLog as error:
+            # Damage that nothing can be read behind.
+            self._problems += error.problems
         if self._problems:
             raise CorruptLog(self._problems)
-        return Verified(position.count, tree.root)
+        return verified
+
+    def _check(self) -> Verified:
+        for problem in self._storage.check():
+            self._report(problem)
+        with self._storage.reader() as reader, damage_is_corrupt:
+            position = reader.position()
+            self._indexed = position.indexed
+            state = stored_state(reader, position)
+            with self._reported("the messages after the index"):
+                state = replayed(reader, state, position.count, self._topic)
+        if position.applied > position.count:
+            self._report(f"`apply` ran up to sequence {position.applied} of {position.count}")
+        if self._held.count == state.count and self._held.tree.root != state.tree.root:
+            self._report("the tree in memory is not the stored one")
+        self._check_messages(position.count)
+        wrong = self._heads.items() ^ set(state.heads)
+        if wrong:
+            self._report(f"{len(wrong)} heads are stored or missing wrongly")
+        self._check_tree(state.tree, state.count)
+        return Verified(position.count, state.tree.root)
 
     def _report(self, problem: str) -> None:
         self._problems.append(problem)
@@ -108,7 +119,7 @@ class Audit:
                     with self._reported(f"sequences {run[0][0]} to {run[-1][0]}"):
                         self._check_run(reader, run)
                 own = range(checked + 1, rows[-1][0] + 1)
-                children += len(reader.children(own, 1, count))
+                children += len(reader.children(own, 1, self._indexed))
             if self._progress is not None:
                 self._progress(len(rows))
             checked = rows[-1][0]
@@ -141,9 +152,11 @@ class Audit:
             self._report(
                 f"sequence {run[index][0]}: parents are missing or came later: {core.encode_id(missing[0])} first"
             )
-        self._heads.difference_update(plan.heads_removed)
+        for key in plan.heads_removed:
+            self._heads.pop(key, None)
         self._heads.update(plan.heads_added)
-        self._children += len(plan.children)
+        children = {pair for pair in plan.children if pair[1] <= self._indexed}
+        self._children += len(children)
         if len(plan.order) != len(run):
             return
         links = reader.links([sequence for sequence, _ in run])
@@ -154,8 +167,8 @@ class Audit:
         for key, _, sequence in plan.leaves:
             if stored_sequences.get(key) != sequence:
                 self._report(f"sequence {sequence}: message {core.encode_id(key)} is not under its key")
-        stored_children = set(reader.children(sorted({parent for parent, _ in plan.children}), first, last))
-        for parent, child in set(plan.children) - stored_children:
+        stored_children = set(reader.children(sorted({parent for parent, _ in children}), first, last))
+        for parent, child in children - stored_children:
             self._report(f"sequence {child}: not stored as a child of sequence {parent}")
 
     def _check_tree(self, tree: core.Tree, count: int) -> None:

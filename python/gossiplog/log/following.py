@@ -26,11 +26,14 @@ class Follower:
         self._storage = storage
         self._topic = topic
         self._changed = threading.Condition()
+        self._waiting = 0
 
     def wake(self) -> None:
         """Says that there are new messages, or that the log was closed."""
-        with self._changed:
-            self._changed.notify_all()
+        # Whoever begins to wait after this look has counted first, and then finds what was committed before it.
+        if self._waiting:
+            with self._changed:
+                self._changed.notify_all()
 
     def follow(self, after: int | None, batch: int) -> Iterator[Arrivals]:
         """Messages after a sequence, None being the last one now; ends when the log is closed."""
@@ -46,15 +49,26 @@ class Follower:
                     cursor = rows[-1][0]
                     yield Arrivals((read_stored(value, self._topic) for _, value in rows), cursor)
                 else:
-                    self._wait(cursor)
+                    self.wait(cursor)
         except LogClosed:
             return
 
-    def _wait(self, cursor: int) -> None:
+    def wait(self, cursor: int) -> int:
+        """Waits until there are messages after a sequence, but POLL_SECONDS at most.
+
+        Returns:
+            The sequence of the last message; that of before, if it had to wait.
+        """
         with self._changed:
-            # Looked up with the condition held: what is committed from now on notifies.
-            if self._count() <= cursor:
-                self._changed.wait(POLL_SECONDS)
+            self._waiting += 1
+            try:
+                # Looked up when it is known that somebody waits: what is committed from now on notifies.
+                count = self._count()
+                if count <= cursor:
+                    self._changed.wait(POLL_SECONDS)
+                return count
+            finally:
+                self._waiting -= 1
 
     def _count(self) -> int:
         with self._storage.reader() as reader:

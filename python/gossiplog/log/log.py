@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import Any, Self
@@ -11,14 +10,17 @@ from gossiplog import core
 from gossiplog.errors import DecodeError, EncodeError, TopicMismatch, UnknownMessage
 from gossiplog.log.audit import Audit
 from gossiplog.log.following import Follower
+from gossiplog.log.functions import check_runs
 from gossiplog.log.insertion import Inserter
 from gossiplog.log.payload import as_peers_read, check_payload, payload_check
 from gossiplog.log.pulling import Puller
+from gossiplog.log.replica import Replica
 from gossiplog.log.results import Arrivals, Info, Inserted, Pulled, Verified
-from gossiplog.log.state import Snapshot, States, damage_is_corrupt, read_stored
+from gossiplog.log.source import Source
+from gossiplog.log.state import Heads, Snapshot, States, damage_is_corrupt, read_stored, unindexed
 from gossiplog.log.writing import Apply, Writer
 from gossiplog.message import MAX_VALUE_LENGTH, SignedMessage, ids_of
-from gossiplog.protocol.sync import Server, ServerConfig
+from gossiplog.protocol.sync import ServerConfig
 from gossiplog.signer import Signer
 from gossiplog.storage import Storage
 from gossiplog.storage.base import Reader
@@ -42,6 +44,8 @@ class Log:
     def __init__(
         self, storage: Storage, topic: str, *, apply: Apply | None, payload: Any, signer: Signer | None
     ) -> None:
+        if apply is not None:
+            check_runs("apply", apply)
         self.topic = topic
         self.signer = signer
         self._storage = storage
@@ -86,17 +90,19 @@ class Log:
         if chosen is None:
             raise ValueError("nothing to sign with: give a signer to append, or to gossiplog.open")
         rest = list(payloads)
-        if rest:
-            overhead = _overhead(self.topic, chosen, codec)
+        # A single one is encoded when it is signed, and needs no look before.
+        if len(rest) > 1 or self._check is not None:
             for payload in rest:
-                self._check_own(payload, overhead)
+                self._check_own(payload, chosen, codec)
         messages: list[SignedMessage] = []
         while len(messages) < len(rest):
             messages += self._writer.append(rest[len(messages) :], chosen, codec)
         return messages
 
-    def _check_own(self, payload: Any, overhead: int) -> None:
+    def _check_own(self, payload: Any, signer: Signer, codec: str) -> None:
         encoded = core.cbor_encode(payload)
+        # Measured for long ones alone: it takes a signature.
+        overhead = _overhead(self.topic, signer, codec) if len(encoded) > MAX_VALUE_LENGTH // 2 else 0
         if len(encoded) + overhead > MAX_VALUE_LENGTH:
             raise EncodeError(
                 f"a payload of {len(encoded)} bytes: peers read messages of up to {MAX_VALUE_LENGTH}, {overhead} of"
@@ -146,14 +152,15 @@ class Log:
 
         Raises:
             TopicMismatch: the logs have different topics.
-            ProtocolError: the source is damaged in a way that breaks the protocol. What came before is in the log.
-            CorruptLog: one of the logs is damaged.
+            CorruptSource: the source is damaged. What came before is in the log.
+            CorruptLog: this log is damaged.
+            ProtocolError: what the source holds breaks the rules of the protocol. What came before is in the log.
             Refused: `apply` raised for a stored message that it had not seen; its exception is the cause.
         """
         if source.topic != self.topic:
             raise TopicMismatch(f"cannot pull from a log of the topic {source.topic!r} into one of {self.topic!r}")
-        with damage_is_corrupt():
-            return self._puller.pull(lambda: Server(source.snapshot(), now=time.monotonic(), config=config))
+        with damage_is_corrupt:
+            return self._puller.pull(lambda: Source(source.snapshot, config))
 
     # Reading
 
@@ -212,8 +219,22 @@ class Log:
         """
         if limit is not None and limit < 0:
             raise ValueError(f"a limit of {limit}: expected 0 or more")
-        bounds = (None if after is None else core.decode_id(after), None if before is None else core.decode_id(before))
-        return self._messages(*bounds, reverse, limit, len(self))
+        return self._messages(*_bounds(after, before), reverse, limit, len(self))
+
+    def count(self, *, after: str | None = None, before: str | None = None) -> int:
+        """How many messages have ids in a range. None of them is read.
+
+        Args:
+            after: only messages with larger ids.
+            before: only messages with smaller ids.
+
+        Raises:
+            DecodeError: text that is no id.
+        """
+        bounds = _bounds(after, before)
+        with self._storage.reader() as reader:
+            count = reader.position().count
+            return count if bounds == (None, None) else reader.number(*bounds, count)
 
     def _messages(
         self, after: bytes | None, before: bytes | None, reverse: bool, limit: int | None, count: int
@@ -241,7 +262,11 @@ class Log:
 
         Returns:
             The number of calls.
+
+        Raises:
+            TypeError: a coroutine or generator function, whose body would not run.
         """
+        check_runs("function", function)
         calls = 0
         for message in self.messages(after=after):
             function(message)
@@ -269,15 +294,19 @@ class Log:
     @property
     def heads(self) -> tuple[str, ...]:
         """The ids, ascending, of the messages that no other names as a parent."""
-        with self._storage.reader() as reader, damage_is_corrupt():
-            return ids_of(reader.heads())
+        with damage_is_corrupt:
+            return ids_of(key for key, _ in self._heads())
 
     @property
     def clock(self) -> int:
         """The next message's clock: 1 + the largest in the log, 1 in an empty one."""
-        with self._storage.reader() as reader, damage_is_corrupt():
+        with damage_is_corrupt:
             # Nothing follows a message with the largest clock, so it is a head.
-            return 1 + max((core.decode_clock(key)[0] for key in reader.heads(1)), default=0)
+            return 1 + max((core.decode_clock(key)[0] for key, _ in self._heads()[-1:]), default=0)
+
+    def _heads(self) -> Heads:
+        with self._storage.reader() as reader:
+            return self._states.heads(reader, reader.position())
 
     @property
     def root(self) -> core.Node:
@@ -293,7 +322,7 @@ class Log:
         """
         with self._storage.reader() as reader:
             upper, lower = self._sequences(reader, [ancestor, descendant])
-            with damage_is_corrupt():
+            with damage_is_corrupt:
                 return core.is_ancestor(upper, lower, reader.links)
 
     def ancestors(self, id: str, clock: int) -> tuple[str, ...]:
@@ -309,7 +338,7 @@ class Log:
             raise ValueError(f"a clock of {clock}: expected 0 to {core.MAX_CLOCK}")
         with self._storage.reader() as reader:
             (sequence,) = self._sequences(reader, [id])
-            with damage_is_corrupt():
+            with damage_is_corrupt:
                 found = core.frontier(sequence, clock, reader.links)
             return self._ids(reader, found)
 
@@ -322,8 +351,11 @@ class Log:
         """
         with self._storage.reader() as reader:
             (sequence,) = self._sequences(reader, [id])
-            pairs = reader.children([sequence], 1, reader.position().count)
-            return self._ids(reader, [child for _, child in pairs])
+            position = reader.position()
+            pairs = reader.children([sequence], 1, position.indexed)
+            indexed = self._ids(reader, [child for _, child in pairs])
+            late = unindexed(reader, position, self.topic)
+            return tuple(sorted({*indexed, *(message.id for message in late if id in message.parents)}))
 
     @staticmethod
     def _sequences(reader: Reader, ids: Sequence[str]) -> list[int]:
@@ -346,6 +378,11 @@ class Log:
     def snapshot(self) -> Snapshot:
         """The log as it is now, for a sync server or client; it does not change with the log."""
         return Snapshot(self._storage, self._states.current())
+
+    @property
+    def replica(self) -> Replica:
+        """The log as the driver of a network uses it."""
+        return Replica(self._storage, self._states, self.topic, self._inserter, self._writer, self._follower)
 
     def info(self) -> Info:
         """The log in figures. Counting its authors reads every message."""
@@ -370,7 +407,7 @@ class Log:
         Raises:
             CorruptLog: something is wrong; it lists what.
         """
-        return Audit(self._storage, self.topic, self._states.current(), progress).run()
+        return Audit(self._storage, self.topic, self._states.newest, progress).run()
 
     def close(self) -> None:
         """Ends the use of the log, and every subscription; a second call does nothing."""
@@ -387,6 +424,10 @@ class Log:
 
     def __repr__(self) -> str:
         return f"<Log {self.topic!r}>"
+
+
+def _bounds(after: str | None, before: str | None) -> tuple[bytes | None, bytes | None]:
+    return None if after is None else core.decode_id(after), None if before is None else core.decode_id(before)
 
 
 def _overhead(topic: str, signer: Signer, codec: str) -> int:

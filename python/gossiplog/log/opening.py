@@ -30,7 +30,8 @@ def open(
     """Opens a log, and makes it first where there is none.
 
     Args:
-        location: the path of an SQLite file, ":memory:" for SQLite in memory, or a storage, as `MemoryStorage()`.
+        location: the path of an SQLite file, ":memory:" for SQLite in memory, or a storage, as `MemoryStorage()`. In a
+            database that an application has already, the log gets tables of its own, whose names begin with gossiplog_.
         topic: what the log is about; peers replicate logs of the same topic. A log that exists needs none.
         apply: `apply(message, transaction)` runs once for each message, after its parents, in the transaction that
             stores it; if it raises, the message is refused and nothing of it stays. Runs first, before this returns,
@@ -51,7 +52,8 @@ def open(
         Refused: `apply` raised for a stored message; its exception is the cause.
         CorruptLog: the log is damaged.
         StorageError: the location is of no known kind, or cannot be opened.
-        TypeError: a location that is no path, or a `payload` of no known kind.
+        TypeError: a location that is no path, a `payload` of no known kind, or a coroutine or generator function, whose
+            body would not run, as `apply` or `payload`.
 
     Warns:
         TopicWarning: version 0.13.14 of the original refuses the topic.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import types
 import typing
 from collections.abc import Callable
@@ -13,6 +12,7 @@ from typing_extensions import TypeAliasType
 
 from gossiplog import core
 from gossiplog.errors import Refused
+from gossiplog.log.functions import check_runs
 
 PayloadCheck: TypeAlias = Callable[[Any], object]
 
@@ -24,7 +24,7 @@ def payload_check(payload: Any) -> PayloadCheck | None:
         payload: a function, which raises to refuse; a type that pydantic validates, or a TypeAdapter; or None.
 
     Raises:
-        TypeError: nothing of these, or a coroutine function, whose exceptions nobody would see.
+        TypeError: nothing of these, or a coroutine or generator function, whose exceptions nobody would see.
     """
     if payload is None:
         return None
@@ -33,8 +33,7 @@ def payload_check(payload: Any) -> PayloadCheck | None:
     kinds = type | types.UnionType | typing.NewType | TypeAliasType
     is_type = isinstance(payload, kinds) or typing.get_origin(payload) is not None
     if callable(payload) and not is_type:
-        if inspect.iscoroutinefunction(payload) or inspect.iscoroutinefunction(type(payload).__call__):
-            raise TypeError(f"payload is {payload!r}, a coroutine function: expected one that raises when it is called")
+        check_runs("payload", payload)
         return typing.cast(PayloadCheck, payload)
     try:
         return TypeAdapter(payload).validate_python

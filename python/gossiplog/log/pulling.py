@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from operator import itemgetter
@@ -125,6 +125,7 @@ class Puller:
 
         Raises:
             ProtocolError: the source broke a rule. What came before it is in the log.
+            TreeError: the log is damaged.
         """
         work = _Work()
         config = ClientConfig()
@@ -171,13 +172,15 @@ class Puller:
         batch, violation = verified.result()
         outcome = self._writer.write(self._inserter.verdicts(batch, count))
         invalid = batch.invalid
-        keys = batch.keys
+        keys = batch.keys if outcome.refused or outcome.orphans else []
         work.inserted += len(outcome.inserted)
         work.duplicates += outcome.duplicates
         work.left_out.update((keys[index], error) for index, error in outcome.refused.items())
         for index, parents in outcome.orphans:
             missing = MissingParents(core.encode_id(keys[index]), ids_of(parents))
-            if any(parent not in work.left_out for parent in parents):
+            unexplained = [parent for parent in parents if parent not in work.left_out]
+            if unexplained:
+                self._check_lost(unexplained)
                 # Parents have lower keys, so an honest source has sent them before.
                 raise ProtocolError(f"the source's log has holes: {missing}")
             work.left_out[keys[index]] = missing
@@ -185,3 +188,9 @@ class Puller:
             raise ProtocolError(f"the source has an invalid message: {error}") from error
         if violation is not None:
             raise violation
+
+    def _check_lost(self, keys: Sequence[bytes]) -> None:
+        """Raises TreeError where it is this log that lost one of the messages: its own tree says so."""
+        snapshot = Snapshot(self._storage, self._states.current())
+        for key in keys:
+            snapshot.tree.node(0, key, snapshot.leaves)

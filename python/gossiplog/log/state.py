@@ -1,27 +1,35 @@
-"""The state that a process holds of a log: its position and its tree, kept up with what other processes commit."""
+"""The state that a process holds of a log, kept up with what it and other processes commit.
+
+The messages themselves and their leaves are written with every commit. The index over them, which is the level 1 of the
+tree, the children and the heads, is written for many messages together: it covers the first `Position.indexed`
+messages, and whoever needs a later state replays the few that arrived since. So a durable append writes two pages.
+"""
 
 from __future__ import annotations
 
 import threading
-from bisect import bisect_left
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from bisect import bisect_left, insort
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from operator import itemgetter
+from types import TracebackType
+from typing import TypeAlias
 
 from gossiplog import core
 from gossiplog.core import SignedMessage, Tree
 from gossiplog.errors import CorruptLog, DecodeError, InvalidMessage, TreeError
 from gossiplog.storage import Storage
-from gossiplog.storage.base import Position, Reader
+from gossiplog.storage.base import Position, Reader, Transaction
 
-# Messages of other processes that are looked at one by one; for more, all rows of the tree are read again.
+Heads: TypeAlias = tuple[tuple[bytes, int], ...]
+"""The messages that no other names as a parent: (key, sequence), ascending by key."""
+
+INDEX_LAG = 256
+"""Messages that the index may be behind: replaying them takes about a millisecond."""
+
+# Messages of other processes that are replayed; for more, the index is read again.
 _FEW_ARRIVALS = 512
-# Values that a snapshot reads at once: few at first, because each may be large.
-_FIRST_VALUES = 16
-_MOST_VALUES = 512
-_SMALL_READ = 2**20
+_PAGE = 4096
 # After so many calls in a row leaves are read ahead: fewer happen by chance where differences are scattered.
 _READ_AHEAD = 3
 
@@ -33,14 +41,16 @@ class State:
     Attributes:
         count: of messages.
         tree: over these messages, without leaves in memory.
+        heads: of these messages.
     """
 
     count: int
     tree: Tree
+    heads: Heads
 
 
 class States:
-    """The newest state that this process knows of.
+    """The newest state that this process knows of, and the newest heads, which may be those of a later commit.
 
     Of the locks, the storage's is always taken first.
     """
@@ -49,9 +59,15 @@ class States:
         self._storage = storage
         self._topic = topic
         self._lock = threading.Lock()
-        with storage.reader() as reader:
-            position = reader.position()
-            self._newest = State(position.count, stored_tree(reader, position.count))
+        with storage.reader() as reader, damage_is_corrupt:
+            # Later messages are not looked at before somebody asks: a log whose last ones are damaged opens.
+            self._newest = stored_state(reader, reader.position())
+        self._tip = (self._newest.count, self._newest.heads)
+
+    @property
+    def newest(self) -> State:
+        """The newest state that is known, without a look at what was committed since."""
+        return self._newest
 
     def current(self) -> State:
         """The newest committed state, by whichever process."""
@@ -63,24 +79,128 @@ class States:
         newest = self._newest
         if position.count <= newest.count:
             return newest
-        with damage_is_corrupt():
-            tree = newest.tree.refresh(reader.level1(self._keys(reader, newest.count)), position.count)
-        state = State(position.count, tree)
+        with damage_is_corrupt:
+            if position.count - newest.count > _FEW_ARRIVALS and position.indexed > newest.count:
+                newest = stored_state(reader, position)
+            state = replayed(reader, newest, position.count, self._topic)
         self.publish(state)
         return state
 
-    def _keys(self, reader: Reader, count: int) -> list[bytes] | None:
-        """The keys of the messages that arrived after so many; None where they are too many to look at each."""
-        arrivals = reader.arrivals(count, _FEW_ARRIVALS)
-        if arrivals and arrivals[-1][0] < reader.position().count:
-            return None
-        return [read_stored(value, self._topic).key for _, value in arrivals]
+    def heads(self, reader: Reader, position: Position) -> Heads:
+        """The heads at a reader's position, or later ones, as with `of`."""
+        count, heads = self._tip
+        return heads if count == position.count else self.of(reader, position).heads
+
+    def index(self, transaction: Transaction, position: Position, plan: core.Plan) -> State:
+        """Writes the index of a transaction's plan, and of what arrived before it without being indexed.
+
+        Args:
+            transaction: in which the plan's messages are not written yet.
+            position: of the transaction.
+            plan: the last that it writes.
+
+        Returns:
+            The state after the commit.
+        """
+        state = self.of(transaction, position)
+        behind = position.indexed
+        with damage_is_corrupt:
+            while behind < state.count:
+                late = _arrived(transaction, behind, state.count, self._topic)
+                keys = [key for key, _, _ in late.leaves]
+                behind += len(keys)
+                transaction.index(late, state.tree.level1(keys), behind)
+            tree, level1 = state.tree.insert_leaves(plan.leaves, _leaves(transaction, state.count))
+        new = State(state.count + len(plan.order), tree, heads_after(state.heads, plan))
+        transaction.index(plan, level1, new.count)
+        return new
 
     def publish(self, state: State) -> None:
         """Takes over a state that was committed, unless a newer one is known."""
         with self._lock:
             if state.count > self._newest.count:
                 self._newest = state
+        self.publish_heads(state.count, state.heads)
+
+    def publish_heads(self, count: int, heads: Heads) -> None:
+        """Takes over the heads of so many messages that were committed, unless newer ones are known."""
+        with self._lock:
+            if count > self._tip[0]:
+                self._tip = (count, heads)
+
+
+def stored_state(reader: Reader, position: Position) -> State:
+    """The state that the index has: that of the first `position.indexed` messages.
+
+    Raises:
+        CorruptLog: heads that are no messages.
+        TreeError: rows that no tree has.
+    """
+    heads = tuple(reader.heads())
+    sequences = reader.sequences([key for key, _ in heads])
+    # The next message would name them as its parents, and every peer would keep that.
+    wrong = [sequence for key, sequence in heads if sequences.get(key) != sequence or sequence > position.indexed]
+    if wrong:
+        raise CorruptLog([f"{len(wrong)} heads are stored wrongly: they are no messages that the index covers"])
+    return State(position.indexed, Tree.open(reader.level1(), position.indexed), heads)
+
+
+def replayed(reader: Reader, state: State, count: int, topic: str) -> State:
+    """A later state: that of the first `count` messages.
+
+    Raises:
+        CorruptLog: messages that are missing, damaged, or came before their parents.
+        TreeError: leaves that are not those of the tree.
+    """
+    while state.count < count:
+        plan = _arrived(reader, state.count, count, topic)
+        tree, _ = state.tree.insert_leaves(plan.leaves, _leaves(reader, state.count))
+        state = State(state.count + len(plan.order), tree, heads_after(state.heads, plan))
+    return state
+
+
+def _leaves(reader: Reader, count: int) -> Callable[[bytes, bytes | None], Sequence[tuple[bytes, bytes]]]:
+    """What reads the leaves of a tree over so many messages."""
+    return lambda start, end: reader.leaves(start, end, count)
+
+
+def _arrived(reader: Reader, after: int, last: int, topic: str) -> core.Plan:
+    """The plan that messages after a sequence have followed; not all up to the last, where they are many."""
+    rows = reader.arrivals(after, min(_PAGE, last - after))
+    for expected, (sequence, _) in enumerate(rows, after + 1):
+        if sequence != expected:
+            raise CorruptLog([f"there is no message with the sequence {expected}"])
+    batch = core.read_batch([value for _, value in rows], topic)
+    for index, error in batch.invalid:
+        raise CorruptLog([f"a stored message, of sequence {after + 1 + index}: {error}"])
+    parents = {key: sequence for key, sequence in reader.sequences(batch.parents()).items() if sequence <= after}
+    plan = batch.arrived(after + 1, parents)
+    if not rows or len(plan.order) < len(rows):
+        raise CorruptLog(
+            [f"messages after the sequence {after} are missing, stored twice, or came before their parents"]
+        )
+    return plan
+
+
+def unindexed(reader: Reader, position: Position, topic: str) -> Iterator[SignedMessage]:
+    """The messages that the index does not cover yet."""
+    after = position.indexed
+    while after < position.count:
+        rows = reader.arrivals(after, position.count - after)
+        yield from (read_stored(value, topic) for _, value in rows)
+        after = rows[-1][0]
+
+
+def heads_after(heads: Heads, plan: core.Plan) -> Heads:
+    """The heads when a plan has been written."""
+    moved = list(heads)
+    for key in plan.heads_removed:
+        place = bisect_left(moved, (key,))
+        if place < len(moved) and moved[place][0] == key:
+            del moved[place]
+    for head in plan.heads_added:
+        insort(moved, head)
+    return tuple(moved)
 
 
 class Snapshot:
@@ -96,9 +216,10 @@ class Snapshot:
     def __init__(self, storage: Storage, state: State) -> None:
         self.storage = storage
         self.state = state
-        # The leaves read last, where their range ends, where the range of the last call ended, and how many calls each
-        # went on where the one before it had ended.
+        # The leaves read last and their range; where the range of the last call ended, and how many calls each went on
+        # where the one before it had ended.
         self._leaves: Sequence[tuple[bytes, bytes]] = ()
+        self._start = b""
         self._end: bytes | None = b""
         self._last_end: bytes | None = b""
         self._run = 0
@@ -116,43 +237,35 @@ class Snapshot:
         """
         self._run = self._run + 1 if start == self._last_end else 0
         self._last_end = end
-        if not (self._leaves and self._leaves[0][0] <= start and _reaches(self._end, end)):
+        if not (self._start <= start and _reaches(self._end, end)):
             ahead = self.tree.next_key(2, start) if self._run >= _READ_AHEAD and self.tree.root.level > 2 else end
-            self._end = ahead if _reaches(ahead, end) else end
+            self._start, self._end = start, ahead if _reaches(ahead, end) else end
             with self.storage.reader(single=True) as reader:
                 self._leaves = reader.leaves(start, self._end, self.state.count)
         first = bisect_left(self._leaves, start, key=itemgetter(0))
         stop = len(self._leaves) if end is None else bisect_left(self._leaves, end, first, key=itemgetter(0))
         return self._leaves[first:stop]
 
-    def values(self, keys: Sequence[bytes]) -> Iterator[bytes | None]:
-        """The stored values, in the order of the keys; None for a key that is not in the state.
+    def values(self, keys: Sequence[bytes], limit: int) -> list[bytes] | None:
+        """The stored values, in the order of the keys; None when they have more than `limit` bytes together.
 
-        They are read as they are taken.
+        At most one value more than fits is read.
+
+        Raises:
+            KeyError: a key that is not in the state.
         """
-        rest = iter(keys)
-        size = _FIRST_VALUES
-        while chunk := list(islice(rest, size)):
-            with self.storage.reader(single=True) as reader:
-                found = reader.values(chunk, self.state.count)
-            yield from map(found.get, chunk)
-            if sum(map(len, found.values())) < _SMALL_READ:
-                size = min(2 * size, _MOST_VALUES)
+        with self.storage.reader(single=True) as reader:
+            found = reader.values(keys, self.state.count, limit)
+        if sum(map(len, found.values())) > limit:
+            return None
+        values = [found[key] for key in keys]
+        # A key may stand there more than once.
+        return values if sum(map(len, values)) <= limit else None
 
 
 def _reaches(end: bytes | None, other: bytes | None) -> bool:
     """Whether a range that ends at `end` goes as far as one that ends at `other`."""
     return end is None or (other is not None and other <= end)
-
-
-def stored_tree(reader: Reader, count: int) -> Tree:
-    """The tree as its rows have it.
-
-    Raises:
-        CorruptLog: rows that no tree has.
-    """
-    with damage_is_corrupt():
-        return Tree.open(reader.level1(), count)
 
 
 def read_stored(value: bytes, topic: str) -> SignedMessage:
@@ -167,12 +280,24 @@ def read_stored(value: bytes, topic: str) -> SignedMessage:
         raise CorruptLog([f"a stored message: {error}"]) from error
 
 
-@contextmanager
-def damage_is_corrupt() -> Iterator[None]:
-    """A block in which the core is given nothing but what is stored: what it finds wrong raises CorruptLog."""
-    try:
-        yield
-    except TreeError as error:
-        raise CorruptLog([f"the tree: {error}"]) from error
-    except (DecodeError, InvalidMessage) as error:
-        raise CorruptLog([f"a stored record: {error}"]) from error
+class _DamageIsCorrupt:
+    """A block in which the core is given nothing but what is stored: what it finds wrong raises CorruptLog.
+
+    A class, because a generator costs each append microseconds.
+    """
+
+    __slots__ = ()
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if isinstance(error, TreeError):
+            raise CorruptLog([f"the tree: {error}"]) from error
+        if isinstance(error, (DecodeError, InvalidMessage)):
+            raise CorruptLog([f"a stored record: {error}"]) from error
+
+
+damage_is_corrupt = _DamageIsCorrupt()

@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 from gossiplog import core
 from gossiplog.errors import CorruptLog, EncodeError, InvalidMessage, Refused, StorageError
 from gossiplog.log.results import without_frames
-from gossiplog.log.state import State, States, damage_is_corrupt, read_stored
+from gossiplog.log.state import INDEX_LAG, Heads, State, States, damage_is_corrupt, heads_after, read_stored
 from gossiplog.message import MAX_PARENTS, MAX_VALUE_LENGTH, SignedMessage, ids_of
 from gossiplog.signer import Signer
 from gossiplog.storage import Storage
@@ -33,6 +33,10 @@ LOCK_SECONDS = 0.25
 # What a transaction that has begun still has to do takes time as well.
 _WORKING_SECONDS = LOCK_SECONDS / 2
 _CATCH_UP_PAGE = 256
+# Members of link sets that are looked at in one transaction: about a tenth of a second.
+_LINKING_WORK = 300_000
+# Link records that are kept in memory.
+_MOST_LINKS = 2048
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +63,33 @@ class Outcome:
         orphans: (index, keys of the missing parents).
         refused: indices, and the errors of `apply` or of the payload check.
         duplicates: how many were in the log before, or stand in the batch twice.
+        sequences: that the inserted ones got; one range for each transaction.
     """
 
     inserted: list[int]
     orphans: list[tuple[int, list[bytes]]]
     refused: dict[int, Refused]
     duplicates: int = 0
+    sequences: list[range] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """What a transaction has written.
+
+    Attributes:
+        plan: the messages.
+        count: of messages in the log after it.
+        heads: of the log after it.
+        state: of the log after it, if the index was written.
+        is_partial: whether there was no time for the rest of the batch.
+    """
+
+    plan: core.Plan
+    count: int
+    heads: Heads
+    state: State | None
+    is_partial: bool
 
 
 class Writer:
@@ -86,6 +111,8 @@ class Writer:
         self._topic = topic
         self._apply = apply
         self._committed = committed
+        # Link records of messages that this process has written, by their sequences.
+        self._links: dict[int, bytes] = {}
 
     def catch_up(self) -> None:
         """Runs `apply` over the stored messages that it has not seen.
@@ -120,16 +147,17 @@ class Writer:
                 position = transaction.position()
                 if self._is_behind(position):
                     continue
-                state = self._states.of(transaction, position)
-                if state.count != count:
+                if position.count != count:
                     batch.drop_known(transaction.sequences(batch.fresh_keys()).keys())
-                plan, waiting, state = self._store(transaction, state, batch, outcome.refused)
-            count = state.count
-            self._publish(state)
-            outcome.inserted += plan.order
-            outcome.orphans = plan.orphans
+                written = self._store(transaction, position, batch, outcome.refused)
+            count = written.count
+            self._publish(written)
+            outcome.inserted += written.plan.order
+            outcome.sequences.append(range(count + 1 - len(written.plan.order), count + 1))
+            outcome.orphans = written.plan.orphans
+            waiting = written.is_partial
             if waiting:
-                batch.drop_known({batch.keys[index] for index in plan.order})
+                batch.drop_known({batch.keys[index] for index in written.plan.order})
         for error in outcome.refused.values():
             without_frames(error)
         others = len(batch.invalid) + len(outcome.inserted) + len(outcome.orphans) + len(outcome.refused)
@@ -161,34 +189,33 @@ class Writer:
                 position = transaction.position()
                 if self._is_behind(position):
                     continue
-                state = self._states.of(transaction, position)
-                heads = transaction.heads(MAX_PARENTS)
-                if state.count and not heads:
+                heads = self._states.heads(transaction, position)
+                if position.count and not heads:
                     raise CorruptLog(["there are messages, but no heads"])
-                values = self._sign(payloads, heads, signer, codec)
+                values = self._sign(payloads, [key for key, _ in heads[-MAX_PARENTS:]], signer, codec)
                 batch = core.read_batch(values, self._topic)
                 messages = [_valid(message) for message in batch]
                 refused: dict[int, Refused] = {}
-                plan, _, state = self._store(transaction, state, batch, refused, patient=True)
+                written = self._store(transaction, position, batch, refused, patient=True)
                 for error in refused.values():
                     raise error
-                for _, missing in plan.orphans:
+                for _, missing in written.plan.orphans:
                     raise CorruptLog([f"the head {core.encode_id(missing[0])} is no message of the log"])
-            self._publish(state)
+            self._publish(written)
             return messages
 
     def _sign(self, payloads: Sequence[Any], heads: Sequence[bytes], signer: Signer, codec: str) -> list[bytes]:
         deadline = time.monotonic() + _WORKING_SECONDS / 2
         values: list[bytes] = []
-        with damage_is_corrupt():
+        with damage_is_corrupt:
             parents = ids_of(heads)
-            clock = 1 + max((core.decode_clock(key)[0] for key in heads), default=0)
+            clock = 1 + core.decode_clock(heads[-1])[0] if heads else 1
         for payload in payloads:
             key, value = signer.sign(self._topic, clock, parents, payload, codec)
             if len(value) > MAX_VALUE_LENGTH:
                 raise EncodeError(f"a message of {len(value)} bytes: peers read up to {MAX_VALUE_LENGTH}")
             values.append(value)
-            parents = ids_of([key])
+            parents = (core.encode_id(key),)
             clock += 1
             if time.monotonic() > deadline:
                 break
@@ -197,41 +224,67 @@ class Writer:
     def _store(
         self,
         transaction: Transaction,
-        state: State,
+        position: Position,
         batch: core.Batch,
         refused: dict[int, Refused],
         *,
         patient: bool = False,
-    ) -> tuple[core.Plan, bool, State]:
-        """Writes what can be written, and adds to `refused` what `apply` refuses.
+    ) -> _Written:
+        """Writes what can be written, and adds to `refused` what `apply` refuses."""
+        heads = self._states.heads(transaction, position)
+        parents = self._parents(transaction, batch.parents(), heads)
 
-        Returns:
-            What was written, whether there was no time for the rest, and the state after the commit.
-        """
-        parents = transaction.sequences(batch.parents())
-        with damage_is_corrupt():
-            plan = batch.plan(state.count + 1, parents, transaction.links, refused)
-        late: Collection[int] = ()
+        def links(sequences: Sequence[int]) -> Sequence[bytes]:
+            try:
+                return [self._links[sequence] for sequence in sequences]
+            except KeyError:
+                return transaction.links(sequences)
+
+        first = position.count + 1
+        with damage_is_corrupt:
+            plan = batch.plan(first, parents, links, refused, None if patient else _LINKING_WORK)
+        late: Collection[int] = plan.late
         if self._apply is not None and plan.order:
             deadline = time.monotonic() + (float("inf") if patient else _WORKING_SECONDS)
-            failed, late = self._apply_new(transaction, self._apply, batch, plan, deadline)
+            failed, unapplied = self._apply_new(transaction, self._apply, batch, plan, deadline)
             refused.update(failed)
-            if failed or late:
-                plan = batch.plan(state.count + 1, parents, transaction.links, {*refused, *late})
+            late = [*unapplied, *late]
+            if failed or unapplied:
+                plan = batch.plan(first, parents, links, {*refused, *late})
+        count = position.count + len(plan.order)
         if not plan.order:
-            return plan, bool(late), state
-        with damage_is_corrupt():
-            tree, level1 = state.tree.insert_leaves(
-                plan.leaves, lambda start, end: transaction.leaves(start, end, state.count)
-            )
-        new = State(state.count + len(plan.order), tree)
-        transaction.write(plan, level1)
+            return _Written(plan, count, heads, None, is_partial=bool(late))
+        state: State | None = None
+        if count - position.indexed > INDEX_LAG:
+            state = self._states.index(transaction, position, plan)
+            heads = state.heads
+        else:
+            heads = heads_after(heads, plan)
+        transaction.write(plan)
         if self._apply is not None:
-            transaction.set_applied(new.count)
-        return plan, bool(late), new
+            transaction.set_applied(count)
+        return _Written(plan, count, heads, state, is_partial=bool(late))
 
-    def _publish(self, state: State) -> None:
-        self._states.publish(state)
+    @staticmethod
+    def _parents(transaction: Transaction, keys: Sequence[bytes], heads: Heads) -> dict[bytes, int]:
+        """The sequences of those of the keys that are in the log: mostly they are its heads."""
+        if len(heads) <= MAX_PARENTS:
+            known = dict(heads)
+            if known.keys() >= set(keys):
+                return {key: known[key] for key in keys}
+        return transaction.sequences(keys)
+
+    def _publish(self, written: _Written) -> None:
+        if not written.plan.order:
+            return
+        if written.state is not None:
+            self._states.publish(written.state)
+        else:
+            self._states.publish_heads(written.count, written.heads)
+            # The next messages are linked to these.
+            if len(self._links) > _MOST_LINKS:
+                self._links = {}
+            self._links.update((sequence, record) for sequence, _, record in written.plan.messages)
         self._committed()
 
     def _is_behind(self, position: Position) -> bool:

@@ -11,7 +11,7 @@ from gossiplog.protocol.sync_events import (
     Send,
     Statistics,
 )
-from gossiplog.protocol.sync_server import Server, ServerConfig, Snapshot
+from gossiplog.protocol.sync_server import Served, Server, ServerConfig
 
 __all__ = [
     "Aborted",
@@ -22,8 +22,8 @@ __all__ = [
     "Local",
     "Received",
     "Send",
+    "Served",
     "Server",
     "ServerConfig",
-    "Snapshot",
     "Statistics",
 ]

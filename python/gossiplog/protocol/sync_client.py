@@ -8,7 +8,8 @@ leaves that the local log lacks. Values are asked for, and handed out, in the or
 
 *When.* Every request that can be made is sent at once, those with the smallest keys first, while the answers that are
 under way are expected to fit into a window of bytes: a sync costs bandwidth, not round trips. GetValues waits until a
-request is full or the walk has ended.
+request is full or the walk has ended. Children are not asked for while those asked for before promise a window of
+values: of a log that fills, the first values come before the whole tree, and what handles them need not wait.
 
 *Guesses.* Logs mostly differ at their end. So the first flight asks, besides for the root, for the nodes that may be
 the last of their levels (`sync_hints`), and the second for the children of those that the server has with another hash.
@@ -38,11 +39,12 @@ from __future__ import annotations
 
 import dataclasses
 import heapq
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from gossiplog.core import Node, Tree, check_children, encode_id
+from gossiplog.core import Node, Nodes, Tree, check_children, encode_id
 from gossiplog.errors import ProtocolError, TreeError
 from gossiplog.protocol import wire
 from gossiplog.protocol.sync_events import (
@@ -63,6 +65,7 @@ _BATCH_BYTES = 4 * 2**20
 _NODE_SIZE = 45
 _CHILDREN_SIZE = 32 * _NODE_SIZE
 _LEAST_VALUE_SIZE = 64
+_USUAL_LEAVES = 32  # of a node of level 1: the tree's fanout
 _HELD_PAUSE = 2**18  # keys and nodes known but not asked for: about 25 MB
 _HELD_DROP = 2**20
 
@@ -77,7 +80,7 @@ class _Span:
         self.end = end  # where the node's range ends; means nothing before the node is proven
         self.depth = depth  # of the answer that told of the node
         self.proven = proven
-        self.early: list[Node] | None = None  # children that came before the node was proven
+        self.early: Nodes | None = None  # children that came before the node was proven
         self.children: deque[_Span] | None = None  # level 2 and up, once answered: those not yet passed by the walk
         self.missing: list[bytes] | None = None  # level 1, once answered: keys of leaves that the local log lacks
 
@@ -102,7 +105,6 @@ class Client:
     def __init__(self, local: Local, topic: str, *, config: ClientConfig | None = None) -> None:
         self._local = local
         self._tree = local.tree
-        self._root_level = self._tree.root.level
         self._topic = topic
         self._config = config or ClientConfig()
         self._frames = wire.FrameReader(wire.MAX_ANSWER)
@@ -120,6 +122,10 @@ class Client:
         self._guesses: dict[tuple[int, bytes | None], _Span] = {}
         self._path: list[_Span] = []
         self._missing = 0  # keys in all spans
+        # Nodes of level 1 whose answers are under way, and in how many leaves one is expected to differ: unless the
+        # local log is empty, mostly in few.
+        self._twigs = 0
+        self._leaves = float(0 if len(self._tree) else _USUAL_LEAVES)
         # Values: keys to ask for, and answers to be handed out.
         self._wanted: deque[bytes] = deque()
         self._wanted_depth = 0
@@ -152,6 +158,7 @@ class Client:
 
         Raises:
             ProtocolError: the server broke a rule (see the module).
+            TreeError: the local log is damaged.
         """
         try:
             yield from self._receive(data)
@@ -231,7 +238,11 @@ class Client:
         held = self._missing + len(self._unasked)
         if not self._unasked or not self._fits(_CHILDREN_SIZE) or (held > _HELD_PAUSE and self._asked):
             return False
+        if self._asked and (self._missing + self._twigs * self._leaves) * self._value_size > self._config.window:
+            # Answers about what comes long after those values would only be in their way.
+            return False
         _, _, span = heapq.heappop(self._unasked)
+        self._twigs += span.node.level == 1
         self._ask(wire.GetChildren(span.node.level, span.node.key), span.depth + 1, _CHILDREN_SIZE, span)
         return True
 
@@ -245,7 +256,8 @@ class Client:
             raise ProtocolError(f"an answer ({type(answer).__name__}) to no request")
         asked = self._asked[0]
         match asked.request, answer:
-            case wire.GetChildren(), wire.Children(nodes) if asked.span is not None:
+            case wire.GetChildren(level), wire.Children(nodes) if asked.span is not None:
+                self._twigs -= level == 1
                 self._take_children(asked.span, nodes, asked.depth)
             case wire.GetValues(keys), wire.Values(values):
                 self._take_values(keys, values)
@@ -279,7 +291,7 @@ class Client:
             self._guesses[level, key] = span
             self._push(span)
 
-    def _take_children(self, span: _Span, nodes: list[Node], depth: int) -> None:
+    def _take_children(self, span: _Span, nodes: Nodes, depth: int) -> None:
         if not span.proven:
             span.early = nodes
             span.depth = depth
@@ -325,7 +337,7 @@ class Client:
             self._grow(span, early, span.depth)
         return span
 
-    def _grow(self, span: _Span, nodes: list[Node], depth: int) -> None:
+    def _grow(self, span: _Span, nodes: Nodes, depth: int) -> None:
         """Takes the answer to GetChildren of a proven node."""
         parent = span.node
         try:
@@ -335,33 +347,40 @@ class Client:
         if parent is self._root and len(nodes) == 1:
             raise ProtocolError("the root has one child, which should be the root itself")
         span.depth = depth
-        level = parent.level - 1
-        if level == 0:
-            span.missing = self._lacking(span, nodes)
+        if parent.level == 1:
+            span.missing = self._lacking(nodes)
+            self._leaves = (self._leaves + len(span.missing)) / 2
             self._missing += len(span.missing)
-            return
-        comparable = 0 < level <= self._root_level
-        ends = [node.key for node in nodes[1:]]
-        ends.append(span.end)
-        span.children = deque(
-            self._discover(node, end, depth)
-            for node, end in zip(nodes, ends, strict=True)
-            if not comparable or self._tree.node(level, node.key) != node
-        )
+        else:
+            differing = self._tree.differing(nodes, span.end)
+            span.children = deque(self._discover(node, end, depth) for node, end in differing)
 
-    def _lacking(self, span: _Span, leaves: list[Node]) -> list[bytes]:
+    def _lacking(self, leaves: Nodes) -> list[bytes]:
         """The keys of the leaves that the local log lacks and that are not to be skipped."""
-        first = 1 if leaves[0].key is None else 0
-        keys = [key for leaf in leaves[first:] if (key := leaf.key) is not None]
-        if self._root_level > 0:
-            stored = dict(self._local.leaves(span.node.key or b"", span.end))
-            for leaf in leaves[first:]:
-                if leaf.key in stored and stored[leaf.key] != leaf.hash:
-                    raise ProtocolError(f"the server's hash of message {encode_id(leaf.key)} is not the message's")
-            keys = [key for key in keys if key not in stored]
+        keys = leaves.keys
+        if len(self._tree):
+            stored = [leaf for start, end in self._local_spans(keys) for leaf in self._local.leaves(start, end)]
+            try:
+                keys = leaves.lacking(stored)
+            except TreeError as error:
+                for start, _ in self._local_spans(keys):
+                    # Before the server is blamed: this raises TreeError where the local leaves are damaged.
+                    self._tree.node(0, start, self._local.leaves)
+                raise ProtocolError(str(error)) from error
         if self._config.skip:
             keys = [key for key in keys if key not in self._config.skip]
         return keys
+
+    def _local_spans(self, keys: list[bytes]) -> Iterator[tuple[bytes, bytes | None]]:
+        """For each local node of level 1 whose range holds some of the keys, the first of them and the range's end.
+
+        A server with few messages has few nodes, with keys far apart: what is between their nodes is not read.
+        """
+        index = 0
+        while index < len(keys):
+            end = self._tree.next_key(1, keys[index])
+            yield keys[index], end
+            index = len(keys) if end is None else bisect_left(keys, end, index)
 
     def _walk(self) -> None:
         """Moves in the order of keys over what is answered, and collects the keys whose values are wanted."""

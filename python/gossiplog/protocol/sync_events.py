@@ -21,7 +21,7 @@ class Local(Protocol):
         """The tree, read once, when the client is made."""
 
     def leaves(self, start: bytes, end: bytes | None) -> Sequence[tuple[bytes, bytes]]:
-        """The leaves (key, hash) with start <= key < end that are stored now: those of the tree, and maybe more."""
+        """The tree's leaves (key, hash) with start <= key < end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +77,8 @@ class Received:
         topic: of the log.
     """
 
-    keys: Sequence[bytes]
-    values: Sequence[bytes]
+    keys: list[bytes]
+    values: list[bytes]
     topic: str
 
     def verify(self) -> tuple[Batch, ProtocolError | None]:
@@ -89,9 +89,9 @@ class Received:
         """
         batch = verify_batch(self.values, self.topic)
         found = batch.keys
-        wrong = next((index for index, key in enumerate(self.keys) if found[index] != key), None)
-        if wrong is None:
+        if found == self.keys:
             return batch, None
+        wrong = next(index for index, key in enumerate(self.keys) if found[index] != key)
         held = f"one of message {encode_id(found[wrong])}" if found[wrong] else "no message"
         violation = ProtocolError(f"the value for message {encode_id(self.keys[wrong])} is {held}")
         return verify_batch(self.values[:wrong], self.topic), violation

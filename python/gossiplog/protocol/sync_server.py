@@ -6,8 +6,10 @@
 - An answer of more than MAX_FRAME bytes could not be read by the original: Abort, and the client comes back asking for
   less. Two answers are not made smaller by asking for less: the children of one node, and one value. They may reach
   MAX_ANSWER.
-- A stream has a budget of time, requests and bytes. When one is used up: Abort, with the cooldown. Bytes that come
-  after an Abort are passed over: they were on their way.
+- A stream has a budget of time, requests and bytes. When one is used up, or no request comes for some time: Abort, with
+  the cooldown. Bytes that come after an Abort are passed over: they were on their way. The original aborts after
+  seconds, because it holds a transaction meanwhile; a snapshot of ours holds nothing that others wait for, a browser
+  takes some 100 messages a second, and every Abort costs its client some of the walk again.
 - What is no request (see `wire`), or asks for the children of a leaf, is a violation: ProtocolError, and the stream is
   closed.
 
@@ -17,16 +19,16 @@ that a client cannot make the server hold more than that by asking for much at o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from gossiplog.core import Node, Tree
+from gossiplog.core import Node, Nodes, Tree
 from gossiplog.errors import ProtocolError
 from gossiplog.protocol import wire
 
 
-class Snapshot(Protocol):
+class Served(Protocol):
     """One state of a log, as a server reads it."""
 
     @property
@@ -36,10 +38,13 @@ class Snapshot(Protocol):
     def leaves(self, start: bytes, end: bytes | None) -> Sequence[tuple[bytes, bytes]]:
         """The leaves (key, hash) with start <= key < end, ascending; an end of None is the end of the tree."""
 
-    def values(self, keys: Sequence[bytes]) -> Iterable[bytes | None]:
-        """The stored values, in the order of the keys; None for a key that is not in this state.
+    def values(self, keys: Sequence[bytes], limit: int) -> list[bytes] | None:
+        """The stored values, in the order of the keys; None when they have more than `limit` bytes together.
 
-        It may read as it is iterated: the server stops where an answer grows too large.
+        Not much more than that is read.
+
+        Raises:
+            KeyError: a key that is not in this state.
         """
 
 
@@ -49,6 +54,7 @@ class ServerConfig:
 
     Attributes:
         time_limit: seconds until the stream is aborted, whatever is under way. (The original: 2, at its head 10.)
+        idle: seconds without a request after which it is aborted.
         cooldown: milliseconds for the client to wait after an Abort.
         requests: how many are answered.
         bytes: how many are sent, about.
@@ -56,7 +62,8 @@ class ServerConfig:
         output: bytes after which one call of `receive` stops answering.
     """
 
-    time_limit: float = 10.0
+    time_limit: float = 600.0
+    idle: float = 60.0
     cooldown: int = 0
     requests: int = 2**18
     bytes: int = 2**30
@@ -72,23 +79,27 @@ class Server:
     """Answers one client from one snapshot.
 
     Args:
-        snapshot: what is served; it must not change while the server is in use.
+        served: what is served; it must not change while the server is in use.
         now: the time, in seconds, on any clock that never goes back.
         config: the limits.
 
     Attributes:
         closed: nothing more will be answered; the stream may be closed once the bytes returned so far are written.
-        deadline: the time at which `receive` aborts the stream; call `receive(b"", now)` then.
     """
 
-    def __init__(self, snapshot: Snapshot, *, now: float, config: ServerConfig | None = None) -> None:
-        self._snapshot = snapshot
+    def __init__(self, served: Served, *, now: float, config: ServerConfig | None = None) -> None:
+        self._served = served
         self._config = config or ServerConfig()
         self._frames = wire.FrameReader(wire.MAX_FRAME)
         self._requests = 0
         self._bytes = 0
-        self.deadline = now + self._config.time_limit
+        self._started = self._asked = now
         self.closed = False
+
+    @property
+    def deadline(self) -> float:
+        """When `receive` aborts the stream, unless a request comes before: call `receive(b"", now)` then."""
+        return min(self._started + self._config.time_limit, self._asked + self._config.idle)
 
     def receive(self, data: bytes, now: float) -> bytes:
         """Takes bytes from the client and returns bytes for it.
@@ -108,10 +119,13 @@ class Server:
         if now >= self.deadline:
             return self._abort()
         try:
-            return b"".join(self._answers())
+            answers = b"".join(self._answers())
         except ProtocolError:
             self.closed = True
             raise
+        if answers:
+            self._asked = now
+        return answers
 
     def _answers(self) -> Iterator[bytes]:
         stop = self._bytes + self._config.output
@@ -134,7 +148,7 @@ class Server:
                 case wire.GetNode(level, key):
                     return wire.encode_answer(wire.Found(self._node(level, key)))
                 case wire.GetRoot():
-                    return wire.encode_answer(wire.Root(self._snapshot.tree.root))
+                    return wire.encode_answer(wire.Root(self._served.tree.root))
         except _UnanswerableError:
             return self._abort()
 
@@ -149,30 +163,27 @@ class Server:
         return wire.encode_answer(wire.Abort(self._config.cooldown))
 
     def _node(self, level: int, key: bytes | None) -> Node | None:
-        tree = self._snapshot.tree
-        return tree.node(level, key, self._snapshot.leaves) if level <= tree.root.level else None
+        tree = self._served.tree
+        return tree.node(level, key, self._served.leaves) if level <= tree.root.level else None
 
-    def _children(self, level: int, key: bytes | None) -> list[Node]:
+    def _children(self, level: int, key: bytes | None) -> Nodes:
         if level == 0:
             raise ProtocolError("GetChildren of a node of level 0, which is a leaf")
-        tree = self._snapshot.tree
+        tree = self._served.tree
         if level > tree.root.level:
             raise _UnanswerableError
         try:
-            return tree.children(level, key, self._snapshot.leaves)
+            return tree.span(level, key, self._served.leaves)
         except KeyError:
             raise _UnanswerableError from None
 
     def _values(self, keys: Sequence[bytes], limit: int) -> list[bytes]:
         if len(keys) > self._config.keys:
             raise _UnanswerableError
-        values: list[bytes] = []
-        size = 0
-        for value in self._snapshot.values(keys):
-            if value is None:
-                raise _UnanswerableError
-            size += len(value)
-            if size > limit:
-                raise _UnanswerableError
-            values.append(value)
+        try:
+            values = self._served.values(keys, limit)
+        except KeyError:
+            raise _UnanswerableError from None
+        if values is None:
+            raise _UnanswerableError
         return values

@@ -2,7 +2,8 @@
 
 Source: the wire format, "Protocols". A frame is an unsigned LEB128 varint, the length, and as many bytes: one protobuf
 message. `wire.proto` holds the messages; nothing outside this module touches the generated classes. Encoders return
-whole frames, decoders take what was in one.
+whole frames, decoders take what was in one. Children are written by the core, which also reads them in the form that it
+writes (`core.Nodes`); in any other they are read as all messages are.
 
 What is read comes from strangers. Refused with ProtocolError, which names the field:
 
@@ -25,7 +26,7 @@ from google.protobuf.message import DecodeError as ProtobufDecodeError
 from google.protobuf.message import Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 
-from gossiplog.core import HASH_LENGTH, KEY_LENGTH, Node
+from gossiplog.core import HASH_LENGTH, KEY_LENGTH, Node, Nodes
 from gossiplog.errors import ProtocolError
 from gossiplog.protocol import wire_pb2
 
@@ -36,6 +37,8 @@ MAX_ANSWER = 16 * 2**20
 MAX_LEVEL = 64
 """A root's level; one of 64 takes 2**320 honest entries."""
 
+# The tag of `Response.get_children`.
+_CHILDREN = b"\x1a"
 _MAX_LENGTH_BYTES = 5
 _MAX_UNKNOWN = 4096
 
@@ -86,7 +89,7 @@ class Found:
 class Children:
     """Answers GetChildren."""
 
-    nodes: list[Node]
+    nodes: Nodes
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,10 +213,8 @@ def encode_answer(answer: Answer) -> bytes:
     message = wire_pb2.Response()
     match answer:
         case Children(nodes):
-            add = message.get_children.children.add
-            for node in nodes:
-                _write_node(add(), node)
-            message.get_children.SetInParent()
+            children = nodes.encode()
+            return _framed(_CHILDREN + _varint(len(children)) + children)
         case Values(values):
             message.get_values.values.extend(values)
             message.get_values.SetInParent()
@@ -265,10 +266,15 @@ def decode_request(frame: bytes) -> Request:
 
 def decode_answer(frame: bytes) -> Answer:
     """Raises ProtocolError as the module says."""
+    if frame[:1] == _CHILDREN:
+        # Most answers are of this kind, and of the one form that the core reads without an object for each node.
+        nodes = _usual_children(frame)
+        if nodes is not None:
+            return Children(nodes)
     message = _parse(wire_pb2.Response, frame, "answer")
     match message.WhichOneof("response"):
         case "get_children":
-            return Children(_read_nodes(_checked(message.get_children, "GetChildren").children))
+            return Children(Nodes(_read_nodes(_checked(message.get_children, "GetChildren").children)))
         case "get_values":
             return Values(list(_checked(message.get_values, "GetValues").values))
         case "get_node":
@@ -305,14 +311,20 @@ _AnyMessage = TypeVar("_AnyMessage", bound=Message)
 
 
 def _frame(message: Message) -> bytes:
-    data = message.SerializeToString()
-    length = len(data)
-    header = bytearray()
-    while length > 0x7F:
-        header.append(length & 0x7F | 0x80)
-        length >>= 7
-    header.append(length)
-    return bytes(header) + data
+    return _framed(message.SerializeToString())
+
+
+def _framed(data: bytes) -> bytes:
+    return _varint(len(data)) + data
+
+
+def _varint(number: int) -> bytes:
+    encoded = bytearray()
+    while number > 0x7F:
+        encoded.append(number & 0x7F | 0x80)
+        number >>= 7
+    encoded.append(number)
+    return bytes(encoded)
 
 
 def _parse(kind: type[_AnyMessage], frame: bytes, what: str) -> _AnyMessage:
@@ -340,6 +352,14 @@ def _checked(message: _AnyMessage, what: str) -> _AnyMessage:
         if field is not None:
             raise ProtocolError(f"{what}: field {field.name} is of the wrong type (wire type {unknown.wire_type})")
     return message
+
+
+def _usual_children(frame: bytes) -> Nodes | None:
+    """The children in an answer that holds nothing else, written as `encode_answer` does; None otherwise."""
+    for start in range(2, min(2 + _MAX_LENGTH_BYTES, len(frame) + 1)):
+        if frame[1:start] == _varint(len(frame) - start):
+            return Nodes.decode(frame[start:])
+    return None
 
 
 def _no_kind(message: Message, what: str) -> ProtocolError:

@@ -6,7 +6,7 @@ two. Imports go only towards the top of this list:
     limits
     clock, base58, varint, number, blake3, ed25519
     id, cid, prototype, signature, node
-    values
+    values, nodes
     cbor, json
     message, ancestors, tree
     batch
@@ -20,9 +20,9 @@ from gossiplog.reference.clock import decode_clock, encode_clock
 from gossiplog.reference.id import decode_id, encode_id
 from gossiplog.reference.json import json_decode, json_encode
 from gossiplog.reference.limits import HASH_LENGTH, KEY_LENGTH, MAX_CLOCK, MAX_DEPTH, MAX_OWN_DEPTH
-from gossiplog.reference.message import SignedMessage, read_message, sign, verify
+from gossiplog.reference.message import SignedMessage, SigningKey, read_message, sign, verify
 from gossiplog.reference.node import Node, check_children, is_boundary, leaf_hash
-from gossiplog.reference.signature import encode_did, public_key
+from gossiplog.reference.nodes import Nodes
 from gossiplog.reference.tree import Tree
 
 __all__ = [
@@ -34,8 +34,10 @@ __all__ = [
     "MAX_OWN_DEPTH",
     "Batch",
     "Node",
+    "Nodes",
     "Plan",
     "SignedMessage",
+    "SigningKey",
     "Tree",
     "cbor_decode",
     "cbor_encode",
@@ -43,7 +45,6 @@ __all__ = [
     "decode_clock",
     "decode_id",
     "encode_clock",
-    "encode_did",
     "encode_id",
     "frontier",
     "is_ancestor",
@@ -52,7 +53,6 @@ __all__ = [
     "json_encode",
     "leaf_hash",
     "link_record",
-    "public_key",
     "read_batch",
     "read_message",
     "sign",

@@ -87,9 +87,11 @@ class Ancestry:
 
     Attributes:
         links: reads the records of messages that were not added here.
+        work: how many members of link sets were looked at.
     """
 
     links: Links
+    work: int = 0
     _records: dict[int, tuple[int, list[list[int]]]] = field(default_factory=dict)
 
     def add(self, sequence: int, clock: int, parents: Iterable[int]) -> bytes:
@@ -129,7 +131,9 @@ class Ancestry:
                 # Links with 2^k <= clock - target do not lead below; the widest of those that are stored counts.
                 frontiers = self._records[sequence][1]
                 usable = frontiers[: (clock - target).bit_length()]
-                following.update(next(ancestors for ancestors in reversed(usable) if ancestors))
+                ancestors = next(ancestors for ancestors in reversed(usable) if ancestors)
+                self.work += len(ancestors)
+                following.update(ancestors)
             above = following - seen
             seen = seen | above
         return found

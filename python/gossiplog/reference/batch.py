@@ -23,21 +23,23 @@ class Plan:
     Attributes:
         order: indices into the batch, in the order in which they get their sequences: causal (ascending keys).
         messages: rows (sequence, value, links), one for each of `order`.
-        leaves: rows (key, leaf hash, sequence), ascending by key, one for each of `order`.
+        leaves: rows (key, leaf hash, sequence), one for each of `order`.
         children: rows (parent's sequence, child's sequence), without duplicates, by child and then by parent.
-        heads_added: keys, ascending.
+        heads_added: rows (key, sequence), ascending by key.
         heads_removed: keys, ascending, named as parents here, that were in the log before.
         orphans: valid messages left out: (index, the keys, ascending, of the parents that are neither in the log nor in
             the plan); ascending by the messages' keys.
+        late: indices of messages left for another plan, because linking the others took all the work that was allowed.
     """
 
     order: list[int]
     messages: list[tuple[int, bytes, bytes]]
     leaves: list[tuple[bytes, bytes, int]]
     children: list[tuple[int, int]]
-    heads_added: list[bytes]
+    heads_added: list[tuple[bytes, int]]
     heads_removed: list[bytes]
     orphans: list[tuple[int, list[bytes]]]
+    late: list[int]
 
 
 @final
@@ -106,7 +108,14 @@ class Batch(Sequence[SignedMessage | InvalidMessage]):
         named = {parent for index in self._fresh.values() for parent in self._parsed(index).parent_keys}
         return sorted(named - self._fresh.keys())
 
-    def plan(self, sequence: int, parents: Mapping[bytes, int], links: Links, refused: Collection[int] = ()) -> Plan:
+    def plan(
+        self,
+        sequence: int,
+        parents: Mapping[bytes, int],
+        links: Links,
+        refused: Collection[int] = (),
+        work: int | None = None,
+    ) -> Plan:
         """Orders the fresh messages whose parents are in `parents` (key to sequence) or in the plan itself.
 
         Args:
@@ -114,30 +123,60 @@ class Batch(Sequence[SignedMessage | InvalidMessage]):
             parents: those of `parents()` that are in the log.
             links: reads link records of messages in the log.
             refused: indices to leave out, and with them (as orphans) all that descends from them.
+            work: about how many members of link sets may be looked at: above very many concurrent messages, each new
+                one costs thousands. One message is always planned.
         """
-        plan = Plan([], [], [], [], [], [], [])
+        # A parent's clock is smaller than its child's, so ascending keys put parents first.
+        order = [index for index in self._fresh.values() if index not in refused]
         ancestry = Ancestry(links)
+
+        def link(sequence: int, clock: int, parents: Sequence[int]) -> bytes | None:
+            return None if work is not None and ancestry.work > work else ancestry.add(sequence, clock, parents)
+
+        return self._gather(sequence, parents, order, link)
+
+    def arrived(self, sequence: int, parents: Mapping[bytes, int]) -> Plan:
+        """The plan that the fresh messages, which are in the log and stand here as they arrived, have followed.
+
+        Args:
+            sequence: of the first of them.
+            parents: those of `parents()` that are in the log.
+
+        Returns:
+            The plan, with link records that are left empty.
+        """
+        return self._gather(sequence, parents, sorted(self._fresh.values()), lambda sequence, clock, parents: b"")
+
+    def _gather(
+        self,
+        sequence: int,
+        parents: Mapping[bytes, int],
+        order: Sequence[int],
+        link: Callable[[int, int, Sequence[int]], bytes | None],
+    ) -> Plan:
+        plan = Plan([], [], [], [], [], [], [], [])
         sequences = dict(parents)
         named: set[bytes] = set()
-        # A parent's clock is smaller than its child's, so ascending keys put parents first.
-        for key, index in self._fresh.items():
-            if index in refused:
-                continue
+        for position, index in enumerate(order):
             parsed = self._parsed(index)
+            key, value = parsed.message.key, parsed.message.value
             missing = {parent for parent in parsed.parent_keys if parent not in sequences}
             if missing:
                 plan.orphans.append((index, sorted(missing)))
                 continue
             own = sequence + len(plan.order)
             parent_sequences = sorted({sequences[parent] for parent in parsed.parent_keys})
-            record = ancestry.add(own, parsed.message.clock, parent_sequences)
+            record = link(own, parsed.message.clock, parent_sequences)
+            if record is None:
+                plan.late.extend(order[position:])
+                break
             plan.order.append(index)
-            plan.messages.append((own, parsed.message.value, record))
-            plan.leaves.append((key, leaf_hash(key, parsed.message.value), own))
+            plan.messages.append((own, value, record))
+            plan.leaves.append((key, leaf_hash(key, value), own))
             plan.children.extend((parent, own) for parent in parent_sequences)
             sequences[key] = own
             named.update(parsed.parent_keys)
-        plan.heads_added.extend(key for key, _, _ in plan.leaves if key not in named)
+        plan.heads_added.extend(sorted((key, own) for key, _, own in plan.leaves if key not in named))
         plan.heads_removed.extend(sorted(named & parents.keys()))
         return plan
 

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from typing import Any, Final, final
 
 from gossiplog.errors import DecodeError, EncodeError, InvalidMessage
+from gossiplog.reference import ed25519
 from gossiplog.reference.cbor import cbor_decode, write_cbor
 from gossiplog.reference.clock import decode_clock, read_clock
 from gossiplog.reference.id import decode_id, encode_id, message_key
 from gossiplog.reference.json import write_json
 from gossiplog.reference.limits import KEY_LENGTH, MAX_CLOCK
-from gossiplog.reference.signature import SCHEMES, decode_did, encode_did, public_key, sign_bytes, write_did
+from gossiplog.reference.signature import ED25519, SCHEMES, decode_did, write_did
 from gossiplog.reference.values import normalise
 
 #: What signs a message may be written in, and how.
@@ -104,44 +105,83 @@ class Parsed:
             )
 
 
+@final
+class SigningKey:
+    """An Ed25519 key pair that signs messages.
+
+    Args:
+        private_key: the 32-byte seed of RFC 8032.
+
+    Raises:
+        EncodeError: a private key of another length.
+    """
+
+    __slots__ = ("_did", "_private_key", "_public_key")
+
+    def __init__(self, private_key: bytes) -> None:
+        if len(private_key) != ed25519.SEED_LENGTH:
+            raise EncodeError(f"a private key of {len(private_key)} bytes: expected {ed25519.SEED_LENGTH}")
+        self._private_key = bytes(private_key)
+        self._public_key = ed25519.public_key_of(self._private_key)
+        self._did = write_did(ED25519, self._public_key)
+
+    @property
+    def public_key(self) -> bytes:
+        """32 bytes."""
+        return self._public_key
+
+    @property
+    def did(self) -> str:
+        """The did:key URI of the public key."""
+        return self._did
+
+    def sign(
+        self, topic: str, clock: int, parents: Sequence[str], payload: Any, codec: str = "dag-cbor"
+    ) -> tuple[bytes, bytes]:
+        """Signs a message.
+
+        Args:
+            topic: of the log.
+            clock: 1 + the largest clock among the parents.
+            parents: ids, in any order.
+            payload: a value of the IPLD data model, as for `cbor_encode`.
+            codec: what to sign the message in, `dag-cbor` or `dag-json`.
+
+        Returns:
+            The message's key and its stored value.
+
+        Raises:
+            EncodeError: a topic, clock, payload or codec that no message can have.
+            DecodeError: a parent that is no id.
+        """
+        parent_keys = sorted({decode_id(parent) for parent in parents})
+        if not any(pattern.fullmatch(topic) for pattern in _TOPICS):
+            raise EncodeError(
+                f"topic {topic!r}: expected letters, digits, `.`, `-` and `:`, or no `:` and one `#` before a last part"
+            )
+        if codec not in _CODECS:
+            raise EncodeError(f"codec {codec!r}: expected one of {', '.join(_CODECS)}")
+        try:
+            expected = 1 + max((decode_clock(key)[0] for key in parent_keys), default=0)
+        except DecodeError as error:
+            raise EncodeError(f"a parent that no message has: {error.reason}") from error
+        if clock != expected or expected > MAX_CLOCK:
+            raise EncodeError(f"clock {clock}: expected {expected}, 1 + the largest clock among the parents")
+        own_payload = normalise(payload)
+        signed = _signed_bytes(codec, topic, clock, [encode_id(key) for key in parent_keys], own_payload)
+        signature = ed25519.sign_bytes(self._private_key, signed)
+        value = write_cbor([[codec, self._did, signature], topic, clock, parent_keys, own_payload])
+        return message_key(clock, value), value
+
+    def __repr__(self) -> str:
+        return f"<SigningKey of {self._did}>"
+
+
 def sign(
     topic: str, clock: int, parents: Sequence[str], payload: Any, private_key: bytes, codec: str = "dag-cbor"
 ) -> tuple[bytes, bytes]:
-    """Signs a message with Ed25519.
-
-    Args:
-        topic: of the log.
-        clock: 1 + the largest clock among the parents.
-        parents: ids, in any order.
-        payload: a value of the IPLD data model, as for `cbor_encode`.
-        private_key: the 32-byte seed.
-        codec: what to sign the message in, `dag-cbor` or `dag-json`.
-
-    Returns:
-        The message's key and its stored value.
-
-    Raises:
-        EncodeError: a topic, clock, payload, private key or codec that no message can have.
-        DecodeError: a parent that is no id.
-    """
-    parent_keys = sorted({decode_id(parent) for parent in parents})
-    if not any(pattern.fullmatch(topic) for pattern in _TOPICS):
-        raise EncodeError(
-            f"topic {topic!r}: expected letters, digits, `.`, `-` and `:`, or no `:` and one `#` before a last part"
-        )
-    if codec not in _CODECS:
-        raise EncodeError(f"codec {codec!r}: expected one of {', '.join(_CODECS)}")
-    try:
-        expected = 1 + max((decode_clock(key)[0] for key in parent_keys), default=0)
-    except DecodeError as error:
-        raise EncodeError(f"a parent that no message has: {error.reason}") from error
-    if clock != expected or expected > MAX_CLOCK:
-        raise EncodeError(f"clock {clock}: expected {expected}, 1 + the largest clock among the parents")
-    own_payload = normalise(payload)
-    did = encode_did(public_key(private_key))
-    signed = _signed_bytes(codec, topic, clock, [encode_id(key) for key in parent_keys], own_payload)
-    value = write_cbor([[codec, did, sign_bytes(private_key, signed)], topic, clock, parent_keys, own_payload])
-    return message_key(clock, value), value
+    """Signs a single message with a private key: see `SigningKey.sign`."""
+    return SigningKey(private_key).sign(topic, clock, parents, payload, codec)
 
 
 def verify(value: bytes, topic: str) -> SignedMessage:

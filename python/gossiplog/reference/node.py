@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, final
@@ -69,7 +69,7 @@ def parents_of(nodes: Iterable[Node]) -> Iterator[Node]:
         yield Node(span[0].level + 1, span[0].key, parent_hash(span))
 
 
-def check_children(parent: Node, end: bytes | None, children: Sequence[Node]) -> None:
+def check_children(parent: Node, end: bytes | None, children: Iterable[Node]) -> None:
     """Holds an untrusted answer to GetChildren against the rules of the tree.
 
     Args:
@@ -85,6 +85,7 @@ def check_children(parent: Node, end: bytes | None, children: Sequence[Node]) ->
     if parent.level < 1:
         raise TreeError("a node of level 0 has no children")
     where = f"children of the node {_name(parent)}"
+    children = list(children)
     if not children:
         raise TreeError(f"{where}: none")
     first = children[0]

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from gossiplog.errors import DecodeError, EncodeError
+from gossiplog.errors import DecodeError
 from gossiplog.reference import ed25519
 from gossiplog.reference.base58 import base58_decode, base58_encode
 from gossiplog.reference.varint import read_number, write_uvarint
@@ -16,7 +16,8 @@ from gossiplog.reference.varint import read_number, write_uvarint
 _DID: Final = re.compile(r"did:key:z([1-9A-HJ-NP-Za-km-z]+)", re.ASCII)
 #: No key of a known scheme, behind the longest varint, is longer.
 _MAX_DID: Final = 512
-_ED25519_PUBLIC_KEY: Final = 0xED
+ED25519: Final = 0xED
+"""The multicodec of Ed25519 public keys."""
 
 
 class Scheme(Protocol):
@@ -49,44 +50,7 @@ class _Ed25519:
 
 
 #: The schemes that have a verdict, by the multicodec of their public keys.
-SCHEMES: Final[Mapping[int, Scheme]] = {_ED25519_PUBLIC_KEY: _Ed25519()}
-
-
-def public_key(private_key: bytes) -> bytes:
-    """The 32-byte public key of an Ed25519 private key, its 32-byte seed.
-
-    Raises:
-        EncodeError: a private key of another length.
-    """
-    _check_seed(private_key)
-    return ed25519.public_key_of(bytes(private_key))
-
-
-def sign_bytes(private_key: bytes, message: bytes) -> bytes:
-    """The 64-byte Ed25519 signature over a message.
-
-    Raises:
-        EncodeError: a private key that is not 32 bytes long.
-    """
-    _check_seed(private_key)
-    return ed25519.sign_bytes(bytes(private_key), message)
-
-
-def _check_seed(private_key: bytes) -> None:
-    if len(private_key) != ed25519.SEED_LENGTH:
-        raise EncodeError(f"a private key of {len(private_key)} bytes: expected {ed25519.SEED_LENGTH}")
-
-
-def encode_did(public_key: bytes) -> str:
-    """The did:key URI of an Ed25519 public key.
-
-    Raises:
-        EncodeError: a public key that is not 32 bytes long.
-    """
-    length = SCHEMES[_ED25519_PUBLIC_KEY].key_length
-    if len(public_key) != length:
-        raise EncodeError(f"a public key of {len(public_key)} bytes: expected {length}")
-    return write_did(_ED25519_PUBLIC_KEY, public_key)
+SCHEMES: Final[Mapping[int, Scheme]] = {ED25519: _Ed25519()}
 
 
 def write_did(code: int, key: bytes) -> str:

@@ -15,6 +15,7 @@ from typing import TypeAlias, final
 from gossiplog.errors import TreeError
 from gossiplog.reference.limits import HASH_LENGTH
 from gossiplog.reference.node import ANCHOR, Node, leaf_hash, parent_hash, parents_of
+from gossiplog.reference.nodes import Nodes
 
 # The leaves (key, 16-byte hash) with start <= key < end, ascending; an end of None is the end of the tree.
 Leaves: TypeAlias = Callable[[bytes, bytes | None], Sequence[tuple[bytes, bytes]]]
@@ -59,15 +60,14 @@ class Tree:
         """
         return Tree._make(_level1(level1, count), count, None)
 
-    def refresh(self, level1: Iterable[tuple[bytes, bytes]], count: int) -> Tree:
-        """With level-1 rows that another process wrote, and the number of entries now.
+    def level1(self, keys: Sequence[bytes]) -> list[tuple[bytes, bytes]]:
+        """The level-1 rows (key, hash), ascending, that the insertion of these keys can have changed.
 
-        Raises:
-            TreeError: rows that are not level 1 of a tree with that many entries.
+        For each key, they are the node that holds it, and the one before, which the key may have cut off.
         """
-        rows = {node.key or b"": node.hash for node in self._level(1)}
-        rows.update(level1)
-        return Tree.open(sorted(rows.items()), count)
+        nodes = self._level(1)
+        places = {place for key in keys for place in (self._span_at(key) - 1, self._span_at(key)) if place >= 0}
+        return [(nodes[place].key or b"", nodes[place].hash) for place in sorted(places)]
 
     def insert(self, entries: Iterable[tuple[bytes, bytes]], leaves: Leaves | None = None) -> Tree:
         """With the entries (key, value) as well. An entry that is there already changes nothing.
@@ -128,7 +128,7 @@ class Tree:
         if level == 0:
             if key is None:
                 return ANCHOR
-            found = self._load(key, key + b"\0", leaves) if key else ()
+            found = [leaf for leaf in self._span(self._span_at(key), leaves) if leaf[0] == key]
             return Node(0, *found[0]) if found else None
         position = self._position(level, key)
         return None if position is None else self._level(level)[position]
@@ -149,6 +149,21 @@ class Tree:
             return _leaf_nodes(self._span(self._span_at(key or b""), leaves), key)
         below = self._level(level - 1)
         return list(below[bisect_left(below, key or b"", key=_order) : _end(below, end)])
+
+    def span(self, level: int, key: bytes | None, leaves: Leaves | None = None) -> Nodes:
+        """The children in one object; it raises as `children` does."""
+        return Nodes(self.children(level, key, leaves))
+
+    def differing(self, nodes: Nodes, end: bytes | None) -> list[tuple[Node, bytes | None]]:
+        """Those of the nodes that this tree does not have, each with the key where its range ends.
+
+        Args:
+            nodes: all or some of one level from 1, without a gap.
+            end: where the last one's range ends, None at the end of the tree.
+        """
+        ends = [*(node.key for node in nodes), end][1:]
+        pairs = zip(nodes, ends, strict=True)
+        return [(node, stop) for node, stop in pairs if self.node(node.level, node.key) != node]
 
     def nodes(self, level: int, leaves: Leaves | None = None) -> list[Node]:
         """All nodes of a level, ascending; none above the root's."""

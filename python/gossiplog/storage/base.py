@@ -2,11 +2,12 @@
 
 Messages are never deleted and get sequences 1, 2, 3, ... in the order in which they arrive, so whatever carries a
 sequence is read as of an earlier state by passing over larger ones: no read transaction has to stay open for a
-snapshot. Only the heads are of the state in which they are read.
+snapshot. The index, which is the level 1 of the tree, the children and the heads, covers the messages up to
+`Position.indexed`: whoever reads it has to look at those after it.
 
 Everything is in batches, and rows travel as the core makes them. An implementation is safe for several threads, and for
-several processes where its database is shared. What goes wrong in the database is raised as StorageError, and then
-nothing of the transaction was written.
+several processes where its database is shared. What goes wrong in the database is raised as StorageError, as
+CorruptLog where its file is damaged, and then nothing of the transaction was written.
 """
 
 from __future__ import annotations
@@ -33,10 +34,12 @@ class Position:
     Attributes:
         count: of messages; the largest sequence.
         applied: the sequence up to which the application's `apply` has run.
+        indexed: the sequence up to which the index goes.
     """
 
     count: int = 0
     applied: int = 0
+    indexed: int = 0
 
 
 class Reader(ABC):
@@ -47,17 +50,12 @@ class Reader(ABC):
         """How far this state has come.
 
         Raises:
-            CorruptLog: what is stored of it is no number.
+            CorruptLog: what is stored of it cannot be.
         """
 
     @abstractmethod
-    def level1(self, keys: Sequence[bytes] | None = None) -> Sequence[tuple[bytes, bytes]]:
-        """The tree's rows (key, hash), ascending, the anchor's with the key b"".
-
-        Args:
-            keys: for each, the row with the largest key up to it, and the row before that one: whatever the message of
-                this key can have changed. None is for all rows.
-        """
+    def level1(self) -> Sequence[tuple[bytes, bytes]]:
+        """The tree's rows (key, hash), ascending, the anchor's with the key b"", as far as the index goes."""
 
     @abstractmethod
     def leaves(self, start: bytes, end: bytes | None, count: int) -> Sequence[tuple[bytes, bytes]]:
@@ -68,8 +66,14 @@ class Reader(ABC):
         """The sequences of those of the keys that are in the log."""
 
     @abstractmethod
-    def values(self, keys: Sequence[bytes], count: int) -> dict[bytes, bytes]:
-        """The stored values of those of the keys that are in the log with a sequence up to `count`."""
+    def values(self, keys: Sequence[bytes], count: int, limit: int | None = None) -> dict[bytes, bytes]:
+        """The stored values of those of the keys that are in the log with a sequence up to `count`.
+
+        Args:
+            keys: any; they are read the fastest where they ascend, and nothing else stands between them.
+            count: the largest sequence.
+            limit: bytes; the value by which they are exceeded is the last that is read.
+        """
 
     @abstractmethod
     def page(
@@ -86,6 +90,10 @@ class Reader(ABC):
         """
 
     @abstractmethod
+    def number(self, after: bytes | None, before: bytes | None, count: int) -> int:
+        """How many messages `page` would go through with these bounds and no limit; no value is read."""
+
+    @abstractmethod
     def arrivals(self, after: int, limit: int) -> Sequence[tuple[int, bytes]]:
         """Messages (sequence, value), ascending, after a sequence; limited as in `page`."""
 
@@ -99,11 +107,13 @@ class Reader(ABC):
 
     @abstractmethod
     def children(self, parents: Sequence[int], first: int, last: int) -> Sequence[tuple[int, int]]:
-        """Pairs (parent, child), ascending, of sequences, the child's being from `first` to `last`."""
+        """Pairs (parent, child), ascending, of sequences, the child's being from `first` to `last`, as far as the index
+        goes.
+        """
 
     @abstractmethod
-    def heads(self, limit: int | None = None) -> Sequence[bytes]:
-        """The keys, ascending, of the messages that no other names as a parent; with a limit the largest ones."""
+    def heads(self) -> Sequence[tuple[bytes, int]]:
+        """The messages that no other names as a parent: rows (key, sequence), ascending, as far as the index goes."""
 
 
 class ApplyTransaction(Protocol):
@@ -131,14 +141,23 @@ class Transaction(Reader, ApplyTransaction):
     """A state that is being changed: the only one at a time, over all threads and processes."""
 
     @abstractmethod
-    def write(self, plan: Plan, level1: Sequence[tuple[bytes, bytes]]) -> None:
-        """Adds messages, and everything that belongs to them.
+    def write(self, plan: Plan) -> None:
+        """Adds messages, their link records and their leaves.
 
         Called once, when nothing is read any more.
 
         Args:
             plan: the rows of the messages.
-            level1: the rows of the tree that changed, one at least.
+        """
+
+    @abstractmethod
+    def index(self, plan: Plan, level1: Sequence[tuple[bytes, bytes]], indexed: int) -> None:
+        """Takes messages into the index: the next ones after those that it covers.
+
+        Args:
+            plan: the children and the heads.
+            level1: the rows of the tree that may have changed.
+            indexed: the sequence of the last of the messages.
         """
 
     @abstractmethod

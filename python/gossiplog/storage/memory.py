@@ -6,8 +6,8 @@ import threading
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import islice
-from operator import itemgetter
 from typing import Any, NoReturn
 
 from gossiplog.core import Plan
@@ -26,19 +26,23 @@ class _Tables:
         self.keys: list[bytes] = []
         self.leaves: dict[bytes, tuple[bytes, int]] = {}
         self.children: dict[int, list[int]] = {}
-        self.heads: set[bytes] = set()
+        self.heads: dict[bytes, int] = {}
         self.tree: dict[bytes, bytes] = {}
 
-    def write(self, plan: Plan, level1: Sequence[tuple[bytes, bytes]]) -> None:
+    def write(self, plan: Plan) -> None:
         self.messages.extend((value, links) for _, value, links in plan.messages)
         self._add_keys([key for key, _, _ in plan.leaves])
         self.leaves.update((key, (hash, sequence)) for key, hash, sequence in plan.leaves)
+        self.position = replace(self.position, count=len(self.messages))
+
+    def index(self, plan: Plan, level1: Sequence[tuple[bytes, bytes]], indexed: int) -> None:
         for parent, child in plan.children:
             insort(self.children.setdefault(parent, []), child)
-        self.heads.difference_update(plan.heads_removed)
+        for key in plan.heads_removed:
+            self.heads.pop(key, None)
         self.heads.update(plan.heads_added)
         self.tree.update(level1)
-        self.position = Position(len(self.messages), self.position.applied)
+        self.position = replace(self.position, indexed=indexed)
 
     def _add_keys(self, keys: list[bytes]) -> None:
         if not self.keys or keys[0] > self.keys[-1]:
@@ -57,15 +61,8 @@ class _MemoryReader(Reader):
     def position(self) -> Position:
         return self._tables.position
 
-    def level1(self, keys: Sequence[bytes] | None = None) -> Sequence[tuple[bytes, bytes]]:
-        rows = sorted(self._tables.tree.items())
-        if keys is None:
-            return rows
-        places = (bisect_right(rows, key, key=itemgetter(0)) for key in keys)
-        return [
-            rows[index]
-            for index in sorted({index for place in places for index in (place - 2, place - 1) if index >= 0})
-        ]
+    def level1(self) -> Sequence[tuple[bytes, bytes]]:
+        return sorted(self._tables.tree.items())
 
     def leaves(self, start: bytes, end: bytes | None, count: int) -> Sequence[tuple[bytes, bytes]]:
         keys, leaves = self._tables.keys, self._tables.leaves
@@ -77,7 +74,8 @@ class _MemoryReader(Reader):
         leaves = self._tables.leaves
         return {key: leaves[key][1] for key in keys if key in leaves}
 
-    def values(self, keys: Sequence[bytes], count: int) -> dict[bytes, bytes]:
+    def values(self, keys: Sequence[bytes], count: int, limit: int | None = None) -> dict[bytes, bytes]:
+        # They are in memory already, so none are left out.
         messages = self._tables.messages
         found = self.sequences(keys)
         return {key: messages[sequence - 1][0] for key, sequence in found.items() if sequence <= count}
@@ -86,9 +84,8 @@ class _MemoryReader(Reader):
         self, after: bytes | None, before: bytes | None, reverse: bool, limit: int, count: int
     ) -> Sequence[tuple[bytes, bytes]]:
         keys, leaves, messages = self._tables.keys, self._tables.leaves, self._tables.messages
-        first = 0 if after is None else bisect_right(keys, after)
-        stop = len(keys) if before is None else bisect_left(keys, before)
-        indices = range(stop - 1, first - 1, -1) if reverse else range(first, stop)
+        between = self._between(after, before)
+        indices = reversed(between) if reverse else between
         found: list[tuple[bytes, bytes]] = []
         size = 0
         for index in indices:
@@ -100,6 +97,18 @@ class _MemoryReader(Reader):
                 found.append((keys[index], value))
                 size += len(value)
         return found
+
+    def number(self, after: bytes | None, before: bytes | None, count: int) -> int:
+        keys, leaves = self._tables.keys, self._tables.leaves
+        between = self._between(after, before)
+        if count >= len(keys):
+            return len(between)
+        return sum(leaves[keys[index]][1] <= count for index in between)
+
+    def _between(self, after: bytes | None, before: bytes | None) -> range:
+        keys = self._tables.keys
+        first = 0 if after is None else bisect_right(keys, after)
+        return range(first, len(keys) if before is None else bisect_left(keys, before))
 
     def arrivals(self, after: int, limit: int) -> Sequence[tuple[int, bytes]]:
         found: list[tuple[int, bytes]] = []
@@ -124,19 +133,22 @@ class _MemoryReader(Reader):
             found.extend((parent, child) for child in own[bisect_left(own, first) : bisect_right(own, last)])
         return found
 
-    def heads(self, limit: int | None = None) -> Sequence[bytes]:
-        ordered = sorted(self._tables.heads)
-        return ordered if limit is None else ordered[-limit:]
+    def heads(self) -> Sequence[tuple[bytes, int]]:
+        return sorted(self._tables.heads.items())
 
 
 class _MemoryTransaction(_MemoryReader, Transaction):
     def __init__(self, tables: _Tables) -> None:
         super().__init__(tables)
-        self._written: tuple[Plan, Sequence[tuple[bytes, bytes]]] | None = None
+        self._written: Plan | None = None
+        self._indexed: list[tuple[Plan, Sequence[tuple[bytes, bytes]], int]] = []
         self._applied: int | None = None
 
-    def write(self, plan: Plan, level1: Sequence[tuple[bytes, bytes]]) -> None:
-        self._written = plan, level1
+    def write(self, plan: Plan) -> None:
+        self._written = plan
+
+    def index(self, plan: Plan, level1: Sequence[tuple[bytes, bytes]], indexed: int) -> None:
+        self._indexed.append((plan, level1, indexed))
 
     def set_applied(self, sequence: int) -> None:
         self._applied = sequence
@@ -152,9 +164,11 @@ class _MemoryTransaction(_MemoryReader, Transaction):
 
     def commit(self) -> None:
         if self._applied is not None:
-            self._tables.position = Position(self._tables.position.count, self._applied)
+            self._tables.position = replace(self._tables.position, applied=self._applied)
         if self._written is not None:
-            self._tables.write(*self._written)
+            self._tables.write(self._written)
+        for rows in self._indexed:
+            self._tables.index(*rows)
 
 
 class MemoryStorage(Storage):

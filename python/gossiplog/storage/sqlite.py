@@ -1,4 +1,4 @@
-"""A log in an SQLite database: a file in WAL mode, or one in memory.
+"""A log in an SQLite database, an application's own or one by itself: a file in WAL mode, or one in memory.
 
 One connection writes, guarded by a lock that a thread may hold; SQLite's own lock (BEGIN IMMEDIATE) keeps other
 processes out. Readers have connections of their own, so that they never wait for a writer; a database in memory has
@@ -14,11 +14,13 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import TracebackType
 from typing import Literal, TypeAlias, get_args
 
 from gossiplog.errors import LogClosed, NewerSchema, NotALog, StorageError
 from gossiplog.storage.base import SCHEMA, Reader, Storage, Transaction, check_same_topic
 from gossiplog.storage.sqlite_tables import (
+    DAMAGE,
     OURS,
     TABLES,
     Guard,
@@ -94,7 +96,7 @@ class SQLiteStorage(Storage):
         stored = self._stored_topic(connection)
         if stored is None:
             if topic is None or not create:
-                raise NotALog(f"{self._path} holds no log: give a topic to make one")
+                raise NotALog(f"{self._path} holds no log: give a topic to make one in it")
             stored = self._create(connection, topic)
         check_same_topic(self._path, stored, topic)
         connection.execute(f"PRAGMA synchronous = {self._synchronous}")
@@ -103,16 +105,19 @@ class SQLiteStorage(Storage):
         return stored
 
     def _stored_topic(self, connection: sqlite3.Connection) -> str | None:
-        """The topic of the log in the database, None for a database without tables."""
+        """The topic of the log in the database, None where there is none; tables of an application do not matter."""
         try:
-            tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
+            names = [name for (name,) in connection.execute("SELECT name FROM sqlite_schema")]
         except sqlite3.DatabaseError as error:
             if error_code(error) == sqlite3.SQLITE_NOTADB:
                 raise NotALog(f"{self._path} is not a log: it is not an SQLite database") from error
             raise
-        if "gossiplog_meta" not in tables:
-            if tables:
-                raise NotALog(f"{self._path} is an SQLite database without a log")
+        ours = [name for name in names if name.lower().startswith("gossiplog_")]
+        if "gossiplog_meta" not in ours:
+            if ours:
+                raise NotALog(
+                    f"{self._path} holds no log, but {ours[0]}: names that begin with gossiplog_ are for a log's"
+                )
             return None
         meta = dict(connection.execute("SELECT name, value FROM gossiplog_meta"))
         schema, topic = meta.get("schema"), meta.get("topic")
@@ -126,9 +131,9 @@ class SQLiteStorage(Storage):
         return topic
 
     def _create(self, connection: sqlite3.Connection, topic: str) -> str:
-        """Makes a log in an empty database, unless another process was quicker."""
+        """Makes a log in a database, beside what an application has there, unless another process was quicker."""
         connection.execute("BEGIN IMMEDIATE")
-        with _ended(connection):
+        with _Ended(connection):
             stored = self._stored_topic(connection)
             if stored is not None:
                 return stored
@@ -136,7 +141,7 @@ class SQLiteStorage(Storage):
                 connection.execute(table)
             connection.executemany(
                 "INSERT INTO gossiplog_meta(name, value) VALUES (?, ?)",
-                [("schema", SCHEMA), ("topic", topic), ("applied", 0)],
+                [("schema", SCHEMA), ("topic", topic), ("applied", 0), ("indexed", 0)],
             )
         return topic
 
@@ -164,7 +169,7 @@ class SQLiteStorage(Storage):
                 yield SQLiteReader(connection)
                 return
             connection.execute("BEGIN")
-            with _ended(connection):
+            with _Ended(connection):
                 yield SQLiteReader(connection)
 
     @contextmanager
@@ -195,7 +200,7 @@ class SQLiteStorage(Storage):
                 connection.execute("BEGIN IMMEDIATE")
                 transaction = SQLiteTransaction(connection, self._guard)
                 try:
-                    with _ended(connection):
+                    with _Ended(connection):
                         yield transaction
                 finally:
                     transaction.end()
@@ -218,7 +223,7 @@ class SQLiteStorage(Storage):
             try:
                 found = [line for (line,) in connection.execute("PRAGMA integrity_check")]
             except sqlite3.DatabaseError as error:
-                if error_code(error) not in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+                if error_code(error) not in DAMAGE:
                     raise
                 found = [str(error)]
         return [] if found == ["ok"] else [f"SQLite: {line}" for line in found]
@@ -273,8 +278,7 @@ class SQLiteStorage(Storage):
         connection.close()
 
     def _open_writer(self) -> sqlite3.Connection:
-        self._check_open()
-        if self._writer is None:
+        if self._closed or self._writer is None:
             raise LogClosed(f"the log {self._path} is closed")
         return self._writer
 
@@ -287,12 +291,8 @@ class SQLiteStorage(Storage):
                 f"{self._path} was opened before this process was forked: SQLite does not survive that; open it again"
             )
 
-    @contextmanager
-    def _errors(self, doing: str) -> Iterator[None]:
-        try:
-            yield
-        except sqlite3.Error as error:
-            raise storage_error(self._path, doing, error) from error
+    def _errors(self, doing: str) -> _Errors:
+        return _Errors(self._path, doing)
 
 
 def text_path(location: str | os.PathLike[str]) -> str:
@@ -307,14 +307,46 @@ def text_path(location: str | os.PathLike[str]) -> str:
     return path
 
 
-@contextmanager
-def _ended(connection: sqlite3.Connection) -> Iterator[None]:
-    """Commits the transaction that was begun, or rolls it back where the block or the commit raises."""
-    try:
-        yield
-        connection.execute("COMMIT" + OURS)
-    except BaseException:
-        # After some errors, as a full disk, SQLite has rolled back by itself.
-        if connection.in_transaction:
-            connection.execute("ROLLBACK" + OURS)
-        raise
+class _Errors:
+    """A block whose errors of the driver are raised as StorageError. A class for the same reason as `_Ended`."""
+
+    __slots__ = ("_doing", "_place")
+
+    def __init__(self, place: str, doing: str) -> None:
+        self._place = place
+        self._doing = doing
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if isinstance(error, sqlite3.Error):
+            raise storage_error(self._place, self._doing, error) from error
+
+
+class _Ended:
+    """A block that ends the transaction: commits it, or rolls it back where the block or the commit raises.
+
+    A class, because a generator costs each append microseconds.
+    """
+
+    __slots__ = ("_connection",)
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            if error is None:
+                self._connection.execute("COMMIT" + OURS)
+        finally:
+            # After some errors, as a full disk, SQLite has rolled back by itself.
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK" + OURS)

@@ -8,9 +8,11 @@ the right type and wrong, which it finds.
 from __future__ import annotations
 
 import sqlite3
+import sys
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from itertools import chain
 from typing import Any
 
 from gossiplog.core import Plan
@@ -23,7 +25,7 @@ TABLES = (
     "CREATE TABLE gossiplog_messages(seq INTEGER PRIMARY KEY, links BLOB NOT NULL, value BLOB NOT NULL)",
     "CREATE TABLE gossiplog_leaves(key BLOB PRIMARY KEY, hash BLOB NOT NULL, seq INTEGER NOT NULL) WITHOUT ROWID",
     "CREATE TABLE gossiplog_children(parent INTEGER, child INTEGER, PRIMARY KEY(parent, child)) WITHOUT ROWID",
-    "CREATE TABLE gossiplog_heads(key BLOB PRIMARY KEY) WITHOUT ROWID",
+    "CREATE TABLE gossiplog_heads(key BLOB PRIMARY KEY, seq INTEGER NOT NULL) WITHOUT ROWID",
     "CREATE TABLE gossiplog_tree(key BLOB PRIMARY KEY, hash BLOB NOT NULL) WITHOUT ROWID",
 )
 
@@ -35,13 +37,13 @@ _MANY = 16
 # Of the text that ends transactions: the application's own COMMIT is another text, so no prepared statement of ours
 # serves it, and the authorizer sees it.
 OURS = " /* gossiplog */"
+# The file is not what SQLite wrote.
+DAMAGE = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 # What an application cannot go on from (https://sqlite.org/rescode.html): its exceptions are no verdict on a message.
-_BROKEN = frozenset(
+_BROKEN = DAMAGE | frozenset(
     {
         sqlite3.SQLITE_FULL,
         sqlite3.SQLITE_IOERR,
-        sqlite3.SQLITE_CORRUPT,
-        sqlite3.SQLITE_NOTADB,
         sqlite3.SQLITE_READONLY,
         sqlite3.SQLITE_CANTOPEN,
         sqlite3.SQLITE_NOMEM,
@@ -52,8 +54,6 @@ _CAUSES = {
     sqlite3.SQLITE_READONLY: "the file or its folder is read-only",
     sqlite3.SQLITE_BUSY: "another process did not release its lock in time",
     sqlite3.SQLITE_LOCKED: "another connection did not release its lock in time",
-    sqlite3.SQLITE_CORRUPT: "the file is damaged",
-    sqlite3.SQLITE_NOTADB: "the file is not an SQLite database",
     sqlite3.SQLITE_CANTOPEN: (
         "the file cannot be opened; a log on a read-only file system opens as file:PATH?immutable=1"
     ),
@@ -100,7 +100,9 @@ def error_code(error: sqlite3.Error) -> int:
 
 
 def storage_error(place: str, doing: str, error: sqlite3.Error) -> StorageError:
-    """What to raise for an error of the driver."""
+    """What to raise for an error of the driver: CorruptLog for a damaged file."""
+    if error_code(error) in DAMAGE:
+        return CorruptLog([f"cannot {doing} {place}: {error}"])
     cause = _CAUSES.get(error_code(error))
     return StorageError(
         f"cannot {doing} {place}: {error}" if cause is None else f"cannot {doing} {place}: {cause} ({error})"
@@ -139,26 +141,20 @@ class SQLiteReader(Reader):
     def position(self) -> Position:
         row = self._connection.execute(
             "SELECT (SELECT coalesce(max(seq), 0) FROM gossiplog_messages),"
-            " (SELECT value FROM gossiplog_meta WHERE name = 'applied')"
+            " (SELECT value FROM gossiplog_meta WHERE name = 'applied'),"
+            " (SELECT value FROM gossiplog_meta WHERE name = 'indexed')"
         ).fetchone()
-        count, applied = row
+        count, applied, indexed = row
         if not isinstance(applied, int) or applied < 0:
             raise CorruptLog([f"the cursor of `apply` is {applied!r}: expected the sequence of a message, or 0"])
-        return Position(count, applied)
-
-    def level1(self, keys: Sequence[bytes] | None = None) -> Sequence[tuple[bytes, bytes]]:
-        execute = self._connection.execute
-        if keys is None:
-            return execute(f"SELECT {_KEY_HASH} FROM gossiplog_tree ORDER BY key").fetchall()
-        rows: set[tuple[bytes, bytes]] = set()
-        for key in keys:
-            rows.update(
-                execute(
-                    f"SELECT {_KEY_HASH} FROM gossiplog_tree WHERE key <= ? ORDER BY key DESC LIMIT 2",
-                    (key,),
-                )
+        if not isinstance(indexed, int) or not 0 <= indexed <= count:
+            raise CorruptLog(
+                [f"the index goes up to {indexed!r}: expected the sequence of one of {count} messages, or 0"]
             )
-        return sorted(rows)
+        return Position(count, applied, indexed)
+
+    def level1(self) -> Sequence[tuple[bytes, bytes]]:
+        return self._connection.execute(f"SELECT {_KEY_HASH} FROM gossiplog_tree ORDER BY key").fetchall()
 
     def leaves(self, start: bytes, end: bytes | None, count: int) -> Sequence[tuple[bytes, bytes]]:
         if end is None:
@@ -178,8 +174,9 @@ class SQLiteReader(Reader):
                 return {}
         return dict(self._select("SELECT key, CAST(seq AS INTEGER) FROM gossiplog_leaves WHERE key IN ({})", keys))
 
-    def values(self, keys: Sequence[bytes], count: int) -> dict[bytes, bytes]:
+    def values(self, keys: Sequence[bytes], count: int, limit: int | None = None) -> dict[bytes, bytes]:
         columns = "SELECT key, CAST(value AS BLOB) FROM gossiplog_leaves JOIN gossiplog_messages USING (seq)"
+        room = sys.maxsize if limit is None else limit
         found: dict[bytes, bytes] = {}
         if len(keys) >= _MANY:
             # Keys that stand one behind the other, as a sync asks for them, are read in one go up to where they do not.
@@ -191,23 +188,36 @@ class SQLiteReader(Reader):
                     if key != wanted:
                         break
                     found[key] = value
-        if len(found) < len(keys):
-            found.update(self._select(f"{columns} WHERE key IN ({{}}) AND seq <= ?", keys[len(found) :], (count,)))
+                    room -= len(value)
+                    if room < 0:
+                        return found
+        rest = self._statements(f"{columns} WHERE key IN ({{}}) AND seq <= ?", keys[len(found) :], (count,))
+        with closing(rest):
+            for key, value in chain.from_iterable(rest):
+                found[key] = value
+                room -= len(value)
+                if room < 0:
+                    break
         return found
 
     def page(
         self, after: bytes | None, before: bytes | None, reverse: bool, limit: int, count: int
     ) -> Sequence[tuple[bytes, bytes]]:
-        bounds = [] if after is None else [after]
-        bounds += [] if before is None else [before]
+        condition, bounds = _between(after, before)
         rows = self._connection.execute(
             "SELECT CAST(key AS BLOB), CAST(value AS BLOB)"
-            " FROM gossiplog_leaves JOIN gossiplog_messages USING (seq) WHERE"
-            f"{'' if after is None else ' key > ? AND'}{'' if before is None else ' key < ? AND'}"
-            f" seq <= ? ORDER BY key {'DESC' if reverse else 'ASC'} LIMIT ?",
+            " FROM gossiplog_leaves JOIN gossiplog_messages USING (seq)"
+            f" WHERE {condition} seq <= ? ORDER BY key {'DESC' if reverse else 'ASC'} LIMIT ?",
             (*bounds, count, limit),
         )
         return _take(rows)
+
+    def number(self, after: bytes | None, before: bytes | None, count: int) -> int:
+        condition, bounds = _between(after, before)
+        (found,) = self._connection.execute(
+            f"SELECT COUNT(*) FROM gossiplog_leaves WHERE {condition} seq <= ?", (*bounds, count)
+        ).fetchone()
+        return int(found)
 
     def arrivals(self, after: int, limit: int) -> Sequence[tuple[int, bytes]]:
         rows = self._connection.execute(
@@ -233,21 +243,34 @@ class SQLiteReader(Reader):
         )
         return sorted(rows)
 
-    def heads(self, limit: int | None = None) -> Sequence[bytes]:
-        rows = self._connection.execute(
-            "SELECT CAST(key AS BLOB) FROM gossiplog_heads ORDER BY key DESC LIMIT ?", (-1 if limit is None else limit,)
-        )
-        return [key for (key,) in rows][::-1]
+    def heads(self) -> Sequence[tuple[bytes, int]]:
+        return self._connection.execute(
+            "SELECT CAST(key AS BLOB), CAST(seq AS INTEGER) FROM gossiplog_heads ORDER BY key"
+        ).fetchall()
 
     def _select(self, sql: str, items: Sequence[Any], bounds: tuple[Any, ...] = ()) -> list[Any]:
         rows: list[Any] = []
+        for cursor in self._statements(sql, items, bounds):
+            rows += cursor.fetchall()
+        return rows
+
+    def _statements(
+        self, sql: str, items: Sequence[Any], bounds: tuple[Any, ...]
+    ) -> Generator[sqlite3.Cursor, None, None]:
+        """One after the other, each of a statement over some of the items; open until the next one is taken."""
         for start in range(0, len(items), _CHUNK):
             chunk = items[start : start + _CHUNK]
             # Repeated up to a power of two: ten texts instead of five hundred.
             size = 1 << (len(chunk) - 1).bit_length()
             padded = [*chunk, *[chunk[-1]] * (size - len(chunk))]
-            rows += self._connection.execute(sql.format(",".join("?" * size)), (*padded, *bounds)).fetchall()
-        return rows
+            with closing(self._connection.execute(sql.format(",".join("?" * size)), (*padded, *bounds))) as cursor:
+                yield cursor
+
+
+def _between(after: bytes | None, before: bytes | None) -> tuple[str, list[bytes]]:
+    """The condition of a range of keys, to be followed by another one, and its parameters."""
+    condition = f"{'' if after is None else 'key > ? AND'} {'' if before is None else 'key < ? AND'}"
+    return condition, [key for key in (after, before) if key is not None]
 
 
 def _take(rows: Iterable[tuple[Any, bytes]]) -> list[tuple[Any, bytes]]:
@@ -270,21 +293,23 @@ class SQLiteTransaction(SQLiteReader, Transaction):
         self._ended = False
         # Those that the application still holds: one that is not exhausted keeps its snapshot, and so the next
         # transaction from beginning.
-        self._cursors: weakref.WeakSet[sqlite3.Cursor] = weakref.WeakSet()
+        self._cursors: weakref.WeakSet[sqlite3.Cursor] | None = None
 
-    def write(self, plan: Plan, level1: Sequence[tuple[bytes, bytes]]) -> None:
+    def write(self, plan: Plan) -> None:
         many = self._connection.executemany
         many("INSERT INTO gossiplog_messages(seq, value, links) VALUES (?, ?, ?)", plan.messages)
         many("INSERT INTO gossiplog_leaves(key, hash, seq) VALUES (?, ?, ?)", plan.leaves)
-        if plan.children:
-            many("INSERT INTO gossiplog_children(parent, child) VALUES (?, ?)", plan.children)
-        if plan.heads_removed:
-            many("DELETE FROM gossiplog_heads WHERE key = ?", ((key,) for key in plan.heads_removed))
-        many("INSERT INTO gossiplog_heads(key) VALUES (?)", ((key,) for key in plan.heads_added))
+
+    def index(self, plan: Plan, level1: Sequence[tuple[bytes, bytes]], indexed: int) -> None:
+        many = self._connection.executemany
+        many("INSERT INTO gossiplog_children(parent, child) VALUES (?, ?)", plan.children)
+        many("DELETE FROM gossiplog_heads WHERE key = ?", ((key,) for key in plan.heads_removed))
+        many("INSERT INTO gossiplog_heads(key, seq) VALUES (?, ?)", plan.heads_added)
         many(
             "INSERT INTO gossiplog_tree(key, hash) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET hash = excluded.hash",
             level1,
         )
+        self._connection.execute("UPDATE gossiplog_meta SET value = ? WHERE name = 'indexed'", (indexed,))
 
     def set_applied(self, sequence: int) -> None:
         self._connection.execute("UPDATE gossiplog_meta SET value = ? WHERE name = 'applied'", (sequence,))
@@ -324,6 +349,8 @@ class SQLiteTransaction(SQLiteReader, Transaction):
             if error_code(error) in _BROKEN:
                 raise storage_error("the database", "execute a statement in", error) from error
             raise
+        if self._cursors is None:
+            self._cursors = weakref.WeakSet()
         self._cursors.add(cursor)
         return cursor
 
@@ -333,9 +360,10 @@ class SQLiteTransaction(SQLiteReader, Transaction):
         self._close_cursors()
 
     def _close_cursors(self) -> None:
-        for cursor in list(self._cursors):
-            cursor.close()
-        self._cursors.clear()
+        if self._cursors is not None:
+            for cursor in list(self._cursors):
+                cursor.close()
+            self._cursors = None
 
     def _check_not_given_up(self) -> None:
         # As after INSERT OR ROLLBACK: what followed would be committed by itself.

@@ -186,6 +186,14 @@ struct Known {
 struct Graph<'a, E> {
     load: &'a mut Links<'a, E>,
     known: HashMap<u64, Known>,
+    /// How many members of link sets were looked at.
+    work: u64,
+}
+
+impl<'a, E> Graph<'a, E> {
+    fn new(load: &'a mut Links<'a, E>) -> Self {
+        Graph { load, known: HashMap::new(), work: 0 }
+    }
 }
 
 /// Where a descent arrived.
@@ -281,6 +289,7 @@ impl<'a, E: From<Error>> Graph<'a, E> {
                     continue;
                 }
                 let landing = self.follow(sequence, target, &mut set)?;
+                self.work += 1 + set.len() as u64;
                 set.retain(|&link| link >= oldest);
                 if let Some(watched) = watched.as_mut() {
                     for link in &set {
@@ -315,6 +324,7 @@ impl<'a, E: From<Error>> Graph<'a, E> {
             return Ok(candidates);
         }
         self.fetch(&candidates)?;
+        self.work += candidates.len() as u64;
         let mut waiting = BTreeSet::new();
         for &sequence in &candidates {
             waiting.insert((self.clock(sequence)?, sequence));
@@ -386,7 +396,12 @@ pub struct Linker<'a, E> {
 impl<'a, E: From<Error>> Linker<'a, E> {
     /// A linker that reads the records of messages stored before through `load`.
     pub fn new(load: &'a mut Links<'a, E>) -> Self {
-        Linker { graph: Graph { load, known: HashMap::new() }, last: None }
+        Linker { graph: Graph::new(load), last: None }
+    }
+
+    /// How many members of link sets were looked at so far: what the records cost.
+    pub fn work(&self) -> u64 {
+        self.graph.work
     }
 
     /// The record of a message with these parents, which come in any order.
@@ -454,7 +469,7 @@ pub fn is_ancestor<'a, E: From<Error>>(ancestor: u64, sequence: u64, load: &'a m
     if sequence <= ancestor {
         return Ok(false);
     }
-    let mut graph = Graph { load, known: HashMap::new() };
+    let mut graph = Graph::new(load);
     graph.fetch(&[ancestor, sequence])?;
     let target = graph.clock(ancestor)?;
     let mut open = BTreeSet::new();
@@ -488,7 +503,7 @@ pub fn is_ancestor<'a, E: From<Error>>(ancestor: u64, sequence: u64, load: &'a m
 ///
 /// [`Error::Decode`] for a stored record that is damaged; the loader's own.
 pub fn frontier<'a, E: From<Error>>(sequence: u64, clock: u64, load: &'a mut Links<'a, E>) -> Result<Vec<u64>, E> {
-    let mut graph = Graph { load, known: HashMap::new() };
+    let mut graph = Graph::new(load);
     graph.fetch(&[sequence])?;
     let target = clock.min(graph.clock(sequence)? - 1);
     if target == 0 { Ok(Vec::new()) } else { graph.frontier(&[sequence], target) }

@@ -199,21 +199,24 @@ pub struct Plan {
     pub first: u64,
     /// The link record of each.
     pub links: Vec<Vec<u8>>,
-    /// The key and leaf hash of each, ascending by key.
+    /// The key and leaf hash of each.
     pub leaves: Vec<(Key, Hash)>,
     /// Pairs of sequences: a parent, and its child.
     pub children: Vec<(u64, u64)>,
-    /// The planned messages that no other planned message names as a parent.
-    pub heads_added: Vec<Key>,
+    /// The planned messages that no other planned message names as a parent: keys, ascending, and sequences.
+    pub heads_added: Vec<(Key, u64)>,
     /// The parents that were in the log before.
     pub heads_removed: Vec<Key>,
     /// Fresh messages left out, each with its missing parents.
     pub orphans: Vec<(usize, Vec<Key>)>,
+    /// Fresh messages left for another plan.
+    pub late: Vec<usize>,
 }
 
 /// Orders the fresh messages whose parents are in `parents` (key to sequence) or in the plan itself.
 ///
-/// Messages with an index in `refused` are left out, and whatever descends from them becomes an orphan.
+/// Messages with an index in `refused` are left out, and whatever descends from them becomes an orphan. When the link records have
+/// cost `work` looks at members of link sets, the messages that are left, which may be any but the first, are late.
 ///
 /// # Errors
 /// What `load` fails with, and [`Error::Decode`] for a link record that is damaged.
@@ -223,15 +226,46 @@ pub fn plan<V: AsRef<[u8]> + Sync, E: From<Error>>(
     first: u64,
     parents: &HashMap<Key, u64>,
     refused: &HashSet<usize>,
+    work: u64,
     load: &mut Links<'_, E>,
 ) -> Result<Plan, E> {
-    let mut plan = Plan { first, ..Plan::default() };
     let mut linker = Linker::new(load);
+    let order = fresh_order(verdicts).into_iter().map(|(_, index)| index).filter(|index| !refused.contains(index));
+    let link = |sequence, clock, parents: &[u64]| {
+        if linker.work() > work { Ok(None) } else { linker.add(sequence, clock, parents).map(Some) }
+    };
+    gather(values, verdicts, first, parents, order, link)
+}
+
+/// The plan that messages which are stored already have followed, in the order of their arrival. The link records are
+/// left empty.
+///
+/// # Errors
+/// None of its own.
+pub fn arrived<V: AsRef<[u8]> + Sync>(
+    values: &[V],
+    verdicts: &[Verdict],
+    first: u64,
+    parents: &HashMap<Key, u64>,
+) -> Result<Plan, Error> {
+    let fresh = |index: &usize| verdicts[*index].fresh().is_some();
+    gather(values, verdicts, first, parents, (0..verdicts.len()).filter(fresh), |_, _, _| Ok(Some(Vec::new())))
+}
+
+fn gather<V: AsRef<[u8]> + Sync, E: From<Error>>(
+    values: &[V],
+    verdicts: &[Verdict],
+    first: u64,
+    parents: &HashMap<Key, u64>,
+    mut order: impl Iterator<Item = usize>,
+    mut link: impl FnMut(u64, u64, &[u64]) -> Result<Option<Vec<u8>>, E>,
+) -> Result<Plan, E> {
+    let mut plan = Plan { first, ..Plan::default() };
     let mut planned: HashMap<Key, u64> = HashMap::new();
     let mut has_child: HashSet<Key> = HashSet::new();
     let mut sequences = Vec::new();
-    for (key, index) in fresh_order(verdicts) {
-        let Some(parsed) = verdicts[index].fresh().filter(|_| !refused.contains(&index)) else {
+    for index in order.by_ref() {
+        let Some(parsed) = verdicts[index].parsed() else {
             continue;
         };
         sequences.clear();
@@ -250,18 +284,25 @@ pub fn plan<V: AsRef<[u8]> + Sync, E: From<Error>>(
         let sequence = first + plan.order.len() as u64;
         sequences.sort_unstable();
         sequences.dedup();
-        plan.links.push(linker.add(sequence, parsed.clock, &sequences)?);
+        let Some(record) = link(sequence, parsed.clock, &sequences)? else {
+            plan.late.push(index);
+            break;
+        };
+        plan.links.push(record);
         plan.children.extend(sequences.iter().map(|parent| (*parent, sequence)));
-        planned.insert(key, sequence);
+        planned.insert(parsed.key, sequence);
         has_child.extend(keys);
         plan.order.push(index);
     }
+    plan.late.extend(order);
     let leaf = |index: &usize| {
         let key = verdicts[*index].parsed().map_or([0; 20], |parsed| parsed.key);
         (key, leaf_hash(&key, values[*index].as_ref()))
     };
     plan.leaves = parallel::map(&plan.order, leaf);
-    plan.heads_added = plan.leaves.iter().map(|(key, _)| *key).filter(|key| !has_child.contains(key)).collect();
+    let heads = plan.leaves.iter().zip(first..).map(|((key, _), sequence)| (*key, sequence));
+    plan.heads_added = heads.filter(|(key, _)| !has_child.contains(key)).collect();
+    plan.heads_added.sort_unstable();
     plan.heads_removed = has_child.into_iter().filter(|key| !planned.contains_key(key)).collect();
     plan.heads_removed.sort_unstable();
     plan.children.sort_unstable();

@@ -2,9 +2,10 @@
 
 use data_encoding::BASE32_NOPAD;
 
+use crate::base58;
 use crate::error::Error;
 
-/// Base58 costs the square of the length. The original has no limit but patience: this is some tenth of a second.
+/// Base58 grows faster than the length: this takes some milliseconds. The original has no limit but patience.
 pub const MAX_BASE58_BYTES: usize = 1 << 14;
 
 const SHA2_256: f64 = 18.0;
@@ -98,7 +99,7 @@ pub fn format(normalized: &[u8]) -> Result<String, Error> {
         let reason = format!("a link of version 0 with {length} bytes has no text form; {MAX_BASE58_BYTES} at most");
         return Err(Error::Encode(reason));
     }
-    Ok(bs58::encode(normalized).into_string())
+    Ok(base58::encode(normalized))
 }
 
 /// The normalised binary form of a CID's text: base32 (`b…`), base58btc (`z…`), or a version 0 (`Q…`).
@@ -107,11 +108,11 @@ pub fn format(normalized: &[u8]) -> Result<String, Error> {
 /// [`Error::Decode`] for any other text.
 pub fn parse(text: &str) -> Result<Vec<u8>, Error> {
     let refuse = |reason: &str| Error::decode(reason, 0);
-    let base58 = |digits: &str| {
+    let base58btc = |digits: &str| {
         if digits.len() > 2 * MAX_BASE58_BYTES {
             return Err(refuse("the CID is too long"));
         }
-        bs58::decode(digits).into_vec().map_err(|_| refuse("the CID is not base58"))
+        base58::decode(digits).ok_or_else(|| refuse("the CID is not base58"))
     };
     let bytes = match text.as_bytes().first() {
         Some(b'b') => BASE32_NOPAD
@@ -119,8 +120,8 @@ pub fn parse(text: &str) -> Result<Vec<u8>, Error> {
             .ok()
             .filter(|_| !text[1..].bytes().any(|byte| byte.is_ascii_uppercase()))
             .ok_or_else(|| refuse("the CID is not lower-case base32"))?,
-        Some(b'z') => base58(&text[1..])?,
-        Some(b'Q') => base58(text)?,
+        Some(b'z') => base58btc(&text[1..])?,
+        Some(b'Q') => base58btc(text)?,
         _ => {
             return Err(refuse("a CID begins with 'b' (base32), 'z' (base58btc) or 'Q' (version 0)"));
         }

@@ -1,9 +1,10 @@
 //! The algorithms of gossiplog: ids, dag-cbor, signatures, the prolly tree, ancestors. No I/O, no clock, no Python.
 //!
-//! Imports go only towards the top of this list: error, clock, id, cid, cbor, json, topic, signature, message, tree,
+//! Imports go only towards the top of this list: error, clock, id, base58, cid, cbor, json, topic, signature, message, tree,
 //! ancestors, parallel, batch.
 
 pub mod ancestors;
+mod base58;
 pub mod batch;
 pub mod cbor;
 pub mod cid;

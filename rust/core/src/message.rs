@@ -5,7 +5,7 @@ use std::ops::Range;
 use crate::cbor::{Head, Item, Major, Writer, normalize, read_head, scan};
 use crate::error::Error;
 use crate::id::{self, KEY_LENGTH, Key};
-use crate::signature::{self, Author};
+use crate::signature::{self, Author, SigningKey};
 use crate::{clock, json, topic};
 
 /// What a message's signature is made over.
@@ -298,7 +298,7 @@ pub fn sign(
     clock: u64,
     parents: &[Key],
     payload: &[u8],
-    private_key: &[u8; 32],
+    signing_key: &SigningKey,
     codec: Codec,
 ) -> Result<(Key, Vec<u8>), Error> {
     topic::check(topic)?;
@@ -323,13 +323,12 @@ pub fn sign(
     let parts = Parts { clock: &clock_item, topic: Item::Text(topic), payload };
     let mut bytes = Vec::new();
     signed_bytes(codec, &parts, parents.len(), parents.iter().copied(), &mut bytes)?;
-    let (public_key, signature) = signature::sign(private_key, &bytes);
-    let did = signature::encode_did(&public_key);
+    let signature = signing_key.sign(&bytes);
     let mut writer = Writer::new();
     writer.item(Item::List(5));
     writer.item(Item::List(3));
     writer.item(Item::Text(codec.name()));
-    writer.item(Item::Text(&did));
+    writer.item(Item::Text(signing_key.did()));
     writer.item(Item::Bytes(&signature));
     writer.item(Item::Text(topic));
     writer.raw(&clock_item);

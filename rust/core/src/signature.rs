@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use ed25519_dalek::Signer as _;
 use ed25519_zebra::{Signature, VerificationKeyBytes, batch};
 
+use crate::base58;
 use crate::cid::varint;
 use crate::error::Error;
 
@@ -122,22 +123,41 @@ fn canonical_point(encoded: &mut [u8; 32]) {
     }
 }
 
-/// The Ed25519 public key of a private key (the 32-byte seed of RFC 8032).
-pub fn public_key(private_key: &[u8; 32]) -> [u8; 32] {
-    ed25519_dalek::SigningKey::from_bytes(private_key).verifying_key().to_bytes()
+/// An Ed25519 key pair, and its author's URI: made once for many signatures, since the public key costs as much as one.
+pub struct SigningKey {
+    key: ed25519_dalek::SigningKey,
+    did: String,
 }
 
-/// Signs with Ed25519: the public key, and the signature.
-pub fn sign(private_key: &[u8; 32], bytes: &[u8]) -> ([u8; 32], [u8; 64]) {
-    let key = ed25519_dalek::SigningKey::from_bytes(private_key);
-    (key.verifying_key().to_bytes(), key.sign(bytes).to_bytes())
+impl SigningKey {
+    /// From a private key, the 32-byte seed of RFC 8032.
+    pub fn new(private_key: &[u8; 32]) -> Self {
+        let key = ed25519_dalek::SigningKey::from_bytes(private_key);
+        let did = encode_did(key.verifying_key().as_bytes());
+        Self { key, did }
+    }
+
+    /// The public key.
+    pub fn public_key(&self) -> [u8; 32] {
+        self.key.verifying_key().to_bytes()
+    }
+
+    /// The did:key URI of the public key.
+    pub fn did(&self) -> &str {
+        &self.did
+    }
+
+    /// Signs bytes.
+    pub fn sign(&self, bytes: &[u8]) -> [u8; 64] {
+        self.key.sign(bytes).to_bytes()
+    }
 }
 
 /// The did:key URI of an Ed25519 public key.
-pub fn encode_did(public_key: &[u8; 32]) -> String {
+fn encode_did(public_key: &[u8; 32]) -> String {
     let mut bytes = vec![0xed, 0x01];
     bytes.extend_from_slice(public_key);
-    format!("did:key:z{}", bs58::encode(bytes).into_string())
+    format!("did:key:z{}", base58::encode(&bytes))
 }
 
 /// Base58 of the longest varint that JavaScript's arithmetic can read (147 bytes), and a key, takes fewer characters.
@@ -183,7 +203,7 @@ thread_local! {
 fn read_did(did: &str) -> Result<Author, Error> {
     let refuse = |reason: String| Err(Error::Invalid(reason));
     let digits = did.strip_prefix("did:key:z").filter(|digits| !digits.is_empty() && did.len() <= MAX_DID_LENGTH);
-    let bytes = digits.and_then(|digits| bs58::decode(digits).into_vec().ok());
+    let bytes = digits.and_then(base58::decode);
     let Some(bytes) = bytes else {
         return refuse("the public key must be a did:key URI in base58btc".to_owned());
     };

@@ -2,27 +2,13 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
+mod random;
+
 use std::collections::BTreeSet;
 
 use gossiplog_core::ancestors::{Linker, MAX_SHORTCUT, Record, frontier};
 use gossiplog_core::error::Error;
-
-/// SplitMix64: enough randomness for tests, and the same everywhere.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, end: u64) -> u64 {
-        self.next() % end
-    }
-}
+use random::Random;
 
 /// Parents by sequence - 1.
 type Graph = Vec<Vec<u64>>;

@@ -9,6 +9,7 @@ use data_encoding::HEXLOWER;
 use gossiplog_core::batch::{Verdict, check, verify_signatures};
 use gossiplog_core::id::Key;
 use gossiplog_core::message::{Codec, parse, sign};
+use gossiplog_core::signature::SigningKey;
 use gossiplog_core::{clock, id, json, tree};
 use serde_json::Value;
 
@@ -67,7 +68,8 @@ fn messages_are_signed_as_the_original_does() {
         let parents = entry["parents"].as_array().unwrap();
         let parents: Vec<Key> = parents.iter().map(|parent| id::decode(parent.as_str().unwrap()).unwrap()).collect();
         let private_key: [u8; 32] = hex(&entry["privateKey"]).try_into().unwrap();
-        let (key, again) = sign(topic, parsed.clock, &parents, parsed.payload(&value), &private_key, codec).unwrap();
+        let (key, again) =
+            sign(topic, parsed.clock, &parents, parsed.payload(&value), &SigningKey::new(&private_key), codec).unwrap();
         assert_eq!((again, id::encode(&key)), (value, entry["id"].as_str().unwrap().to_owned()));
     }
 }
@@ -98,7 +100,7 @@ fn bad_signatures_are_found_in_a_batch() {
         .map(|number: usize| {
             let seed = [(number % 7) as u8; 32];
             let payload = json::read(number.to_string().as_bytes()).unwrap();
-            let (_, mut value) = sign(topic, 1, &[], &payload, &seed, Codec::Cbor).unwrap();
+            let (_, mut value) = sign(topic, 1, &[], &payload, &SigningKey::new(&seed), Codec::Cbor).unwrap();
             if bad.contains(&number) {
                 // Within the signature, whose last byte stands before the topic.
                 let at = value.windows(topic.len()).position(|window| window == topic.as_bytes()).unwrap();

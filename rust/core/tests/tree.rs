@@ -2,30 +2,19 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
+mod random;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use gossiplog_core::error::Error;
-use gossiplog_core::tree::{ANCHOR_HASH, Hash, Key, Leaf, Node, Tree, check_children, is_boundary, leaf_hash};
+use gossiplog_core::tree::{
+    ANCHOR_HASH, Hash, Key, Leaf, Node, Tree, check_children, decode_children, encode_children, is_boundary, lacking,
+    leaf_hash,
+};
+use random::Random;
 use sha2::{Digest, Sha256};
 
 type Rows = BTreeMap<Key, Hash>;
-
-/// SplitMix64: enough randomness for tests, and the same everywhere.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, end: u64) -> u64 {
-        self.next() % end
-    }
-}
 
 fn leaf(key: &[u8]) -> Leaf {
     Leaf { key: key.into(), hash: leaf_hash(key, &Sha256::digest(key)) }
@@ -149,7 +138,8 @@ fn random_batches_give_the_tree_from_scratch_in_memory_and_over_a_table() {
     for seed in 0..40 {
         let mut resident = Tree::new();
         let mut lazy = Tree::open([], 0).unwrap();
-        let mut held = lazy.clone();
+        let mut stored = Rows::new();
+        let mut pending = Vec::new();
         let mut table = Table::default();
         let mut rows = Rows::new();
         let mut index = 0;
@@ -184,39 +174,16 @@ fn random_batches_give_the_tree_from_scratch_in_memory_and_over_a_table() {
             }
             let opened = Tree::open(rows.clone(), lazy.len()).unwrap();
             assert_eq!((opened.root(), opened.len()), (resident.root(), resident.len()));
-            // What another process learns of it: not at every commit.
+            // A process that writes the rows of several inserts together.
+            pending.extend(batch.iter().map(|leaf| leaf.key.clone()));
             if random.below(3) == 0 {
-                let known: Rows = if held.is_empty() {
-                    Rows::new()
-                } else {
-                    held.nodes(1, &mut load)
-                        .unwrap()
-                        .into_iter()
-                        .map(|n| (n.key.unwrap_or(Key::ANCHOR), n.hash))
-                        .collect()
-                };
-                let news = rows.iter().filter(|(key, hash)| known.get(*key) != Some(hash));
-                held = held.refresh(news.map(|(key, hash)| (key.clone(), *hash)).collect(), lazy.len()).unwrap();
-                assert_eq!((held.root(), held.len()), (lazy.root(), lazy.len()));
+                stored.extend(lazy.level1(pending.iter().map(|key| &**key)));
+                pending.clear();
+                assert_eq!(stored, rows);
             }
         }
     }
     assert!(shrunk > 0, "no batch made a tree lower: the test does not cover it");
-}
-
-#[test]
-fn refreshed_in_memory_trees_load_what_changed() {
-    let mut table = Table::default();
-    table.add(&entries(3, 0..2000));
-    let first = grown(&Tree::new(), entries(3, 0..2000));
-    let (second, rows) = first.insert(entries(3, 2000..2100), &mut none).unwrap();
-    table.add(&entries(3, 2000..2100));
-    let refreshed = first.refresh(rows, second.len()).unwrap();
-    assert_eq!(refreshed.root(), second.root());
-    let mut load = |start: &[u8], end: Option<&[u8]>| table.load(start, end);
-    assert_eq!(refreshed.nodes(0, &mut load).unwrap(), second.nodes(0, &mut none).unwrap());
-    let (third, _) = refreshed.insert(entries(3, 2100..2200), &mut load).unwrap();
-    assert_eq!(third.root(), grown(&second, entries(3, 2100..2200)).root());
 }
 
 #[test]
@@ -278,7 +245,7 @@ fn reads_agree_with_the_levels() {
 #[test]
 fn the_empty_tree_is_its_level_0_anchor() {
     let anchor = Node { level: 0, key: None, hash: ANCHOR_HASH };
-    for tree in [Tree::new(), Tree::open([], 0).unwrap(), Tree::new().refresh(vec![], 0).unwrap()] {
+    for tree in [Tree::new(), Tree::open([], 0).unwrap()] {
         assert_eq!((tree.root(), tree.len(), tree.is_empty()), (anchor.clone(), 0, true));
         assert_eq!(tree.nodes(0, &mut none).unwrap(), std::slice::from_ref(&anchor));
         assert_eq!(tree.nodes(1, &mut none).unwrap(), []);
@@ -318,8 +285,6 @@ fn rows_that_no_tree_has_are_refused() {
     assert!(refused(&rows.iter().rev().cloned().collect::<Vec<_>>(), 500));
     assert!(refused(&[], 1));
     assert!(refused(&rows, 0));
-    assert!(tree.refresh(rows[..1].to_vec(), 499).is_err());
-    assert!(tree.refresh([&rows[..1], &rows[..1]].concat(), 500).is_err());
 }
 
 #[test]
@@ -427,6 +392,55 @@ fn differences_are_those_of_the_sets() {
         let differing = own.2.0.len() + other.2.0.len() - 2 * shared as usize;
         assert!(loads <= 4 * differing, "{loads} loads for {differing} differing keys");
     }
+}
+
+#[test]
+fn a_walk_over_answers_finds_what_is_lacking() {
+    let shared = entries(7, 0..3000);
+    let added = entries(8, 0..40);
+    let own = grown(&Tree::new(), shared.clone());
+    let other = grown(&own, added.clone());
+    let mut stored = shared;
+    stored.sort_by(|left, right| left.key.cmp(&right.key));
+
+    let mut found = Vec::new();
+    let mut differing = vec![(other.root(), None::<Key>)];
+    while let Some((node, end)) = differing.pop() {
+        let children = other.children::<Error>(node.level, node.key.as_deref(), &mut none).unwrap().unwrap();
+        let answer = decode_children(&encode_children(&children)).unwrap();
+        assert_eq!(answer, children);
+        if node.level == 1 {
+            found.extend(lacking(&answer, &stored).unwrap().into_iter().cloned());
+        } else {
+            let below = own.differing(&answer, end.as_deref());
+            differing.extend(below.into_iter().map(|(child, end)| (child.clone(), end.map(Key::from))));
+        }
+    }
+    found.sort();
+    let mut expected: Vec<Key> = added.into_iter().map(|leaf| leaf.key).collect();
+    expected.sort();
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn answers_in_another_form_are_left_to_a_general_parser() {
+    let node = |level, key: Option<&[u8]>| Node { level, key: key.map(Key::from), hash: [9; 16] };
+    let usual = encode_children(&[node(0, None), node(63, Some(&[7; 20]))]);
+    assert_eq!(decode_children(&usual).unwrap().len(), 2);
+    for end in 1..usual.len() {
+        assert_eq!(decode_children(&usual[..end]).is_some(), end == 20, "{end} bytes");
+    }
+    for unusual in [node(64, None), node(1 << 20, None), node(0, Some(&[])), node(1, Some(&[7; 300]))] {
+        assert_eq!(decode_children(&encode_children(&[unusual])), None);
+    }
+    assert_eq!(decode_children(&[&usual[..], &[0x48, 1]].concat()), None);
+}
+
+#[test]
+fn a_leaf_with_another_hash_than_the_stored_one_is_named() {
+    let stored = leaf(b"key");
+    let told = Node { level: 0, key: Some(stored.key.clone()), hash: [0; 16] };
+    assert!(lacking(&[told], &[stored]).unwrap_err().to_string().contains("6b6579"));
 }
 
 #[test]

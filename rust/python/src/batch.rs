@@ -58,6 +58,11 @@ pub fn read_batch(py: Python<'_>, values: Vec<PyBackedBytes>, topic: &str) -> Ba
 }
 
 impl Batch {
+    fn planned(&self, py: Python<'_>, plan: batch::Plan) -> Plan {
+        let values = plan.order.iter().map(|index| self.values[*index].clone_ref(py)).collect();
+        Plan { plan, values }
+    }
+
     fn item<'py>(&self, py: Python<'py>, index: usize) -> PyResult<Bound<'py, PyAny>> {
         match &self.verdicts[index] {
             Verdict::Fresh(parsed) | Verdict::Duplicate(parsed) => {
@@ -140,7 +145,7 @@ impl Batch {
         keys(py, batch::outer_parents(&self.values, &self.verdicts).into_iter())
     }
 
-    #[pyo3(signature = (sequence, parents, links, refused = None), text_signature = "($self, sequence, parents, links, refused=())")]
+    #[pyo3(signature = (sequence, parents, links, refused = None, work = None), text_signature = "($self, sequence, parents, links, refused=(), work=None)")]
     fn plan<'py>(
         &self,
         py: Python<'py>,
@@ -148,21 +153,33 @@ impl Batch {
         parents: &Bound<'py, PyAny>,
         links: &Bound<'py, PyAny>,
         refused: Option<&Bound<'py, PyAny>>,
+        work: Option<u64>,
     ) -> PyResult<Plan> {
-        let mut known = HashMap::new();
-        for item in parents.cast::<pyo3::types::PyMapping>()?.items()?.iter() {
-            let (parent, sequence): (Bound<'_, PyBytes>, u64) = item.extract()?;
-            known.insert(key(parent.as_bytes())?, sequence);
-        }
+        let known = sequences(parents)?;
         let refused = match refused {
             Some(refused) => refused.try_iter()?.map(|index| index?.extract()).collect::<PyResult<HashSet<usize>>>()?,
             None => HashSet::new(),
         };
         let mut load = |sequences: &[u64]| load_links(links, sequences);
-        let plan = batch::plan::<_, Failure>(&self.values, &self.verdicts, sequence, &known, &refused, &mut load)?;
-        let values = plan.order.iter().map(|index| self.values[*index].clone_ref(py)).collect();
-        Ok(Plan { plan, values })
+        let work = work.unwrap_or(u64::MAX);
+        let plan =
+            batch::plan::<_, Failure>(&self.values, &self.verdicts, sequence, &known, &refused, work, &mut load)?;
+        Ok(self.planned(py, plan))
     }
+
+    fn arrived(&self, py: Python<'_>, sequence: u64, parents: &Bound<'_, PyAny>) -> PyResult<Plan> {
+        let known = sequences(parents)?;
+        let plan = batch::arrived(&self.values, &self.verdicts, sequence, &known).map_err(convert)?;
+        Ok(self.planned(py, plan))
+    }
+}
+
+fn sequences(parents: &Bound<'_, PyAny>) -> PyResult<HashMap<Key, u64>> {
+    let pair = |item: Bound<'_, PyAny>| {
+        let (parent, sequence): (Bound<'_, PyBytes>, u64) = item.extract()?;
+        Ok((key(parent.as_bytes())?, sequence))
+    };
+    parents.cast::<pyo3::types::PyMapping>()?.items()?.iter().map(pair).collect()
 }
 
 fn load_links(links: &Bound<'_, PyAny>, sequences: &[u64]) -> Result<Vec<Vec<u8>>, Failure> {
@@ -211,8 +228,8 @@ impl Plan {
     }
 
     #[getter]
-    fn heads_added<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
-        keys(py, self.plan.heads_added.iter().copied())
+    fn heads_added<'py>(&self, py: Python<'py>) -> Vec<(Bound<'py, PyBytes>, u64)> {
+        self.plan.heads_added.iter().map(|(key, sequence)| (PyBytes::new(py, key), *sequence)).collect()
     }
 
     #[getter]
@@ -224,6 +241,11 @@ impl Plan {
     fn orphans<'py>(&self, py: Python<'py>) -> PyResult<Vec<(usize, Bound<'py, PyList>)>> {
         let one = |(index, missing): &(usize, Vec<Key>)| Ok((*index, keys(py, missing.iter().copied())?));
         self.plan.orphans.iter().map(one).collect()
+    }
+
+    #[getter]
+    fn late(&self) -> Vec<usize> {
+        self.plan.late.clone()
     }
 }
 

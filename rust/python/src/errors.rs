@@ -5,9 +5,12 @@ use gossiplog_core::{Error, id};
 use pyo3::PyErr;
 use pyo3::import_exception;
 
+import_exception!(gossiplog.errors, ConnectionLost);
 import_exception!(gossiplog.errors, DecodeError);
 import_exception!(gossiplog.errors, EncodeError);
 import_exception!(gossiplog.errors, InvalidMessage);
+import_exception!(gossiplog.errors, NetworkError);
+import_exception!(gossiplog.errors, StreamReset);
 import_exception!(gossiplog.errors, TreeError);
 
 /// What a call into the core fails with when the core calls back into Python.

@@ -1,4 +1,5 @@
-//! gossiplog._core: the Python bindings. Each module wraps modules of gossiplog-core; nothing is computed here.
+//! gossiplog._core: the Python bindings. Each module wraps modules of gossiplog-core, `net` those of
+//! gossiplog-net; nothing is computed here.
 
 // pyo3's macros expand to items without documentation.
 #![allow(missing_docs)]
@@ -7,6 +8,8 @@ mod batch;
 mod codec;
 mod errors;
 mod message;
+mod net;
+mod nodes;
 mod tree;
 mod value;
 
@@ -24,7 +27,11 @@ mod _core {
         cbor_decode, cbor_encode, decode_clock, decode_id, encode_clock, encode_id, json_decode, json_encode,
     };
     #[pymodule_export]
-    use super::message::{SignedMessage, encode_did, public_key, read_message, sign, verify};
+    use super::message::{SignedMessage, SigningKey, read_message, sign, verify};
+    #[pymodule_export]
+    use super::net::{Closed, ConnectionEvent, Network, StreamEvent};
+    #[pymodule_export]
+    use super::nodes::Nodes;
     #[pymodule_export]
     use super::tree::{Node, Tree, check_children, is_boundary, leaf_hash};
     #[pymodule_export]

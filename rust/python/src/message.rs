@@ -7,7 +7,7 @@ use gossiplog_core::batch::{Verdict, check, verify_signatures};
 use gossiplog_core::message::{self, Codec, Parsed};
 use gossiplog_core::{Error, id, signature};
 use pyo3::prelude::*;
-use pyo3::pybacked::PyBackedBytes;
+use pyo3::pybacked::{PyBackedBytes, PyBackedStr};
 use pyo3::types::{PyBytes, PyTuple};
 
 use crate::errors::{convert, invalid};
@@ -133,48 +133,70 @@ pub fn read_message(value: PyBackedBytes, topic: &str) -> PyResult<SignedMessage
     }
 }
 
-fn seed(private_key: &[u8]) -> PyResult<&[u8; 32]> {
-    private_key.try_into().map_err(|_| {
-        convert(Error::Encode(format!("an Ed25519 private key has 32 bytes, this has {}", private_key.len())))
-    })
+/// An Ed25519 key pair that signs messages.
+#[pyclass(frozen, module = "gossiplog._core")]
+pub struct SigningKey(signature::SigningKey);
+
+#[pymethods]
+impl SigningKey {
+    #[new]
+    fn new(private_key: &[u8]) -> PyResult<Self> {
+        let seed = private_key.try_into().map_err(|_| {
+            convert(Error::Encode(format!("an Ed25519 private key has 32 bytes, this has {}", private_key.len())))
+        })?;
+        Ok(Self(signature::SigningKey::new(seed)))
+    }
+
+    #[getter]
+    fn public_key<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, &self.0.public_key())
+    }
+
+    #[getter]
+    fn did(&self) -> &str {
+        self.0.did()
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<SigningKey of {}>", self.0.did())
+    }
+
+    /// Signs a message: its key and stored value. Parents are ids, in any order; the clock is 1 + the largest of theirs.
+    ///
+    /// Raises EncodeError for a payload, topic or clock that other peers refuse, DecodeError for a parent that is no id.
+    #[pyo3(signature = (topic, clock, parents, payload, codec = "dag-cbor"))]
+    fn sign<'py>(
+        &self,
+        py: Python<'py>,
+        topic: &str,
+        clock: u64,
+        parents: Vec<PyBackedStr>,
+        payload: &Bound<'py, PyAny>,
+        codec: &str,
+    ) -> PyResult<(Bound<'py, PyBytes>, Bound<'py, PyBytes>)> {
+        let Some(codec) = Codec::from_name(codec) else {
+            return Err(convert(Error::Encode(format!("the codec is {codec:?}; it must be dag-cbor or dag-json"))));
+        };
+        let parents: Result<Vec<_>, _> = parents.iter().map(|parent| id::decode(parent)).collect();
+        let parents = parents.map_err(convert)?;
+        let payload = value::encode(payload)?;
+        let signed = py.detach(|| message::sign(topic, clock, &parents, &payload, &self.0, codec));
+        let (key, value) = signed.map_err(convert)?;
+        Ok((PyBytes::new(py, &key), PyBytes::new(py, &value)))
+    }
 }
 
-/// The Ed25519 public key of a private key, the 32-byte seed of RFC 8032.
-#[pyfunction]
-pub fn public_key<'py>(py: Python<'py>, private_key: &[u8]) -> PyResult<Bound<'py, PyBytes>> {
-    Ok(PyBytes::new(py, &signature::public_key(seed(private_key)?)))
-}
-
-/// The did:key URI of an Ed25519 public key.
-#[pyfunction]
-pub fn encode_did(public_key: &[u8]) -> PyResult<String> {
-    let key: &[u8; 32] = public_key.try_into().map_err(|_| {
-        convert(Error::Encode(format!("an Ed25519 public key has 32 bytes, this has {}", public_key.len())))
-    })?;
-    Ok(signature::encode_did(key))
-}
-
-/// Signs a message: its key and stored value. Parents are ids, in any order; the clock is 1 + the largest of theirs.
-///
-/// Raises EncodeError for a payload, topic or clock that other peers refuse, DecodeError for a parent that is no id.
+/// Signs a single message with a private key: see `SigningKey.sign`.
 #[pyfunction]
 #[pyo3(signature = (topic, clock, parents, payload, private_key, codec = "dag-cbor"))]
 pub fn sign<'py>(
     py: Python<'py>,
     topic: &str,
     clock: u64,
-    parents: Vec<String>,
+    parents: Vec<PyBackedStr>,
     payload: &Bound<'py, PyAny>,
     private_key: &[u8],
     codec: &str,
 ) -> PyResult<(Bound<'py, PyBytes>, Bound<'py, PyBytes>)> {
-    let Some(codec) = Codec::from_name(codec) else {
-        return Err(convert(Error::Encode(format!("the codec is {codec:?}; it must be dag-cbor or dag-json"))));
-    };
-    let parents: Result<Vec<_>, _> = parents.iter().map(|parent| id::decode(parent)).collect();
-    let parents = parents.map_err(convert)?;
-    let payload = value::encode(payload)?;
-    let seed = seed(private_key)?;
-    let (key, value) = py.detach(|| message::sign(topic, clock, &parents, &payload, seed, codec)).map_err(convert)?;
-    Ok((PyBytes::new(py, &key), PyBytes::new(py, &value)))
+    SigningKey::new(private_key)?.sign(py, topic, clock, parents, payload, codec)
 }

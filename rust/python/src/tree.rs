@@ -8,6 +8,7 @@ use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyBytes, PyList, PyTuple};
 
 use crate::errors::{Failure, TreeError, convert};
+use crate::nodes::Nodes;
 
 fn hash(data: &[u8]) -> PyResult<Hash> {
     Hash::try_from(data)
@@ -17,10 +18,10 @@ fn hash(data: &[u8]) -> PyResult<Hash> {
 /// A node of the tree.
 #[pyclass(frozen, eq, hash, module = "gossiplog._core")]
 #[derive(PartialEq, Eq, Hash)]
-pub struct Node(tree::Node);
+pub struct Node(pub(crate) tree::Node);
 
 impl Node {
-    fn list<'py>(py: Python<'py>, nodes: Vec<tree::Node>) -> PyResult<Bound<'py, PyList>> {
+    pub(crate) fn list<'py>(py: Python<'py>, nodes: Vec<tree::Node>) -> PyResult<Bound<'py, PyList>> {
         let nodes: PyResult<Vec<_>> = nodes.into_iter().map(|node| Bound::new(py, Self(node))).collect();
         PyList::new(py, nodes?)
     }
@@ -69,9 +70,16 @@ pub fn is_boundary(hash: &[u8]) -> PyResult<bool> {
 
 /// Holds an untrusted answer to GetChildren against the rules of the tree. Raises TreeError.
 #[pyfunction]
-pub fn check_children(parent: &Node, end: Option<&[u8]>, children: Vec<PyRef<'_, Node>>) -> PyResult<()> {
-    let children: Vec<tree::Node> = children.iter().map(|child| child.0.clone()).collect();
-    tree::check_children(&parent.0, end, &children).map_err(convert)
+pub fn check_children(parent: &Node, end: Option<&[u8]>, children: &Bound<'_, PyAny>) -> PyResult<()> {
+    let listed;
+    let nodes = match children.cast::<Nodes>() {
+        Ok(nodes) => nodes.get(),
+        Err(_) => {
+            listed = Nodes::new(children)?;
+            &listed
+        }
+    };
+    tree::check_children(&parent.0, end, &nodes.0).map_err(convert)
 }
 
 fn load(leaves: Option<&Bound<'_, PyAny>>, start: &[u8], end: Option<&[u8]>) -> Result<Vec<Leaf>, Failure> {
@@ -85,7 +93,7 @@ fn load(leaves: Option<&Bound<'_, PyAny>>, start: &[u8], end: Option<&[u8]>) -> 
 }
 
 /// A row that begins with a key and a hash.
-fn leaf(row: &Bound<'_, PyAny>) -> PyResult<Leaf> {
+pub(crate) fn leaf(row: &Bound<'_, PyAny>) -> PyResult<Leaf> {
     let row = row.cast::<PyTuple>()?;
     let (key, hash) = (row.get_item(0)?, row.get_item(1)?);
     Ok(Leaf {
@@ -96,6 +104,10 @@ fn leaf(row: &Bound<'_, PyAny>) -> PyResult<Leaf> {
 
 fn rows(level1: &Bound<'_, PyAny>) -> PyResult<Vec<(Key, Hash)>> {
     level1.try_iter()?.map(|row| leaf(&row?).map(|leaf| (leaf.key, leaf.hash))).collect()
+}
+
+fn row_list<'py>(py: Python<'py>, rows: &[(Key, Hash)]) -> PyResult<Bound<'py, PyList>> {
+    PyList::new(py, rows.iter().map(|(key, hash)| (PyBytes::new(py, key), PyBytes::new(py, hash))))
 }
 
 /// A prolly tree.
@@ -134,12 +146,11 @@ impl Tree {
         let py = entries.py();
         let hashed = entries.iter().map(|row| leaf(&row)).collect::<PyResult<Vec<_>>>()?;
         let (tree, rows) = self.grow(py, hashed, leaves)?;
-        let rows = rows.iter().map(|(key, hash)| (PyBytes::new(py, key), PyBytes::new(py, hash)));
-        Ok((Self(tree), PyList::new(py, rows)?))
+        Ok((Self(tree), row_list(py, &rows)?))
     }
 
-    fn refresh(&self, level1: &Bound<'_, PyAny>, count: u64) -> PyResult<Self> {
-        self.0.refresh(rows(level1)?, count).map(Self).map_err(convert)
+    fn level1<'py>(&self, py: Python<'py>, keys: Vec<PyBackedBytes>) -> PyResult<Bound<'py, PyList>> {
+        row_list(py, &self.0.level1(keys.iter().map(|key| &**key)))
     }
 
     #[getter]
@@ -161,14 +172,29 @@ impl Tree {
         key: Option<&[u8]>,
         leaves: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyList>> {
+        Node::list(py, self.span(level, key, leaves)?.0)
+    }
+
+    #[pyo3(signature = (level, key, leaves = None))]
+    fn span(&self, level: u32, key: Option<&[u8]>, leaves: Option<&Bound<'_, PyAny>>) -> PyResult<Nodes> {
         if level == 0 {
             return Err(PyValueError::new_err("a node of level 0 has no children"));
         }
         let mut load = |start: &[u8], end: Option<&[u8]>| load(leaves, start, end);
         match self.0.children::<Failure>(level, key, &mut load)? {
-            Some(nodes) => Node::list(py, nodes),
+            Some(nodes) => Ok(Nodes(nodes)),
             None => Err(PyKeyError::new_err(format!("there is no node with this key at level {level}"))),
         }
+    }
+
+    fn differing<'py>(
+        &self,
+        py: Python<'py>,
+        nodes: &Nodes,
+        end: Option<&[u8]>,
+    ) -> Vec<(Node, Option<Bound<'py, PyBytes>>)> {
+        let found = self.0.differing(&nodes.0, end).into_iter();
+        found.map(|(node, end)| (Node(node.clone()), end.map(|end| PyBytes::new(py, end)))).collect()
     }
 
     #[pyo3(signature = (level, leaves = None))]

@@ -1,6 +1,6 @@
 //! Making trees: from replaced level-1 nodes up to a root, level by level.
 //!
-//! One algorithm serves all: a tree from stored rows, a refresh and an insert. It goes from below, and only reads the old tree.
+//! One algorithm serves both: a tree from stored rows, and an insert. It goes from below, and only reads the old tree.
 //! Given what replaces the touched nodes of a level, it makes the children of each touched parent. Where they no longer begin
 //! with a boundary, the parent merges into its left neighbour, touched or not; where there is a boundary inside, it splits.
 
@@ -34,53 +34,15 @@ impl Tree {
         if let Some(pair) = rows.windows(2).find(|pair| pair[0].0 >= pair[1].0) {
             return Err(Error::Tree(format!("level-1 row {} is not above the one before it", pair[1].0)));
         }
-        Tree::empty(None).refresh(rows, count)
-    }
-
-    /// With level-1 rows that another process wrote in place of, or beside, those of the tree, and the number of entries
-    /// now. The leaves of changed rows are no longer in memory.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Tree`]: a key that occurs twice, rows for an empty tree that lack the anchor's, or a count that cannot be.
-    pub fn refresh(&self, level1: Vec<(Key, Hash)>, count: u64) -> Result<Tree, Error> {
-        let mut rows = level1;
-        rows.sort_unstable_by(|left, right| left.0.cmp(&right.0));
-        if let Some(pair) = rows.windows(2).find(|pair| pair[0].0 == pair[1].0) {
-            return Err(Error::Tree(format!("level-1 row {} occurs twice", pair[0].0)));
-        }
-        if self.is_empty() && rows.first().is_some_and(|(key, _)| !key.is_anchor()) {
+        if rows.first().is_some_and(|(key, _)| !key.is_anchor()) {
             return Err(Error::Tree("the level-1 rows do not begin with the anchor's".into()));
         }
-        let unknown = self.is_empty() && rows.is_empty();
-        if count < self.count || (count == 0) != unknown {
-            let rows = rows.len();
-            return Err(Error::Tree(format!("{rows} level-1 rows cannot bring {} entries to {count}", self.count)));
+        if (count == 0) != rows.is_empty() {
+            return Err(Error::Tree(format!("{} level-1 rows cannot cover {count} entries", rows.len())));
         }
-        let mut edits: Vec<Edit> = Vec::new();
-        let mut rows = rows.into_iter().peekable();
-        while let Some((key, _)) = rows.peek() {
-            let place = self.place(1, key);
-            let mut nodes = vec![place.branch.clone()];
-            let mut changed = self.is_empty();
-            while let Some((key, hash)) = rows.next_if(|(key, _)| place.end.is_none_or(|end| key < end)) {
-                match nodes.first_mut() {
-                    Some(old) if old.key == key && old.hash == hash => {}
-                    Some(old) if old.key == key => {
-                        *old = Branch { key, hash, block: None };
-                        changed = true;
-                    }
-                    _ => {
-                        nodes.push(Branch { key, hash, block: None });
-                        changed = true;
-                    }
-                }
-            }
-            if changed {
-                edits.push(Edit { key: place.branch.key.clone(), nodes });
-            }
-        }
-        Ok(self.rebuild(edits, count))
+        let nodes: Vec<Branch> = rows.into_iter().map(|(key, hash)| Branch { key, hash, block: None }).collect();
+        let edit = (!nodes.is_empty()).then_some(Edit { key: Key::ANCHOR, nodes });
+        Ok(Tree::empty(None).rebuild(edit.into_iter().collect(), count))
     }
 
     /// The tree with level-1 nodes replaced; `edits` ascend, and each has at least one node.
@@ -141,7 +103,7 @@ impl Tree {
     }
 
     /// The node of a level before the one with this key, which is not the anchor's.
-    fn before(&self, level: u32, key: &Key) -> &Branch {
+    pub(super) fn before(&self, level: u32, key: &Key) -> &Branch {
         let mut branch = &self.root;
         for _ in level..self.height {
             let children = branch.branches();

@@ -7,6 +7,7 @@
 //! A node is known by its level and its first key, and its range ends where the next node of its level begins. An entry is never
 //! removed, so level-1 nodes are never either; above them a changed hash may split a node or merge it into its neighbour.
 
+mod answer;
 mod build;
 mod diff;
 mod insert;
@@ -14,10 +15,12 @@ mod key;
 mod node;
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::error::Error;
 
+pub use answer::{decode_children, encode_children, lacking};
 pub use diff::Diff;
 pub use key::Key;
 pub use node::{ANCHOR_HASH, Hash, Leaf, Node, check_children, is_boundary, leaf_hash};
@@ -215,6 +218,21 @@ impl Tree {
             place = Place { branch, end: children.get(next).map(|child| &child.key).or(place.end) };
         }
         place
+    }
+
+    /// The rows of level 1 (key and hash, ascending, the anchor's key being empty) that the insertion of these keys can have
+    /// changed: for each, the node that holds it, and the one before, which the key may have cut off.
+    pub fn level1<'a>(&self, keys: impl Iterator<Item = &'a [u8]>) -> Vec<(Key, Hash)> {
+        let mut rows = BTreeMap::new();
+        for key in keys {
+            let holder = self.place(1, &Key::from(key)).branch;
+            rows.insert(holder.key.clone(), holder.hash);
+            if !holder.key.is_anchor() {
+                let before = self.before(1, &holder.key);
+                rows.insert(before.key.clone(), before.hash);
+            }
+        }
+        rows.into_iter().collect()
     }
 
     /// The node of a level from 1 that has this very key.

@@ -1,0 +1,94 @@
+"""A log as the driver of a network uses it: keys and batches of stored values, where the application has messages."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from gossiplog import core
+from gossiplog.log.following import Follower
+from gossiplog.log.insertion import Inserter
+from gossiplog.log.state import Snapshot, States, damage_is_corrupt
+from gossiplog.log.writing import Outcome, Writer
+from gossiplog.storage import Storage
+
+
+class Replica:
+    """One replica of a log among others. Every method blocks for as long as the database takes, and is thread-safe.
+
+    All raise LogClosed once the log is closed, StorageError when the database fails, CorruptLog when it is damaged.
+
+    Args:
+        storage: of the log.
+        states: of the log.
+        topic: of the log.
+        inserter: of the log.
+        writer: of the log.
+        follower: of the log.
+
+    Attributes:
+        topic: of the log.
+    """
+
+    def __init__(
+        self, storage: Storage, states: States, topic: str, inserter: Inserter, writer: Writer, follower: Follower
+    ) -> None:
+        self.topic = topic
+        self._storage = storage
+        self._states = states
+        self._inserter = inserter
+        self._writer = writer
+        self._follower = follower
+
+    def count(self) -> int:
+        """How many messages there are: the sequence of the last."""
+        with self._storage.reader() as reader:
+            return reader.position().count
+
+    def known(self, keys: Sequence[bytes]) -> Collection[bytes]:
+        """Those of the keys that are in the log."""
+        with self._storage.reader(single=True) as reader:
+            return reader.sequences(keys).keys()
+
+    def heads(self) -> list[bytes]:
+        """The keys, ascending, of the messages that no other names as a parent."""
+        with damage_is_corrupt, self._storage.reader() as reader:
+            return [key for key, _ in self._states.heads(reader, reader.position())]
+
+    def root(self) -> core.Node:
+        """The root of the tree."""
+        return self._states.current().tree.root
+
+    def snapshot(self) -> Snapshot:
+        """The log as it is now, for a sync client or server."""
+        return Snapshot(self._storage, self._states.current())
+
+    def verify(self, values: Sequence[bytes]) -> tuple[core.Batch, int]:
+        """Verifies stored values of peers, but for the signatures of known messages.
+
+        Returns:
+            The batch, and the number of messages in the log among which known ones are marked.
+        """
+        count = self.count()
+        return core.verify_batch(values, self.topic, self.known), count
+
+    def ingest(self, batch: core.Batch, count: int) -> Outcome:
+        """Stores the verified messages whose parents are in the log or in the batch, and that the application takes.
+
+        Args:
+            batch: of messages.
+            count: the number of messages in the log among which known ones are marked in the batch.
+        """
+        return self._writer.write(self._inserter.verdicts(batch, count))
+
+    def wait(self, after: int) -> int:
+        """Waits until there are messages after a sequence, but a quarter of a second at most.
+
+        Returns:
+            The sequence of the last message.
+        """
+        return self._follower.wait(after)
+
+    def arrivals(self, after: int, limit: int) -> Sequence[tuple[int, bytes]]:
+        """Messages (sequence, value) after a sequence, in the order of their arrival; one at least, if there is one."""
+        with self._storage.reader(single=True) as reader:
+            return reader.arrivals(after, limit)

@@ -1,0 +1,55 @@
+"""The other end of a pull within one process: a log that serves itself, and answers for its own damage."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+from gossiplog import core
+from gossiplog.errors import CorruptLog, CorruptSource
+from gossiplog.log.state import Snapshot, damage_is_corrupt
+from gossiplog.protocol.sync import Server, ServerConfig
+
+
+class Source:
+    """A sync stream to a log of this process. What is damaged in that log raises CorruptSource, with the reason.
+
+    Args:
+        snapshot: takes one of the log.
+        config: the limits under which it serves.
+    """
+
+    def __init__(self, snapshot: Callable[[], Snapshot], config: ServerConfig | None) -> None:
+        try:
+            self._server = Server(_Complete(snapshot()), now=time.monotonic(), config=config)
+        except CorruptLog as error:
+            raise CorruptSource(error.problems) from error
+
+    def receive(self, data: bytes, now: float) -> bytes:
+        """As `Server.receive`."""
+        try:
+            with damage_is_corrupt:
+                return self._server.receive(data, now)
+        except CorruptLog as error:
+            raise CorruptSource(error.problems) from error
+
+
+class _Complete:
+    """A snapshot that is asked only for values that its own tree lists: one that is not there was lost."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+
+    @property
+    def tree(self) -> core.Tree:
+        return self._snapshot.tree
+
+    def leaves(self, start: bytes, end: bytes | None) -> Sequence[tuple[bytes, bytes]]:
+        return self._snapshot.leaves(start, end)
+
+    def values(self, keys: Sequence[bytes], limit: int) -> list[bytes] | None:
+        try:
+            return self._snapshot.values(keys, limit)
+        except KeyError as error:
+            (key,) = error.args
+            raise CorruptLog([f"message {core.encode_id(key)} is in the tree, but is not stored"]) from None

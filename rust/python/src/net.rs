@@ -1,0 +1,234 @@
+//! The network of gossiplog-net: handles are integers, events small frozen objects.
+
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use gossiplog_net::{Error, Event, Limits, Target};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyList};
+
+use crate::errors::{ConnectionLost, NetworkError, StreamReset};
+
+/// The most that one read or drain returns, in bytes, whatever is asked for.
+const LARGEST_READ: usize = 1 << 20;
+
+fn convert(error: Error) -> PyErr {
+    match error {
+        Error::Lost(closed) => ConnectionLost::new_err((closed.cause.name(), closed.reason)),
+        Error::Reset => StreamReset::new_err(Error::Reset.to_string()),
+        error => NetworkError::new_err(error.to_string()),
+    }
+}
+
+fn seconds(name: &str, seconds: f64) -> PyResult<Duration> {
+    let wrong = || NetworkError::new_err(format!("{name} is {seconds}; expected a number of seconds above 0"));
+    Duration::try_from_secs_f64(seconds).ok().filter(|duration| !duration.is_zero()).ok_or_else(wrong)
+}
+
+/// How a connection or stream ended.
+#[pyclass(frozen, get_all, module = "gossiplog._core")]
+#[derive(Clone)]
+pub struct Closed {
+    cause: &'static str,
+    reason: String,
+}
+
+impl From<gossiplog_net::Closed> for Closed {
+    fn from(closed: gossiplog_net::Closed) -> Self {
+        Self { cause: closed.cause.name(), reason: closed.reason }
+    }
+}
+
+#[pymethods]
+impl Closed {
+    fn __repr__(&self) -> String {
+        format!("<Closed cause={:?} reason={:?}>", self.cause, self.reason)
+    }
+}
+
+/// What happened to a connection since the last poll.
+#[pyclass(frozen, get_all, module = "gossiplog._core")]
+pub struct ConnectionEvent {
+    connection: u64,
+    established: bool,
+    readable: bool,
+    writable: bool,
+    closed: Option<Closed>,
+}
+
+/// What happened to a stream since the last poll.
+#[pyclass(frozen, get_all, module = "gossiplog._core")]
+pub struct StreamEvent {
+    stream: u64,
+    connection: u64,
+    protocol: Option<String>,
+    inbound: bool,
+    readable: bool,
+    writable: bool,
+    failed: Option<Closed>,
+}
+
+/// Connections and their streams, driven on a thread of their own.
+#[pyclass(frozen, module = "gossiplog._core")]
+pub struct Network {
+    inner: gossiplog_net::Network,
+    // What is read passes through here: how much it is shows only afterwards.
+    buffer: Mutex<Vec<u8>>,
+}
+
+impl Network {
+    fn take<'py>(
+        &self,
+        py: Python<'py>,
+        limit: usize,
+        take: impl FnOnce(&mut [u8]) -> Result<Option<usize>, Error>,
+    ) -> PyResult<Option<Bound<'py, PyBytes>>> {
+        if limit == 0 {
+            return Err(NetworkError::new_err("the limit is 0; expected a number of bytes above 0"));
+        }
+        let limit = limit.min(LARGEST_READ);
+        let mut buffer = self.buffer.lock().unwrap_or_else(PoisonError::into_inner);
+        if buffer.len() < limit {
+            buffer.resize(limit, 0);
+        }
+        let read = take(&mut buffer[..limit]).map_err(convert)?;
+        Ok(read.map(|read| PyBytes::new(py, &buffer[..read])))
+    }
+}
+
+#[pymethods]
+impl Network {
+    #[new]
+    #[pyo3(signature = (*, max_connections = 1024, max_inbound_streams = 16, max_outbound_streams = 16,
+        max_window_growth = 8 << 20, negotiation_timeout = 10.0, closing_timeout = 5.0),
+        text_signature = "(*, max_connections=1024, max_inbound_streams=16, max_outbound_streams=16, \
+        max_window_growth=8388608, negotiation_timeout=10.0, closing_timeout=5.0)")]
+    fn new(
+        max_connections: usize,
+        max_inbound_streams: u16,
+        max_outbound_streams: u16,
+        max_window_growth: u32,
+        negotiation_timeout: f64,
+        closing_timeout: f64,
+    ) -> PyResult<Self> {
+        let limits = Limits {
+            connections: max_connections,
+            inbound_streams: max_inbound_streams.into(),
+            outbound_streams: max_outbound_streams.into(),
+            window_growth: max_window_growth as usize,
+            negotiation: seconds("negotiation_timeout", negotiation_timeout)?,
+            closing: seconds("closing_timeout", closing_timeout)?,
+        };
+        Ok(Self { inner: gossiplog_net::Network::start(limits).map_err(convert)?, buffer: Mutex::default() })
+    }
+
+    fn fileno(&self) -> PyResult<i64> {
+        self.inner.fileno().map_err(convert)
+    }
+
+    fn poll<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        let object = |event| match event {
+            Event::Connection { connection, established, readable, writable, closed } => {
+                let closed = closed.map(Closed::from);
+                let event = ConnectionEvent { connection, established, readable, writable, closed };
+                Bound::new(py, event).map(Bound::into_any)
+            }
+            Event::Stream { stream, connection, protocol, inbound, readable, writable, failed } => {
+                let failed = failed.map(Closed::from);
+                let event = StreamEvent { stream, connection, protocol, inbound, readable, writable, failed };
+                Bound::new(py, event).map(Bound::into_any)
+            }
+        };
+        let events = self.inner.poll().map_err(convert)?.into_iter().map(object).collect::<PyResult<Vec<_>>>();
+        PyList::new(py, events?)
+    }
+
+    fn counts<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let counts = self.inner.counts().map_err(convert)?;
+        let figures = PyDict::new(py);
+        figures.set_item("connections", counts.connections)?;
+        figures.set_item("streams", counts.streams)?;
+        figures.set_item("violations", counts.violations)?;
+        figures.set_item("streams_over_limit", counts.streams_over_limit)?;
+        figures.set_item("streams_refused", counts.streams_refused)?;
+        figures.set_item("negotiations_timed_out", counts.negotiations_timed_out)?;
+        figures.set_item("defects", counts.defects)?;
+        Ok(figures)
+    }
+
+    fn attach(&self, protocols: Vec<String>, client: bool) -> PyResult<u64> {
+        self.inner.attach(protocols, client).map_err(convert)
+    }
+
+    #[pyo3(signature = (url, protocols, headers = Vec::new(), ca_file = None, connect_timeout = 10.0, keepalive = 20.0,
+        max_message = 1 << 20),
+        text_signature = "($self, url, protocols, headers=(), ca_file=None, connect_timeout=10.0, keepalive=20.0, \
+        max_message=1048576)")]
+    #[expect(clippy::too_many_arguments, reason = "keywords in Python")]
+    fn dial(
+        &self,
+        url: String,
+        protocols: Vec<String>,
+        headers: Vec<(String, String)>,
+        ca_file: Option<PathBuf>,
+        connect_timeout: f64,
+        keepalive: f64,
+        max_message: usize,
+    ) -> PyResult<u64> {
+        let connect = seconds("connect_timeout", connect_timeout)?;
+        let keepalive = seconds("keepalive", keepalive)?;
+        let target = Target { url, headers, ca_file, connect, keepalive, message: max_message };
+        self.inner.dial(target, protocols).map_err(convert)
+    }
+
+    #[pyo3(signature = (connection, data, start = 0))]
+    fn feed(&self, connection: u64, data: &[u8], start: usize) -> PyResult<usize> {
+        self.inner.feed(connection, data.get(start..).unwrap_or_default()).map_err(convert)
+    }
+
+    fn feed_eof(&self, connection: u64) -> PyResult<()> {
+        self.inner.feed_end(connection).map_err(convert)
+    }
+
+    fn drain<'py>(&self, py: Python<'py>, connection: u64, limit: usize) -> PyResult<Option<Bound<'py, PyBytes>>> {
+        self.take(py, limit, |buffer| self.inner.drain(connection, buffer))
+    }
+
+    fn close(&self, connection: u64) -> PyResult<()> {
+        self.inner.close(connection).map_err(convert)
+    }
+
+    fn release(&self, connection: u64) -> PyResult<()> {
+        self.inner.release(connection).map_err(convert)
+    }
+
+    fn open(&self, connection: u64, protocol: &str) -> PyResult<u64> {
+        self.inner.open(connection, protocol).map_err(convert)
+    }
+
+    fn read<'py>(&self, py: Python<'py>, stream: u64, limit: usize) -> PyResult<Option<Bound<'py, PyBytes>>> {
+        self.take(py, limit, |buffer| self.inner.read(stream, buffer))
+    }
+
+    #[pyo3(signature = (stream, data, start = 0))]
+    fn write(&self, stream: u64, data: &[u8], start: usize) -> PyResult<usize> {
+        self.inner.write(stream, data.get(start..).unwrap_or_default()).map_err(convert)
+    }
+
+    fn write_eof(&self, stream: u64) -> PyResult<bool> {
+        self.inner.end(stream).map_err(convert)
+    }
+
+    fn finish(&self, stream: u64) -> PyResult<()> {
+        self.inner.let_go(stream, true).map_err(convert)
+    }
+
+    fn reset(&self, stream: u64) -> PyResult<()> {
+        self.inner.let_go(stream, false).map_err(convert)
+    }
+
+    fn stop(&self, py: Python<'_>) -> PyResult<()> {
+        py.detach(|| self.inner.stop()).map_err(convert)
+    }
+}

@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from gossiplog import CorruptLog, CorruptSource, Log, ProtocolError, Signer
+from gossiplog.log import writing
+
+
+def change(path: Path, sql: str) -> None:
+    with closing(sqlite3.connect(path)) as connection, connection:
+        assert connection.execute(sql).rowcount > 0
+
+
+@pytest.fixture(autouse=True)
+def all_is_indexed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writing, "INDEX_LAG", 0)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "source.db"
+
+
+@pytest.fixture
+def source(path: Path, signer: Signer, opened: Callable[..., Log]) -> Log:
+    log = opened(path, signer=signer)
+    log.append_many(range(300))
+    return log
+
+
+@pytest.mark.parametrize(
+    ("sql", "problem"),
+    [
+        ("DELETE FROM gossiplog_messages WHERE seq = 7", "is in the tree, but is not stored"),
+        ("DELETE FROM gossiplog_leaves WHERE seq = 7", "the tree: "),
+        ("UPDATE gossiplog_leaves SET hash = zeroblob(16) WHERE seq = 7", "the tree: "),
+        ("UPDATE gossiplog_leaves SET hash = 'abc' WHERE seq = 7", ""),
+    ],
+)
+def test_a_damaged_source_answers_for_itself(
+    source: Log, path: Path, sql: str, problem: str, opened: Callable[..., Log]
+) -> None:
+    change(path, sql)
+    log = opened()
+    with pytest.raises(CorruptSource, match=f"^the source's log is damaged: .*{problem}"):
+        log.pull(source)
+    log.verify()
+
+
+def test_a_source_whose_new_state_is_damaged(
+    source: Log, path: Path, signer: Signer, opened: Callable[..., Log]
+) -> None:
+    opened(path, signer=signer).append(1)
+    change(path, "UPDATE gossiplog_messages SET value = 'abc' WHERE seq = 301")
+    with pytest.raises(CorruptSource):
+        opened().pull(source)
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "UPDATE gossiplog_leaves SET hash = zeroblob(16) WHERE seq = 299",
+        "UPDATE gossiplog_leaves SET hash = zeroblob(16) WHERE seq = 300",
+        "DELETE FROM gossiplog_leaves WHERE seq = 300",
+        "DELETE FROM gossiplog_leaves WHERE seq = 7",
+        "DELETE FROM gossiplog_tree WHERE key > x'' AND key = (SELECT max(key) FROM gossiplog_tree)",
+    ],
+)
+def test_a_damaged_log_does_not_blame_a_sound_source(
+    source: Log, tmp_path: Path, sql: str, other_signer: Signer, opened: Callable[..., Log]
+) -> None:
+    path = tmp_path / "log.db"
+    log = opened(path)
+    log.pull(source)
+    # One beside the first messages, and one at the end that follows an early one, which is looked for by its key alone.
+    early, *_, last = source
+    for parents in ([early], [early, last]):
+        clock = 1 + max(parent.clock for parent in parents)
+        source.insert(other_signer.sign(source.topic, clock, [parent.id for parent in parents], "more")[1])
+    log.close()
+    change(path, sql)
+    with pytest.raises(CorruptLog, match=r"^the log is damaged: "):
+        opened(path).pull(source)
+
+
+@pytest.mark.parametrize("both", [True, False])
+def test_a_lost_parent_is_not_the_sources_hole(
+    source: Log, tmp_path: Path, other_signer: Signer, both: bool, opened: Callable[..., Log]
+) -> None:
+    path = tmp_path / "log.db"
+    log = opened(path)
+    log.pull(source)
+    early, *_, last = source
+    parents = [early.id, last.id] if both else [last.id]
+    source.insert(other_signer.sign(source.topic, last.clock + 1, parents, "more")[1])
+    change(path, "DELETE FROM gossiplog_leaves WHERE seq = 1")
+    if both:
+        with pytest.raises(CorruptLog, match=r"^the log is damaged: the tree: the leaves loaded"):
+            log.pull(source)
+    else:
+        assert log.pull(source).inserted == 1
+
+
+def test_a_source_with_a_wrong_value_is_blamed_by_a_sound_log(
+    source: Log, path: Path, opened: Callable[..., Log]
+) -> None:
+    change(
+        path, "UPDATE gossiplog_messages SET value = (SELECT value FROM gossiplog_messages WHERE seq = 6) WHERE seq = 7"
+    )
+    with pytest.raises(ProtocolError, match="the value for message"):
+        opened().pull(source)

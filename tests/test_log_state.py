@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import random
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from gossiplog import Log, Signer, core
+from gossiplog.log import state, writing
+
+TOPIC = "org.example.test"
+
+
+def check(log: Log, values: dict[str, bytes]) -> None:
+    """Holds what a log says of itself against what its messages say."""
+    messages = {id: core.read_message(value, TOPIC) for id, value in values.items()}
+    named = {parent for message in messages.values() for parent in message.parents}
+    assert log.heads == tuple(sorted(messages.keys() - named))
+    assert log.root == core.Tree().insert([(core.decode_id(id), value) for id, value in values.items()]).root
+    assert log.clock == 1 + max((message.clock for message in messages.values()), default=0)
+    for id in random.Random(len(messages)).sample(sorted(messages), min(3, len(messages))):
+        assert log.children(id) == tuple(sorted(child for child in messages if id in messages[child].parents))
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize(("lag", "few"), [(0, 512), (3, 2), (256, 512), (8, 1)])
+def test_states_follow_what_any_process_writes(
+    tmp_path: Path,
+    seed: int,
+    lag: int,
+    few: int,
+    signer: Signer,
+    opened: Callable[..., Log],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(writing, "INDEX_LAG", lag)
+    monkeypatch.setattr(state, "_FEW_ARRIVALS", few)
+    monkeypatch.setattr(state, "_PAGE", 5)
+    choice = random.Random(seed)
+    path = tmp_path / "log.db"
+    # Each has a state of its own, as processes have.
+    logs = [opened(path, TOPIC, signer=signer) for _ in range(3)]
+    values: dict[str, bytes] = {}
+    for step in range(25):
+        log = choice.choice(logs)
+        match choice.randrange(4):
+            case 0:
+                made = [log.append((seed, step))]
+            case 1:
+                made = log.append_many([(seed, step, number) for number in range(choice.randrange(5))])
+            case 2:
+                parents = choice.sample(sorted(values), min(2, len(values)))
+                clock = 1 + max((core.decode_clock(core.decode_id(id))[0] for id in parents), default=0)
+                _, value = signer.sign(TOPIC, clock, parents, (seed, step))
+                made = [core.verify(value, TOPIC)]
+                assert log.insert(value) is (made[0].id not in values)
+            case _:
+                logs[choice.randrange(3)] = opened(path, signer=signer)
+                made = []
+        values.update((message.id, message.value) for message in made)
+        if choice.randrange(3) == 0:
+            check(choice.choice(logs), values)
+    for log in logs:
+        check(log, values)
+    assert logs[0].verify().messages == len(values)
+    with closing(sqlite3.connect(path)) as connection:
+        ((indexed,),) = connection.execute("SELECT value FROM gossiplog_meta WHERE name = 'indexed'")
+    assert len(values) - lag <= indexed <= len(values)
+
+
+def test_appends_write_the_index_for_many_messages_together(
+    tmp_path: Path, signer: Signer, opened: Callable[..., Log]
+) -> None:
+    path = tmp_path / "log.db"
+    log = opened(path, TOPIC, signer=signer)
+    indexed = []
+    with closing(sqlite3.connect(path)) as connection:
+        for number in range(2 * state.INDEX_LAG + 10):
+            log.append(number)
+            indexed += connection.execute("SELECT value FROM gossiplog_meta WHERE name = 'indexed'").fetchone()
+    assert sorted(set(indexed)) == [0, state.INDEX_LAG + 1, 2 * (state.INDEX_LAG + 1)]
+
+
+def test_heads_are_found_among_very_many(signer: Signer, opened: Callable[..., Log]) -> None:
+    log = opened(topic=TOPIC, signer=signer)
+    siblings = [signer.sign(TOPIC, 1, [], number)[1] for number in range(1000)]
+    assert log.insert_many(siblings).inserted == 1000
+    for value in siblings[:300]:
+        message = core.read_message(value, TOPIC)
+        log.insert(signer.sign(TOPIC, 2, [message.id], "above")[1])
+        assert message.id not in log.heads
+    assert len(log.heads) == 1000
+    assert len(log.append("next").parents) == writing.MAX_PARENTS
