@@ -1,0 +1,46 @@
+"""The limits and delays of the broadcast machine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """The limits and delays of a broadcast machine. All are choices of this project; the original has none of them.
+
+    Attributes:
+        syncs: that run at a time, over all peers; a peer has one at most.
+        wanted: messages a peer may tell of that are remembered; any further ones are remembered as "more".
+        left_out: messages remembered for each peer that the local application refuses, or that descend from one.
+        backoff: seconds to wait after a peer's first failed sync; each further one doubles it.
+        longest_backoff: seconds, at most, also of a source's cooldown.
+        broken_promises: syncs in a row that are complete and lack what the peer told of, after which it is blamed.
+        stall: seconds without a byte after which a sync is stopped.
+        turn: seconds after which a sync is stopped while others wait for their turn.
+        retry: seconds after which messages that the application refused are asked for again; doubles likewise.
+        longest_retry: seconds, at most.
+        announce: seconds after which peers reached by gossip are told the heads, because gossip may be lost.
+    """
+
+    syncs: int = 4
+    wanted: int = 1024
+    left_out: int = 4096
+    backoff: float = 1.0
+    longest_backoff: float = 300.0
+    broken_promises: int = 3
+    stall: float = 15.0
+    turn: float = 30.0
+    retry: float = 10.0
+    longest_retry: float = 3600.0
+    announce: float = 5.0
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for a limit or a delay with which the machine would stand still or spin."""
+        for name in self.__slots__:
+            value = getattr(self, name)
+            if value <= 0:
+                raise ValueError(f"{name} is {value}; expected more than 0")
+        for least, most in (("backoff", "longest_backoff"), ("retry", "longest_retry")):
+            if getattr(self, least) > getattr(self, most):
+                raise ValueError(f"{least} is {getattr(self, least)}, longer than {most}, {getattr(self, most)}")

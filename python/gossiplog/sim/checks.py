@@ -1,0 +1,136 @@
+"""What must hold at every step of a run: the invariants of reliable causal broadcast."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from gossiplog.core import SignedMessage, decode_id, encode_id
+
+_STORM = 20
+_STORM_SECONDS = 5.0
+
+
+class BrokenInvariantError(Exception):
+    """A run did what no run may do."""
+
+
+@dataclass(slots=True)
+class Checks:
+    """Watches all honest nodes of a run.
+
+    Attributes:
+        parents: keys of the parents of every message that an honest node appended, by its key.
+        applied: for each honest node, the keys of the messages that its `apply` has run for.
+        acknowledged: keys of the messages that `append` returned, by node.
+        pushes: messages sent to a peer, by push or gossip.
+        syncs: started by honest nodes.
+        orphans: that an honest node sent to another.
+        honest: the nodes that are watched.
+    """
+
+    parents: dict[bytes, tuple[bytes, ...]] = field(default_factory=dict)
+    applied: dict[int, dict[bytes, None]] = field(default_factory=dict)
+    acknowledged: dict[int, list[bytes]] = field(default_factory=dict)
+    honest: set[int] = field(default_factory=set)
+    pushes: int = 0
+    syncs: int = 0
+    orphans: int = 0
+    _fruitless: dict[tuple[int, int], deque[float]] = field(default_factory=dict)
+
+    def add(self, node: int) -> None:
+        """An honest node."""
+        self.honest.add(node)
+        self.applied[node] = {}
+        self.acknowledged[node] = []
+
+    def apply(self, node: int, message: SignedMessage) -> None:
+        """A node's `apply` runs: once for each message, after its parents."""
+        applied = self.applied[node]
+        key = message.key
+        parents = self.parents.get(key)
+        if parents is None:
+            parents = self.parents[key] = tuple(map(decode_id, message.parents))
+        if key in applied:
+            raise BrokenInvariantError(f"node {node} applied {message.id} twice")
+        for parent in parents:
+            if parent not in applied:
+                raise BrokenInvariantError(f"node {node} applied {message.id} before its parent {encode_id(parent)}")
+        applied[key] = None
+
+    def forward(self, node: int, key: bytes, copies: int) -> None:
+        """A node sends a message on: it holds it, and so its parents."""
+        self.pushes += copies
+        applied = self.applied[node]
+        if key not in applied:
+            raise BrokenInvariantError(f"node {node} forwards {encode_id(key)}, which it does not hold")
+        for parent in self.parents[key]:
+            if parent not in applied:
+                raise BrokenInvariantError(
+                    f"node {node} forwards {encode_id(key)} without its parent {encode_id(parent)}"
+                )
+
+    def orphan(self, node: int, source: int, key: bytes, missing: Sequence[bytes]) -> None:
+        """A node got an orphan: an honest source has all that is missing, so that a sync with it repairs."""
+        if source in self.honest:
+            self.orphans += 1
+            for wanted in (key, *missing):
+                if wanted not in self.applied[source]:
+                    raise BrokenInvariantError(
+                        f"node {node} cannot get {encode_id(wanted)} from node {source}, which sent the orphan"
+                        f" {encode_id(key)}"
+                    )
+
+    def sync(self, node: int, source: int, running: Sequence[object], limit: int, now: float) -> None:
+        """A node starts a sync: it has none with this source, and not too many; a hostile source causes no storm.
+
+        Args:
+            node: that starts it.
+            source: to sync with.
+            running: the sources of its other syncs.
+            limit: how many it may have in all.
+            now: the time.
+        """
+        self.syncs += 1
+        if source in running:
+            raise BrokenInvariantError(f"node {node} starts a second sync with node {source}")
+        if len(running) >= limit:
+            raise BrokenInvariantError(f"node {node} starts a sync beside {len(running)} others; {limit} are allowed")
+        if source not in self.honest:
+            recent = self._fruitless.setdefault((node, source), deque(maxlen=_STORM))
+            recent.append(now)
+            if len(recent) == _STORM and now - recent[0] < _STORM_SECONDS:
+                raise BrokenInvariantError(
+                    f"node {node} started {_STORM} syncs with the hostile node {source} within {_STORM_SECONDS:g} s"
+                )
+
+    def blame(self, node: int, culprit: int, reason: str) -> None:
+        """A node drops a peer for what it did: never an honest one."""
+        if culprit in self.honest:
+            raise BrokenInvariantError(f"node {node} blames the honest node {culprit}: {reason}")
+
+    def restart(self, node: int, held: int) -> None:
+        """A node opens its log again: what it had applied is there, and nothing else."""
+        if held != len(self.applied[node]):
+            raise BrokenInvariantError(
+                f"node {node} restarts with {held} messages; it applied {len(self.applied[node])}"
+            )
+
+    def rest(self, roots: Callable[[], Sequence[tuple[int, object]]]) -> None:
+        """The network is quiet and whole: all honest nodes hold the same, and every append that returned.
+
+        Args:
+            roots: (node, root of its log) of each honest node.
+        """
+        found = roots()
+        different = [node for node, root in found if root != found[0][1]]
+        if different:
+            raise BrokenInvariantError(f"at rest, nodes {different[:10]} have other roots than node {found[0][0]}")
+        held = self.applied[found[0][0]]
+        for node, keys in self.acknowledged.items():
+            lost = [key for key in keys if key not in held]
+            if lost:
+                raise BrokenInvariantError(
+                    f"lost: {encode_id(lost[0])} and {len(lost) - 1} more that node {node} appended"
+                )

@@ -1,0 +1,64 @@
+"""How long bytes travel between two nodes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+from typing import Protocol
+
+
+class Latency(Protocol):
+    """A model of delays."""
+
+    def __call__(self, source: int, target: int) -> float:
+        """Seconds for one packet from one node to another; may differ from call to call."""
+
+
+class UniformLatency:
+    """A fixed delay for each pair of nodes, drawn uniformly when it is first asked for, and some jitter on top.
+
+    Args:
+        random: what it is drawn with.
+        low: seconds, at least. The defaults are those of the simulation in seed document 002.
+        high: seconds, at most.
+        jitter: up to this fraction of the delay is added, each time anew.
+    """
+
+    def __init__(self, random: Random, low: float = 0.01, high: float = 0.15, jitter: float = 0.0) -> None:
+        if not 0 <= low <= high:
+            raise ValueError(f"latencies from {low} to {high} s: expected 0 <= low <= high")
+        self._random = random
+        self._low = low
+        self._high = high
+        self._jitter = jitter
+        self._pairs: dict[tuple[int, int], float] = {}
+
+    def __call__(self, source: int, target: int) -> float:
+        pair = (source, target) if source < target else (target, source)
+        delay = self._pairs.get(pair)
+        if delay is None:
+            delay = self._pairs[pair] = self._random.uniform(self._low, self._high)
+        return delay * (1.0 + self._jitter * self._random.random()) if self._jitter else delay
+
+
+@dataclass(frozen=True, slots=True)
+class Faults:
+    """What may happen to a packet; streams repair it, at the cost of time.
+
+    Attributes:
+        loss: how probable it is that a packet does not arrive.
+        duplication: how probable it is that it arrives twice.
+        reordering: how probable it is that it is held up, so that later ones overtake it.
+        held_up: seconds, at most.
+    """
+
+    loss: float = 0.0
+    duplication: float = 0.0
+    reordering: float = 0.0
+    held_up: float = 0.5
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for what is no probability."""
+        for name in ("loss", "duplication", "reordering"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"{name} is {getattr(self, name)}; expected a probability, 0 to 1")

@@ -1,0 +1,30 @@
+"""Whole networks under virtual time, many seeds: `make soak` runs far more."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from gossiplog.sim.soak import Failure, soak
+
+pytestmark = pytest.mark.integration
+
+CHUNK = 20
+
+
+def failures(seeds: range, peers: int) -> list[str]:
+    outcomes = list(soak(seeds, peers, os.cpu_count() or 1))
+    assert [outcome.seed for outcome in outcomes] == list(seeds)
+    return [outcome.text for outcome in outcomes if isinstance(outcome, Failure)]
+
+
+@pytest.mark.parametrize("first", range(0, 200, CHUNK))
+@pytest.mark.timeout(300)
+def test_networks_of_30_peers(first: int) -> None:
+    assert failures(range(first, first + CHUNK), 30) == []
+
+
+@pytest.mark.timeout(600)
+def test_networks_of_1000_peers() -> None:
+    assert failures(range(3), 1000) == []

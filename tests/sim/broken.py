@@ -1,0 +1,160 @@
+"""Broadcast machines without one of their rules: what the simulator has to catch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from random import Random
+
+from gossiplog.protocol.broadcast import Broadcast
+from gossiplog.protocol.broadcast_config import Config
+from gossiplog.protocol.broadcast_events import (
+    Disconnect,
+    InEvent,
+    Judged,
+    OutEvent,
+    PeerCaughtUp,
+    PeerConnected,
+    Publish,
+    RetryDue,
+    SendInsert,
+    SendUpdate,
+    SetTimer,
+    StartSync,
+    SyncBrought,
+    SyncDue,
+    SyncEnded,
+    SyncResult,
+    TimerExpired,
+    Verdict,
+)
+
+
+class Altered(Broadcast):
+    """A machine whose events are changed on their way out."""
+
+    def handle(self, event: InEvent, now: float) -> list[OutEvent]:
+        return [out for made in super().handle(event, now) for out in self.change(event, made)]
+
+    def change(self, event: InEvent, out: OutEvent) -> Iterable[OutEvent]:
+        return [out]
+
+
+class ForwardsOrphans(Broadcast):
+    def handle(self, event: InEvent, now: float) -> list[OutEvent]:
+        outs = super().handle(event, now)
+        if isinstance(event, Judged) and event.verdict is Verdict.ORPHAN:
+            outs.append(Publish(event.delivery.key, event.delivery.value))
+            others = tuple(peer for peer in self._peers if peer != event.delivery.source)
+            outs.append(SendInsert(others, event.delivery.key, event.delivery.value))
+        return outs
+
+
+class ForwardsRefused(Broadcast):
+    def handle(self, event: InEvent, now: float) -> list[OutEvent]:
+        outs = super().handle(event, now)
+        if isinstance(event, Judged) and event.verdict is Verdict.REFUSED:
+            outs.append(SendInsert(tuple(self._peers), event.delivery.key, event.delivery.value))
+        return outs
+
+
+class BlamesOrphans(Broadcast):
+    def handle(self, event: InEvent, now: float) -> list[OutEvent]:
+        outs = super().handle(event, now)
+        if isinstance(event, Judged) and event.verdict is Verdict.ORPHAN:
+            outs.append(Disconnect(event.delivery.source, "an orphan"))
+        return outs
+
+
+class NoUpdateOnConnect(Altered):
+    def change(self, event: InEvent, out: OutEvent) -> Iterable[OutEvent]:
+        return [] if isinstance(event, PeerConnected) and isinstance(out, SendUpdate) else [out]
+
+
+class NoUpdateAfterSync(Altered):
+    def change(self, event: InEvent, out: OutEvent) -> Iterable[OutEvent]:
+        return [] if isinstance(event, SyncEnded) and isinstance(out, SendUpdate) else [out]
+
+
+class NoUpdateWhenCaughtUp(Altered):
+    def change(self, event: InEvent, out: OutEvent) -> Iterable[OutEvent]:
+        return [] if isinstance(event, PeerCaughtUp) and isinstance(out, SendUpdate) else [out]
+
+
+class NoPush(Altered):
+    def change(self, event: InEvent, out: OutEvent) -> Iterable[OutEvent]:
+        return [] if isinstance(out, SendInsert) else [out]
+
+
+class NoResume(Broadcast):
+    """An aborted sync counts as finished."""
+
+    def handle(self, event: InEvent, now: float) -> list[OutEvent]:
+        if isinstance(event, SyncEnded) and event.result is SyncResult.ABORTED:
+            event = SyncEnded(event.sync, SyncResult.FINISHED, event.held)
+        return super().handle(event, now)
+
+
+class NoBackoff(Broadcast):
+    def handle(self, event: InEvent, now: float) -> list[OutEvent]:
+        for source in self._schedule._sources.values():
+            source.not_before = now
+        outs = super().handle(event, now)
+        for source in self._schedule._sources.values():
+            source.not_before = now
+        return [
+            SetTimer(out.timer, now) if isinstance(out, SetTimer) and isinstance(out.timer, SyncDue) else out
+            for out in outs
+        ]
+
+
+class NoCoalescing(Broadcast):
+    """Every orphan starts a sync of its own."""
+
+    def handle(self, event: InEvent, now: float) -> list[OutEvent]:
+        outs = super().handle(event, now)
+        if isinstance(event, Judged) and event.verdict is Verdict.ORPHAN:
+            self._schedule._number += 1
+            outs.append(StartSync(self._schedule._number, event.delivery.source, (), frozenset()))
+        return outs
+
+
+class NoRetry(Broadcast):
+    def handle(self, event: InEvent, now: float) -> list[OutEvent]:
+        if isinstance(event, TimerExpired) and isinstance(event.timer, RetryDue):
+            return []
+        return super().handle(event, now)
+
+
+class BlamesRefusals(Broadcast):
+    """What descends from a refused message is taken for a hole in its source's log."""
+
+    def handle(self, event: InEvent, now: float) -> list[OutEvent]:
+        outs = super().handle(event, now)
+        if isinstance(event, SyncBrought) and event.orphans:
+            sync = self._schedule.get(event.sync)
+            if sync is not None:
+                outs.append(Disconnect(sync.peer, "a hole"))
+        return outs
+
+
+class NoBlame(Altered):
+    def change(self, event: InEvent, out: OutEvent) -> Iterable[OutEvent]:
+        return [] if isinstance(out, Disconnect) else [out]
+
+
+# Each with a seed, of 12 peers, whose run catches it, and what is said then.
+BROKEN: list[tuple[Callable[[Random, Config], Broadcast], int, str]] = [
+    (ForwardsOrphans, 0, "forwards"),
+    (ForwardsRefused, 1, "forwards"),
+    (BlamesOrphans, 1, "blames the honest node"),
+    (NoUpdateOnConnect, 0, "at rest"),
+    (NoUpdateAfterSync, 0, "at rest"),
+    (NoUpdateWhenCaughtUp, 12, "at rest"),
+    (NoPush, 4, "at rest"),
+    (NoResume, 26, "at rest"),
+    (NoBackoff, 8, "20 syncs with the hostile node"),
+    (NoCoalescing, 0, "starts a second sync"),
+    (NoRetry, 1, "at rest"),
+    (BlamesRefusals, 1, "blames the honest node"),
+    (NoBlame, 0, "nobody dropped"),
+]

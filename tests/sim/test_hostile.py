@@ -1,0 +1,32 @@
+"""`gossiplog.sim.hostile`: each kind is dropped by who can prove it, and does no harm."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from gossiplog.sim.hostile import UNPROVABLE, Kind
+from gossiplog.sim.run import Run
+from gossiplog.sim.scenario import draw
+
+WHY = {
+    Kind.GARBAGE: "event|frame|key|Insert|Update",
+    Kind.FORGER: "invalid",
+    Kind.ORPHANS: "told of messages that it has not got",
+    Kind.LIAR: "is one of message",
+    Kind.FORGED_LOG: "invalid message",
+}
+
+
+@pytest.mark.parametrize("kind", list(Kind), ids=[kind.name for kind in Kind])
+def test_each_kind(kind: Kind) -> None:
+    run = Run(replace(draw(2, 4), hostile=((kind, (0, 1, 2, 3)),)))
+    assert run.run().messages > 0
+    reasons = [peer.banned.get(4, "") for peer in run.peers]
+    if kind in UNPROVABLE:
+        assert not any(reasons)
+    else:
+        assert any(reasons)
+        for reason in filter(None, reasons):
+            assert any(part in reason for part in WHY[kind].split("|")), reason

@@ -1,0 +1,48 @@
+"""`gossiplog.sim.kernel`."""
+
+from __future__ import annotations
+
+from gossiplog.sim.kernel import Kernel, TraceHash
+
+
+def test_events_happen_in_the_order_of_their_times_and_then_of_their_scheduling() -> None:
+    kernel = Kernel(0)
+    happened: list[tuple[str, float]] = []
+
+    def note(name: str) -> None:
+        happened.append((name, kernel.now))
+
+    kernel.after(2.0, note, "b")
+    kernel.at(1.0, note, "a")
+    kernel.after(2.0, note, "c")
+    kernel.at(3.0, lambda: kernel.at(0.0, note, "late"))
+    kernel.after(9.0, note, "never")
+    kernel.run(5.0)
+    assert happened == [("a", 1.0), ("b", 2.0), ("c", 2.0), ("late", 3.0)]
+    assert (kernel.now, kernel.events) == (5.0, 5)
+
+
+def test_random_numbers_are_the_seeds() -> None:
+    assert Kernel(1).random.random() == Kernel(1).random.random() != Kernel(2).random.random()
+
+
+def test_the_trace_is_read_line_by_line() -> None:
+    lines: list[str] = []
+    kernel = Kernel(0, lines.append)
+    kernel.at(1.5, kernel.log, 7, "appends")
+    kernel.run(2.0)
+    assert [line.split() for line in lines] == [["1.500000", "7", "appends"]]
+    assert kernel.tracing
+    silent = Kernel(0)
+    silent.log(7, "appends")
+    assert not silent.tracing
+
+
+def test_a_traces_digest_depends_on_its_lines_and_their_order() -> None:
+    digests = []
+    for lines in (["a", "b"], ["b", "a"], ["ab"], []):
+        summary = TraceHash()
+        for line in lines:
+            summary(line)
+        digests.append(summary.digest())
+    assert len(set(digests)) == 4

@@ -1,0 +1,31 @@
+"""`gossiplog.sim.latency`."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from gossiplog.sim.latency import Faults, UniformLatency
+
+
+def test_a_pair_has_one_delay_in_both_directions() -> None:
+    latency = UniformLatency(Random(1))
+    delays = {(a, b): latency(a, b) for a in range(20) for b in range(a)}
+    assert all(latency(b, a) == delay for (a, b), delay in delays.items())
+    assert all(0.01 <= delay <= 0.15 for delay in delays.values())
+    assert len(set(delays.values())) == len(delays)
+
+
+def test_jitter_is_drawn_each_time() -> None:
+    latency = UniformLatency(Random(1), 1.0, 1.0, jitter=0.5)
+    delays = [latency(1, 2) for _ in range(50)]
+    assert len(set(delays)) == 50
+    assert all(1.0 <= delay <= 1.5 for delay in delays)
+
+
+def test_impossible_settings() -> None:
+    with pytest.raises(ValueError, match=r"latencies from 2\.0 to 1\.0 s"):
+        UniformLatency(Random(1), 2.0, 1.0)
+    with pytest.raises(ValueError, match=r"loss is 1\.5; expected a probability"):
+        Faults(loss=1.5)

@@ -1,0 +1,142 @@
+"""`gossiplog.sim.network`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gossiplog.sim.kernel import Kernel
+from gossiplog.sim.latency import Faults, UniformLatency
+from gossiplog.sim.network import ConnectionEnd, Network, StreamEnd
+
+
+class Listener:
+    """A node that notes what it is told."""
+
+    def __init__(self, network: Network, number: int) -> None:
+        self.packets: list[tuple[int, Any]] = []
+        self.ends: list[ConnectionEnd] = []
+        self.streams: list[StreamEnd] = []
+        self.data = b""
+        self.ended: list[str] = []
+        network.nodes[number] = self
+
+    def packet(self, source: int, content: Any) -> None:
+        self.packets.append((source, content))
+
+    def connected(self, end: ConnectionEnd, dialled: bool) -> None:
+        self.ends.append(end)
+        end.on_end = lambda: self.ended.append("connection")
+
+    def opened(self, stream: StreamEnd, protocol: str) -> None:
+        self.streams.append(stream)
+        stream.on_data = self.take
+        stream.on_end = lambda: self.ended.append(protocol)
+
+    def take(self, data: bytes) -> None:
+        self.data += data
+
+
+def made(faults: Faults | None = None, jitter: float = 0.0, nodes: int = 2) -> tuple[Kernel, Network, list[Listener]]:
+    kernel = Kernel(1)
+    network = Network(kernel, UniformLatency(kernel.random, 0.1, 0.1, jitter), faults)
+    return kernel, network, [Listener(network, number) for number in range(nodes)]
+
+
+def connect(kernel: Kernel, network: Network) -> ConnectionEnd:
+    network.dial(0, 1, lambda: pytest.fail("refused"))
+    kernel.run(kernel.now + 1.0)
+    node = network.nodes[0]
+    assert isinstance(node, Listener)
+    return node.ends[-1]
+
+
+def test_packets_take_their_time() -> None:
+    kernel, network, nodes = made()
+    network.send(0, 1, "hello")
+    kernel.run(0.09)
+    assert nodes[1].packets == []
+    kernel.run(0.11)
+    assert nodes[1].packets == [(0, "hello")]
+
+
+def test_packets_are_lost_doubled_and_reordered_as_often_as_asked() -> None:
+    kernel, network, nodes = made(Faults(loss=0.3, duplication=0.2, reordering=0.2))
+    for number in range(1000):
+        kernel.at(number * 0.01, network.send, 0, 1, number)
+    kernel.run(20.0)
+    got = [content for _, content in nodes[1].packets]
+    assert 650 < len(set(got)) < 750
+    assert 100 < len(got) - len(set(got)) < 180
+    assert got != sorted(got)
+    assert network.packets == 1000
+
+
+def test_a_stream_keeps_its_bytes_in_order_whatever_the_jitter() -> None:
+    kernel, network, nodes = made(Faults(loss=0.2, duplication=0.5, reordering=0.5), jitter=3.0)
+    stream = connect(kernel, network).open("test")
+    sent = b""
+    for number in range(200):
+        data = bytes([number]) * (number % 7)
+        stream.write(data)
+        sent += data
+        kernel.run(kernel.now + 0.01)
+    stream.close()
+    stream.write(b"after the end")
+    kernel.run(kernel.now + 20.0)
+    assert nodes[1].data == sent
+    assert nodes[1].ended == ["test"]
+
+
+def test_what_is_on_its_way_when_a_connection_breaks_is_lost() -> None:
+    kernel, network, nodes = made()
+    end = connect(kernel, network)
+    stream = end.open("test")
+    stream.write(b"early")
+    kernel.run(kernel.now + 0.2)
+    stream.write(b"late")
+    network.break_connection(end)
+    kernel.run(kernel.now + 1.0)
+    assert nodes[1].data == b"early"
+    assert nodes[0].ended == ["connection"]
+    assert nodes[1].ended == ["test", "connection"]
+    assert list(network.connections()) == []
+
+
+def test_closing_a_connection_ends_its_streams_on_both_sides() -> None:
+    kernel, network, nodes = made()
+    end = connect(kernel, network)
+    end.open("test")
+    kernel.run(kernel.now + 0.2)
+    end.close()
+    assert nodes[0].ended == ["connection"]
+    kernel.run(kernel.now + 1.0)
+    assert nodes[1].ended == ["test", "connection"]
+
+
+def test_a_partition_breaks_what_crosses_it_until_it_heals() -> None:
+    kernel, network, nodes = made(nodes=3)
+    connect(kernel, network)
+    network.partition({0: 1})
+    refused: list[int] = []
+    network.dial(0, 1, lambda: refused.append(1))
+    network.send(0, 1, "lost")
+    network.send(2, 1, "same side")
+    kernel.run(kernel.now + 1.0)
+    assert refused == [1]
+    assert nodes[1].packets == [(2, "same side")]
+    assert nodes[0].ended == ["connection"]
+    network.heal()
+    assert connect(kernel, network).alive
+
+
+def test_a_node_that_stopped_hears_nothing_and_its_peers_learn_of_it() -> None:
+    kernel, network, nodes = made()
+    connect(kernel, network)
+    network.stop(1)
+    network.send(0, 1, "lost")
+    refused: list[int] = []
+    network.dial(0, 1, lambda: refused.append(1))
+    kernel.run(kernel.now + 1.0)
+    assert (nodes[1].packets, nodes[0].ended, refused) == ([], ["connection"], [1])

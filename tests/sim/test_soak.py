@@ -1,0 +1,25 @@
+"""`gossiplog.sim.soak`."""
+
+from __future__ import annotations
+
+import pytest
+
+from gossiplog.sim import soak as module
+from gossiplog.sim.checks import BrokenInvariantError
+from gossiplog.sim.run import Result, run_seed
+from gossiplog.sim.soak import Failure, soak
+
+
+def test_results_come_in_the_order_of_the_seeds() -> None:
+    assert list(soak(range(3, 6), 4, 1)) == [run_seed(seed, 4) for seed in range(3, 6)]
+
+
+def test_a_failure_is_told_and_the_next_seed_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(seed: int, peers: int) -> Result:
+        if seed == 1:
+            raise BrokenInvariantError("replay: …")
+        return run_seed(seed, peers)
+
+    monkeypatch.setattr(module, "run_seed", run)
+    kinds = [type(outcome) for outcome in soak(range(3), 4, 1)]
+    assert kinds == [Result, Failure, Result]
