@@ -21,10 +21,11 @@ LAYERS = (
     ("pubsub",),
     ("storage",),
     ("log",),
-    ("__init__",),
     ("net",),
+    ("__init__",),
     ("sim",),
     ("spark",),
+    ("bench",),
     ("cli",),
     ("__main__",),
 )

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from itertools import pairwise
 from pathlib import Path
 
@@ -67,22 +71,46 @@ def test_program(block: Block, output: Block | None, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("block", SESSIONS, ids=named)
 def test_session(block: Block, tmp_path: Path) -> None:
-    """Commands behind `$ `, each followed by what it prints, in one folder."""
+    """Commands behind `$ `, each followed by what it prints, in one folder; with ` &` by what it prints first."""
     steps = re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", block.text, re.MULTILINE)
     assert len(steps) == block.text.count("$ gossiplog") > 0
-    for command, expected in steps:
-        run = subprocess.run(
-            ["bash", "-c", f"set -o pipefail; {command}"],
-            cwd=tmp_path,
-            env=environment(tmp_path),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-        assert run.returncode == 0, run.stdout
-        assert fits(expected, run.stdout), f"{command}\n{run.stdout}"
+    with ExitStack() as stack:
+        for command, expected in steps:
+            if command.endswith(" &"):
+                printed = stack.enter_context(background(command.removesuffix(" &"), tmp_path))
+            else:
+                printed = foreground(command, tmp_path)
+            assert fits(expected, printed), f"{command}\n{printed}"
+
+
+def foreground(command: str, folder: Path) -> str:
+    """What a command prints until it ends."""
+    run = subprocess.run(
+        ["bash", "-c", f"set -o pipefail; {command}"],
+        cwd=folder,
+        env=environment(folder),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert run.returncode == 0, run.stdout
+    return run.stdout
+
+
+@contextmanager
+def background(command: str, folder: Path) -> Iterator[str]:
+    """The first line that a command prints; it is ended with Ctrl-C."""
+    arguments = shlex.split(command)
+    with subprocess.Popen(
+        arguments, cwd=folder, env=environment(folder), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as process:
+        assert process.stdout is not None
+        yield process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=30)
+        assert process.returncode == 0
 
 
 def test_make_targets() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import gossiplog
 from gossiplog import core
 from gossiplog.reference.cbor import write_cbor
-from gossiplog.reference.signature import sign_bytes
+from gossiplog.reference.ed25519 import sign_bytes
 from tests.cli.support import Program, Repository
 
 
@@ -71,7 +71,7 @@ def test_hostile_payloads_are_passed_over(program: Program, log: Path, repositor
     """Signed by hand: this package writes nothing that is nested as deep as it reads."""
     repository.branch("main", repository.commit(b"true\n"))
     private_key = bytes(32)
-    did = core.encode_did(core.public_key(private_key))
+    did = core.SigningKey(private_key).did
     time: Any = 0
     for _ in range(2100):
         time = [time]

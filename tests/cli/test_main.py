@@ -19,7 +19,7 @@ import pytest
 
 from tests.cli.support import Program, Result
 
-PROGRAM = (sys.executable, "-W", "error", "-c", "import sys; from gossiplog.cli.main import main; sys.exit(main())")
+PROGRAM = (sys.executable, "-W", "error", "-m", "gossiplog")
 
 
 @contextmanager
@@ -68,7 +68,8 @@ def plain(text: str) -> str:
 def test_help(program: Program) -> None:
     result = program()
     assert (result.code, result.err) == (0, "")
-    commands = ["init", "keygen", "append", "read", "show", "info", "verify", "sync", "import-git", "demo", "bench"]
+    commands = ["init", "keygen", "append", "read", "show", "info", "verify", "sync", "serve", "import-git"]
+    commands += ["demo", "bench"]
     assert re.findall(r"^│ ([a-z-]+) ", result.out, re.MULTILINE)[-len(commands) :] == commands
 
 

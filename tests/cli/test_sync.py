@@ -56,7 +56,16 @@ def test_a_damaged_source_is_named(program: Program, log: Path) -> None:
     assert result.err.startswith(f"gossiplog: {log}: ")
 
 
-def test_a_damaged_log_is_named_beside_the_source(program: Program, log: Path) -> None:
+def test_a_source_that_lost_a_message_is_named(program: Program, log: Path) -> None:
+    program("append", log, "1", "2")
+    with closing(sqlite3.connect(log)) as database, database:
+        database.execute("DELETE FROM gossiplog_messages WHERE seq = 1")
+    result = program("sync", "copy.db", log)
+    assert (result.code, result.out, result.err.count("\n")) == (1, "", 1)
+    assert result.err.startswith(f"gossiplog: {log}: the source's log is damaged: there is no message ")
+
+
+def test_a_damaged_log_is_named_and_not_the_source(program: Program, log: Path) -> None:
     program("append", log, "1")
     program("sync", "copy.db", log)
     program("append", log, "2")
@@ -64,7 +73,7 @@ def test_a_damaged_log_is_named_beside_the_source(program: Program, log: Path) -
         database.execute("DELETE FROM gossiplog_leaves WHERE seq = 1")
     result = program("sync", "copy.db", log)
     assert (result.code, result.out, result.err.count("\n")) == (1, "", 1)
-    assert result.err.startswith(f"gossiplog: pulling {log} into copy.db: ")
+    assert result.err.startswith("gossiplog: copy.db: the log is damaged: ")
 
 
 def test_a_narrow_terminal_shows_all(program: Program, log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,7 +90,7 @@ def test_a_narrow_terminal_shows_all(program: Program, log: Path, monkeypatch: p
 def test_a_log_too_damaged_to_open_is_named(program: Program, log: Path) -> None:
     program("append", log, "1")
     with closing(sqlite3.connect(log)) as database, database:
-        database.execute("DELETE FROM gossiplog_tree")
+        database.execute("UPDATE gossiplog_meta SET value = 1 WHERE name = 'indexed'")
     result = program("sync", "copy.db", log)
     assert (result.code, result.out, result.err.count("\n")) == (1, "", 1)
     assert result.err.startswith(f"gossiplog: {log}: the log is damaged: ")

@@ -28,6 +28,7 @@ from gossiplog.cli.logs import LogPath, open_log
 from gossiplog.cli.output import Json, Output, Stopwatch, progress
 from gossiplog.errors import GossipLogError
 from gossiplog.log import Log
+from gossiplog.signer import Signer
 
 _BATCH = 4096  # messages: large enough for batched verification, small enough for a progress bar
 _LONGEST = 1 << 18  # characters of one text; longer ones are cut, because a message must fit into a protocol frame
@@ -68,7 +69,7 @@ def import_history(
         ImportRefused: the log refuses a message; the commits before are in it.
     """
     places = _known(log)
-    keys: dict[tuple[str, str], bytes] = {}
+    signers: dict[tuple[str, str], Signer] = {}
     ids: dict[str, tuple[str, int]] = {}
     total = inserted = 0
     stream = iter(commits)
@@ -78,12 +79,12 @@ def import_history(
         for commit in batch:
             payload = describe(commit)
             author = (commit.author, commit.email)
-            key = keys.get(author) or keys.setdefault(author, author_key(private_key, *author))
+            signer = signers.get(author) or signers.setdefault(author, Signer(author_key(private_key, *author)))
             place = places.get(_fingerprint(payload))
             if place is None:
                 parents = [ids[sha] for sha in commit.parents if sha in ids]
                 clock = 1 + max((clock for _, clock in parents), default=0)
-                message, value = core.sign(log.topic, clock, sorted({id for id, _ in parents}), payload, key)
+                message, value = signer.sign(log.topic, clock, sorted({id for id, _ in parents}), payload)
                 place = (core.encode_id(message), clock)
                 values.append(value)
                 names.append(commit.sha)
@@ -95,7 +96,7 @@ def import_history(
         inserted += result.inserted
         total += len(batch)
         advance(len(batch))
-    return Imported(total, inserted, len(keys))
+    return Imported(total, inserted, len(signers))
 
 
 def describe(commit: Commit) -> dict[str, Any]:

@@ -1,7 +1,8 @@
-"""`gossiplog sync`: one log gets what another holds."""
+"""`gossiplog sync`: one log gets what another holds, or a hub."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,8 +11,11 @@ from rich.table import Table
 
 from gossiplog.cli.logs import LogPath, open_log
 from gossiplog.cli.output import Json, Output, Stopwatch, fields_table, printable, spinner
-from gossiplog.errors import CorruptLog, GossipLogError, NotALog, ProtocolError, TreeError
+from gossiplog.errors import CorruptLog, CorruptSource, GossipLogError, NotALog, ProtocolError
 from gossiplog.log import Log
+
+# As the core's own parser of URLs sees it.
+_HUB = re.compile(r"wss?://", re.IGNORECASE)
 
 
 class PullFailed(GossipLogError):
@@ -20,24 +24,48 @@ class PullFailed(GossipLogError):
 
 def sync(
     path: LogPath,
-    source: Annotated[Path, typer.Argument(metavar="SOURCE", help="The log to pull from: its file.")],
-    both: Annotated[bool, typer.Option("--both", help="Then give the source what it lacks, too.")] = False,
+    source: Annotated[
+        str, typer.Argument(metavar="SOURCE", help="What to sync with: another log's file, or a hub's ws:// address.")
+    ],
+    both: Annotated[
+        bool, typer.Option("--both", help="Then give the other log what it lacks, too; with a hub always.")
+    ] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="With a hub: stay connected, until Ctrl-C.")] = False,
+    topic: Annotated[str | None, typer.Option(help="With a hub: of a log that is not there, to make it.")] = None,
+    token_file: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="With a hub: the file with its bearer token.")
+    ] = None,
     json: Json = False,
 ) -> None:
-    """Pull from another log what this one lacks. A log that is not there is made, with the source's topic."""
+    """Get from another log, or from a hub, what this one lacks. A log that is not there is made."""
     output = Output(json)
-    if not source.exists():
-        raise NotALog(f"there is no log {source} to pull from")
-    with open_log(source) as theirs, open_log(path, theirs.topic) as ours:
-        pulls = [pull_timed(ours, theirs, str(path), str(source))]
-        if both:
-            pulls.append(pull_timed(theirs, ours, str(source), str(path)))
-    if output.json:
-        for pull in pulls:
+
+    def show(pull: dict[str, Any]) -> None:
+        if output.json:
             output.record(pull)
-    else:
-        for number, pull in enumerate(pulls):
-            output.show(*([""] if number else []), _fields(pull))
+        else:
+            output.show(_fields(pull))
+
+    if _HUB.match(source):
+        # What it needs takes half a second to load, which a sync with a file should not wait for.
+        from gossiplog.cli.sync_hub import sync_with_hub
+        from gossiplog.net.access import load_token
+
+        with open_log(path, topic) as log:
+            token = load_token(token_file) if token_file is not None else None
+            sync_with_hub(log, str(path), source, token=token, follow=follow, done=show)
+        return
+    if follow or topic is not None or token_file is not None:
+        raise typer.BadParameter("--follow, --topic and --token-file are for hubs: ws:// or wss:// addresses")
+    other = Path(source)
+    if not other.exists():
+        raise NotALog(f"there is no log {source} to pull from")
+    with open_log(other) as theirs, open_log(path, theirs.topic) as ours:
+        show(pull_timed(ours, theirs, str(path), source))
+        if both:
+            if not output.json:
+                output.show("")
+            show(pull_timed(theirs, ours, source, str(path)))
 
 
 def pull_timed(log: Log, source: Log, name: str, source_name: str) -> dict[str, Any]:
@@ -55,11 +83,11 @@ def pull_timed(log: Log, source: Log, name: str, source_name: str) -> dict[str, 
     try:
         with spinner(f"{name} ← {source_name}"), Stopwatch() as watch:
             pulled = log.pull(source)
-    except ProtocolError as error:
+        messages, root = len(log), log.root
+    except (ProtocolError, CorruptSource) as error:
         raise PullFailed(f"{source_name}: {error}") from error
-    except (CorruptLog, TreeError) as error:
-        # Either may be the damaged one.
-        raise PullFailed(f"pulling {source_name} into {name}: {error}") from error
+    except CorruptLog as error:
+        raise PullFailed(f"{name}: {error}") from error
     return {
         "log": name,
         "source": source_name,
@@ -70,8 +98,8 @@ def pull_timed(log: Log, source: Log, name: str, source_name: str) -> dict[str, 
         "bytes_received": pulled.bytes_received,
         "seconds": round(watch.seconds, 6),
         "messages_per_second": watch.rate(pulled.inserted),
-        "messages": len(log),
-        "root": {"level": log.root.level, "hash": log.root.hash.hex()},
+        "messages": messages,
+        "root": {"level": root.level, "hash": root.hash.hex()},
     }
 
 

@@ -1,0 +1,145 @@
+"""What `gossiplog serve` runs."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import anyio
+import anyio.abc
+import typer
+
+from gossiplog.cli.logs import open_log
+from gossiplog.cli.output import Output, printable
+from gossiplog.log import Log
+from gossiplog.net import events
+from gossiplog.net.access import Access, Token
+from gossiplog.net.hub import Hub
+from gossiplog.net.serving import TLS, Address, serve
+
+_ALL_INTERFACES = ("0.0.0.0", "::")
+
+Show: TypeAlias = Callable[[str, dict[str, Any]], None]
+"""Writes a line for people, or its fields for programs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How a hub is served.
+
+    Attributes:
+        host: to listen on.
+        port: likewise; 0 takes one that is free.
+        hosts: further names under which clients know this machine.
+        origins: whose pages may connect.
+        read_token: the file with the token that readers must show, or None.
+        write_token: the file with the token that writers must show, or None.
+        certificate: the file with the chain, in PEM, or None to go without TLS.
+        private_key: the file with its key.
+    """
+
+    host: str
+    port: int
+    hosts: tuple[str, ...]
+    origins: tuple[str, ...]
+    read_token: Path | None
+    write_token: Path | None
+    certificate: Path | None
+    private_key: Path | None
+
+    @property
+    def tls(self) -> TLS | None:
+        """What the server needs for TLS."""
+        if self.certificate is None or self.private_key is None:
+            return None
+        return TLS(self.certificate, self.private_key)
+
+    def access(self) -> Access:
+        """What callers must bring.
+
+        Raises:
+            ValueError: something that is no host or no origin.
+            KeyFileError: a file without a token.
+        """
+        own = () if self.host in _ALL_INTERFACES else (self.host.lower(),)
+        return Access(
+            hosts=frozenset([*own, *self.hosts]),
+            origins=frozenset(self.origins),
+            read_token=None if self.read_token is None else Token.load(self.read_token),
+            write_token=None if self.write_token is None else Token.load(self.write_token),
+        )
+
+
+def serve_hub(path: Path, topic: str | None, options: Options, output: Output) -> None:
+    """Serves a log until a signal ends it: SIGINT, as Ctrl-C sends it, or SIGTERM.
+
+    Args:
+        path: of the log.
+        topic: of a log that is not there, to make it.
+        options: where and for whom.
+        output: where to say what happens.
+
+    Raises:
+        OSError: the address or the TLS files cannot be used.
+        KeyFileError: a file without a token.
+    """
+
+    def show(text: str, fields: dict[str, Any]) -> None:
+        if output.json:
+            output.record(fields)
+            sys.stdout.flush()
+        else:
+            output.show(printable(text))
+
+    try:
+        access = options.access()
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+    with open_log(path, topic) as log:
+        anyio.run(_serve, log, str(path), access, options, show, backend="asyncio")
+
+
+async def _serve(log: Log, name: str, access: Access, options: Options, show: Show) -> None:
+    async with (
+        Hub(log, access=access, on_event=partial(_show_event, show)) as hub,
+        anyio.create_task_group() as tasks,
+    ):
+        address: Address = await tasks.start(partial(serve, hub, options.host, options.port, tls=options.tls))
+        fields = {"log": name, "topic": log.topic, "hub": address.url("ws"), "api": address.url("http") + "/api"}
+        show(f"serving {name} at {fields['hub']}, until Ctrl-C", fields)
+        with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+            async for _ in signals:
+                break
+        tasks.cancel_scope.cancel()
+
+
+def _show_event(show: Show, event: events.Event) -> None:
+    match event:
+        case events.Connected(peer):
+            show(f"{peer} joined", {"event": "connected", "peer": peer})
+        case events.Disconnected(peer, reason, blamed):
+            fields = {"event": "disconnected", "peer": peer, "reason": reason, "blamed": blamed}
+            show(f"{peer} {'was dropped' if blamed else 'left'}: {reason}", fields)
+        case events.SyncEnded(peer, complete, inserted, refused, statistics, error):
+            fields = {
+                "event": "sync",
+                "peer": peer,
+                "complete": complete,
+                "inserted": inserted,
+                "refused": refused,
+                "requests": statistics.requests,
+                "bytes": statistics.bytes_in,
+                "error": error,
+            }
+            state = "" if complete else ", not all that it has"
+            show(f"{peer} brought {inserted:,} messages{state}{f': {error}' if error else ''}", fields)
+        case events.Committed(messages, root):
+            root_fields = {"level": root.level, "hash": root.hash.hex()}
+            show(f"{messages:,} messages", {"event": "committed", "messages": messages, "root": root_fields})
+        case events.Failed(doing, error):
+            show(f"{doing}: {error}", {"event": "failed", "doing": doing, "error": str(error)})

@@ -1,0 +1,2 @@
+# Imports go one way: stream, then streams.
+"""The network: streams over WebSockets and pipes."""

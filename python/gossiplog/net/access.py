@@ -1,0 +1,307 @@
+"""Who may use a hub: checks of Host, Origin and bearer tokens, for HTTP requests and WebSockets alike.
+
+- *Host* must be a name under which the hub is known. Otherwise a page on any site could point its own name at the
+  loopback address (DNS rebinding), and talk to a hub that listens there as if it were its own server.
+- *Origin* comes from browsers alone: it must be the hub's own, or one that was allowed. Browsers let any page open a
+  WebSocket to anywhere, and send simple requests; nothing but the server's look at the origin keeps them out.
+- *Tokens*: one that allows reading, and one that allows writing, which includes reading. Without a token for it,
+  reading is open to all who come this far, and writing to all who may read.
+
+A token comes as `Authorization: Bearer TOKEN` (RFC 6750). For WebSockets alone, whose headers a page cannot set, it may
+be the query parameter `token`: the original's client opens the URL that it is given and takes nothing else. A URL shows
+up in the logs of proxies, so a program that can set the header should. Neither is passed on to the application.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import logging
+import os
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from ipaddress import AddressValueError, IPv6Address
+from typing import Any, TypeAlias
+from urllib.parse import parse_qsl, urlencode, urlsplit
+
+from starlette.middleware.cors import CORSMiddleware
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from gossiplog.errors import KeyFileError
+from gossiplog.signer import read_secret
+
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+"""The names under which a hub is always known."""
+EVERY = "*"
+"""Allows all hosts, or all origins."""
+SCOPE_KEY = "gossiplog.access"
+"""Where a scope that was let through says what it may do: an Allowed."""
+
+_QUERY_NAME = "token"
+# RFC 6750, section 2.1: what a bearer token consists of.
+_TOKEN = re.compile(r"[A-Za-z0-9\-._~+/]+=*")
+_TOKEN_LENGTHS = range(16, 513)
+_SAFE_METHODS = ("GET", "HEAD")
+
+_LOGGER = logging.getLogger(__name__)
+
+
+class Token:
+    """A secret that a caller has to show. It is not shown in turn, neither by `repr` nor in a traceback.
+
+    Args:
+        text: 16 to 512 characters of `A-Za-z0-9-._~+/`, with `=` at the end.
+
+    Raises:
+        ValueError: another text.
+    """
+
+    __slots__ = ("_digest",)
+
+    def __init__(self, text: str) -> None:
+        if len(text) not in _TOKEN_LENGTHS or not _TOKEN.fullmatch(text):
+            raise ValueError("expected a token of 16 to 512 characters of A-Z, a-z, 0-9 and -._~+/")
+        # Digests have one length, and comparing those tells nothing about how much of a guess is right.
+        self._digest = hashlib.sha256(text.encode()).digest()
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Token:
+        """Reads a token from a file that only its owner can read: one line.
+
+        Raises:
+            KeyFileError: it is missing, holds no token, or is open to others than its owner.
+        """
+        return cls(load_token(path))
+
+    def matches(self, text: str | None) -> bool:
+        """Whether a caller showed this token; it takes the same time for every answer."""
+        return text is not None and hmac.compare_digest(self._digest, hashlib.sha256(text.encode()).digest())
+
+    def __repr__(self) -> str:
+        return "<Token>"
+
+
+def load_token(path: str | os.PathLike[str]) -> str:
+    """Reads a token from a file that only its owner can read: one line.
+
+    Raises:
+        KeyFileError: it is missing, holds no token, or is open to others than its owner.
+    """
+    try:
+        text = read_secret(path, "token file", 2 * _TOKEN_LENGTHS.stop).decode("ascii").strip()
+        Token(text)
+    except ValueError as error:
+        raise KeyFileError(
+            f"the token file {os.fspath(path)} holds no token: expected one line of 16 to 512 characters of A-Z,"
+            " a-z, 0-9 and -._~+/"
+        ) from error
+    return text
+
+
+@dataclass(frozen=True, slots=True)
+class Allowed:
+    """A request that is let through.
+
+    Attributes:
+        read: it may read.
+        write: it may write, too.
+    """
+
+    read: bool
+    write: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Denied:
+    """A request that is not let through.
+
+    Attributes:
+        status: of the answer.
+        reason: what was wrong; it holds nothing secret.
+    """
+
+    status: int
+    reason: str
+
+
+Decision: TypeAlias = Allowed | Denied
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """What a hub asks of its callers.
+
+    Attributes:
+        hosts: names and addresses without port, beside LOOPBACK; EVERY allows all.
+        origins: such as "https://app.example.org", beside the hub's own; EVERY allows all.
+        read_token: for reading, or None.
+        write_token: for writing, or None.
+
+    Raises:
+        ValueError: something that is no host, or no origin.
+    """
+
+    hosts: frozenset[str] = field(default_factory=frozenset)
+    origins: frozenset[str] = field(default_factory=frozenset)
+    read_token: Token | None = None
+    write_token: Token | None = None
+
+    def __post_init__(self) -> None:
+        for host in self.hosts - {EVERY}:
+            if not (_is_address(host) if ":" in host else _host_name(host) == host):
+                raise ValueError(f"{host!r} is no host: expected a name or an address in lower case, without a port")
+        for origin in self.origins - {EVERY}:
+            if _authority(origin) is None or origin != origin.lower():
+                raise ValueError(f"{origin!r} is no origin: expected one in lower case, as https://app.example.org")
+
+    def decide(self, scope: Scope) -> Decision:
+        """Judges the scope of a request or of a WebSocket (ASGI specification, "HTTP & WebSocket")."""
+        headers = _Headers(scope)
+        host = headers.single("host")
+        name = None if host is None else _host_name(host)
+        if host is None or name is None:
+            return Denied(400, "expected one Host header, with a name or an address")
+        if EVERY not in self.hosts and name not in self.hosts and name not in LOOPBACK:
+            return Denied(403, f"this hub is not known as {name!r}: it has to be allowed")
+        if headers.count("origin") > 1:
+            return Denied(400, "expected one Origin header at most")
+        origin = headers.single("origin")
+        if origin is not None and not self._allows_origin(origin, host):
+            return Denied(403, f"pages of the origin {origin[:200]!r} may not use this hub: it has to be allowed")
+        return self._decide_by_token(scope, headers)
+
+    def _allows_origin(self, origin: str, host: str) -> bool:
+        if EVERY in self.origins or origin in self.origins:
+            return True
+        # Without the scheme: the hub may stand behind a proxy that takes TLS off.
+        return _authority(origin) == host.lower()
+
+    def _decide_by_token(self, scope: Scope, headers: _Headers) -> Decision:
+        is_websocket = scope["type"] == "websocket"
+        method = "GET" if is_websocket else scope["method"]
+        shown = headers.bearer()
+        if shown is None and is_websocket:
+            shown = dict(_query(scope)).get(_QUERY_NAME)
+        is_writer = self.write_token is not None and self.write_token.matches(shown)
+        is_reader = is_writer or (self.read_token is not None and self.read_token.matches(shown))
+        may_read = is_reader or self.read_token is None
+        may_write = is_writer or (may_read and self.write_token is None)
+        asks_for_token = self.read_token is not None or self.write_token is not None
+        if shown is not None and asks_for_token and not is_reader:
+            return Denied(401, "the token is not valid here")
+        # Browsers ask with OPTIONS, without a token, what they may ask: the answer is the same for everybody.
+        if method == "OPTIONS" or (may_write if method not in _SAFE_METHODS else may_read):
+            return Allowed(may_read, may_write)
+        if method not in _SAFE_METHODS and is_reader:
+            return Denied(403, "this token allows reading, not writing")
+        return Denied(401, f"{'reading' if method in _SAFE_METHODS else 'writing'} needs a token here")
+
+
+def protect(app: ASGIApp, access: Access) -> ASGIApp:
+    """Puts an application behind these checks, with the headers by which browsers let pages of other origins use it
+    (CORS, https://fetch.spec.whatwg.org/#http-cors-protocol).
+
+    The application finds what a caller may do, an Allowed, in the scope under SCOPE_KEY. A WebSocket needs the right to
+    read; the application must look at `write` before it takes messages from it.
+    """
+    return CORSMiddleware(
+        _Gate(app, access),
+        allow_origins=sorted(access.origins),
+        allow_methods=("GET", "HEAD", "POST"),
+        allow_headers=("Authorization",),
+        expose_headers=("Location",),
+    )
+
+
+class _Gate:
+    def __init__(self, app: ASGIApp, access: Access) -> None:
+        self._app = app
+        self._access = access
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] not in ("http", "websocket"):
+            await self._app(scope, receive, send)
+            return
+        match self._access.decide(scope):
+            case Denied() as denied:
+                _LOGGER.info("refused %s of %s: %s", scope["type"], (scope.get("client") or ["?"])[0], denied.reason)
+                await _deny(denied, scope, receive, send)
+            case Allowed() as allowed:
+                await self._app({**_without_token(scope), SCOPE_KEY: allowed}, receive, send)
+
+
+async def _deny(denied: Denied, scope: Scope, receive: Receive, send: Send) -> None:
+    if scope["type"] == "websocket" and "websocket.http.response" not in scope.get("extensions", {}):
+        # The server answers 403, whatever the reason.
+        await receive()
+        await send({"type": "websocket.close", "code": 1008, "reason": denied.reason[:120]})
+        return
+    headers = {"WWW-Authenticate": "Bearer"} if denied.status == 401 else None
+    # The response of a WebSocket's scope takes the form that WebSockets have for it.
+    await JSONResponse({"error": denied.reason}, denied.status, headers)(scope, receive, send)
+
+
+def _without_token(scope: Scope) -> dict[str, Any]:
+    headers = [(name, value) for name, value in scope["headers"] if name != b"authorization"]
+    query = scope.get("query_string", b"")
+    if scope["type"] == "websocket" and _QUERY_NAME.encode() in query:
+        query = urlencode([(name, value) for name, value in _query(scope) if name != _QUERY_NAME]).encode()
+    return {**scope, "headers": headers, "query_string": query}
+
+
+class _Headers:
+    """The headers of a scope: names in lower case, values in Latin-1 (ASGI specification)."""
+
+    def __init__(self, scope: Scope) -> None:
+        self._items: Iterable[tuple[bytes, bytes]] = scope["headers"]
+
+    def count(self, name: str) -> int:
+        return len(self._values(name))
+
+    def single(self, name: str) -> str | None:
+        values = self._values(name)
+        return values[0] if len(values) == 1 else None
+
+    def bearer(self) -> str | None:
+        """What is shown as a bearer token: text that is none, where the header has another form."""
+        values = self._values("authorization")
+        if not values:
+            return None
+        scheme, _, text = values[0].partition(" ")
+        return text.strip() if scheme.lower() == "bearer" and len(values) == 1 else ""
+
+    def _values(self, name: str) -> list[str]:
+        return [value.decode("latin-1") for found, value in self._items if found == name.encode()]
+
+
+def _query(scope: Scope) -> list[tuple[str, str]]:
+    return parse_qsl(scope.get("query_string", b"").decode("latin-1"), keep_blank_values=True)
+
+
+# A name or an address, in brackets where it is one of version 6, and a port.
+_HOST = re.compile(r"(?:\[([0-9a-f:.]{2,45})\]|([a-z0-9_]([a-z0-9_.-]{0,252})?))(?::\d{1,5})?", re.ASCII)
+
+
+def _host_name(host: str) -> str | None:
+    """A Host header without its port, in lower case; none where it has another form."""
+    found = _HOST.fullmatch(host.lower())
+    return found and (found[1] or found[2])
+
+
+def _is_address(host: str) -> bool:
+    try:
+        return str(IPv6Address(host)) == host
+    except AddressValueError:
+        return False
+
+
+def _authority(origin: str) -> str | None:
+    """The host and port of an origin (RFC 6454, section 6.2), in lower case; none of "null" and of other texts."""
+    try:
+        parts = urlsplit(origin)
+    except ValueError:
+        return None
+    is_origin = parts.scheme in ("http", "https") and f"{parts.scheme}://{parts.netloc}" == origin
+    return parts.netloc.lower() if is_origin and _host_name(parts.netloc) else None

@@ -1,0 +1,224 @@
+"""A client of a hub: keeps a log and the hub's in step, over a connection that is made again whenever it ends."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from random import Random
+from types import TracebackType
+from typing import Self
+
+import anyio
+
+from gossiplog.core import Node, SignedMessage
+from gossiplog.errors import ConnectionLost, NetworkError, ProtocolError
+from gossiplog.log import Log
+from gossiplog.net import events
+from gossiplog.net.background import background
+from gossiplog.net.driver import Driver, Peer
+from gossiplog.net.record import Counters
+from gossiplog.net.streams import Network, open_network
+from gossiplog.protocol.broadcast_config import Config
+from gossiplog.protocol.sync import ServerConfig
+
+_FIRST_PAUSE = 0.5
+_LONGEST_PAUSE = 60.0
+# A connection that stood for so long was a good one: the next pause is the first again.
+_GOOD_SECONDS = 30.0
+# Between looks at the hub's root, in seconds: soon at first, because small logs are quick.
+_FIRST_LOOK = 0.02
+_LONGEST_LOOK = 1.0
+
+
+class Client:
+    """A log that is kept in step with a hub's, for the time of its context: made by `connect`.
+
+    Args:
+        log: to keep in step.
+        url: of the hub, `ws://` or `wss://`.
+        headers: more headers for the opening request.
+        ca_file: a PEM file of certificate authorities to trust beside the platform's.
+        reconnect: whether to connect again when a connection fails or ends.
+        random: for the jitter of delays.
+        config: limits and delays of the broadcast machine.
+        server: limits of the sync streams that are served.
+        on_event: is called with what happens, in order, on the event loop; it must not block.
+        on_message: is called with each message that the log gets, once, in the order of arrival; likewise.
+
+    Attributes:
+        hub_root: the root of the hub's log when `synced` looked last; None before.
+    """
+
+    def __init__(
+        self,
+        log: Log,
+        url: str,
+        *,
+        headers: Sequence[tuple[str, str]],
+        ca_file: str | os.PathLike[str] | None,
+        reconnect: bool,
+        random: Random,
+        config: Config | None,
+        server: ServerConfig | None,
+        on_event: Callable[[events.Event], None] | None,
+        on_message: Callable[[SignedMessage], None] | None,
+    ) -> None:
+        self._url = url
+        self._headers = headers
+        self._ca_file = ca_file
+        self._reconnect = reconnect
+        self._random = random
+        self._driver = Driver(
+            log, config=config, server=server, random=random, on_event=on_event, on_message=on_message
+        )
+        self.hub_root: Node | None = None
+        self._ended: NetworkError | ProtocolError | None = None
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        async with AsyncExitStack() as stack:
+            network = await stack.enter_async_context(open_network())
+            await stack.enter_async_context(self._driver)
+            tasks = await stack.enter_async_context(background())
+            tasks.start_soon(self._keep, network)
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> bool | None:
+        return await self._stack.__aexit__(kind, error, traceback)
+
+    @property
+    def connected(self) -> bool:
+        """Whether there is a connection to the hub now."""
+        return bool(self._driver.peers)
+
+    async def synced(self) -> None:
+        """Waits until this log and the hub's hold the same messages, and `on_event` has been told how they came.
+
+        While others write, that may be a moment between two of their messages. It waits on while a side cannot take
+        what the other has, for want of space or because its application refuses it: `on_event` is told of that.
+
+        Raises:
+            ProtocolError: the hub broke a rule of the protocols; nothing more is exchanged with it.
+            NetworkError: there is no connection, and none will be made.
+        """
+        pause = _FIRST_LOOK
+        while True:
+            peer = await self._connected_peer()
+            try:
+                self.hub_root = await self._driver.root_of(peer)
+                if self.hub_root == await self._driver.root():
+                    await self._driver.settle()
+                    return
+            except NetworkError:
+                # The connection ends, or the hub is busy.
+                pass
+            with anyio.move_on_after(pause):
+                await self._driver.committed()
+            pause = min(2 * pause, _LONGEST_LOOK)
+
+    @property
+    def counters(self) -> Counters:
+        """What was counted so far."""
+        return self._driver.counters
+
+    async def _connected_peer(self) -> Peer:
+        while not self._driver.peers:
+            if self._ended is not None:
+                raise self._ended
+            await self._driver.peers_changed.wait()
+        return self._driver.peers[0]
+
+    async def _keep(self, network: Network) -> None:
+        failures = 0
+        while True:
+            began = anyio.current_time()
+            error = await self._exchange(network)
+            if isinstance(error, ProtocolError) or not self._reconnect:
+                self._ended = error
+                self._driver.peers_changed.set()
+                return
+            if anyio.current_time() - began > _GOOD_SECONDS:
+                failures = 0
+            pause = min(_FIRST_PAUSE * 2.0 ** min(failures, 16), _LONGEST_PAUSE)
+            failures += 1
+            await anyio.sleep(pause * self._random.uniform(0.5, 1.0))
+
+    async def _exchange(self, network: Network) -> NetworkError | ProtocolError:
+        """One connection, from its making to its end: how it ended."""
+        try:
+            connection = await network.dial(
+                self._url, self._driver.protocols.all, headers=self._headers, ca_file=self._ca_file
+            )
+        except ConnectionLost as error:
+            self._driver.tell(events.Failed(f"connecting to {self._url}", error))
+            return error
+        try:
+            async with connection:
+                blame = await self._driver.exchange(connection, self._url, dialer=True)
+        except NetworkError as error:
+            self._driver.tell(events.Failed(f"exchanging with {self._url}", error))
+            if isinstance(error, ConnectionLost) and error.cause == "violation":
+                return ProtocolError(f"{self._url}: {error}")
+            return error
+        if blame:
+            return ProtocolError(f"{self._url}: {blame}")
+        closed = connection.closed
+        return NetworkError(f"{self._url}: {closed.reason if closed is not None else 'the connection ended'}")
+
+
+@asynccontextmanager
+async def connect(
+    log: Log,
+    url: str,
+    *,
+    token: str | None = None,
+    ca_file: str | os.PathLike[str] | None = None,
+    reconnect: bool = True,
+    config: Config | None = None,
+    server: ServerConfig | None = None,
+    on_event: Callable[[events.Event], None] | None = None,
+    on_message: Callable[[SignedMessage], None] | None = None,
+) -> AsyncIterator[Client]:
+    """Keeps a log in step with a hub's, for the time of the context.
+
+        async with gossiplog.connect(log, "ws://localhost:8000") as client:
+            await client.synced()
+
+    What either side appends meanwhile arrives at the other. A connection that fails or ends is made again, with
+    pauses that grow up to a minute.
+
+    Args:
+        log: to keep in step; it may be used as before meanwhile.
+        url: of the hub, `ws://` or `wss://`.
+        token: the hub's bearer token for reading or writing, if it asks for one.
+        ca_file: a PEM file of certificate authorities to trust beside the platform's.
+        reconnect: False makes one connection only; `synced` then raises how it ended.
+        config: limits and delays of the broadcast machine.
+        server: limits of the sync streams that are served to the hub.
+        on_event: is called with what happens, in order, on the event loop; it must not block.
+        on_message: is called with each message that the log gets, once, in the order of arrival; likewise.
+
+    Raises:
+        NetworkError: an address that is none, or the system refuses a thread or a socket.
+        CorruptLog: the log is damaged.
+        StorageError: the database failed, or the log is closed.
+    """
+    headers = [] if token is None else [("Authorization", f"Bearer {token}")]
+    client = Client(
+        log,
+        url,
+        headers=headers,
+        ca_file=ca_file,
+        reconnect=reconnect,
+        random=Random(),
+        config=config,
+        server=server,
+        on_event=on_event,
+        on_message=on_message,
+    )
+    async with client:
+        yield client

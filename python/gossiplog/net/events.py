@@ -1,0 +1,103 @@
+"""What an application hears of the network. Peers are named as their connections are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from gossiplog.core import Node
+from gossiplog.protocol.sync import Statistics
+
+
+@dataclass(frozen=True, slots=True)
+class Connected:
+    """A peer has joined."""
+
+    peer: str
+
+
+@dataclass(frozen=True, slots=True)
+class Disconnected:
+    """A peer is gone.
+
+    Attributes:
+        peer: which.
+        reason: how the connection ended, or which rule the peer broke.
+        blamed: whether it was dropped for breaking a rule.
+    """
+
+    peer: str
+    reason: str
+    blamed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SyncStarted:
+    """A sync with a peer, its source, has begun."""
+
+    peer: str
+
+
+@dataclass(frozen=True, slots=True)
+class SyncProgressed:
+    """What a sync has brought so far.
+
+    Attributes:
+        peer: its source.
+        inserted: messages that are new to the log.
+        statistics: what it has cost.
+    """
+
+    peer: str
+    inserted: int
+    statistics: Statistics
+
+
+@dataclass(frozen=True, slots=True)
+class SyncEnded:
+    """A sync has ended.
+
+    Attributes:
+        peer: its source.
+        complete: whether it brought everything that the source has.
+        inserted: messages that are new to the log.
+        refused: messages that the local application refuses, and those that descend from them.
+        statistics: what it cost.
+        error: why it is not complete, or what is wrong although it is; "" where nothing is.
+    """
+
+    peer: str
+    complete: bool
+    inserted: int
+    refused: int
+    statistics: Statistics
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """There are new messages in the log, by whichever way.
+
+    Attributes:
+        messages: how many there are now.
+        root: of the tree over them.
+    """
+
+    messages: int
+    root: Node
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """Something went wrong on this side; the exchange goes on.
+
+    Attributes:
+        doing: what.
+        error: as it was raised.
+    """
+
+    doing: str
+    error: Exception
+
+
+Event: TypeAlias = Connected | Disconnected | SyncStarted | SyncProgressed | SyncEnded | Committed | Failed

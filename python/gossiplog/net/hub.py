@@ -1,0 +1,274 @@
+"""A hub: browsers and other clients join a log through its WebSocket (wire format, "Hub").
+
+`Hub(log)` is an ASGI application and an async context manager. Run by a server of its own, it enters its context at the
+server's start ("lifespan"); mounted in another application, that one enters it, and until then the hub answers 503.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, MutableMapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from functools import partial
+from types import TracebackType
+from typing import Any, Self
+
+import anyio
+import anyio.abc
+from starlette.responses import JSONResponse
+from starlette.types import Receive, Scope, Send
+
+from gossiplog.core import SignedMessage
+from gossiplog.errors import NetworkError
+from gossiplog.log import Log
+from gossiplog.net import events
+from gossiplog.net.access import SCOPE_KEY, Access, protect
+from gossiplog.net.background import background
+from gossiplog.net.driver import Driver
+from gossiplog.net.record import Counters
+from gossiplog.net.site import create_site
+from gossiplog.net.stream import Signal
+from gossiplog.net.streams import Network, PipeConnection, open_network
+from gossiplog.protocol.broadcast_config import Config
+from gossiplog.protocol.sync import ServerConfig
+
+# https://www.rfc-editor.org/rfc/rfc6455#section-7.4.1, and for the last one the IANA registry.
+_GOING_AWAY, _UNSUPPORTED, _VIOLATION, _TRY_AGAIN = 1001, 1003, 1008, 1013
+_NOT_STARTED = "the hub has not started, or has stopped: the application that it is mounted in enters `async with hub`"
+# For clients to take their leave when the hub stops.
+_CLOSING_SECONDS = 5.0
+
+
+@dataclass(slots=True, eq=False)
+class _Running:
+    """What there is of a hub while it runs."""
+
+    network: Network
+    driver: Driver
+    joined: int = 0
+    left: Signal = field(default_factory=Signal)
+
+
+class Hub:
+    """Serves a log to clients over WebSockets, as an ASGI application, for the time of its context.
+
+    Its context raises LogClosed or CorruptLog when the log is closed or found damaged meanwhile, and what `on_event` or
+    `on_message` raise.
+
+    Args:
+        log: to serve.
+        access: who may use it; None lets in who calls it by a loopback name, and pages of its own origin.
+        connections: that may be open at a time.
+        streams: that a client may have open at a time.
+        patience: seconds in which a client must have opened its push stream.
+        config: limits and delays of the broadcast machine.
+        server: limits of the sync streams that are served.
+        on_event: is called with what happens, in order, on the event loop; it must not block.
+        on_message: is called with each message that the log gets, once, in the order of arrival; likewise.
+    """
+
+    def __init__(
+        self,
+        log: Log,
+        *,
+        access: Access | None = None,
+        connections: int = 4096,
+        streams: int = 32,
+        patience: float = 30.0,
+        config: Config | None = None,
+        server: ServerConfig | None = None,
+        on_event: Callable[[events.Event], None] | None = None,
+        on_message: Callable[[SignedMessage], None] | None = None,
+    ) -> None:
+        self._open_network = partial(open_network, max_connections=connections, max_inbound_streams=streams)
+        self._make_driver = partial(
+            Driver, log, config=config, server=server, patience=patience, on_event=on_event, on_message=on_message
+        )
+        self._running: _Running | None = None
+        self._entered = False
+        self._counters = Counters()
+        self._stack = AsyncExitStack()
+        self._site = create_site(log, self._names, lambda: self.counters)
+        self._protected = protect(self._answer, access or Access())
+
+    async def __aenter__(self) -> Self:
+        if self._entered:
+            raise RuntimeError("the hub is running already: enter it once, by its server or by your application")
+        self._entered = True
+        try:
+            async with AsyncExitStack() as stack:
+                network = await stack.enter_async_context(self._open_network())
+                running = _Running(network, self._make_driver())
+                stack.push_async_callback(self._wait_for_leavers, running)
+                await stack.enter_async_context(running.driver)
+                self._running = running
+                self._stack = stack.pop_all()
+        finally:
+            self._entered = self._running is not None
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> bool | None:
+        self._counters = self.counters
+        self._running = None
+        try:
+            return await self._stack.__aexit__(kind, error, traceback)
+        finally:
+            self._entered = False
+
+    @property
+    def counters(self) -> Counters:
+        """What was counted since the hub started; after its end, until then."""
+        return self._running.driver.counters if self._running is not None else self._counters
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """The ASGI application (https://asgi.readthedocs.io/en/latest/specs/main.html)."""
+        match scope["type"]:
+            case "lifespan":
+                await self._live(receive, send)
+            case "websocket" | "http":
+                await self._protected(scope, receive, send)
+            case kind:
+                raise RuntimeError(f"a hub has no use for ASGI's {kind!r}")
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """A WebSocket or a request that was let in."""
+        if scope["type"] == "websocket":
+            await self._join(scope, receive, send)
+        elif self._running is None:
+            await JSONResponse({"error": _NOT_STARTED}, 503)(scope, receive, send)
+        else:
+            await self._site(scope, receive, send)
+
+    def _names(self) -> list[str]:
+        return [peer.name for peer in self._running.driver.peers] if self._running is not None else []
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        await receive()
+        stage = "startup"
+        try:
+            async with self:
+                await send({"type": "lifespan.startup.complete"})
+                stage = "shutdown"
+                await receive()
+        except Exception as error:
+            await send({"type": f"lifespan.{stage}.failed", "message": str(error)})
+            raise
+        await send({"type": "lifespan.shutdown.complete"})
+
+    async def _join(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One client, from its WebSocket's opening to its end."""
+        await receive()
+        running = self._running
+        if running is None:
+            await _refuse(scope, receive, send, _NOT_STARTED)
+            return
+        try:
+            connection = running.network.attach(running.driver.protocols.all, client=False)
+        except NetworkError as error:
+            await _refuse(scope, receive, send, str(error))
+            return
+        running.joined += 1
+        try:
+            socket = _Socket(receive, send, running.driver)
+            await self._exchange(running, connection, _name(scope), socket, may_write=scope[SCOPE_KEY].write)
+        finally:
+            running.joined -= 1
+            running.left.set()
+
+    async def _exchange(
+        self, running: _Running, connection: PipeConnection, name: str, socket: _Socket, *, may_write: bool
+    ) -> None:
+        code = _GOING_AWAY
+        try:
+            await socket.accept()
+            async with background() as tasks:
+                tasks.start_soon(socket.feed, connection)
+                tasks.start_soon(socket.drain, connection)
+                try:
+                    if await running.driver.exchange(connection, name, dialer=False, may_write=may_write):
+                        code = _VIOLATION
+                except NetworkError:
+                    # The hub is being stopped.
+                    pass
+                # While what is left to say goes out.
+                await connection.aclose()
+        finally:
+            # Nobody carries its bytes any more, so there is nothing to wait for.
+            with anyio.move_on_after(0):
+                await connection.aclose()
+        with anyio.move_on_after(_CLOSING_SECONDS):
+            await socket.close(code)
+
+    async def _wait_for_leavers(self, running: _Running) -> None:
+        with anyio.move_on_after(_CLOSING_SECONDS):
+            while running.joined:
+                await running.left.wait()
+
+
+class _Socket:
+    """A WebSocket of the ASGI server's, as a pipe of bytes."""
+
+    def __init__(self, receive: Receive, send: Send, driver: Driver) -> None:
+        self._receive = receive
+        self._send = send
+        self._driver = driver
+        self._gone = False
+        self._is_text = False
+
+    async def accept(self) -> None:
+        """Lets the client in."""
+        await self._tell({"type": "websocket.accept"})
+
+    async def feed(self, connection: PipeConnection) -> None:
+        """What the client sends, until it is gone."""
+        try:
+            while (message := await self._receive())["type"] == "websocket.receive":
+                data = message.get("bytes")
+                if data is None:
+                    self._is_text = True
+                    self._driver.blame(connection, "it sent text on the WebSocket, where streams travel in binary")
+                    return
+                self._driver.count_bytes(received=len(data))
+                await connection.feed(data)
+        except NetworkError:
+            return
+        self._gone = True
+        connection.feed_eof()
+
+    async def drain(self, connection: PipeConnection) -> None:
+        """What goes to the client, as fast as it reads."""
+        try:
+            while not self._gone and (data := await connection.drain()):
+                await self._tell({"type": "websocket.send", "bytes": data})
+                self._driver.count_bytes(sent=len(data))
+        except NetworkError:
+            return
+        if self._gone:
+            connection.feed_eof()
+
+    async def close(self, code: int) -> None:
+        """Closes it, unless the client did."""
+        if not self._gone:
+            await self._tell({"type": "websocket.close", "code": _UNSUPPORTED if self._is_text else code})
+
+    async def _tell(self, message: MutableMapping[str, Any]) -> None:
+        try:
+            await self._send(message)
+        except OSError:
+            # What a server raises for a client that is gone.
+            self._gone = True
+
+
+def _name(scope: Scope) -> str:
+    host, port = scope.get("client") or ("unknown", 0)
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+async def _refuse(scope: Scope, receive: Receive, send: Send, reason: str) -> None:
+    """Answers a WebSocket's opening with 503, or with 403 where the server lets no application say which."""
+    if "websocket.http.response" in (scope.get("extensions") or {}):
+        await JSONResponse({"error": reason}, 503)(scope, receive, send)
+    else:
+        await send({"type": "websocket.close", "code": _TRY_AGAIN})

@@ -1,0 +1,100 @@
+"""What a hub tells about itself: `/metrics` for Prometheus, `/healthz` for whoever restarts it.
+
+The driver of the network counts in its own way, and hands out a `Counters` when it is asked: nothing here is updated
+while messages flow, and two hubs of one process share nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeAlias
+
+import anyio
+from anyio import to_thread
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+from prometheus_client.registry import Collector
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from gossiplog.errors import StorageError
+from gossiplog.log import Log
+from gossiplog.net.record import Counters
+
+HEALTH_SECONDS = 5.0
+"""How long the log may take to answer."""
+
+
+_Family: TypeAlias = GaugeMetricFamily | CounterMetricFamily
+
+
+def metric_routes(log: Log, counters: Callable[[], Counters]) -> list[Route]:
+    """The routes `/metrics` and `/healthz` of a hub.
+
+    Args:
+        log: it is used in worker threads only.
+        counters: gives the hub as it is now; called on the event loop.
+    """
+
+    async def metrics(request: Request) -> Response:
+        found = counters()
+        try:
+            messages = await _ask(log)
+        except StorageError:
+            # The rest is worth all the more when the log fails: that it does, its missing size tells.
+            messages = None
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(_Snapshot(found, messages))
+        # The classic text format, which every scraper reads.
+        return Response(generate_latest(registry), media_type=CONTENT_TYPE_PLAIN_0_0_4)
+
+    async def health(request: Request) -> Response:
+        try:
+            return JSONResponse({"status": "ok", "messages": await _ask(log)})
+        except StorageError:
+            return JSONResponse({"error": "the log does not answer"}, 503)
+
+    return [Route("/metrics", metrics), Route("/healthz", health)]
+
+
+async def _ask(log: Log) -> int:
+    """How many messages there are.
+
+    Raises:
+        StorageError: the log fails, or does not answer in time.
+    """
+    with anyio.move_on_after(HEALTH_SECONDS):
+        # Abandoned when it hangs: the thread ends when the database does answer.
+        return await to_thread.run_sync(lambda: len(log), abandon_on_cancel=True)
+    raise StorageError(f"the log did not answer within {HEALTH_SECONDS:g} s")
+
+
+class _Snapshot(Collector):
+    def __init__(self, counters: Counters, messages: int | None) -> None:
+        self._counters = counters
+        self._messages = messages
+
+    def collect(self) -> Iterable[_Family]:
+        found = self._counters
+        if self._messages is not None:
+            yield GaugeMetricFamily("gossiplog_messages", "Messages in the log.", self._messages)
+        yield GaugeMetricFamily("gossiplog_connections", "Peers that are connected.", found.connections)
+        yield CounterMetricFamily("gossiplog_connected", "Peers that have connected.", found.connected)
+        yield CounterMetricFamily("gossiplog_dropped_peers", "Peers that broke a rule.", found.dropped)
+        received, sent = found.bytes_received, found.bytes_sent
+        yield CounterMetricFamily("gossiplog_received_bytes", "Bytes that peers sent.", received)
+        yield CounterMetricFamily("gossiplog_sent_bytes", "Bytes that were sent to peers.", sent)
+        yield _labelled("gossiplog_inserted_messages", "Messages that were new to the log.", "source", found.inserted)
+        dropped = {"orphan": found.orphans, "invalid": found.invalid, "refused": found.refused}
+        yield _labelled("gossiplog_dropped_messages", "Messages that were not inserted.", "reason", dropped)
+        yield _labelled("gossiplog_syncs", "Syncs that have ended.", "result", found.syncs)
+        yield _labelled("gossiplog_errors", "Errors.", "kind", found.errors)
+
+
+def _labelled(name: str, help: str, label: str, values: Mapping[str, int]) -> CounterMetricFamily:
+    family = CounterMetricFamily(name, help, labels=[label])
+    for value, count in sorted(values.items()):
+        family.add_metric([value], count)
+    return family

@@ -1,0 +1,31 @@
+"""The names of the protocols of a log (wire format, "Protocols")."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Protocols:
+    """What peers of a topic speak on their streams.
+
+    Attributes:
+        topic: of the log.
+    """
+
+    topic: str
+
+    @property
+    def push(self) -> str:
+        """Heads and new messages; the dialer opens one stream."""
+        return f"/canvas/v1/{self.topic}/push"
+
+    @property
+    def sync(self) -> str:
+        """Merkle sync; either side opens streams, and asks on them."""
+        return f"/canvas/v1/{self.topic}/sync"
+
+    @property
+    def all(self) -> tuple[str, ...]:
+        """Both."""
+        return (self.push, self.sync)

@@ -1,0 +1,145 @@
+"""What becomes known of a driver's work: events for the application, lines for the log of the process, and counts."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+import anyio
+
+from gossiplog.net import events
+
+LOGGER = logging.getLogger("gossiplog")
+# An application that does not set logging up gets nothing on its standard error.
+LOGGER.addHandler(logging.NullHandler())
+
+_LONGEST_TEXT = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Counters:
+    """What was counted since a driver was made.
+
+    Attributes:
+        connections: that stand now and have a push stream.
+        connected: peers that have joined.
+        dropped: peers that were dropped for breaking a rule, those included that never joined.
+        bytes_received: from the peers' WebSockets, where this process reads them (a hub's).
+        bytes_sent: likewise.
+        inserted: new messages by "push", by "sync", and by "append", which is any other way.
+        duplicates: messages that came and were in the log already.
+        syncs: that ended, by "complete" and "failed".
+        orphans: messages that came by push before their parents.
+        refused: messages that the application refused, each as often as it was asked.
+        invalid: messages that no peer may have.
+        errors: failures on this side, by the name of their class.
+    """
+
+    connections: int = 0
+    connected: int = 0
+    dropped: int = 0
+    bytes_received: int = 0
+    bytes_sent: int = 0
+    inserted: Mapping[str, int] = field(default_factory=dict)
+    duplicates: int = 0
+    syncs: Mapping[str, int] = field(default_factory=dict)
+    orphans: int = 0
+    refused: int = 0
+    invalid: int = 0
+    errors: Mapping[str, int] = field(default_factory=dict)
+
+
+class Record:
+    """Takes notice of what happens, and passes it on.
+
+    The application's function is called from a task of its own (`run`), so that what it raises cannot leave a driver
+    halfway through something: it ends the driver, as an error of the driver's would.
+
+    Args:
+        on_event: the application's function, or None.
+    """
+
+    def __init__(self, on_event: Callable[[events.Event], None] | None) -> None:
+        self._on_event = on_event
+        self._waiting: deque[events.Event] = deque()
+        self._due = anyio.Event()
+        self._counts: Counter[str] = Counter()
+        self._inserted: Counter[str] = Counter()
+        self._syncs: Counter[str] = Counter()
+        self._errors: Counter[str] = Counter()
+
+    @property
+    def counters(self) -> Counters:
+        """The counts as they are now."""
+        return Counters(
+            **self._counts,
+            inserted=MappingProxyType(dict(self._inserted)),
+            syncs=MappingProxyType(dict(self._syncs)),
+            errors=MappingProxyType(dict(self._errors)),
+        )
+
+    @property
+    def is_heard(self) -> bool:
+        """Whether there is an application that listens."""
+        return self._on_event is not None
+
+    def count(self, **amounts: int) -> None:
+        """Adds to some of the counters that are numbers."""
+        self._counts.update(amounts)
+
+    def inserted(self, way: str, messages: int) -> None:
+        """Some messages are new to the log; see `Counters.inserted`."""
+        self._inserted[way] += messages
+
+    def dropped(self, peer: str, reason: str) -> None:
+        """A peer broke a rule."""
+        self.count(dropped=1)
+        LOGGER.warning("dropped %s: %s", _line(peer), _line(reason))
+
+    def tell(self, event: events.Event) -> None:
+        """Something happened."""
+        match event:
+            case events.Connected(peer):
+                self.count(connections=1, connected=1)
+                LOGGER.info("%s joined", _line(peer))
+            case events.Disconnected(peer, reason, blamed):
+                self.count(connections=-1)
+                if not blamed:
+                    LOGGER.info("%s left: %s", _line(peer), _line(reason))
+            case events.SyncEnded(peer=peer, complete=complete, inserted=inserted, error=error):
+                self._syncs["complete" if complete else "failed"] += 1
+                if error:
+                    LOGGER.warning("a sync with %s brought %d messages: %s", _line(peer), inserted, _line(error))
+            case events.Failed(doing, error):
+                self._errors[type(error).__name__] += 1
+                LOGGER.error("%s: %s", _line(doing), _line(str(error)))
+        if self._on_event is not None:
+            self._waiting.append(event)
+            self._due.set()
+
+    async def run(self) -> None:
+        """Calls the application's function with each event, in order; raises what it raises."""
+        while True:
+            await self._due.wait()
+            self._due = anyio.Event()
+            self.flush()
+
+    def flush(self) -> None:
+        """Calls it with those events that it has not got yet."""
+        while self._waiting and self._on_event is not None:
+            event = self._waiting.popleft()
+            try:
+                self._on_event(event)
+            except BaseException:
+                # It is not called again after it failed.
+                self._on_event = None
+                raise
+
+
+def _line(text: str) -> str:
+    """A text, parts of which a stranger may have written, in one line of a log."""
+    shown = text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]}…"
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in shown)

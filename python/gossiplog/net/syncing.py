@@ -1,0 +1,329 @@
+"""Sync streams over a network: those that a driver asks on, and those that it serves.
+
+The machines (`protocol.sync_client`, `protocol.sync_server`) read the log, so they run on worker threads, a piece of
+the stream at a time. What a source sends passes three stages, each working on a batch of its own: the walk, the
+verification, and the transaction that stores it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias, TypeVar
+
+import anyio
+import anyio.abc
+import anyio.streams.memory
+
+from gossiplog.core import Batch
+from gossiplog.errors import GossipLogError, NetworkError, ProtocolError, Refused, StorageError
+from gossiplog.log.replica import Replica
+from gossiplog.log.state import damage_is_corrupt
+from gossiplog.log.writing import Outcome
+from gossiplog.net.background import background
+from gossiplog.net.protocols import Protocols
+from gossiplog.net.record import Record
+from gossiplog.net.stream import CHUNK, Signal, Stream
+from gossiplog.net.streams import Connection
+from gossiplog.net.threads import Threads
+from gossiplog.protocol import broadcast_events as broadcast
+from gossiplog.protocol.broadcast_events import SyncBrought, SyncEnded, SyncResult
+from gossiplog.protocol.sync import Aborted, Client, ClientConfig, Event, Finished, Received, Send, Server, ServerConfig
+
+_Event = TypeVar("_Event")
+Ingest: TypeAlias = Callable[[Batch, int], Awaitable[Outcome]]
+"""Stores a batch (see `Replica.ingest`)."""
+Report: TypeAlias = Callable[[broadcast.InEvent], None]
+"""Tells the broadcast machine."""
+
+_WRITE_SECONDS = 30.0
+"""How long a client may take to read 64 KiB of an answer before its stream is given up."""
+
+
+@dataclass(slots=True, eq=False)
+class _Sync:
+    """A sync that has not ended."""
+
+    order: broadcast.StartSync
+    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+    pending: deque[Event] = field(default_factory=deque)
+    result: SyncResult | None = None
+    reason: str = ""
+    cooldown: float = 0.0
+    stored: bool = True
+
+    def end(self, result: SyncResult, reason: str, cooldown: float = 0.0) -> None:
+        """Ends the walk, unless something has already; what it brought still goes its way."""
+        if self.result is None:
+            self.result, self.reason, self.cooldown = result, reason, cooldown
+        self.scope.cancel()
+
+    def spoil(self, result: SyncResult, reason: str) -> None:
+        """Something is wrong with what the walk has brought, however that ended; a violation is the last word."""
+        if self.result is not SyncResult.VIOLATION:
+            self.result, self.reason = result, reason
+        self.scope.cancel()
+
+
+class Syncs:
+    """Asks sources for what the log lacks, as the broadcast machine orders it.
+
+    Args:
+        replica: of the log.
+        threads: to run on.
+        ingest: stores what came.
+        report: is told how each sync goes, and its end in any case.
+        fail: is told what goes wrong on this side.
+        record: counts.
+    """
+
+    def __init__(
+        self,
+        replica: Replica,
+        threads: Threads,
+        ingest: Ingest,
+        report: Report,
+        fail: Callable[[str, Exception], None],
+        record: Record,
+    ) -> None:
+        self._replica = replica
+        self._threads = threads
+        self._ingest = ingest
+        self._report = report
+        self._fail = fail
+        self._record = record
+        self._protocols = Protocols(replica.topic)
+        self._running: dict[int, _Sync] = {}
+        self._ended = Signal()
+        self._configs: dict[broadcast.PeerId, ClientConfig] = {}
+
+    async def run(self, order: broadcast.StartSync, connection: Connection | None) -> None:
+        """Runs a sync to its end.
+
+        Args:
+            order: of the broadcast machine.
+            connection: to the peer; None if it is gone.
+        """
+        sync = self._running[order.sync] = _Sync(order)
+        ended = SyncEnded(order.sync, SyncResult.FAILED, reason="not connected")
+        try:
+            if connection is not None:
+                ended = await self._run(sync, connection)
+        except StorageError as error:
+            self._fail("syncing", error)
+            ended = SyncEnded(order.sync, SyncResult.FAILED, reason=str(error))
+        finally:
+            del self._running[order.sync]
+            self._report(ended)
+            self._ended.set()
+
+    async def settle(self) -> None:
+        """Waits until the syncs that run now have ended."""
+        now = set(self._running)
+        while now & self._running.keys():
+            await self._ended.wait()
+
+    def stop(self, number: int) -> None:
+        """Ends a sync early; what it has brought is kept."""
+        sync = self._running.get(number)
+        if sync is not None:
+            sync.end(SyncResult.ABORTED, "")
+
+    def forget(self, peer: broadcast.PeerId) -> None:
+        """A peer is gone: how to ask it need not be remembered."""
+        self._configs.pop(peer, None)
+
+    async def _run(self, sync: _Sync, connection: Connection) -> SyncEnded:
+        order = sync.order
+        config = replace(self._configs.pop(order.peer, ClientConfig()), skip=order.skip)
+        snapshot = await self._threads.read(self._replica.snapshot)
+        client = Client(snapshot, self._replica.topic, config=config)
+        to_verify, verifying = anyio.create_memory_object_stream[Received](1)
+        to_write, writing = anyio.create_memory_object_stream[tuple[Batch, ProtocolError | None]](1)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._verify, verifying, to_write)
+            tasks.start_soon(self._write, sync, snapshot.state.count, writing)
+            async with to_verify:
+                await self._walk(sync, client, connection, to_verify)
+        result = sync.result or SyncResult.FAILED
+        if result is SyncResult.ABORTED and connection.closed is None:
+            self._configs[order.peer] = client.next_config
+        held = tuple(await self._threads.read(self._replica.known, order.wanted))
+        return SyncEnded(order.sync, result, held, client.statistics, sync.cooldown, sync.reason)
+
+    async def _walk(
+        self,
+        sync: _Sync,
+        client: Client,
+        connection: Connection,
+        batches: anyio.streams.memory.MemoryObjectSendStream[Received],
+    ) -> None:
+        # Requests wait here: the source reads none while its answers are not read. The machine's window bounds them.
+        requests, to_send = anyio.create_memory_object_stream[bytes](math.inf)
+        with requests, to_send, sync.scope:
+            try:
+                async with await connection.open_stream(self._protocols.sync) as stream, background() as tasks:
+                    tasks.start_soon(_send, stream, to_send)
+                    requests.send_nowait(client.start())
+                    while sync.result is None:
+                        await self._step(sync, client, stream, requests, batches)
+            except NetworkError as error:
+                sync.end(SyncResult.FAILED, str(error))
+        # What the walk has brought when it was ended.
+        if sync.result is not SyncResult.FINISHED:
+            events, _ = await self._threads.read(collect, client.end())
+            sync.pending.extend(events)
+        for event in sync.pending:
+            if isinstance(event, Received):
+                await batches.send(event)
+
+    async def _step(
+        self,
+        sync: _Sync,
+        client: Client,
+        stream: Stream,
+        requests: anyio.streams.memory.MemoryObjectSendStream[bytes],
+        batches: anyio.streams.memory.MemoryObjectSendStream[Received],
+    ) -> None:
+        data = await stream.receive(4 * CHUNK)
+        if not data:
+            sync.end(SyncResult.FAILED, "the source closed the stream")
+            return
+        events, error = await self._threads.read(collect, client.receive(data))
+        sync.pending.extend(events)
+        self._report(broadcast.SyncAdvanced(sync.order.sync, client.statistics))
+        while sync.pending:
+            # Taken out when it is done: the walk may be ended meanwhile.
+            match sync.pending[0]:
+                case Send(frames):
+                    requests.send_nowait(frames)
+                case Received() as received:
+                    await batches.send(received)
+                case Aborted(cooldown):
+                    sync.end(SyncResult.ABORTED, "", cooldown / 1000)
+                case Finished():
+                    sync.end(SyncResult.FINISHED, "")
+            sync.pending.popleft()
+        if isinstance(error, ProtocolError):
+            sync.end(SyncResult.VIOLATION, str(error))
+        elif error is not None:
+            self._fail("syncing", error)
+            sync.end(SyncResult.FAILED, str(error))
+
+    async def _verify(
+        self,
+        received: anyio.streams.memory.MemoryObjectReceiveStream[Received],
+        batches: anyio.streams.memory.MemoryObjectSendStream[tuple[Batch, ProtocolError | None]],
+    ) -> None:
+        async with received, batches:
+            async for values in received:
+                await batches.send(await self._threads.verify(values.verify))
+
+    async def _write(
+        self,
+        sync: _Sync,
+        count: int,
+        batches: anyio.streams.memory.MemoryObjectReceiveStream[tuple[Batch, ProtocolError | None]],
+    ) -> None:
+        async with batches:
+            async for batch, violation in batches:
+                # Once the log could not take a batch, the parents of what comes later are missing.
+                if sync.stored:
+                    await self._store(sync, count, batch)
+                if violation is not None:
+                    sync.spoil(SyncResult.VIOLATION, str(violation))
+
+    async def _store(self, sync: _Sync, count: int, batch: Batch) -> None:
+        try:
+            outcome = await self._ingest(batch, count)
+        except (StorageError, Refused) as error:
+            self._fail("storing what a sync brought", error)
+            sync.stored = False
+            sync.spoil(SyncResult.FAILED, str(error))
+            return
+        self._record.inserted("sync", len(outcome.inserted))
+        self._record.count(duplicates=outcome.duplicates, refused=len(outcome.refused), invalid=len(batch.invalid))
+        self._report(_brought(sync.order.sync, batch, outcome))
+
+
+async def _send(stream: Stream, requests: anyio.streams.memory.MemoryObjectReceiveStream[bytes]) -> None:
+    async for frames in requests:
+        await stream.send(frames)
+
+
+def _brought(number: int, batch: Batch, outcome: Outcome) -> SyncBrought:
+    keys, invalid = batch.keys, batch.invalid
+    orphans = [(keys[index], missing) for index, missing in outcome.orphans]
+    lacking = {index for index, _ in [*invalid, *outcome.orphans]} | outcome.refused.keys()
+    held = [key for index, key in enumerate(keys) if index not in lacking]
+    refused = [keys[index] for index in outcome.refused]
+    reason = str(invalid[0][1]) if invalid else ""
+    return SyncBrought(number, held, len(outcome.inserted), refused, orphans, reason)
+
+
+def collect(events: Iterator[_Event]) -> tuple[list[_Event], GossipLogError | None]:
+    """The events of a machine, and what it raised after them."""
+    found: list[_Event] = []
+    try:
+        with damage_is_corrupt:
+            found.extend(events)
+    except (ProtocolError, StorageError) as error:
+        return found, error
+    return found, None
+
+
+async def serve_sync(
+    stream: Stream, replica: Replica, threads: Threads, config: ServerConfig, blame: Callable[[str], None]
+) -> bool:
+    """Serves the log, as it is now, on a stream that a peer opened, and closes it.
+
+    Args:
+        stream: of the sync protocol.
+        replica: of the log.
+        threads: to run on.
+        config: the limits.
+        blame: told what the peer did wrong.
+
+    Returns:
+        Whether the stream was aborted.
+
+    Raises:
+        CorruptLog: the log is damaged.
+        StorageError: the database failed.
+    """
+    try:
+        async with stream:
+            snapshot = await threads.read(replica.snapshot)
+            server = Server(snapshot, now=anyio.current_time(), config=config)
+            while not server.closed:
+                data: bytes | None = None
+                with anyio.move_on_at(server.deadline):
+                    data = await stream.receive()
+                if data == b"":
+                    return False
+                await _answer(stream, server, threads, data or b"")
+        return True
+    except ProtocolError as error:
+        blame(f"it broke the sync protocol: {error}")
+    except TimeoutError:
+        blame(f"it did not read an answer within {_WRITE_SECONDS:g} s")
+    except NetworkError:
+        # The peer has gone, or needs no more.
+        pass
+    return False
+
+
+async def _answer(stream: Stream, server: Server, threads: Threads, data: bytes) -> None:
+    while answer := await threads.read(_receive, server, data, anyio.current_time()):
+        data = b""
+        # In pieces: a slow line takes an answer of megabytes, too, as long as it takes something.
+        for start in range(0, len(answer), CHUNK):
+            with anyio.fail_after(_WRITE_SECONDS):
+                await stream.send(answer[start : start + CHUNK])
+
+
+def _receive(server: Server, data: bytes, now: float) -> bytes:
+    with damage_is_corrupt:
+        return server.receive(data, now)

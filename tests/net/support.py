@@ -1,0 +1,109 @@
+"""Drivers, hubs and clients for tests: joined in memory, or over loopback sockets."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any, TypeVar
+
+import anyio
+import hypercorn.asyncio
+import hypercorn.config
+import hypercorn.trio
+import sniffio
+
+from gossiplog import Log, SignedMessage
+from gossiplog.net import events
+from gossiplog.net.background import background
+from gossiplog.net.driver import Driver
+from gossiplog.net.stream import Signal
+from gossiplog.net.streams import Connection, Network, connect_pair
+
+Kind = TypeVar("Kind", bound=events.Event)
+
+
+class Heard:
+    """What an application hears: pass it as `on_event`, and its `message` as `on_message`."""
+
+    def __init__(self) -> None:
+        self.events: list[events.Event] = []
+        self.messages: list[SignedMessage] = []
+        self._changed = Signal()
+
+    def __call__(self, event: events.Event) -> None:
+        self.events.append(event)
+        self._changed.set()
+
+    def message(self, message: SignedMessage) -> None:
+        self.messages.append(message)
+        self._changed.set()
+
+    def of(self, kind: type[Kind]) -> list[Kind]:
+        return [event for event in self.events if isinstance(event, kind)]
+
+    async def wait(self, kind: type[Kind], count: int = 1) -> list[Kind]:
+        """The events of a kind, once there are so many."""
+        while len(self.of(kind)) < count:
+            await self._changed.wait()
+        return self.of(kind)
+
+    async def wait_for_messages(self, count: int) -> list[SignedMessage]:
+        while len(self.messages) < count:
+            await self._changed.wait()
+        return self.messages
+
+
+async def until_equal(*logs: Log) -> None:
+    """Waits until all logs have the same root."""
+    while len({log.root for log in logs}) > 1:
+        shortest = min(logs, key=len)
+        await anyio.to_thread.run_sync(shortest.replica.wait, len(shortest))
+
+
+@asynccontextmanager
+async def joined(network: Network, client: Driver, server: Driver) -> AsyncIterator[tuple[Connection, Connection]]:
+    """Two drivers that exchange messages; the first is the one that dialled."""
+    ends = connect_pair(network, client.protocols.all)
+    async with background() as tasks:
+        for driver, end, name in zip((client, server), ends, ("the server", "the client"), strict=True):
+            tasks.start_soon(partial(driver.exchange, end, name, dialer=driver is client))
+        yield ends
+
+
+@asynccontextmanager
+async def guest(network: Network, server: Driver, name: str = "the guest") -> AsyncIterator[Connection]:
+    """The end of a connection to a driver, for a test to misbehave on. The driver's end is let go at the end."""
+    ours, theirs = connect_pair(network, server.protocols.all)
+    async with background() as tasks:
+        tasks.start_soon(partial(server.exchange, theirs, name, dialer=False))
+        yield ours
+
+
+@asynccontextmanager
+async def serving(app: Callable[..., Awaitable[None]], port: int = 0) -> AsyncIterator[str]:
+    """An ASGI application behind a server on a port of the loopback interface, 0 being a free one: its address."""
+    listener = socket.create_server(("127.0.0.1", port))
+    port = listener.getsockname()[1]
+    config = hypercorn.config.Config()
+    config.bind = [f"fd://{listener.detach()}"]
+    config.graceful_timeout = 0.1
+    config.loglevel = "CRITICAL"
+    serve: Any = {"trio": hypercorn.trio.serve, "asyncio": hypercorn.asyncio.serve}[sniffio.current_async_library()]
+    stopped, stop = anyio.Event(), anyio.Event()
+
+    async def run() -> None:
+        try:
+            await serve(app, config, shutdown_trigger=stop.wait)
+        finally:
+            stopped.set()
+
+    async with background() as tasks:
+        tasks.start_soon(run)
+        try:
+            yield f"ws://127.0.0.1:{port}"
+        finally:
+            stop.set()
+            with anyio.CancelScope(shield=True), anyio.move_on_after(20):
+                await stopped.wait()

@@ -1,0 +1,353 @@
+"""Every combination of Host, Origin and token, for requests and for WebSockets."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from starlette.types import Message, Receive, Scope, Send
+
+from gossiplog import KeyFileError
+from gossiplog.net.access import EVERY, SCOPE_KEY, Access, Allowed, Denied, Token, protect
+from tests.net.asgi import call, scope
+from tests.strategies import repeatable
+
+READ = "read-token-0123456789"
+WRITE = "write-token-0123456789"
+OTHER = "other-token-0123456789"
+APP = "https://app.example.org"
+
+# The last column: whether a hub takes it that is known as hub.example.org, too.
+HOSTS = [
+    ("localhost", True),
+    ("localhost:8000", True),
+    ("127.0.0.1:8000", True),
+    ("[::1]:8000", True),
+    ("LOCALHOST:8000", True),
+    ("hub.example.org", True),
+    ("hub.example.org:443", True),
+    ("evil.example.org", False),
+    ("localhost.evil.example.org", False),
+    ("127.0.0.1.evil.example.org:8000", False),
+    ("localhost:8000@evil.example.org", False),
+    ("localhost:port", False),
+    ("", False),
+    (None, False),
+]
+# By how each origin relates to the host.
+ORIGINS = [
+    (None, True),
+    ("http://{host}", True),
+    ("https://{host}", True),
+    (APP, True),
+    ("http://app.example.org", False),
+    ("https://app.example.org:8443", False),
+    ("https://evil.example.org", False),
+    ("https://evil.example.org/{host}", False),
+    ("https://user@{host}", False),
+    ("file://", False),
+    ("null", False),
+    ("", False),
+    ("http://[", False),
+]
+TOKENS = [None, READ, WRITE, OTHER, "", READ + "x"]
+POLICIES = [(None, None), (READ, None), (None, WRITE), (READ, WRITE)]
+
+
+def access(read: str | None, write: str | None) -> Access:
+    return Access(
+        hosts=frozenset(["hub.example.org"]),
+        origins=frozenset([APP]),
+        read_token=Token(read) if read else None,
+        write_token=Token(write) if write else None,
+    )
+
+
+def rights(policy: tuple[str | None, str | None], shown: str | None) -> tuple[bool, bool]:
+    """May read, may write; the rules of the module, as a table."""
+    return {
+        (None, None): {None: (True, True)},
+        (READ, None): {READ: (True, True)},
+        (None, WRITE): {None: (True, False), WRITE: (True, True)},
+        (READ, WRITE): {READ: (True, False), WRITE: (True, True)},
+    }[policy].get(shown, (True, True) if policy == (None, None) else (False, False))
+
+
+def headers(host: str | None, origin: str | None, token: str | None) -> list[tuple[str, str]]:
+    found = [] if host is None else [("Host", host)]
+    found += [] if origin is None else [("Origin", origin.format(host=host))]
+    return found + ([] if token is None else [("Authorization", f"Bearer {token}")])
+
+
+@pytest.mark.parametrize(("host", "host_is_known"), HOSTS)
+@pytest.mark.parametrize(("origin", "origin_is_known"), ORIGINS)
+def test_the_matrix(host: str | None, host_is_known: bool, origin: str | None, origin_is_known: bool) -> None:
+    for policy, token, (kind, method) in itertools.product(
+        POLICIES,
+        TOKENS,
+        [("http", "GET"), ("http", "HEAD"), ("http", "POST"), ("http", "DELETE"), ("websocket", "GET")],
+    ):
+        found = access(*policy).decide(scope(kind, "/", method, headers(host, origin, token)))
+        may_read, may_write = rights(policy, token)
+        if not host_is_known or not origin_is_known:
+            assert isinstance(found, Denied)
+            assert found.status in (400, 403)
+        elif may_write if method in ("POST", "DELETE") else may_read:
+            assert found == Allowed(may_read, may_write)
+        else:
+            assert isinstance(found, Denied)
+            assert found.status == (403 if may_read and token else 401)
+        if isinstance(found, Denied):
+            assert not any(secret in found.reason for secret in (READ, WRITE, OTHER))
+
+
+@pytest.mark.parametrize("shown", [None, READ, WRITE, OTHER])
+def test_the_query_is_for_websockets_alone(shown: str | None) -> None:
+    target = "/" if shown is None else f"/?a=1&token={shown}"
+    both = access(READ, WRITE)
+    socket = both.decide(scope("websocket", target, headers=[("Host", "localhost")]))
+    may_read, may_write = rights((READ, WRITE), shown)
+    assert socket == Allowed(may_read, may_write) if may_read else isinstance(socket, Denied)
+    request = both.decide(scope("http", target, headers=[("Host", "localhost")]))
+    assert request == Denied(401, "reading needs a token here")
+
+
+def test_a_header_goes_before_the_query() -> None:
+    found = access(READ, WRITE).decide(scope("websocket", f"/?token={WRITE}", headers=headers("localhost", None, READ)))
+    assert found == Allowed(read=True, write=False)
+
+
+@pytest.mark.parametrize("value", [f"Basic {READ}", f"{READ}", "Bearer", f"Bearer {READ} {READ}", f"bearer\t{READ}"])
+def test_other_authorization_headers(value: str) -> None:
+    found = access(READ, None).decide(scope("http", "/", headers=[("Host", "localhost"), ("Authorization", value)]))
+    assert found == Denied(401, "the token is not valid here")
+
+
+@pytest.mark.parametrize(
+    ("doubled", "status"),
+    [([("Host", "localhost")] * 2, 400), ([("Host", "localhost"), ("Origin", APP), ("Origin", APP)], 400)],
+)
+def test_doubled_headers(doubled: list[tuple[str, str]], status: int) -> None:
+    found = access(None, None).decide(scope("http", "/", headers=doubled))
+    assert isinstance(found, Denied)
+    assert found.status == status
+
+
+def test_every_host_and_every_origin() -> None:
+    every = Access(hosts=frozenset([EVERY]), origins=frozenset([EVERY]))
+    for host, origin in [("evil.example.org", "https://any.example.org"), ("a", "null"), ("b:1", None)]:
+        assert every.decide(scope("http", "/", headers=headers(host, origin, None))) == Allowed(True, True)
+    assert isinstance(every.decide(scope("http", "/", headers=headers("a b", None, None))), Denied)
+
+
+@repeatable(300)
+@given(
+    items=st.lists(
+        st.tuples(
+            st.sampled_from([b"host", b"origin", b"authorization", b"cookie"]),
+            st.one_of(
+                st.binary(max_size=12), st.sampled_from([b"localhost", b"http://localhost", f"Bearer {READ}".encode()])
+            ),
+        ),
+        max_size=4,
+    ),
+    query=st.one_of(st.binary(max_size=12), st.just(f"token={READ}".encode())),
+)
+def test_any_headers_are_judged(items: list[tuple[bytes, bytes]], query: bytes) -> None:
+    found = access(READ, None).decide({**scope("websocket", "/"), "headers": items, "query_string": query})
+    has_token = (b"authorization", f"Bearer {READ}".encode()) in items or query == f"token={READ}".encode()
+    assert isinstance(found, Denied) or has_token
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"hosts": frozenset(["http://a"])},
+        {"hosts": frozenset(["a:80"])},
+        {"hosts": frozenset(["A"])},
+        {"hosts": frozenset([""])},
+        {"origins": frozenset(["app.example.org"])},
+        {"origins": frozenset(["https://app.example.org/"])},
+        {"origins": frozenset(["https://App.example.org"])},
+        {"origins": frozenset(["null"])},
+    ],
+)
+def test_settings_that_could_never_match(arguments: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"is no (host|origin): expected"):
+        Access(**arguments)
+
+
+def test_an_address_of_version_6_is_a_host() -> None:
+    hub = Access(hosts=frozenset(["2001:db8::1"]))
+    assert hub.decide(scope("http", "/", headers=[("Host", "[2001:db8::1]:8000")])) == Allowed(True, True)
+
+
+# Tokens
+
+
+@pytest.mark.parametrize("text", ["", "short", "x" * 513, "with space-0123456789", "ümlaut-0123456789", "=" * 20])
+def test_texts_that_are_no_token(text: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="expected a token of 16 to 512 characters"):
+        Token(text)
+    file = tmp_path / "token"
+    file.write_text(text, encoding="utf-8")
+    file.chmod(0o600)
+    with pytest.raises(KeyFileError, match="holds no token: expected one line"):
+        Token.load(file)
+
+
+def test_a_token_is_not_shown() -> None:
+    assert READ not in f"{Token(READ)!r} {Token(READ)} {access(READ, None)!r}"
+
+
+def test_a_token_file(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    with pytest.raises(KeyFileError, match="cannot read the token file"):
+        Token.load(file)
+    file.write_text(READ + "\n")
+    file.chmod(0o640)
+    with pytest.raises(KeyFileError, match="open to other users: run chmod 600"):
+        Token.load(file)
+    file.chmod(0o600)
+    assert Token.load(file).matches(READ)
+    assert not Token.load(file).matches(READ + "\n")
+
+
+# The middleware
+
+
+class Inner:
+    """An application that remembers what it was asked."""
+
+    def __init__(self) -> None:
+        self.scopes: list[Scope] = []
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.scopes.append(scope)
+        if scope["type"] == "http":
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            await send({"type": "http.response.body", "body": b"inside"})
+
+
+async def open_websocket(
+    access: Access, inner: Inner, target: str, items: list[tuple[str, str]], **more: Any
+) -> list[Message]:
+    sent: list[Message] = []
+
+    async def receive() -> Message:
+        return {"type": "websocket.connect"}
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    await protect(inner, access)({**scope("websocket", target, headers=items), **more}, receive, send)
+    return sent
+
+
+@pytest.mark.anyio
+async def test_what_is_let_through_carries_its_rights_and_no_token() -> None:
+    inner = Inner()
+    app = protect(inner, access(READ, WRITE))
+    answer = await call(app, "/a?b=1&token=x", headers=headers("localhost", None, READ))
+    assert (answer.status, answer.body) == (200, b"inside")
+    await open_websocket(access(READ, WRITE), inner, f"/?a=%20b&token={WRITE}&c=", [("Host", "localhost")])
+    request, socket = inner.scopes
+    assert request[SCOPE_KEY] == Allowed(read=True, write=False)
+    assert socket[SCOPE_KEY] == Allowed(read=True, write=True)
+    assert request["query_string"] == b"b=1&token=x"
+    assert socket["query_string"] == b"a=+b&c="
+    assert not any(secret in str(inner.scopes) for secret in (READ, WRITE))
+
+
+@pytest.mark.anyio
+async def test_what_is_not_let_through_learns_why(caplog: pytest.LogCaptureFixture) -> None:
+    inner = Inner()
+    app = protect(inner, access(READ, WRITE))
+    with caplog.at_level(logging.INFO):
+        missing = await call(app, "/", headers=headers("localhost", None, None))
+        wrong = await call(app, "/", headers=headers("localhost", None, OTHER))
+        reading = await call(app, "/", "POST", headers=headers("localhost", None, READ))
+        origin = await call(app, "/", headers=headers("localhost", "https://evil.example.org", READ))
+    assert (missing.status, missing.error) == (401, "reading needs a token here")
+    assert missing.headers["www-authenticate"] == "Bearer"
+    assert (wrong.status, wrong.error) == (401, "the token is not valid here")
+    assert (reading.status, reading.error) == (403, "this token allows reading, not writing")
+    assert origin.status == 403
+    assert "https://evil.example.org" in origin.error
+    assert inner.scopes == []
+    assert len(caplog.records) == 4
+    assert not any(secret in caplog.text for secret in (READ, WRITE, OTHER))
+
+
+@pytest.mark.anyio
+async def test_a_websocket_that_is_not_let_through() -> None:
+    inner = Inner()
+    items = headers("localhost", "https://evil.example.org", None)
+    (closed,) = await open_websocket(access(None, None), inner, "/", items)
+    assert (closed["type"], closed["code"]) == ("websocket.close", 1008)
+    start, body = await open_websocket(
+        access(None, None), inner, "/", items, extensions={"websocket.http.response": {}}
+    )
+    assert (start["type"], start["status"]) == ("websocket.http.response.start", 403)
+    assert b"evil.example.org" in body["body"]
+    assert inner.scopes == []
+
+
+@pytest.mark.anyio
+async def test_pages_of_allowed_origins() -> None:
+    app = protect(Inner(), access(READ, WRITE))
+    preflight = [("Host", "localhost"), ("Origin", APP), ("Access-Control-Request-Method", "POST")]
+    preflight.append(("Access-Control-Request-Headers", "authorization, content-type"))
+    asked = await call(app, "/", "OPTIONS", headers=preflight)
+    assert asked.status == 200
+    assert asked.headers["access-control-allow-origin"] == APP
+    assert "POST" in asked.headers["access-control-allow-methods"]
+    assert "authorization" in asked.headers["access-control-allow-headers"].lower()
+    answer = await call(app, "/", headers=headers("localhost", APP, READ))
+    assert answer.headers["access-control-allow-origin"] == APP
+    assert "Origin" in answer.headers["vary"]
+    assert answer.headers["access-control-expose-headers"] == "Location"
+    # A page can read why it was refused.
+    refused = await call(app, "/", headers=headers("localhost", APP, OTHER))
+    assert (refused.status, refused.headers["access-control-allow-origin"]) == (401, APP)
+
+
+@pytest.mark.anyio
+async def test_pages_of_other_origins() -> None:
+    app = protect(Inner(), access(None, None))
+    preflight = [
+        ("Host", "localhost"),
+        ("Origin", "https://evil.example.org"),
+        ("Access-Control-Request-Method", "POST"),
+    ]
+    asked = await call(app, "/", "OPTIONS", headers=preflight)
+    assert asked.status == 400
+    assert "access-control-allow-origin" not in asked.headers
+    answer = await call(app, "/", headers=headers("localhost", "https://evil.example.org", None))
+    assert "access-control-allow-origin" not in answer.headers
+
+
+@pytest.mark.anyio
+async def test_every_origin_is_told_so() -> None:
+    app = protect(Inner(), Access(origins=frozenset([EVERY])))
+    answer = await call(app, "/", headers=headers("localhost", "https://any.example.org", None))
+    assert (answer.status, answer.headers["access-control-allow-origin"]) == (200, "*")
+
+
+@pytest.mark.anyio
+async def test_other_scopes_pass() -> None:
+    inner = Inner()
+
+    async def receive() -> Message:
+        raise AssertionError
+
+    async def send(message: Message) -> None:
+        raise AssertionError
+
+    await protect(inner, access(READ, WRITE))({"type": "lifespan"}, receive, send)
+    assert inner.scopes == [{"type": "lifespan"}]

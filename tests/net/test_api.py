@@ -1,0 +1,361 @@
+"""The HTTP API, against what the original answered (`vectors/http.json`) and against what it must refuse."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import anyio
+import pytest
+from openapi_spec_validator import OpenAPIV31SpecValidator
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message
+
+import gossiplog
+from gossiplog import Log, MemoryStorage, Refused, Signer, core
+from gossiplog.net import api as api_module
+from gossiplog.net.api import MAX_BODY_BYTES, create_api
+from gossiplog.net.exchange import to_json
+from tests import vectors
+from tests.net.asgi import call, scope
+
+pytestmark = pytest.mark.anyio
+
+HTTP = vectors.load("http")
+JSON = [("Content-Type", "application/json")]
+UNKNOWN = "0" * 32
+
+
+@pytest.fixture
+def log() -> Iterator[Log]:
+    with gossiplog.open(MemoryStorage(), topic="org.example.test", signer=Signer(bytes(32))) as log:
+        yield log
+
+
+@pytest.fixture(scope="module")
+def recorded() -> Iterator[Log]:
+    """The log that the original was asked about."""
+    values = [value for _, value in vectors.load("log")["entries"]]
+    values += [message["value"] for message in vectors.load("messages")["messages"]]
+    with gossiplog.open(MemoryStorage(), topic=HTTP["topic"]) as log:
+        assert log.insert_many(bytes.fromhex(value) for value in values).refused == ()
+        yield log
+
+
+def app_of(log: Log) -> ASGIApp:
+    return create_api(log, lambda: ["ws://127.0.0.1:9"])
+
+
+def without_branch(text: str) -> bytes:
+    """What we answer: the original numbers branches, too."""
+    return re.sub(r'\{"branch":\d+,', "{", text).encode()
+
+
+# What differs on purpose: the original compares any text with ids, reads numbers that JavaScript would, shows the
+# methods of a path as 404, and has no ancestors before its repository's head.
+STRICTER = [
+    "messages/count?gt=0", "messages/count?gt=", "messages/count?gt=vvv", "messages/count?other=1",
+    "messages?limit=3abc", "messages?limit=1.5", "clock/", "messages/short", "messages/UPPER",
+]  # fmt: skip
+ANSWERED = [
+    asked
+    for asked in HTTP["asked"]
+    if asked["method"] == "GET" and asked["status"] == 200 and asked["path"] not in [*STRICTER, "connections"]
+]
+
+
+@pytest.mark.parametrize("asked", ANSWERED, ids=lambda asked: asked["path"])
+async def test_answers_are_the_original_s(asked: dict[str, Any], recorded: Log) -> None:
+    answer = await call(app_of(recorded), f"/{asked['path']}")
+    assert answer.status == 200
+    assert answer.headers["content-type"] == asked["headers"]["content-type"]
+    assert answer.body == without_branch(asked["response"])
+
+
+def test_there_are_answers_to_compare() -> None:
+    assert len(ANSWERED) > 20
+    assert len(HTTP["messages"]) > 400
+
+
+async def test_messages_are_the_original_s(recorded: Log) -> None:
+    app = app_of(recorded)
+    for id, body in HTTP["messages"].items():
+        answer = await call(app, f"/messages/{id}")
+        assert (answer.status, answer.body, answer.headers["content-type"]) == (200, body.encode(), "application/json")
+
+
+async def test_what_the_original_took_and_refused_is_taken_and_refused() -> None:
+    with gossiplog.open(MemoryStorage(), topic=HTTP["topic"]) as log:
+        app = app_of(log)
+        for posted in HTTP["posted"]:
+            body, content_type = bytes.fromhex(posted["request"]), posted["contentType"]
+            answer = await call(app, "/messages", "POST", body, [("Content-Type", content_type)])
+            # It names no reason for a type that it does not know.
+            expected = 415 if content_type == "text/plain" else posted["status"]
+            assert (answer.status, answer.headers.get("location")) == (expected, posted["headers"].get("location"))
+            assert answer.status == 201 or answer.error
+        assert len(log) == len({posted["headers"].get("location") for posted in HTTP["posted"]} - {None}) > 50
+
+
+@pytest.mark.parametrize("path", [asked["path"] for asked in HTTP["asked"] if asked["status"] is None])
+async def test_what_ends_the_original_is_refused(path: str, recorded: Log) -> None:
+    answer = await call(app_of(recorded), f"/{path}")
+    assert answer.status == 400
+    assert path.partition("?")[2].partition("=")[0] in answer.error
+
+
+@pytest.mark.parametrize(
+    ("target", "status", "reason"),
+    [
+        ("/messages/count?gt=0", 400, "'gt' must be a message's id: an id has 32 ASCII characters"),
+        ("/messages?lte=" + "w" * 32, 400, "'lte' must be a message's id"),
+        ("/messages/count?other=1", 400, "'other' is not known here: expected gt, gte, lt, lte"),
+        ("/clock?a=1", 400, "'a' is not known here: expected none"),
+        ("/messages?limit=3abc", 400, "'limit' is '3abc': expected 1 to 64"),
+        ("/messages?limit=%D9%A3", 400, "'limit' is '٣'"),
+        ("/messages?limit=" + "9" * 5000, 400, "expected 1 to 64"),
+        ("/messages?order=up", 400, "'order' is 'up': expected asc or desc"),
+        ("/messages/short", 400, "an id has 32 ASCII characters"),
+        ("/messages/" + "W" * 32, 400, "id"),
+        (f"/messages/{UNKNOWN}", 404, f"message {UNKNOWN} is not in the log"),
+        (f"/ancestors/{UNKNOWN}", 404, f"message {UNKNOWN} is not in the log"),
+        ("/ancestors/short", 400, "an id has 32 ASCII characters"),
+        ("/nothing", 404, "there is nothing at /nothing"),
+        ("/clock/", 404, "there is nothing at /clock/"),
+        ("/", 404, "there is nothing at /"),
+    ],
+)
+async def test_other_requests_are_refused_with_a_reason(target: str, status: int, reason: str, log: Log) -> None:
+    answer = await call(app_of(log), target)
+    assert answer.status == status
+    assert reason in answer.error
+
+
+async def test_methods(log: Log) -> None:
+    app = app_of(log)
+    refused = await call(app, "/clock", "POST")
+    assert (refused.status, refused.error) == (405, "POST is not possible here: expected GET, HEAD, OPTIONS")
+    assert refused.headers["allow"] == "GET, HEAD, OPTIONS"
+    options = await call(app, "/messages", "OPTIONS")
+    assert (options.status, options.headers["allow"]) == (204, "GET, HEAD, OPTIONS, POST")
+    head, get = await call(app, "/clock", "HEAD"), await call(app, "/clock")
+    assert (head.status, head.headers) == (get.status, get.headers)
+    assert (await call(app, "/messages", "DELETE")).status == 405
+
+
+async def test_the_connections_are_listed(log: Log) -> None:
+    answer = await call(app_of(log), "/connections")
+    assert answer.body == b'[{"peer":"ws://127.0.0.1:9"}]'
+    assert answer.headers["content-type"] == "application/json; charset=utf-8"
+
+
+async def test_every_range(log: Log) -> None:
+    app = app_of(log)
+    ids = [message.id for message in log.append_many(range(6))]
+    for lower in ("gt", "gte"):
+        for upper in ("lt", "lte"):
+            for first in range(6):
+                for last in range(6):
+                    query = f"{lower}={ids[first]}&{upper}={ids[last]}"
+                    expected = ids[first + (lower == "gt") : last + (upper == "lte")]
+                    count = await call(app, f"/messages/count?{query}")
+                    assert json.loads(count.body) == {"count": len(expected)}
+                    for order in ("asc", "desc"):
+                        answer = await call(app, f"/messages?{query}&order={order}")
+                        found = [message["id"] for message in json.loads(answer.body)]
+                        assert found == expected[:: 1 if order == "asc" else -1]
+
+
+@pytest.mark.parametrize("key", [bytes(20), b"\xff" * 20])
+async def test_the_outermost_bounds(key: bytes, log: Log) -> None:
+    log.append("hi")
+    id = core.encode_id(key)
+    for name, below in (("gt", True), ("gte", True), ("lt", False), ("lte", False)):
+        answer = await call(app_of(log), f"/messages/count?{name}={id}")
+        assert json.loads(answer.body) == {"count": int(below == (key == bytes(20)))}
+
+
+async def test_a_message_goes_from_one_log_to_another(log: Log) -> None:
+    payload = {"text": "hi", "link": core.CID(b"\x01\x71\x12\x01\x00"), "bytes": b"\0", "list": [None, True, -1, 0.5]}
+    first = log.append(payload)
+    second = log.append(payload, codec="dag-json")
+    with gossiplog.open(MemoryStorage(), topic=log.topic) as other:
+        for message in (first, second, first):
+            body = (await call(app_of(log), f"/messages/{message.id}")).body
+            answer = await call(app_of(other), "/messages", "POST", body, JSON)
+            assert (answer.status, answer.headers["location"]) == (201, f"messages/{message.id}")
+        assert list(other) == list(log)
+
+
+async def test_a_twin_comes_back_canonical(log: Log) -> None:
+    """Over HTTP the meaning travels, not the bytes: the documented limit of the API."""
+    message = log.append({"a": 0.5})
+    twin = message.value.replace(b"\xfb\x3f\xe0" + bytes(6), b"\xf9\x38\x00")
+    with (
+        gossiplog.open(MemoryStorage(), topic=log.topic) as other,
+        gossiplog.open(MemoryStorage(), topic=log.topic) as third,
+    ):
+        other.insert(twin)
+        (stored,) = other
+        assert not stored.canonical
+        body = (await call(app_of(other), f"/messages/{stored.id}")).body
+        answer = await call(app_of(third), "/messages", "POST", body, JSON)
+        assert answer.headers["location"] == f"messages/{message.id}" != f"messages/{stored.id}"
+
+
+def changed(log: Log, **fields: object) -> bytes:
+    body = json.loads(to_json(log.append("hi")))
+    for path, value in fields.items():
+        part, _, name = path.partition("_")
+        body[part][name] = value
+    return json.dumps(body).encode()
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"message_clock": "1"}, "'clock' must be an integer, not str"),
+        ({"message_clock": True}, "'clock' must be an integer, not bool"),
+        ({"message_clock": 7}, "clock"),
+        ({"message_parents": [1]}, "a parent must be a string, not int"),
+        ({"message_parents": ["short"]}, "an id has 32 ASCII characters"),
+        ({"message_parents": {}}, "'parents' must be a list, not dict"),
+        ({"message_topic": "org.example.other"}, "topic"),
+        ({"message_payload": "other"}, "signature"),
+        ({"signature_codec": "raw"}, "codec"),
+        ({"signature_publicKey": "did:web:example.org"}, "did:key"),
+        ({"signature_signature": "text"}, "'signature' must be bytes, not str"),
+    ],
+)
+async def test_bad_messages_are_refused_with_a_reason(fields: dict[str, object], reason: str, log: Log) -> None:
+    with gossiplog.open(MemoryStorage(), topic=log.topic) as other:
+        answer = await call(app_of(other), "/messages", "POST", changed(log, **fields), JSON)
+        assert answer.status == 400
+        assert reason in answer.error
+        assert len(other) == 0
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[]", b"null", b"{}", b'{"signature":{},"message":{}}', b"\xff"])
+@pytest.mark.parametrize("content_type", ["application/json; charset=utf-8", "application/cbor"])
+async def test_bodies_that_are_no_message(body: bytes, content_type: str, log: Log) -> None:
+    answer = await call(app_of(log), "/messages", "POST", body, [("Content-Type", content_type)])
+    assert answer.status == 400
+    assert answer.error
+
+
+async def test_other_media_types(log: Log) -> None:
+    for headers in ([], [("Content-Type", "text/plain")], [("Content-Type", "multipart/form-data; boundary=x")]):
+        answer = await call(app_of(log), "/messages", "POST", b"{}", headers)
+        assert answer.status == 415
+        assert "expected one of application/json," in answer.error
+
+
+async def test_long_bodies_are_refused_before_and_while_they_come(log: Log) -> None:
+    too_long = [("Content-Length", str(MAX_BODY_BYTES + 1)), *JSON]
+    assert (await call(app_of(log), "/messages", "POST", b"", too_long)).status == 413
+    assert (await call(app_of(log), "/messages", "POST", b"", [("Content-Length", "9" * 5000), *JSON])).status == 413
+    parts = [b" " * 2**20] * 5
+    assert (await call(app_of(log), "/messages", "POST", parts, [("Content-Length", "9"), *JSON])).status == 413
+    answer = await call(app_of(log), "/messages", "POST", parts[:4], JSON)
+    assert answer.status == 400
+
+
+async def test_a_body_that_does_not_arrive(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(api_module, "BODY_SECONDS", 0)
+    sent: list[Message] = []
+
+    async def receive() -> Message:
+        await anyio.sleep_forever()
+        raise AssertionError
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    await app_of(log)(scope("http", "/messages", "POST", JSON), receive, send)
+    assert sent[0]["status"] == 408
+
+
+async def test_a_body_that_breaks_off(log: Log) -> None:
+    sent: list[Message] = []
+
+    async def receive() -> Message:
+        return {"type": "http.disconnect"}
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    await app_of(log)(scope("http", "/messages", "POST", JSON), receive, send)
+    assert sent[0]["status"] == 400
+
+
+async def test_a_message_that_the_application_refuses(log: Log) -> None:
+    async def insert(value: bytes) -> None:
+        raise Refused("no such room")
+
+    body = to_json(log.append("hi"))
+    answer = await call(create_api(log, list, insert), "/messages", "POST", body, JSON)
+    assert (answer.status, answer.error) == (400, "no such room")
+
+
+async def test_a_closed_log(log: Log) -> None:
+    log.close()
+    for target in ("/clock", "/messages", "/messages/count", f"/messages/{UNKNOWN}"):
+        answer = await call(app_of(log), target)
+        assert (answer.status, answer.error) == (503, "the log cannot be used at the moment")
+
+
+async def test_long_lists_are_sent_in_pieces(log: Log) -> None:
+    log.append_many("x" * 400_000 for _ in range(8))
+    answer = await call(app_of(log), "/messages")
+    assert answer.pieces > 2
+    assert [message["id"] for message in json.loads(answer.body)] == [message.id for message in log]
+    assert "content-length" not in answer.headers
+
+
+async def test_a_message_without_a_form(log: Log) -> None:
+    length = 2**15
+    link = core.CID(b"\x12\x80\x80\x02" + bytes(length))
+    message = log.append([link])
+    for target in (f"/messages/{message.id}", "/messages"):
+        answer = await call(app_of(log), target)
+        assert answer.status == 406
+        assert f"message {message.id} has no dag-json form" in answer.error
+
+
+async def test_ancestors(log: Log) -> None:
+    ids = [message.id for message in log.append_many(range(12))]
+    answer = await call(app_of(log), f"/ancestors/{ids[-1]}")
+    assert json.loads(answer.body) == [{"clock": clock, "links": [ids[clock - 1]]} for clock in (4, 8, 10, 11)]
+    assert (await call(app_of(log), f"/ancestors/{ids[0]}")).body == b"[]"
+
+
+async def test_very_many_ancestors_are_refused(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    values = [log.signer.sign(log.topic, 1, [], n)[1] for n in range(20)] if log.signer else []
+    log.insert_many(values)
+    head = log.append("all")
+    assert (await call(app_of(log), f"/ancestors/{head.id}")).status == 200
+    monkeypatch.setattr(api_module, "MAX_LINKS", 19)
+    answer = await call(app_of(log), f"/ancestors/{head.id}")
+    assert (answer.status, answer.error) == (413, f"message {head.id} has more than 19 ancestors side by side")
+
+
+@pytest.fixture
+async def described(log: Log) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((await call(app_of(log), "/openapi.json")).body)
+    return found
+
+
+async def test_the_description_is_valid(described: dict[str, Any]) -> None:
+    OpenAPIV31SpecValidator(described).validate()
+
+
+async def test_the_description_names_every_route(described: dict[str, Any], log: Log) -> None:
+    assert described["paths"].keys() == {
+        route.path for route in create_api(log, list).routes if isinstance(route, Route)
+    }
+    for path, methods in described["paths"].items():
+        options = await call(app_of(log), path, "OPTIONS")
+        documented = {method.upper() for method in methods}
+        assert set(options.headers["allow"].split(", ")) == documented | {"HEAD", "OPTIONS"}

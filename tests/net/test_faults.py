@@ -1,0 +1,270 @@
+"""Peers that misbehave: each is named in a line of the log and counted, loses its connection, and costs nobody else."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Awaitable, Callable
+
+import anyio
+import pytest
+
+from gossiplog import Log, Signer, core
+from gossiplog.errors import NetworkError, StreamRefused
+from gossiplog.net import driver as driver_module
+from gossiplog.net import events
+from gossiplog.net.driver import Driver
+from gossiplog.net.stream import Stream
+from gossiplog.net.streams import Connection, Network
+from gossiplog.net.syncing import serve_sync
+from gossiplog.net.threads import Threads
+from gossiplog.protocol import wire
+from gossiplog.protocol.broadcast_config import Config
+from gossiplog.protocol.sync import ServerConfig
+from tests.net.support import Heard, guest, joined, until_equal
+
+pytestmark = pytest.mark.anyio
+
+Open = Callable[..., Log]
+Misdeed = Callable[[Connection, Driver], Awaitable[None]]
+
+QUICK = Config(backoff=0.01, longest_backoff=0.05, retry=0.01, longest_retry=0.05)
+
+
+async def push(connection: Connection, driver: Driver, *frames: bytes) -> Stream:
+    stream = await connection.open_stream(driver.protocols.push)
+    await stream.send(b"".join(frames))
+    return stream
+
+
+async def ask(connection: Connection, driver: Driver, data: bytes) -> Stream:
+    await push(connection, driver, wire.encode_push(wire.Update([])))
+    stream = await connection.open_stream(driver.protocols.sync)
+    await stream.send(data)
+    return stream
+
+
+def invalid() -> tuple[bytes, bytes]:
+    """A message whose signature does not hold, and its key."""
+    _, value = Signer(bytes(32)).sign("org.example.test", 1, [], "text")
+    value = value.replace(b"text", b"TEXT")
+    return core.read_message(value, "org.example.test").key, value
+
+
+def misplaced(signer: Signer) -> tuple[bytes, bytes]:
+    """A valid message behind a key of another clock."""
+    key, value = signer.sign("org.example.test", 1, [], "misplaced")
+    return b"\2" + key[1:], value
+
+
+async def push_malformed_protobuf(connection: Connection, driver: Driver) -> None:
+    await push(connection, driver, b"\x03\xff\xff\xff")
+
+
+async def push_an_oversized_frame(connection: Connection, driver: Driver) -> None:
+    await push(connection, driver, b"\xff\xff\xff\x7f")
+
+
+async def push_an_endless_length(connection: Connection, driver: Driver) -> None:
+    await push(connection, driver, b"\xff" * 100)
+
+
+async def push_an_invalid_message(connection: Connection, driver: Driver) -> None:
+    await push(connection, driver, wire.encode_push(wire.Insert(*invalid())))
+
+
+async def push_another_messages_value(connection: Connection, driver: Driver) -> None:
+    key, value = invalid()
+    await push(connection, driver, wire.encode_push(wire.Insert(key[:-1] + b"!", value)))
+
+
+async def push_twice(connection: Connection, driver: Driver) -> None:
+    await push(connection, driver, wire.encode_push(wire.Update([])))
+    await connection.open_stream(driver.protocols.push)
+
+
+async def ask_malformed_protobuf(connection: Connection, driver: Driver) -> None:
+    await ask(connection, driver, b"\x03\xff\xff\xff")
+
+
+async def ask_for_the_children_of_a_leaf(connection: Connection, driver: Driver) -> None:
+    await ask(connection, driver, wire.encode_request(wire.GetChildren(0, None)))
+
+
+@pytest.mark.parametrize(
+    ("misdeed", "reason"),
+    [
+        (push_malformed_protobuf, "it broke the push protocol: "),
+        (push_an_oversized_frame, "it broke the push protocol: "),
+        (push_an_endless_length, "it broke the push protocol: "),
+        (push_an_invalid_message, "it pushed an invalid message: "),
+        (push_another_messages_value, "it broke the push protocol: the value of an Insert is not that of its key"),
+        (push_twice, "it opened a second push stream"),
+        (ask_malformed_protobuf, "it broke the sync protocol: "),
+        (ask_for_the_children_of_a_leaf, "it broke the sync protocol: GetChildren of a node of level 0"),
+    ],
+)
+async def test_who_breaks_a_rule_is_dropped_and_others_are_not(
+    network: Network, opened: Open, signer: Signer, caplog: pytest.LogCaptureFixture, misdeed: Misdeed, reason: str
+) -> None:
+    ours, theirs = opened(signer=signer), opened()
+    heard = Heard()
+    async with Driver(theirs, on_event=heard) as server, Driver(ours) as client, joined(network, client, server):
+        await heard.wait(events.Connected)
+        async with guest(network, server) as connection:
+            await misdeed(connection, server)
+            (left,) = await heard.wait(events.Disconnected)
+            closed = await connection.wait_closed()
+        assert left.blamed
+        assert left.reason.startswith(reason)
+        assert closed.cause == "remote"
+        assert server.counters.dropped == 1
+        assert server.counters.connections == 1
+        ours.append("as ever")
+        await until_equal(ours, theirs)
+    lines = [record.message for record in caplog.records if record.name == "gossiplog"]
+    assert [line for line in lines if line.startswith("dropped")] == [f"dropped the guest: {left.reason}"]
+
+
+async def test_an_unknown_protocol_is_refused_and_the_peer_stays(network: Network, opened: Open) -> None:
+    async with Driver(opened()) as server, guest(network, server) as connection:
+        await push(connection, server, wire.encode_push(wire.Update([])))
+        with pytest.raises(StreamRefused):
+            await connection.open_stream("/canvas/v1/another/sync")
+        assert connection.closed is None
+
+
+async def test_a_valid_message_behind_a_wrong_key_is_kept_and_forwarded(
+    network: Network, opened: Open, signer: Signer
+) -> None:
+    ours, theirs = opened(), opened()
+    heard = Heard()
+    async with Driver(theirs, on_event=heard) as server, Driver(ours) as client, joined(network, client, server):
+        await heard.wait(events.Connected)
+        async with guest(network, server) as connection:
+            await push(connection, server, wire.encode_push(wire.Insert(*misplaced(signer))))
+            (left,) = await heard.wait(events.Disconnected)
+            assert left.reason == "it pushed an invalid message: its key is another message's"
+            await anyio.to_thread.run_sync(ours.replica.wait, 0)
+            await until_equal(ours, theirs)
+        assert len(ours) == 1
+
+
+async def test_an_orphan_is_repaired_by_a_sync(network: Network, opened: Open, signer: Signer) -> None:
+    ours, theirs = opened(signer=signer), opened()
+    ours.append_many(range(50))
+    last = core.read_message(ours.replica.arrivals(49, 1)[0][1], ours.topic)
+    heard = Heard()
+    async with Driver(theirs, config=QUICK, on_event=heard) as server, guest(network, server) as connection:
+        await push(connection, server, wire.encode_push(wire.Insert(last.key, last.value)))
+        _, asked = await connection.accept()
+        await serve_sync(asked, ours.replica, Threads(), ServerConfig(), pytest.fail)
+        await heard.wait(events.SyncEnded)
+        assert ours.root == theirs.root
+        assert server.counters.orphans == 1
+        assert server.counters.inserted["sync"] == 50
+
+
+async def test_children_pushed_before_their_parents_are_forwarded_after_them(
+    network: Network, opened: Open, signer: Signer
+) -> None:
+    first = signer.sign("org.example.test", 1, [], "first")
+    second = signer.sign("org.example.test", 2, [core.encode_id(first[0])], "second")
+    ours, theirs = opened(), opened()
+    heard = Heard()
+    async with Driver(theirs, on_event=heard) as server, Driver(ours) as client, joined(network, client, server):
+        await heard.wait(events.Connected)
+        async with guest(network, server) as connection:
+            frames = [wire.encode_push(wire.Insert(*message)) for message in (second, first)]
+            await push(connection, server, *frames)
+            await anyio.to_thread.run_sync(ours.replica.wait, 0)
+            await until_equal(ours, theirs)
+        assert client.counters.orphans == 0
+
+
+async def test_too_many_keys_in_one_request_are_an_abort(network: Network, opened: Open) -> None:
+    async with Driver(opened()) as server, guest(network, server) as connection:
+        request = wire.encode_request(wire.GetValues([os.urandom(20) for _ in range(4097)]))
+        stream = await ask(connection, server, request)
+        frames = wire.FrameReader(wire.MAX_FRAME)
+        while data := await stream.receive():
+            frames.feed(data)
+        frame = frames.next()
+        assert frame is not None
+        assert isinstance(wire.decode_answer(frame), wire.Abort)
+        assert connection.closed is None
+
+
+async def test_100_000_heads_that_do_not_exist_cost_syncs_and_then_the_connection(
+    network: Network, opened: Open, signer: Signer, caplog: pytest.LogCaptureFixture
+) -> None:
+    heard = Heard()
+    async with Driver(opened(), config=QUICK, on_event=heard) as server, guest(network, server) as connection:
+        stream = await push(connection, server)
+        empty = core.Tree().root
+        update = wire.encode_push(wire.Update([bytes([1]) + os.urandom(19) for _ in range(100_000)]))
+
+        async def answer() -> None:
+            # Until it is dropped.
+            with contextlib.suppress(NetworkError):
+                async for _, asked in connection:
+                    await asked.send(wire.encode_answer(wire.Root(empty)))
+                    await stream.send(update)
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(answer)
+            await stream.send(update)
+            (left,) = await heard.wait(events.Disconnected)
+            tasks.cancel_scope.cancel()
+    assert left.reason == "it told of messages that it has not got, 3 times"
+    assert {event.inserted for event in heard.of(events.SyncEnded)} == {0}
+
+
+async def test_a_peer_that_never_reads_is_dropped_and_holds_nothing_up(
+    network: Network, opened: Open, signer: Signer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(driver_module, "_WRITE_SECONDS", 0.5)
+    monkeypatch.setattr(driver_module, "_MOST_WAITING", 2**16)
+    ours, theirs = opened(), opened(signer=signer)
+    heard = Heard()
+    async with Driver(theirs, on_event=heard) as server, Driver(ours) as client, joined(network, client, server):
+        async with guest(network, server) as connection:
+            await push(connection, server, wire.encode_push(wire.Update([])))
+            await heard.wait(events.Connected, 2)
+            (stalled,) = [peer for peer in server.peers if peer.name == "the guest"]
+            most = 0
+            for _ in range(40):
+                theirs.append(os.urandom(50_000))
+                await until_equal(ours, theirs)
+                most = max(most, stalled.size)
+            (left,) = await heard.wait(events.Disconnected)
+        assert left.reason == "it did not read what was pushed to it for 0.5 s"
+        assert most < 2**16 + 2 * 50_200
+        assert server.counters.connections == 1
+
+
+async def test_a_peer_that_leaves_in_the_middle_of_a_message(network: Network, opened: Open, signer: Signer) -> None:
+    heard = Heard()
+    log = opened()
+    async with Driver(log, on_event=heard) as server:
+        async with guest(network, server) as connection:
+            key, value = signer.sign("org.example.test", 1, [], bytes(1000))
+            await push(connection, server, wire.encode_push(wire.Insert(key, value))[:500])
+            await heard.wait(events.Connected)
+            await connection.aclose()
+            (left,) = await heard.wait(events.Disconnected)
+        assert not left.blamed
+        assert len(log) == 0
+
+
+async def test_a_source_that_breaks_off_is_asked_again(network: Network, opened: Open, signer: Signer) -> None:
+    heard = Heard()
+    async with Driver(opened(), config=QUICK, on_event=heard) as server, guest(network, server) as connection:
+        await push(connection, server, wire.encode_push(wire.Update([b"\1" + bytes(19)])))
+        for _ in range(3):
+            _, asked = await connection.accept()
+            asked.reset()
+        ended = await heard.wait(events.SyncEnded, 3)
+        assert {(event.complete, event.error) for event in ended} == {(False, "the peer reset the stream")}
+        assert connection.closed is None
+        assert server.counters.syncs == {"failed": 3}

@@ -1,0 +1,230 @@
+"""Hubs as ASGI applications, by themselves and mounted, on both event loops."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+import pytest
+from fastapi import FastAPI
+from starlette.applications import Starlette
+from starlette.routing import Mount
+
+import gossiplog
+from gossiplog import Hub, Log, Signer
+from gossiplog.errors import ConnectionLost, LogClosed
+from gossiplog.net import events
+from gossiplog.net.streams import Network
+from tests.net.support import Heard, serving
+
+pytestmark = pytest.mark.anyio
+
+Open = Callable[..., Log]
+
+
+def in_starlette(hub: Hub, *, enters: bool = True) -> Starlette:
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        async with hub:
+            yield
+
+    return Starlette(routes=[Mount("/log", app=hub)], lifespan=lifespan if enters else None)
+
+
+def in_fastapi(hub: Hub) -> FastAPI:
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        async with hub:
+            yield
+
+    app = FastAPI(lifespan=lifespan)
+    app.mount("/log", hub)
+    return app
+
+
+@pytest.mark.parametrize("mount", [in_starlette, in_fastapi])
+async def test_mounted_in_another_application(opened: Open, signer: Signer, mount: Callable[[Hub], Any]) -> None:
+    ours, theirs = opened(), opened(signer=signer)
+    theirs.append_many(range(10))
+    async with serving(mount(Hub(theirs))) as url, gossiplog.connect(ours, f"{url}/log/") as client:
+        await client.synced()
+    assert ours.root == theirs.root
+
+
+async def test_before_it_is_entered_it_answers_503(opened: Open, network: Network) -> None:
+    hub = Hub(opened())
+    async with serving(in_starlette(hub, enters=False)) as url:
+        with pytest.raises(ConnectionLost, match="503"):
+            await network.dial(f"{url}/log/", ["/a"])
+        async with hub:
+            await (await network.dial(f"{url}/log/", ["/a"])).aclose()
+    sent: list[dict[str, Any]] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    async def receive() -> Any:
+        return {"type": "websocket.connect"}
+
+    await hub(scope("websocket"), receive, send)
+    assert sent.pop() == {"type": "websocket.close", "code": 1013}
+    await hub(scope("http"), receive, send)
+    assert sent[0]["status"] == 503
+    assert b"has not started" in sent[1]["body"]
+
+
+async def test_entered_twice_at_a_time_is_an_error_and_one_after_the_other_is_not(opened: Open) -> None:
+    hub = Hub(opened())
+    for _ in range(2):
+        async with hub:
+            with pytest.raises(RuntimeError, match="running already"):
+                async with hub:
+                    pass
+
+
+async def test_the_server_hears_of_a_log_that_is_closed(opened: Open) -> None:
+    log = opened()
+    started, sent = anyio.Event(), []
+
+    async def receive() -> Any:
+        if not sent:
+            return {"type": "lifespan.startup"}
+        started.set()
+        return await anyio.sleep_forever()
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    async def close() -> None:
+        await started.wait()
+        log.close()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(close)
+        with pytest.raises(LogClosed):
+            await Hub(log)({"type": "lifespan"}, receive, send)
+    assert [message["type"] for message in sent] == ["lifespan.startup.complete", "lifespan.shutdown.failed"]
+    sent.clear()
+    with pytest.raises(LogClosed):
+        await Hub(log)({"type": "lifespan"}, receive, send)
+    assert [message["type"] for message in sent] == ["lifespan.startup.failed"]
+
+
+async def test_too_many_connections_are_refused(opened: Open, network: Network) -> None:
+    hub = Hub(opened(), connections=2)
+    async with serving(hub) as url:
+        for _ in range(2):
+            await network.dial(url, ["/a"])
+        with pytest.raises(ConnectionLost, match="503"):
+            await network.dial(url, ["/a"])
+
+
+def scope(kind: str) -> dict[str, Any]:
+    """Of a request, as a server shows it to an application."""
+    return {
+        "type": kind,
+        "asgi": {"version": "3.0"},
+        "http_version": "1.1",
+        "scheme": "ws" if kind == "websocket" else "http",
+        "method": "GET",
+        "path": "/",
+        "raw_path": b"/",
+        "query_string": b"",
+        "headers": [(b"host", b"localhost")],
+        "client": ("127.0.0.1", 1234),
+        "server": ("127.0.0.1", 80),
+    }
+
+
+class Socket:
+    """A client's WebSocket, as a server shows it to an application."""
+
+    def __init__(self) -> None:
+        self.sent: list[dict[str, Any]] = []
+        self.give, self._given = anyio.create_memory_object_stream[dict[str, Any]](1000)
+        self.give.send_nowait({"type": "websocket.connect"})
+
+    async def __call__(self, hub: Hub) -> None:
+        with self.give, self._given:
+            await hub(scope("websocket"), self._given.receive, self._send)
+
+    async def _send(self, message: Any) -> None:
+        self.sent.append(message)
+
+    def receive(self, **data: object) -> None:
+        self.give.send_nowait({"type": "websocket.receive", **data})
+
+
+async def test_text_is_refused_and_blamed(opened: Open, caplog: pytest.LogCaptureFixture) -> None:
+    async with Hub(opened()) as hub:
+        socket = Socket()
+        socket.receive(text="hello")
+        await socket(hub)
+        assert socket.sent[0] == {"type": "websocket.accept"}
+        assert socket.sent[-1] == {"type": "websocket.close", "code": 1003}
+        assert hub.counters.dropped == 1
+    assert "dropped 127.0.0.1:1234: it sent text on the WebSocket" in caplog.text
+
+
+async def test_bytes_that_are_no_frame_are_blamed(opened: Open, caplog: pytest.LogCaptureFixture) -> None:
+    async with Hub(opened()) as hub:
+        socket = Socket()
+        socket.receive(bytes=b"GET / HTTP/1.1\r\n\r\n")
+        await socket(hub)
+        assert socket.sent[-1] == {"type": "websocket.close", "code": 1008}
+        assert hub.counters.dropped == 1
+        assert hub.counters.bytes_received == 18
+    assert "dropped 127.0.0.1:1234: " in caplog.text
+    assert "no yamux frame" in caplog.text
+
+
+async def test_a_client_that_vanishes_in_a_frame(opened: Open) -> None:
+    async with Hub(opened()) as hub:
+        socket = Socket()
+        socket.receive(bytes=bytes([0, 1, 0]))
+        socket.give.send_nowait({"type": "websocket.disconnect", "code": 1006})
+        await socket(hub)
+        assert [message["type"] for message in socket.sent][-1] != "websocket.close"
+        assert hub.counters.dropped == 0
+
+
+async def test_200_clients_that_never_speak_are_dropped(opened: Open, caplog: pytest.LogCaptureFixture) -> None:
+    heard = Heard()
+    async with Hub(opened(), patience=0.2, on_event=heard) as hub:
+        sockets = [Socket() for _ in range(200)]
+        async with anyio.create_task_group() as tasks:
+            for number, socket in enumerate(sockets):
+                # Some stop in the middle of agreeing on a protocol.
+                if number % 2:
+                    socket.receive(bytes=bytes([0, 1, 0, 1, 0, 0, 0, 1, 0, 0, 0, 3]) + b"\x13/m")
+                tasks.start_soon(socket, hub)
+        assert hub.counters.dropped == 200
+        assert {socket.sent[-1]["code"] for socket in sockets} == {1008}
+    assert caplog.text.count("it opened no push stream within 0.2 s") == 200
+    assert heard.of(events.Connected) == []
+
+
+async def test_leaving_closes_the_clients_in_order(opened: Open) -> None:
+    socket = Socket()
+    async with anyio.create_task_group() as tasks:
+        async with Hub(opened()) as hub:
+            tasks.start_soon(socket, hub)
+            await anyio.wait_all_tasks_blocked()
+        assert socket.sent[-1] == {"type": "websocket.close", "code": 1001}
+
+
+async def test_more_than_the_window_takes_is_blamed(opened: Open, caplog: pytest.LogCaptureFixture) -> None:
+    async with Hub(opened()) as hub:
+        socket = Socket()
+        # The window of a new stream has 256 KiB; this is one frame of data for it.
+        size = 2**19
+        socket.receive(bytes=bytes([0, 0, 0, 1]) + (1).to_bytes(4) + size.to_bytes(4) + b"\x13/multistream/1.0.0\n")
+        for _ in range(8):
+            socket.receive(bytes=bytes(2**16))
+        await socket(hub)
+        assert socket.sent[-1]["code"] == 1008
+        assert hub.counters.dropped == 1
+    assert "dropped 127.0.0.1:1234: " in caplog.text
+    assert "window" in caplog.text

@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+
+import anyio
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from starlette.applications import Starlette
+
+import gossiplog
+from gossiplog import Log, MemoryStorage, Signer
+from gossiplog.net import metrics
+from gossiplog.net.metrics import metric_routes
+from gossiplog.net.record import Counters
+from tests.net.asgi import call
+
+pytestmark = pytest.mark.anyio
+
+COUNTERS = Counters(
+    connections=3,
+    connected=7,
+    dropped=1,
+    bytes_received=1000,
+    bytes_sent=2000,
+    inserted={"local": 1, "push": 2, "sync": 3},
+    orphans=4,
+    invalid=5,
+    refused=6,
+    syncs={"complete": 8, "failed": 1},
+    errors={'odd "kind"\n': 2},
+)
+
+
+@pytest.fixture
+def log() -> Iterator[Log]:
+    with gossiplog.open(MemoryStorage(), topic="org.example.test", signer=Signer(bytes(32))) as log:
+        yield log
+
+
+def app_of(log: Log, counters: Counters = COUNTERS) -> Starlette:
+    return Starlette(routes=metric_routes(log, lambda: counters))
+
+
+async def samples(log: Log, counters: Counters = COUNTERS) -> dict[tuple[str, ...], float]:
+    """What a scraper reads: name and labels, value."""
+    answer = await call(app_of(log, counters), "/metrics")
+    assert answer.status == 200
+    assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
+    families = list(text_string_to_metric_families(answer.body.decode()))
+    assert all(family.documentation.endswith(".") for family in families)
+    return {(sample.name, *sample.labels.values()): sample.value for family in families for sample in family.samples}
+
+
+async def test_a_scraper_reads_everything(log: Log) -> None:
+    log.append_many(range(9))
+    found = await samples(log)
+    assert found["gossiplog_messages",] == 9
+    assert found["gossiplog_connections",] == 3
+    assert found["gossiplog_connected_total",] == 7
+    assert found["gossiplog_dropped_peers_total",] == 1
+    assert found["gossiplog_received_bytes_total",] == 1000
+    assert found["gossiplog_sent_bytes_total",] == 2000
+    assert [found["gossiplog_inserted_messages_total", source] for source in ("local", "push", "sync")] == [1, 2, 3]
+    reasons = ("orphan", "invalid", "refused")
+    assert [found["gossiplog_dropped_messages_total", reason] for reason in reasons] == [4, 5, 6]
+    assert found["gossiplog_syncs_total", "complete"] == 8
+    assert found["gossiplog_errors_total", 'odd "kind"\n'] == 2
+
+
+async def test_a_hub_that_has_done_nothing(log: Log) -> None:
+    assert set((await samples(log, Counters())).values()) == {0}
+
+
+async def test_a_log_that_answers_is_healthy(log: Log) -> None:
+    log.append("hi")
+    answer = await call(app_of(log), "/healthz")
+    assert (answer.status, json.loads(answer.body)) == (200, {"status": "ok", "messages": 1})
+
+
+async def test_a_closed_log_is_not(log: Log) -> None:
+    log.close()
+    answer = await call(app_of(log), "/healthz")
+    assert (answer.status, answer.error) == (503, "the log does not answer")
+    assert ("gossiplog_messages",) not in await samples(log)
+
+
+async def test_a_log_that_hangs_is_not(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics, "HEALTH_SECONDS", 0.01)
+    release = threading.Event()
+    monkeypatch.setattr(Log, "__len__", lambda self: release.wait() and 0)
+    try:
+        with anyio.fail_after(10):
+            answer = await call(app_of(log), "/healthz")
+        assert answer.status == 503
+    finally:
+        release.set()

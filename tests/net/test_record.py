@@ -1,0 +1,58 @@
+"""What a driver's work is known by: counters, lines of the log, calls of the application's function."""
+
+from __future__ import annotations
+
+import pytest
+
+from gossiplog.errors import StorageError
+from gossiplog.net import events
+from gossiplog.net.record import Counters, Record
+from gossiplog.protocol.sync import Statistics
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_counters_are_those_of_one_moment() -> None:
+    record = Record(None)
+    before = record.counters
+    record.tell(events.Connected("a peer"))
+    record.tell(events.Connected("another"))
+    record.tell(events.Disconnected("a peer", "it left", False))
+    record.tell(events.SyncEnded("another", False, 3, 0, Statistics(), "it broke off"))
+    record.tell(events.Failed("storing", StorageError("the disk is full")))
+    record.inserted("push", 2)
+    record.count(invalid=1)
+    assert before == Counters()
+    assert record.counters == Counters(
+        connections=1,
+        connected=2,
+        inserted={"push": 2},
+        syncs={"failed": 1},
+        invalid=1,
+        errors={"StorageError": 1},
+    )
+
+
+async def test_what_a_stranger_wrote_stays_in_one_line_of_bounded_length(caplog: pytest.LogCaptureFixture) -> None:
+    Record(None).dropped("a\npeer", "\x1b[2Jx" * 1000)
+    (line,) = caplog.messages
+    assert line.startswith("dropped a\\npeer: \\x1b[2Jx\\x1b[2Jx")
+    assert line.isprintable()
+    assert len(line) < 2000
+
+
+async def test_a_function_that_raises_is_not_called_again() -> None:
+    calls: list[events.Event] = []
+
+    def fail(event: events.Event) -> None:
+        calls.append(event)
+        raise ZeroDivisionError
+
+    record = Record(fail)
+    for name in "ab":
+        record.tell(events.Connected(name))
+    with pytest.raises(ZeroDivisionError):
+        await record.run()
+    record.flush()
+    assert calls == [events.Connected("a")]
+    assert record.counters.connections == 2

@@ -1,0 +1,210 @@
+"""The bundled server, over sockets of this process: what we rely on, and what we have added."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from anyio.abc import SocketStream
+from starlette.types import Receive, Scope, Send
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed, InvalidMessage
+
+from gossiplog.net import serving
+from gossiplog.net.serving import MAX_FRAGMENTS, TLS, Address, serve
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+async def echo(scope: Scope, receive: Receive, send: Send) -> None:
+    """Answers a request, sends messages back, or sends without end."""
+    if scope["type"] == "http":
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+        await send({"type": "http.response.body", "body": b"hi"})
+        return
+    await receive()
+    await send({"type": "websocket.accept"})
+    while scope["path"] == "/flood":
+        await send({"type": "websocket.send", "bytes": bytes(2**16)})
+    while (message := await receive())["type"] == "websocket.receive":
+        await send({"type": "websocket.send", "bytes": message["bytes"]})
+
+
+@asynccontextmanager
+async def served(**settings: Any) -> AsyncIterator[Address]:
+    async with anyio.create_task_group() as tasks:
+
+        async def run(*, task_status: anyio.abc.TaskStatus[Address]) -> None:
+            await serve(echo, task_status=task_status, **settings)
+
+        address = await tasks.start(run)
+        yield address
+        tasks.cancel_scope.cancel()
+
+
+def websocket(address: Address, path: str = "/", **settings: Any) -> connect:
+    return connect(address.url("ws") + path, ping_interval=None, proxy=None, **settings)
+
+
+async def request(stream: SocketStream, text: str) -> bytes:
+    await stream.send(text.encode())
+    return await stream.receive()
+
+
+HANDSHAKE = (
+    "GET /flood HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
+    "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+)
+
+
+async def test_requests_and_websockets() -> None:
+    async with served() as address:
+        assert address.host == "127.0.0.1"
+        assert address.url("http") == f"http://127.0.0.1:{address.port}"
+        async with await anyio.connect_tcp(address.host, address.port) as stream:
+            answer = await request(stream, "GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+            assert answer.startswith(b"HTTP/1.1 200")
+            assert b"uvicorn" not in answer
+        async with websocket(address, compression="deflate") as client:
+            assert client.response is not None
+            assert "Sec-WebSocket-Extensions" not in client.response.headers
+            for message in (b"", b"\0", bytes(range(256)) * 256):
+                await client.send(message)
+                assert await client.recv() == message
+
+
+def test_urls() -> None:
+    assert Address("::1", 443, secure=True).url("ws") == "wss://[::1]:443"
+
+
+async def test_long_messages_end_the_connection() -> None:
+    async with served(max_message_bytes=1000) as address, websocket(address) as client:
+        await client.send(bytes(1000))
+        assert len(await client.recv()) == 1000
+        await client.send(bytes(1001))
+        with pytest.raises(ConnectionClosed) as closed:
+            await client.recv()
+        assert closed.value.rcvd is not None
+        assert closed.value.rcvd.code == 1009
+
+
+@pytest.mark.parametrize("part", [b"", b"x"])
+async def test_messages_in_very_many_parts_end_the_connection(part: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    async def send_in(parts: int) -> bytes:
+        async with websocket(address) as client:
+            # The client adds an empty one at the end.
+            await client.send([part] * (parts - 1))
+            return await client.recv(decode=False)
+
+    with caplog.at_level(logging.INFO, serving.__name__):
+        async with served() as address:
+            assert await send_in(MAX_FRAGMENTS) == part * (MAX_FRAGMENTS - 1)
+            with pytest.raises((ConnectionClosed, OSError)):
+                await send_in(MAX_FRAGMENTS + 1)
+    assert f"more than {MAX_FRAGMENTS} parts" in caplog.text
+
+
+async def test_too_many_connections() -> None:
+    async with served(max_connections=2) as address, websocket(address) as first:
+        async with websocket(address):
+            with pytest.raises((InvalidMessage, OSError)):
+                await websocket(address)
+        await first.send(b"hi")
+        assert await first.recv() == b"hi"
+        async with await anyio.connect_tcp(address.host, address.port) as stream:
+            assert (await request(stream, "GET / HTTP/1.1\r\nHost: a\r\n\r\n")).startswith(b"HTTP/1.1 200")
+
+
+async def test_it_ends_soon_when_it_is_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With clients that are idle, that are served at the moment, and that do not read."""
+    monkeypatch.setattr(serving, "GRACE_SECONDS", 0.1)
+    before = asyncio.all_tasks()
+
+    async def talk(client: ClientConnection) -> None:
+        with suppress(ConnectionClosed):
+            while True:
+                await client.send(bytes(2**16))
+                await client.recv()
+
+    async with anyio.create_task_group() as talking:
+        async with served() as address:
+            clients = [await websocket(address) for _ in range(8)]
+            for client in clients[:4]:
+                talking.start_soon(talk, client)
+            stalled = await anyio.connect_tcp(address.host, address.port)
+            await stalled.send(HANDSHAKE.encode())
+            await anyio.wait_all_tasks_blocked()
+            started = anyio.current_time()
+        assert anyio.current_time() - started < 5
+        for client in clients:
+            await client.wait_closed()
+    await stalled.aclose()
+    assert asyncio.all_tasks() == before
+    with pytest.raises(OSError, match="connect"):
+        await anyio.connect_tcp(address.host, address.port)
+
+
+async def test_connections_without_a_request_are_dropped(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(serving, "REQUEST_SECONDS", 0.05)
+    with caplog.at_level(logging.INFO, serving.__name__):
+        async with served() as address, websocket(address) as client:
+            for beginning in ("", "GET / HT", "GET / HTTP/1.1\r\nHost: a\r\n\r\nGET / HT"):
+                async with await anyio.connect_tcp(address.host, address.port) as stream:
+                    if beginning:
+                        await stream.send(beginning.encode())
+                    with suppress(anyio.EndOfStream, anyio.BrokenResourceError), anyio.fail_after(5):
+                        while True:
+                            await stream.receive()
+            await client.send(b"still there")
+            assert await client.recv() == b"still there"
+    assert len(caplog.records) == 3
+
+
+async def test_urls_are_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """They may hold tokens."""
+    with caplog.at_level(logging.DEBUG):
+        async with served() as address:
+            async with websocket(address, "/?token=a-secret") as client:
+                await client.send(b"hi")
+            async with await anyio.connect_tcp(address.host, address.port) as stream:
+                await request(stream, "GET /?token=a-secret HTTP/1.1\r\nHost: a\r\n\r\n")
+    ours = [record for record in caplog.records if not record.name.startswith("websockets.client")]
+    assert "a-secret" in caplog.text
+    assert not any("a-secret" in record.getMessage() for record in ours)
+
+
+async def test_signals_are_left_to_the_program() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    async with served():
+        assert signal.getsignal(signal.SIGINT) is before
+
+
+async def test_an_address_in_use() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(OSError, match="in use"):
+        await serve(echo, port=taken.getsockname()[1])
+
+
+async def test_tls_files_that_are_missing(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        await serve(echo, tls=TLS(tmp_path / "certificate.pem", tmp_path / "key.pem"))
+
+
+@pytest.mark.parametrize("anyio_backend", ["trio"])
+async def test_another_event_loop() -> None:
+    with pytest.raises(RuntimeError, match="the bundled server runs on asyncio"):
+        await serve(echo)
