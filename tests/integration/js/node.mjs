@@ -1,0 +1,76 @@
+// A log of the original in Node.js, driven by lines (lines.mjs): on disk in --directory, otherwise in memory.
+// Besides Commands it can listen: then it is the original's hub, on a loopback port of the system's choice.
+
+import { createAPI } from "@canvas-js/gossiplog/api";
+import { NetworkServer } from "@canvas-js/gossiplog/server";
+import { GossipLog } from "@canvas-js/gossiplog/sqlite";
+import { Server } from "@canvas-js/gossiplog/sync";
+import cors from "cors";
+import express from "express";
+import { once } from "node:events";
+import { createServer } from "node:http";
+import { parseArgs } from "node:util";
+import { WebSocketServer } from "ws";
+
+import { answer } from "./answer.mjs";
+import { Commands, signerOf } from "./commands.mjs";
+import { follow, report } from "./lines.mjs";
+
+class NodeCommands extends Commands {
+  #log;
+  #hub = null;
+
+  constructor(log) {
+    super(log, report);
+    this.#log = log;
+  }
+
+  // What the original's own `listen` does, but for the interface, which there is every one, and the port, which it
+  // does not tell. Port 0 takes a free one.
+  async listen({ port }) {
+    if (this.#hub !== null) throw new Error("listening already");
+    const server = createServer(express().use(cors()).use("/api", createAPI(this.#log)));
+    const network = new NetworkServer(this.#log);
+    const sockets = new WebSocketServer({ server, perMessageDeflate: false });
+    sockets.on("connection", network.handleConnection);
+    server.listen(port, "127.0.0.1");
+    await once(server, "listening");
+    this.#hub = { server, network, sockets };
+    return server.address().port;
+  }
+
+  // Drops every connection, as a hub that dies; it may listen again.
+  async stop_listening() {
+    const { server, network, sockets } = this.#hub;
+    this.#hub = null;
+    network.close();
+    for (const socket of sockets.clients) socket.terminate();
+    server.closeAllConnections();
+    server.close();
+    await once(server, "close");
+    return null;
+  }
+}
+
+const { values: options } = parseArgs({
+  options: {
+    topic: { type: "string" },
+    key: { type: "string" },
+    directory: { type: "string" },
+    // After how many milliseconds a sync server sends Abort, instead of after 2,000.
+    "abort-after": { type: "string" },
+  },
+});
+// The original leaves some failures of a connection to nobody; Node.js would end the process for them.
+process.on("unhandledRejection", (error) => report({ event: "error", error: String(error) }));
+if (options["abort-after"] !== undefined) Server.timeout = Number(options["abort-after"]);
+
+const log = new GossipLog({
+  topic: options.topic,
+  signer: signerOf(options.key),
+  directory: options.directory ?? null,
+  apply: () => {},
+});
+const commands = new NodeCommands(log);
+await follow((line) => answer(commands, line));
+process.exit();

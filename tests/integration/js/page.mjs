@@ -1,0 +1,16 @@
+// A log of the original in the page of a browser, kept in IndexedDB. browser.mjs calls `answer` and offers `report`.
+
+import { GossipLog } from "@canvas-js/gossiplog/idb";
+import * as json from "@ipld/dag-json";
+
+import { answer } from "./answer.mjs";
+import { Commands, signerOf } from "./commands.mjs";
+
+const options = new URL(location.href).searchParams;
+const log = await GossipLog.open({
+  topic: options.get("topic"),
+  signer: signerOf(options.get("key")),
+  apply: () => {},
+});
+const commands = new Commands(log, (event) => globalThis.report(json.stringify(event)));
+globalThis.answer = (line) => answer(commands, line);

@@ -1,0 +1,88 @@
+"""Our log and the original's hold the same, when either gets what the other wrote; and they judge alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from gossiplog import Log, Signer
+from tests import vectors
+from tests.integration.conftest import Start
+from tests.integration.contents import CONTENTS, PAYLOADS, TWINS, TWINS_TOPIC, Content
+from tests.integration.javascript import JavaScriptError
+from tests.integration.replica import LogReplica
+
+pytestmark = pytest.mark.integration
+
+Opened = Callable[..., Log]
+
+contents = pytest.mark.parametrize("content", CONTENTS.values(), ids=CONTENTS)
+
+
+@contents
+def test_original_writes(start: Start, opened: Opened, signer: Signer, content: Content) -> None:
+    theirs, ours = start("javascript"), LogReplica(opened(), signer)
+    content(theirs)
+    assert ours.insert(theirs.values()) == []
+    assert ours.state() == theirs.state()
+
+
+@contents
+def test_original_reads(start: Start, opened: Opened, signer: Signer, content: Content) -> None:
+    theirs, ours = start("javascript"), LogReplica(opened(), signer)
+    content(ours)
+    values = ours.values()
+    assert theirs.insert(values) == []
+    assert theirs.state() == ours.state()
+    # The original encodes anew what it hands out.
+    assert theirs.values() == values
+
+
+@pytest.mark.parametrize("codec", ["dag-cbor", "dag-json"])
+def test_payloads_of_the_original(start: Start, opened: Opened, codec: str) -> None:
+    theirs, ours = start("javascript"), opened()
+    ids = [theirs.append(payload, codec=codec) for payload in PAYLOADS]
+    ours.insert_many(theirs.values())
+    for id, payload in zip(ids, PAYLOADS, strict=True):
+        message = ours.get(id)
+        assert (message.payload, message.codec) == (payload, codec)
+
+
+def test_twins(start: Start, opened: Opened, signer: Signer) -> None:
+    """Another encoding of an honest message has an id of its own, and both logs keep it."""
+    theirs = start("javascript", TWINS_TOPIC)
+    ours = LogReplica(opened(topic=TWINS_TOPIC), signer)
+    assert theirs.insert(TWINS) == ours.insert(TWINS) == []
+    assert theirs.ids() == ours.ids()
+    assert theirs.state() == ours.state()
+
+
+# In IndexedDB, a stored map with the key "/" cannot be read again, and the original scans messages to insert others.
+@pytest.mark.parametrize(("kind", "left_out"), [("javascript", "nothing"), ("browser", "/")])
+def test_the_original_judges_as_its_vectors_say(start: Start, kind: str, left_out: str) -> None:
+    recorded: dict[str, Any] = vectors.load("verdicts")
+    verdicts = [verdict for verdict in recorded["verdicts"] if left_out not in verdict["name"]]
+    theirs = start(kind, recorded["topic"])
+    assert theirs.insert([bytes.fromhex(value) for value in recorded["before"]]) == []
+    refused = {index for index, _ in theirs.insert([bytes.fromhex(verdict["value"]) for verdict in verdicts])}
+    assert refused == {index for index, verdict in enumerate(verdicts) if not verdict["accepted"]}
+
+
+def test_the_log_on_disk_is_there_again(start: Start) -> None:
+    first = start("javascript-disk")
+    first.append_numbers(0, 10)
+    state = first.state()
+    first.kill()
+    with pytest.raises(JavaScriptError, match="ended"):
+        first.state()
+    assert start("javascript-disk", directory=first.directory).state() == state
+
+
+def test_a_refused_command_raises(start: Start) -> None:
+    peer = start("javascript")
+    with pytest.raises(JavaScriptError, match="not connected to ws://nowhere"):
+        peer.disconnect("ws://nowhere")
+    assert peer.state().count == 0
+    assert [index for index, _ in peer.insert([b"junk"])] == [0]
