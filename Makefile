@@ -7,6 +7,7 @@ EXTENSION := python/gossiplog/_core.abi3.so
 RUST := Cargo.toml Cargo.lock pyproject.toml $(shell find rust -name '*.rs' -o -name Cargo.toml)
 SOURCES := python tests benches examples
 PROTOCOL := gossiplog/protocol/wire
+SEEDS ?= 0:10000
 # $(call protoc,FOLDER): what wire.proto generates, under FOLDER
 protoc = $(BIN)/python -m grpc_tools.protoc -Ipython --python_out=$(1) --pyi_out=$(1) python/$(PROTOCOL).proto
 
@@ -15,7 +16,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 unexport VIRTUAL_ENV PYTHONPATH GOSSIPLOG_CORE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check test bench lint format protobuf lock system
+.PHONY: help setup demo check test soak bench lint format protobuf lock system
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -32,6 +33,9 @@ check: setup ## the quick loop: the fast tests, in a minute or two
 test: system setup ## every test, the wheel's and the processes' too
 	cargo test
 	$(BIN)/pytest
+
+soak: setup ## 10,000 simulated networks, an hour or so; SEEDS=first:end for others
+	$(BIN)/python -m gossiplog.sim --seeds $(SEEDS)
 
 bench: setup ## the benchmarks; results go to benches/RESULTS.md
 	$(BIN)/pytest --timeout 0 benches

@@ -1,4 +1,4 @@
-"""What the benchmarks share: work and floor in turns, the logs that they run on, and the table of results.
+"""What the benchmarks share: how pytest-benchmark repeats them, the floors in Rust, and the table of results.
 
 A figure is the median of three runs, each directly after one of its floor. Results gather in `.bench/results.json`;
 the table in RESULTS.md is written from there after each run, so that single benchmarks can be repeated.
@@ -6,17 +6,16 @@ the table in RESULTS.md is written from there after each run, so that single ben
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
+import functools
 import json
 import os
 import platform
 import shutil
-import statistics
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -26,82 +25,38 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import data
 
-import gossiplog
+from gossiplog.bench.stage import Logs, Stage
+from gossiplog.bench.turns import ROUNDS, Prepare, Result, Turns
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benches" / "RESULTS.md"
 STORE = data.FOLDER / "results.json"
-ROUNDS = 3
 BEGIN, END = "<!-- results -->", "<!-- end of results -->"
 
 
-@dataclass
-class Comparison:
-    """Runs work and floor in turns, and keeps what came out.
+class BareRust:
+    """The floors of `benches/floors`."""
 
-    Attributes:
-        work: seconds of each run of the work.
-        floor: seconds of each run of its floor.
-    """
+    def __init__(self) -> None:
+        subprocess.run(
+            ["cargo", "build", "--release", "--quiet", "--package", "gossiplog-floors"], cwd=ROOT, check=True
+        )
 
-    benchmark: Any
-    work: list[float] = field(default_factory=list)
-    floor: list[float] = field(default_factory=list)
+    def signatures(self, count: int, authors: int, signed: int, stored: int) -> float:
+        return self._run("signatures", count, authors, signed, stored)
 
-    def run(
-        self, work: Callable[..., object], floor: Callable[[], float], prepare: Callable[[], tuple[object, ...]] = tuple
-    ) -> None:
-        """Three times: the floor, what the work needs (not counted), the work.
+    def leaves(self, count: int, key: int, value: int) -> float:
+        return self._run("leaves", count, key, value)
 
-        Args:
-            work: called with what `prepare` returned.
-            floor: returns its seconds.
-            prepare: what comes before each run of the work.
-        """
-
-        def setup() -> tuple[tuple[object, ...], dict[str, object]]:
-            self.floor.append(floor())
-            return prepare(), {}
-
-        def timed(*arguments: object) -> None:
-            start = time.perf_counter()
-            work(*arguments)
-            self.work.append(time.perf_counter() - start)
-
-        self.benchmark.pedantic(timed, setup=setup, rounds=ROUNDS)
-
-    @property
-    def seconds(self) -> float:
-        """The median of the work."""
-        return statistics.median(self.work)
-
-    @property
-    def floor_seconds(self) -> float:
-        """The median of the floor."""
-        return statistics.median(self.floor)
-
-    @property
-    def ratio(self) -> float:
-        """The median of the work over that of the floor, run by run."""
-        return statistics.median(work / floor for work, floor in zip(self.work, self.floor, strict=True))
-
-
-@pytest.fixture
-def compare(benchmark: Any) -> Comparison:
-    return Comparison(benchmark)
+    @staticmethod
+    def _run(*arguments: object) -> float:
+        command = [str(ROOT / "target" / "release" / "gossiplog-floors"), *map(str, arguments)]
+        return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
 
 @pytest.fixture(scope="session")
-def bare() -> Callable[..., float]:
-    """Runs a floor of `benches/floors` and returns its seconds."""
-    subprocess.run(["cargo", "build", "--release", "--quiet", "--package", "gossiplog-floors"], cwd=ROOT, check=True)
-    program = ROOT / "target" / "release" / "gossiplog-floors"
-
-    def run(*arguments: object) -> float:
-        command = [str(program), *map(str, arguments)]
-        return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-
-    return run
+def bare_rust() -> BareRust:
+    return BareRust()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -114,66 +69,34 @@ def size(request: pytest.FixtureRequest) -> int:
 
 
 @pytest.fixture(scope="session")
-def mixed(size: int) -> list[bytes]:
-    return data.history("mixed", size)
-
-
-class Logs:
-    """Logs in files, made once and copied for who changes them."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._count = 0
-
-    def path(self) -> Path:
-        """Where a new log may be made."""
-        self._count += 1
-        return self._folder / f"{self._count}.db"
-
-    def full(self, name: str, values: list[bytes]) -> Path:
-        """A log of these values that nobody may change."""
-        path = data.FOLDER / f"{name}-{len(values)}.db"
-        if not path.exists():
-            partial = self.path()
-            with gossiplog.open(partial, topic=data.TOPIC) as log:
-                log.insert_many(values)
-            shutil.move(partial, path)
-        return path
-
-    def copy(self, original: Path) -> Path:
-        """A copy of a log, to be changed; earlier copies are removed."""
-        for old in self._folder.glob("*.db*"):
-            old.unlink()
-        path = self.path()
-        subprocess.run(["cp", "--reflink=auto", original, path], check=True)
-        return path
+def history() -> Callable[[str, int], list[bytes]]:
+    # Two: the large logs' and what follows it.
+    return functools.lru_cache(maxsize=2)(data.history)
 
 
 @pytest.fixture
-def logs(tmp_path: Path) -> Iterator[Logs]:
-    yield Logs(tmp_path)
+def stage(
+    benchmark: Any, size: int, history: Callable[[str, int], list[bytes]], bare_rust: BareRust, tmp_path: Path
+) -> Iterator[Stage]:
+    def repeat(work: Callable[..., None], prepare: Prepare) -> None:
+        benchmark.pedantic(work, setup=lambda: (prepare(), {}), rounds=ROUNDS)
+
+    data.FOLDER.mkdir(exist_ok=True)
+    yield Stage(size, history, Logs(tmp_path, data.FOLDER), Turns(repeat), bare_rust)
     shutil.rmtree(tmp_path)
 
 
-@dataclass(frozen=True)
-class Row:
-    work: str
-    must: str
-    reached: str
-    met: bool
-    detail: str
-
-
 class Results:
-    """The rows measured in this session."""
+    """The results of this session."""
 
     def __init__(self) -> None:
-        self.rows: dict[str, Row] = {}
+        self.rows: dict[str, Result] = {}
 
-    def add(self, work: str, must: str, reached: str, met: bool, detail: str = "") -> None:
-        """Adds a row, and prints it."""
-        self.rows[work] = Row(work, must, reached, met, detail)
-        print(f"\n{work}: {reached} (must: {must}){'' if met else '  NOT MET'}; {detail}")
+    def add(self, result: Result) -> None:
+        """Adds a result, and prints it."""
+        self.rows[result.work] = result
+        met = "" if result.met else "  NOT MET"
+        print(f"\n{result.work}: {result.reached} (must: {result.must}){met}; {result.detail}")
 
 
 @pytest.fixture(scope="session")
@@ -192,11 +115,11 @@ def machine() -> str:
     return f"{os.cpu_count()} cores of {model}, {platform.system()}, Python {platform.python_version()}"
 
 
-def write_results(rows: dict[str, Row]) -> None:
+def write_results(rows: dict[str, Result]) -> None:
     """Merges rows into the stored ones, and writes the table between the markers of RESULTS.md."""
     stored = json.loads(STORE.read_text()) if STORE.exists() else {}
     today = datetime.date.today().isoformat()
-    stored |= {row.work: {**row.__dict__, "date": today, "machine": machine()} for row in rows.values()}
+    stored |= {row.work: {**dataclasses.asdict(row), "date": today, "machine": machine()} for row in rows.values()}
     STORE.write_text(json.dumps(stored, indent=1))
     lines = ["| work | must reach | reached | met | in figures | measured |", "| --- | --- | --- | --- | --- | --- |"]
     lines += [

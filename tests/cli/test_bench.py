@@ -1,21 +1,53 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+import pytest
+
+from gossiplog.bench import suite
+from gossiplog.bench.turns import Result
 from tests.cli.support import Program
 
+RESULTS = [
+    Result("`pull` of some", "1.3x `insert_many`", "1.10x", True, 1.1, 1.0, "100/s beside 110/s"),
+    Result("open a log", "0.1 s", "0.05 s", True, 0.05),
+]
 
-def test_bench(program: Program) -> None:
-    results = {record["work"]: record for record in program("bench", "--size", "100").records}
-    assert results.keys() == {
-        "verify_batch",
-        "build a tree",
-        "insert_many",
-        "pull into an empty log",
-        "append, durably",
-        "is_ancestor",
+
+@pytest.fixture
+def sizes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The sizes that the suite was run with; it is not."""
+    given: list[int] = []
+
+    def run(size: int) -> Iterator[Result]:
+        given.append(size)
+        yield from RESULTS
+
+    monkeypatch.setattr(suite, "run", run)
+    return given
+
+
+def test_results_are_records(program: Program, sizes: list[int]) -> None:
+    first, second = program("bench", "--size", "500").records
+    assert first == {
+        "work": "`pull` of some",
+        "must": "1.3x `insert_many`",
+        "reached": "1.10x",
+        "seconds": 1.1,
+        "floor_seconds": 1,
+        "detail": "100/s beside 110/s",
     }
-    for result in results.values():
-        assert result["seconds"] > 0
-        assert (result["ratio"] is None) == (result["floor"] is None)
+    assert second["floor_seconds"] is None
+    assert sizes == [500]
+
+
+def test_results_are_a_table_on_a_terminal(program: Program, sizes: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "150")
+    shown = program("bench").out
+    assert "pull of some" in shown
+    assert "1.10x" in shown
+    assert sizes == [10_000]
 
 
 def test_a_size_that_is_too_small(program: Program) -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import dataclasses
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
 
-from gossiplog.cli.measurements import Measurement, measure
 from gossiplog.cli.output import Json, Output, progress
+
+if TYPE_CHECKING:
+    from gossiplog.bench.turns import Result
 
 
 def bench(
@@ -16,10 +19,13 @@ def bench(
     json: Json = False,
 ) -> None:
     """Measure the main kinds of work, each beside the least that it could cost on this machine."""
+    # Here, because every command would wait for it.
+    from gossiplog.bench import suite
+
     output = Output(json)
     results = []
     with progress("Measuring") as advance:
-        for result in measure(size):
+        for result in suite.run(size):
             advance(1)
             if output.json:
                 output.record(_fields(result))
@@ -29,31 +35,17 @@ def bench(
         output.show(_table(results))
 
 
-def _fields(result: Measurement) -> dict[str, object]:
-    return {
-        "work": result.work,
-        "count": result.count,
-        "seconds": round(result.seconds, 6),
-        "per_second": round(result.count / result.seconds),
-        "floor": result.floor,
-        "floor_seconds": None if result.floor_seconds is None else round(result.floor_seconds, 6),
-        "ratio": None if result.ratio is None else round(result.ratio, 3),
-    }
+def _fields(result: Result) -> dict[str, object]:
+    fields = dataclasses.asdict(result)
+    # It is about logs of a million messages.
+    del fields["met"]
+    return fields
 
 
-def _table(results: list[Measurement]) -> Table:
+def _table(results: list[Result]) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    table.add_column("work")
-    for heading in ("count", "seconds", "a second", "times its floor"):
-        table.add_column(heading, justify="right")
-    table.add_column("the floor")
+    for heading in ("work", "reached", "in figures", "must reach, with a million messages"):
+        table.add_column(heading)
     for result in results:
-        table.add_row(
-            result.work,
-            f"{result.count:,}",
-            f"{result.seconds:.4f}",
-            f"{result.count / result.seconds:,.0f}",
-            "" if result.ratio is None else f"{result.ratio:.2f}",
-            result.floor or "",
-        )
+        table.add_row(result.work.replace("`", ""), result.reached, result.detail, result.must.replace("`", ""))
     return table

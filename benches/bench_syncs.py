@@ -1,0 +1,32 @@
+from __future__ import annotations
+
+import pytest
+from conftest import Results
+
+from gossiplog.bench import syncs
+from gossiplog.bench.stage import Stage
+from gossiplog.bench.turns import Result
+
+SMALL = 100_000
+rates: dict[int, float] = {}
+
+
+@pytest.mark.parametrize("share", [SMALL, None], ids=["small", "large"])
+def test_pull_everything(share: int | None, stage: Stage, results: Results) -> None:
+    size = min(share or stage.size, stage.size)
+    result, rates[size] = syncs.pull_everything(stage, size)
+    results.add(result)
+    if len(rates) == 2:
+        small, large = rates[min(rates)], rates[max(rates)]
+        work = f"the rate of `pull` at {stage.size:,}"
+        must = f"within 15 % of that at {SMALL:,}"
+        share = large / small
+        results.add(Result(work, must, f"{share:.0%}", share >= 0.85, result.seconds))
+
+
+def test_pull_the_end(stage: Stage, results: Results) -> None:
+    results.add(syncs.pull_the_end(stage))
+
+
+def test_pull_scattered(stage: Stage, results: Results) -> None:
+    results.add(syncs.pull_scattered(stage))
