@@ -248,17 +248,26 @@ class JavaScriptPeer(Peer):
     Args:
         directory: for its SQLite and LMDB files; None keeps the log in memory.
         abort_after: after how many milliseconds its sync server sends Abort; None leaves the original's 2,000.
+        abort_at: at which GetValues of a stream it sends Abort, however fast it is; None leaves it to time.
 
     Attributes:
         directory: as given.
     """
 
     def __init__(
-        self, topic: str, private_key: bytes, *, directory: Path | None = None, abort_after: int | None = None
+        self,
+        topic: str,
+        private_key: bytes,
+        *,
+        directory: Path | None = None,
+        abort_after: int | None = None,
+        abort_at: int | None = None,
     ) -> None:
         arguments = [] if directory is None else ["--directory", str(directory)]
         if abort_after is not None:
             arguments += ["--abort-after", str(abort_after)]
+        if abort_at is not None:
+            arguments += ["--abort-at", str(abort_at)]
         super().__init__("node.mjs", topic, private_key, *arguments)
         self.directory = directory
         self._port = 0

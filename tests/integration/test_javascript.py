@@ -155,19 +155,19 @@ def test_twins_arrive_live(hub: Hub, client: Client) -> None:
 
 
 @pytest.mark.parametrize(
-    ("aborting", "client", "abort_after", "count"),
+    ("aborting", "client", "abort", "count"),
     [
-        ("javascript", "javascript", 200, 500),
-        ("javascript", "asyncio", 50, 5000),
-        ("trio", "javascript", 200, 500),
-        ("trio", "browser", 1000, 200),
+        ("javascript", "javascript", {"abort_at": 8}, 500),
+        ("javascript", "asyncio", {"abort_at": 8}, 5000),
+        ("trio", "javascript", {"abort_after": 200}, 500),
+        ("trio", "browser", {"abort_after": 1000}, 400),
     ],
     indirect=["client"],
 )
 def test_sync_goes_on_after_an_abort(
-    start: Start, topic: str, aborting: str, client: Client, abort_after: int, count: int
+    start: Start, topic: str, aborting: str, client: Client, abort: dict[str, Any], count: int
 ) -> None:
-    hub = start(aborting, topic, abort_after=abort_after)
+    hub = start(aborting, topic, **abort)
     hub.append_numbers(0, count)
     client.connect(hub.listen())
     assert_equal_when_at_rest(hub, client, count)

@@ -52,6 +52,19 @@ class NodeCommands extends Commands {
   }
 }
 
+function abortAt(limit) {
+  const { handleRequest } = Server.prototype;
+  const counts = new WeakMap();
+  Server.prototype.handleRequest = function (request) {
+    if (request.getValues !== undefined) {
+      const count = 1 + (counts.get(this) ?? 0);
+      counts.set(this, count);
+      if (count === limit) this.abort();
+    }
+    return handleRequest.call(this, request);
+  };
+}
+
 const { values: options } = parseArgs({
   options: {
     topic: { type: "string" },
@@ -59,11 +72,14 @@ const { values: options } = parseArgs({
     directory: { type: "string" },
     // After how many milliseconds a sync server sends Abort, instead of after 2,000.
     "abort-after": { type: "string" },
+    // At which GetValues of a stream a sync server sends Abort: so a fast machine, too, sees a sync end early.
+    "abort-at": { type: "string" },
   },
 });
 // The original leaves some failures of a connection to nobody; Node.js would end the process for them.
 process.on("unhandledRejection", (error) => report({ event: "error", error: String(error) }));
 if (options["abort-after"] !== undefined) Server.timeout = Number(options["abort-after"]);
+if (options["abort-at"] !== undefined) abortAt(Number(options["abort-at"]));
 
 const log = new GossipLog({
   topic: options.topic,
