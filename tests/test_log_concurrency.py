@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Self
 
@@ -103,6 +104,33 @@ def test_threads_append_insert_and_read(log: Log, opened: Callable[..., Log], ot
         ]
     )
     assert len(log) == 280
+    log.verify()
+
+
+@pytest.mark.parametrize("ours", [3, 300])
+def test_an_append_follows_what_another_log_wrote_since(
+    path: Path, opened: Callable[..., Log], signer: Signer, ours: int
+) -> None:
+    one, two = opened(path, signer=signer), opened(path, signer=Signer(b"\2" * 32))
+    for turn in range(3):
+        # From the third on nothing is read before it is signed.
+        mine = [one.append((turn, number)) for number in range(ours)]
+        assert all(later.parents == (earlier.id,) for earlier, later in pairwise(mine))
+        for number in range(2):
+            theirs = two.append((turn, number))
+        assert one.append("after").parents == (theirs.id,)
+    assert one.heads == two.heads
+    assert len(one) == 3 * (ours + 3)
+    one.verify()
+
+
+def test_threads_that_append_at_once_make_one_chain(opened: Callable[..., Log], path: Path, signer: Signer) -> None:
+    log = opened(path, signer=signer)
+    log.append_many(range(5))
+    in_threads([lambda: [log.append(n) for n in range(50)] for _ in range(4)])
+    assert len(log) == len(list(log.messages())) == 205
+    assert len(log.heads) == 1
+    assert log.clock == 206
     log.verify()
 
 

@@ -12,7 +12,6 @@ import pytest
 import gossiplog
 from gossiplog import EncodeError, Log, MissingParents, Refused, SignedMessage, Signer, StorageError, core
 from gossiplog.log import writing
-from gossiplog.log.state import State
 from gossiplog.message import MAX_PARENTS, MAX_VALUE_LENGTH
 
 TOPIC = "org.example.test"
@@ -50,10 +49,10 @@ def commits(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     counts: list[int] = []
     publish = writing.Writer._publish
 
-    def counted(writer: writing.Writer, state: State) -> None:
-        if state.count not in counts:
-            counts.append(state.count)
-        publish(writer, state)
+    def counted(writer: writing.Writer, written: Any) -> None:
+        if written.plan.order:
+            counts.append(written.position.count)
+        publish(writer, written)
 
     monkeypatch.setattr(writing.Writer, "_publish", counted)
     return counts
@@ -61,10 +60,17 @@ def commits(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 def test_append_many_in_several_transactions(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     counts = commits(monkeypatch)
-    monkeypatch.setattr(writing, "_WORKING_SECONDS", -1.0)
-    messages = log.append_many(range(5))
-    assert [message.payload for message in messages] == list(range(5))
-    assert counts == [1, 2, 3, 4, 5]
+    monkeypatch.setattr(writing, "_SIGNED", 2)
+    messages = log.append_many(range(7))
+    assert [message.payload for message in messages] == list(range(7))
+    assert counts == [2, 4, 6, 7]
+
+
+def test_long_messages_take_transactions_of_their_own(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    counts = commits(monkeypatch)
+    monkeypatch.setattr(writing, "_SIGNED_BYTES", 250)
+    log.append_many([bytes(100)] * 7)
+    assert counts == [3, 6, 7]
 
 
 @pytest.mark.parametrize("bad", [float("nan"), "\ufeffx", "\ud800", {"__proto__": 1}, {"/": 1, "bytes": 1}, 2**64])
@@ -77,7 +83,7 @@ def test_a_payload_that_peers_would_refuse_is_refused_before_anything_is_stored(
 def test_a_late_payload_that_peers_would_refuse_leaves_nothing_stored(
     log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writing, "_WORKING_SECONDS", -1.0)
+    monkeypatch.setattr(writing, "_SIGNED", 1)
     with pytest.raises(EncodeError, match="are not payload"):
         log.append_many([1, 2, bytes(MAX_VALUE_LENGTH - 100)])
     assert len(log) == 0

@@ -178,6 +178,14 @@ class Batch:
 def verify_batch(
     values: Sequence[bytes], topic: str, known: Callable[[list[bytes]], Collection[bytes]] | None = None
 ) -> Batch: ...
+def sign_chain(
+    signing_key: SigningKey,
+    topic: str,
+    parents: Sequence[bytes],
+    payloads: Iterable[Any],
+    codec: str = "dag-cbor",
+    size: int | None = None,
+) -> Batch: ...
 def read_batch(values: Sequence[bytes], topic: str) -> Batch:
     """Like `verify_batch`, for values that this process has just signed: everything is checked but the signatures."""
 

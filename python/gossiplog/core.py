@@ -45,6 +45,7 @@ if TYPE_CHECKING or _CHOICE == "rust":
             read_batch,
             read_message,
             sign,
+            sign_chain,
             verify,
             verify_batch,
         )
@@ -85,6 +86,7 @@ elif _CHOICE == "python":
         read_batch,
         read_message,
         sign,
+        sign_chain,
         verify,
         verify_batch,
     )
@@ -122,6 +124,7 @@ __all__ = [
     "read_batch",
     "read_message",
     "sign",
+    "sign_chain",
     "verify",
     "verify_batch",
 ]

@@ -9,7 +9,7 @@ import os
 import secrets
 import stat
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -135,6 +135,32 @@ class Signer:
             EncodeError: something that no message can have.
         """
         return self._key.sign(topic, clock, parents, payload, codec)
+
+    def sign_chain(
+        self,
+        topic: str,
+        parents: Sequence[bytes],
+        payloads: Iterable[Any],
+        codec: str = "dag-cbor",
+        size: int | None = None,
+    ) -> core.Batch:
+        """Signs messages, the first of which follows the given parents, and each other one the message before it.
+
+        Args:
+            topic: of the log.
+            parents: keys.
+            payloads: values of the IPLD data model.
+            codec: "dag-cbor" or "dag-json", of the signed bytes.
+            size: bytes of encoded payloads; the one by which they are reached is the last that is signed.
+
+        Returns:
+            The messages, all of them fresh.
+
+        Raises:
+            EncodeError: something that no message can have.
+            DecodeError: a parent that is no key.
+        """
+        return core.sign_chain(self._key, topic, parents, payloads, codec, size)
 
     def __repr__(self) -> str:
         return f"Signer({self.did})"

@@ -1,8 +1,15 @@
 from collections.abc import Sequence
 from types import ModuleType
+from typing import Any
 
-from gossiplog.errors import InvalidMessage
-from tests.strategies import TOPIC, signed
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gossiplog import _core, reference
+from gossiplog.errors import DecodeError, EncodeError, InvalidMessage
+from tests.strategies import TOPIC, build, repeatable, signed
+from tests.strategies import values as neutral_values
 
 SEED = b"\1" * 32
 
@@ -70,3 +77,50 @@ def test_linking_takes_no_more_work_than_it_may(core: ModuleType) -> None:
     assert some.order + some.late == whole.order
     assert some.messages == whole.messages[: len(some.order)]
     assert len(batch.plan(41, sequences, load, work=0).order) >= 1
+
+
+@repeatable(40)
+@given(
+    payloads=st.lists(neutral_values, max_size=4),
+    codec=st.sampled_from(["dag-cbor", "dag-json"]),
+    heads=st.integers(0, 3),
+)
+def test_a_chain_is_signed_as_message_by_message(payloads: list[Any], codec: str, heads: int) -> None:
+    parents = [reference.encode_clock(clock) + bytes(19) for clock in range(1, heads + 1)]
+    batches = []
+    for core in (_core, reference):
+        own = [build(core, payload) for payload in payloads]
+        key = core.SigningKey(SEED)
+        batch = core.sign_chain(key, TOPIC, parents, own, codec)
+        expected, following = [], [core.encode_id(parent) for parent in parents]
+        for clock, payload in enumerate(own, heads + 1):
+            last, value = key.sign(TOPIC, clock, following, payload, codec)
+            expected.append(value)
+            following = [core.encode_id(last)]
+        assert [message.value for message in batch] == expected
+        verified = core.verify_batch(expected, TOPIC)
+        assert (list(batch), batch.keys, batch.fresh) == (list(verified), verified.keys, len(payloads))
+        assert (batch.invalid, batch.duplicates, batch.parents()) == ([], [], parents if payloads else [])
+        assert [message.canonical for message in batch] == [True] * len(payloads)
+        batches.append(expected)
+    assert batches[0] == batches[1]
+
+
+def test_a_chain_ends_with_the_payload_that_reaches_its_size(core: ModuleType) -> None:
+    key, payloads = core.SigningKey(SEED), [bytes(98)] * 5  # 100 bytes each, encoded
+    signed = [len(core.sign_chain(key, TOPIC, [], payloads, size=size)) for size in (0, 1, 100, 101, 400, 401, 10**6)]
+    assert signed == [1, 1, 1, 2, 4, 5, 5]
+    assert len(core.sign_chain(key, TOPIC, [], [], size=0)) == 0
+
+
+def test_a_chain_that_cannot_be_signed(core: ModuleType) -> None:
+    key = core.SigningKey(SEED)
+    with pytest.raises(EncodeError):
+        core.sign_chain(key, TOPIC, [], [1, object()])
+    with pytest.raises(EncodeError):
+        core.sign_chain(key, "a topic", [], [1])
+    with pytest.raises(EncodeError):
+        core.sign_chain(key, TOPIC, [], [1], codec="json")
+    for parent in (b"", bytes(19), b"\xff" * 20):
+        with pytest.raises(DecodeError):
+            core.sign_chain(key, TOPIC, [parent], [1])

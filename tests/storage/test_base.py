@@ -19,7 +19,7 @@ from gossiplog import (
     TopicMismatch,
     core,
 )
-from gossiplog.storage.base import PAGE_BYTES, Position, Transaction
+from gossiplog.storage.base import PAGE_BYTES, Position, SequencesTaken, Transaction
 
 TOPIC = "org.example.test"
 SIGNER = Signer(bytes(32))
@@ -158,6 +158,18 @@ def test_the_index_is_written_apart(storage: Storage) -> None:
         assert reader.position() == Position(count=1, indexed=1)
         assert core.Tree.open(reader.level1(), 1).root == tree.root
         assert list(reader.heads()) == plan.heads_added
+
+
+def test_a_plan_for_a_log_that_has_grown_is_refused(storage: Storage) -> None:
+    (root,) = roots(0)
+    plan = core.verify_batch(roots(1), TOPIC).plan(1, {}, lambda _: [])
+    fill(storage, [root])
+    with pytest.raises(SequencesTaken), storage.transaction() as transaction:
+        transaction.write(plan)
+    with storage.reader() as reader:
+        assert reader.position().count == 1
+        assert reader.sequences([key for key, _, _ in plan.leaves]) == {}
+    fill(storage, roots(1))
 
 
 def test_more_keys_than_one_statement_takes(storage: Storage) -> None:

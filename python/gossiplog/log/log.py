@@ -89,14 +89,14 @@ class Log:
         chosen = signer or self.signer
         if chosen is None:
             raise ValueError("nothing to sign with: give a signer to append, or to gossiplog.open")
-        rest = list(payloads)
+        wanted = list(payloads)
         # A single one is encoded when it is signed, and needs no look before.
-        if len(rest) > 1 or self._check is not None:
-            for payload in rest:
+        if len(wanted) > 1 or self._check is not None:
+            for payload in wanted:
                 self._check_own(payload, chosen, codec)
         messages: list[SignedMessage] = []
-        while len(messages) < len(rest):
-            messages += self._writer.append(rest[len(messages) :], chosen, codec)
+        while len(messages) < len(wanted):
+            messages += self._writer.append(wanted, len(messages), chosen, codec)
         return messages
 
     def _check_own(self, payload: Any, signer: Signer, codec: str) -> None:

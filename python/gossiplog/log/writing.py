@@ -12,7 +12,7 @@ The rules of `apply`, from the architecture ("The log is synchronous"):
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -20,10 +20,10 @@ from gossiplog import core
 from gossiplog.errors import CorruptLog, EncodeError, InvalidMessage, Refused, StorageError
 from gossiplog.log.results import without_frames
 from gossiplog.log.state import INDEX_LAG, Heads, State, States, damage_is_corrupt, heads_after, read_stored
-from gossiplog.message import MAX_PARENTS, MAX_VALUE_LENGTH, SignedMessage, ids_of
+from gossiplog.message import MAX_PARENTS, MAX_VALUE_LENGTH, SignedMessage
 from gossiplog.signer import Signer
 from gossiplog.storage import Storage
-from gossiplog.storage.base import ApplyTransaction, Position, Transaction
+from gossiplog.storage.base import ApplyTransaction, Position, SequencesTaken, Transaction
 
 Apply: TypeAlias = Callable[[SignedMessage, ApplyTransaction], object]
 
@@ -33,6 +33,9 @@ LOCK_SECONDS = 0.25
 # What a transaction that has begun still has to do takes time as well.
 _WORKING_SECONDS = LOCK_SECONDS / 2
 _CATCH_UP_PAGE = 256
+# Messages, and bytes of payloads, that are signed in one transaction: about a twentieth of a second.
+_SIGNED = 1024
+_SIGNED_BYTES = 4 * 2**20
 # Members of link sets that are looked at in one transaction: about a tenth of a second.
 _LINKING_WORK = 300_000
 # Link records that are kept in memory.
@@ -79,14 +82,14 @@ class _Written:
 
     Attributes:
         plan: the messages.
-        count: of messages in the log after it.
+        position: of the log after it.
         heads: of the log after it.
         state: of the log after it, if the index was written.
         is_partial: whether there was no time for the rest of the batch.
     """
 
     plan: core.Plan
-    count: int
+    position: Position
     heads: Heads
     state: State | None
     is_partial: bool
@@ -113,6 +116,9 @@ class Writer:
         self._committed = committed
         # Link records of messages that this process has written, by their sequences.
         self._links: dict[int, bytes] = {}
+        # What the last write left, and whether nobody else wrote between the last two appends.
+        self._left: _Written | None = None
+        self._is_alone = False
 
     def catch_up(self) -> None:
         """Runs `apply` over the stored messages that it has not seen.
@@ -149,8 +155,10 @@ class Writer:
                     continue
                 if position.count != count:
                     batch.drop_known(transaction.sequences(batch.fresh_keys()).keys())
-                written = self._store(transaction, position, batch, outcome.refused)
-            count = written.count
+                heads = self._states.heads(transaction, position)
+                parents = self._parents(transaction, batch.parents(), heads)
+                written = self._store(transaction, position, batch, heads, parents, outcome.refused)
+            count = written.position.count
             self._publish(written)
             outcome.inserted += written.plan.order
             outcome.sequences.append(range(count + 1 - len(written.plan.order), count + 1))
@@ -172,8 +180,8 @@ class Writer:
             if behind:
                 self.catch_up()
 
-    def append(self, payloads: Sequence[Any], signer: Signer, codec: str) -> list[SignedMessage]:
-        """Signs and stores as many of the payloads as one transaction has time for, one at least.
+    def append(self, payloads: Sequence[Any], start: int, signer: Signer, codec: str) -> list[SignedMessage]:
+        """Signs and stores the payloads from `start` on: as many as one transaction has time for, one at least.
 
         Returns:
             The messages; each names the one before as its parent, the first the heads of the log.
@@ -183,6 +191,18 @@ class Writer:
             CorruptLog: heads that are missing, or no messages. Nothing is stored.
             Refused: `apply` raised, for one of the messages, or for one that is stored already. Nothing is stored.
         """
+        payloads = payloads[start : start + _SIGNED]
+        left, due = self._left, INDEX_LAG - len(payloads)
+        if self._is_alone and left is not None and left.position.count - left.position.indexed <= due:
+            # Signed before the lock is taken, after the heads that are known: nothing is read.
+            try:
+                parents, batch = self._sign(payloads, left.heads, signer, codec)
+                with self._storage.transaction() as transaction:
+                    written = self._store(transaction, left.position, batch, left.heads, parents, {}, patient=True)
+                self._publish(written)
+                return [_valid(message) for message in batch]
+            except SequencesTaken:
+                self._is_alone = False
         while True:
             self.catch_up_if_behind()
             with self._storage.transaction() as transaction:
@@ -192,47 +212,41 @@ class Writer:
                 heads = self._states.heads(transaction, position)
                 if position.count and not heads:
                     raise CorruptLog(["there are messages, but no heads"])
-                values = self._sign(payloads, [key for key, _ in heads[-MAX_PARENTS:]], signer, codec)
-                batch = core.read_batch(values, self._topic)
-                messages = [_valid(message) for message in batch]
+                parents, batch = self._sign(payloads, heads, signer, codec)
                 refused: dict[int, Refused] = {}
-                written = self._store(transaction, position, batch, refused, patient=True)
+                written = self._store(transaction, position, batch, heads, parents, refused, patient=True)
                 for error in refused.values():
                     raise error
-                for _, missing in written.plan.orphans:
-                    raise CorruptLog([f"the head {core.encode_id(missing[0])} is no message of the log"])
+            # With `apply`, there is its cursor to look at each time.
+            self._is_alone = self._apply is None and left is not None and left.position.count == position.count
             self._publish(written)
-            return messages
+            return [_valid(message) for message in batch]
 
-    def _sign(self, payloads: Sequence[Any], heads: Sequence[bytes], signer: Signer, codec: str) -> list[bytes]:
-        deadline = time.monotonic() + _WORKING_SECONDS / 2
-        values: list[bytes] = []
+    def _sign(
+        self, payloads: Sequence[Any], heads: Heads, signer: Signer, codec: str
+    ) -> tuple[Mapping[bytes, int], core.Batch]:
+        """The messages, and the heads that the first of them follows, with their sequences."""
+        parents = dict(heads[-MAX_PARENTS:])
         with damage_is_corrupt:
-            parents = ids_of(heads)
-            clock = 1 + core.decode_clock(heads[-1])[0] if heads else 1
-        for payload in payloads:
-            key, value = signer.sign(self._topic, clock, parents, payload, codec)
-            if len(value) > MAX_VALUE_LENGTH:
-                raise EncodeError(f"a message of {len(value)} bytes: peers read up to {MAX_VALUE_LENGTH}")
-            values.append(value)
-            parents = (core.encode_id(key),)
-            clock += 1
-            if time.monotonic() > deadline:
-                break
-        return values
+            batch = signer.sign_chain(self._topic, [*parents], payloads, codec, _SIGNED_BYTES)
+        for message in batch:
+            length = len(_valid(message).value)
+            if length > MAX_VALUE_LENGTH:
+                raise EncodeError(f"a message of {length} bytes: peers read up to {MAX_VALUE_LENGTH}")
+        return parents, batch
 
     def _store(
         self,
         transaction: Transaction,
         position: Position,
         batch: core.Batch,
+        heads: Heads,
+        parents: Mapping[bytes, int],
         refused: dict[int, Refused],
         *,
         patient: bool = False,
     ) -> _Written:
         """Writes what can be written, and adds to `refused` what `apply` refuses."""
-        heads = self._states.heads(transaction, position)
-        parents = self._parents(transaction, batch.parents(), heads)
 
         def links(sequences: Sequence[int]) -> Sequence[bytes]:
             try:
@@ -251,19 +265,20 @@ class Writer:
             late = [*unapplied, *late]
             if failed or unapplied:
                 plan = batch.plan(first, parents, links, {*refused, *late})
-        count = position.count + len(plan.order)
         if not plan.order:
-            return _Written(plan, count, heads, None, is_partial=bool(late))
+            return _Written(plan, position, heads, None, is_partial=bool(late))
+        count, applied, indexed = position.count + len(plan.order), position.applied, position.indexed
         state: State | None = None
-        if count - position.indexed > INDEX_LAG:
+        if count - indexed > INDEX_LAG:
             state = self._states.index(transaction, position, plan)
-            heads = state.heads
+            heads, indexed = state.heads, count
         else:
             heads = heads_after(heads, plan)
         transaction.write(plan)
         if self._apply is not None:
             transaction.set_applied(count)
-        return _Written(plan, count, heads, state, is_partial=bool(late))
+            applied = count
+        return _Written(plan, Position(count, applied, indexed), heads, state, is_partial=bool(late))
 
     @staticmethod
     def _parents(transaction: Transaction, keys: Sequence[bytes], heads: Heads) -> dict[bytes, int]:
@@ -280,11 +295,12 @@ class Writer:
         if written.state is not None:
             self._states.publish(written.state)
         else:
-            self._states.publish_heads(written.count, written.heads)
+            self._states.publish_heads(written.position.count, written.heads)
             # The next messages are linked to these.
             if len(self._links) > _MOST_LINKS:
                 self._links = {}
             self._links.update((sequence, record) for sequence, _, record in written.plan.messages)
+        self._left = written
         self._committed()
 
     def _is_behind(self, position: Position) -> bool:

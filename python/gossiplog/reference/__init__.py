@@ -13,7 +13,7 @@ two. Imports go only towards the top of this list:
 """
 
 from gossiplog.reference.ancestors import frontier, is_ancestor, link_record
-from gossiplog.reference.batch import Batch, Plan, read_batch, verify_batch
+from gossiplog.reference.batch import Batch, Plan, read_batch, sign_chain, verify_batch
 from gossiplog.reference.cbor import cbor_decode, cbor_encode
 from gossiplog.reference.cid import CID
 from gossiplog.reference.clock import decode_clock, encode_clock
@@ -56,6 +56,7 @@ __all__ = [
     "read_batch",
     "read_message",
     "sign",
+    "sign_chain",
     "verify",
     "verify_batch",
 ]

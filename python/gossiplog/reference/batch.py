@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias, final, overload
+from typing import Any, TypeAlias, final, overload
 
 from gossiplog.errors import InvalidMessage
 from gossiplog.reference.ancestors import Ancestry, Links
-from gossiplog.reference.id import decode_id
-from gossiplog.reference.message import Parsed, SignedMessage, parse
+from gossiplog.reference.cbor import cbor_encode
+from gossiplog.reference.clock import decode_clock
+from gossiplog.reference.id import decode_id, encode_id
+from gossiplog.reference.message import Parsed, SignedMessage, SigningKey, parse
 from gossiplog.reference.node import leaf_hash
 
 _Shown: TypeAlias = SignedMessage | InvalidMessage
@@ -219,6 +221,45 @@ def verify_batch(
         if key in refused:
             verdicts[index] = refused[key]
     return Batch(verdicts, fresh)
+
+
+def sign_chain(
+    signing_key: SigningKey,
+    topic: str,
+    parents: Sequence[bytes],
+    payloads: Iterable[Any],
+    codec: str = "dag-cbor",
+    size: int | None = None,
+) -> Batch:
+    """Signs messages, the first of which follows the given parents, and each other one the message before it.
+
+    Args:
+        signing_key: of their author.
+        topic: of the log.
+        parents: keys.
+        payloads: values of the IPLD data model, as for `cbor_encode`.
+        codec: what to sign the messages in, `dag-cbor` or `dag-json`.
+        size: bytes of encoded payloads; the one by which they are reached is the last that is signed.
+
+    Returns:
+        The messages, all of them fresh.
+
+    Raises:
+        EncodeError: a topic, payload or codec that no message can have.
+        DecodeError: a parent that is no key.
+    """
+    following = [encode_id(key) for key in parents]
+    first = 1 + max((decode_clock(key)[0] for key in parents), default=0)
+    values: list[bytes] = []
+    taken = 0
+    for clock, payload in enumerate(payloads, first):
+        key, value = signing_key.sign(topic, clock, following, payload, codec)
+        values.append(value)
+        following = [encode_id(key)]
+        taken += len(cbor_encode(payload))
+        if size is not None and taken >= size:
+            break
+    return read_batch(values, topic)
 
 
 def read_batch(values: Sequence[bytes], topic: str) -> Batch:

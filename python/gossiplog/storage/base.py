@@ -42,6 +42,10 @@ class Position:
     indexed: int = 0
 
 
+class SequencesTaken(Exception):
+    """The sequences of a plan are those of other messages: the log has grown since the position was read."""
+
+
 class Reader(ABC):
     """One consistent state of a log. It may be used until the block that gave it ends, by one thread."""
 
@@ -148,6 +152,9 @@ class Transaction(Reader, ApplyTransaction):
 
         Args:
             plan: the rows of the messages.
+
+        Raises:
+            SequencesTaken: the log has more messages than whoever made the plan knew of.
         """
 
     @abstractmethod

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 from gossiplog.core import Plan
 from gossiplog.errors import CorruptLog, LogClosed, NotALog, StorageError
-from gossiplog.storage.base import PAGE_BYTES, Position, Reader, Storage, Transaction, check_same_topic
+from gossiplog.storage.base import PAGE_BYTES, Position, Reader, SequencesTaken, Storage, Transaction, check_same_topic
 
 
 class _Tables:
@@ -145,6 +145,8 @@ class _MemoryTransaction(_MemoryReader, Transaction):
         self._applied: int | None = None
 
     def write(self, plan: Plan) -> None:
+        if plan.messages and plan.messages[0][0] != len(self._tables.messages) + 1:
+            raise SequencesTaken
         self._written = plan
 
     def index(self, plan: Plan, level1: Sequence[tuple[bytes, bytes]], indexed: int) -> None:

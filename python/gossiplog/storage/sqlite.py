@@ -11,8 +11,8 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Literal, TypeAlias, get_args
@@ -189,21 +189,9 @@ class SQLiteStorage(Storage):
         finally:
             self._give_back(connection)
 
-    @contextmanager
-    def transaction(self) -> Iterator[Transaction]:
+    def transaction(self) -> AbstractContextManager[Transaction]:
         self._check_open()
-        with self._lock:
-            connection = self._open_writer()
-            if connection.in_transaction:
-                raise StorageError("this thread is in a transaction of the log: `apply` must not append or insert")
-            with self._errors("write to"):
-                connection.execute("BEGIN IMMEDIATE")
-                transaction = SQLiteTransaction(connection, self._guard)
-                try:
-                    with _Ended(connection):
-                        yield transaction
-                finally:
-                    transaction.end()
+        return _Writing(self._lock, self._open_writer, self._guard, self._errors("write to"))
 
     def size(self) -> int:
         self._check_open()
@@ -324,6 +312,56 @@ class _Errors:
     ) -> None:
         if isinstance(error, sqlite3.Error):
             raise storage_error(self._place, self._doing, error) from error
+
+
+class _Writing:
+    """A block that is a transaction, the only one at a time. A class for the same reason as `_Ended`.
+
+    Args:
+        lock: that keeps other threads out.
+        writer: returns the connection; called under the lock.
+        guard: of the connection.
+        errors: that the driver's errors are raised as.
+    """
+
+    __slots__ = ("_ended", "_errors", "_guard", "_lock", "_transaction", "_writer")
+
+    def __init__(
+        self, lock: threading.RLock, writer: Callable[[], sqlite3.Connection], guard: Guard, errors: _Errors
+    ) -> None:
+        self._lock = lock
+        self._writer = writer
+        self._guard = guard
+        self._errors = errors
+
+    def __enter__(self) -> Transaction:
+        self._lock.acquire()
+        try:
+            connection = self._writer()
+            if connection.in_transaction:
+                raise StorageError("this thread is in a transaction of the log: `apply` must not append or insert")
+            with self._errors:
+                connection.execute("BEGIN IMMEDIATE")
+            self._ended = _Ended(connection)
+            self._transaction = SQLiteTransaction(connection, self._guard)
+        except BaseException:
+            self._lock.release()
+            raise
+        return self._transaction
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            with self._errors:
+                self._ended.__exit__(kind, error, traceback)
+            # What the block itself raised.
+            self._errors.__exit__(kind, error, traceback)
+        finally:
+            try:
+                self._transaction.end()
+            finally:
+                self._lock.release()
 
 
 class _Ended:

@@ -17,7 +17,7 @@ from typing import Any
 
 from gossiplog.core import Plan
 from gossiplog.errors import CorruptLog, StorageError
-from gossiplog.storage.base import PAGE_BYTES, Position, Reader, Transaction
+from gossiplog.storage.base import PAGE_BYTES, Position, Reader, SequencesTaken, Transaction
 
 TABLES = (
     "CREATE TABLE gossiplog_meta(name TEXT PRIMARY KEY, value) WITHOUT ROWID",
@@ -297,7 +297,10 @@ class SQLiteTransaction(SQLiteReader, Transaction):
 
     def write(self, plan: Plan) -> None:
         many = self._connection.executemany
-        many("INSERT INTO gossiplog_messages(seq, value, links) VALUES (?, ?, ?)", plan.messages)
+        try:
+            many("INSERT INTO gossiplog_messages(seq, value, links) VALUES (?, ?, ?)", plan.messages)
+        except sqlite3.IntegrityError as error:
+            raise SequencesTaken from error
         many("INSERT INTO gossiplog_leaves(key, hash, seq) VALUES (?, ?, ?)", plan.leaves)
 
     def index(self, plan: Plan, level1: Sequence[tuple[bytes, bytes]], indexed: int) -> None:

@@ -9,11 +9,12 @@ use std::sync::Arc;
 use rayon::prelude::*;
 
 use crate::ancestors::{Linker, Links};
+use crate::clock;
 use crate::error::Error;
 use crate::id::Key;
-use crate::message::{Invalid, Parsed, parse};
+use crate::message::{self, Codec, Invalid, Parsed, parse};
 use crate::parallel::{self, SMALLEST_SHARE};
-use crate::signature::{Claim, Scheme};
+use crate::signature::{Claim, Scheme, SigningKey};
 use crate::tree::{Hash, leaf_hash};
 
 /// The largest batch of signatures: more gain nothing, and cost memory.
@@ -74,6 +75,33 @@ pub fn check<V: AsRef<[u8]> + Sync>(values: &[V], topic: &str) -> Vec<Verdict> {
         }
     }
     verdicts
+}
+
+/// Signs messages, the first of which follows these parents, and each other one the message before it.
+///
+/// # Errors
+/// As [`message::sign`]; [`Error::Decode`] for a parent without a clock.
+pub fn sign_chain(
+    topic: &str,
+    parents: &[Key],
+    payloads: &[Vec<u8>],
+    signing_key: &SigningKey,
+    codec: Codec,
+) -> Result<(Vec<Vec<u8>>, Vec<Verdict>), Error> {
+    let mut clock = 1;
+    for parent in parents {
+        clock = clock.max(1 + clock::decode(parent)?.0);
+    }
+    let mut previous: Option<Key> = None;
+    let (mut values, mut verdicts) = (Vec::with_capacity(payloads.len()), Vec::with_capacity(payloads.len()));
+    for (payload, clock) in payloads.iter().zip(clock..) {
+        let parents = previous.as_ref().map_or(parents, std::slice::from_ref);
+        let (key, value) = message::sign(topic, clock, parents, payload, signing_key, codec)?;
+        verdicts.push(Verdict::Fresh(Arc::new(Parsed::signed(key, clock, codec, &value, signing_key)?)));
+        values.push(value);
+        previous = Some(key);
+    }
+    Ok((values, verdicts))
 }
 
 fn demote(verdict: &mut Verdict) {

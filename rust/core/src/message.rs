@@ -200,6 +200,15 @@ fn text<'a>(data: &'a [u8], range: &Range<usize>) -> &'a str {
 }
 
 impl Parsed {
+    /// A message that this key pair has just signed: every rule holds, and only its parts are found.
+    ///
+    /// # Errors
+    /// None, for what [`sign`] returned.
+    pub fn signed(key: Key, clock: u64, codec: Codec, value: &[u8], signing_key: &SigningKey) -> Result<Self, Error> {
+        let (author, shape) = (signing_key.author().clone(), Shape::read(value)?);
+        Ok(Self { key, clock, codec, author, shape, normalized: None })
+    }
+
     /// Whether the value is the one encoding of its message that honest peers write. A relay can make others, under other
     /// ids: by encoding otherwise, or by a longer form of the author's URI, which is not signed.
     pub fn is_canonical(&self) -> bool {

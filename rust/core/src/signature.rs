@@ -127,14 +127,16 @@ fn canonical_point(encoded: &mut [u8; 32]) {
 pub struct SigningKey {
     key: ed25519_dalek::SigningKey,
     did: String,
+    author: Author,
 }
 
 impl SigningKey {
     /// From a private key, the 32-byte seed of RFC 8032.
     pub fn new(private_key: &[u8; 32]) -> Self {
         let key = ed25519_dalek::SigningKey::from_bytes(private_key);
-        let did = encode_did(key.verifying_key().as_bytes());
-        Self { key, did }
+        let public_key = key.verifying_key().to_bytes();
+        let author = Author { scheme: &Ed25519, key: public_key.to_vec(), is_shortest: true };
+        Self { key, did: encode_did(&public_key), author }
     }
 
     /// The public key.
@@ -145,6 +147,11 @@ impl SigningKey {
     /// The did:key URI of the public key.
     pub fn did(&self) -> &str {
         &self.did
+    }
+
+    /// The author that the URI names.
+    pub fn author(&self) -> &Author {
+        &self.author
     }
 
     /// Signs bytes.

@@ -13,7 +13,8 @@ use pyo3::types::{PyBytes, PyIterator, PyList, PySlice, PyTuple};
 
 use crate::codec::key;
 use crate::errors::{Failure, convert, invalid};
-use crate::message::SignedMessage;
+use crate::message::{SignedMessage, SigningKey, codec_of};
+use crate::value;
 
 /// The verdicts over a batch of values.
 #[pyclass(module = "gossiplog._core")]
@@ -55,6 +56,40 @@ pub fn verify_batch<'py>(
 pub fn read_batch(py: Python<'_>, values: Vec<PyBackedBytes>, topic: &str) -> Batch {
     let verdicts = py.detach(|| check(&values, topic));
     Batch { values, verdicts }
+}
+
+/// Signs messages, the first of which follows these parents (keys), and each other one the message before it: as many
+/// of the payloads as take `size` bytes, one at least.
+///
+/// Raises EncodeError for what no message can have, DecodeError for a parent that is no key.
+#[pyfunction]
+#[pyo3(signature = (signing_key, topic, parents, payloads, codec = "dag-cbor", size = None))]
+pub fn sign_chain(
+    py: Python<'_>,
+    signing_key: &SigningKey,
+    topic: &str,
+    parents: Vec<PyBackedBytes>,
+    payloads: &Bound<'_, PyAny>,
+    codec: &str,
+    size: Option<usize>,
+) -> PyResult<Batch> {
+    let codec = codec_of(codec)?;
+    let parents = parents.iter().map(|parent| key(parent)).collect::<PyResult<Vec<_>>>()?;
+    let mut encoded = Vec::new();
+    let mut room = size.unwrap_or(usize::MAX);
+    for payload in payloads.try_iter()? {
+        let payload = value::encode(&payload?)?;
+        let length = payload.len();
+        encoded.push(payload);
+        if length >= room {
+            break;
+        }
+        room -= length;
+    }
+    let signed = py.detach(|| batch::sign_chain(topic, &parents, &encoded, &signing_key.0, codec));
+    let (values, verdicts) = signed.map_err(convert)?;
+    let values = values.iter().map(|value| PyBytes::new(py, value).into()).collect();
+    Ok(Batch { values, verdicts })
 }
 
 impl Batch {

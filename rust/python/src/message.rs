@@ -135,7 +135,7 @@ pub fn read_message(value: PyBackedBytes, topic: &str) -> PyResult<SignedMessage
 
 /// An Ed25519 key pair that signs messages.
 #[pyclass(frozen, module = "gossiplog._core")]
-pub struct SigningKey(signature::SigningKey);
+pub struct SigningKey(pub signature::SigningKey);
 
 #[pymethods]
 impl SigningKey {
@@ -174,9 +174,7 @@ impl SigningKey {
         payload: &Bound<'py, PyAny>,
         codec: &str,
     ) -> PyResult<(Bound<'py, PyBytes>, Bound<'py, PyBytes>)> {
-        let Some(codec) = Codec::from_name(codec) else {
-            return Err(convert(Error::Encode(format!("the codec is {codec:?}; it must be dag-cbor or dag-json"))));
-        };
+        let codec = codec_of(codec)?;
         let parents: Result<Vec<_>, _> = parents.iter().map(|parent| id::decode(parent)).collect();
         let parents = parents.map_err(convert)?;
         let payload = value::encode(payload)?;
@@ -184,6 +182,11 @@ impl SigningKey {
         let (key, value) = signed.map_err(convert)?;
         Ok((PyBytes::new(py, &key), PyBytes::new(py, &value)))
     }
+}
+
+pub fn codec_of(name: &str) -> PyResult<Codec> {
+    let unknown = || convert(Error::Encode(format!("the codec is {name:?}; it must be dag-cbor or dag-json")));
+    Codec::from_name(name).ok_or_else(unknown)
 }
 
 /// Signs a single message with a private key: see `SigningKey.sign`.
