@@ -89,6 +89,10 @@ class UnknownMessage(GossipLogError, KeyError):
         return f"message {self.id} is not in the log"
 
 
+class TooMuchWork(GossipLogError):
+    """An answer that would cost more than the limits of who was asked allow."""
+
+
 class TreeError(GossipLogError, ValueError):
     """A prolly tree was given entries or rows that no tree can hold."""
 
@@ -148,8 +152,8 @@ class ConnectionLost(NetworkError):
 
     Attributes:
         cause: who ended it: "local" (this side), "remote" (the peer, in order), "violation" (the peer broke the rules
-            of a protocol, and is to blame), "transport" (the bytes stopped coming) or "internal" (a defect of this
-            package).
+            of a protocol, and is to blame), "transport" (the bytes stopped coming), "overload" (this side keeps too
+            much in memory for its peers together) or "internal" (a defect of this package).
         reason: what happened.
     """
 

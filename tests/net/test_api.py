@@ -14,7 +14,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message
 
 import gossiplog
-from gossiplog import Log, MemoryStorage, Refused, Signer, core
+from gossiplog import Log, MemoryStorage, Signer, core
 from gossiplog.net import api as api_module
 from gossiplog.net.api import MAX_BODY_BYTES, create_api
 from gossiplog.net.exchange import to_json
@@ -291,12 +291,14 @@ async def test_a_body_that_breaks_off(log: Log) -> None:
 
 
 async def test_a_message_that_the_application_refuses(log: Log) -> None:
-    async def insert(value: bytes) -> None:
-        raise Refused("no such room")
+    def apply(message: object, transaction: object) -> None:
+        raise ValueError("no such room")
 
     body = to_json(log.append("hi"))
-    answer = await call(create_api(log, list, insert), "/messages", "POST", body, JSON)
-    assert (answer.status, answer.error) == (400, "no such room")
+    with gossiplog.open(MemoryStorage(), log.topic, apply=apply) as strict:
+        answer = await call(app_of(strict), "/messages", "POST", body, JSON)
+    assert answer.status == 400
+    assert "no such room" in answer.error
 
 
 async def test_a_closed_log(log: Log) -> None:
@@ -338,7 +340,12 @@ async def test_very_many_ancestors_are_refused(log: Log, monkeypatch: pytest.Mon
     assert (await call(app_of(log), f"/ancestors/{head.id}")).status == 200
     monkeypatch.setattr(api_module, "MAX_LINKS", 19)
     answer = await call(app_of(log), f"/ancestors/{head.id}")
-    assert (answer.status, answer.error) == (413, f"message {head.id} has more than 19 ancestors side by side")
+    assert answer.status == 413
+    assert answer.error == f"the ancestors of message {head.id} cannot be answered: there are more than 19 of them"
+    monkeypatch.setattr(api_module, "MAX_LINKS", 20)
+    monkeypatch.setattr(api_module, "MAX_READ", 1000)
+    answer = await call(app_of(log), f"/ancestors/{head.id}")
+    assert (answer.status, "more than 1000 bytes of the log" in answer.error) == (413, True)
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-# Imports go one way: results, functions, payload, state, then writing, insertion, then pulling, audit, following,
+# Imports go one way: results, functions, payload, state, ancestry, then writing, insertion, then pulling, audit, following,
 # source; log; opening.
 """The log: append, insert, read, follow and sync, over a storage."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from gossiplog import core
+from gossiplog.log.ancestry import steps_back
 from gossiplog.log.following import Follower
 from gossiplog.log.insertion import Inserter
 from gossiplog.log.state import Snapshot, States, damage_is_corrupt
@@ -48,6 +49,11 @@ class Replica:
         """Those of the keys that are in the log."""
         with self._storage.reader(single=True) as reader:
             return reader.sequences(keys).keys()
+
+    def ancestors(self, id: str, most_ids: int, most_bytes: int) -> list[tuple[int, tuple[str, ...]]]:
+        """The latest ancestors of a message some clocks back, within limits: see `ancestry.steps_back`."""
+        with self._storage.reader() as reader:
+            return steps_back(reader, self.topic, id, most_ids=most_ids, most_bytes=most_bytes)
 
     def heads(self) -> list[bytes]:
         """The keys, ascending, of the messages that no other names as a parent."""

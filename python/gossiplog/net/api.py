@@ -31,6 +31,7 @@ from gossiplog.errors import (
     MissingParents,
     Refused,
     StorageError,
+    TooMuchWork,
     UnknownMessage,
 )
 from gossiplog.log import Log
@@ -45,6 +46,8 @@ MAX_LIMIT = 64
 """Messages in an answer; the default, too (wire format, "Hub")."""
 MAX_LINKS = 10_000
 """Ids in an answer about ancestors."""
+MAX_READ = 64 * 2**20
+"""Bytes of the log that such an answer may cost (see `gossiplog.log.ancestry`): half a second, or one."""
 # Bytes of a list of messages that are made at once: a longer one is sent in several pieces.
 _PIECE_BYTES = 2**20
 # Requests that use the log at the same time. Each may hold a body or a page of messages in memory.
@@ -56,21 +59,18 @@ _JSON = "application/json; charset=utf-8"
 _DAG_JSON = "application/json"
 
 _Result = TypeVar("_Result")
-Insert: TypeAlias = Callable[[bytes], Awaitable[object]]
 Connections: TypeAlias = Callable[[], Iterable[str]]
 _Handler: TypeAlias = Callable[[Request], Awaitable[Response]]
 
 
-def create_api(log: Log, connections: Connections, insert: Insert | None = None) -> Starlette:
+def create_api(log: Log, connections: Connections) -> Starlette:
     """Makes the ASGI application that is to be mounted at `/api`.
 
     Args:
         log: it is used in worker threads only.
         connections: gives the addresses of the peers that are connected.
-        insert: puts a stored value into the log, and passes it on to peers; raises as `Log.insert` does. None only
-            puts it into the log.
     """
-    api = _Api(log, connections, insert)
+    api = _Api(log, connections)
     application = Starlette(
         routes=[
             _route("/clock", GET=api.clock),
@@ -131,10 +131,9 @@ async def _describe(request: Request) -> Response:
 class _Api:
     """What the routes share, and their handlers."""
 
-    def __init__(self, log: Log, connections: Connections, insert: Insert | None) -> None:
+    def __init__(self, log: Log, connections: Connections) -> None:
         self._log = log
         self._connections = connections
-        self._insert = insert or self._insert_alone
         self._limiter = anyio.CapacityLimiter(_REQUESTS_AT_ONCE)
         self._bodies = anyio.CapacityLimiter(_BODIES_AT_ONCE)
 
@@ -200,31 +199,18 @@ class _Api:
             return value, core.read_message(value, self._log.topic).id
 
         value, id = await self._in_thread(read)
-        await self._insert(value)
+        await self._in_thread(lambda: self._log.insert(value))
         return Response(status_code=201, headers={"Location": f"messages/{id}"})
 
     async def ancestors(self, request: Request) -> Response:
         """The latest ancestors 1, 2, 4, 8, ... clocks back, as the original's repository shows its index of them."""
         _query(request, ())
         id = request.path_params["id"]
-
-        def read() -> list[dict[str, object]]:
-            clock = self._log.get(id).clock
-            found: list[dict[str, object]] = []
-            links = 0
-            for back in (2**step for step in range(clock.bit_length())):
-                if back < clock:
-                    ids = self._log.ancestors(id, clock - back)
-                    links += len(ids)
-                    if links > MAX_LINKS:
-                        raise HTTPException(413, f"message {id} has more than {MAX_LINKS} ancestors side by side")
-                    found.insert(0, {"clock": clock - back, "links": ids})
-            return found
-
-        return JSONResponse(await self._in_thread(read), media_type=_JSON)
-
-    async def _insert_alone(self, value: bytes) -> None:
-        await self._in_thread(lambda: self._log.insert(value))
+        try:
+            found = await self._in_thread(lambda: self._log.replica.ancestors(id, MAX_LINKS, MAX_READ))
+        except TooMuchWork as error:
+            raise HTTPException(413, f"the ancestors of message {id} cannot be answered: {error}") from error
+        return JSONResponse([{"clock": clock, "links": ids} for clock, ids in found], media_type=_JSON)
 
     async def _in_thread(self, function: Callable[[], _Result]) -> _Result:
         return await to_thread.run_sync(function, limiter=self._limiter)
