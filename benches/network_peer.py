@@ -24,6 +24,7 @@ from gossiplog.core import Tree
 from gossiplog.net import events
 from gossiplog.net.client import connect
 from gossiplog.net.hub import Hub
+from gossiplog.net.limits import Limits
 from gossiplog.net.protocols import Protocols
 from gossiplog.net.serving import serve
 from gossiplog.net.stream import CHUNK, Stream
@@ -140,7 +141,7 @@ async def run_listeners(url: str) -> None:
     arrived: list[list[float]] = []
     tasks: list[asyncio.Task[None]] = []
 
-    async with open_network(max_connections=4096) as network:
+    async with open_network(Limits(connections=4096)) as network:
 
         async def listen(count: int) -> None:
             """Joins so many times."""

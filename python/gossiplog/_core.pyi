@@ -319,9 +319,10 @@ class Closed:
     """How a connection ended, or why a stream could not be opened."""
 
     @property
-    def cause(self) -> Literal["local", "remote", "refused", "violation", "transport", "internal"]:
+    def cause(self) -> Literal["local", "remote", "refused", "violation", "transport", "overload", "internal"]:
         """Who ended it: this side; the peer, in order; a peer that does not offer the protocol; a peer that broke the
-        rules of a protocol, and is to blame; nobody: the bytes stopped coming; a defect of this package."""
+        rules of a protocol, and is to blame; nobody: the bytes stopped coming; nobody: all peers together have too much
+        kept in memory; a defect of this package."""
     @property
     def reason(self) -> str:
         """What happened, as a clause for people."""
@@ -341,6 +342,10 @@ class ConnectionEvent:
     @property
     def writable(self) -> bool:
         """Feeding is worth trying again."""
+    @property
+    def incidents(self) -> list[tuple[str, int, str]]:
+        """What the peer did in vain: the kind, by the name that `Network.counts` has for it, how often, and what it did
+        the last time."""
     @property
     def closed(self) -> Closed | None: ...
 
@@ -377,29 +382,30 @@ class Network:
     again: never before it was tried. Every call raises NetworkError in a process that was forked from the network's
     own.
 
-    In memory, each connection has at most (`max_inbound_streams` + `max_outbound_streams` + 1) * 256 KiB +
-    `max_window_growth` that was received and not read, 192 KiB a stream that was written and not sent, and 8 MiB of
-    buffers and book-keeping, most of it only if the peer sends very many small frames.
+    Beside what `peer_bytes` and `total_bytes` limit, a connection has at most 192 KiB a stream in memory that was
+    written and not sent, and 8 MiB of buffers and book-keeping, most of it only if the peer sends very many small
+    frames.
 
     Args:
-        max_connections: at the same time, those that ended and were not released included.
-        max_inbound_streams: that a peer has on a connection; more are reset.
-        max_outbound_streams: that this side has on a connection.
-        max_window_growth: bytes by which the windows of a connection's streams grow together where the round trip is
-        long.
-        negotiation_timeout: seconds in which a new stream must agree on a protocol.
-        closing_timeout: seconds that a peer has to take what was written, once this side closes.
+        connections: at the same time, those that ended and were not released included.
+        streams: that either side has on a connection; more of the peer's are reset.
+        peer_bytes: received from a peer and not read, or held (`hold`); a peer that exceeds them is closed with the
+            cause "violation". A quarter is what the windows of a connection's streams may grow by.
+        total_bytes: of all peers together; when they are exceeded, the connection that has most is closed with the
+            cause "overload".
+        negotiation_seconds: in which a new stream must agree on a protocol.
+        closing_seconds: that a peer has to take what was written, once this side closes.
     """
 
     def __new__(
         cls,
         *,
-        max_connections: int = 1024,
-        max_inbound_streams: int = 16,
-        max_outbound_streams: int = 16,
-        max_window_growth: int = 8388608,
-        negotiation_timeout: float = 10.0,
-        closing_timeout: float = 5.0,
+        connections: int,
+        streams: int,
+        peer_bytes: int,
+        total_bytes: int,
+        negotiation_seconds: float,
+        closing_seconds: float,
     ) -> Network: ...
     def fileno(self) -> int:
         """A file descriptor (on Windows a socket handle) that is readable when `poll` has something."""
@@ -408,7 +414,10 @@ class Network:
     def counts(self) -> dict[str, int]:
         """What was counted since the start: `connections` and `streams` established, `violations` (connections closed
         because the peer broke the rules), `streams_over_limit`, `streams_refused` and `negotiations_timed_out` (inbound
-        streams that came to nothing), `defects` (connections closed by an error of this package)."""
+        streams that came to nothing), `overloads` (connections closed because all together had too many bytes kept),
+        `defects` (connections closed by an error of this package)."""
+    def held(self) -> int:
+        """Bytes that are kept for all peers now: received and not read, or held."""
     def attach(self, protocols: Sequence[str], client: bool) -> int:
         """A connection over a pipe whose other end is `feed` and `drain`.
 
@@ -473,10 +482,10 @@ class Network:
             StreamReset: by the peer.
             ConnectionLost: nothing is taken any more.
         """
-    def write_eof(self, stream: int) -> bool:
-        """Ends this side's direction of a stream; False if there is no room for that now. Raises as `write`."""
+    def hold(self, stream: int, bytes: int) -> None:
+        """Says how many bytes the caller itself keeps for a stream; they count as those do that were not read."""
     def finish(self, stream: int) -> None:
-        """Lets go of a stream: all that was written is sent, and the peer has `closing_timeout` to end its
+        """Lets go of a stream: all that was written is sent, and the peer has `closing_seconds` to end its
         direction."""
     def reset(self, stream: int) -> None:
         """Lets go of a stream at once: the peer sees a reset. Like `finish`, does nothing for an unknown handle."""

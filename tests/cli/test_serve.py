@@ -137,6 +137,21 @@ def test_a_hub_that_cannot_be_reached_is_named(program: Program, log: Path) -> N
     assert result.err.startswith("gossiplog: ws://127.0.0.1:1/ cannot be reached: ")
 
 
+def test_limits(program: Program, log: Path) -> None:
+    limits = ("--connections", "1", "--streams", "2", "--peer-bytes", "9000000", "--total-bytes", "10000000")
+    with serving(log, *limits) as served:
+        first = ["sync", "first.db", served.url, "--topic", "notes", "--follow"]
+        with subprocess.Popen([sys.executable, "-m", "gossiplog", *first], stdout=subprocess.PIPE) as follower:
+            assert follower.stdout is not None
+            follower.stdout.readline()
+            second = program("sync", "second.db", served.url, "--topic", "notes")
+            with urllib.request.urlopen(f"{served.api.removesuffix('/api')}/metrics") as answer:
+                metrics = answer.read().decode()
+            follower.kill()
+    assert (second.code, "HTTP status 503" in second.err) == (1, True)
+    assert 'gossiplog_network_total{event="connections"} 1.0' in metrics
+
+
 def test_following_stays_connected(program: Program, log: Path) -> None:
     program("init", "copy.db", "--topic", "notes")
     with serving(log) as served:
@@ -162,6 +177,8 @@ def test_following_stays_connected(program: Program, log: Path) -> None:
         (["--hub", "localhost:99999"], "is no address"),
         (["--certificate", "chain.pem"], "go together"),
         (["--allow-origin", "example.org"], "is no origin"),
+        (["--connections", "0"], "a limit of 0 connections"),
+        (["--peer-bytes", "1000"], "expected 8388608 or more"),
     ],
 )
 def test_wrong_options_are_refused(program: Program, log: Path, arguments: list[str], reason: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, TypeVar
@@ -15,11 +15,12 @@ import hypercorn.trio
 import sniffio
 
 from gossiplog import Log, SignedMessage
+from gossiplog.errors import NetworkError
 from gossiplog.net import events
 from gossiplog.net.background import background
 from gossiplog.net.driver import Driver
 from gossiplog.net.stream import Signal
-from gossiplog.net.streams import Connection, Network, connect_pair
+from gossiplog.net.streams import Connection, Network, PipeConnection
 
 Kind = TypeVar("Kind", bound=events.Event)
 
@@ -60,6 +61,24 @@ async def until_equal(*logs: Log) -> None:
     while len({log.root for log in logs}) > 1:
         shortest = min(logs, key=len)
         await anyio.to_thread.run_sync(shortest.replica.wait, len(shortest))
+
+
+def connect_pair(network: Network, protocols: Sequence[str]) -> tuple[Connection, Connection]:
+    """Two connections of one process, joined by pipes: the client's end and the server's. Both offer `protocols`."""
+    client, server = network.attach(protocols, client=True), network.attach(protocols, client=False)
+    network._tasks.start_soon(_carry, client, server)
+    network._tasks.start_soon(_carry, server, client)
+    return client, server
+
+
+async def _carry(source: PipeConnection, target: PipeConnection) -> None:
+    try:
+        while data := await source.drain():
+            await target.feed(data)
+    except NetworkError:
+        # One of the two is gone; the other hears of it.
+        pass
+    target.feed_eof()
 
 
 @asynccontextmanager

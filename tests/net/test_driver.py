@@ -14,9 +14,9 @@ from gossiplog.errors import ConnectionLost, LogClosed, NetworkError, StorageErr
 from gossiplog.net import driver as driver_module
 from gossiplog.net import events
 from gossiplog.net.driver import Driver
-from gossiplog.net.streams import Network, connect_pair, open_network
+from gossiplog.net.streams import Network, open_network
 from gossiplog.protocol.broadcast_config import Config
-from tests.net.support import Heard, joined, until_equal
+from tests.net.support import Heard, connect_pair, joined, until_equal
 
 pytestmark = pytest.mark.anyio
 

@@ -14,8 +14,9 @@ from gossiplog.errors import NetworkError, StreamRefused
 from gossiplog.net import driver as driver_module
 from gossiplog.net import events
 from gossiplog.net.driver import Driver
+from gossiplog.net.limits import SMALLEST_PEER_BYTES, Limits
 from gossiplog.net.stream import Stream
-from gossiplog.net.streams import Connection, Network
+from gossiplog.net.streams import Connection, Network, open_network
 from gossiplog.net.syncing import serve_sync
 from gossiplog.net.threads import Threads
 from gossiplog.protocol import wire
@@ -241,6 +242,94 @@ async def test_a_peer_that_never_reads_is_dropped_and_holds_nothing_up(
         assert left.reason == "it did not read what was pushed to it for 0.5 s"
         assert most < 2**16 + 2 * 50_200
         assert server.counters.connections == 1
+
+
+HALF = b"\xff\xff\xff\x01" + bytes(2**20)
+"""A quarter of a message of 4 MiB, and its length."""
+
+
+async def open_halves(connection: Connection, driver: Driver, streams: int) -> None:
+    """Sends a part of a message on each of so many streams, until the connection ends."""
+    with contextlib.suppress(NetworkError):
+        await push(connection, driver, wire.encode_push(wire.Update([])), HALF)
+        for _ in range(streams - 1):
+            stream = await connection.open_stream(driver.protocols.sync)
+            await stream.send(HALF)
+
+
+async def test_who_begins_many_messages_and_ends_none_is_dropped(opened: Open, signer: Signer) -> None:
+    limits = Limits(peer_bytes=SMALLEST_PEER_BYTES)
+    ours, theirs, heard = opened(signer=signer), opened(), Heard()
+    async with (
+        open_network(limits) as network,
+        Driver(theirs, on_event=heard) as server,
+        Driver(ours) as client,
+        joined(network, client, server),
+    ):
+        await heard.wait(events.Connected)
+        async with guest(network, server) as connection:
+            await open_halves(connection, server, limits.streams)
+            (left,) = await heard.wait(events.Disconnected)
+            assert network.held() <= limits.peer_bytes
+        assert left.blamed
+        assert f"; {SMALLEST_PEER_BYTES} at most are" in left.reason
+        assert server.counters.dropped == 1
+        ours.append("as ever")
+        await until_equal(ours, theirs)
+
+
+async def test_who_asks_for_much_and_reads_nothing_is_dropped(opened: Open, signer: Signer) -> None:
+    log, heard = opened(signer=signer), Heard()
+    key = log.append(bytes(3 * 2**20)).key
+    async with (
+        open_network(Limits(peer_bytes=SMALLEST_PEER_BYTES)) as network,
+        Driver(log, on_event=heard) as server,
+        guest(network, server) as connection,
+    ):
+        with contextlib.suppress(NetworkError):
+            for _ in range(4):
+                await ask_again(connection, server, wire.encode_request(wire.GetValues([key])))
+        (left,) = await heard.wait(events.Disconnected)
+        assert left.blamed
+        assert "answers that it does not take" in left.reason
+
+
+async def ask_again(connection: Connection, driver: Driver, data: bytes) -> None:
+    if not driver.peers:
+        await push(connection, driver, wire.encode_push(wire.Update([])))
+    stream = await connection.open_stream(driver.protocols.sync)
+    await stream.send(data)
+
+
+async def test_many_that_end_no_message_lose_their_connections_and_others_do_not(
+    opened: Open, signer: Signer, caplog: pytest.LogCaptureFixture
+) -> None:
+    limits = Limits(peer_bytes=SMALLEST_PEER_BYTES, total_bytes=2 * SMALLEST_PEER_BYTES)
+    ours, theirs, heard = opened(signer=signer), opened(), Heard()
+    async with (
+        open_network(limits) as network,
+        Driver(theirs, on_event=heard) as server,
+        Driver(ours) as client,
+        joined(network, client, server),
+        contextlib.AsyncExitStack() as stack,
+    ):
+        await heard.wait(events.Connected)
+        connections = [
+            await stack.enter_async_context(guest(network, server, f"guest {number}")) for number in range(12)
+        ]
+        async with anyio.create_task_group() as tasks:
+            for connection in connections:
+                tasks.start_soon(open_halves, connection, server, 3)
+        # 36 MiB have come or will, of which 16 may be kept.
+        left = await heard.wait(events.Disconnected, 7)
+        assert network.held() <= limits.total_bytes
+        assert not any(event.blamed for event in left)
+        assert all("and this one the most" in event.reason for event in left)
+        assert server.counters.dropped == 0
+        assert network.counts()["overloads"] >= 7
+        ours.append("as ever")
+        await until_equal(ours, theirs)
+    assert "the peers have more than 16777216 bytes kept in memory, and this one the most" in caplog.text
 
 
 async def test_a_peer_that_leaves_in_the_middle_of_a_message(network: Network, opened: Open, signer: Signer) -> None:

@@ -16,6 +16,7 @@ import gossiplog
 from gossiplog import Hub, Log, Signer
 from gossiplog.errors import ConnectionLost, LogClosed
 from gossiplog.net import events
+from gossiplog.net.limits import Limits
 from gossiplog.net.streams import Network
 from tests.net.support import Heard, serving
 
@@ -113,7 +114,7 @@ async def test_the_server_hears_of_a_log_that_is_closed(opened: Open) -> None:
 
 
 async def test_too_many_connections_are_refused(opened: Open, network: Network) -> None:
-    hub = Hub(opened(), connections=2)
+    hub = Hub(opened(), limits=Limits(connections=2))
     async with serving(hub) as url:
         for _ in range(2):
             await network.dial(url, ["/a"])
@@ -204,6 +205,37 @@ async def test_200_clients_that_never_speak_are_dropped(opened: Open, caplog: py
         assert {socket.sent[-1]["code"] for socket in sockets} == {1008}
     assert caplog.text.count("it opened no push stream within 0.2 s") == 200
     assert heard.of(events.Connected) == []
+
+
+def frame(flags: int, stream: int, body: bytes) -> bytes:
+    """A data frame of yamux."""
+    return bytes([0, 0]) + flags.to_bytes(2) + stream.to_bytes(4) + len(body).to_bytes(4) + body
+
+
+async def test_streams_in_vain_are_counted_and_told(opened: Open, caplog: pytest.LogCaptureFixture) -> None:
+    limits = Limits(streams=2, negotiation_seconds=0.05)
+    async with Hub(opened(), limits=limits) as hub, anyio.create_task_group() as tasks:
+        socket = Socket()
+        tasks.start_soon(socket, hub)
+        # Three at a time, of which two stop in the middle of agreeing on a protocol.
+        for stream in (1, 3, 5):
+            socket.receive(bytes=frame(1, stream, b"\x13/m"))
+        with anyio.fail_after(30):
+            while hub.counters.network.get("negotiations_timed_out", 0) < 2:
+                await anyio.sleep(0.01)
+            socket.receive(bytes=frame(5, 7, b"\x13/multistream/1.0.0\n\x07/other\n"))
+            while not any("offered here" in line for line in caplog.messages):
+                await anyio.sleep(0.01)
+        assert hub.counters.network["streams_over_limit"] == 1
+        assert hub.counters.dropped == 0
+        tasks.cancel_scope.cancel()
+    # Where both were late at once, one line says so.
+    assert {line.partition(" (")[0].partition(": /")[0] for line in caplog.messages} == {
+        "127.0.0.1:1234: it did not agree on a stream's protocol within 0.05 s",
+        "127.0.0.1:1234: it opened a stream and spoke none of the protocols offered here",
+        "127.0.0.1:1234: it opened a stream beyond the 2 that it may have",
+    }
+    assert hub.counters.network["streams_over_limit"] == 1
 
 
 async def test_leaving_closes_the_clients_in_order(opened: Open) -> None:

@@ -2,16 +2,18 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import anyio
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from starlette.applications import Starlette
+from starlette.types import Receive, Scope, Send
 
 import gossiplog
 from gossiplog import Log, MemoryStorage, Signer
 from gossiplog.net import metrics
+from gossiplog.net.incidents import SERVER_KEY
 from gossiplog.net.metrics import metric_routes
 from gossiplog.net.record import Counters
 from tests.net.asgi import call
@@ -30,7 +32,11 @@ COUNTERS = Counters(
     refused=6,
     syncs={"complete": 8, "failed": 1},
     errors={'odd "kind"\n': 2},
+    held=12,
+    network={"streams": 20, "streams_refused": 3},
 )
+
+SERVER = {"unread": 5}
 
 
 @pytest.fixture
@@ -43,9 +49,16 @@ def app_of(log: Log, counters: Counters = COUNTERS) -> Starlette:
     return Starlette(routes=metric_routes(log, lambda: counters))
 
 
-async def samples(log: Log, counters: Counters = COUNTERS) -> dict[tuple[str, ...], float]:
+async def samples(
+    log: Log, counters: Counters = COUNTERS, server: Mapping[str, int] = SERVER
+) -> dict[tuple[str, ...], float]:
     """What a scraper reads: name and labels, value."""
-    answer = await call(app_of(log, counters), "/metrics")
+    app = app_of(log, counters)
+
+    async def served(scope: Scope, receive: Receive, send: Send) -> None:
+        await app({**scope, SERVER_KEY: server}, receive, send)
+
+    answer = await call(served, "/metrics")
     assert answer.status == 200
     assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
     families = list(text_string_to_metric_families(answer.body.decode()))
@@ -67,10 +80,14 @@ async def test_a_scraper_reads_everything(log: Log) -> None:
     assert [found["gossiplog_dropped_messages_total", reason] for reason in reasons] == [4, 5, 6]
     assert found["gossiplog_syncs_total", "complete"] == 8
     assert found["gossiplog_errors_total", 'odd "kind"\n'] == 2
+    assert found["gossiplog_held_bytes",] == 12
+    assert found["gossiplog_network_total", "streams"] == 20
+    assert found["gossiplog_network_total", "streams_refused"] == 3
+    assert found["gossiplog_server_dropped_connections_total", "unread"] == 5
 
 
 async def test_a_hub_that_has_done_nothing(log: Log) -> None:
-    assert set((await samples(log, Counters())).values()) == {0}
+    assert set((await samples(log, Counters(), {})).values()) == {0}
 
 
 async def test_a_log_that_answers_is_healthy(log: Log) -> None:

@@ -8,8 +8,9 @@ import pytest
 from gossiplog import core
 from gossiplog.errors import NetworkError, ProtocolError
 from gossiplog.net import probe
-from gossiplog.net.streams import Connection, Network, connect_pair
+from gossiplog.net.streams import Connection, Network
 from gossiplog.protocol import wire
+from tests.net.support import connect_pair
 
 pytestmark = pytest.mark.anyio
 

@@ -14,12 +14,14 @@ from typing import Any
 import anyio
 import pytest
 from anyio.abc import SocketStream
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidMessage
 
 from gossiplog.net import serving
-from gossiplog.net.serving import MAX_FRAGMENTS, TLS, Address, serve
+from gossiplog.net.incidents import SERVER_KEY
+from gossiplog.net.limits import Limits
+from gossiplog.net.serving import LEAST_READ, MAX_FRAGMENTS, MAX_MESSAGE_BYTES, TLS, Address, serve
 
 pytestmark = pytest.mark.anyio
 
@@ -44,11 +46,11 @@ async def echo(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 @asynccontextmanager
-async def served(**settings: Any) -> AsyncIterator[Address]:
+async def served(app: ASGIApp = echo, **settings: Any) -> AsyncIterator[Address]:
     async with anyio.create_task_group() as tasks:
 
         async def run(*, task_status: anyio.abc.TaskStatus[Address]) -> None:
-            await serve(echo, task_status=task_status, **settings)
+            await serve(app, task_status=task_status, **settings)
 
         address = await tasks.start(run)
         yield address
@@ -91,10 +93,10 @@ def test_urls() -> None:
 
 
 async def test_long_messages_end_the_connection() -> None:
-    async with served(max_message_bytes=1000) as address, websocket(address) as client:
-        await client.send(bytes(1000))
-        assert len(await client.recv()) == 1000
-        await client.send(bytes(1001))
+    async with served() as address, websocket(address) as client:
+        await client.send(bytes(MAX_MESSAGE_BYTES))
+        assert len(await client.recv()) == MAX_MESSAGE_BYTES
+        await client.send(bytes(MAX_MESSAGE_BYTES + 1))
         with pytest.raises(ConnectionClosed) as closed:
             await client.recv()
         assert closed.value.rcvd is not None
@@ -117,8 +119,9 @@ async def test_messages_in_very_many_parts_end_the_connection(part: bytes, caplo
     assert f"more than {MAX_FRAGMENTS} parts" in caplog.text
 
 
-async def test_too_many_connections() -> None:
-    async with served(max_connections=2) as address, websocket(address) as first:
+async def test_too_many_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serving, "REQUEST_CONNECTIONS", 1)
+    async with served(limits=Limits(connections=1)) as address, websocket(address) as first:
         async with websocket(address):
             with pytest.raises((InvalidMessage, OSError)):
                 await websocket(address)
@@ -173,6 +176,94 @@ async def test_connections_without_a_request_are_dropped(
             await client.send(b"still there")
             assert await client.recv() == b"still there"
     assert len(caplog.records) == 3
+
+
+@pytest.mark.parametrize("opening", ["GET / HTTP/1.1\r\nHost: a\r\n\r\n", HANDSHAKE])
+async def test_clients_that_do_not_read_are_dropped(
+    opening: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(serving, "UNREAD_SECONDS", 0.05)
+    ended = anyio.Event()
+    counts: list[dict[str, int]] = []
+
+    async def flood(scope: Scope, receive: Receive, send: Send) -> None:
+        """Sends more than the system's buffers take, and ends when the connection does."""
+        await receive()
+        try:
+            if scope["type"] == "http":
+                await send({"type": "http.response.start", "status": 200, "headers": []})
+                for _ in range(2):
+                    await send({"type": "http.response.body", "body": bytes(2**25), "more_body": True})
+            else:
+                await send({"type": "websocket.accept"})
+                while True:
+                    await send({"type": "websocket.send", "bytes": bytes(2**20)})
+        finally:
+            counts.append(scope[SERVER_KEY])
+            ended.set()
+
+    async with served(flood) as address, await anyio.connect_tcp(address.host, address.port) as stream:
+        await stream.send(opening.encode())
+        with anyio.fail_after(60):
+            await ended.wait()
+    assert counts == [{"unread": 1}]
+    assert "dropped: it does not read what is sent to it: not 16384 bytes in 0.05 s" in caplog.text
+
+
+class Transport:
+    """A connection of which so many bytes are not read yet."""
+
+    def __init__(self) -> None:
+        self.left = 0
+        self.closing = False
+        self.protocol: object = self
+
+    def get_write_buffer_size(self) -> int:
+        return self.left
+
+    def is_closing(self) -> bool:
+        return self.closing
+
+    def get_protocol(self) -> object:
+        return self.protocol
+
+
+async def test_who_reads_a_little_now_and_then_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serving, "UNREAD_SECONDS", 3600.0)
+    transport: Any = Transport()
+    dropped: list[bool] = []
+    reading = serving._Reading(transport, transport, lambda: dropped.append(True))
+    looks = 0
+
+    def look(left: int) -> None:
+        nonlocal looks
+        transport.left = left
+        reading._timer.cancel()
+        reading._look()
+        looks += 1
+
+    # Little waits, and may go on to wait.
+    for left in (0, 1000, 1000):
+        look(left)
+    reading.pause()
+    # Much does, and enough of it is read between two looks, or all that waited.
+    for left in (2**20, 2**20 - LEAST_READ, 2**20 - 2 * LEAST_READ):
+        look(left)
+    reading.resume()
+    reading.pause()
+    look(2**20)
+    reading.resume()
+    transport.closing = True
+    look(10)
+    look(0)
+    look(10)
+    assert not dropped
+    look(10)
+    assert dropped == [True]
+    transport.protocol = None
+    reading._look()
+    reading.end()
+    assert dropped == [True]
 
 
 async def test_urls_are_not_logged(caplog: pytest.LogCaptureFixture) -> None:

@@ -6,12 +6,15 @@ import os
 import socket
 import threading
 from collections.abc import AsyncIterator
+from dataclasses import asdict
 
 import anyio
 import pytest
 
 from gossiplog.errors import ConnectionLost, NetworkError, StreamRefused, StreamReset
-from gossiplog.net.streams import Connection, Limits, Network, Stream, connect_pair, open_network
+from gossiplog.net.limits import Limits
+from gossiplog.net.streams import Connection, Network, Stream, open_network
+from tests.net.support import connect_pair
 
 SYNC = "/canvas/v1/org.example.test/sync"
 PUSH = "/canvas/v1/org.example.test/push"
@@ -50,8 +53,7 @@ async def test_both_sides_open_streams_and_send(network: Network) -> None:
     client, server = connect_pair(network, PROTOCOLS)
     for ours, theirs in (await open_pair(client, server, PUSH), await open_pair(server, client, SYNC)):
         await ours.send(b"question")
-        await ours.send_eof()
-        assert await receive_all(theirs) == b"question"
+        assert await theirs.receive() == b"question"
         await theirs.send(b"answer")
         await theirs.aclose()
         assert await receive_all(ours) == b"answer"
@@ -64,18 +66,16 @@ async def test_large_data_arrives_whole_while_both_send(network: Network) -> Non
     client, server = connect_pair(network, PROTOCOLS)
     ours, theirs = await open_pair(client, server)
     data = os.urandom(3_000_000)
-    received = {}
-
-    async def send(stream: Stream) -> None:
-        await stream.send(data)
-        await stream.send_eof()
+    received: dict[Stream, bytes] = {}
 
     async def receive(stream: Stream) -> None:
-        received[stream] = await receive_all(stream)
+        received[stream] = b""
+        while len(received[stream]) < len(data):
+            received[stream] += await stream.receive()
 
     async with anyio.create_task_group() as tasks:
         for stream in (ours, theirs):
-            tasks.start_soon(send, stream)
+            tasks.start_soon(stream.send, data)
             tasks.start_soon(receive, stream)
     assert received == {ours: data, theirs: data}
 
@@ -232,7 +232,7 @@ async def test_a_pipe_says_farewell_and_ends(network: Network) -> None:
 
 
 async def test_a_pipe_that_nobody_drains_is_closed_in_time() -> None:
-    async with open_network(closing_timeout=0.01) as network, network.attach(PROTOCOLS, client=False) as server:
+    async with open_network(Limits(closing_seconds=0.01)) as network, network.attach(PROTOCOLS, client=False) as server:
         server.close()
         assert (await server.wait_closed()).cause == "local"
 
@@ -295,17 +295,53 @@ async def test_dialling_is_cancelled_cleanly(network: Network) -> None:
     assert network._connections == {}
 
 
-async def test_limits_are_named(network: Network) -> None:
-    limits = Limits(max_connections=2, max_outbound_streams=1)
-    async with open_network(**limits) as small:
+async def test_limits_are_named() -> None:
+    async with open_network(Limits(connections=2, streams=1)) as small:
         client, server = connect_pair(small, PROTOCOLS)
         await open_pair(client, server)
         with pytest.raises(NetworkError, match="1 streams are open on the connection"):
             await client.open_stream(SYNC)
         with pytest.raises(NetworkError, match="the network has its 2 connections"):
             small.attach(PROTOCOLS, client=True)
-    with pytest.raises(NetworkError, match="closing_timeout is 0"):
-        open_network(closing_timeout=0)
+
+
+async def test_what_a_peer_does_in_vain_is_told(network: Network) -> None:
+    told: list[tuple[str, int, str]] = []
+
+    def tell(kind: str, count: int, text: str) -> None:
+        told.append((kind, count, text))
+
+    client, server = connect_pair(network, PROTOCOLS)
+    for _ in range(2):
+        with pytest.raises(StreamRefused):
+            await client.open_stream("/other/1")
+    # What came before somebody asked is not lost.
+    await open_pair(client, server)
+    server.watch(tell)
+    with pytest.raises(StreamRefused):
+        await client.open_stream("/other/1")
+    await open_pair(client, server)
+    offered = f"it opened a stream and spoke none of the protocols offered here: {', '.join(PROTOCOLS)}"
+    assert {(kind, text) for kind, _, text in told} == {("streams_refused", offered)}
+    assert sum(count for _, count, _ in told) == network.counts()["streams_refused"] == 3
+
+
+async def test_what_is_held_for_a_stream_counts_until_it_is_let_go(network: Network) -> None:
+    client, server = connect_pair(network, PROTOCOLS)
+    _, theirs = await open_pair(client, server)
+    theirs.hold(1000)
+    theirs.hold(500)
+    assert network.held() == 500
+    theirs.reset()
+    theirs.hold(1000)
+    assert network.held() == 0
+
+
+async def test_counts_outlive_the_network() -> None:
+    async with open_network() as network:
+        network.attach(PROTOCOLS, client=False)
+    assert network.counts()["connections"] == 1
+    assert network.held() == 0
 
 
 async def test_an_exception_leaves_the_network_as_it_is() -> None:
@@ -393,7 +429,7 @@ def test_a_network_can_be_dropped_without_stopping() -> None:
     from gossiplog import _core
 
     threads = threading.active_count()
-    network = _core.Network()
+    network = _core.Network(**asdict(Limits()))
     network.attach([SYNC], True)
     del network
     assert threading.active_count() == threads

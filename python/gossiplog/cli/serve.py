@@ -9,8 +9,10 @@ import typer
 
 from gossiplog.cli.logs import LogPath
 from gossiplog.cli.output import Json, Output
+from gossiplog.net.limits import Limits
 
 _DEFAULT = "127.0.0.1:8000"
+_LIMITS = Limits()
 
 
 def serve(
@@ -36,12 +38,29 @@ def serve(
         Path | None, typer.Option(metavar="FILE", help="Speak TLS, with this chain of certificates in PEM.")
     ] = None,
     private_key: Annotated[Path | None, typer.Option(metavar="FILE", help="The certificate's key, in PEM.")] = None,
+    connections: Annotated[
+        int, typer.Option(metavar="NUMBER", help="Clients at a time; more are refused.")
+    ] = _LIMITS.connections,
+    streams: Annotated[
+        int, typer.Option(metavar="NUMBER", help="Streams that a client may have open; more are reset.")
+    ] = _LIMITS.streams,
+    peer_bytes: Annotated[
+        int, typer.Option(metavar="BYTES", help="Kept in memory for a client; one that exceeds them is dropped.")
+    ] = _LIMITS.peer_bytes,
+    total_bytes: Annotated[
+        int,
+        typer.Option(metavar="BYTES", help="Kept for all clients; beyond, the one with most is disconnected."),
+    ] = _LIMITS.total_bytes,
     json: Json = False,
 ) -> None:
     """Serve a log to browsers and other clients, until Ctrl-C. By default only programs on this machine can connect."""
     host, port = _address(hub)
     if (certificate is None) != (private_key is None):
         raise typer.BadParameter("--certificate and --private-key go together")
+    try:
+        limits = Limits(connections=connections, streams=streams, peer_bytes=peer_bytes, total_bytes=total_bytes)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
     # What it needs takes half a second to load, which no other command should wait for.
     from gossiplog.cli.serve_hub import Options, serve_hub
 
@@ -54,6 +73,7 @@ def serve(
         write_token=write_token,
         certificate=certificate,
         private_key=private_key,
+        limits=limits,
     )
     serve_hub(path, topic, options, Output(json))
 

@@ -20,6 +20,7 @@ from gossiplog.log import Log
 from gossiplog.net import events
 from gossiplog.net.access import Access, Token
 from gossiplog.net.hub import Hub
+from gossiplog.net.limits import Limits
 from gossiplog.net.serving import TLS, Address, serve
 
 _ALL_INTERFACES = ("0.0.0.0", "::")
@@ -41,6 +42,7 @@ class Options:
         write_token: the file with the token that writers must show, or None.
         certificate: the file with the chain, in PEM, or None to go without TLS.
         private_key: the file with its key.
+        limits: of connections, streams and memory.
     """
 
     host: str
@@ -51,6 +53,7 @@ class Options:
     write_token: Path | None
     certificate: Path | None
     private_key: Path | None
+    limits: Limits
 
     @property
     def tls(self) -> TLS | None:
@@ -106,10 +109,11 @@ def serve_hub(path: Path, topic: str | None, options: Options, output: Output) -
 
 async def _serve(log: Log, name: str, access: Access, options: Options, show: Show) -> None:
     async with (
-        Hub(log, access=access, on_event=partial(_show_event, show)) as hub,
+        Hub(log, access=access, limits=options.limits, on_event=partial(_show_event, show)) as hub,
         anyio.create_task_group() as tasks,
     ):
-        address: Address = await tasks.start(partial(serve, hub, options.host, options.port, tls=options.tls))
+        start = partial(serve, hub, options.host, options.port, tls=options.tls, limits=options.limits)
+        address: Address = await tasks.start(start)
         fields = {"log": name, "topic": log.topic, "hub": address.url("ws"), "api": address.url("http") + "/api"}
         show(f"serving {name} at {fields['hub']}, until Ctrl-C", fields)
         with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:

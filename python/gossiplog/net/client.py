@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from random import Random
 from types import TracebackType
 from typing import Self
@@ -72,13 +73,14 @@ class Client:
         self._driver = Driver(
             log, config=config, server=server, random=random, on_event=on_event, on_message=on_message
         )
+        self._network: Network | None = None
         self.hub_root: Node | None = None
         self._ended: NetworkError | ProtocolError | None = None
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:
-            network = await stack.enter_async_context(open_network())
+            self._network = network = await stack.enter_async_context(open_network())
             await stack.enter_async_context(self._driver)
             tasks = await stack.enter_async_context(background())
             tasks.start_soon(self._keep, network)
@@ -123,7 +125,8 @@ class Client:
     @property
     def counters(self) -> Counters:
         """What was counted so far."""
-        return self._driver.counters
+        found, network = self._driver.counters, self._network
+        return found if network is None else replace(found, held=network.held(), network=network.counts())
 
     async def _connected_peer(self) -> Peer:
         while not self._driver.peers:

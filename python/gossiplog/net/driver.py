@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 from types import TracebackType
 from typing import Self, TypeVar
@@ -210,6 +211,7 @@ class Driver:
             raise NetworkError("the log is not replicated any more")
         peer = Peer(next(self._numbers), name, connection, may_write)
         self._exchanges[peer.number] = peer
+        connection.watch(partial(self._record.incident, name))
         try:
             with peer.scope:
                 await self._converse(peer, dialer)
@@ -240,6 +242,10 @@ class Driver:
             peer.blame = peer.blame or closed.reason
         if peer.blame:
             self._record.dropped(peer.name, peer.blame)
+        elif closed is not None and closed.cause == "overload":
+            self._record.incident(peer.name, "overloads", 1, closed.reason)
+        elif closed is not None and closed.cause == "internal":
+            self._fail(f"exchanging with {peer.name}", NetworkError(closed.reason))
         del self._exchanges[peer.number]
         self._exchange_ended.set()
         if self._peers.pop(peer.number, None) is not None:
@@ -338,14 +344,15 @@ class Driver:
             async with stream, background() as tasks:
                 tasks.start_soon(self._write_push, peer, stream)
                 while not peer.blame and (data := await stream.receive()):
-                    await self._read_push(peer, peer.push, data)
+                    await self._read_push(peer, stream, peer.push, data)
         except NetworkError:
             # The connection's end says why.
             pass
         peer.connection.close()
 
-    async def _read_push(self, peer: Peer, machine: Push, data: bytes) -> None:
+    async def _read_push(self, peer: Peer, stream: Stream, machine: Push, data: bytes) -> None:
         found, error = await self._threads.read(collect, machine.receive(data))
+        stream.hold(machine.held + sum(len(event.value) for event in found if isinstance(event, push.Deliver)))
         for event in found if peer.may_write else ():
             match event:
                 case push.Deliver(key, value):
@@ -354,6 +361,7 @@ class Driver:
                     self._report(broadcast.Received(Delivery(peer.number, key, value)))
                 case push.UnknownHeads(keys, unchecked):
                     self._report(broadcast.HeadsReceived(peer.number, keys, unchecked))
+        stream.hold(machine.held)
         if isinstance(error, ProtocolError):
             self._drop(peer, f"it broke the push protocol: {error}")
         elif error is not None:

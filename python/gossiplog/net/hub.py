@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, MutableMapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from types import TracebackType
 from typing import Any, Self
@@ -25,6 +25,7 @@ from gossiplog.net import events
 from gossiplog.net.access import SCOPE_KEY, Access, protect
 from gossiplog.net.background import background
 from gossiplog.net.driver import Driver
+from gossiplog.net.limits import Limits
 from gossiplog.net.record import Counters
 from gossiplog.net.site import create_site
 from gossiplog.net.stream import Signal
@@ -48,6 +49,10 @@ class _Running:
     joined: int = 0
     left: Signal = field(default_factory=Signal)
 
+    @property
+    def counters(self) -> Counters:
+        return replace(self.driver.counters, held=self.network.held(), network=self.network.counts())
+
 
 class Hub:
     """Serves a log to clients over WebSockets, as an ASGI application, for the time of its context.
@@ -58,8 +63,7 @@ class Hub:
     Args:
         log: to serve.
         access: who may use it; None lets in who calls it by a loopback name, and pages of its own origin.
-        connections: that may be open at a time.
-        streams: that a client may have open at a time.
+        limits: of connections, streams and memory; None for the usual ones.
         patience: seconds in which a client must have opened its push stream.
         config: limits and delays of the broadcast machine.
         server: limits of the sync streams that are served.
@@ -72,15 +76,14 @@ class Hub:
         log: Log,
         *,
         access: Access | None = None,
-        connections: int = 4096,
-        streams: int = 32,
+        limits: Limits | None = None,
         patience: float = 30.0,
         config: Config | None = None,
         server: ServerConfig | None = None,
         on_event: Callable[[events.Event], None] | None = None,
         on_message: Callable[[SignedMessage], None] | None = None,
     ) -> None:
-        self._open_network = partial(open_network, max_connections=connections, max_inbound_streams=streams)
+        self._open_network = partial(open_network, limits)
         self._make_driver = partial(
             Driver, log, config=config, server=server, patience=patience, on_event=on_event, on_message=on_message
         )
@@ -120,7 +123,7 @@ class Hub:
     @property
     def counters(self) -> Counters:
         """What was counted since the hub started; after its end, until then."""
-        return self._running.driver.counters if self._running is not None else self._counters
+        return self._running.counters if self._running is not None else self._counters
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """The ASGI application (https://asgi.readthedocs.io/en/latest/specs/main.html)."""
@@ -194,6 +197,8 @@ class Hub:
                     pass
                 # While what is left to say goes out.
                 await connection.aclose()
+                if connection.closed is not None and connection.closed.cause == "overload":
+                    code = _TRY_AGAIN
         finally:
             # Nobody carries its bytes any more, so there is nothing to wait for.
             with anyio.move_on_after(0):

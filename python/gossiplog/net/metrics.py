@@ -21,6 +21,7 @@ from starlette.routing import Route
 
 from gossiplog.errors import StorageError
 from gossiplog.log import Log
+from gossiplog.net.incidents import SERVER_KEY
 from gossiplog.net.record import Counters
 
 HEALTH_SECONDS = 5.0
@@ -46,7 +47,7 @@ def metric_routes(log: Log, counters: Callable[[], Counters]) -> list[Route]:
             # The rest is worth all the more when the log fails: that it does, its missing size tells.
             messages = None
         registry = CollectorRegistry(auto_describe=False)
-        registry.register(_Snapshot(found, messages))
+        registry.register(_Snapshot(found, messages, request.scope.get(SERVER_KEY, {})))
         # The classic text format, which every scraper reads.
         return Response(generate_latest(registry), media_type=CONTENT_TYPE_PLAIN_0_0_4)
 
@@ -72,9 +73,10 @@ async def _ask(log: Log) -> int:
 
 
 class _Snapshot(Collector):
-    def __init__(self, counters: Counters, messages: int | None) -> None:
+    def __init__(self, counters: Counters, messages: int | None, server: Mapping[str, int]) -> None:
         self._counters = counters
         self._messages = messages
+        self._server = server
 
     def collect(self) -> Iterable[_Family]:
         found = self._counters
@@ -91,6 +93,11 @@ class _Snapshot(Collector):
         yield _labelled("gossiplog_dropped_messages", "Messages that were not inserted.", "reason", dropped)
         yield _labelled("gossiplog_syncs", "Syncs that have ended.", "result", found.syncs)
         yield _labelled("gossiplog_errors", "Errors.", "kind", found.errors)
+        yield GaugeMetricFamily("gossiplog_held_bytes", "Bytes that are kept in memory for peers.", found.held)
+        help = "Connections and streams, and what peers did in vain or against a limit."
+        yield _labelled("gossiplog_network", help, "event", found.network)
+        help = "Connections that the bundled server has dropped."
+        yield _labelled("gossiplog_server_dropped_connections", help, "reason", self._server)
 
 
 def _labelled(name: str, help: str, label: str, values: Mapping[str, int]) -> CounterMetricFamily:

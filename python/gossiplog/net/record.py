@@ -11,12 +11,11 @@ from types import MappingProxyType
 import anyio
 
 from gossiplog.net import events
+from gossiplog.net.incidents import Incidents, one_line
 
 LOGGER = logging.getLogger("gossiplog")
 # An application that does not set logging up gets nothing on its standard error.
 LOGGER.addHandler(logging.NullHandler())
-
-_LONGEST_TEXT = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +35,8 @@ class Counters:
         refused: messages that the application refused, each as often as it was asked.
         invalid: messages that no peer may have.
         errors: failures on this side, by the name of their class.
+        held: bytes that are kept for peers now (see `Limits`).
+        network: what the network counted, by name (see `gossiplog._core.Network.counts`).
     """
 
     connections: int = 0
@@ -50,6 +51,8 @@ class Counters:
     refused: int = 0
     invalid: int = 0
     errors: Mapping[str, int] = field(default_factory=dict)
+    held: int = 0
+    network: Mapping[str, int] = field(default_factory=dict)
 
 
 class Record:
@@ -70,6 +73,7 @@ class Record:
         self._inserted: Counter[str] = Counter()
         self._syncs: Counter[str] = Counter()
         self._errors: Counter[str] = Counter()
+        self._incidents = Incidents(LOGGER)
 
     @property
     def counters(self) -> Counters:
@@ -79,6 +83,7 @@ class Record:
             inserted=MappingProxyType(dict(self._inserted)),
             syncs=MappingProxyType(dict(self._syncs)),
             errors=MappingProxyType(dict(self._errors)),
+            network=MappingProxyType({}),
         )
 
     @property
@@ -94,28 +99,32 @@ class Record:
         """Some messages are new to the log; see `Counters.inserted`."""
         self._inserted[way] += messages
 
+    def incident(self, peer: str, kind: str, count: int, text: str) -> None:
+        """A peer did something in vain; the network counts it (see `Counters.network`)."""
+        self._incidents.note(kind, peer, text, count)
+
     def dropped(self, peer: str, reason: str) -> None:
         """A peer broke a rule."""
         self.count(dropped=1)
-        LOGGER.warning("dropped %s: %s", _line(peer), _line(reason))
+        LOGGER.warning("dropped %s: %s", one_line(peer), one_line(reason))
 
     def tell(self, event: events.Event) -> None:
         """Something happened."""
         match event:
             case events.Connected(peer):
                 self.count(connections=1, connected=1)
-                LOGGER.info("%s joined", _line(peer))
+                LOGGER.info("%s joined", one_line(peer))
             case events.Disconnected(peer, reason, blamed):
                 self.count(connections=-1)
                 if not blamed:
-                    LOGGER.info("%s left: %s", _line(peer), _line(reason))
+                    LOGGER.info("%s left: %s", one_line(peer), one_line(reason))
             case events.SyncEnded(peer=peer, complete=complete, inserted=inserted, error=error):
                 self._syncs["complete" if complete else "failed"] += 1
                 if error:
-                    LOGGER.warning("a sync with %s brought %d messages: %s", _line(peer), inserted, _line(error))
+                    LOGGER.warning("a sync with %s brought %d messages: %s", one_line(peer), inserted, one_line(error))
             case events.Failed(doing, error):
                 self._errors[type(error).__name__] += 1
-                LOGGER.error("%s: %s", _line(doing), _line(str(error)))
+                LOGGER.error("%s: %s", one_line(doing), one_line(str(error)))
         if self._on_event is not None:
             self._waiting.append(event)
             self._due.set()
@@ -137,9 +146,3 @@ class Record:
                 # It is not called again after it failed.
                 self._on_event = None
                 raise
-
-
-def _line(text: str) -> str:
-    """A text, parts of which a stranger may have written, in one line of a log."""
-    shown = text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]}…"
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in shown)

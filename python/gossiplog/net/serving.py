@@ -1,7 +1,8 @@
 """Runs an ASGI application under the bundled server, uvicorn, on asyncio (why: CONTRIBUTING.md, "Design notes").
 
 uvicorn's own settings leave to be done here: an end within a bounded time when the caller is cancelled, signals left to
-the caller, and limits on connections, on those that do not get as far as a request, and on the parts of messages.
+the caller, and limits on connections, on those that do not get as far as a request or do not read what is sent to them,
+and on the parts of messages.
 """
 
 from __future__ import annotations
@@ -11,17 +12,20 @@ import contextlib
 import logging
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import anyio
 import sniffio
 import uvicorn
 from anyio.abc import TaskStatus
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.frames import Frame
+
+from gossiplog.net.incidents import SERVER_KEY, Incidents
+from gossiplog.net.limits import Limits
 
 MAX_MESSAGE_BYTES = 2**20
 """Bytes in a WebSocket message. Peers send one frame of yamux in each, of 64 KiB (the original)."""
@@ -31,8 +35,12 @@ REQUEST_SECONDS = 10.0
 """How long a connection may take, about, to send the head of a request."""
 GRACE_SECONDS = 1
 """How long connections may take to end once the server is to stop; then their tasks are cancelled."""
-MAX_CONNECTIONS = 2000
-"""Connections at a time: those above it are closed."""
+UNREAD_SECONDS = 10.0
+"""How long a client may go without reading LEAST_READ of what waits for it; it may take twice as long to be found."""
+LEAST_READ = 2**14
+"""Bytes, or all that waits."""
+REQUEST_CONNECTIONS = 64
+"""Beyond those of the limits: a hub that is full still says so, and answers requests for its metrics."""
 # How long tasks that are cancelled may take to end, before they are left behind.
 _LAST_SECONDS = 0.5
 _LOGGER = logging.getLogger(__name__)
@@ -77,21 +85,21 @@ async def serve(
     port: int = 0,
     *,
     tls: TLS | None = None,
-    max_message_bytes: int = MAX_MESSAGE_BYTES,
-    max_connections: int = MAX_CONNECTIONS,
+    limits: Limits | None = None,
     task_status: TaskStatus[Address] = anyio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serves an application until it is cancelled, and then ends within `GRACE_SECONDS` and a second.
 
     It is to be started in a task group: `address = await tasks.start(serve, app)`. The application gets no lifespan.
+    Its scopes have what the server counted under SERVER_KEY.
 
     Args:
         app: an ASGI application.
         host: a name or an address; of a name the first address. Everything but the loopback lets others in.
         port: 0 takes one that is free.
         tls: None serves without.
-        max_message_bytes: in a WebSocket message; the connection of a longer one is closed.
-        max_connections: at a time.
+        limits: give the connections at a time, to which come REQUEST_CONNECTIONS; others are closed. None for the
+            usual ones.
         task_status: is told the address once it listens.
 
     Raises:
@@ -100,11 +108,16 @@ async def serve(
     """
     if sniffio.current_async_library() != "asyncio":
         raise RuntimeError("the bundled server runs on asyncio: run it with anyio.run(..., backend='asyncio')")
-    config = uvicorn.Config(
-        app,
+    incidents = Incidents(_LOGGER)
+
+    async def counted(scope: Scope, receive: Receive, send: Send) -> None:
+        await app({**scope, SERVER_KEY: incidents.counts}, receive, send)
+
+    config = _Config(
+        counted,
         http=_Protocol,
         ws=_WebSocket,
-        ws_max_size=max_message_bytes,
+        ws_max_size=MAX_MESSAGE_BYTES,
         ws_per_message_deflate=False,
         lifespan="off",
         log_config=None,
@@ -115,11 +128,12 @@ async def serve(
         proxy_headers=False,
         server_header=False,
         # uvicorn itself looks at this for requests alone, and answers them from this number on.
-        limit_concurrency=max_connections + 1,
+        limit_concurrency=(limits or Limits()).connections + REQUEST_CONNECTIONS + 1,
         timeout_graceful_shutdown=GRACE_SECONDS,
         ssl_certfile=None if tls is None else tls.certificate,
         ssl_keyfile=None if tls is None else tls.key,
     )
+    config.incidents = incidents
     config.load()
     with await _listen(host, port) as listener:
         bound_host, bound_port, *_ = listener.getsockname()
@@ -165,24 +179,116 @@ class _Server(uvicorn.Server):
                 _LOGGER.error("%d connections did not end: their handlers do not heed being cancelled", len(left))
 
 
-class _Protocol(H11Protocol):
-    """HTTP on a connection, which is closed when a request does not begin on it, or its head does not end: a server may
-    otherwise be filled with connections that say nothing, or a letter a minute.
+class _Config(uvicorn.Config):
+    """uvicorn's, which it hands to every connection.
+
+    Attributes:
+        incidents: takes notice of the connections that are dropped.
+    """
+
+    incidents: Incidents
+
+
+class _Reading:
+    """Looks, now and then, whether a client reads what is written to its connection, and drops it if not: uvicorn waits
+    for it without end, and a closed connection is there until it has read the rest.
+
+    Args:
+        protocol: of the connection; once it has another, this one's end is not looked at any more.
+        transport: of the connection.
+        drop: ends it.
+    """
+
+    def __init__(self, protocol: asyncio.Protocol, transport: asyncio.Transport, drop: Callable[[], None]) -> None:
+        self._protocol = protocol
+        self._transport = transport
+        self._drop = drop
+        self._paused = False
+        # What waited at the last look; None when nothing did, or when it was read since.
+        self._left: int | None = None
+        self._look_later()
+
+    def pause(self) -> None:
+        """Much is waiting to be read: nothing more is written."""
+        self._paused = True
+
+    def resume(self) -> None:
+        """Most of it was read."""
+        self._paused = False
+        self._left = None
+
+    def end(self) -> None:
+        """The connection is gone."""
+        self._timer.cancel()
+
+    def _look_later(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(UNREAD_SECONDS, self._look)
+
+    def _look(self) -> None:
+        if self._transport.get_protocol() is not self._protocol:
+            return
+        left = self._transport.get_write_buffer_size()
+        # While nothing more is written, all that changes is what was read.
+        if left == 0 or not (self._paused or self._transport.is_closing()):
+            self._left = None
+        elif self._left is not None and self._left - left < LEAST_READ:
+            self._drop()
+            return
+        else:
+            self._left = left
+        self._look_later()
+
+
+class _Dropping:
+    """How both kinds of connections are dropped."""
+
+    config: uvicorn.Config
+    transport: asyncio.Transport
+    client: tuple[str, int] | None
+
+    def _drop(self, kind: str, text: str) -> None:
+        """Ends the connection at once.
+
+        Args:
+            kind: under which it is counted.
+            text: what the client did, as a clause.
+        """
+        if isinstance(self.config, _Config):
+            client = ":".join(map(str, self.client or ("unknown",)))
+            self.config.incidents.note(kind, client, f"dropped: {text}")
+        self.transport.abort()
+
+    def _drop_unread(self) -> None:
+        self._drop("unread", f"it does not read what is sent to it: not {LEAST_READ} bytes in {UNREAD_SECONDS:g} s")
+
+
+class _Protocol(_Dropping, H11Protocol):
+    """HTTP on a connection, which is closed when a request does not begin on it, its head does not end, or the answer
+    is not read: a server may otherwise be filled with connections that say nothing, or a letter a minute.
     """
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         # The request that was the latest one when this last looked.
         self._seen: RequestResponseCycle | None = None
+        self._reading = _Reading(self, transport, self._drop_unread)
         self._look_later()
         # WebSockets are among them.
         if len(self.connections) >= (self.config.limit_concurrency or 0):
-            _LOGGER.warning("closed a connection from %s: there are %d", self.client, len(self.connections) - 1)
-            transport.abort()
+            self._drop("too_many_connections", f"there are {len(self.connections) - 1} connections")
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._timer.cancel()
+        self._reading.end()
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._reading.pause()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._reading.resume()
 
     def _look_later(self) -> None:
         self._timer = self.loop.call_later(REQUEST_SECONDS, self._look)
@@ -194,15 +300,31 @@ class _Protocol(H11Protocol):
         # uvicorn says that it is never None, and begins with None.
         cycle: RequestResponseCycle | None = self.cycle
         if cycle is self._seen and (cycle is None or cycle.response_complete):
-            _LOGGER.info("dropped a connection from %s: no request within %g s", self.client, REQUEST_SECONDS)
-            self.transport.abort()
+            self._drop("no_request", f"no request within {REQUEST_SECONDS:g} s")
         else:
             self._seen = cycle
             self._look_later()
 
 
-class _WebSocket(WebSocketsSansIOProtocol):
-    """A WebSocket, which is closed when a message has very many parts: uvicorn keeps them all until the last one."""
+class _WebSocket(_Dropping, WebSocketsSansIOProtocol):
+    """A WebSocket, which is closed when the client does not read, and when a message has very many parts: uvicorn keeps
+    them all until the last one."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._reading = _Reading(self, transport, self._drop_unread)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._reading.end()
+        super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._reading.pause()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._reading.resume()
 
     def handle_cont(self, event: Frame) -> None:
         if self.transport.is_closing():
@@ -210,6 +332,5 @@ class _WebSocket(WebSocketsSansIOProtocol):
         if len(self.frames) < MAX_FRAGMENTS:
             super().handle_cont(event)
             return
-        _LOGGER.info("dropped a WebSocket from %s: a message of more than %d parts", self.client, MAX_FRAGMENTS)
         self.frames = []
-        self.transport.abort()
+        self._drop("too_many_parts", f"a message of more than {MAX_FRAGMENTS} parts")

@@ -52,6 +52,7 @@ class Stream:
         self._receiving = anyio.ResourceGuard("receiving from")
         self._sending = anyio.ResourceGuard("sending on")
         self._opened = False
+        self._held = 0
         self._failed: Closed | None = None
         self._gone: str | None = None
 
@@ -109,14 +110,12 @@ class Stream:
                     self._let_go("a send was cancelled halfway")
                 raise
 
-    async def send_eof(self) -> None:
-        """Says that nothing more will be sent. Receiving goes on. Raises as `send`."""
-        await anyio.lowlevel.checkpoint()
-        with self._sending:
-            self._check()
-            while not self._network.write_eof(self._handle):
-                await self._writable.wait()
-                self._check()
+    def hold(self, size: int) -> None:
+        """Says how many bytes this side keeps in memory for the stream: what is not a whole message yet, or an answer
+        that waits. They count with what was not received (see `Limits`) until it says otherwise or lets go."""
+        if self._gone is None and size != self._held:
+            self._held = size
+            self._network.hold(self._handle, size)
 
     def reset(self) -> None:
         """Gives the stream up, at once: the peer sees a reset. Does nothing on a stream that was let go."""

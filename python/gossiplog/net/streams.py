@@ -18,9 +18,9 @@ from __future__ import annotations
 import contextlib
 import os
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from types import TracebackType
-from typing import TypedDict, Unpack
 
 import anyio
 import anyio.abc
@@ -28,21 +28,11 @@ import anyio.lowlevel
 
 from gossiplog import _core
 from gossiplog._core import Closed, ConnectionEvent, StreamEvent
-from gossiplog.errors import ConnectionLost, NetworkError, StreamRefused, StreamReset
+from gossiplog.errors import ConnectionLost, StreamRefused, StreamReset
+from gossiplog.net.limits import Limits
 from gossiplog.net.stream import CHUNK, Signal, Stream
 
-__all__ = ["Closed", "Connection", "Limits", "Network", "PipeConnection", "Stream", "connect_pair", "open_network"]
-
-
-class Limits(TypedDict, total=False):
-    """What a network and its peers may use: the arguments of `gossiplog._core.Network`."""
-
-    max_connections: int
-    max_inbound_streams: int
-    max_outbound_streams: int
-    max_window_growth: int
-    negotiation_timeout: float
-    closing_timeout: float
+__all__ = ["Closed", "Connection", "Network", "PipeConnection", "Stream", "open_network"]
 
 
 class Connection:
@@ -64,6 +54,9 @@ class Connection:
         self._inbound: deque[Stream] = deque()
         self._established = False
         self._gone: str | None = None
+        # What the peer did in vain, until somebody wants to be told: how often and what, by kind.
+        self._incidents: dict[str, tuple[int, str]] = {}
+        self._told: Callable[[str, int, str], None] | None = None
         self._changed = Signal()
         self._readable = Signal()
         self._writable = Signal()
@@ -131,6 +124,14 @@ class Connection:
             await self._changed.wait()
         return self.closed
 
+    def watch(self, told: Callable[[str, int, str], None]) -> None:
+        """Has a function told what the peer does in vain, and has done so far: the kind (one of `Network.counts`), how
+        often, and what it did the last time, as a clause."""
+        self._told = told
+        for kind, (count, text) in self._incidents.items():
+            told(kind, count, text)
+        self._incidents.clear()
+
     def close(self) -> None:
         """Begins to close: what was sent goes out first, if the peer takes it in time. `wait_closed` waits for that."""
         if self._gone is None and self.closed is None:
@@ -189,6 +190,12 @@ class Connection:
             self._readable.set()
         if event.writable:
             self._writable.set()
+        for kind, count, text in event.incidents:
+            if self._told is not None:
+                self._told(kind, count, text)
+            else:
+                before, _ = self._incidents.get(kind, (0, ""))
+                self._incidents[kind] = before + count, text
 
     def _deliver_stream(self, event: StreamEvent) -> None:
         stream = self._streams.get(event.stream)
@@ -256,6 +263,7 @@ class Network:
     def __init__(self, network: _core.Network) -> None:
         self._network = network
         self._connections: dict[int, Connection] = {}
+        self._last: dict[str, int] | None = None
         self._tasks = anyio.create_task_group()
 
     async def __aenter__(self) -> Network:
@@ -271,6 +279,7 @@ class Network:
             # Without the error: the group would wrap it, and its tasks are ours alone.
             await self._tasks.__aexit__(None, None, None)
         finally:
+            self._last = self._network.counts()
             self._network.stop()
             for connection in self._connections.values():
                 connection._stop("the network was stopped")
@@ -326,8 +335,12 @@ class Network:
         return connection
 
     def counts(self) -> dict[str, int]:
-        """What was counted since the start, by name: see `gossiplog._core.Network.counts`."""
-        return self._network.counts()
+        """What was counted from the start to the end, by name: see `gossiplog._core.Network.counts`."""
+        return self._network.counts() if self._last is None else self._last
+
+    def held(self) -> int:
+        """Bytes that are kept for peers now: see `Limits`."""
+        return self._network.held() if self._last is None else 0
 
     async def _dispatch(self) -> None:
         while True:
@@ -341,33 +354,15 @@ class Network:
                         connection._deliver_stream(event)
 
 
-def open_network(**limits: Unpack[Limits]) -> Network:
+def open_network(limits: Limits | None = None) -> Network:
     """A network for the time of its context: `async with open_network() as network`.
 
     Leaving the context ends what connections there still are, at once; close those that matter before.
 
     Args:
-        limits: see `Limits`.
+        limits: None for the usual ones.
 
     Raises:
-        NetworkError: a limit that is none, or the system refuses a thread or a socket.
+        NetworkError: the system refuses a thread or a socket.
     """
-    return Network(_core.Network(**limits))
-
-
-def connect_pair(network: Network, protocols: Sequence[str]) -> tuple[Connection, Connection]:
-    """Two connections of one process, joined by pipes: the client's end and the server's. Both offer `protocols`."""
-    client, server = network.attach(protocols, client=True), network.attach(protocols, client=False)
-    network._tasks.start_soon(_carry, client, server)
-    network._tasks.start_soon(_carry, server, client)
-    return client, server
-
-
-async def _carry(source: PipeConnection, target: PipeConnection) -> None:
-    try:
-        while data := await source.drain():
-            await target.feed(data)
-    except NetworkError:
-        # One of the two is gone; the other hears of it.
-        pass
-    target.feed_eof()
+    return Network(_core.Network(**asdict(limits or Limits())))

@@ -192,6 +192,7 @@ class Syncs:
             sync.end(SyncResult.FAILED, "the source closed the stream")
             return
         events, error = await self._threads.read(collect, client.receive(data))
+        stream.hold(client.held)
         sync.pending.extend(events)
         self._report(broadcast.SyncAdvanced(sync.order.sync, client.statistics))
         while sync.pending:
@@ -318,10 +319,12 @@ async def serve_sync(
 async def _answer(stream: Stream, server: Server, threads: Threads, data: bytes) -> None:
     while answer := await threads.read(_receive, server, data, anyio.current_time()):
         data = b""
+        stream.hold(server.held + len(answer))
         # In pieces: a slow line takes an answer of megabytes, too, as long as it takes something.
         for start in range(0, len(answer), CHUNK):
             with anyio.fail_after(_WRITE_SECONDS):
                 await stream.send(answer[start : start + CHUNK])
+    stream.hold(server.held)
 
 
 def _receive(server: Server, data: bytes, now: float) -> bytes:

@@ -68,6 +68,11 @@ class Push:
         self._known = known
         self._frames = wire.FrameReader(wire.MAX_FRAME)
 
+    @property
+    def held(self) -> int:
+        """Bytes in memory that came from the peer and are not a whole frame yet."""
+        return self._frames.held
+
     def start(self, heads: Sequence[bytes]) -> bytes:
         """The first bytes to write: an Update with the log's heads."""
         return self.update(heads)

@@ -153,6 +153,11 @@ class Client:
             self._ask(wire.GetNode(level, key), 1, _NODE_SIZE)
         return self._flush_requests()
 
+    @property
+    def held(self) -> int:
+        """Bytes in memory that came from the server and are not a whole frame yet."""
+        return self._frames.held
+
     def receive(self, data: bytes) -> Iterator[Event]:
         """Takes the next bytes of the stream; they are processed as the events are taken, so take all.
 

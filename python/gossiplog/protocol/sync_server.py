@@ -97,6 +97,11 @@ class Server:
         self.closed = False
 
     @property
+    def held(self) -> int:
+        """Bytes in memory that came from the peer and are not a whole frame yet."""
+        return self._frames.held
+
+    @property
     def deadline(self) -> float:
         """When `receive` aborts the stream, unless a request comes before: call `receive(b"", now)` then."""
         return min(self._started + self._config.time_limit, self._asked + self._config.idle)

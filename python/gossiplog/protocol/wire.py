@@ -154,6 +154,11 @@ class FrameReader:
             self._start = 0
         self._buffer += data
 
+    @property
+    def held(self) -> int:
+        """The bytes that it holds."""
+        return len(self._buffer)
+
     def next(self) -> bytes | None:
         """The next frame; None when it is not complete yet.
 
@@ -167,6 +172,10 @@ class FrameReader:
         with memoryview(self._buffer) as view:
             frame = bytes(view[self._start : self._end])
         self._start, self._end = self._end, None
+        if self._start == len(self._buffer):
+            # The room that a large one took is not kept until the next.
+            self._buffer.clear()
+            self._start = 0
         return frame
 
     def _read_length(self) -> int | None:

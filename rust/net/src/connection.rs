@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::future::poll_fn;
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::task::{Context, Poll};
 
@@ -15,6 +15,7 @@ use tokio::io::DuplexStream;
 use tokio::time::timeout;
 use yamux::{ConnectionError, FrameDecodeError, Mode};
 
+use crate::budget::Budget;
 use crate::error::{Cause, Closed, Error, lock};
 use crate::inbox::{Handle, Inbox};
 use crate::ledger::Ledger;
@@ -28,7 +29,16 @@ use crate::watched::Watched;
 pub struct Shared {
     pub inbox: Arc<Inbox>,
     pub limits: Limits,
+    pub budget: Arc<Budget>,
     pub counters: Counters,
+}
+
+impl Shared {
+    /// Nothing counted yet.
+    pub fn new(inbox: Arc<Inbox>, limits: Limits) -> Self {
+        let budget = Arc::new(Budget::new(limits.peer_bytes, limits.total_bytes));
+        Self { inbox, limits, budget, counters: Counters::default() }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -36,8 +46,6 @@ struct State {
     streams: HashMap<Handle, Arc<Slot>>,
     opening: VecDeque<(Handle, Arc<Slot>, String, Permit)>,
     finishing: Vec<Agreed>,
-    /// Why the connection is to end now: whoever knows first says so.
-    end: Option<Closed>,
     /// Why its bytes stopped, if they did.
     explanation: Option<Closed>,
     /// The caller let go of it.
@@ -63,7 +71,7 @@ impl Link {
         Self {
             handle: shared.inbox.add_connection(),
             shared: Arc::clone(shared),
-            ledger: Arc::default(),
+            ledger: Arc::new(Ledger::new(&shared.budget)),
             protocols: protocols.into(),
             state: Mutex::default(),
             inbound: Arc::default(),
@@ -79,22 +87,12 @@ impl Link {
 
     /// Has it end, for the first reason that anybody gives.
     pub fn end(&self, closed: Closed) {
-        lock(&self.state).end.get_or_insert(closed);
-        self.ledger.driver.wake();
+        self.ledger.halt.end(closed);
     }
 
     /// Says why its bytes stop where they do. What came before is still worth reading.
     pub fn explain(&self, closed: Closed) {
         lock(&self.state).explanation.get_or_insert(closed);
-    }
-
-    /// Waits until somebody has it end.
-    pub async fn ending(&self) -> Closed {
-        poll_fn(|context| {
-            self.ledger.driver.register(context.waker());
-            lock(&self.state).end.clone().map_or(Poll::Pending, Poll::Ready)
-        })
-        .await
     }
 
     /// Begins to open a stream.
@@ -112,7 +110,7 @@ impl Link {
         state.streams.insert(handle, Arc::clone(&slot));
         state.opening.push_back((handle, Arc::clone(&slot), protocol.to_owned(), permit));
         drop(state);
-        self.ledger.driver.wake();
+        self.ledger.halt.driver.wake();
         Ok((handle, slot))
     }
 
@@ -130,7 +128,7 @@ impl Link {
         if finish && self.closed().is_none() {
             state.finishing.push(agreed);
             drop(state);
-            self.ledger.driver.wake();
+            self.ledger.halt.driver.wake();
         } else {
             drop(state);
             self.ledger.reset(agreed.number);
@@ -151,10 +149,17 @@ impl Link {
         }
     }
 
+    /// The peer did something in vain: `kind` is the counter's name.
+    fn incident(&self, kind: &'static str, counter: &AtomicU64, text: String) {
+        Counters::add(counter);
+        self.shared.inbox.tell(self.handle, |news| news.incident(kind, text));
+    }
+
     /// The task is over: tells everybody who waits.
     pub fn finished(&self, closed: Closed) {
         match closed.cause {
             Cause::Violation => Counters::add(&self.shared.counters.violations),
+            Cause::Overload => Counters::add(&self.shared.counters.overloads),
             Cause::Internal => Counters::add(&self.shared.counters.defects),
             _ => {}
         }
@@ -187,14 +192,14 @@ pub async fn drive(link: &Arc<Link>, pipe: DuplexStream, mode: Mode) -> Closed {
     let streams = limits.inbound_streams + limits.outbound_streams + 1;
     let mut config = yamux::Config::default();
     config.set_max_num_streams(streams);
-    config.set_max_connection_receive_window(Some(streams * INITIAL_WINDOW + limits.window_growth));
+    config.set_max_connection_receive_window(Some(streams * INITIAL_WINDOW + limits.window_growth()));
     let watched = Watched::new(pipe, Arc::clone(&link.ledger));
     let run = async move {
         let mut driver =
             Driver { link, muxer: yamux::Connection::new(watched, config, mode), tasks: FuturesUnordered::new() };
         let closed = {
             let ended = poll_fn(|context| driver.poll(context));
-            select(pin!(link.ending()), ended).await.factor_first().0
+            select(pin!(link.ledger.halt.wait()), ended).await.factor_first().0
         };
         driver.tasks.clear();
         if closed.cause == Cause::Local {
@@ -249,7 +254,9 @@ impl Driver<'_> {
         let Some(permit) = Permit::take(&self.link.inbound, limits.inbound_streams) else {
             // Dropping it resets it.
             self.link.ledger.dropped(number);
-            return Counters::add(&counters.streams_over_limit);
+            let text = format!("it opened a stream beyond the {} that it may have", limits.inbound_streams);
+            self.link.incident("streams_over_limit", &counters.streams_over_limit, text);
+            return;
         };
         let stream = Muxed::new(stream, Arc::clone(&self.link.ledger), permit);
         self.tasks.push(listen(stream, number, Arc::clone(&self.link.protocols), limits.negotiation));
@@ -310,12 +317,20 @@ impl Driver<'_> {
                 drop(state);
                 inbox.tell(handle, |news| news.begun = Some(protocol));
             }
-            Done::Inbound(Outcome::TimedOut(_)) => Counters::add(&counters.negotiations_timed_out),
+            Done::Inbound(Outcome::TimedOut(_)) => {
+                let text = format!(
+                    "it did not agree on a stream's protocol within {} s",
+                    self.link.shared.limits.negotiation.as_secs_f64()
+                );
+                self.link.incident("negotiations_timed_out", &counters.negotiations_timed_out, text);
+            }
             Done::Inbound(Outcome::Failed(closed)) => {
                 if closed.cause == Cause::Violation {
                     return Err(closed);
                 }
-                Counters::add(&counters.streams_refused);
+                let offered = self.link.protocols.join(", ");
+                let text = format!("it opened a stream and spoke none of the protocols offered here: {offered}");
+                self.link.incident("streams_refused", &counters.streams_refused, text);
             }
             Done::Outbound(handle, slot, Outcome::Agreed(protocol, agreed)) => {
                 if slot.opened(agreed) {

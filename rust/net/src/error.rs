@@ -16,6 +16,8 @@ pub enum Cause {
     Violation,
     /// The bytes stopped coming, or never came: nobody can be blamed.
     Transport,
+    /// This side keeps too much in memory for its peers together: nobody can be blamed.
+    Overload,
     /// A defect of this program.
     Internal,
 }
@@ -29,6 +31,7 @@ impl Cause {
             Self::Refused => "refused",
             Self::Violation => "violation",
             Self::Transport => "transport",
+            Self::Overload => "overload",
             Self::Internal => "internal",
         }
     }

@@ -3,7 +3,7 @@
 //! A set, not a queue: each handle is in it once, with everything that happened to it. So it is no larger than the
 //! number of handles, which the limits bound, however long nobody asks.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::mem;
 use std::sync::{Arc, Mutex};
@@ -14,6 +14,17 @@ use crate::wake::Wake;
 
 /// Names a connection or a stream. Never used again.
 pub type Handle = u64;
+
+/// What a peer did on a connection that came to nothing, and left the connection standing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Incident {
+    /// What [`crate::Counts`] counts it as.
+    pub kind: &'static str,
+    /// How often, since the last [`crate::Network::poll`].
+    pub count: u64,
+    /// What it did, the last time, as a clause for people.
+    pub text: String,
+}
 
 /// What happened to one handle since the last [`crate::Network::poll`]. `readable` and `writable` say that a call that
 /// found nothing to do is worth trying again.
@@ -29,6 +40,8 @@ pub enum Event {
         readable: bool,
         /// There is room to feed.
         writable: bool,
+        /// What the peer did in vain, one entry a kind.
+        incidents: Vec<Incident>,
         /// It ended.
         closed: Option<Closed>,
     },
@@ -60,8 +73,19 @@ pub struct News {
     pub readable: bool,
     /// Worth writing again.
     pub writable: bool,
+    /// What the peer did in vain on a connection: how often, and the last time, by kind.
+    pub incidents: BTreeMap<&'static str, (u64, String)>,
     /// A connection ended, or a stream could not be opened.
     pub ended: Option<Closed>,
+}
+
+impl News {
+    /// The peer did something in vain.
+    pub fn incident(&mut self, kind: &'static str, text: String) {
+        let (count, last) = self.incidents.entry(kind).or_default();
+        *count += 1;
+        *last = text;
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -155,13 +179,15 @@ impl Inbox {
         }
         let event = |handle| {
             let (kind, news) = members.get_mut(&handle)?;
-            let News { begun, readable, writable, ended } = mem::take(news);
+            let News { begun, readable, writable, incidents, ended } = mem::take(news);
+            let incident = |(kind, (count, text))| Incident { kind, count, text };
             Some(match *kind {
                 Kind::Connection => Event::Connection {
                     connection: handle,
                     established: begun.is_some(),
                     readable,
                     writable,
+                    incidents: incidents.into_iter().map(incident).collect(),
                     closed: ended,
                 },
                 Kind::Stream { connection, inbound } => Event::Stream {

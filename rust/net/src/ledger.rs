@@ -8,11 +8,11 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
-use futures::task::AtomicWaker;
-
+use crate::budget::{Account, Budget};
 use crate::error::lock;
+use crate::halt::Halt;
 
 /// Bytes of a frame's header.
 pub const HEADER: usize = 12;
@@ -144,14 +144,22 @@ struct State {
 }
 
 /// The account of one connection's frames.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Ledger {
     state: Mutex<State>,
-    /// The task that drives the connection.
-    pub driver: AtomicWaker,
+    /// Bytes that are kept for the peer.
+    pub account: Account,
+    /// How the connection is told to end.
+    pub halt: Arc<Halt>,
 }
 
 impl Ledger {
+    /// An empty one, of a connection whose peer shares in `budget`.
+    pub fn new(budget: &Arc<Budget>) -> Self {
+        let halt = Arc::default();
+        Self { state: Mutex::default(), account: Account::open(budget, &halt), halt }
+    }
+
     /// A frame's header was received.
     pub fn received(&self, header: Header) {
         let mut state = lock(&self.state);
@@ -175,6 +183,8 @@ impl Ledger {
             if carries {
                 record.unread.push_back(header.length);
                 state.unread += 1;
+                // Its bytes are about to follow.
+                self.account.add(header.length as usize);
             }
         } else if carries && state.blocked {
             state.stray += 1;
@@ -195,6 +205,7 @@ impl Ledger {
         let mut state = lock(&self.state);
         let State { records, unread, .. } = &mut *state;
         let Some(record) = records.get_mut(&stream) else { return };
+        self.account.subtract(bytes);
         while bytes > 0
             && let Some(first) = record.unread.front_mut()
         {
@@ -217,6 +228,7 @@ impl Ledger {
     pub fn dropped(&self, stream: u32) {
         let mut state = lock(&self.state);
         if let Some(record) = state.records.remove(&stream) {
+            self.account.subtract(record.unread.iter().map(|length| *length as usize).sum());
             state.unread -= record.unread.len();
             if state.blocked {
                 state.stray += record.unread.len();
@@ -230,7 +242,7 @@ impl Ledger {
         if state.records.get(&stream).is_some_and(|record| record.ending != Ending::Reset) {
             state.resets.push_back(stream);
             drop(state);
-            self.driver.wake();
+            self.halt.driver.wake();
         }
     }
 
@@ -296,6 +308,10 @@ mod tests {
         Header { kind, flags, stream, length }
     }
 
+    fn ledger() -> Ledger {
+        Ledger::new(&Arc::new(Budget::new(1 << 20, 1 << 20)))
+    }
+
     fn bytes(header: &Header) -> Vec<u8> {
         let mut bytes = vec![0, header.kind];
         bytes.extend(header.flags.to_be_bytes());
@@ -332,7 +348,7 @@ mod tests {
 
     #[test]
     fn tells_an_end_from_a_reset() {
-        let ledger = Ledger::default();
+        let ledger = ledger();
         ledger.received(header(WINDOW_UPDATE, SYN, 1, 0));
         assert_eq!(ledger.ending(1), Ending::None);
         ledger.received(header(DATA, FIN, 1, 0));
@@ -345,7 +361,7 @@ mod tests {
 
     #[test]
     fn small_frames_are_counted_until_they_are_read() {
-        let ledger = Ledger::default();
+        let ledger = ledger();
         ledger.received(header(DATA, SYN, 1, 1));
         for _ in 1..MOST_FRAMES {
             ledger.received(header(DATA, 0, 1, 1));
@@ -363,7 +379,7 @@ mod tests {
 
     #[test]
     fn frames_of_a_dropped_stream_count_while_nothing_can_be_written() {
-        let ledger = Ledger::default();
+        let ledger = ledger();
         ledger.received(header(DATA, SYN, 1, 1));
         ledger.set_blocked(true);
         ledger.dropped(1);
@@ -378,7 +394,7 @@ mod tests {
 
     #[test]
     fn a_reset_is_sent_once_and_only_to_those_that_wait_for_it() {
-        let ledger = Ledger::default();
+        let ledger = ledger();
         ledger.opened(1);
         ledger.opened(3);
         ledger.received(header(DATA, RST, 3, 0));
@@ -387,5 +403,21 @@ mod tests {
         ledger.reset(5);
         assert_eq!(ledger.next_reset(), Some(1));
         assert_eq!(ledger.next_reset(), None);
+    }
+
+    #[test]
+    fn what_is_not_read_is_kept() {
+        let budget = Arc::new(Budget::new(100, 100));
+        let ledger = Ledger::new(&budget);
+        ledger.received(header(DATA, SYN, 1, 60));
+        ledger.received(header(DATA, SYN, 3, 40));
+        assert_eq!(budget.held(), 100);
+        ledger.read(1, 50);
+        ledger.dropped(3);
+        assert_eq!(budget.held(), 10);
+        ledger.received(header(DATA, 0, 3, 1000));
+        assert_eq!((budget.held(), ledger.halt.reason()), (10, None));
+        ledger.received(header(DATA, 0, 1, 91));
+        assert!(ledger.halt.reason().unwrap().reason.contains("101 bytes kept in memory"));
     }
 }

@@ -10,13 +10,16 @@
 //! | --- | --- |
 //! | `error` | why things end, and what calls fail with |
 //! | `wake`, `inbox` | the socket pair and the set of what is ready |
+//! | `halt`, `budget` | having a connection end; the bytes that peers make this side keep, and who has too many |
 //! | `ledger`, `watched` | what yamux does not tell: resets, ends, violations; read off the frames' headers |
 //! | `stream`, `negotiation`, `connection` | one stream; agreeing on its protocol; the task that drives a connection |
 //! | `tls`, `websocket` | the client's end of a WebSocket |
 //! | `network` | the handles, and the runtime |
 
+mod budget;
 mod connection;
 mod error;
+mod halt;
 mod inbox;
 mod ledger;
 mod limits;
@@ -29,7 +32,7 @@ mod watched;
 mod websocket;
 
 pub use error::{Cause, Closed, Error};
-pub use inbox::{Event, Handle};
+pub use inbox::{Event, Handle, Incident};
 pub use limits::{Counts, Limits};
 pub use network::Network;
 pub use websocket::Target;

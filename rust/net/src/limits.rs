@@ -7,9 +7,7 @@ use std::time::Duration;
 /// What yamux grants every stream at its start, in bytes: the specification's figure, the same on every peer.
 pub const INITIAL_WINDOW: usize = 256 * 1024;
 
-/// Bytes in memory, per connection: at most (`inbound_streams` + `outbound_streams` + 1) * 256 KiB + `window_growth` received and
-/// not yet read, 192 KiB a stream written and not yet sent (twelve of yamux's data frames), and 8 MiB of buffers and book-keeping,
-/// most of it only if the peer sends very many small frames.
+/// What a network and its peers may use.
 #[derive(Clone, Debug)]
 pub struct Limits {
     /// Connections at the same time, those that ended and were not let go included.
@@ -18,25 +16,23 @@ pub struct Limits {
     pub inbound_streams: usize,
     /// Streams that this side may have open on a connection.
     pub outbound_streams: usize,
-    /// Bytes by which the receive windows of a connection's streams may together grow beyond their start, which they do
-    /// where the round trip is long and the caller reads fast.
-    pub window_growth: usize,
+    /// Bytes that are kept in memory for a peer: received and not read, or held by the caller ([`crate::Network::hold`]).
+    /// Beside them a connection has 192 KiB a stream that were written and not sent (twelve of yamux's data frames), and
+    /// 8 MiB of buffers and book-keeping at most, most of it only if the peer sends very many small frames.
+    pub peer_bytes: usize,
+    /// Bytes that are kept so for all peers together.
+    pub total_bytes: usize,
     /// How long a stream may take to agree on a protocol.
     pub negotiation: Duration,
     /// How long the end of a connection or stream may take once this side asked for it.
     pub closing: Duration,
 }
 
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            connections: 1024,
-            inbound_streams: 16,
-            outbound_streams: 16,
-            window_growth: 8 << 20,
-            negotiation: Duration::from_secs(10),
-            closing: Duration::from_secs(5),
-        }
+impl Limits {
+    /// Bytes by which the receive windows of a connection's streams may together grow beyond their start, which they do
+    /// where the round trip is long and the caller reads fast: a quarter of what a peer may have kept.
+    pub fn window_growth(&self) -> usize {
+        self.peer_bytes / 4
     }
 }
 
@@ -49,6 +45,7 @@ pub struct Counters {
     pub streams_over_limit: AtomicU64,
     pub streams_refused: AtomicU64,
     pub negotiations_timed_out: AtomicU64,
+    pub overloads: AtomicU64,
     pub defects: AtomicU64,
 }
 
@@ -67,6 +64,8 @@ pub struct Counts {
     pub streams_refused: u64,
     /// Inbound streams whose negotiation took too long.
     pub negotiations_timed_out: u64,
+    /// Connections closed because all peers together had too many bytes kept.
+    pub overloads: u64,
     /// Connections closed by a defect of this program.
     pub defects: u64,
 }
@@ -87,6 +86,7 @@ impl Counters {
             streams_over_limit: read(&self.streams_over_limit),
             streams_refused: read(&self.streams_refused),
             negotiations_timed_out: read(&self.negotiations_timed_out),
+            overloads: read(&self.overloads),
             defects: read(&self.defects),
         }
     }

@@ -100,7 +100,7 @@ impl Network {
 
     fn on(host: Host, limits: Limits) -> Result<Self, Error> {
         let failure = |error: std::io::Error| Error::System(format!("the network cannot be started: {error}"));
-        let shared = Shared { inbox: Arc::new(Inbox::new().map_err(failure)?), limits, counters: Counters::default() };
+        let shared = Shared::new(Arc::new(Inbox::new().map_err(failure)?), limits);
         Ok(Self {
             shared: Arc::new(shared),
             members: Mutex::default(),
@@ -149,6 +149,12 @@ impl Network {
     pub fn counts(&self) -> Result<Counts, Error> {
         self.check()?;
         Ok(self.shared.counters.read())
+    }
+
+    /// Bytes that are kept for all peers now: see [`Limits::peer_bytes`].
+    pub fn held(&self) -> Result<usize, Error> {
+        self.check()?;
+        Ok(self.shared.budget.held())
     }
 
     /// Makes a connection over a pipe whose far end is [`Self::feed`] and [`Self::drain`]. `protocols`: what the peer's
@@ -317,9 +323,11 @@ impl Network {
         self.stream(stream)?.write(bytes)
     }
 
-    /// Ends this side's direction of a stream. False: there is no room for that now.
-    pub fn end(&self, stream: Handle) -> Result<bool, Error> {
-        self.stream(stream)?.end()
+    /// Says how many bytes the caller itself keeps in memory for a stream. They count with those that were not read, until
+    /// it says otherwise or lets go of the stream.
+    pub fn hold(&self, stream: Handle, bytes: usize) -> Result<(), Error> {
+        self.stream(stream)?.hold(bytes);
+        Ok(())
     }
 
     /// Lets go of a stream: at once, so that the peer sees a reset; or (`finish`) with all that was written sent and
@@ -375,7 +383,7 @@ impl Drop for Network {
 
 /// A dialled connection, from the first packet to the last.
 async fn speak(link: &Arc<Link>, address: Address, keepalive: Duration) -> Closed {
-    let socket = match select(pin!(link.ending()), pin!(connect(address))).await {
+    let socket = match select(pin!(link.ledger.halt.wait()), pin!(connect(address))).await {
         Either::Left((closed, _)) | Either::Right((Err(closed), _)) => return closed,
         Either::Right((Ok(socket), _)) => socket,
     };

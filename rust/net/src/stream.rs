@@ -4,6 +4,7 @@ use std::future::poll_fn;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker, ready};
 
@@ -108,7 +109,8 @@ enum State {
 #[derive(Debug)]
 pub struct Slot {
     link: Arc<Link>,
-    state: Mutex<(State, bool)>,
+    state: Mutex<State>,
+    held: AtomicUsize,
     readable: Waker,
     writable: Waker,
 }
@@ -119,7 +121,8 @@ impl Slot {
         let inbox = &link.shared.inbox;
         Self {
             link: Arc::clone(link),
-            state: Mutex::new((State::Opening, false)),
+            state: Mutex::new(State::Opening),
+            held: AtomicUsize::new(0),
             readable: inbox.readable(handle),
             writable: inbox.writable(handle),
         }
@@ -128,34 +131,34 @@ impl Slot {
     /// For an inbound stream.
     pub fn open(link: &Arc<Link>, handle: Handle, agreed: Agreed) -> Self {
         let slot = Self::opening(link, handle);
-        lock(&slot.state).0 = State::Open(agreed);
+        *lock(&slot.state) = State::Open(agreed);
         slot
     }
 
     /// The outbound stream is open. False: the caller let go of it meanwhile, and it is dropped, which resets it.
     pub fn opened(&self, agreed: Agreed) -> bool {
         let mut state = lock(&self.state);
-        let wanted = !matches!(state.0, State::Gone);
+        let wanted = !matches!(*state, State::Gone);
         if wanted {
-            state.0 = State::Open(agreed);
+            *state = State::Open(agreed);
         }
         wanted
     }
 
     /// Whether it is an outbound stream that is not open yet.
     pub fn is_opening(&self) -> bool {
-        matches!(lock(&self.state).0, State::Opening)
+        matches!(*lock(&self.state), State::Opening)
     }
 
     /// Whether the caller let go of it.
     pub fn gone(&self) -> bool {
-        matches!(lock(&self.state).0, State::Gone)
+        matches!(*lock(&self.state), State::Gone)
     }
 
     /// Takes what was received, as much as fits. None: nothing now. 0: the peer sent all it had to.
     pub fn read(&self, buffer: &mut [u8]) -> Result<Option<usize>, Error> {
         let mut state = lock(&self.state);
-        let State::Open(agreed) = &mut state.0 else { return Err(not_open()) };
+        let State::Open(agreed) = &mut *state else { return Err(not_open()) };
         let read = self.attempt(&self.readable, |context| Pin::new(&mut agreed.bytes).poll_read(context, buffer));
         read.transpose()
     }
@@ -163,10 +166,7 @@ impl Slot {
     /// Gives bytes to send, and says how many were taken: 0 if there is no room now.
     pub fn write(&self, bytes: &[u8]) -> Result<usize, Error> {
         let mut state = lock(&self.state);
-        let (State::Open(agreed), ended) = &mut *state else { return Err(not_open()) };
-        if *ended {
-            return Err(Error::Invalid("the stream's sending side was ended before".to_owned()));
-        }
+        let State::Open(agreed) = &mut *state else { return Err(not_open()) };
         let mut taken = 0;
         while taken < bytes.len() {
             let write = |context: &mut Context<'_>| Pin::new(&mut agreed.bytes).poll_write(context, &bytes[taken..]);
@@ -179,20 +179,20 @@ impl Slot {
         Ok(taken)
     }
 
-    /// Ends this side's direction. False: there is no room for that now.
-    pub fn end(&self) -> Result<bool, Error> {
-        let mut state = lock(&self.state);
-        let (State::Open(agreed), ended) = &mut *state else { return Err(not_open()) };
-        if !*ended {
-            let close = |context: &mut Context<'_>| Pin::new(&mut agreed.bytes).poll_close(context);
-            *ended = self.attempt(&self.writable, close).transpose()?.is_some();
+    /// The caller keeps so many bytes for it.
+    pub fn hold(&self, bytes: usize) {
+        let account = &self.link.ledger.account;
+        let before = self.held.swap(bytes, Ordering::Relaxed);
+        if bytes > before {
+            account.add(bytes - before);
+        } else {
+            account.subtract(before - bytes);
         }
-        Ok(*ended)
     }
 
     /// Takes the stream out of the caller's hands: None if it was not open (yet, or any more).
     pub fn take(&self) -> Option<Agreed> {
-        match std::mem::replace(&mut lock(&self.state).0, State::Gone) {
+        match std::mem::replace(&mut *lock(&self.state), State::Gone) {
             State::Open(agreed) => Some(agreed),
             State::Opening | State::Gone => None,
         }
@@ -222,6 +222,12 @@ impl Slot {
                 Some(Err(Error::Lost(closed)))
             }
         }
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        self.hold(0);
     }
 }
 

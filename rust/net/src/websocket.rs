@@ -167,6 +167,7 @@ async fn carry(link: &Link, socket: Socket, pipe: DuplexStream, keepalive: Durat
     let code = match ended.as_ref().map(|closed| closed.cause) {
         Some(Cause::Violation) => CloseCode::Policy,
         _ if link.ledger.violation().is_some() => CloseCode::Protocol,
+        _ if link.ledger.halt.reason().is_some_and(|closed| closed.cause == Cause::Violation) => CloseCode::Policy,
         _ => CloseCode::Normal,
     };
     let farewell = async {
@@ -257,7 +258,7 @@ mod tests {
     use super::*;
     use crate::connection::Shared;
     use crate::inbox::{Event, Inbox};
-    use crate::limits::{Counters, Limits};
+    use crate::limits::Limits;
 
     const KEEPALIVE: Duration = Duration::from_secs(20);
     const LIMIT: usize = 100_000;
@@ -267,8 +268,16 @@ mod tests {
     /// A connection, and the server's end of its WebSocket.
     async fn connected() -> (Arc<Link>, JoinHandle<Closed>, Server) {
         let inbox = Arc::new(Inbox::new().unwrap());
-        let shared = Shared { inbox, limits: Limits::default(), counters: Counters::default() };
-        let link = Arc::new(Link::new(&Arc::new(shared), vec!["/a".to_owned()]));
+        let limits = Limits {
+            connections: 1,
+            inbound_streams: 1,
+            outbound_streams: 1,
+            peer_bytes: 1 << 20,
+            total_bytes: 1 << 20,
+            negotiation: Duration::from_secs(10),
+            closing: Duration::from_secs(5),
+        };
+        let link = Arc::new(Link::new(&Arc::new(Shared::new(inbox, limits)), vec!["/a".to_owned()]));
         let (ours, theirs) = duplex(PIPE);
         let request = "ws://localhost".into_client_request().unwrap();
         let (socket, server) = join(upgrade(request, Box::new(ours), LIMIT), accept_async(theirs)).await;

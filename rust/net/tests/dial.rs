@@ -9,8 +9,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use futures::StreamExt;
-use gossiplog_net::{Cause, Closed, Error, Event, Handle, Limits, Network, Target};
-use support::{PROTOCOL, closed_of, network, seconds};
+use gossiplog_net::{Cause, Closed, Error, Event, Handle, Network, Target};
+use support::{PROTOCOL, closed_of, limits, network, seconds};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
@@ -83,7 +83,7 @@ async fn accept_with_token(socket: TcpStream) {
 
 #[tokio::test]
 async fn a_websocket_is_dialled_with_headers_and_closed() {
-    let network = network(Limits::default());
+    let network = network(limits());
     let (listener, host) = listener().await;
     let server = tokio::spawn(async move { accept_with_token(listener.accept().await.unwrap().0).await });
     let headers = vec![("Authorization".to_owned(), "Bearer token".to_owned())];
@@ -97,7 +97,7 @@ async fn a_websocket_is_dialled_with_headers_and_closed() {
 
 #[tokio::test]
 async fn tls_trusts_the_authorities_that_it_is_given_and_no_others() {
-    let network = network(Limits::default());
+    let network = network(limits());
     let (listener, host) = listener().await;
     tokio::spawn(async move {
         while let Ok((socket, _)) = listener.accept().await {
@@ -122,7 +122,7 @@ async fn tls_trusts_the_authorities_that_it_is_given_and_no_others() {
 
 #[tokio::test]
 async fn what_keeps_a_connection_from_standing_is_named() {
-    let network = network(Limits::default());
+    let network = network(limits());
     let (listener, host) = listener().await;
     tokio::spawn(async move {
         let (mut socket, _) = listener.accept().await.unwrap();
@@ -140,7 +140,7 @@ async fn what_keeps_a_connection_from_standing_is_named() {
 
 #[tokio::test]
 async fn a_server_that_does_not_answer_is_given_up() {
-    let network = network(Limits::default());
+    let network = network(limits());
     let (_listener, host) = listener().await;
     let impatient = Target { connect: std::time::Duration::from_millis(20), ..target(format!("ws://{host}")) };
     let dialled = network.dial(impatient, vec![]).unwrap();
@@ -150,7 +150,7 @@ async fn a_server_that_does_not_answer_is_given_up() {
 
 #[tokio::test]
 async fn dialling_can_be_given_up() {
-    let network = network(Limits::default());
+    let network = network(limits());
     let (_listener, host) = listener().await;
     let dialled = network.dial(target(format!("ws://{host}")), vec![]).unwrap();
     network.close(dialled).unwrap();
@@ -159,7 +159,7 @@ async fn dialling_can_be_given_up() {
 
 #[tokio::test]
 async fn letting_go_ends_what_was_dialled() {
-    let network = network(Limits::default());
+    let network = network(limits());
     let (listener, host) = listener().await;
     for standing in [true, false] {
         let dialled = network.dial(target(format!("ws://{host}")), vec![]).unwrap();
@@ -181,7 +181,7 @@ async fn letting_go_ends_what_was_dialled() {
 
 #[tokio::test]
 async fn addresses_and_headers_are_checked() {
-    let network = network(Limits::default());
+    let network = network(limits());
     for url in ["", "localhost", "http://localhost", "ws://", "ws://user@localhost", "ws:///path", "ws://local host"] {
         let error = network.dial(target(url.to_owned()), vec![]).unwrap_err();
         assert!(
@@ -199,7 +199,7 @@ async fn addresses_and_headers_are_checked() {
 #[test]
 fn networks_start_and_stop() {
     for _ in 0..20 {
-        let networks = [Network::start(Limits::default()).unwrap(), Network::start(Limits::default()).unwrap()];
+        let networks = [Network::start(limits()).unwrap(), Network::start(limits()).unwrap()];
         for network in &networks {
             network.attach(vec![], true).unwrap();
             assert!(network.fileno().unwrap() > 0);

@@ -2,13 +2,21 @@
 
 mod support;
 
-use gossiplog_net::{Cause, Limits};
+use gossiplog_net::{Cause, Event, Incident, Limits};
 use support::{
-    ACK, DATA, FIN, GO_AWAY, Hostile, PING, PROTOCOL, Pair, RST, SYN, WINDOW_UPDATE, data, header, lines, seconds,
-    take_inbound,
+    ACK, DATA, FIN, GO_AWAY, Hostile, PING, PROTOCOL, Pair, RST, SYN, WINDOW_UPDATE, data, header, limits, lines,
+    seconds, take_inbound,
 };
 
 const WINDOW: usize = 256 * 1024;
+
+fn incidents(events: &[Event], kind: &str) -> Vec<Incident> {
+    let told = |event: &Event| match event {
+        Event::Connection { incidents, .. } => incidents.clone(),
+        Event::Stream { .. } => Vec::new(),
+    };
+    events.iter().flat_map(told).filter(|incident| incident.kind == kind).collect()
+}
 
 /// Opens stream `number` and agrees on the protocol.
 fn negotiated(number: u32) -> Vec<u8> {
@@ -34,7 +42,7 @@ async fn violations_are_named_and_end_the_connection() {
         (data(SYN, 1, b"\x05GET /"), "rules of multistream-select"),
     ];
     for (bytes, reason) in cases {
-        let mut peer = Hostile::new(Limits::default());
+        let mut peer = Hostile::new(limits());
         peer.send(&bytes).await;
         peer.settle().await;
         let closed = peer.closed().unwrap_or_else(|| panic!("not closed: {reason}"));
@@ -46,7 +54,7 @@ async fn violations_are_named_and_end_the_connection() {
 
 #[tokio::test]
 async fn an_accusation_is_passed_on() {
-    let mut peer = Hostile::new(Limits::default());
+    let mut peer = Hostile::new(limits());
     peer.send(&header(GO_AWAY, 0, 0, 1)).await;
     peer.settle().await;
     let closed = peer.closed().unwrap();
@@ -58,7 +66,7 @@ async fn an_accusation_is_passed_on() {
 
 #[tokio::test]
 async fn single_bytes_do_not_fill_the_memory() {
-    let mut peer = Hostile::new(Limits::default());
+    let mut peer = Hostile::new(limits());
     peer.send(&negotiated(1)).await;
     let flood: Vec<u8> = (0..70_000).flat_map(|_| data(0, 1, b"x")).collect();
     peer.send(&flood).await;
@@ -68,7 +76,7 @@ async fn single_bytes_do_not_fill_the_memory() {
 
 #[tokio::test]
 async fn single_bytes_that_are_read_are_no_offence() {
-    let mut peer = Hostile::new(Limits::default());
+    let mut peer = Hostile::new(limits());
     peer.send(&negotiated(1)).await;
     let stream = take_inbound(&mut peer.events).unwrap();
     let (some, mut buffer) = (data(0, 1, b"x").repeat(1000), vec![0; 1000]);
@@ -81,20 +89,23 @@ async fn single_bytes_that_are_read_are_no_offence() {
 
 #[tokio::test]
 async fn thousands_of_streams_are_reset_beyond_the_limit() {
-    let mut peer = Hostile::new(Limits::default());
+    let mut peer = Hostile::new(limits());
     for number in (1..10_000).step_by(2) {
         peer.send(&data(SYN, number, b"")).await;
         peer.receive();
     }
+    peer.settle().await;
     assert_eq!(peer.closed(), None);
     let resets = peer.received.chunks(12).filter(|frame| frame[1..4] == [DATA, 0, RST as u8]).count();
-    assert_eq!(resets, 5000 - Limits::default().inbound_streams);
+    assert_eq!(resets, 5000 - limits().inbound_streams);
+    let told: u64 = incidents(&peer.events, "streams_over_limit").iter().map(|incident| incident.count).sum();
+    assert_eq!(told, resets as u64);
     assert_eq!(peer.network.counts().unwrap().streams_over_limit, resets as u64);
 }
 
 #[tokio::test]
 async fn one_that_reads_nothing_is_read_no_further() {
-    let mut peer = Hostile::new(Limits::default());
+    let mut peer = Hostile::new(limits());
     let flood: Vec<u8> = (1..40_000).step_by(2).flat_map(|number| data(SYN, number, b"x")).collect();
     let mut taken = 0;
     for _ in 0..200 {
@@ -111,8 +122,8 @@ async fn one_that_reads_nothing_is_read_no_further() {
 
 #[tokio::test(start_paused = true)]
 async fn slow_negotiations_are_given_up() {
-    let mut peer = Hostile::new(Limits::default());
-    let slow = Limits::default().inbound_streams as u32;
+    let mut peer = Hostile::new(limits());
+    let slow = limits().inbound_streams as u32;
     for index in 0..slow {
         peer.send(&data(SYN, 2 * index + 1, b"\x13/multi")).await;
     }
@@ -125,8 +136,81 @@ async fn slow_negotiations_are_given_up() {
     tokio::time::advance(seconds(2)).await;
     peer.settle().await;
     assert_eq!(peer.network.counts().unwrap().negotiations_timed_out, u64::from(slow));
+    let told = incidents(&peer.events, "negotiations_timed_out");
+    assert_eq!(told.iter().map(|incident| incident.count).sum::<u64>(), u64::from(slow));
+    assert_eq!(told[0].text, "it did not agree on a stream's protocol within 10 s");
     peer.send(&negotiated(101)).await;
     peer.settle().await;
+    assert!(take_inbound(&mut peer.events).is_some());
+    assert_eq!(peer.closed(), None);
+}
+
+#[tokio::test]
+async fn protocols_that_are_not_offered_are_told_of() {
+    let mut peer = Hostile::new(limits());
+    peer.send(&data(SYN | FIN, 1, &lines(&["/multistream/1.0.0", "/another"]))).await;
+    peer.settle().await;
+    assert_eq!(peer.network.counts().unwrap().streams_refused, 1);
+    let told = incidents(&peer.events, "streams_refused");
+    assert_eq!((told.len(), told[0].count), (1, 1));
+    assert!(told[0].text.ends_with(PROTOCOL), "{}", told[0].text);
+    assert_eq!(peer.closed(), None);
+}
+
+#[tokio::test]
+async fn who_fills_every_window_is_dropped() {
+    let mut peer = Hostile::new(Limits { peer_bytes: 10 * WINDOW, ..limits() });
+    let body = vec![0; WINDOW - 100];
+    for number in (1..40).step_by(2) {
+        peer.send(&[negotiated(number), data(0, number, &body)].concat()).await;
+    }
+    peer.settle().await;
+    let closed = peer.closed().unwrap();
+    assert_eq!(closed.cause, Cause::Violation);
+    assert!(closed.reason.contains("bytes kept in memory"), "{closed:?}");
+    assert_eq!(peer.network.counts().unwrap().violations, 1);
+}
+
+#[tokio::test]
+async fn what_the_caller_holds_counts_until_it_lets_go() {
+    let mut peer = Hostile::new(Limits { peer_bytes: WINDOW, ..limits() });
+    peer.send(&negotiated(1)).await;
+    let stream = take_inbound(&mut peer.events).unwrap();
+    peer.network.hold(stream, WINDOW).unwrap();
+    peer.network.hold(stream, 1000).unwrap();
+    assert_eq!(peer.network.held(), Ok(1000));
+    peer.network.let_go(stream, false).unwrap();
+    peer.settle().await;
+    assert_eq!(peer.network.held(), Ok(0));
+    peer.send(&negotiated(3)).await;
+    let stream = take_inbound(&mut peer.events).unwrap();
+    peer.network.hold(stream, WINDOW + 1).unwrap();
+    peer.settle().await;
+    assert_eq!(peer.closed().unwrap().cause, Cause::Violation);
+}
+
+#[tokio::test]
+async fn many_connections_together_lose_the_one_that_has_most() {
+    let mut peer = Hostile::new(Limits { total_bytes: 100 * WINDOW, ..limits() });
+    let (mut frame, mut ended) = (negotiated(1), Vec::new());
+    frame.extend(data(0, 1, &vec![0; WINDOW / 2]));
+    let others: Vec<_> = (0..300).map(|_| peer.network.attach(vec![PROTOCOL.to_owned()], false).unwrap()).collect();
+    for connection in &others {
+        let mut rest = &frame[..];
+        while !rest.is_empty() {
+            // Until it is the one that ends.
+            let Ok(taken) = peer.network.feed(*connection, rest) else { break };
+            rest = &rest[taken..];
+            peer.settle().await;
+        }
+        ended = others.iter().filter_map(|other| support::closed_of(&peer.events, *other)).collect();
+        assert!(peer.network.held().unwrap() <= 100 * WINDOW);
+    }
+    assert_eq!(ended.len(), 100);
+    assert!(ended.iter().all(|closed| closed.cause == Cause::Overload), "{ended:?}");
+    assert_eq!(peer.network.counts().unwrap().overloads, 100);
+    // Whoever has little is left alone.
+    peer.send(&negotiated(1)).await;
     assert!(take_inbound(&mut peer.events).is_some());
     assert_eq!(peer.closed(), None);
 }
@@ -164,7 +248,7 @@ impl Random {
 
 #[tokio::test]
 async fn random_frames_harm_nobody_else() {
-    let mut pair = Pair::new(Limits::default());
+    let mut pair = Pair::new(limits());
     let (ours, theirs) = pair.stream().await;
     let (mut ended, mut inbound) = (0, 0);
     for seed in 1..=400 {
@@ -189,10 +273,9 @@ async fn random_frames_harm_nobody_else() {
                 inbound += 1;
                 let _ = pair.network.read(stream, &mut buffer);
                 let _ = pair.network.write(stream, &buffer);
-                match random.below(4) {
+                match random.below(3) {
                     0 => pair.network.let_go(stream, false).unwrap(),
                     1 => pair.network.let_go(stream, true).unwrap(),
-                    2 => drop(pair.network.end(stream)),
                     _ => {}
                 }
             }

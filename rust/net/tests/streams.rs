@@ -3,7 +3,7 @@
 mod support;
 
 use gossiplog_net::{Cause, Error, Limits};
-use support::{PROTOCOL, Pair, failure_of, seconds};
+use support::{PROTOCOL, Pair, failure_of, limits, seconds};
 
 fn bytes(length: usize) -> Vec<u8> {
     (0..length).map(|index| (index % 251) as u8).collect()
@@ -11,7 +11,7 @@ fn bytes(length: usize) -> Vec<u8> {
 
 #[tokio::test]
 async fn bytes_arrive_in_both_directions() {
-    let mut pair = Pair::new(Limits::default());
+    let mut pair = Pair::new(limits());
     let (ours, theirs) = pair.stream().await;
     for (from, to) in [(ours, theirs), (theirs, ours)] {
         let sent = bytes(1_000_000);
@@ -25,16 +25,15 @@ async fn bytes_arrive_in_both_directions() {
             }
         }
         assert!(received == sent);
-        assert!(pair.network.end(from).unwrap());
-        assert_eq!(pair.read(to).await, Ok(Vec::new()));
-        assert!(matches!(pair.network.write(from, b"more"), Err(Error::Invalid(_))));
     }
+    pair.network.let_go(ours, true).unwrap();
+    assert_eq!(pair.read(theirs).await, Ok(Vec::new()));
     assert_eq!(pair.network.counts().unwrap().streams, 2);
 }
 
 #[tokio::test]
 async fn what_nobody_reads_stops_at_the_window_and_holds_up_nobody_else() {
-    let mut pair = Pair::new(Limits::default());
+    let mut pair = Pair::new(limits());
     let (slow, _) = pair.stream().await;
     let (quick, reading) = pair.stream().await;
     let mut taken = 0;
@@ -51,7 +50,7 @@ async fn what_nobody_reads_stops_at_the_window_and_holds_up_nobody_else() {
 
 #[tokio::test]
 async fn a_protocol_that_is_not_offered_is_refused() {
-    let mut pair = Pair::new(Limits::default());
+    let mut pair = Pair::new(limits());
     let stream = pair.network.open(pair.client, "/other/1").unwrap();
     let failed = pair.until(|pair| failure_of(&pair.events, stream)).await;
     assert_eq!(failed.cause, Cause::Refused);
@@ -64,35 +63,19 @@ async fn a_protocol_that_is_not_offered_is_refused() {
 
 #[tokio::test]
 async fn a_reset_is_told_from_an_end() {
-    for half_closed in [false, true] {
-        let mut pair = Pair::new(Limits::default());
-        let (ours, theirs) = pair.stream().await;
-        if half_closed {
-            assert!(pair.network.end(ours).unwrap());
-            assert_eq!(pair.read(theirs).await, Ok(Vec::new()));
-        }
-        pair.network.let_go(ours, false).unwrap();
-        let reset = |pair: &mut Pair| (pair.network.write(theirs, b"?") == Err(Error::Reset)).then_some(());
-        pair.until(reset).await;
-        let mut buffer = [0; 10];
-        assert_eq!(pair.network.read(theirs, &mut buffer), Err(Error::Reset));
-        assert!(matches!(pair.network.read(ours, &mut buffer), Err(Error::Invalid(_))));
-    }
-}
-
-#[tokio::test]
-async fn a_reset_after_the_peer_ended_is_a_reset_too() {
-    let mut pair = Pair::new(Limits::default());
+    let mut pair = Pair::new(limits());
     let (ours, theirs) = pair.stream().await;
-    assert!(pair.network.end(theirs).unwrap());
-    assert_eq!(pair.read(ours).await, Ok(Vec::new()));
     pair.network.let_go(ours, false).unwrap();
-    assert_eq!(pair.read(theirs).await, Err(Error::Reset));
+    let reset = |pair: &mut Pair| (pair.network.write(theirs, b"?") == Err(Error::Reset)).then_some(());
+    pair.until(reset).await;
+    let mut buffer = [0; 10];
+    assert_eq!(pair.network.read(theirs, &mut buffer), Err(Error::Reset));
+    assert!(matches!(pair.network.read(ours, &mut buffer), Err(Error::Invalid(_))));
 }
 
 #[tokio::test]
 async fn a_finished_stream_delivers_what_was_written() {
-    let mut pair = Pair::new(Limits::default());
+    let mut pair = Pair::new(limits());
     let (ours, theirs) = pair.stream().await;
     assert_eq!(pair.network.write(ours, b"last words"), Ok(10));
     pair.network.let_go(ours, true).unwrap();
@@ -102,7 +85,7 @@ async fn a_finished_stream_delivers_what_was_written() {
 
 #[tokio::test(start_paused = true)]
 async fn a_peer_that_does_not_end_a_finished_stream_is_told_in_time() {
-    let mut pair = Pair::new(Limits::default());
+    let mut pair = Pair::new(limits());
     let (ours, theirs) = pair.stream().await;
     pair.network.let_go(ours, true).unwrap();
     assert_eq!(pair.read(theirs).await, Ok(Vec::new()));
@@ -115,7 +98,7 @@ async fn a_peer_that_does_not_end_a_finished_stream_is_told_in_time() {
 
 #[tokio::test]
 async fn closing_delivers_what_was_written() {
-    let mut pair = Pair::new(Limits::default());
+    let mut pair = Pair::new(limits());
     let (ours, theirs) = pair.stream().await;
     assert_eq!(pair.network.write(ours, b"last words"), Ok(10));
     pair.network.close(pair.client).unwrap();
@@ -128,7 +111,7 @@ async fn closing_delivers_what_was_written() {
 
 #[tokio::test]
 async fn streams_are_limited_on_both_sides() {
-    let limits = Limits { inbound_streams: 2, outbound_streams: 4, ..Limits::default() };
+    let limits = Limits { inbound_streams: 2, outbound_streams: 4, ..limits() };
     let mut pair = Pair::new(limits);
     let first = pair.stream().await;
     let second = pair.stream().await;
@@ -150,7 +133,7 @@ async fn streams_are_limited_on_both_sides() {
 
 #[tokio::test]
 async fn opening_and_resetting_many_streams_ends_nothing() {
-    let mut pair = Pair::new(Limits { inbound_streams: 4, outbound_streams: 4, ..Limits::default() });
+    let mut pair = Pair::new(Limits { inbound_streams: 4, outbound_streams: 4, ..limits() });
     for _ in 0..500 {
         for _ in 0..6 {
             if let Ok(stream) = pair.network.open(pair.client, PROTOCOL) {
@@ -166,7 +149,7 @@ async fn opening_and_resetting_many_streams_ends_nothing() {
 
 #[tokio::test]
 async fn connections_are_limited_until_they_are_let_go() {
-    let network = support::network(Limits { connections: 1, ..Limits::default() });
+    let network = support::network(Limits { connections: 1, ..limits() });
     let first = network.attach(Vec::new(), true).unwrap();
     assert!(matches!(network.attach(Vec::new(), true), Err(Error::Limit(_))));
     network.release(first).unwrap();
@@ -176,7 +159,7 @@ async fn connections_are_limited_until_they_are_let_go() {
 
 #[tokio::test]
 async fn names_that_multistream_select_cannot_carry_are_refused() {
-    let pair = Pair::new(Limits::default());
+    let pair = Pair::new(limits());
     for name in ["sync", "", "/two\nlines", &format!("/{}", "x".repeat(1024))] {
         assert!(matches!(pair.network.open(pair.client, name), Err(Error::Invalid(_))), "{name}");
         assert!(matches!(pair.network.attach(vec![name.to_owned()], true), Err(Error::Invalid(_))), "{name}");

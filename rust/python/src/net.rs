@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use gossiplog_net::{Error, Event, Limits, Target};
+use gossiplog_net::{Error, Event, Incident, Limits, Target};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
 
@@ -54,6 +54,8 @@ pub struct ConnectionEvent {
     established: bool,
     readable: bool,
     writable: bool,
+    /// Kind, how often, and what the peer did the last time.
+    incidents: Vec<(&'static str, u64, String)>,
     closed: Option<Closed>,
 }
 
@@ -100,25 +102,23 @@ impl Network {
 #[pymethods]
 impl Network {
     #[new]
-    #[pyo3(signature = (*, max_connections = 1024, max_inbound_streams = 16, max_outbound_streams = 16,
-        max_window_growth = 8 << 20, negotiation_timeout = 10.0, closing_timeout = 5.0),
-        text_signature = "(*, max_connections=1024, max_inbound_streams=16, max_outbound_streams=16, \
-        max_window_growth=8388608, negotiation_timeout=10.0, closing_timeout=5.0)")]
+    #[pyo3(signature = (*, connections, streams, peer_bytes, total_bytes, negotiation_seconds, closing_seconds))]
     fn new(
-        max_connections: usize,
-        max_inbound_streams: u16,
-        max_outbound_streams: u16,
-        max_window_growth: u32,
-        negotiation_timeout: f64,
-        closing_timeout: f64,
+        connections: usize,
+        streams: u16,
+        peer_bytes: usize,
+        total_bytes: usize,
+        negotiation_seconds: f64,
+        closing_seconds: f64,
     ) -> PyResult<Self> {
         let limits = Limits {
-            connections: max_connections,
-            inbound_streams: max_inbound_streams.into(),
-            outbound_streams: max_outbound_streams.into(),
-            window_growth: max_window_growth as usize,
-            negotiation: seconds("negotiation_timeout", negotiation_timeout)?,
-            closing: seconds("closing_timeout", closing_timeout)?,
+            connections,
+            inbound_streams: streams.into(),
+            outbound_streams: streams.into(),
+            peer_bytes,
+            total_bytes,
+            negotiation: seconds("negotiation_seconds", negotiation_seconds)?,
+            closing: seconds("closing_seconds", closing_seconds)?,
         };
         Ok(Self { inner: gossiplog_net::Network::start(limits).map_err(convert)?, buffer: Mutex::default() })
     }
@@ -129,9 +129,11 @@ impl Network {
 
     fn poll<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let object = |event| match event {
-            Event::Connection { connection, established, readable, writable, closed } => {
+            Event::Connection { connection, established, readable, writable, incidents, closed } => {
                 let closed = closed.map(Closed::from);
-                let event = ConnectionEvent { connection, established, readable, writable, closed };
+                let incident = |Incident { kind, count, text }| (kind, count, text);
+                let incidents = incidents.into_iter().map(incident).collect();
+                let event = ConnectionEvent { connection, established, readable, writable, incidents, closed };
                 Bound::new(py, event).map(Bound::into_any)
             }
             Event::Stream { stream, connection, protocol, inbound, readable, writable, failed } => {
@@ -153,8 +155,13 @@ impl Network {
         figures.set_item("streams_over_limit", counts.streams_over_limit)?;
         figures.set_item("streams_refused", counts.streams_refused)?;
         figures.set_item("negotiations_timed_out", counts.negotiations_timed_out)?;
+        figures.set_item("overloads", counts.overloads)?;
         figures.set_item("defects", counts.defects)?;
         Ok(figures)
+    }
+
+    fn held(&self) -> PyResult<usize> {
+        self.inner.held().map_err(convert)
     }
 
     fn attach(&self, protocols: Vec<String>, client: bool) -> PyResult<u64> {
@@ -216,8 +223,8 @@ impl Network {
         self.inner.write(stream, data.get(start..).unwrap_or_default()).map_err(convert)
     }
 
-    fn write_eof(&self, stream: u64) -> PyResult<bool> {
-        self.inner.end(stream).map_err(convert)
+    fn hold(&self, stream: u64, bytes: usize) -> PyResult<()> {
+        self.inner.hold(stream, bytes).map_err(convert)
     }
 
     fn finish(&self, stream: u64) -> PyResult<()> {

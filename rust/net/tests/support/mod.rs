@@ -9,6 +9,19 @@ use tokio::runtime::Handle as RuntimeHandle;
 
 pub const PROTOCOL: &str = "/canvas/v1/com.example.test/sync";
 
+/// Small, but enough for what is not about limits.
+pub fn limits() -> Limits {
+    Limits {
+        connections: 1024,
+        inbound_streams: 16,
+        outbound_streams: 16,
+        peer_bytes: 32 << 20,
+        total_bytes: 64 << 20,
+        negotiation: seconds(10),
+        closing: seconds(5),
+    }
+}
+
 pub fn network(limits: Limits) -> Network {
     Network::within(&RuntimeHandle::current(), limits).unwrap()
 }

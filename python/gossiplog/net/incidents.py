@@ -1,0 +1,75 @@
+"""What peers do in vain or against a limit: counted by kind, and told of in lines of the log at a limited rate, so that
+nobody fills a disk by repeating it."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+LINES = 20
+"""Lines about one kind of incident, in each period of SECONDS."""
+SECONDS = 60.0
+SERVER_KEY = "gossiplog.server"
+"""Where a scope tells the application what its server has counted: a mapping from kinds to numbers."""
+
+_LONGEST_TEXT = 1000
+
+
+@dataclass(slots=True)
+class _Period:
+    start: float
+    lines: int = 0
+
+
+class Incidents:
+    """Counts incidents and writes lines about them.
+
+    Args:
+        logger: takes the lines, as warnings.
+        clock: seconds, on a clock that never goes back.
+
+    Attributes:
+        counts: how often each kind has happened; it goes with the time.
+    """
+
+    def __init__(self, logger: logging.Logger, clock: Callable[[], float] = time.monotonic) -> None:
+        self._logger = logger
+        self._clock = clock
+        self._counts: Counter[str] = Counter()
+        self.counts: Mapping[str, int] = MappingProxyType(self._counts)
+        # By kind, of which a program has a handful.
+        self._periods: dict[str, _Period] = {}
+        self._untold: Counter[str] = Counter()
+
+    def note(self, kind: str, peer: str, text: str, count: int = 1) -> None:
+        """Something has happened.
+
+        Args:
+            kind: under which it is counted.
+            peer: who did it.
+            text: what, as a clause.
+            count: how often.
+        """
+        self._counts[kind] += count
+        now = self._clock()
+        period = self._periods.setdefault(kind, _Period(now))
+        if now - period.start >= SECONDS:
+            period.start, period.lines = now, 0
+        if period.lines == LINES:
+            self._untold[kind] += count
+            return
+        period.lines += 1
+        times = f" ({count} times)" if count > 1 else ""
+        untold = self._untold.pop(kind, 0)
+        before = f"; {untold} more like it were not told of" if untold else ""
+        self._logger.warning("%s: %s%s%s", one_line(peer), one_line(text), times, before)
+
+
+def one_line(text: str) -> str:
+    """A text, parts of which a stranger may have written, in one line of a log."""
+    shown = text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]}…"
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in shown)

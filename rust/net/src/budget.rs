@@ -1,0 +1,169 @@
+//! The bytes that peers make this side keep in memory: so many each, and so many all together.
+//!
+//! A peer that exceeds its own budget is to blame. When all together exceed theirs, the one that has the most kept is
+//! ended without blame, the newest of equals: to stop reading instead would let those who hold memory and never
+//! finish stop everybody, and to refuse newcomers would leave them in its possession.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use crate::error::{Cause, Closed, lock};
+use crate::halt::Halt;
+
+#[derive(Debug)]
+struct Member {
+    held: usize,
+    halt: Arc<Halt>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    last: u64,
+    held: usize,
+    /// Ordered by age. Without those that were ended: theirs is about to be given back.
+    members: BTreeMap<u64, Member>,
+}
+
+impl State {
+    fn expel(&mut self, number: u64, cause: Cause, reason: String) {
+        if let Some(member) = self.members.remove(&number) {
+            self.held -= member.held;
+            member.halt.end(Closed::new(cause, reason));
+        }
+    }
+}
+
+/// What all peers share.
+#[derive(Debug)]
+pub struct Budget {
+    peer: usize,
+    total: usize,
+    state: Mutex<State>,
+}
+
+impl Budget {
+    /// A budget of `peer` bytes each and `total` bytes together.
+    pub fn new(peer: usize, total: usize) -> Self {
+        Self { peer, total, state: Mutex::default() }
+    }
+
+    /// Bytes that are kept now.
+    pub fn held(&self) -> usize {
+        lock(&self.state).held
+    }
+}
+
+/// One peer's share of a budget, given back when dropped.
+#[derive(Debug)]
+pub struct Account {
+    budget: Arc<Budget>,
+    number: u64,
+}
+
+impl Account {
+    /// An empty one. `halt`: of the peer's connection.
+    pub fn open(budget: &Arc<Budget>, halt: &Arc<Halt>) -> Self {
+        let mut state = lock(&budget.state);
+        state.last += 1;
+        let number = state.last;
+        state.members.insert(number, Member { held: 0, halt: Arc::clone(halt) });
+        Self { budget: Arc::clone(budget), number }
+    }
+
+    /// More bytes are kept for the peer. Ends the connection that takes too much, which may be another.
+    pub fn add(&self, bytes: usize) {
+        let Budget { peer, total, state } = &*self.budget;
+        let mut state = lock(state);
+        let Some(member) = state.members.get_mut(&self.number) else { return };
+        member.held = member.held.saturating_add(bytes);
+        let held = member.held;
+        state.held = state.held.saturating_add(bytes);
+        if held > *peer {
+            let what = "not read yet, not whole messages yet, or answers that it does not take";
+            let reason = format!("the peer has {held} bytes kept in memory for it, {what}; {peer} at most are");
+            state.expel(self.number, Cause::Violation, reason);
+        }
+        while state.held > *total {
+            let most = state.members.iter().max_by_key(|(_, member)| member.held);
+            let Some((number, held)) = most.map(|(number, member)| (*number, member.held)) else { break };
+            let reason =
+                format!("the peers have more than {total} bytes kept in memory, and this one the most: {held}");
+            state.expel(number, Cause::Overload, reason);
+        }
+    }
+
+    /// Fewer bytes are kept for the peer.
+    pub fn subtract(&self, bytes: usize) {
+        let mut state = lock(&self.budget.state);
+        let Some(member) = state.members.get_mut(&self.number) else { return };
+        let bytes = bytes.min(member.held);
+        member.held -= bytes;
+        state.held -= bytes;
+    }
+}
+
+impl Drop for Account {
+    fn drop(&mut self) {
+        let mut state = lock(&self.budget.state);
+        if let Some(member) = state.members.remove(&self.number) {
+            state.held -= member.held;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn peers(budget: &Arc<Budget>, count: usize) -> Vec<(Account, Arc<Halt>)> {
+        let peer = |_| {
+            let halt = Arc::default();
+            (Account::open(budget, &halt), halt)
+        };
+        (0..count).map(peer).collect()
+    }
+
+    fn causes(peers: &[(Account, Arc<Halt>)]) -> Vec<Option<Cause>> {
+        peers.iter().map(|(_, halt)| halt.reason().map(|closed| closed.cause)).collect()
+    }
+
+    #[test]
+    fn who_exceeds_its_own_is_to_blame_and_counts_no_more() {
+        let budget = Arc::new(Budget::new(10, 100));
+        let peers = peers(&budget, 2);
+        peers[0].0.add(10);
+        peers[1].0.add(7);
+        assert_eq!(causes(&peers), [None, None]);
+        peers[0].0.add(1);
+        assert_eq!(causes(&peers), [Some(Cause::Violation), None]);
+        assert_eq!(budget.held(), 7);
+        peers[0].0.add(50);
+        peers[0].0.subtract(61);
+        assert_eq!(budget.held(), 7);
+    }
+
+    #[test]
+    fn the_largest_ends_when_all_together_exceed_theirs() {
+        let budget = Arc::new(Budget::new(10, 20));
+        let peers = peers(&budget, 4);
+        for ((account, _), bytes) in peers.iter().zip([6, 7, 7, 1]) {
+            account.add(bytes);
+        }
+        assert_eq!(causes(&peers), [None, None, Some(Cause::Overload), None]);
+        assert_eq!(budget.held(), 14);
+    }
+
+    #[test]
+    fn what_is_given_back_may_be_taken_again() {
+        let budget = Arc::new(Budget::new(10, 20));
+        let mut peers = peers(&budget, 2);
+        for _ in 0..5 {
+            peers[0].0.add(10);
+            peers[0].0.subtract(10);
+        }
+        peers[1].0.add(8);
+        peers.pop();
+        assert_eq!(budget.held(), 0);
+        assert_eq!(causes(&peers), [None]);
+    }
+}

@@ -1,0 +1,33 @@
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from gossiplog.net.incidents import LINES, SECONDS, Incidents
+
+LOGGER = logging.getLogger("gossiplog.test")
+
+
+def test_all_are_counted_and_some_told(caplog: pytest.LogCaptureFixture) -> None:
+    now = [0.0]
+    incidents = Incidents(LOGGER, clock=lambda: now[0])
+    for _ in range(LINES + 1):
+        incidents.note("refused", "a peer", "it asked in vain")
+    incidents.note("refused", "a peer", "it asked in vain", 3)
+    incidents.note("late", "a peer", "it was late", 2)
+    assert incidents.counts == {"refused": LINES + 4, "late": 2}
+    assert caplog.messages == ["a peer: it asked in vain"] * LINES + ["a peer: it was late (2 times)"]
+    caplog.clear()
+    now[0] = SECONDS
+    for _ in range(2):
+        incidents.note("refused", "another", "it asked, too")
+    assert caplog.messages == ["another: it asked, too; 4 more like it were not told of", "another: it asked, too"]
+
+
+def test_a_line_is_one(caplog: pytest.LogCaptureFixture) -> None:
+    Incidents(LOGGER).note("odd", "a\npeer", "did\x1b[2J" * 1000)
+    (line,) = caplog.messages
+    assert line.startswith("a\\npeer: did\\x1b[2J")
+    assert line.isprintable()
+    assert len(line) < 2000
