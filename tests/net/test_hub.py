@@ -113,13 +113,17 @@ async def test_the_server_hears_of_a_log_that_is_closed(opened: Open) -> None:
     assert [message["type"] for message in sent] == ["lifespan.startup.failed"]
 
 
-async def test_too_many_connections_are_refused(opened: Open, network: Network) -> None:
+async def test_too_many_connections_are_refused(
+    opened: Open, network: Network, caplog: pytest.LogCaptureFixture
+) -> None:
     hub = Hub(opened(), limits=Limits(connections=2))
     async with serving(hub) as url:
         for _ in range(2):
             await network.dial(url, ["/a"])
         with pytest.raises(ConnectionLost, match="503"):
             await network.dial(url, ["/a"])
+        assert hub.counters.refused_connections == 1
+    assert "not let in: the network has its 2 connections" in caplog.text
 
 
 def scope(kind: str) -> dict[str, Any]:

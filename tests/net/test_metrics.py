@@ -24,6 +24,7 @@ COUNTERS = Counters(
     connections=3,
     connected=7,
     dropped=1,
+    refused_connections=14,
     bytes_received=1000,
     bytes_sent=2000,
     inserted={"local": 1, "push": 2, "sync": 3},
@@ -73,6 +74,7 @@ async def test_a_scraper_reads_everything(log: Log) -> None:
     assert found["gossiplog_connections",] == 3
     assert found["gossiplog_connected_total",] == 7
     assert found["gossiplog_dropped_peers_total",] == 1
+    assert found["gossiplog_refused_connections_total",] == 14
     assert found["gossiplog_received_bytes_total",] == 1000
     assert found["gossiplog_sent_bytes_total",] == 2000
     assert [found["gossiplog_inserted_messages_total", source] for source in ("local", "push", "sync")] == [1, 2, 3]

@@ -16,7 +16,7 @@ import pytest
 from anyio.abc import SocketStream
 from starlette.types import ASGIApp, Receive, Scope, Send
 from websockets.asyncio.client import ClientConnection, connect
-from websockets.exceptions import ConnectionClosed, InvalidMessage
+from websockets.exceptions import ConnectionClosed, InvalidMessage, InvalidStatus
 
 from gossiplog.net import serving
 from gossiplog.net.incidents import SERVER_KEY
@@ -176,6 +176,17 @@ async def test_connections_without_a_request_are_dropped(
             await client.send(b"still there")
             assert await client.recv() == b"still there"
     assert len(caplog.records) == 3
+
+
+async def test_a_refusal_is_no_error_of_the_server(caplog: pytest.LogCaptureFixture) -> None:
+    async def refuse(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "websocket.http.response.start", "status": 503, "headers": []})
+        await send({"type": "websocket.http.response.body", "body": b"full"})
+
+    async with served(refuse) as address:
+        with pytest.raises(InvalidStatus, match="503"):
+            await websocket(address)
+    assert [record.message for record in caplog.records if record.levelno >= logging.ERROR] == []
 
 
 @pytest.mark.parametrize("opening", ["GET / HTTP/1.1\r\nHost: a\r\n\r\n", HANDSHAKE])

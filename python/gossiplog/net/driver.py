@@ -296,6 +296,10 @@ class Driver:
         """Lets the application know, after what it was told before."""
         self._record.tell(event)
 
+    def refused(self, name: str, reason: str) -> None:
+        """Takes notice of a peer that whoever carries the connections did not let in."""
+        self._record.refused(name, reason)
+
     def count_bytes(self, *, received: int = 0, sent: int = 0) -> None:
         """Counts what went through the connections, told by whoever carries it."""
         self._record.count(bytes_received=received, bytes_sent=sent)

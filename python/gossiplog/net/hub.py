@@ -170,6 +170,7 @@ class Hub:
         try:
             connection = running.network.attach(running.driver.protocols.all, client=False)
         except NetworkError as error:
+            running.driver.refused(_name(scope), str(error))
             await _refuse(scope, receive, send, str(error))
             return
         running.joined += 1

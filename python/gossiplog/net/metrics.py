@@ -85,6 +85,9 @@ class _Snapshot(Collector):
         yield GaugeMetricFamily("gossiplog_connections", "Peers that are connected.", found.connections)
         yield CounterMetricFamily("gossiplog_connected", "Peers that have connected.", found.connected)
         yield CounterMetricFamily("gossiplog_dropped_peers", "Peers that broke a rule.", found.dropped)
+        yield CounterMetricFamily(
+            "gossiplog_refused_connections", "Connections above the limit.", found.refused_connections
+        )
         received, sent = found.bytes_received, found.bytes_sent
         yield CounterMetricFamily("gossiplog_received_bytes", "Bytes that peers sent.", received)
         yield CounterMetricFamily("gossiplog_sent_bytes", "Bytes that were sent to peers.", sent)

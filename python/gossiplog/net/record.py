@@ -26,6 +26,7 @@ class Counters:
         connections: that stand now and have a push stream.
         connected: peers that have joined.
         dropped: peers that were dropped for breaking a rule, those included that never joined.
+        refused_connections: that were not let in, because there were too many.
         bytes_received: from the peers' WebSockets, where this process reads them (a hub's).
         bytes_sent: likewise.
         inserted: new messages by "push", by "sync", and by "append", which is any other way.
@@ -42,6 +43,7 @@ class Counters:
     connections: int = 0
     connected: int = 0
     dropped: int = 0
+    refused_connections: int = 0
     bytes_received: int = 0
     bytes_sent: int = 0
     inserted: Mapping[str, int] = field(default_factory=dict)
@@ -102,6 +104,11 @@ class Record:
     def incident(self, peer: str, kind: str, count: int, text: str) -> None:
         """A peer did something in vain; the network counts it (see `Counters.network`)."""
         self._incidents.note(kind, peer, text, count)
+
+    def refused(self, peer: str, reason: str) -> None:
+        """A peer was not let in."""
+        self.count(refused_connections=1)
+        self._incidents.note("refused_connections", peer, f"not let in: {reason}")
 
     def dropped(self, peer: str, reason: str) -> None:
         """A peer broke a rule."""

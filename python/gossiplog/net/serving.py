@@ -20,6 +20,7 @@ import sniffio
 import uvicorn
 from anyio.abc import TaskStatus
 from starlette.types import ASGIApp, Receive, Scope, Send
+from uvicorn._types import ASGISendEvent
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.frames import Frame
@@ -325,6 +326,11 @@ class _WebSocket(_Dropping, WebSocketsSansIOProtocol):
     def resume_writing(self) -> None:
         super().resume_writing()
         self._reading.resume()
+
+    async def send(self, message: ASGISendEvent) -> None:
+        await super().send(message)
+        # uvicorn takes a refusal for a handshake that was left incomplete, and writes a line about each.
+        self.handshake_complete |= self.close_sent
 
     def handle_cont(self, event: Frame) -> None:
         if self.transport.is_closing():
