@@ -11,8 +11,7 @@ import pytest
 import gossiplog
 from gossiplog import Log, Signer, core
 from gossiplog.errors import ConnectionLost, LogClosed, NetworkError, StorageError
-from gossiplog.net import driver as driver_module
-from gossiplog.net import events
+from gossiplog.net import events, feed
 from gossiplog.net.driver import Driver
 from gossiplog.net.streams import Network, open_network
 from gossiplog.protocol.broadcast_config import Config
@@ -144,7 +143,7 @@ async def test_an_error_of_the_block_comes_out_as_it_is(opened: Open) -> None:
 async def test_a_database_that_fails_for_a_moment(
     network: Network, opened: Open, signer: Signer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(driver_module, "_RETRY_SECONDS", 0.01)
+    monkeypatch.setattr(feed, "_RETRY_SECONDS", 0.01)
     ours, theirs = opened(signer=signer), opened()
     heard = Heard()
     server = Driver(theirs, on_event=heard, on_message=heard.message)

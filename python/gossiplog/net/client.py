@@ -17,7 +17,8 @@ from gossiplog.errors import ConnectionLost, NetworkError, ProtocolError
 from gossiplog.log import Log
 from gossiplog.net import events
 from gossiplog.net.background import background
-from gossiplog.net.driver import Driver, Peer
+from gossiplog.net.driver import Driver
+from gossiplog.net.peer import Peer
 from gossiplog.net.record import Counters
 from gossiplog.net.streams import Network, open_network
 from gossiplog.protocol.broadcast_config import Config
@@ -157,13 +158,13 @@ class Client:
                 self._url, self._driver.protocols.all, headers=self._headers, ca_file=self._ca_file
             )
         except ConnectionLost as error:
-            self._driver.tell(events.Failed(f"connecting to {self._url}", error))
+            self._driver.record.tell(events.Failed(f"connecting to {self._url}", error))
             return error
         try:
             async with connection:
                 blame = await self._driver.exchange(connection, self._url, dialer=True)
         except NetworkError as error:
-            self._driver.tell(events.Failed(f"exchanging with {self._url}", error))
+            self._driver.record.tell(events.Failed(f"exchanging with {self._url}", error))
             if isinstance(error, ConnectionLost) and error.cause == "violation":
                 return ProtocolError(f"{self._url}: {error}")
             return error

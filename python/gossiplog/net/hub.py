@@ -170,7 +170,7 @@ class Hub:
         try:
             connection = running.network.attach(running.driver.protocols.all, client=False)
         except NetworkError as error:
-            running.driver.refused(_name(scope), str(error))
+            running.driver.record.refused(_name(scope), str(error))
             await _refuse(scope, receive, send, str(error))
             return
         running.joined += 1
@@ -236,7 +236,7 @@ class _Socket:
                     self._is_text = True
                     self._driver.blame(connection, "it sent text on the WebSocket, where streams travel in binary")
                     return
-                self._driver.count_bytes(received=len(data))
+                self._driver.record.count(bytes_received=len(data))
                 await connection.feed(data)
         except NetworkError:
             return
@@ -248,7 +248,7 @@ class _Socket:
         try:
             while not self._gone and (data := await connection.drain()):
                 await self._tell({"type": "websocket.send", "bytes": data})
-                self._driver.count_bytes(sent=len(data))
+                self._driver.record.count(bytes_sent=len(data))
         except NetworkError:
             return
         if self._gone:

@@ -1,0 +1,91 @@
+"""A connected peer, and what waits to be pushed to it."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import anyio
+
+from gossiplog.net.stream import CHUNK, Stream
+from gossiplog.net.streams import Connection
+from gossiplog.protocol.push import Push
+
+_MOST_WAITING = 2**20
+"""Bytes that wait to be written to a peer before it counts as behind."""
+_WRITE_SECONDS = 60.0
+"""How long a peer may take to read CHUNK bytes of what is pushed to it."""
+
+
+@dataclass(slots=True, eq=False)
+class Peer:
+    """A connected peer.
+
+    Attributes:
+        number: that the machine knows it by.
+        name: that people know it by.
+        connection: to it.
+        may_write: whether messages are taken from it.
+        push: the machine of its push stream; None before it has one.
+        waiting: what is to be written to it,
+        size: in bytes.
+        behind: whether that was much, and some of it still waits.
+        served: how many sync streams it has opened.
+        more: set when something waits.
+        scope: of the exchange with it.
+        blame: the rule that it broke; "" as long as it has not.
+    """
+
+    number: int
+    name: str
+    connection: Connection
+    may_write: bool
+    push: Push | None = None
+    waiting: deque[bytes] = field(default_factory=deque)
+    size: int = 0
+    behind: bool = False
+    served: int = 0
+    more: anyio.Event = field(default_factory=anyio.Event)
+    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+    blame: str = ""
+
+    def drop(self, reason: str) -> None:
+        """Ends the connection; the first reason counts."""
+        self.blame = self.blame or reason
+        self.connection.close()
+
+    def queue(self, data: bytes) -> bool:
+        """Has bytes written to the peer, after what waits already. True: it has just fallen behind."""
+        self.waiting.append(data)
+        self.size += len(data)
+        self.more.set()
+        fell_behind = self.size > _MOST_WAITING and not self.behind
+        self.behind |= fell_behind
+        return fell_behind
+
+    async def write(self, stream: Stream, caught_up: Callable[[], None]) -> None:
+        """Writes what is queued as fast as the peer reads, and drops it when it reads too little.
+
+        Args:
+            stream: of the push protocol.
+            caught_up: called when nothing waits any more for a peer that was behind.
+        """
+        while True:
+            await self.more.wait()
+            self.more = anyio.Event()
+            while self.waiting:
+                data = self.waiting.popleft()
+                # Small frames go together.
+                while self.waiting and len(data) + len(self.waiting[0]) <= CHUNK:
+                    data += self.waiting.popleft()
+                for start in range(0, len(data), CHUNK):
+                    with anyio.move_on_after(_WRITE_SECONDS) as scope:
+                        await stream.send(data[start : start + CHUNK])
+                    if scope.cancelled_caught:
+                        self.drop(f"it did not read what was pushed to it for {_WRITE_SECONDS:g} s")
+                        return
+                self.size -= len(data)
+            if self.behind:
+                self.behind = False
+                caught_up()

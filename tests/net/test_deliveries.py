@@ -1,0 +1,84 @@
+"""What is pushed, on its way into the log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import anyio
+import pytest
+
+from gossiplog import Log, Signer, core
+from gossiplog.errors import StorageError
+from gossiplog.log.writing import Outcome
+from gossiplog.net import deliveries as deliveries_module
+from gossiplog.net.deliveries import Deliveries
+from gossiplog.net.record import Record
+from gossiplog.net.threads import Threads
+from gossiplog.protocol import broadcast_events as broadcast
+from gossiplog.protocol.broadcast_events import Delivery, Judged, Verdict
+
+pytestmark = pytest.mark.anyio
+
+Open = Callable[..., Log]
+
+
+async def judged(
+    log: Log, pushed: list[tuple[bytes, bytes]], *, fails: bool = False
+) -> tuple[list[broadcast.InEvent], Record]:
+    """What is reported of messages that one peer has pushed, and the counts."""
+    reported: list[broadcast.InEvent] = []
+    record, threads, done = Record(None), Threads(), anyio.Event()
+
+    async def ingest(batch: core.Batch, count: int) -> Outcome:
+        if fails:
+            raise StorageError("the disk is full")
+        return await threads.write(log.replica.ingest, batch, count)
+
+    def report(event: broadcast.InEvent) -> None:
+        reported.append(event)
+        if sum(isinstance(event, Judged) for event in reported) == len(pushed):
+            done.set()
+
+    waiting = Deliveries(log.replica, threads, ingest, record, report)
+    for key, value in pushed:
+        waiting.add(Delivery(1, key, value))
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(waiting.run)
+        await waiting.room()
+        await done.wait()
+        tasks.cancel_scope.cancel()
+    return reported, record
+
+
+async def test_each_gets_its_verdict_parents_first(opened: Open, signer: Signer) -> None:
+    log = opened()
+    first = signer.sign(log.topic, 1, [], "first")
+    second = signer.sign(log.topic, 2, [core.encode_id(first[0])], "second")
+    orphan = signer.sign(log.topic, 3, [core.encode_id(b"\2" + bytes(19))], "orphan")
+    invalid = (b"\1" + bytes(19), first[1].replace(b"first", b"FIRST"))
+    reported, record = await judged(log, [orphan, second, first, first, invalid])
+    verdicts = [(event.delivery.key, event.verdict) for event in reported if isinstance(event, Judged)]
+    assert verdicts == [
+        (invalid[0], Verdict.INVALID),
+        (first[0], Verdict.INSERTED),
+        (first[0], Verdict.DUPLICATE),
+        (second[0], Verdict.INSERTED),
+        (orphan[0], Verdict.ORPHAN),
+    ]
+    assert dict(record.counters.inserted) == {"push": 2}
+    assert (record.counters.orphans, record.counters.invalid) == (1, 1)
+
+
+async def test_what_cannot_be_stored_is_refused(opened: Open, signer: Signer) -> None:
+    log = opened()
+    (event,), record = await judged(log, [signer.sign(log.topic, 1, [], "a")], fails=True)
+    assert isinstance(event, Judged)
+    assert event.verdict is Verdict.REFUSED
+    assert record.counters.errors == {"StorageError": 1}
+
+
+async def test_peers_wait_while_there_are_many(opened: Open, signer: Signer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deliveries_module, "_MOST", 2)
+    log = opened()
+    reported, _ = await judged(log, [signer.sign(log.topic, 1, [], number) for number in range(2)])
+    assert len(reported) == 2

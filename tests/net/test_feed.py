@@ -1,0 +1,77 @@
+"""What comes into a log, and from whom."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import anyio
+import pytest
+
+from gossiplog import Log, Signer
+from gossiplog.errors import LogClosed, StorageError
+from gossiplog.net import events, feed
+from gossiplog.net.feed import Feed
+from gossiplog.net.record import Record
+from gossiplog.net.threads import Threads
+from gossiplog.protocol import broadcast_events as broadcast
+from tests.net.support import Heard
+
+pytestmark = pytest.mark.anyio
+
+Open = Callable[..., Log]
+
+
+async def test_only_what_others_commit_is_reported(opened: Open, signer: Signer, other_signer: Signer) -> None:
+    log = opened(signer=signer)
+    reported: list[broadcast.InEvent] = []
+    told = anyio.Event()
+
+    def report(event: broadcast.InEvent) -> None:
+        reported.append(event)
+        told.set()
+
+    heard = Heard()
+    threads, record = Threads(), Record(heard)
+    made = Feed(log.replica, threads, record, report, lambda: True, heard.message)
+    values = [other_signer.sign(log.topic, 1, [], number)[1] for number in range(3)]
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(made.follow, 0)
+        tasks.start_soon(made.announce, 0)
+        await made.ingest(*log.replica.verify(values))
+        await heard.wait_for_messages(3)
+        theirs = log.append("the application's")
+        await heard.wait_for_messages(4)
+        await told.wait()
+        tasks.cancel_scope.cancel()
+    assert reported == [broadcast.Appended([(theirs.key, theirs.value)])]
+    assert record.counters.inserted == {"append": 1}
+
+
+@pytest.mark.parametrize(
+    ("own", "after", "last", "gaps"),
+    [
+        ([], 0, 3, [(1, 4)]),
+        ([range(1, 4)], 0, 3, []),
+        ([range(5, 7), range(2, 3)], 0, 8, [(1, 2), (3, 5), (7, 9)]),
+        ([range(1, 3)], 2, 2, []),
+        ([range(5, 9)], 0, 3, [(1, 4)]),
+    ],
+)
+def test_gaps(own: list[range], after: int, last: int, gaps: list[tuple[int, int]]) -> None:
+    assert [(gap.start, gap.stop) for gap in feed._gaps(own, after, last)] == gaps
+
+
+async def test_insisting_ends_with_the_log(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feed, "_RETRY_SECONDS", 0.0)
+    heard = Heard()
+    record = Record(heard)
+    made = Feed(opened().replica, Threads(), record, lambda event: None, lambda: False, None)
+    errors = [StorageError("the disk is full"), LogClosed("it is closed")]
+
+    async def call() -> None:
+        raise errors.pop(0)
+
+    with pytest.raises(LogClosed):
+        await made.insist("reading", call)
+    record.flush()
+    assert [(event.doing, str(event.error)) for event in heard.of(events.Failed)] == [("reading", "the disk is full")]
