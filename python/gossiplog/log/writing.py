@@ -1,6 +1,6 @@
 """The write transactions of a log: new messages with everything that belongs to them, and the runs of `apply`.
 
-The rules of `apply`, from the architecture ("The log is synchronous"):
+The rules of `apply`:
 
 - It runs once for each message, in the order of sequences, in the transaction that stores the message, in a savepoint.
 - If it raises, the message is not stored here, and what descends from it waits as for a missing parent.

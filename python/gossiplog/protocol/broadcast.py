@@ -1,7 +1,8 @@
 """Reliable causal broadcast: joins push, sync and gossip, so that every message reaches every peer after its parents.
 
-The rules, from the seed document on GossipLog ("Reliable causal broadcast") and the wire format ("Protocols", "Hub:
-who forwards what"); what is not from there is marked as ours.
+The rules, from the description of the original ("Reliable causal broadcast" in
+https://joelgustafson.com/posts/2024-09-30/gossiplog-reliable-causal-broadcast-for-libp2p) and from what its hubs do
+(`@canvas-js/gossiplog` 0.13.14); what is not from there is marked as ours.
 
 1. *Updates.* A peer that connects is told our heads. After a sync that brought messages, completed or not, every peer
    but its source is. So is one whose sync this side aborted, if it does not begin another by itself (ours): in a

@@ -19,7 +19,8 @@ class UniformLatency:
 
     Args:
         random: what it is drawn with.
-        low: seconds, at least. The defaults are those of the simulation in seed document 002.
+        low: seconds, at least. The defaults are those of gossipsub's first simulation
+            (https://github.com/vyzo/gerbil-simsub, README-literate-gossipsub.org).
         high: seconds, at most.
         jitter: up to this fraction of the delay is added, each time anew.
     """
