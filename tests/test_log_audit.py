@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 import gossiplog
-from gossiplog import CorruptLog, Log, Signer
+from gossiplog import CorruptLog, Log, Signer, core
 from gossiplog.log import audit, writing
+from gossiplog.log.audit import Audit
+from gossiplog.log.state import State
 from tests.storage.damage import damage
 
 
@@ -123,12 +125,40 @@ def test_damage_after_the_index_is_named(
     assert any(problem in found for found in corrupt.value.problems)
 
 
-def test_a_tree_in_memory_that_is_not_the_stored_one(braid: Path, opened: Callable[..., Log]) -> None:
+def verify_with(log: Log, tree: core.Tree, count: int) -> None:
+    """Checks a log as if this process held another tree over its first messages."""
+    Audit(log._storage, log.topic, State(count, tree, ()), None).run()
+
+
+@pytest.mark.parametrize("grown", [False, True], ids=["newest", "older"])
+def test_a_tree_in_memory_that_is_not_the_one_over_the_leaves(
+    braid: Path, opened: Callable[..., Log], monkeypatch: pytest.MonkeyPatch, grown: bool
+) -> None:
+    monkeypatch.setattr(audit, "_NODES", 2)
+    log = opened(braid)
+    count, tree = len(log), log._states.newest.tree
+    if grown:
+        # What the process holds is the state before these, which another one has written.
+        with opened(braid) as other:
+            other.append_many(range(100), signer=Signer.generate())
+    verify_with(log, tree, count)
+    top = [(node.key or b"", node.hash) for node in tree.nodes(1)]
+    assert len(top) > 3
+    swapped = [(key, hash) for (key, _), (_, hash) in zip(top, reversed(top), strict=True)]
+    for rows in (top[:-1], swapped, []):
+        with pytest.raises(CorruptLog, match="the tree in memory is not the one over the leaves: levels ") as corrupt:
+            verify_with(log, core.Tree.open(rows, count if rows else 0), count)
+        assert len(corrupt.value.problems) == 1
+
+
+def test_damage_of_the_stored_tree_is_not_blamed_on_memory(braid: Path, opened: Callable[..., Log]) -> None:
     log = opened(braid)
     with closing(sqlite3.connect(braid)) as connection, connection:
         connection.execute("UPDATE gossiplog_tree SET hash = zeroblob(16) WHERE key = x''")
-    with pytest.raises(CorruptLog, match="the tree in memory is not the stored one"):
+    with pytest.raises(CorruptLog) as corrupt:
         log.verify()
+    (problem,) = corrupt.value.problems
+    assert problem.startswith("the tree's node (level 1, anchor)")
 
 
 def test_problems_without_end_are_cut_off(braid: Path, monkeypatch: pytest.MonkeyPatch) -> None:

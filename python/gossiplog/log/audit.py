@@ -1,7 +1,8 @@
 """The check of everything that a log stores against what it must be.
 
 Messages are planned again in the order in which they arrived, and the rows compared: signatures, link records,
-children, heads. Then every node of the tree's level 1 is held against its leaves, every leaf against its message.
+children, heads. Then every node of the tree's level 1 is held against its leaves, every leaf against its message. The
+tree that this process works with is held against one that is built anew from the leaves.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count as count_up
+from itertools import pairwise
 
 from gossiplog import core
 from gossiplog.errors import CorruptLog, GossipLogError, StorageError
@@ -18,6 +20,8 @@ from gossiplog.storage import Storage
 from gossiplog.storage.base import Reader
 
 _PAGE = 4096
+# Of level 1, between whose keys leaves are read together: about 4,096 leaves.
+_NODES = 128
 # Enough to see what is wrong; a damaged file may have as many problems as messages.
 _MOST_PROBLEMS = 1000
 
@@ -76,13 +80,13 @@ class Audit:
                 state = replayed(reader, state, position.count, self._topic)
         if position.applied > position.count:
             self._report(f"`apply` ran up to sequence {position.applied} of {position.count}")
-        if self._held.count == state.count and self._held.tree.root != state.tree.root:
-            self._report("the tree in memory is not the stored one")
         self._check_messages(position.count)
         wrong = self._heads.items() ^ set(state.heads)
         if wrong:
             self._report(f"{len(wrong)} heads are stored or missing wrongly")
         self._check_tree(state.tree, state.count)
+        with self._reported("the tree over the leaves"):
+            self._check_held()
         return Verified(position.count, state.tree.root)
 
     def _report(self, problem: str) -> None:
@@ -189,6 +193,35 @@ class Audit:
                 core.check_children(node, end, children)
         if leaves != count:
             self._report(f"the tree has {leaves} leaves; {count} are expected")
+
+    def _check_held(self) -> None:
+        held, count = self._held.tree, self._held.count
+        built = core.Tree.open([], 0)
+        starts = [node.key for node in held.nodes(1)[1::_NODES]] if held.root.level > 0 else []
+        for start, end in pairwise([b"", *starts, None]):
+            with self._storage.reader() as reader:
+                rows = reader.leaves(start or b"", end, count)
+                built = _extended(built, rows, reader, count)
+        top = max(held.root.level, built.root.level)
+        wrong = [level for level in range(1, top + 1) if _nodes(held, level) != _nodes(built, level)]
+        if wrong:
+            self._report(f"the tree in memory is not the one over the leaves: levels {wrong} differ")
+
+
+def _extended(tree: core.Tree, rows: Sequence[tuple[bytes, bytes]], reader: Reader, count: int) -> core.Tree:
+    """A tree with further leaves behind its own, all of which are stored."""
+    if not rows:
+        return tree
+    first = rows[0][0]
+    extended, _ = tree.insert_leaves(
+        [(key, hash, 0) for key, hash in rows],
+        lambda start, end: reader.leaves(start, first if end is None else min(end, first), count),
+    )
+    return extended
+
+
+def _nodes(tree: core.Tree, level: int) -> Sequence[core.Node]:
+    return tree.nodes(level) if level <= tree.root.level else []
 
 
 def _all_known(keys: list[bytes]) -> list[bytes]:
