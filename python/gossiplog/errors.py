@@ -109,6 +109,10 @@ class NewerSchema(StorageError):
     """The log was written by a newer version of this package."""
 
 
+class OlderSchema(StorageError):
+    """The log was written by an older version of this package, whose tables are not read any more."""
+
+
 class TopicMismatch(StorageError, ValueError):
     """The log belongs to another topic."""
 

@@ -9,8 +9,17 @@ from typing import Any
 
 import pytest
 
-from gossiplog import CorruptLog, LogClosed, NewerSchema, NotALog, SQLiteStorage, StorageError, core
-from gossiplog.storage.base import Transaction
+from gossiplog import (
+    CorruptLog,
+    LogClosed,
+    NewerSchema,
+    NotALog,
+    OlderSchema,
+    SQLiteStorage,
+    StorageError,
+    core,
+)
+from gossiplog.storage.base import SCHEMA, Transaction
 from gossiplog.storage.sqlite_tables import SQLiteTransaction
 from tests.storage.damage import damage
 
@@ -136,8 +145,22 @@ def test_a_newer_schema_is_refused(storage: SQLiteStorage, path: Path) -> None:
     storage.close()
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("UPDATE gossiplog_meta SET value = 99 WHERE name = 'schema'")
-    with pytest.raises(NewerSchema, match="schema 99, this one reads up to 1"):
+    with pytest.raises(NewerSchema, match=f"schema 99, this one reads {SCHEMA}"):
         SQLiteStorage(path).open(None, False)
+
+
+@pytest.mark.parametrize("create", [False, True])
+def test_an_older_schema_is_refused_and_left_as_it_is(storage: SQLiteStorage, path: Path, create: bool) -> None:
+    storage.close()
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE gossiplog_meta SET value = ? WHERE name = 'schema'", (SCHEMA - 1,))
+        # As the first layout was.
+        connection.execute("DELETE FROM gossiplog_meta WHERE name = 'indexed'")
+        before = list(connection.iterdump())
+    with pytest.raises(OlderSchema, match=rf"log\.db .* \(schema {SCHEMA - 1}, .* {SCHEMA}\): move it away, .* anew"):
+        SQLiteStorage(path).open("topic", create)
+    with closing(sqlite3.connect(path)) as connection:
+        assert list(connection.iterdump()) == before
 
 
 def test_an_empty_database_that_a_crash_left_becomes_a_log(path: Path) -> None:

@@ -47,6 +47,7 @@ def open(
     Raises:
         NotALog: there is no log and none may be made, or the file is something else.
         NewerSchema: a newer version of this package wrote the log.
+        OlderSchema: a version wrote it whose tables are not read any more.
         TopicMismatch: the log has another topic.
         EncodeError: no version of the original accepts the topic.
         Refused: `apply` raised for a stored message; its exception is the cause.

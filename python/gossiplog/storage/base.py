@@ -21,8 +21,9 @@ from typing import Any, Protocol
 from gossiplog.core import Plan
 from gossiplog.errors import TopicMismatch
 
-SCHEMA = 1
-"""The version of what is stored. A larger one is refused."""
+SCHEMA = 2
+"""The version of what is stored; any other is refused. Version 1, which wrote the index with every message, was never
+released."""
 PAGE_BYTES = 4 * 2**20
 """Bytes of values after which a page of messages ends early."""
 
@@ -193,6 +194,7 @@ class Storage(ABC):
         Raises:
             NotALog: there is none and none may be made, or what is there is something else.
             NewerSchema: a newer version wrote the log.
+            OlderSchema: a version wrote it whose tables are not read any more.
             TopicMismatch: the log has another topic.
             StorageError: it is open already, or cannot be read.
         """

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Literal, TypeAlias, get_args
 
-from gossiplog.errors import LogClosed, NewerSchema, NotALog, StorageError
+from gossiplog.errors import LogClosed, NewerSchema, NotALog, OlderSchema, StorageError
 from gossiplog.storage.base import SCHEMA, Reader, Storage, Transaction, check_same_topic
 from gossiplog.storage.sqlite_tables import (
     DAMAGE,
@@ -125,8 +125,14 @@ class SQLiteStorage(Storage):
             raise NotALog(f"{self._path} is not a log of this package: its table gossiplog_meta says something else")
         if schema > SCHEMA:
             raise NewerSchema(
-                f"{self._path} was written by a newer version of this package (schema {schema}, this one reads up to"
+                f"{self._path} was written by a newer version of this package (schema {schema}, this one reads"
                 f" {SCHEMA}): upgrade gossiplog"
+            )
+        if schema < SCHEMA:
+            raise OlderSchema(
+                f"{self._path} was written by an older version of this package (schema {schema}, this one reads"
+                f" {SCHEMA}): move it away, and get its messages into a new log from where they came, by gossiplog sync"
+                " with another peer, or by importing them anew"
             )
         return topic
 
