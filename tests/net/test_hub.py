@@ -11,13 +11,16 @@ import pytest
 from fastapi import FastAPI
 from starlette.applications import Starlette
 from starlette.routing import Mount
+from starlette.types import Message
 
 import gossiplog
 from gossiplog import Hub, Log, Signer
 from gossiplog.errors import ConnectionLost, LogClosed
 from gossiplog.net import events
+from gossiplog.net.driver import Driver
+from gossiplog.net.hub import _Socket
 from gossiplog.net.limits import Limits
-from gossiplog.net.streams import Network
+from gossiplog.net.streams import Network, open_network
 from tests.net.support import Heard, serving
 
 pytestmark = pytest.mark.anyio
@@ -264,3 +267,36 @@ async def test_more_than_the_window_takes_is_blamed(opened: Open, caplog: pytest
         assert hub.counters.dropped == 1
     assert "dropped 127.0.0.1:1234: " in caplog.text
     assert "window" in caplog.text
+
+
+async def test_what_waits_for_a_client_that_is_gone_holds_nothing_up(opened: Open) -> None:
+    """A connection that this side closes waits for its bytes to be taken: for an hour, if nobody does."""
+    begun, gone, held = anyio.Event(), anyio.Event(), anyio.Event()
+    sent: list[bytes] = []
+
+    async def receive() -> Message:
+        await gone.wait()
+        return {"type": "websocket.disconnect", "code": 1006}
+
+    async def send(message: Message) -> None:
+        # What yamux begins with; the farewell comes when this client is gone.
+        sent.append(message["bytes"])
+        begun.set()
+        await held.wait()
+
+    async with (
+        open_network(closing_timeout=3600) as network,
+        Driver(opened()) as driver,
+        network.attach(["/a"], client=False) as connection,
+        anyio.create_task_group() as tasks,
+    ):
+        client = _Socket(receive, send, driver)
+        tasks.start_soon(client.drain, connection)
+        await begun.wait()
+        connection.close()
+        gone.set()
+        await client.feed(connection)
+        held.set()
+        closed = await connection.wait_closed()
+    assert closed.cause == "local"
+    assert len(sent) == 1

@@ -244,15 +244,18 @@ class _Socket:
         connection.feed_eof()
 
     async def drain(self, connection: PipeConnection) -> None:
-        """What goes to the client, as fast as it reads."""
+        """What goes to the client, as fast as it reads. From one that is gone it is taken all the same: a connection
+        that this side closes waits for that."""
         try:
-            while not self._gone and (data := await connection.drain()):
+            while data := await connection.drain():
+                if self._gone:
+                    continue
                 await self._tell({"type": "websocket.send", "bytes": data})
                 self._driver.record.count(bytes_sent=len(data))
+                if self._gone:
+                    connection.feed_eof()
         except NetworkError:
             return
-        if self._gone:
-            connection.feed_eof()
 
     async def close(self, code: int) -> None:
         """Closes it, unless the client did."""
