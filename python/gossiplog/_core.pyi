@@ -314,15 +314,18 @@ class Tree:
     def diff(self, other: Tree, leaves: Leaves | None = None, other_leaves: Leaves | None = None) -> Iterator[bytes]:
         """The keys that only `other` has, ascending. Costs grow with the difference."""
 
+def shown_url(url: str) -> str:
+    """A URL for messages and logs, without what may be a secret: its query; all but its scheme if it holds an `@`."""
+
 @final
 class Closed:
     """How a connection ended, or why a stream could not be opened."""
 
     @property
     def cause(self) -> Literal["local", "remote", "refused", "violation", "transport", "overload", "internal"]:
-        """Who ended it: this side; the peer, in order; a peer that does not offer the protocol; a peer that broke the
-        rules of a protocol, and is to blame; nobody: the bytes stopped coming; nobody: all peers together have too much
-        kept in memory; a defect of this package."""
+        """Who ended it: this side; the peer, in order; a peer that does not offer the protocol, or a server that lets
+        this side not in; a peer that broke the rules of a protocol, and is to blame; nobody: the bytes stopped coming,
+        or never came; nobody: all peers together have too much kept in memory; a defect of this package."""
     @property
     def reason(self) -> str:
         """What happened, as a clause for people."""

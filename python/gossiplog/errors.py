@@ -156,8 +156,9 @@ class ConnectionLost(NetworkError):
 
     Attributes:
         cause: who ended it: "local" (this side), "remote" (the peer, in order), "violation" (the peer broke the rules
-            of a protocol, and is to blame), "transport" (the bytes stopped coming), "overload" (this side keeps too
-            much in memory for its peers together) or "internal" (a defect of this package).
+            of a protocol, and is to blame), "refused" (the server answered, and does not let this client in, or is no
+            hub), "transport" (the bytes stopped coming, or never came), "overload" (this side keeps too much in memory
+            for its peers together) or "internal" (a defect of this package).
         reason: what happened.
     """
 

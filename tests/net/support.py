@@ -44,6 +44,10 @@ class Heard:
     def of(self, kind: type[Kind]) -> list[Kind]:
         return [event for event in self.events if isinstance(event, kind)]
 
+    async def changed(self) -> None:
+        """Waits until it hears something more."""
+        await self._changed.wait()
+
     async def wait(self, kind: type[Kind], count: int = 1) -> list[Kind]:
         """The events of a kind, once there are so many."""
         while len(self.of(kind)) < count:

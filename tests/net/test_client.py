@@ -2,22 +2,36 @@
 
 from __future__ import annotations
 
+import logging
 import socket
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
 
 import anyio
+import anyio.to_thread
 import pytest
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
+from websockets.exceptions import ConnectionClosed
+from websockets.sync import server
+from websockets.sync.server import ServerConnection
 
 import gossiplog
 from gossiplog import Hub, Log, Signer
 from gossiplog.errors import ConnectionLost, LogClosed, NetworkError
 from gossiplog.net import client as client_module
 from gossiplog.net import events
+from gossiplog.net.serving import TLS, serve
 from tests.net.support import Heard, serving, until_equal
 
 pytestmark = pytest.mark.anyio
 
 Open = Callable[..., Log]
+
+FILES = Path(__file__).parents[2] / "rust" / "net" / "tests" / "tls"
 
 
 @pytest.fixture(autouse=True)
@@ -89,6 +103,120 @@ async def test_a_client_connects_again(opened: Open, signer: Signer) -> None:
         async with serving(hub, port):
             await until_equal(ours, theirs)
     assert len(heard.of(events.Connected)) == 2
+
+
+def answering(status: int) -> ASGIApp:
+    """A server that is no hub, or does not let anybody in."""
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        await JSONResponse({"error": "no"}, status)(scope, receive, send)
+
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("status", "meaning"),
+    [(401, "it asks for a token"), (403, "it does not let this client in"), (404, "there is no hub at this address")],
+)
+async def test_a_hub_that_refuses_is_an_error_at_once(opened: Open, status: int, meaning: str) -> None:
+    async with (
+        serving(answering(status)) as url,
+        gossiplog.connect(opened(), url, reconnect=False) as client,
+    ):
+        with pytest.raises(ConnectionLost, match=f"it answered with HTTP status {status} .*: {meaning}") as lost:
+            await client.synced()
+        assert lost.value.cause == "refused"
+
+
+async def test_who_reconnects_is_told_of_each_refusal_and_asks_on(opened: Open, signer: Signer) -> None:
+    ours, theirs = opened(), opened(signer=signer)
+    theirs.append("hi")
+    heard = Heard()
+    port = int(free_url().rpartition(":")[2])
+    async with gossiplog.connect(ours, f"ws://127.0.0.1:{port}", on_event=heard) as client:
+        async with serving(answering(404), port):
+            while len(causes := [error.cause for error in lost(heard)]) < 2 or causes[-2:] != ["refused"] * 2:
+                await heard.changed()
+        async with serving(Hub(theirs), port):
+            await client.synced()
+    assert len(ours) == 1
+
+
+def lost(heard: Heard) -> list[ConnectionLost]:
+    return [event.error for event in heard.of(events.Failed) if isinstance(event.error, ConnectionLost)]
+
+
+@pytest.mark.parametrize("query", ["/?token=a-secret", "/?a=1&token=a-secret#a-secret"])
+async def test_secrets_in_an_address_are_not_told(opened: Open, query: str, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    heard = Heard()
+    hub = Hub(opened())
+    async with serving(hub) as url, gossiplog.connect(opened(), url + query, on_event=heard) as client:
+        await client.synced()
+    async with gossiplog.connect(opened(), url + query, reconnect=False, on_event=heard) as client:
+        with pytest.raises(ConnectionLost) as error:
+            await client.synced()
+    shown = f"{url}/?…"
+    assert [event.peer for event in heard.of(events.Connected)] == [shown]
+    assert shown in str(error.value)
+    ours = [record.getMessage() for record in caplog.records if record.name.startswith("gossiplog")]
+    assert any(shown in line for line in ours)
+    assert "a-secret" not in f"{heard.events} {ours} {error.value!r} {client!r}"
+
+
+async def test_a_user_name_in_an_address_is_refused_without_being_told(opened: Open) -> None:
+    heard = Heard()
+    with pytest.raises(NetworkError, match="holds a user name") as error:
+        async with gossiplog.connect(opened(), "ws://user:a-secret@localhost", on_event=heard) as client:
+            await client.synced()
+    assert "a-secret" not in f"{heard.events} {error.value!r}"
+
+
+async def test_leaving_closes_the_websocket_in_order(opened: Open) -> None:
+    """Also while its streams are still being opened, as they are here for ever."""
+    begun, ended = threading.Event(), threading.Event()
+    codes: list[int | None] = []
+
+    def serve_nothing(connection: ServerConnection) -> None:
+        with suppress(ConnectionClosed):
+            for _ in connection:
+                begun.set()
+        codes.append(connection.close_code)
+        ended.set()
+
+    with server.serve(serve_nothing, "127.0.0.1", 0) as listening, in_thread(listening.serve_forever):
+        port = listening.socket.getsockname()[1]
+        async with gossiplog.connect(opened(), f"ws://127.0.0.1:{port}"):
+            assert await anyio.to_thread.run_sync(begun.wait, 60)
+        assert await anyio.to_thread.run_sync(ended.wait, 60)
+        listening.shutdown()
+    # It would be 1006 after an end without a farewell (RFC 6455, section 7.4.1).
+    assert codes == [1000]
+
+
+@contextmanager
+def in_thread(call: Callable[[], object]) -> Iterator[None]:
+    """Something that runs beside a block, and ends with it."""
+    thread = threading.Thread(target=call)
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join()
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_tls_with_the_bundled_server(opened: Open) -> None:
+    async with Hub(opened()) as hub, anyio.create_task_group() as tasks:
+        tls = TLS(FILES / "localhost.pem", FILES / "localhost.key")
+        address = await tasks.start(partial(serve, hub, tls=tls))
+        url = address.url("ws").replace("127.0.0.1", "localhost")
+        async with gossiplog.connect(opened(), url, ca_file=FILES / "ca.pem", reconnect=False) as client:
+            await client.synced()
+        async with gossiplog.connect(opened(), url, reconnect=False) as client:
+            with pytest.raises(ConnectionLost, match="its certificate is not trusted"):
+                await client.synced()
+        tasks.cancel_scope.cancel()
 
 
 async def test_a_log_closed_meanwhile_ends_the_context(opened: Open) -> None:

@@ -12,6 +12,7 @@ from typing import Self
 
 import anyio
 
+from gossiplog._core import shown_url
 from gossiplog.core import Node, SignedMessage
 from gossiplog.errors import ConnectionLost, NetworkError, ProtocolError
 from gossiplog.log import Log
@@ -28,6 +29,8 @@ _FIRST_PAUSE = 0.5
 _LONGEST_PAUSE = 60.0
 # A connection that stood for so long was a good one: the next pause is the first again.
 _GOOD_SECONDS = 30.0
+# For a hub to take what was sent and the farewell, when this side ends a connection.
+_FAREWELL_SECONDS = 2.0
 # Between looks at the hub's root, in seconds: soon at first, because small logs are quick.
 _FIRST_LOOK = 0.02
 _LONGEST_LOOK = 1.0
@@ -67,6 +70,7 @@ class Client:
         on_message: Callable[[SignedMessage], None] | None,
     ) -> None:
         self._url = url
+        self._name = shown_url(url)
         self._headers = headers
         self._ca_file = ca_file
         self._reconnect = reconnect
@@ -158,20 +162,23 @@ class Client:
                 self._url, self._driver.protocols.all, headers=self._headers, ca_file=self._ca_file
             )
         except ConnectionLost as error:
-            self._driver.record.tell(events.Failed(f"connecting to {self._url}", error))
+            self._driver.record.tell(events.Failed(f"connecting to {self._name}", error))
             return error
         try:
-            async with connection:
-                blame = await self._driver.exchange(connection, self._url, dialer=True)
+            blame = await self._driver.exchange(connection, self._name, dialer=True)
         except NetworkError as error:
-            self._driver.record.tell(events.Failed(f"exchanging with {self._url}", error))
+            self._driver.record.tell(events.Failed(f"exchanging with {self._name}", error))
             if isinstance(error, ConnectionLost) and error.cause == "violation":
-                return ProtocolError(f"{self._url}: {error}")
+                return ProtocolError(f"{self._name}: {error}")
             return error
+        finally:
+            # When this side leaves, too: the hub is to hear that it was on purpose.
+            with anyio.move_on_after(_FAREWELL_SECONDS, shield=True):
+                await connection.aclose()
         if blame:
-            return ProtocolError(f"{self._url}: {blame}")
+            return ProtocolError(f"{self._name}: {blame}")
         closed = connection.closed
-        return NetworkError(f"{self._url}: {closed.reason if closed is not None else 'the connection ended'}")
+        return NetworkError(f"{self._name}: {closed.reason if closed is not None else 'the connection ended'}")
 
 
 @asynccontextmanager
@@ -193,11 +200,13 @@ async def connect(
             await client.synced()
 
     What either side appends meanwhile arrives at the other. A connection that fails or ends is made again, with
-    pauses that grow up to a minute.
+    pauses that grow up to a minute, also where something answers that is no hub, or does not let this client in (a
+    server may be about to start, and a token to be changed there): `on_event` is told each time, by a Failed whose
+    error has the cause "refused".
 
     Args:
         log: to keep in step; it may be used as before meanwhile.
-        url: of the hub, `ws://` or `wss://`.
+        url: of the hub, `ws://` or `wss://`. Its query is left out of messages and logs; a user name is refused.
         token: the hub's bearer token for reading or writing, if it asks for one.
         ca_file: a PEM file of certificate authorities to trust beside the platform's.
         reconnect: False makes one connection only; `synced` then raises how it ended.

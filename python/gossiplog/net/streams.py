@@ -27,7 +27,7 @@ import anyio.abc
 import anyio.lowlevel
 
 from gossiplog import _core
-from gossiplog._core import Closed, ConnectionEvent, StreamEvent
+from gossiplog._core import Closed, ConnectionEvent, StreamEvent, shown_url
 from gossiplog.errors import ConnectionLost, StreamRefused, StreamReset
 from gossiplog.net.limits import Limits
 from gossiplog.net.stream import CHUNK, Signal, Stream
@@ -326,7 +326,7 @@ class Network:
         """
         await anyio.lowlevel.checkpoint()
         handle = self._network.dial(url, protocols, headers, ca_file, connect_timeout, keepalive, max_message)
-        connection = self._connections[handle] = Connection(self, handle, f"to {url}")
+        connection = self._connections[handle] = Connection(self, handle, f"to {shown_url(url)}")
         try:
             await connection._establish()
         finally:

@@ -10,7 +10,7 @@ pub enum Cause {
     Local,
     /// The peer ended it in order.
     Remote,
-    /// The peer does not offer the protocol.
+    /// The peer does not offer the protocol, or lets nobody in as this side asked.
     Refused,
     /// The peer broke the rules of a protocol: it is to blame.
     Violation,

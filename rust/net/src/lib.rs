@@ -13,6 +13,7 @@
 //! | `halt`, `budget` | having a connection end; the bytes that peers make this side keep, and who has too many |
 //! | `ledger`, `watched` | what yamux does not tell: resets, ends, violations; read off the frames' headers |
 //! | `stream`, `negotiation`, `connection` | one stream; agreeing on its protocol; the task that drives a connection |
+//! | `shown` | URLs without their secrets |
 //! | `tls`, `websocket` | the client's end of a WebSocket |
 //! | `network` | the handles, and the runtime |
 
@@ -25,6 +26,7 @@ mod ledger;
 mod limits;
 mod negotiation;
 mod network;
+mod shown;
 mod stream;
 mod tls;
 mod wake;
@@ -35,4 +37,5 @@ pub use error::{Cause, Closed, Error};
 pub use inbox::{Event, Handle, Incident};
 pub use limits::{Counts, Limits};
 pub use network::Network;
+pub use shown::shown;
 pub use websocket::Target;

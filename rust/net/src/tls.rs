@@ -1,5 +1,6 @@
 //! TLS for clients: the platform's roots, and a file of others on request.
 
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -22,6 +23,16 @@ pub fn connector(ca_file: Option<&Path>) -> Result<TlsConnector, String> {
         .with_custom_certificate_verifier(Arc::new(verifier))
         .with_no_client_auth();
     Ok(Arc::new(config).into())
+}
+
+/// Why a connection could not be secured, for people.
+pub fn explain(error: &io::Error) -> String {
+    match error.get_ref().and_then(|inner| inner.downcast_ref()) {
+        Some(rustls::Error::InvalidCertificate(wrong)) => format!(
+            "its certificate is not trusted ({wrong}); a file with the certificate authority that signed it can be given"
+        ),
+        _ => format!("TLS: {error}"),
+    }
 }
 
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {

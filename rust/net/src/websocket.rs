@@ -1,5 +1,6 @@
 //! The client's end of a WebSocket: binary messages in and out of a connection's pipe.
 
+use std::fmt::Display;
 use std::path::PathBuf;
 use std::pin::pin;
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::tungstenite::error::{CapacityError, ProtocolError};
 use tokio_tungstenite::tungstenite::handshake::client::Request;
-use tokio_tungstenite::tungstenite::http::{HeaderName, HeaderValue};
+use tokio_tungstenite::tungstenite::http::{HeaderName, HeaderValue, StatusCode};
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::protocol::{CloseFrame, WebSocketConfig};
 use tokio_tungstenite::tungstenite::{Error as WebSocketError, Message};
@@ -25,6 +26,7 @@ use yamux::Mode;
 
 use crate::connection::{Link, drive};
 use crate::error::{Cause, Closed, Error};
+use crate::shown::shown;
 use crate::tls;
 use crate::watched::PIPE;
 
@@ -58,8 +60,9 @@ pub struct Address {
 impl Target {
     /// Checks the URL and the headers.
     pub fn check(self) -> Result<Address, Error> {
-        let wrong =
-            |what: &str| Error::Invalid(format!("{:?} {what}; expected something like ws://localhost:8000", self.url));
+        let wrong = |what: &str| {
+            Error::Invalid(format!("{:?} {what}; expected something like ws://localhost:8000", shown(&self.url)))
+        };
         let mut request =
             self.url.as_str().into_client_request().map_err(|_| wrong("is not the URL of a WebSocket"))?;
         let uri = request.uri().clone();
@@ -95,38 +98,55 @@ pub type Socket = WebSocketStream<Box<dyn Bytes>>;
 
 /// Opens a connection, in the time that the target allows.
 pub async fn connect(address: Address) -> Result<Socket, Closed> {
-    let (limit, url) = (address.target.connect, address.target.url.clone());
+    let (limit, url) = (address.target.connect, shown(&address.target.url));
     let late = |_| Closed::new(Cause::Transport, format!("{url} did not answer within {} s", limit.as_secs_f64()));
-    let failed = |reason| Closed::new(Cause::Transport, format!("{url} cannot be reached: {reason}"));
+    let failed = |closed: Closed| Closed::new(closed.cause, format!("{url} cannot be reached: {}", closed.reason));
     timeout(limit, handshake(address)).await.map_err(late)?.map_err(failed)
 }
 
-async fn handshake(address: Address) -> Result<Socket, String> {
+/// Nobody's fault.
+fn transport(reason: impl Display) -> Closed {
+    Closed::new(Cause::Transport, reason.to_string())
+}
+
+async fn handshake(address: Address) -> Result<Socket, Closed> {
     let Address { request, host, port, secure, target } = address;
-    let socket = TcpStream::connect((host.as_str(), port)).await.map_err(|error| error.to_string())?;
-    socket.set_nodelay(true).map_err(|error| error.to_string())?;
+    let socket = TcpStream::connect((host.as_str(), port)).await.map_err(transport)?;
+    socket.set_nodelay(true).map_err(transport)?;
     let bytes: Box<dyn Bytes> = if secure {
         let connector = spawn_blocking(move || tls::connector(target.ca_file.as_deref()));
-        let connector = connector.await.map_err(|error| error.to_string())??;
-        let name = host.try_into().map_err(|_| "its host is not a name that TLS can check".to_owned())?;
-        Box::new(connector.connect(name, socket).await.map_err(|error| error.to_string())?)
+        let connector = connector.await.map_err(transport)?.map_err(transport)?;
+        let name = host.try_into().map_err(|_| transport("its host is not a name that TLS can check"))?;
+        Box::new(connector.connect(name, socket).await.map_err(|error| transport(tls::explain(&error)))?)
     } else {
         Box::new(socket)
     };
     upgrade(request, bytes, target.message).await
 }
 
-async fn upgrade(request: Request, bytes: Box<dyn Bytes>, message: usize) -> Result<Socket, String> {
+async fn upgrade(request: Request, bytes: Box<dyn Bytes>, message: usize) -> Result<Socket, Closed> {
     let config = WebSocketConfig::default()
         .read_buffer_size(PIPE)
         .write_buffer_size(PIPE)
         .max_message_size(Some(message))
         .max_frame_size(Some(message));
     let (socket, _) = client_async_with_config(request, bytes, Some(config)).await.map_err(|error| match error {
-        WebSocketError::Http(answer) => format!("it answered with HTTP status {}", answer.status()),
-        error => error.to_string(),
+        WebSocketError::Http(answer) => refusal(answer.status()),
+        error => transport(error),
     })?;
     Ok(socket)
+}
+
+/// What an answer means that opens no WebSocket. Who is busy, or not there yet, may answer otherwise another time.
+fn refusal(status: StatusCode) -> Closed {
+    let (cause, meaning) = match status {
+        StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS => (Cause::Transport, ""),
+        _ if status.is_server_error() => (Cause::Transport, ""),
+        StatusCode::UNAUTHORIZED => (Cause::Refused, ": it asks for a token, or for another one"),
+        StatusCode::FORBIDDEN => (Cause::Refused, ": it does not let this client in"),
+        _ => (Cause::Refused, ": there is no hub at this address"),
+    };
+    Closed::new(cause, format!("it answered with HTTP status {status}{meaning}"))
 }
 
 /// Drives a connection over a WebSocket until it ends.

@@ -29,7 +29,7 @@ mod _core {
     #[pymodule_export]
     use super::message::{SignedMessage, SigningKey, read_message, sign, verify};
     #[pymodule_export]
-    use super::net::{Closed, ConnectionEvent, Network, StreamEvent};
+    use super::net::{Closed, ConnectionEvent, Network, StreamEvent, shown_url};
     #[pymodule_export]
     use super::nodes::Nodes;
     #[pymodule_export]

@@ -26,6 +26,12 @@ fn seconds(name: &str, seconds: f64) -> PyResult<Duration> {
     Duration::try_from_secs_f64(seconds).ok().filter(|duration| !duration.is_zero()).ok_or_else(wrong)
 }
 
+/// A URL without what may be a secret.
+#[pyfunction]
+pub fn shown_url(url: &str) -> String {
+    gossiplog_net::shown(url)
+}
+
 /// How a connection or stream ended.
 #[pyclass(frozen, get_all, module = "gossiplog._core")]
 #[derive(Clone)]
