@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import urllib.error
 import urllib.request
 from typing import Any
@@ -179,7 +180,7 @@ def test_sync_goes_on_after_an_abort(
 def test_hub_falls_silent(start: Start) -> None:
     """The original's hub cannot serve a twin by sync. What is pushed arrives all the same, and the user hears of it."""
     hub = start("javascript", TWINS_TOPIC)
-    client = start("trio", TWINS_TOPIC, config=Config(stall=1.0))
+    client = start("trio", TWINS_TOPIC, config=Config(stall=1.0, backoff=0.1, longest_backoff=0.2))
     url = hub.listen()
     client.connect(url)
     first = hub.append("first")
@@ -188,7 +189,14 @@ def test_hub_falls_silent(start: Start) -> None:
     assert hub.insert(TWINS) == []
     client.connect(url)
     stalled = client.wait_for_event(SyncEnded, lambda sync: not sync.complete)
-    assert stalled.error == "no bytes came for 1 s"
+    assert stalled.error.startswith("no bytes came for 1 s; the peer was asked for ")
+    # It is asked for less each time, and so the message is named.
+    named = re.compile(r"no bytes came for 1 s; the peer was asked for message (\w{32})")
+    last = client.wait_for_event(SyncEnded, lambda sync: named.fullmatch(sync.error) is not None)
+    messages = {message.id: message for message in (core.read_message(value, TWINS_TOPIC) for value in TWINS)}
+    found = named.fullmatch(last.error)
+    assert found is not None
+    assert not messages[found[1]].canonical
     assert client.wait_for_message(hub.append("live", parents=[first])) == "push"
     assert hub.wait_for_message(client.append("and back")) == "push"
 

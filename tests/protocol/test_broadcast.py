@@ -304,7 +304,11 @@ def test_a_timer_is_set_once() -> None:
     assert len(timers(bench.all(HeadsReceived("a", [key(3)])))) == 0
 
 
-def test_a_sync_without_bytes_is_stopped() -> None:
+@pytest.mark.parametrize(
+    ("unanswered", "error"),
+    [("", "no bytes came for 10 s"), ("its root", "no bytes came for 10 s; the peer was asked for its root")],
+)
+def test_a_sync_without_bytes_is_stopped(unanswered: str, error: str) -> None:
     bench = Bench("a", config=Config(stall=10.0))
     outs = bench.all(HeadsReceived("a", [key(1)]))
     assert timers(outs) == {SyncCheck(1): 10.0}
@@ -313,8 +317,8 @@ def test_a_sync_without_bytes_is_stopped() -> None:
     assert timers(bench.all(TimerExpired(SyncCheck(1)))) == {SyncCheck(1): 20.0}
     bench.now = 20.0
     assert bench.tell(TimerExpired(SyncCheck(1))) == [StopSync(1)]
-    over = only(SyncOver, bench.all(SyncEnded(1, SyncResult.ABORTED)))
-    assert (over.complete, over.error) == (False, "no bytes came for 10 s")
+    over = only(SyncOver, bench.all(SyncEnded(1, SyncResult.ABORTED, unanswered=unanswered)))
+    assert (over.complete, over.error) == (False, error)
     assert bench.tell(TimerExpired(SyncCheck(1))) == []
 
 

@@ -120,6 +120,19 @@ def test_round_trips_for_scattered_messages() -> None:
     assert outcome.end.statistics.round_trips <= 8
 
 
+def test_what_is_not_answered_is_named() -> None:
+    local, remote = Entries(messages(range(SOME))), Entries(messages(range(2 * SOME)))
+    client = Client(local, TOPIC)
+    assert client.unanswered == ""
+    answers = serve(Server(remote, now=0.0))(client.start())
+    assert client.unanswered == "its root"
+    # The root's answer, behind its length.
+    assert list(client.receive(answers[: answers[0] + 1]))
+    assert client.unanswered.startswith("node (")
+    assert list(client.receive(answers[answers[0] + 1 :]))
+    assert client.unanswered == f"the children of node ({remote.tree.root.level}, null)"
+
+
 def test_statistics_count_what_travelled() -> None:
     local, remote = Entries(messages(range(20))), Entries(messages(range(SOME)))
     sent: list[bytes] = []

@@ -183,6 +183,7 @@ class SyncEnded:
         statistics: what it cost.
         cooldown: seconds that the source asked to wait.
         reason: why it failed, or which rule the source broke.
+        unanswered: what the source had been asked for, and had not answered (`Client.unanswered`).
     """
 
     sync: int
@@ -191,6 +192,7 @@ class SyncEnded:
     statistics: Statistics = field(default_factory=Statistics)
     cooldown: float = 0.0
     reason: str = ""
+    unanswered: str = ""
 
 
 # Timers

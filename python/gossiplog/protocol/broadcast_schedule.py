@@ -241,7 +241,10 @@ class Schedule:
             self._wait(source, now, not (sync.inserted or sync.left_out), cooldown)
             return event.reason or "the stream was ended early"
         self._wait(source, now, True, cooldown)
-        return f"no bytes came for {self._config.stall:g} s" if sync.stalled else event.reason
+        if not sync.stalled:
+            return event.reason
+        asked = f"; the peer was asked for {event.unanswered}" if event.unanswered else ""
+        return f"no bytes came for {self._config.stall:g} s{asked}"
 
     def _wait(self, source: _Source, now: float, failed: bool, least: float) -> None:
         delay = 0.0

@@ -146,6 +146,11 @@ class Client:
             return dataclasses.replace(self._config, keys=max(1, len(asked.keys) // 4))
         return self._config
 
+    @property
+    def unanswered(self) -> str:
+        """What the server has been asked for and must answer next, for people; "" where nothing is under way."""
+        return _wanted(self._asked[0].request) if self._asked else ""
+
     def start(self) -> bytes:
         """The first bytes to write to the server."""
         self._ask(wire.GetRoot(), 1, _NODE_SIZE)
@@ -410,6 +415,20 @@ class Client:
             keys, values = self._batch_keys, self._batch_values
             self._batch_keys, self._batch_values, self._batch_bytes = [], [], 0
             yield Received(keys, values, self._topic)
+
+
+def _wanted(request: wire.Request) -> str:
+    match request:
+        case wire.GetRoot():
+            return "its root"
+        case wire.GetNode(level, key):
+            return _name(level, key)
+        case wire.GetChildren(level, key):
+            return f"the children of {_name(level, key)}"
+        case wire.GetValues([key]):
+            return f"message {encode_id(key)}"
+        case wire.GetValues(keys):
+            return f"{len(keys)} messages from {encode_id(keys[0])} to {encode_id(keys[-1])}"
 
 
 def _name(level: int, key: bytes | None) -> str:
