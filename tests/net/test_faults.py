@@ -158,7 +158,7 @@ async def test_an_orphan_is_repaired_by_a_sync(network: Network, opened: Open, s
     async with Driver(theirs, config=QUICK, on_event=heard) as server, guest(network, server) as connection:
         await push(connection, server, wire.encode_push(wire.Insert(last.key, last.value)))
         _, asked = await connection.accept()
-        await serve_sync(asked, ours.replica, Threads(), ServerConfig(), pytest.fail)
+        await serve_sync(asked, ours.replica, Threads(), ServerConfig(), pytest.fail, lambda messages, size: None)
         await heard.wait(events.SyncEnded)
         assert ours.root == theirs.root
         assert server.counters.orphans == 1

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Annotated, Any, Self
 
 import typer
@@ -31,6 +32,7 @@ Json = Annotated[bool, typer.Option("--json", help="Write JSON Lines, also on a 
 # A terminal obeys control characters; line separators and bidirectional controls make text look like other text.
 _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 _PATIENCE = 1.0  # seconds before a progress bar appears
+_TELLING = 5.0  # seconds between lines that say how far an exchange is
 
 
 class Output:
@@ -49,11 +51,15 @@ class Output:
 
     def record(self, fields: Mapping[str, Any]) -> None:
         """One line of JSON: dag-json, as payloads are (https://ipld.io/specs/codecs/dag-json/spec)."""
+        sys.stdout.buffer.write(self.encoded(fields))
+
+    def encoded(self, fields: Mapping[str, Any]) -> bytes:
+        """The line that `record` writes."""
         line = core.json_encode(dict(fields))
         if self.console.is_terminal:
             line = printable(line.decode("utf-8")).encode("utf-8")
         # JSON is UTF-8, whatever the locale says of text.
-        sys.stdout.buffer.write(line + b"\n")
+        return line + b"\n"
 
     def show(self, *renderables: RenderableType) -> None:
         """On the terminal: strings as they are, `rich.text.Text` cut to its width, other things laid out to fit."""
@@ -97,8 +103,32 @@ def progress(description: str, total: int | None = None) -> Iterator[Callable[[i
         A function to call with the number of steps just made.
     """
     counter = MofNCompleteColumn() if total is not None else TextColumn("{task.completed:,.0f}")
-    with _shown(description, total, BarColumn(), counter) as advance:
-        yield advance
+    with _shown(description, total, BarColumn(), counter) as update:
+        yield lambda steps: update(advance=steps)
+
+
+@contextmanager
+def exchange(description: str) -> Iterator[Callable[[int, int], None]]:
+    """As `progress`, for messages that come and go; where stderr is no terminal, a line on it now and then.
+
+    Args:
+        description: who exchanges them.
+
+    Yields:
+        A function to call with the numbers of messages received and sent so far.
+    """
+    counters = TextColumn("{task.fields[received]:,} received, {task.fields[sent]:,} sent")
+    told = time.monotonic()
+
+    def tell(received: int, sent: int) -> None:
+        nonlocal told
+        update(received=received, sent=sent)
+        if not sys.stderr.isatty() and time.monotonic() - told >= _TELLING:
+            note(f"{description}: {received:,} messages received, {sent:,} sent")
+            told = time.monotonic()
+
+    with _shown(description, None, BarColumn(), counters, received=0, sent=0) as update:
+        yield tell
 
 
 @contextmanager
@@ -109,9 +139,11 @@ def spinner(description: str) -> Iterator[None]:
 
 
 @contextmanager
-def _shown(description: str, total: int | None, *columns: ProgressColumn) -> Iterator[Callable[[int], None]]:
+def _shown(
+    description: str, total: int | None, *columns: ProgressColumn, **fields: Any
+) -> Iterator[Callable[..., None]]:
     if not sys.stderr.isatty():
-        yield lambda steps: None
+        yield lambda **changes: None
         return
     bar = Progress(
         SpinnerColumn(),
@@ -121,12 +153,12 @@ def _shown(description: str, total: int | None, *columns: ProgressColumn) -> Ite
         console=Console(stderr=True),
         transient=True,
     )
-    task = bar.add_task(description, total=total)
+    task = bar.add_task(description, total=total, **fields)
     timer = threading.Timer(_PATIENCE, bar.start)
     timer.daemon = True
     timer.start()
     try:
-        yield lambda steps: bar.advance(task, steps)
+        yield partial(bar.update, task)
     finally:
         timer.cancel()
         timer.join()

@@ -35,6 +35,10 @@ def sync(
     token_file: Annotated[
         Path | None, typer.Option(metavar="FILE", help="With a hub: the file with its bearer token.")
     ] = None,
+    ca_file: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="With a wss:// hub: certificate authorities to trust, too, in PEM."),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Get from another log, or from a hub, what this one lacks. A log that is not there is made."""
@@ -53,10 +57,12 @@ def sync(
 
         with open_log(path, topic) as log:
             token = load_token(token_file) if token_file is not None else None
-            sync_with_hub(log, str(path), source, token=token, follow=follow, done=show)
+            sync_with_hub(log, str(path), source, token=token, ca_file=ca_file, follow=follow, done=show)
         return
-    if follow or topic is not None or token_file is not None:
-        raise typer.BadParameter("--follow, --topic and --token-file are for hubs: ws:// or wss:// addresses")
+    if follow or topic is not None or token_file is not None or ca_file is not None:
+        raise typer.BadParameter(
+            "--follow, --topic, --token-file and --ca-file are for hubs: ws:// or wss:// addresses"
+        )
     other = Path(source)
     if not other.exists():
         raise NotALog(f"there is no log {source} to pull from")
@@ -108,6 +114,8 @@ def _fields(pull: dict[str, Any]) -> Table:
     table.add_row("log", printable(pull["log"]))
     table.add_row("source", printable(pull["source"]))
     table.add_row("new", f"{pull['inserted']:,} messages, {pull['messages_per_second']:,} a second")
+    if "sent" in pull:
+        table.add_row("sent", f"{pull['sent']:,} messages")
     table.add_row("requests", f"{pull['requests']:,} in {pull['round_trips']:,} round trips")
     table.add_row("bytes", f"{pull['bytes_sent']:,} sent, {pull['bytes_received']:,} received")
     table.add_row("seconds", f"{pull['seconds']:.3f}")

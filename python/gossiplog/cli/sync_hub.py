@@ -5,34 +5,38 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import anyio
 
-from gossiplog.cli.output import Stopwatch, note, progress
+from gossiplog._core import shown_url
+from gossiplog.cli.output import Stopwatch, exchange, note
 from gossiplog.errors import GossipLogError
 from gossiplog.log import Log
 from gossiplog.net import events
 from gossiplog.net.client import Client, connect
 
-# Seconds without an event after which two logs that differ are taken to stay so.
+# Seconds in which no message comes or goes and the hub's root stays, before logs that differ are taken to stay so.
 _PATIENCE = 20.0
 
 
 @dataclass(slots=True)
 class _Sums:
-    """What the syncs from the hub have brought and cost.
+    """What the syncs in both directions have brought and cost.
 
     Attributes:
-        inserted: messages.
+        inserted: messages that are new to the log.
+        sent: messages that the hub has asked for and was sent, one as often as it did.
         requests: sent to the hub.
         round_trips: the longest chain of requests, of each sync.
-        bytes_sent: to the hub.
-        bytes_received: from it.
+        bytes_sent: to the hub, in requests and answers.
+        bytes_received: from it, in answers.
         refused: messages that the log's application refuses.
     """
 
     inserted: int = 0
+    sent: int = 0
     requests: int = 0
     round_trips: int = 0
     bytes_sent: int = 0
@@ -44,31 +48,43 @@ class LogsDiffer(GossipLogError):
     """Two logs that do not get in step."""
 
 
-class _Listener:
+class Listener:
     """Counts what the client tells, and shows it as it comes.
+
+    Args:
+        show: is told how many messages were received and sent so far.
+        aloud: whether to say on stderr what becomes of the connection.
 
     Attributes:
         sums: of all syncs.
-        heard: how many events have come.
     """
 
-    def __init__(self, advance: Callable[[int], None], *, aloud: bool) -> None:
+    def __init__(self, show: Callable[[int, int], None], *, aloud: bool) -> None:
         self.sums = _Sums()
-        self.heard = 0
-        self._advance = advance
+        self._show = show
         self._aloud = aloud
-        self._shown = 0
+        # Received by the syncs that have ended; received and inserted by the one that runs.
+        self._values = self._receiving = self._inserting = 0
+
+    @property
+    def progress(self) -> tuple[int, int]:
+        """How many messages have come and gone; not how many requests: a sync that fails begins again and again."""
+        return self._values + self._receiving, self.sums.sent
 
     def __call__(self, event: events.Event) -> None:
-        self.heard += 1
         match event:
-            case events.SyncProgressed(inserted=inserted):
-                self._advance(inserted - self._shown)
-                self._shown = inserted
+            case events.SyncProgressed(inserted=inserted, statistics=statistics):
+                self._receiving, self._inserting = statistics.values, inserted
+                self._tell()
+            case events.Served(messages=messages, size=size):
+                self.sums.sent += messages
+                self.sums.bytes_sent += size
+                self._tell()
             case events.SyncEnded(peer, _, inserted, refused, statistics, error):
-                self._advance(inserted - self._shown)
-                self._shown = 0
+                self._values += statistics.values
+                self._receiving = self._inserting = 0
                 self.sums.inserted += inserted
+                self._tell()
                 self.sums.refused += refused
                 self.sums.requests += statistics.requests
                 self.sums.round_trips += statistics.round_trips
@@ -83,9 +99,19 @@ class _Listener:
             case events.Failed(doing, error) if self._aloud:
                 note(f"{doing}: {error}")
 
+    def _tell(self) -> None:
+        self._show(self.sums.inserted + self._inserting, self.sums.sent)
+
 
 def sync_with_hub(
-    log: Log, name: str, url: str, *, token: str | None, follow: bool, done: Callable[[dict[str, Any]], None]
+    log: Log,
+    name: str,
+    url: str,
+    *,
+    token: str | None,
+    ca_file: Path | None,
+    follow: bool,
+    done: Callable[[dict[str, Any]], None],
 ) -> None:
     """Brings a log and a hub's to the same messages.
 
@@ -94,27 +120,31 @@ def sync_with_hub(
         name: what to call it.
         url: of the hub.
         token: the hub's bearer token, if it asks for one.
+        ca_file: certificate authorities to trust beside the platform's, in PEM, or None.
         follow: whether to stay connected until Ctrl-C, and to connect again whenever the connection ends.
         done: is told what that brought and cost, once both are equal.
 
     Raises:
-        NetworkError: the hub cannot be reached, or the connection ended early.
+        NetworkError: the hub cannot be reached, or does not let this client in, or the connection ended early.
         ProtocolError: the hub broke a rule of the protocols.
+        LogsDiffer: the logs do not become equal.
     """
+    hub = shown_url(url)
 
     async def run() -> None:
-        with progress(f"{name} ⇄ {url}") as advance, Stopwatch() as watch:
-            listener = _Listener(advance, aloud=follow)
+        with exchange(f"{name} ⇄ {hub}") as show, Stopwatch() as watch:
+            listener = Listener(show, aloud=follow)
             client = await stack.enter_async_context(
-                connect(log, url, token=token, reconnect=follow, on_event=listener)
+                connect(log, url, token=token, ca_file=ca_file, reconnect=follow, on_event=listener)
             )
-            await (client.synced() if follow else _synced(client, listener, name, url))
+            await in_step(client, listener, name, hub, give_up=not follow)
         root, sums = log.root, listener.sums
         done(
             {
                 "log": name,
-                "source": url,
+                "source": hub,
                 "inserted": sums.inserted,
+                "sent": sums.sent,
                 "refused": sums.refused,
                 "requests": sums.requests,
                 "round_trips": sums.round_trips,
@@ -137,20 +167,36 @@ def sync_with_hub(
     anyio.run(enter)
 
 
-async def _synced(client: Client, listener: _Listener, name: str, url: str) -> None:
+async def in_step(client: Client, listener: Listener, name: str, hub: str, *, give_up: bool) -> None:
     """Waits until the logs are equal, for as long as something happens.
 
+    Args:
+        client: of the hub.
+        listener: its `on_event`.
+        name: what to call the log,
+        hub: and the hub.
+        give_up: whether to raise when nothing happens; otherwise that is said, and waiting goes on.
+
     Raises:
-        LogsDiffer: nothing did for a while.
+        LogsDiffer: nothing happened for a while.
+        NetworkError: there is no connection, and none will be made.
+        ProtocolError: the hub broke a rule of the protocols.
     """
+    said = False
     while True:
-        before = listener.heard, client.hub_root
+        before = listener.progress, client.hub_root
         with anyio.move_on_after(_PATIENCE) as scope:
             await client.synced()
         if not scope.cancelled_caught:
             return
-        if (listener.heard, client.hub_root) == before:
-            raise LogsDiffer(
-                f"{name} and {url} still differ, and nothing has come for {_PATIENCE:g} s: the hub does not take what"
+        if (listener.progress, client.hub_root) != before:
+            said = False
+        elif not said:
+            reason = (
+                f"{name} and {hub} still differ, and nothing has come for {_PATIENCE:g} s: the hub does not take what"
                 " this log has (writing may need a token), or this log's application refuses what the hub has"
             )
+            if give_up:
+                raise LogsDiffer(reason)
+            note(reason)
+            said = True

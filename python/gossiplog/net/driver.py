@@ -211,6 +211,9 @@ class Driver:
             self._syncs.forget(peer.number)
             self._report(broadcast.PeerDisconnected(peer.number))
             reason = peer.blame or (closed.reason if closed is not None else "this side ended the connection")
+            if closed is not None and closed.cause == "local" and peer.farewell:
+                # This side only did as the peer had done.
+                reason = "the peer ended the exchange"
             self.record.tell(events.Disconnected(peer.name, reason, bool(peer.blame)))
 
     def blame(self, connection: Connection, reason: str) -> None:
@@ -269,7 +272,12 @@ class Driver:
         served = peer.served
         try:
             aborted = await serve_sync(
-                stream, self.replica, self._threads, self._server, lambda reason: peer.drop(reason)
+                stream,
+                self.replica,
+                self._threads,
+                self._server,
+                blame=peer.drop,
+                served=lambda messages, size: self.record.tell(events.Served(peer.name, messages, size)),
             )
         except (CorruptLog, StorageError) as error:
             self._fail(f"serving {peer.name}", error)
@@ -298,6 +306,7 @@ class Driver:
         except NetworkError:
             # The connection's end says why.
             pass
+        peer.farewell = not peer.blame
         peer.connection.close()
 
     async def _read_push(self, peer: Peer, stream: Stream, machine: Push, data: bytes) -> None:

@@ -75,6 +75,21 @@ class SyncEnded:
 
 
 @dataclass(frozen=True, slots=True)
+class Served:
+    """A sync by which a peer takes what it lacks has been sent an answer.
+
+    Attributes:
+        peer: who asked.
+        messages: in the answer; one that is asked for again counts again.
+        size: bytes of the answer.
+    """
+
+    peer: str
+    messages: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
 class Committed:
     """There are new messages in the log, by whichever way.
 
@@ -100,4 +115,4 @@ class Failed:
     error: Exception
 
 
-Event: TypeAlias = Connected | Disconnected | SyncStarted | SyncProgressed | SyncEnded | Committed | Failed
+Event: TypeAlias = Connected | Disconnected | SyncStarted | SyncProgressed | SyncEnded | Served | Committed | Failed

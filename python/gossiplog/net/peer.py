@@ -35,6 +35,7 @@ class Peer:
         more: set when something waits.
         scope: of the exchange with it.
         blame: the rule that it broke; "" as long as it has not.
+        farewell: whether it has ended its push stream.
     """
 
     number: int
@@ -49,6 +50,7 @@ class Peer:
     more: anyio.Event = field(default_factory=anyio.Event)
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     blame: str = ""
+    farewell: bool = False
 
     def drop(self, reason: str) -> None:
         """Ends the connection; the first reason counts."""

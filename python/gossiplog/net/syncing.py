@@ -151,7 +151,9 @@ class Syncs:
         if result is SyncResult.ABORTED and connection.closed is None:
             self._configs[order.peer] = client.next_config
         held = tuple(await self._threads.read(self._replica.known, order.wanted))
-        return SyncEnded(order.sync, result, held, client.statistics, sync.cooldown, sync.reason)
+        return SyncEnded(
+            order.sync, result, held, client.statistics, sync.cooldown, sync.reason, unanswered=client.unanswered
+        )
 
     async def _walk(
         self,
@@ -276,7 +278,12 @@ def collect(events: Iterator[_Event]) -> tuple[list[_Event], GossipLogError | No
 
 
 async def serve_sync(
-    stream: Stream, replica: Replica, threads: Threads, config: ServerConfig, blame: Callable[[str], None]
+    stream: Stream,
+    replica: Replica,
+    threads: Threads,
+    config: ServerConfig,
+    blame: Callable[[str], None],
+    served: Callable[[int, int], None],
 ) -> bool:
     """Serves the log, as it is now, on a stream that a peer opened, and closes it.
 
@@ -286,6 +293,7 @@ async def serve_sync(
         threads: to run on.
         config: the limits.
         blame: told what the peer did wrong.
+        served: told of each answer that was written: how many messages it held, and its bytes.
 
     Returns:
         Whether the stream was aborted.
@@ -304,7 +312,7 @@ async def serve_sync(
                     data = await stream.receive()
                 if data == b"":
                     return False
-                await _answer(stream, server, threads, data or b"")
+                await _answer(stream, server, threads, data or b"", served)
         return True
     except ProtocolError as error:
         blame(f"it broke the sync protocol: {error}")
@@ -316,7 +324,10 @@ async def serve_sync(
     return False
 
 
-async def _answer(stream: Stream, server: Server, threads: Threads, data: bytes) -> None:
+async def _answer(
+    stream: Stream, server: Server, threads: Threads, data: bytes, served: Callable[[int, int], None]
+) -> None:
+    values = server.values
     while answer := await threads.read(_receive, server, data, anyio.current_time()):
         data = b""
         stream.hold(server.held + len(answer))
@@ -324,6 +335,8 @@ async def _answer(stream: Stream, server: Server, threads: Threads, data: bytes)
         for start in range(0, len(answer), CHUNK):
             with anyio.fail_after(_WRITE_SECONDS):
                 await stream.send(answer[start : start + CHUNK])
+        served(server.values - values, len(answer))
+        values = server.values
     stream.hold(server.held)
 
 

@@ -85,6 +85,7 @@ class Server:
 
     Attributes:
         closed: nothing more will be answered; the stream may be closed once the bytes returned so far are written.
+        values: how many the answers have held; one that is asked for again counts again.
     """
 
     def __init__(self, served: Served, *, now: float, config: ServerConfig | None = None) -> None:
@@ -95,6 +96,7 @@ class Server:
         self._bytes = 0
         self._started = self._asked = now
         self.closed = False
+        self.values = 0
 
     @property
     def held(self) -> int:
@@ -149,7 +151,9 @@ class Server:
                     return self._encode(wire.Children(self._children(level, key)), wire.MAX_ANSWER)
                 case wire.GetValues(keys):
                     limit = wire.MAX_ANSWER if len(keys) == 1 else wire.MAX_FRAME
-                    return self._encode(wire.Values(self._values(keys, limit)), limit)
+                    answer = self._encode(wire.Values(self._values(keys, limit)), limit)
+                    self.values += len(keys)
+                    return answer
                 case wire.GetNode(level, key):
                     return wire.encode_answer(wire.Found(self._node(level, key)))
                 case wire.GetRoot():
