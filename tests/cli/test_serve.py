@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import http.server
 import json
+import os
 import signal
+import socket
+import ssl
 import subprocess
 import sys
+import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -20,6 +25,8 @@ from tests.cli.support import Program
 
 Serve = Callable[..., Any]
 
+TLS = Path(__file__).parents[2] / "rust" / "net" / "tests" / "tls"
+
 
 class Served:
     """A hub in a process of its own.
@@ -29,8 +36,8 @@ class Served:
         api: of its HTTP API.
     """
 
-    def __init__(self, path: Path, *options: str) -> None:
-        command = [sys.executable, "-m", "gossiplog", "serve", str(path), "--hub", "127.0.0.1:0", *options]
+    def __init__(self, path: Path, *options: str | Path, port: int = 0) -> None:
+        command = [sys.executable, "-m", "gossiplog", "serve", path, "--hub", f"127.0.0.1:{port}", *options]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         ready = self.record()
         self.url, self.api = ready["hub"], ready["api"]
@@ -56,8 +63,8 @@ class Served:
 
 
 @contextmanager
-def serving(path: Path, *options: str) -> Iterator[Served]:
-    served = Served(path, *options)
+def serving(path: Path, *options: str | Path, port: int = 0) -> Iterator[Served]:
+    served = Served(path, *options, port=port)
     try:
         yield served
     finally:
@@ -72,7 +79,7 @@ def test_a_log_and_a_hub_get_what_the_other_holds(program: Program, log: Path) -
     with serving(log) as served:
         result = program("sync", "copy.db", served.url)
         assert (result.code, result.err) == (0, "")
-        assert (result.record["inserted"], result.record["messages"]) == (2, 3)
+        assert (result.record["inserted"], result.record["sent"], result.record["messages"]) == (2, 1, 3)
         assert served.record("sync")["inserted"] == 1
         assert program("sync", "copy.db", served.url).record["inserted"] == 0
         with urllib.request.urlopen(f"{served.api}/clock") as answer:
@@ -109,13 +116,13 @@ def test_tokens(program: Program, log: Path, home: Path) -> None:
     with serving(log, "--read-token", str(token)) as served:
         without = program("sync", "copy.db", served.url, "--topic", "notes")
         assert (without.code, without.err.count("\n")) == (1, 1)
+        assert "HTTP status 401 Unauthorized: it asks for a token" in without.err
         assert program("sync", "copy.db", served.url, "--token-file", token).record["messages"] == 1
         with pytest.raises(urllib.error.HTTPError, match="401"):
             urllib.request.urlopen(f"{served.api}/clock")
 
 
 def test_who_may_only_read_is_told_so(program: Program, log: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sync_hub, "_PATIENCE", 0.5)
     program("append", log, "1")
     token = home / "token"
     token.touch(0o600)
@@ -123,7 +130,9 @@ def test_who_may_only_read_is_told_so(program: Program, log: Path, home: Path, m
     with serving(log, "--write-token", str(token)) as served:
         assert program("sync", "copy.db", served.url, "--topic", "notes").record["messages"] == 1
         program("append", "copy.db", "2")
-        result = program("sync", "copy.db", served.url)
+        with monkeypatch.context() as patched:
+            patched.setattr(sync_hub, "_PATIENCE", 0.5)
+            result = program("sync", "copy.db", served.url)
         assert (result.code, result.err.count("\n")) == (1, 1)
         assert "writing may need a token" in result.err
         assert len(program("read", log).records) == 1
@@ -150,6 +159,145 @@ def test_limits(program: Program, log: Path) -> None:
             follower.kill()
     assert (second.code, "HTTP status 503" in second.err) == (1, True)
     assert 'gossiplog_network_total{event="connections"} 1.0' in metrics
+
+
+class Website(http.server.SimpleHTTPRequestHandler):
+    """Has one page."""
+
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, format: str, *arguments: object) -> None:
+        pass
+
+
+def test_what_is_no_hub_is_an_error_at_once(program: Program, log: Path) -> None:
+    with http.server.HTTPServer(("127.0.0.1", 0), Website) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        address = f"ws://127.0.0.1:{server.server_port}"
+        results = {path: program("sync", log, address + path) for path in ("/", "/missing?token=a-secret")}
+        server.shutdown()
+        thread.join()
+    for path, status in [("/", "200 OK"), ("/missing?token=a-secret", "404 Not Found")]:
+        error = f"it answered with HTTP status {status}: there is no hub at this address\n"
+        assert (results[path].code, results[path].out) == (1, "")
+        assert results[path].err.splitlines(keepends=True)[-1].endswith(error)
+        assert "a-secret" not in results[path].err
+
+
+def test_credentials_in_an_address_are_not_shown(program: Program, log: Path) -> None:
+    result = program("sync", log, "ws://user:a-secret@127.0.0.1:1/")
+    assert (result.code, result.out, result.err.count("\n")) == (1, "", 1)
+    assert "holds a user name" in result.err
+    with serving(log) as served:
+        accepted = program("sync", log, f"{served.url}/?token=a-secret")
+    assert (accepted.code, accepted.record["source"]) == (0, f"{served.url}/?…")
+    assert "a-secret" not in result.err + accepted.out + accepted.err
+
+
+def test_tls(program: Program, log: Path) -> None:
+    program("append", log, "1")
+    with serving(log, "--certificate", TLS / "localhost.pem", "--private-key", TLS / "localhost.key") as served:
+        url, api = (address.replace("127.0.0.1", "localhost") for address in (served.url, served.api))
+        assert url.startswith("wss://localhost:")
+        untrusted = program("sync", "copy.db", url, "--topic", "notes")
+        assert (untrusted.code, untrusted.out, untrusted.err.count("\n")) == (1, "", 1)
+        assert f"{url} cannot be reached: its certificate is not trusted (" in untrusted.err
+        # It is the name's, not the address's.
+        assert "is not trusted" in program("sync", "copy.db", served.url, "--ca-file", TLS / "ca.pem").err
+        missing = program("sync", "copy.db", url, "--ca-file", "missing.pem")
+        assert (missing.code, "missing.pem" in missing.err) == (1, True)
+        assert program("sync", "copy.db", url, "--ca-file", TLS / "ca.pem").record["messages"] == 1
+        context = ssl.create_default_context(cafile=TLS / "ca.pem")
+        with urllib.request.urlopen(f"{api}/messages/count", context=context) as answer:
+            assert json.load(answer) == {"count": 1}
+        assert served.stop() == 0
+
+
+def fill(descriptor: int) -> int:
+    """Writes into a pipe what it holds; how much that is."""
+    os.set_blocking(descriptor, False)
+    filled = 0
+    with suppress(BlockingIOError):
+        while True:
+            filled += os.write(descriptor, b" ")
+    # For the other process as well, which has the same end.
+    os.set_blocking(descriptor, True)
+    return filled
+
+
+def test_output_that_nobody_reads_holds_nothing_up(program: Program, log: Path) -> None:
+    program("append", log, "1")
+    (out, into_out), (err, into_err) = os.pipe(), os.pipe()
+    command = [sys.executable, "-m", "gossiplog", "serve", log, "--hub", "127.0.0.1:0"]
+    with (
+        subprocess.Popen(command, stdout=into_out, stderr=into_err) as hub,
+        open(out, "rb") as lines,
+        open(err, "rb") as complaints,
+    ):
+        ready = json.loads(lines.readline())
+        filled = fill(into_out), fill(into_err)
+        # A warning of the server's, and an event.
+        host, port = ready["hub"].removeprefix("ws://").split(":")
+        with socket.create_connection((host, int(port))) as broken:
+            broken.sendall(b"no request\r\n\r\n")
+            assert broken.recv(100).startswith(b"HTTP/1.1 400")
+        assert program("sync", "copy.db", ready["hub"], "--topic", "notes").record["inserted"] == 1
+        assert program("sync", "copy.db", ready["hub"]).code == 0
+        for descriptor in (into_out, into_err):
+            os.close(descriptor)
+        assert lines.read(filled[0]).isspace()
+        assert json.loads(lines.readline())["event"] == "connected"
+        assert complaints.read(filled[1]).isspace()
+        assert complaints.readline() == b"gossiplog: Invalid HTTP request received.\n"
+        hub.send_signal(signal.SIGINT)
+        assert hub.wait(30) == 0
+
+
+def test_a_hub_whose_output_is_closed_goes_on(program: Program, log: Path) -> None:
+    program("append", log, "1")
+    with serving(log) as served:
+        served.out.close()
+        for copy in ("one.db", "another.db"):
+            assert program("sync", copy, served.url, "--topic", "notes").record["inserted"] == 1
+        served.process.send_signal(signal.SIGINT)
+        assert served.process.wait(30) == 0
+        assert served.process.stderr is not None
+        complaints = served.process.stderr.read().decode()
+    assert complaints.count("\n") == 1
+    assert "not shown any more, but the hub goes on: nobody reads it" in complaints
+
+
+def read_until(lines: IO[bytes], text: bytes) -> None:
+    """Reads to the first line that has this in it."""
+    assert any(text in line for line in lines)
+
+
+def test_following_outlives_the_hub(program: Program, log: Path) -> None:
+    program("append", log, "1")
+    with serving(log) as served:
+        port = int(served.url.rpartition(":")[2])
+        command = [sys.executable, "-m", "gossiplog", "sync", "copy.db", served.url, "--follow", "--topic", "notes"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as follower:
+            assert follower.stdout is not None
+            assert follower.stderr is not None
+            assert json.loads(follower.stdout.readline())["messages"] == 1
+            read_until(follower.stderr, b"connected to ")
+            served.process.kill()
+            served.process.wait()
+            read_until(follower.stderr, b"cannot be reached")
+            program("append", log, "2")
+            program("append", "copy.db", "3")
+            with serving(log, port=port) as again:
+                read_until(follower.stderr, b"connected to ")
+                deadline = time.monotonic() + 60
+                while len(program("read", "copy.db").records) < 3 or len(program("read", log).records) < 3:
+                    assert time.monotonic() < deadline
+                follower.send_signal(signal.SIGINT)
+                follower.communicate(timeout=30)
+                assert follower.returncode == 130
+                assert again.stop() == 0
+    assert program("info", log).record["root"] == program("info", "copy.db").record["root"]
 
 
 def test_following_stays_connected(program: Program, log: Path) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -15,7 +17,8 @@ import anyio.abc
 import typer
 
 from gossiplog.cli.logs import open_log
-from gossiplog.cli.output import Output, printable
+from gossiplog.cli.output import Output, note, printable
+from gossiplog.cli.printer import Printer
 from gossiplog.log import Log
 from gossiplog.net import events
 from gossiplog.net.access import Access, Token
@@ -92,19 +95,59 @@ def serve_hub(path: Path, topic: str | None, options: Options, output: Output) -
         KeyFileError: a file without a token.
     """
 
-    def show(text: str, fields: dict[str, Any]) -> None:
-        if output.json:
-            output.record(fields)
-            sys.stdout.flush()
-        else:
-            output.show(printable(text))
+    def encoded(text: str, fields: dict[str, Any]) -> bytes:
+        return output.encoded(fields) if output.json else f"{printable(text)}\n".encode()
+
+    def dropped(count: int) -> bytes:
+        text = f"{count:,} lines are missing here: they were not read in time"
+        return encoded(text, {"event": "dropped", "lines": count})
+
+    def gone(error: OSError) -> None:
+        note(f"what happens is not shown any more, but the hub goes on: nobody reads it ({error})")
 
     try:
         access = options.access()
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
-    with open_log(path, topic) as log:
+    with (
+        open_log(path, topic) as log,
+        Printer(sys.stdout.fileno(), dropped, gone) as printer,
+        _complaints(),
+    ):
+
+        def show(text: str, fields: dict[str, Any]) -> None:
+            printer.say(encoded(text, fields))
+
         anyio.run(_serve, log, str(path), access, options, show, backend="asyncio")
+
+
+@contextmanager
+def _complaints() -> Iterator[None]:
+    """Has the server's warnings written to stderr: by itself, Python would do that on the event loop."""
+
+    def dropped(count: int) -> bytes:
+        return f"gossiplog: {count:,} warnings are missing here: they were not read in time\n".encode()
+
+    # Nobody is left to tell when stderr is gone.
+    with Printer(sys.stderr.fileno(), dropped, gone=lambda error: None) as printer:
+        handler = _Handler(printer)
+        logger = logging.getLogger("uvicorn")
+        logger.addHandler(handler)
+        try:
+            yield
+        finally:
+            logger.removeHandler(handler)
+
+
+class _Handler(logging.Handler):
+    """Passes on what is logged."""
+
+    def __init__(self, printer: Printer) -> None:
+        super().__init__(logging.WARNING)
+        self._printer = printer
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._printer.say(f"gossiplog: {printable(self.format(record))}\n".encode())
 
 
 async def _serve(log: Log, name: str, access: Access, options: Options, show: Show) -> None:
