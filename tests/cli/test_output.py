@@ -45,6 +45,32 @@ def test_what_has_no_steps_shows_no_count(
     assert (" 0 " in before_the_time) is counts
 
 
+def test_an_exchange_shows_both_directions(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = Terminal()
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setattr(output, "_PATIENCE", 0.0)
+    monkeypatch.setattr(output, "_TELLING", 0.0)
+    monkeypatch.setattr(sys, "stderr", terminal)
+    with output.exchange("Thinking") as tell:
+        tell(1234, 5678)
+        assert terminal.written.wait(10)
+    # The last state is drawn at the end.
+    assert "1,234 received, 5,678 sent" in terminal.getvalue()
+    assert "gossiplog:" not in terminal.getvalue()
+
+
+@pytest.mark.parametrize(("telling", "lines"), [(0.0, 3), (3600.0, 0)])
+def test_an_exchange_is_told_in_lines_elsewhere(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], telling: float, lines: int
+) -> None:
+    monkeypatch.setattr(output, "_TELLING", telling)
+    with output.exchange("Thinking") as tell:
+        for step in range(3):
+            tell(step, 1000 * step)
+    expected = [f"gossiplog: Thinking: {step} messages received, {1000 * step:,} sent\n" for step in range(lines)]
+    assert capfd.readouterr() == ("", "".join(expected))
+
+
 def test_nothing_is_shown_elsewhere(capfd: pytest.CaptureFixture[str]) -> None:
     with output.progress("Thinking", 2) as advance:
         advance(1)

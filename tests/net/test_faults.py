@@ -126,6 +126,20 @@ async def test_who_breaks_a_rule_is_dropped_and_others_are_not(
     assert [line for line in lines if line.startswith("dropped")] == [f"dropped the guest: {left.reason}"]
 
 
+@pytest.mark.parametrize("in_order", [True, False])
+async def test_who_ends_its_push_stream_has_left(network: Network, opened: Open, in_order: bool) -> None:
+    heard = Heard()
+    async with Driver(opened(), on_event=heard) as server, guest(network, server) as connection:
+        stream = await connection.open_stream(server.protocols.push)
+        await heard.wait(events.Connected)
+        if in_order:
+            await stream.aclose()
+        else:
+            stream.reset()
+        (left,) = await heard.wait(events.Disconnected)
+    assert (left.reason, left.blamed) == ("the peer ended the exchange", False)
+
+
 async def test_an_unknown_protocol_is_refused_and_the_peer_stays(network: Network, opened: Open) -> None:
     async with Driver(opened()) as server, guest(network, server) as connection:
         await push(connection, server, wire.encode_push(wire.Update([])))
