@@ -137,7 +137,7 @@ async def test_who_ends_its_push_stream_has_left(network: Network, opened: Open,
         else:
             stream.reset()
         (left,) = await heard.wait(events.Disconnected)
-    assert (left.reason, left.blamed) == ("the peer ended the exchange", False)
+    assert (left.reason, left.blamed) == ("the peer closed the connection", False)
 
 
 async def test_an_unknown_protocol_is_refused_and_the_peer_stays(network: Network, opened: Open) -> None:

@@ -212,8 +212,8 @@ class Driver:
             self._report(broadcast.PeerDisconnected(peer.number))
             reason = peer.blame or (closed.reason if closed is not None else "this side ended the connection")
             if closed is not None and closed.cause == "local" and peer.farewell:
-                # This side only did as the peer had done.
-                reason = "the peer ended the exchange"
+                # This side only followed: which of the two is seen first is chance.
+                reason = "the peer closed the connection"
             self.record.tell(events.Disconnected(peer.name, reason, bool(peer.blame)))
 
     def blame(self, connection: Connection, reason: str) -> None:
