@@ -285,7 +285,7 @@ async def test_what_waits_for_a_client_that_is_gone_holds_nothing_up(opened: Ope
         await held.wait()
 
     async with (
-        open_network(closing_timeout=3600) as network,
+        open_network(Limits(closing_seconds=3600)) as network,
         Driver(opened()) as driver,
         network.attach(["/a"], client=False) as connection,
         anyio.create_task_group() as tasks,

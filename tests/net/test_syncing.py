@@ -70,6 +70,9 @@ class End:
         except anyio.EndOfStream:
             return b""
 
+    def hold(self, size: int) -> None:
+        assert size >= 0
+
     async def __aenter__(self) -> Self:
         return self
 
