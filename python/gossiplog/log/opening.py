@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import os
-import re
 from typing import Any
 
-from gossiplog.errors import StorageError
 from gossiplog.log.log import Log
 from gossiplog.log.writing import Apply
 from gossiplog.message import check_topic
 from gossiplog.signer import Signer
-from gossiplog.storage import SQLiteStorage, Storage
-from gossiplog.storage.sqlite import Synchronous, text_path
-
-_SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.\-]*)://")
+from gossiplog.storage import Storage
+from gossiplog.storage.location import storage_at
+from gossiplog.storage.sqlite import Synchronous
 
 
 def open(
@@ -61,21 +58,10 @@ def open(
     """
     if topic is not None:
         check_topic(topic)
-    storage = _storage(location, synchronous)
+    storage = storage_at(location, synchronous)
     stored = storage.open(topic, create)
     try:
         return Log(storage, stored, apply=apply, payload=payload, signer=signer)
     except BaseException:
         storage.close()
         raise
-
-
-def _storage(location: str | os.PathLike[str] | Storage, synchronous: Synchronous) -> Storage:
-    if isinstance(location, Storage):
-        return location
-    scheme = _SCHEME.match(text_path(location))
-    if scheme is not None and scheme[1] != "file":
-        raise StorageError(
-            f"no storage for {scheme[1]}:// locations: expected the path of a file, ':memory:' or a Storage"
-        )
-    return SQLiteStorage(location, synchronous=synchronous)

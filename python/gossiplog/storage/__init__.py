@@ -1,4 +1,4 @@
-# Imports go one way: base, then memory, sqlite_tables, sqlite.
+# Imports go one way: base, then memory, sqlite_tables, sqlite; location.
 """Where logs are kept: one small interface and its back ends."""
 
 from gossiplog.storage.base import Storage

@@ -1,0 +1,40 @@
+"""Which storage a location names: the one place that knows the kinds."""
+
+from __future__ import annotations
+
+import os
+import re
+
+from gossiplog.errors import StorageError
+from gossiplog.storage.base import Storage
+from gossiplog.storage.sqlite import SQLiteStorage, Synchronous, text_path
+
+_SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.\-]*)://")
+
+
+def storage_at(location: str | os.PathLike[str] | Storage, synchronous: Synchronous = "full") -> Storage:
+    """The storage of a location, not opened yet.
+
+    Args:
+        location: the path of an SQLite file, ":memory:", a URI that begins with "file:", or a storage, which is
+            returned as it is.
+        synchronous: as `SQLiteStorage` takes it.
+
+    Raises:
+        StorageError: a URL of an unknown kind.
+        TypeError: a location that is no path.
+    """
+    if isinstance(location, Storage):
+        return location
+    if is_url(path := text_path(location)):
+        raise StorageError(
+            f"no storage for {path.partition('://')[0]}:// locations: expected the path of a file, ':memory:' or a"
+            " Storage"
+        )
+    return SQLiteStorage(location, synchronous=synchronous)
+
+
+def is_url(location: str) -> bool:
+    """Whether a location names a database by a URL: it is no file then, and holds no pattern."""
+    scheme = _SCHEME.match(location)
+    return scheme is not None and scheme[1] != "file"
