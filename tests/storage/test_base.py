@@ -19,7 +19,7 @@ from gossiplog import (
     TopicMismatch,
     core,
 )
-from gossiplog.storage.base import PAGE_BYTES, Position, SequencesTaken, Transaction
+from gossiplog.storage.base import PAGE_BYTES, Position, SequencesTaken, Transaction, divisions
 
 TOPIC = "org.example.test"
 SIGNER = Signer(bytes(32))
@@ -110,6 +110,44 @@ def test_pages(storage: Storage) -> None:
         assert list(reader.page(b"", b"\xff" * 20, False, 1, 20)) == rows[:1]
 
 
+def test_scans(storage: Storage) -> None:
+    values = roots(*range(20))
+    keys = [key for key, _, _ in fill(storage, values).leaves]
+    rows = list(zip(range(1, 21), keys, values, strict=True))
+    with storage.reader() as reader:
+        for start, end, limit, count, expected in (
+            (b"", None, 100, 20, rows),
+            (keys[3], keys[7], 100, 20, rows[3:7]),
+            (keys[3] + b"\0", keys[7], 2, 20, rows[4:6]),
+            (b"", None, 100, 5, rows[:5]),
+            (keys[7], keys[3], 100, 20, []),
+        ):
+            assert list(reader.scan(start, end, limit, count)) == expected
+            assert list(reader.scan_keys(start, end, limit, count)) == [(seq, key) for seq, key, _ in expected]
+
+
+def test_dividers_make_parts_of_about_equal_size(storage: Storage) -> None:
+    keys = [key for key, _, _ in fill(storage, roots(*range(6000))).leaves]
+    with storage.reader() as reader:
+        nodes = [key for key, _ in reader.level1() if key]
+        assert list(reader.dividers(b"", None, 1)) == []
+        for start, end in ((b"", None), (keys[1000], keys[4000])):
+            dividers = list(reader.dividers(start, end, 4))
+            ends = [*dividers, end]
+            sizes = [reader.number(*bounds, 6000) for bounds in zip([start, *dividers], ends, strict=True)]
+            assert len(sizes) == 4
+            assert max(sizes) < 2 * min(sizes)
+        assert list(reader.dividers(b"", None, 10_000)) == nodes
+        assert list(reader.dividers(nodes[3], nodes[5], 10)) == [nodes[4]]
+        assert list(reader.dividers(nodes[5], nodes[3], 10)) == []
+
+
+def test_an_empty_log_has_no_dividers(storage: Storage) -> None:
+    with storage.reader() as reader:
+        assert list(reader.dividers(b"", None, 4)) == []
+        assert list(reader.scan(b"", None, 10, 10)) == []
+
+
 def test_the_number_between_two_keys(storage: Storage) -> None:
     keys = [key for key, _, _ in fill(storage, roots(*range(20))).leaves]
     with storage.reader() as reader:
@@ -127,6 +165,16 @@ def test_pages_end_early_where_values_are_large(storage: Storage) -> None:
         assert len(reader.page(None, None, False, 100, 5)) in (2, 3)
         assert len(reader.page(None, None, True, 100, 5)) in (2, 3)
         assert len(reader.arrivals(0, 100)) in (2, 3)
+        assert len(reader.scan(b"", None, 100, 5)) in (2, 3)
+        assert len(reader.scan_keys(b"", None, 100, 5)) == 5
+
+
+@pytest.mark.parametrize(
+    ("nodes", "parts", "expected"),
+    [(0, 4, []), (100, 1, []), (1, 4, [0]), (3, 4, [0, 1, 2]), (7, 4, [1, 3, 5]), (100, 4, [24, 49, 74])],
+)
+def test_divisions(nodes: int, parts: int, expected: list[int]) -> None:
+    assert divisions(nodes, parts) == expected
 
 
 def test_children_and_heads(storage: Storage) -> None:

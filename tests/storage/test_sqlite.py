@@ -390,3 +390,14 @@ def test_damage_is_found(storage: SQLiteStorage, path: Path) -> None:
     with pytest.raises(CorruptLog, match=r"cannot write to .*log\.db"), storage.transaction() as transaction:
         transaction.heads()
     assert storage.check()
+
+
+def test_a_scan_shows_a_lost_value_as_empty(storage: SQLiteStorage, path: Path) -> None:
+    pairs = sorted(core.sign("topic", 1, [], number, bytes(32)) for number in range(3))
+    with storage.transaction() as transaction:
+        transaction.write(core.verify_batch([value for _, value in pairs], "topic").plan(1, {}, transaction.links))
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("DELETE FROM gossiplog_messages WHERE seq = 2")
+    with storage.reader() as reader:
+        values = [value for _, _, value in reader.scan(b"", None, 10, 3)]
+    assert values == [pairs[0][1], b"", pairs[2][1]]

@@ -95,6 +95,38 @@ class Reader(ABC):
         """
 
     @abstractmethod
+    def scan(self, start: bytes, end: bytes | None, limit: int, count: int) -> Sequence[tuple[int, bytes, bytes]]:
+        """Messages (sequence, key, value) with start <= key < end and a sequence up to `count`, ascending by key.
+
+        The value of a message that was lost from a damaged log is b"".
+
+        Args:
+            start: b"" is the start of the log.
+            end: None is the end of the log.
+            limit: as in `page`.
+            count: the largest sequence.
+        """
+
+    @abstractmethod
+    def scan_keys(self, start: bytes, end: bytes | None, limit: int, count: int) -> Sequence[tuple[int, bytes]]:
+        """As `scan`, without the values: they are not read, and do not end it early."""
+
+    @abstractmethod
+    def dividers(self, start: bytes, end: bytes | None, parts: int) -> Sequence[bytes]:
+        """Keys that divide a range of keys into parts of about equal numbers of messages.
+
+        They are keys of the tree's level 1, so that one in about 32 messages is looked at.
+
+        Args:
+            start: b"" is the start of the log.
+            end: None is the end of the log.
+            parts: 1 or more.
+
+        Returns:
+            Ascending keys above `start` and below `end`; one fewer than the parts, or as many as the tree has.
+        """
+
+    @abstractmethod
     def number(self, after: bytes | None, before: bytes | None, count: int) -> int:
         """How many messages `page` would go through with these bounds and no limit; no value is read."""
 
@@ -241,3 +273,16 @@ def check_same_topic(place: str, stored: str, topic: str | None) -> None:
     """
     if topic is not None and topic != stored:
         raise TopicMismatch(f"{place} is a log of the topic {stored!r}, not {topic!r}")
+
+
+def divisions(nodes: int, parts: int) -> list[int]:
+    """Which of so many nodes in a row divide the range in which they stand into parts of about equal length.
+
+    Args:
+        nodes: between the two ends of the range, which are none of them.
+        parts: 1 or more.
+
+    Returns:
+        Ascending indices: one fewer than the parts, or all.
+    """
+    return sorted({(nodes + 1) * part // parts - 1 for part in range(1, parts)} - {-1})

@@ -12,7 +12,16 @@ from typing import Any, NoReturn
 
 from gossiplog.core import Plan
 from gossiplog.errors import CorruptLog, LogClosed, NotALog, StorageError
-from gossiplog.storage.base import PAGE_BYTES, Position, Reader, SequencesTaken, Storage, Transaction, check_same_topic
+from gossiplog.storage.base import (
+    PAGE_BYTES,
+    Position,
+    Reader,
+    SequencesTaken,
+    Storage,
+    Transaction,
+    check_same_topic,
+    divisions,
+)
 
 
 class _Tables:
@@ -97,6 +106,29 @@ class _MemoryReader(Reader):
                 found.append((keys[index], value))
                 size += len(value)
         return found
+
+    def scan(self, start: bytes, end: bytes | None, limit: int, count: int) -> Sequence[tuple[int, bytes, bytes]]:
+        messages = self._tables.messages
+        found: list[tuple[int, bytes, bytes]] = []
+        size = 0
+        for sequence, key in self.scan_keys(start, end, limit, count):
+            value, _ = messages[sequence - 1]
+            found.append((sequence, key, value))
+            size += len(value)
+            if size > PAGE_BYTES:
+                break
+        return found
+
+    def scan_keys(self, start: bytes, end: bytes | None, limit: int, count: int) -> Sequence[tuple[int, bytes]]:
+        keys, leaves = self._tables.keys, self._tables.leaves
+        stop = len(keys) if end is None else bisect_left(keys, end)
+        between = ((leaves[key][1], key) for key in islice(keys, bisect_left(keys, start), stop))
+        return list(islice((row for row in between if row[0] <= count), limit))
+
+    def dividers(self, start: bytes, end: bytes | None, parts: int) -> Sequence[bytes]:
+        keys = sorted(self._tables.tree)
+        keys = keys[bisect_right(keys, start) : len(keys) if end is None else bisect_left(keys, end)]
+        return [keys[index] for index in divisions(len(keys), parts)]
 
     def number(self, after: bytes | None, before: bytes | None, count: int) -> int:
         keys, leaves = self._tables.keys, self._tables.leaves

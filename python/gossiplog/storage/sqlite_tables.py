@@ -17,7 +17,7 @@ from typing import Any
 
 from gossiplog.core import Plan
 from gossiplog.errors import CorruptLog, StorageError
-from gossiplog.storage.base import PAGE_BYTES, Position, Reader, SequencesTaken, Transaction
+from gossiplog.storage.base import PAGE_BYTES, Position, Reader, SequencesTaken, Transaction, divisions
 
 TABLES = (
     "CREATE TABLE gossiplog_meta(name TEXT PRIMARY KEY, value) WITHOUT ROWID",
@@ -212,6 +212,38 @@ class SQLiteReader(Reader):
         )
         return _take(rows)
 
+    def scan(self, start: bytes, end: bytes | None, limit: int, count: int) -> Sequence[tuple[int, bytes, bytes]]:
+        condition, bounds = _from_to(start, end)
+        rows = self._connection.execute(
+            "SELECT CAST(seq AS INTEGER), CAST(key AS BLOB), coalesce(CAST(value AS BLOB), x'')"
+            " FROM gossiplog_leaves LEFT JOIN gossiplog_messages USING (seq)"
+            f" WHERE {condition} AND seq <= ? ORDER BY key LIMIT ?",
+            (*bounds, count, limit),
+        )
+        return _take(rows)
+
+    def scan_keys(self, start: bytes, end: bytes | None, limit: int, count: int) -> Sequence[tuple[int, bytes]]:
+        condition, bounds = _from_to(start, end)
+        return self._connection.execute(
+            "SELECT CAST(seq AS INTEGER), CAST(key AS BLOB) FROM gossiplog_leaves"
+            f" WHERE {condition} AND seq <= ? ORDER BY key LIMIT ?",
+            (*bounds, count, limit),
+        ).fetchall()
+
+    def dividers(self, start: bytes, end: bytes | None, parts: int) -> Sequence[bytes]:
+        condition, bounds = _from_to(start, end)
+        # The anchor is no divider, though its key is in the range of a whole log.
+        condition += " AND key > ?"
+        (nodes,) = self._connection.execute(
+            f"SELECT COUNT(*) FROM gossiplog_tree WHERE {condition}", (*bounds, start)
+        ).fetchone()
+        wanted = frozenset(divisions(nodes, parts))
+        rows = self._connection.execute(
+            f"SELECT CAST(key AS BLOB) FROM gossiplog_tree WHERE {condition} ORDER BY key", (*bounds, start)
+        )
+        with closing(rows):
+            return [key for index, (key,) in enumerate(rows) if index in wanted]
+
     def number(self, after: bytes | None, before: bytes | None, count: int) -> int:
         condition, bounds = _between(after, before)
         (found,) = self._connection.execute(
@@ -273,12 +305,18 @@ def _between(after: bytes | None, before: bytes | None) -> tuple[str, list[bytes
     return condition, [key for key in (after, before) if key is not None]
 
 
-def _take(rows: Iterable[tuple[Any, bytes]]) -> list[tuple[Any, bytes]]:
-    taken: list[tuple[Any, bytes]] = []
+def _from_to(start: bytes, end: bytes | None) -> tuple[str, list[bytes]]:
+    """The condition of a half-open range of keys, and its parameters."""
+    return ("key >= ?", [start]) if end is None else ("key >= ? AND key < ?", [start, end])
+
+
+def _take(rows: Iterable[Any]) -> list[Any]:
+    """The first of the rows, each of which ends with a value: as many as a page has room for."""
+    taken: list[Any] = []
     size = 0
     for row in rows:
         taken.append(row)
-        size += len(row[1])
+        size += len(row[-1])
         if size > PAGE_BYTES:
             break
     return taken
