@@ -176,6 +176,14 @@ class StreamReset(NetworkError):
     """The stream was given up before its end: what was sent may not have arrived, and no more will come."""
 
 
+class OptionError(GossipLogError, ValueError):
+    """An option of the data source for Spark that there is not, or a value that it cannot have."""
+
+
+class SparkError(GossipLogError):
+    """Spark cannot run here, or gave up a job; its own exception is the `__cause__`."""
+
+
 class KeyFileError(GossipLogError):
     """A key file that is missing, damaged or readable by others."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,11 @@ def empty(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_it_is_for_every_python_from_3_11_on(wheel: Path) -> None:
     assert "-cp311-abi3-" in wheel.name
+
+
+def test_it_has_what_spark_looks_for(wheel: Path) -> None:
+    names = zipfile.ZipFile(wheel).namelist()
+    assert {"pyspark_gossiplog/__init__.py", "gossiplog/spark/conf/log4j2.properties"} <= set(names)
 
 
 def test_first_program(empty: Path, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from typing import Annotated
 
 import typer
 
-from gossiplog.cli import bench, demo, import_git, keys, logs, messages, serve, sync
+from gossiplog.cli import bench, demo, import_git, keys, logs, messages, pipeline, serve, sync
 from gossiplog.cli.output import note
 from gossiplog.errors import GossipLogError
 
@@ -59,6 +59,7 @@ app.command("verify")(logs.verify)
 app.command("sync")(sync.sync)
 app.command("serve")(serve.serve)
 app.command("import-git")(import_git.import_git)
+app.add_typer(pipeline.app)
 app.command("demo")(demo.demo)
 app.command("bench")(bench.bench)
 

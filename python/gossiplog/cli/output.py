@@ -26,12 +26,14 @@ from rich.table import Table
 from rich.text import Text
 
 from gossiplog import core
+from gossiplog.errors import GossipLogError
 
 Json = Annotated[bool, typer.Option("--json", help="Write JSON Lines, also on a terminal.")]
 
 # A terminal obeys control characters; line separators and bidirectional controls make text look like other text.
 _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 _PATIENCE = 1.0  # seconds before a progress bar appears
+_LOOKS = 0.25  # seconds between two looks at work that is done elsewhere
 _TELLING = 5.0  # seconds between lines that say how far an exchange is
 
 
@@ -136,6 +138,38 @@ def spinner(description: str) -> Iterator[None]:
     """As `progress`, for work that has no steps to count."""
     with _shown(description, None):
         yield
+
+
+@contextmanager
+def watching(description: str, look: Callable[[], tuple[int, int]]) -> Iterator[None]:
+    """As `progress`, for work that is done elsewhere: its steps are looked up, on a thread of their own.
+
+    Args:
+        description: what is being done.
+        look: returns how many steps are done, and how many there are, as far as is known. It is not called any more
+            when it has raised a GossipLogError, since the work itself will say what is wrong.
+    """
+    if not sys.stderr.isatty():
+        yield
+        return
+    done = threading.Event()
+
+    def follow(update: Callable[..., None]) -> None:
+        while not done.wait(_LOOKS):
+            try:
+                completed, total = look()
+            except GossipLogError:
+                return
+            update(completed=completed, total=total)
+
+    with _shown(description, None, BarColumn(), MofNCompleteColumn()) as update:
+        thread = threading.Thread(target=follow, args=(update,), name="gossiplog-progress", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            done.set()
+            thread.join()
 
 
 @contextmanager

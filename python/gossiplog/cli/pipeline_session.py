@@ -1,0 +1,116 @@
+"""What the jobs of `gossiplog pipeline` have in common: the options of a Spark session, its start, its progress.
+
+Nothing of Spark is imported before a job is called: every other command would wait for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.table import Table
+
+from gossiplog.cli.output import Output, printable, spinner, watching
+from gossiplog.errors import SparkError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+Logs = Annotated[list[str], typer.Argument(metavar="LOG...", help="Logs: their files, or patterns as '*.db'.")]
+Master = Annotated[
+    str | None, typer.Option(help="Where Spark runs, as spark://host:7077; every core of this machine by default.")
+]
+Conf = Annotated[
+    list[str] | None, typer.Option("--conf", metavar="NAME=VALUE", help="A property of Spark; may be given often.")
+]
+DriverMemory = Annotated[str | None, typer.Option(metavar="SIZE", help="Memory of Spark's driver, as 4g.")]
+OutputFolder = Annotated[str | None, typer.Option(metavar="FOLDER", help="A new folder, for the result as Parquet.")]
+
+
+@dataclass(frozen=True, slots=True)
+class SessionOptions:
+    """What the command line says of the session.
+
+    Attributes:
+        master: as `gossiplog.spark.session` takes it.
+        conf: properties as NAME=VALUE.
+        driver_memory: as `gossiplog.spark.session` takes it.
+    """
+
+    master: str | None
+    conf: list[str] | None
+    driver_memory: str | None
+
+    def properties(self) -> dict[str, str]:
+        """The properties by name.
+
+        Raises:
+            typer.BadParameter: one that is not NAME=VALUE.
+        """
+        pairs = [(text, *text.partition("=")) for text in self.conf or ()]
+        for text, name, sign, _ in pairs:
+            if not name or not sign:
+                raise typer.BadParameter(f"--conf {text}: expected NAME=VALUE")
+        return {name: value for _, name, _, value in pairs}
+
+
+@contextmanager
+def spark_session(options: SessionOptions, job: str) -> Iterator[SparkSession]:
+    """A session for a block, which shows the progress of what Spark does in it; what fails in Spark is raised as ours.
+
+    A session that this process has already is used, and left as it is.
+
+    Args:
+        options: of the session.
+        job: its name.
+
+    Raises:
+        SparkError: the extra or Java is missing, or Spark fails.
+        GossipLogError: what was raised in a worker.
+    """
+    properties = options.properties()
+    try:
+        from gossiplog import spark
+    except ImportError as error:
+        raise SparkError(str(error)) from error
+    running = spark.running()
+    if running is None:
+        with spinner("Starting Spark"):
+            started = spark.session(
+                options.master, conf=properties, driver_memory=options.driver_memory, name=f"gossiplog {job}"
+            )
+    else:
+        started = running
+    try:
+        with spark.worker_errors(), watching(job.capitalize(), lambda: spark.tasks(started)):
+            yield started
+    finally:
+        if running is None:
+            started.stop()
+
+
+def write_parquet(frame: DataFrame, folder: str) -> DataFrame:
+    """Writes a frame to a new folder, and returns what is there, so that nothing is computed twice."""
+    frame.write.parquet(folder)
+    return frame.sparkSession.read.parquet(folder)
+
+
+def show_rows(output: Output, rows: list[dict[str, Any]]) -> None:
+    """Rows with the same fields: a table on a terminal, JSON Lines elsewhere."""
+    if output.json:
+        for row in rows:
+            output.record(row)
+        return
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    for name in rows[0] if rows else ():
+        table.add_column(name.replace("_", " "), overflow="fold")
+    for row in rows:
+        table.add_row(*map(_cell, row.values()))
+    output.show(table)
+
+
+def _cell(value: Any) -> str:
+    return "" if value is None else f"{value:,}" if isinstance(value, int) else printable(str(value))

@@ -1,0 +1,30 @@
+# Imports go one way: schema, failures, options, locations; decoding, reading, source; launching, session, progress;
+# payload, summary.
+"""Logs in Apache Spark: the data source `gossiplog`, and what the jobs over it have in common."""
+
+try:
+    import pyarrow  # noqa: F401
+    import pyspark  # noqa: F401
+except ImportError as error:
+    raise ImportError(f"{error}: gossiplog.spark needs it; install it with: pip install 'gossiplog[spark]'") from error
+
+from gossiplog.spark.failures import worker_errors
+from gossiplog.spark.payload import parse_payload
+from gossiplog.spark.progress import tasks
+from gossiplog.spark.schema import SCHEMA
+from gossiplog.spark.session import running, session
+from gossiplog.spark.source import GossipLogSource, read
+from gossiplog.spark.summary import LogSummary, summarize
+
+__all__ = [
+    "SCHEMA",
+    "GossipLogSource",
+    "LogSummary",
+    "parse_payload",
+    "read",
+    "running",
+    "session",
+    "summarize",
+    "tasks",
+    "worker_errors",
+]

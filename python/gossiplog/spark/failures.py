@@ -1,0 +1,69 @@
+"""What goes wrong in Spark's workers, as this package's errors: the one place that looks into Spark's exceptions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
+from gossiplog import errors
+from gossiplog.errors import CorruptLog, GossipLogError, SparkError
+
+# How a traceback ends that a worker sent, which is all that comes of its exception.
+_OURS = re.compile(r"^gossiplog\.errors\.(\w+): (.+)$", re.MULTILINE)
+_ANY = re.compile(r"^(?:\w+\.)*(\w+(?:Error|Exception|Exit|Interrupt|Warning)): (.+)$", re.MULTILINE)
+# Whose constructor takes the message alone.
+_PLAIN = (
+    errors.DecodeError,
+    errors.EncodeError,
+    errors.InvalidMessage,
+    errors.LogClosed,
+    errors.NewerSchema,
+    errors.NotALog,
+    errors.OptionError,
+    errors.Refused,
+    errors.StorageError,
+    errors.TopicMismatch,
+    errors.TreeError,
+)
+
+
+@contextmanager
+def worker_errors() -> Iterator[None]:
+    """A block in which Spark runs: what this package raised in a worker is raised here, as it was.
+
+    Raises:
+        GossipLogError: of the class and with the message that it had in the worker.
+        SparkError: Spark gave up for another reason, which is its message, in one line.
+    """
+    try:
+        yield
+    except (PySparkException, Py4JError) as error:
+        raise unwrapped(error) from error
+
+
+def unwrapped(error: Exception) -> GossipLogError:
+    """The error behind an exception of Spark."""
+    text = str(error)
+    ours = _OURS.findall(text)
+    if ours:
+        name, message = ours[-1]
+        return _made(name, message.strip())
+    others = _ANY.findall(text)
+    if others:
+        name, message = others[-1]
+        return SparkError(f"a job failed in a worker of Spark: {name}: {message.strip()}")
+    first = next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
+    return SparkError(f"Spark failed: {first}")
+
+
+def _made(name: str, message: str) -> GossipLogError:
+    for kind in _PLAIN:
+        if kind.__name__ == name:
+            return kind(message)
+    if name == CorruptLog.__name__:
+        return CorruptLog([message.removeprefix("the log is damaged: ")])
+    return SparkError(message)

@@ -1,0 +1,170 @@
+"""The options of the data source, parsed strictly: what is misspelt or means nothing is refused by its name."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql.types import StructType
+
+from gossiplog import core
+from gossiplog.errors import DecodeError, OptionError
+from gossiplog.spark.schema import SCHEMA, pruned
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """What a read is asked for. In Spark the names are those of the attributes in camel case, as `minClock`.
+
+    Attributes:
+        paths: of logs, as they were given: each may be a pattern.
+        topic: what the logs must have; None takes any.
+        min_clock: the least clock, itself included.
+        max_clock: the largest clock, itself included.
+        min_id: the least id, itself included; ids are ordered as keys are, by clock.
+        max_id: the largest id, itself included.
+        authors: did:key URIs, separated by commas; None takes all.
+        columns: names, separated by commas; None takes all.
+        partitions: of all logs together, about; None takes one for each 131,072 messages.
+        mode: "permissive" gives rows whose value is damaged null in every decoded column, "failfast" raises CorruptLog.
+    """
+
+    paths: tuple[str, ...]
+    topic: str | None = None
+    min_clock: int = 1
+    max_clock: int = core.MAX_CLOCK
+    min_id: bytes = b""
+    max_id: bytes | None = None
+    authors: tuple[str, ...] | None = None
+    columns: StructType = SCHEMA
+    partitions: int | None = None
+    mode: str = "permissive"
+
+    @property
+    def bounds(self) -> tuple[bytes, bytes | None]:
+        """The keys that are asked for: start <= key < end, an end of None being that of the log."""
+        start = max(self.min_id, core.encode_clock(self.min_clock))
+        ends = [] if self.max_id is None else [self.max_id + b"\0"]
+        if self.max_clock < core.MAX_CLOCK:
+            ends.append(core.encode_clock(self.max_clock + 1))
+        return start, min(ends, default=None)
+
+
+def read_options(options: Mapping[str, str]) -> ReadOptions:
+    """Parses what Spark hands over.
+
+    Args:
+        options: by name in lower case.
+
+    Raises:
+        OptionError: an option that there is not, or a value that it cannot have.
+    """
+    given = {name.lower(): value for name, value in options.items()}
+    paths = _paths(given)
+    parsed: dict[str, Any] = {}
+    for name, value in given.items():
+        if name not in _PARSERS:
+            raise OptionError(f"there is no option {name!r}: expected one of {', '.join(_SPELLINGS.values())}")
+        attribute, parse = _PARSERS[name]
+        parsed[attribute] = parse(_SPELLINGS[name], value)
+    found = ReadOptions(paths, **parsed)
+    if found.min_clock > found.max_clock:
+        raise OptionError(f"the option minClock is {found.min_clock}, above maxClock, which is {found.max_clock}")
+    if found.max_id is not None and found.min_id > found.max_id:
+        raise OptionError(f"the option minId is {given['minid']}, above maxId, which is {given['maxid']}")
+    return found
+
+
+def _paths(options: dict[str, str]) -> tuple[str, ...]:
+    """Takes the paths out of the options. Spark gives a single one as `path`, a list of them as JSON in `paths`."""
+    single, several = options.pop("path", None), options.pop("paths", None)
+    paths = [] if single is None else [single]
+    if several is not None:
+        try:
+            listed = json.loads(several)
+        except ValueError:
+            listed = None
+        if not isinstance(listed, list) or not all(isinstance(path, str) for path in listed):
+            raise OptionError(f"the option paths is {several!r}: expected a JSON array of strings, or load([...])")
+        paths += listed
+    if not paths:
+        raise OptionError("the option path is missing: expected the path of a log, as in load(path)")
+    return tuple(paths)
+
+
+def integer(name: str, text: str, least: int, most: int) -> int:
+    """A number that an option gives.
+
+    Raises:
+        OptionError: no integer, or not in this range.
+    """
+    try:
+        number = int(text)
+    except ValueError:
+        number = None
+    if number is None or not least <= number <= most:
+        raise OptionError(f"the option {name} is {text!r}: expected an integer from {least} to {most}")
+    return number
+
+
+def _clock(name: str, text: str) -> int:
+    return integer(name, text, 1, core.MAX_CLOCK)
+
+
+def _partitions(name: str, text: str) -> int:
+    return integer(name, text, 1, 2**20)
+
+
+def _id(name: str, text: str) -> bytes:
+    try:
+        return core.decode_id(text)
+    except DecodeError as error:
+        raise OptionError(f"the option {name} is {text!r}, which is no id of a message: {error}") from error
+
+
+def _names(name: str, text: str) -> tuple[str, ...]:
+    names = tuple(part.strip() for part in text.split(","))
+    if not all(names):
+        raise OptionError(f"the option {name} is {text!r}: expected names separated by commas")
+    return names
+
+
+def _columns(name: str, text: str) -> StructType:
+    return pruned(_names(name, text))
+
+
+def _topic(name: str, text: str) -> str:
+    if not text:
+        raise OptionError(f"the option {name} is empty")
+    return text
+
+
+def _mode(name: str, text: str) -> str:
+    mode = text.lower()
+    if mode not in ("permissive", "failfast"):
+        raise OptionError(f"the option {name} is {text!r}: expected permissive or failfast")
+    return mode
+
+
+_PARSE: dict[str, Callable[[str, str], Any]] = {
+    "topic": _topic,
+    "min_clock": _clock,
+    "max_clock": _clock,
+    "min_id": _id,
+    "max_id": _id,
+    "authors": _names,
+    "columns": _columns,
+    "partitions": _partitions,
+    "mode": _mode,
+}
+
+
+def _spelling(attribute: str) -> str:
+    first, *rest = attribute.split("_")
+    return first + "".join(map(str.capitalize, rest))
+
+
+_SPELLINGS = {_spelling(attribute).lower(): _spelling(attribute) for attribute in _PARSE}
+_PARSERS = {_spelling(attribute).lower(): (attribute, parse) for attribute, parse in _PARSE.items()}

@@ -1,0 +1,38 @@
+"""One Spark session for all tests, and logs to read through it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+import gossiplog
+from gossiplog import Signer
+from gossiplog.spark import session
+
+TOPIC = "org.example.spark"
+
+MakeLog = Callable[..., Path]
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """A session on two cores, with few partitions after a shuffle."""
+    running = session("local[2]", conf={"spark.sql.shuffle.partitions": "2"}, driver_memory="1g", name="tests")
+    yield running
+    running.stop()
+
+
+@pytest.fixture
+def make_log(tmp_path: Path) -> MakeLog:
+    """Makes logs: `make_log("a.db", 100, author=3)`, messages one behind the other."""
+
+    def make(name: str = "log.db", messages: int = 10, *, author: int = 1, topic: str = TOPIC) -> Path:
+        path = tmp_path / name
+        with gossiplog.open(path, topic, synchronous="off") as log:
+            log.append_many(({"number": number} for number in range(messages)), signer=Signer(bytes([author]) * 32))
+        return path
+
+    return make

@@ -1,0 +1,63 @@
+"""What Spark's exceptions say, as this package's errors."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.errors import PySparkException
+
+from gossiplog import errors
+from gossiplog.errors import CorruptLog, GossipLogError, NotALog, SparkError, TopicMismatch
+from gossiplog.spark.failures import unwrapped, worker_errors
+
+TRACEBACK = """[PYTHON_DATA_SOURCE_ERROR] Failed to create Python data source: Traceback (most recent call last):
+  File "reading.py", line 13, in read
+    raise {error}
+{error}
+ SQLSTATE: 38000"""
+
+
+def traceback(error: str) -> PySparkException:
+    return PySparkException(TRACEBACK.format(error=error))
+
+
+def test_ours_keep_their_class_and_message() -> None:
+    with pytest.raises(NotALog) as caught, worker_errors():
+        raise traceback("gossiplog.errors.NotALog: there is no log a.db")
+    assert str(caught.value) == "there is no log a.db"
+    assert isinstance(caught.value.__cause__, PySparkException)
+
+
+def test_damage_keeps_its_problems() -> None:
+    error = unwrapped(traceback(f"gossiplog.errors.CorruptLog: {CorruptLog(['a.db: the value of x'])}"))
+    assert isinstance(error, CorruptLog)
+    assert error.problems == ("a.db: the value of x",)
+
+
+def test_the_last_of_a_chain_counts() -> None:
+    chain = "gossiplog.errors.NotALog: first\n\nDuring handling\n\ngossiplog.errors.TopicMismatch: last"
+    error = unwrapped(traceback(chain))
+    assert isinstance(error, TopicMismatch)
+    assert str(error) == "last"
+
+
+@pytest.mark.parametrize("kind", [kind for kind in vars(errors).values() if isinstance(kind, type)])
+def test_every_class_is_an_error_of_ours(kind: type) -> None:
+    error = unwrapped(traceback(f"gossiplog.errors.{kind.__name__}: the reason"))
+    assert isinstance(error, GossipLogError)
+    assert "the reason" in str(error)
+
+
+def test_others_are_named() -> None:
+    error = unwrapped(traceback("ZeroDivisionError: division by zero"))
+    assert type(error) is SparkError
+    assert str(error) == "a job failed in a worker of Spark: ZeroDivisionError: division by zero"
+
+
+def test_sparks_own_are_one_line() -> None:
+    error = unwrapped(PySparkException("[PATH_ALREADY_EXISTS] Path x already exists.\nmore\nlines"))
+    assert str(error) == "Spark failed: [PATH_ALREADY_EXISTS] Path x already exists."
+
+
+def test_what_is_not_sparks_is_left_alone() -> None:
+    with pytest.raises(ZeroDivisionError), worker_errors():
+        raise ZeroDivisionError

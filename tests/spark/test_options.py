@@ -1,0 +1,76 @@
+"""Options of the data source: what they mean, and that each mistake is named."""
+
+from __future__ import annotations
+
+import pytest
+
+from gossiplog import core
+from gossiplog.errors import OptionError
+from gossiplog.spark.options import read_options
+
+ID = core.encode_id(core.encode_clock(7) + bytes(19))
+
+
+def test_none_but_a_path() -> None:
+    options = read_options({"path": "a.db"})
+    assert options.paths == ("a.db",)
+    assert options.bounds == (core.encode_clock(1), None)
+    assert options.authors is None
+
+
+def test_a_list_of_paths() -> None:
+    assert read_options({"paths": '["a.db", "b/*.db"]'}).paths == ("a.db", "b/*.db")
+
+
+def test_all_of_them() -> None:
+    options = read_options(
+        {
+            "path": "a.db",
+            "topic": "t",
+            "minclock": "5",
+            "maxclock": "9",
+            "authors": "did:key:a, did:key:b",
+            "columns": "key,value",
+            "partitions": "4",
+            "mode": "FAILFAST",
+        }
+    )
+    assert (options.topic, options.partitions, options.mode) == ("t", 4, "failfast")
+    assert options.bounds == (core.encode_clock(5), core.encode_clock(10))
+    assert options.authors == ("did:key:a", "did:key:b")
+    assert options.columns.fieldNames() == ["key", "value"]
+
+
+def test_the_narrower_of_clocks_and_ids_bounds_a_read() -> None:
+    key = core.decode_id(ID)
+    both = {"path": "a.db", "minid": ID, "maxid": ID}
+    assert read_options(both).bounds == (key, key + b"\0")
+    assert read_options({**both, "minclock": "2", "maxclock": "200"}).bounds == (key, key + b"\0")
+    assert read_options({"path": "a.db", "minid": ID, "minclock": "8"}).bounds == (core.encode_clock(8), None)
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ({}, "the option path is missing"),
+        ({"paths": "a.db"}, "the option paths is 'a.db'"),
+        ({"paths": "[1]"}, "the option paths is"),
+        ({"path": "a.db", "minclok": "1"}, "there is no option 'minclok': expected one of topic, minClock"),
+        ({"path": "a.db", "minclock": "one"}, "the option minClock is 'one': expected an integer from 1 to"),
+        ({"path": "a.db", "maxclock": "0"}, "the option maxClock is '0'"),
+        ({"path": "a.db", "maxclock": str(2**53)}, "the option maxClock is"),
+        ({"path": "a.db", "minclock": "5", "maxclock": "4"}, "minClock is 5, above maxClock, which is 4"),
+        ({"path": "a.db", "minid": "xyz"}, "the option minId is 'xyz', which is no id"),
+        ({"path": "a.db", "minid": ID, "maxid": "0" * 32}, "the option maxId is|above maxId"),
+        ({"path": "a.db", "authors": "a,,b"}, "the option authors is 'a,,b'"),
+        ({"path": "a.db", "columns": "key,valeu"}, "there is no column 'valeu'"),
+        ({"path": "a.db", "columns": "key,key"}, "the option columns names 'key' twice"),
+        ({"path": "a.db", "columns": ""}, "the option columns is ''"),
+        ({"path": "a.db", "partitions": "0"}, "the option partitions is '0'"),
+        ({"path": "a.db", "mode": "dropmalformed"}, "the option mode is 'dropmalformed'"),
+        ({"path": "a.db", "topic": ""}, "the option topic is empty"),
+    ],
+)
+def test_mistakes(options: dict[str, str], complaint: str) -> None:
+    with pytest.raises(OptionError, match=complaint):
+        read_options(options)

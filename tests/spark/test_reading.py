@@ -1,0 +1,163 @@
+"""The reader of the data source, without Spark: its partitions, and the batches of each."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import sqlite3
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import gossiplog
+from gossiplog import CorruptLog, Signer, core
+from gossiplog.spark.options import read_options
+from gossiplog.spark.reading import LogReader
+from gossiplog.spark.schema import SCHEMA, pruned
+
+MakeLog = Callable[..., Path]
+
+
+def reader(*paths: Path, columns: Sequence[str] = (), **options: str) -> LogReader:
+    given = {"paths": json.dumps([str(path) for path in paths])}
+    return LogReader(read_options(given | options), pruned(columns) if columns else SCHEMA)
+
+
+def rows(reader: LogReader) -> list[dict[str, Any]]:
+    """All rows, the partitions travelling as they do to executors."""
+    partitions = pickle.loads(pickle.dumps(reader.partitions()))
+    return [row for partition in partitions for batch in reader.read(partition) for row in batch.to_pylist()]
+
+
+def test_every_column(make_log: MakeLog) -> None:
+    path = make_log(messages=3)
+    found = rows(reader(path))
+    with gossiplog.open(path) as log:
+        messages = list(log)
+    assert found == [
+        {
+            "log": str(path),
+            "seq": number + 1,
+            "id": message.id,
+            "key": message.key,
+            "clock": message.clock,
+            "topic": message.topic,
+            "author": message.author,
+            "codec": message.codec,
+            "parents": list(message.parents),
+            "payload": f'{{"number":{number}}}',
+            "value": message.value,
+            "size": len(message.value),
+            "canonical": True,
+        }
+        for number, message in enumerate(messages)
+    ]
+
+
+@pytest.mark.parametrize("partitions", [1, 4, 16])
+def test_partitions_tile_the_log(make_log: MakeLog, partitions: int) -> None:
+    path = make_log(messages=3000)
+    found = reader(path, columns=["key"], partitions=str(partitions))
+    sizes = [sum(len(batch) for batch in found.read(partition)) for partition in found.partitions()]
+    assert len(sizes) == partitions
+    assert sum(sizes) == 3000
+    keys = [row["key"] for row in rows(found)]
+    assert keys == sorted(set(keys))
+
+
+def test_several_logs_share_the_partitions(make_log: MakeLog) -> None:
+    paths = [make_log("a.db", 2000), make_log("b.db", 1000), make_log("c.db", 1), make_log("d.db", 0)]
+    found = reader(*paths, partitions="6", columns=["log", "seq"])
+    of = [partition.location for partition in found.partitions()]
+    assert [of.count(str(path)) for path in paths] == [4, 2, 1, 1]
+    assert len(rows(found)) == 3001
+
+
+def test_a_read_sees_one_state(make_log: MakeLog) -> None:
+    path = make_log(messages=100)
+    found = reader(path, columns=["seq"], partitions="2")
+    partitions = found.partitions()
+    with gossiplog.open(path) as log:
+        log.append_many(range(50), signer=Signer(bytes(32)))
+    assert sum(len(batch) for partition in partitions for batch in found.read(partition)) == 100
+    assert len(rows(found)) == 150
+
+
+def test_ranges(make_log: MakeLog) -> None:
+    path = make_log(messages=300)
+    clocks = [row["clock"] for row in rows(reader(path, minclock="100", maxclock="199"))]
+    assert clocks == list(range(100, 200))
+    ids = [row["id"] for row in rows(reader(path, columns=["id"]))]
+    assert [row["id"] for row in rows(reader(path, minid=ids[5], maxid=ids[8]))] == ids[5:9]
+    assert rows(reader(path, minid=ids[5], maxclock="2")) == []
+    assert rows(reader(path, minclock="1000")) == []
+
+
+def test_authors(make_log: MakeLog) -> None:
+    mine, other = make_log("a.db", 5, author=1), make_log("b.db", 7, author=2)
+    found = reader(mine, other, authors=Signer(b"\2" * 32).did, columns=["seq"])
+    assert [row["seq"] for row in rows(found)] == list(range(1, 8))
+
+
+def test_the_topic_is_held_against_the_logs(make_log: MakeLog) -> None:
+    with pytest.raises(gossiplog.TopicMismatch):
+        reader(make_log(), topic="another").partitions()
+
+
+def change(path: Path, sql: str, *parameters: object) -> None:
+    with closing(sqlite3.connect(path)) as connection, connection:
+        assert connection.execute(sql, parameters).rowcount == 1
+
+
+@pytest.fixture
+def damaged(make_log: MakeLog) -> tuple[Path, list[str]]:
+    """A log of ten messages of which four are damaged, and the ids of these."""
+    path = make_log(messages=10)
+    with gossiplog.open(path) as log:
+        messages = list(log)
+    change(path, "UPDATE gossiplog_messages SET value = ? WHERE seq = 3", messages[2].value[:-1])
+    change(path, "UPDATE gossiplog_messages SET value = ? WHERE seq = 4", messages[5].value)
+    change(path, "UPDATE gossiplog_messages SET value = 'text' WHERE seq = 5")
+    change(path, "DELETE FROM gossiplog_messages WHERE seq = 7")
+    return path, [messages[index].id for index in (2, 3, 4, 6)]
+
+
+def test_a_damaged_value_is_null_where_it_would_be_decoded(damaged: tuple[Path, list[str]]) -> None:
+    path, ids = damaged
+    found = rows(reader(path))
+    assert [row["seq"] for row in found] == list(range(1, 11))
+    assert [row["id"] for row in found if row["clock"] is None] == ids
+    for row in found:
+        nothing = {row[name] for name in ("clock", "topic", "author", "codec", "payload", "canonical")} == {None}
+        assert nothing == (row["id"] in ids) == (row["parents"] is None)
+        assert row["key"] == core.decode_id(row["id"])
+        assert row["size"] == len(row["value"])
+
+
+def test_failfast_names_every_damaged_message(damaged: tuple[Path, list[str]]) -> None:
+    path, ids = damaged
+    with pytest.raises(CorruptLog) as caught:
+        rows(reader(path, mode="failfast", columns=["seq"]))
+    assert [problem for id, problem in zip(ids, caught.value.problems, strict=True) if id not in problem] == []
+
+
+def test_a_key_that_is_none(make_log: MakeLog) -> None:
+    path = make_log(messages=3)
+    change(path, "UPDATE gossiplog_leaves SET key = x'ffff' WHERE seq = 2")
+    (row,) = [row for row in rows(reader(path)) if row["seq"] == 2]
+    assert (row["id"], row["clock"], row["key"]) == (None, None, b"\xff\xff")
+
+
+def test_an_empty_log(make_log: MakeLog) -> None:
+    assert rows(reader(make_log(messages=0))) == []
+
+
+def test_batches_have_the_types_that_spark_wants(make_log: MakeLog) -> None:
+    found = LogReader(read_options({"path": str(make_log())}), pruned(["parents", "seq"]))
+    (partition,) = found.partitions()
+    (batch,) = found.read(partition)
+    assert batch.schema == pa.schema([("parents", pa.list_(pa.string())), ("seq", pa.int64())])
