@@ -180,6 +180,10 @@ class OptionError(GossipLogError, ValueError):
     """An option of the data source for Spark that there is not, or a value that it cannot have."""
 
 
+class ValuesRefused(GossipLogError):
+    """Some of the stored values that were to be added to a log were refused. The others are in the log."""
+
+
 class SparkError(GossipLogError):
     """Spark cannot run here, or gave up a job; its own exception is the `__cause__`."""
 

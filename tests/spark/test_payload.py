@@ -67,7 +67,6 @@ def test_what_no_column_can_hold(shape: Any, complaint: str) -> None:
         spark_type(shape)
 
 
-@pytest.mark.integration
 def test_payloads_as_structs(spark: SparkSession, make_log: Callable[..., Path]) -> None:
     frame = read(spark, str(make_log(messages=2)))
     for shape in (TypedDict("Number", {"number": int}), StructType.fromDDL("number bigint")):

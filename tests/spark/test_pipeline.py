@@ -11,8 +11,6 @@ from pyspark.sql import SparkSession
 
 from gossiplog.cli.main import main
 
-pytestmark = pytest.mark.integration
-
 
 def test_read(
     spark: SparkSession, make_log: Callable[..., Path], tmp_path: Path, capfd: pytest.CaptureFixture[str]

@@ -15,7 +15,7 @@ import pytest
 
 import gossiplog
 from gossiplog import CorruptLog, Signer, core
-from gossiplog.spark.options import read_options
+from gossiplog.spark.options import BATCH_OPTIONS, read_options
 from gossiplog.spark.reading import LogReader
 from gossiplog.spark.schema import SCHEMA, pruned
 
@@ -24,7 +24,7 @@ MakeLog = Callable[..., Path]
 
 def reader(*paths: Path, columns: Sequence[str] = (), **options: str) -> LogReader:
     given = {"paths": json.dumps([str(path) for path in paths])}
-    return LogReader(read_options(given | options), pruned(columns) if columns else SCHEMA)
+    return LogReader(read_options(given | options, BATCH_OPTIONS), pruned(columns) if columns else SCHEMA)
 
 
 def rows(reader: LogReader) -> list[dict[str, Any]]:
@@ -157,7 +157,7 @@ def test_an_empty_log(make_log: MakeLog) -> None:
 
 
 def test_batches_have_the_types_that_spark_wants(make_log: MakeLog) -> None:
-    found = LogReader(read_options({"path": str(make_log())}), pruned(["parents", "seq"]))
+    found = LogReader(read_options({"path": str(make_log())}, BATCH_OPTIONS), pruned(["parents", "seq"]))
     (partition,) = found.partitions()
     (batch,) = found.read(partition)
     assert batch.schema == pa.schema([("parents", pa.list_(pa.string())), ("seq", pa.int64())])

@@ -49,7 +49,6 @@ def test_the_remark_is_left_out() -> None:
     assert list(without_remark(lines)) == lines[1:]
 
 
-@pytest.mark.integration
 def test_there_is_one_session(spark: SparkSession) -> None:
     assert running() is spark
     assert session("local[2]").sparkContext is spark.sparkContext

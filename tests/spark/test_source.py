@@ -13,8 +13,6 @@ from gossiplog.errors import CorruptLog, NotALog, OptionError, TopicMismatch
 from gossiplog.spark import SCHEMA, read, worker_errors
 from tests.storage.damage import damage
 
-pytestmark = pytest.mark.integration
-
 MakeLog = Callable[..., Path]
 
 

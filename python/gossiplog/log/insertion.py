@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -32,6 +32,7 @@ _MOST_CHUNK = 2**16
 _WRITE_SECONDS = LOCK_SECONDS / 2
 
 _Item: TypeAlias = tuple[int, bytes]
+_Verify: TypeAlias = Callable[[Sequence[_Item]], Verdicts]
 
 
 @dataclass(slots=True)
@@ -63,18 +64,23 @@ class Inserter:
         self._check = check
         self._writer = writer
 
-    def insert(self, messages: Iterable[SignedMessage | bytes]) -> Inserted:
+    def insert(self, messages: Iterable[SignedMessage | bytes], *, signed: bool = False) -> Inserted:
         """Inserts every message that is valid and whose parents are in the log or among the messages.
+
+        Args:
+            messages: or their stored values.
+            signed: whether their signatures are known to be valid, and not to be verified again.
 
         Raises:
             TypeError: something that is neither a message nor bytes; messages before it may be inserted.
             StorageError: the database failed; messages before may be inserted.
         """
         tally = _Tally()
-        self._insert(enumerate(map(stored_value, messages)), tally)
+        verify = self._read if signed else self._verify
+        self._insert(enumerate(map(stored_value, messages)), verify, tally)
         orphans, tally.orphans = sorted(tally.orphans, key=lambda orphan: orphan[2]), []
         if tally.inserted and orphans:
-            self._insert(((index, value) for index, value, _, _ in orphans), tally)
+            self._insert(((index, value) for index, value, _, _ in orphans), verify, tally)
             orphans = tally.orphans
         for index, _, key, parents in orphans:
             tally.refused[index] = MissingParents(core.encode_id(key), ids_of(parents))
@@ -95,18 +101,18 @@ class Inserter:
                         refused[index] = error
         return Verdicts(batch, count, refused)
 
-    def _insert(self, items: Iterator[_Item], tally: _Tally) -> None:
+    def _insert(self, items: Iterator[_Item], verify: _Verify, tally: _Tally) -> None:
         chunks = _Chunks(items)
         chunk = chunks.next()
         following = chunks.next()
         if not following:
             if chunk:
-                self._write(chunk, self._verify(chunk), chunks, tally)
+                self._write(chunk, verify(chunk), chunks, tally)
             return
         with ThreadPoolExecutor(1, "gossiplog-verify") as thread:
-            verdicts = self._verify(chunk)
+            verdicts = verify(chunk)
             while chunk:
-                ahead: Future[Verdicts] | None = thread.submit(self._verify, following) if following else None
+                ahead: Future[Verdicts] | None = thread.submit(verify, following) if following else None
                 self._write(chunk, verdicts, chunks, tally)
                 chunk, following = following, chunks.next()
                 if ahead is not None:
@@ -116,6 +122,13 @@ class Inserter:
         # Read first: what is committed after it is looked up again under the lock.
         count = self._states.current().count
         return self.verdicts(core.verify_batch([value for _, value in chunk], self._topic, self._known), count)
+
+    def _read(self, chunk: Sequence[_Item]) -> Verdicts:
+        """As `_verify`, without the signatures."""
+        count = self._states.current().count
+        batch = core.read_batch([value for _, value in chunk], self._topic)
+        batch.drop_known(self._known(batch.fresh_keys()))
+        return self.verdicts(batch, count)
 
     def _known(self, keys: list[bytes]) -> Collection[bytes]:
         with self._storage.reader() as reader:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from gossiplog import core
 from gossiplog.log.ancestry import steps_back
 from gossiplog.log.following import Follower
 from gossiplog.log.insertion import Inserter
+from gossiplog.log.results import Inserted
 from gossiplog.log.state import Snapshot, States, damage_is_corrupt
 from gossiplog.log.writing import Outcome, Writer
 from gossiplog.storage import Storage
@@ -85,6 +86,14 @@ class Replica:
             count: the number of messages in the log among which known ones are marked in the batch.
         """
         return self._writer.write(self._inserter.verdicts(batch, count))
+
+    def insert_signed(self, values: Iterable[bytes]) -> Inserted:
+        """Stores messages as `Log.insert_many`, whose signatures were verified elsewhere and are taken as valid.
+
+        Args:
+            values: stored values, in any order.
+        """
+        return self._inserter.insert(values, signed=True)
 
     def wait(self, after: int) -> int:
         """Waits until there are messages after a sequence, but a quarter of a second at most.

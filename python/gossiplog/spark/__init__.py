@@ -1,5 +1,5 @@
-# Imports go one way: schema, failures, options, locations; decoding, reading, source; launching, session, progress;
-# payload, summary.
+# Imports go one way: schema, failures, options, locations; decoding, batches, reading, streaming; staging, writing;
+# source; launching, session, progress; payload, summary.
 """Logs in Apache Spark: the data source `gossiplog`, and what the jobs over it have in common."""
 
 try:
@@ -15,11 +15,13 @@ from gossiplog.spark.schema import SCHEMA
 from gossiplog.spark.session import running, session
 from gossiplog.spark.source import GossipLogSource, read
 from gossiplog.spark.summary import LogSummary, summarize
+from gossiplog.spark.writing import Written, write
 
 __all__ = [
     "SCHEMA",
     "GossipLogSource",
     "LogSummary",
+    "Written",
     "parse_payload",
     "read",
     "running",
@@ -27,4 +29,5 @@ __all__ = [
     "summarize",
     "tasks",
     "worker_errors",
+    "write",
 ]

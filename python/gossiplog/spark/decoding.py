@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from gossiplog import core
+from gossiplog.errors import InvalidMessage
 from gossiplog.message import SignedMessage
 
 _SCHEMA = pa.schema(
@@ -20,23 +21,32 @@ _SCHEMA = pa.schema(
         ("parents", pa.list_(pa.string())),
         ("payload", pa.string()),
         ("canonical", pa.bool_()),
+        ("error", pa.string()),
     ]
 )
 
 
-def decode(values: pa.BinaryArray, topic: str) -> pa.RecordBatch:
-    """The columns of stored values; null where a value is no message of the topic. No signature is checked.
+def decode(values: pa.BinaryArray, topic: str, columns: Sequence[str]) -> pa.RecordBatch:
+    """Some columns of stored values; null where a value is no message of the topic. No signature is checked.
 
     Args:
         values: of messages, in any order.
         topic: of their log.
+        columns: which ones.
     """
     batch = core.read_batch(values.to_pylist(), topic)
-    rows = [_row(message) if isinstance(message, SignedMessage) else {} for message in batch]
-    return pa.RecordBatch.from_pylist(rows, _SCHEMA)
+    return pa.RecordBatch.from_pylist(list(map(_row, batch)), _SCHEMA).select(list(columns))
 
 
-def _row(message: SignedMessage) -> dict[str, object]:
+def verify(values: pa.BinaryArray, topic: str) -> pa.RecordBatch:
+    """The keys of stored values, and what is wrong with them, as columns `key` and `error`."""
+    batch = core.verify_batch([b"" if value is None else value for value in values.to_pylist()], topic)
+    return pa.RecordBatch.from_pylist(list(map(_row, batch)), _SCHEMA).select(["key", "error"])
+
+
+def _row(message: SignedMessage | InvalidMessage) -> dict[str, object]:
+    if not isinstance(message, SignedMessage):
+        return {"error": str(message)}
     return {
         "key": message.key,
         "id": message.id,
@@ -48,8 +58,3 @@ def _row(message: SignedMessage) -> dict[str, object]:
         "payload": core.json_encode(message.payload).decode(),
         "canonical": message.canonical,
     }
-
-
-def encode_ids(keys: Sequence[bytes]) -> list[str | None]:
-    """The ids of stored keys; None for one that is no key, as a damaged file may have it."""
-    return [core.encode_id(key) if len(key) == core.KEY_LENGTH else None for key in keys]

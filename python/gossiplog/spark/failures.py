@@ -28,6 +28,7 @@ _PLAIN = (
     errors.StorageError,
     errors.TopicMismatch,
     errors.TreeError,
+    errors.ValuesRefused,
 )
 
 

@@ -25,12 +25,22 @@ def locations(paths: Iterable[str]) -> list[str]:
     found: dict[str, str] = {}
     for path in paths:
         for location in _matching(path):
-            found.setdefault(location if is_url(location) else os.path.realpath(location), location)
+            found.setdefault(identity(location), location)
     return list(found.values())
 
 
+def identity(location: str) -> str:
+    """The one location among those of the same log that does not depend on links or the working folder."""
+    return location if is_uri(location) else os.path.realpath(location)
+
+
+def is_uri(location: str) -> bool:
+    """Whether a location is no plain path."""
+    return is_url(location) or location.startswith("file:")
+
+
 def _matching(path: str) -> list[str]:
-    if is_url(path) or path.startswith("file:"):
+    if is_uri(path):
         return [path]
     if os.path.isdir(path):
         raise NotALog(f"{path} is a folder: name the logs in it with a pattern, as {os.path.join(path, '*.db')}")

@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from pyspark.sql.types import StructType
 
 from gossiplog import core
 from gossiplog.errors import DecodeError, OptionError
 from gossiplog.spark.schema import SCHEMA, pruned
+
+Parser: TypeAlias = Callable[[str, str], Any]
+"""Takes the name of an option, as it is spelt, and its value; raises OptionError."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +32,9 @@ class ReadOptions:
         columns: names, separated by commas; None takes all.
         partitions: of all logs together, about; None takes one for each 131,072 messages.
         mode: "permissive" gives rows whose value is damaged null in every decoded column, "failfast" raises CorruptLog.
+        max_rows: of a stream: the most messages in a micro-batch; None takes what there is.
+        starting_offsets: of a stream: the sequence after which it begins in every log; None takes the logs' ends. In
+            Spark also "earliest" and "latest".
     """
 
     paths: tuple[str, ...]
@@ -41,6 +47,8 @@ class ReadOptions:
     columns: StructType = SCHEMA
     partitions: int | None = None
     mode: str = "permissive"
+    max_rows: int | None = None
+    starting_offsets: int | None = 0
 
     @property
     def bounds(self) -> tuple[bytes, bytes | None]:
@@ -52,28 +60,76 @@ class ReadOptions:
         return start, min(ends, default=None)
 
 
-def read_options(options: Mapping[str, str]) -> ReadOptions:
+def read_options(options: Mapping[str, str], kinds: Mapping[str, Parser]) -> ReadOptions:
     """Parses what Spark hands over.
 
     Args:
-        options: by name in lower case.
+        options: by name in any case.
+        kinds: those that there are: BATCH_OPTIONS, STREAM_OPTIONS or READ_OPTIONS.
+
+    Raises:
+        OptionError: an option that there is not, or a value that it cannot have.
+    """
+    given = {name.lower(): value for name, value in options.items()}
+    found = ReadOptions(_paths(given), **parsed(given, kinds))
+    if found.min_clock > found.max_clock:
+        raise OptionError(f"the option minClock is {found.min_clock}, above maxClock, which is {found.max_clock}")
+    if found.max_id is not None and found.min_id > found.max_id:
+        raise OptionError(f"the option minId is {given['minid']}, above maxId, which is {given['maxid']}")
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOptions:
+    """Where and how stored values are to be added. In Spark the names are those of the attributes.
+
+    Attributes:
+        path: of the log, which is made where there is none and a topic is given.
+        topic: of the log; None takes that which it has.
+        staging: a folder that all executors and the driver see, for what is verified until it is merged; None takes the
+            folder in which the log is.
+        report: a folder to be made, for what became of the values; None makes an error of values that are refused.
+    """
+
+    path: str
+    topic: str | None = None
+    staging: str | None = None
+    report: str | None = None
+
+
+def write_options(options: Mapping[str, str]) -> WriteOptions:
+    """Parses what Spark hands over.
+
+    Args:
+        options: by name in any case.
 
     Raises:
         OptionError: an option that there is not, or a value that it cannot have.
     """
     given = {name.lower(): value for name, value in options.items()}
     paths = _paths(given)
-    parsed: dict[str, Any] = {}
+    if len(paths) > 1:
+        raise OptionError(f"values are added to one log, and there are {len(paths)} paths")
+    return WriteOptions(paths[0], **parsed(given, WRITE_OPTIONS))
+
+
+def parsed(given: Mapping[str, str], options: Mapping[str, Parser]) -> dict[str, Any]:
+    """Options by the names of attributes.
+
+    Args:
+        given: by name in lower case.
+        options: those that there are, by the names of attributes.
+
+    Raises:
+        OptionError: an option that there is not, or a value that it cannot have.
+    """
+    spellings = {_spelling(attribute).lower(): attribute for attribute in options}
+    found: dict[str, Any] = {}
     for name, value in given.items():
-        if name not in _PARSERS:
-            raise OptionError(f"there is no option {name!r}: expected one of {', '.join(_SPELLINGS.values())}")
-        attribute, parse = _PARSERS[name]
-        parsed[attribute] = parse(_SPELLINGS[name], value)
-    found = ReadOptions(paths, **parsed)
-    if found.min_clock > found.max_clock:
-        raise OptionError(f"the option minClock is {found.min_clock}, above maxClock, which is {found.max_clock}")
-    if found.max_id is not None and found.min_id > found.max_id:
-        raise OptionError(f"the option minId is {given['minid']}, above maxId, which is {given['maxid']}")
+        if name not in spellings:
+            raise OptionError(f"there is no option {name!r} here: expected one of {', '.join(map(_spelling, options))}")
+        attribute = spellings[name]
+        found[attribute] = options[attribute](_spelling(attribute), value)
     return found
 
 
@@ -135,7 +191,7 @@ def _columns(name: str, text: str) -> StructType:
     return pruned(_names(name, text))
 
 
-def _topic(name: str, text: str) -> str:
+def _text(name: str, text: str) -> str:
     if not text:
         raise OptionError(f"the option {name} is empty")
     return text
@@ -148,17 +204,20 @@ def _mode(name: str, text: str) -> str:
     return mode
 
 
-_PARSE: dict[str, Callable[[str, str], Any]] = {
-    "topic": _topic,
-    "min_clock": _clock,
-    "max_clock": _clock,
-    "min_id": _id,
-    "max_id": _id,
-    "authors": _names,
-    "columns": _columns,
-    "partitions": _partitions,
-    "mode": _mode,
-}
+def _rows(name: str, text: str) -> int:
+    return integer(name, text, 1, 2**63 - 1)
+
+
+def _offset(name: str, text: str) -> int | None:
+    match text.lower():
+        case "earliest":
+            return 0
+        case "latest":
+            return None
+    try:
+        return integer(name, text, 0, 2**63 - 1)
+    except OptionError as error:
+        raise OptionError(f"{error}, earliest or latest") from None
 
 
 def _spelling(attribute: str) -> str:
@@ -166,5 +225,20 @@ def _spelling(attribute: str) -> str:
     return first + "".join(map(str.capitalize, rest))
 
 
-_SPELLINGS = {_spelling(attribute).lower(): _spelling(attribute) for attribute in _PARSE}
-_PARSERS = {_spelling(attribute).lower(): (attribute, parse) for attribute, parse in _PARSE.items()}
+_COMMON: dict[str, Parser] = {
+    "topic": _text,
+    "authors": _names,
+    "columns": _columns,
+    "partitions": _partitions,
+    "mode": _mode,
+}
+BATCH_OPTIONS: dict[str, Parser] = {
+    **_COMMON,
+    "min_clock": _clock,
+    "max_clock": _clock,
+    "min_id": _id,
+    "max_id": _id,
+}
+STREAM_OPTIONS: dict[str, Parser] = {**_COMMON, "max_rows": _rows, "starting_offsets": _offset}
+READ_OPTIONS: dict[str, Parser] = {**BATCH_OPTIONS, **STREAM_OPTIONS}
+WRITE_OPTIONS: dict[str, Parser] = {"topic": _text, "staging": _text, "report": _text}

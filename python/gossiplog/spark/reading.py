@@ -10,21 +10,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSourceReader, InputPartition
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from gossiplog.errors import CorruptLog
-from gossiplog.spark.decoding import decode, encode_ids
+from gossiplog.spark.batches import Columns
 from gossiplog.spark.locations import locations, opened
 from gossiplog.spark.options import ReadOptions
-from gossiplog.spark.schema import STORED
 
-# A few seconds' work for a task: starting one costs some tens of milliseconds.
-_PARTITION_MESSAGES = 2**17
-# Messages in a batch, where their values do not end the page before.
-_BATCH = 2**14
+PARTITION_MESSAGES = 2**17
+"""Messages in a partition, where nothing else is asked for: a second of work or so, since starting a task costs tens
+of milliseconds."""
+BATCH = 2**14
+"""Messages in a batch, where their values do not end the page before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +62,7 @@ class LogReader(DataSourceReader):
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self._options = options
-        self._columns = Columns(schema, options.mode, options.authors)
+        self._columns = Columns(options, schema)
 
     def partitions(self) -> Sequence[KeyRange]:
         """Ranges of keys, of about equal numbers of messages, in the order of the logs and of the keys.
@@ -77,7 +74,7 @@ class LogReader(DataSourceReader):
         """
         found = [self._look(location) for location in locations(self._options.paths)]
         total = sum(log.count for log in found)
-        wanted = self._options.partitions or -(-total // _PARTITION_MESSAGES)
+        wanted = self._options.partitions or -(-total // PARTITION_MESSAGES)
         return [
             partition for log in found for partition in self._ranges(log, round(wanted * log.count / max(total, 1)))
         ]
@@ -109,69 +106,13 @@ class LogReader(DataSourceReader):
             while True:
                 with storage.reader(single=True) as reader:
                     if self._columns.values:
-                        rows = reader.scan(start, partition.end, _BATCH, partition.count)
+                        rows = reader.scan(start, partition.end, BATCH, partition.count)
                         sequences, keys, values = zip(*rows, strict=True) if rows else ((), (), ())
                     else:
-                        pairs = reader.scan_keys(start, partition.end, _BATCH, partition.count)
+                        pairs = reader.scan_keys(start, partition.end, BATCH, partition.count)
                         sequences, keys = zip(*pairs, strict=True) if pairs else ((), ())
                         values = ()
                 if not keys:
                     return
-                yield self._columns.batch(partition.location, partition.topic, sequences, keys, values)
+                yield self._columns.batch(partition.location, partition.topic, sequences, values, keys)
                 start = keys[-1] + b"\0"
-
-
-class Columns:
-    """Makes batches of some columns.
-
-    Args:
-        schema: the columns that are wanted.
-        mode: "permissive" or "failfast", for values that are damaged.
-        authors: whose messages are wanted; None takes all.
-
-    Attributes:
-        values: whether stored values are needed at all.
-    """
-
-    def __init__(self, schema: StructType, mode: str, authors: Sequence[str] | None) -> None:
-        self._names = schema.fieldNames()
-        self._schema = to_arrow_schema(schema, timezone="UTC")
-        self._failfast = mode == "failfast"
-        self._authors = None if authors is None else pa.array(authors, pa.string())
-        self._decodes = not STORED.issuperset(self._names) or authors is not None or self._failfast
-        self.values = self._decodes or not {"value", "size"}.isdisjoint(self._names)
-
-    def batch(
-        self, location: str, topic: str, sequences: Sequence[int], keys: Sequence[bytes], values: Sequence[bytes]
-    ) -> pa.RecordBatch:
-        """The columns of messages of one log, one row each.
-
-        Raises:
-            CorruptLog: a damaged value, in the mode failfast.
-        """
-        columns: dict[str, pa.Array] = {"key": pa.array(keys, pa.binary()), "seq": pa.array(sequences, pa.int64())}
-        if self.values:
-            columns["value"] = pa.array(values, pa.binary())
-            columns["size"] = pc.binary_length(columns["value"])
-        if self._decodes:
-            columns |= self._decoded(columns["value"], columns["key"], location, topic)
-        if "log" in self._names:
-            columns["log"] = pa.repeat(pa.scalar(location, pa.string()), len(keys))
-        arrays = [columns[field.name].cast(field.type) for field in self._schema]
-        batch = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
-        return batch if self._authors is None else batch.filter(pc.is_in(columns["author"], self._authors))
-
-    def _decoded(self, values: pa.Array, keys: pa.Array, location: str, topic: str) -> dict[str, pa.Array]:
-        decoded = decode(values, topic)
-        # Damaged is a value that is no message, and one that is another message than its key says.
-        sound = pc.fill_null(pc.equal(decoded["key"], keys), False)
-        damaged = pc.indices_nonzero(pc.invert(sound))
-        columns = {name: decoded[name] for name in decoded.schema.names if name != "key"}
-        if len(damaged) == 0:
-            return columns
-        ids = encode_ids(keys.to_pylist())
-        if self._failfast:
-            names = [ids[index] or f"with the key {keys[index].as_py().hex()}" for index in damaged.to_pylist()]
-            raise CorruptLog([f"{location}: the stored value of message {name} is not that message" for name in names])
-        columns = {name: pc.if_else(sound, column, None) for name, column in columns.items()}
-        return columns | {"id": pa.array(ids, pa.string())}

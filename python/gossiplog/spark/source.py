@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
 from gossiplog.errors import OptionError
 from gossiplog.spark.failures import worker_errors
-from gossiplog.spark.options import ReadOptions, read_options
+from gossiplog.spark.options import (
+    BATCH_OPTIONS,
+    READ_OPTIONS,
+    STREAM_OPTIONS,
+    Parser,
+    ReadOptions,
+    read_options,
+    write_options,
+)
 from gossiplog.spark.reading import LogReader
 from gossiplog.spark.schema import check_schema
+from gossiplog.spark.streaming import LogStreamReader
+from gossiplog.spark.writing import LogWriter
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -30,19 +41,29 @@ class GossipLogSource(DataSource):
         return "gossiplog"
 
     def schema(self) -> StructType:
-        """The columns that the options ask for."""
-        return self._read_options().columns
+        """The columns that the options ask for. Whether they are a stream's is not known yet."""
+        return read_options(dict(self.options), READ_OPTIONS).columns
 
     def reader(self, schema: StructType) -> LogReader:
         """Reads the columns of a schema, which Spark may have from the user."""
-        options = self._read_options()
+        return LogReader(self._checked(schema, BATCH_OPTIONS), schema)
+
+    def streamReader(self, schema: StructType) -> LogStreamReader:
+        """Follows the columns of a schema, which Spark may have from the user."""
+        return LogStreamReader(self._checked(schema, STREAM_OPTIONS), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> LogWriter:
+        """Adds the stored values of a frame with this schema."""
+        if overwrite:
+            raise OptionError("the mode overwrite is refused, because logs only grow: use mode('append')")
+        return LogWriter(write_options(dict(self.options)), schema)
+
+    def _checked(self, schema: StructType, kinds: Mapping[str, Parser]) -> ReadOptions:
+        options = read_options(dict(self.options), kinds)
         check_schema(schema)
         if "columns" in self.options and schema.fieldNames() != options.columns.fieldNames():
             raise OptionError("the option columns and the schema name different columns: give one of them")
-        return LogReader(options, schema)
-
-    def _read_options(self) -> ReadOptions:
-        return read_options(dict(self.options))
+        return options
 
 
 def read(spark: SparkSession, *paths: str, **options: str | int) -> DataFrame:

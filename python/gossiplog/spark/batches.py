@@ -1,0 +1,105 @@
+"""Stored messages as the record batches that Spark was promised."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from gossiplog import core
+from gossiplog.errors import CorruptLog
+from gossiplog.spark.decoding import decode
+from gossiplog.spark.options import ReadOptions
+from gossiplog.spark.schema import SCHEMA, STORED
+
+_DECODED = [name for name in SCHEMA.fieldNames() if name not in STORED]
+
+
+class Columns:
+    """Makes batches of some columns.
+
+    A value that is no message, or another than its key says, is damaged: every column that would be decoded from it is
+    null. With the mode failfast it is an error instead.
+
+    Args:
+        options: of the read.
+        schema: the columns that are wanted.
+
+    Attributes:
+        values: whether stored values are needed at all.
+    """
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        self._schema = to_arrow_schema(schema, timezone="UTC")
+        self._failfast = options.mode == "failfast"
+        self._authors = None if options.authors is None else pa.array(options.authors, pa.string())
+        wanted = {*schema.fieldNames(), *(() if options.authors is None else ("author",))}
+        self._decoded = [name for name in _DECODED if name in wanted]
+        self._wants_log = "log" in wanted
+        self.values = bool(self._decoded) or self._failfast or not {"value", "size"}.isdisjoint(wanted)
+
+    def batch(
+        self,
+        location: str,
+        topic: str,
+        sequences: Sequence[int],
+        values: Sequence[bytes],
+        keys: Sequence[bytes] | None,
+    ) -> pa.RecordBatch:
+        """The columns of messages of one log, one row each, but for those of other authors than are wanted.
+
+        Args:
+            location: of the log.
+            topic: of the log.
+            sequences: of the messages.
+            values: of the messages; none where they are not needed and there are keys.
+            keys: under which the messages are stored; None takes the values' own.
+
+        Raises:
+            CorruptLog: a damaged value, in the mode failfast.
+        """
+        columns: dict[str, pa.Array] = {"seq": pa.array(sequences, pa.int64())}
+        if keys is not None:
+            columns["key"] = pa.array(keys, pa.binary())
+        if values:
+            columns["value"] = pa.array(values, pa.binary())
+            columns["size"] = pc.binary_length(columns["value"])
+        if self._decoded or self._failfast or keys is None:
+            self._decode(columns, location, topic)
+        if self._wants_log:
+            columns["log"] = pa.repeat(pa.scalar(location, pa.string()), len(sequences))
+        arrays = [columns[field.name].cast(field.type) for field in self._schema]
+        batch = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+        return batch if self._authors is None else batch.filter(pc.is_in(columns["author"], self._authors))
+
+    def _decode(self, columns: dict[str, pa.Array], location: str, topic: str) -> None:
+        decoded = decode(columns["value"], topic, ["key", *self._decoded])
+        columns.update({name: decoded[name] for name in self._decoded})
+        keys = columns.setdefault("key", decoded["key"])
+        sound = pc.fill_null(pc.equal(decoded["key"], keys), False)
+        damaged = pc.indices_nonzero(pc.invert(sound))
+        if len(damaged) == 0:
+            return
+        if self._failfast:
+            raise CorruptLog(_damage(location, columns["seq"].take(damaged), keys.take(damaged)))
+        columns.update({name: pc.if_else(sound, columns[name], None) for name in self._decoded})
+        if "id" in self._decoded:
+            # What a damaged message is called is known from its key.
+            columns["id"] = pc.replace_with_mask(columns["id"], pc.invert(sound), _ids(keys.take(damaged)))
+
+
+def _ids(keys: pa.Array) -> pa.Array:
+    """The ids of stored keys; null for one that is no key, as a damaged file may have it."""
+    known = (key if key is not None and len(key) == core.KEY_LENGTH else None for key in keys.to_pylist())
+    return pa.array([None if key is None else core.encode_id(key) for key in known], pa.string())
+
+
+def _damage(location: str, sequences: pa.Array, keys: pa.Array) -> list[str]:
+    named = zip(sequences.to_pylist(), _ids(keys).to_pylist(), strict=True)
+    return [
+        f"{location}: what is stored of message {id or 'without an id'}, of sequence {sequence}, is not that message"
+        for sequence, id in named
+    ]

@@ -1,0 +1,147 @@
+"""Stored values on their way into a log: tasks verify them and leave sorted runs in a folder, which the driver merges.
+
+The folder is made before the tasks start, and no task makes it: one that still runs when the job is given up finds no
+place for its files. Its owner alone has access to it, because the driver takes what lies there as verified.
+"""
+
+from __future__ import annotations
+
+import heapq
+import json
+import os
+import shutil
+import tempfile
+import uuid
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.datasource import WriterCommitMessage
+
+from gossiplog import core
+from gossiplog.spark.decoding import verify
+
+# Of a run: it is sorted in memory.
+_RUN_MESSAGES = 2**17
+_RUN_BYTES = 2**26
+# Of the part of a run that the driver holds, which it does of every run at a time.
+_CHUNK_BYTES = 2**19
+
+
+@dataclass(frozen=True, slots=True)
+class Staged(WriterCommitMessage):
+    """What a task leaves.
+
+    Attributes:
+        runs: files of messages, ascending by key.
+        refused: a file of what it refused, a JSON object a line.
+        values: how many it was given.
+        refusals: how many of them it refused.
+    """
+
+    runs: tuple[str, ...]
+    refused: str
+    values: int
+    refusals: int
+
+
+def make_folder(base: str, name: str) -> str:
+    """Makes a staging folder, and returns its path.
+
+    Args:
+        base: the folder in which it is made.
+        name: of the log, which it is called after.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    return tempfile.mkdtemp(prefix=f"{name}.staging-", dir=base)
+
+
+def remove_folder(folder: str) -> None:
+    """Removes a staging folder with all that is in it; one that is not there any more is no error."""
+    leaving = f"{folder}.removed"
+    try:
+        # At once, so that no task that is still running adds to it meanwhile.
+        os.rename(folder, leaving)
+    except FileNotFoundError:
+        return
+    shutil.rmtree(leaving)
+
+
+def stage(folder: str, topic: str, partition: int, batches: Iterable[pa.RecordBatch]) -> Staged:
+    """Verifies the values of a task and leaves them in sorted runs.
+
+    Args:
+        folder: for the files.
+        topic: of the log.
+        partition: the task's number, for the report.
+        batches: with a column `value`.
+    """
+    # A task may be tried several times, also at once.
+    name = os.path.join(folder, uuid.uuid4().hex)
+    runs: list[str] = []
+    values = refusals = 0
+    with open(f"{name}.refused", "w", encoding="utf-8") as refused:
+        for column in _runs_of(batch.column("value") for batch in batches):
+            verdicts = verify(column, topic)
+            table = pa.table({"key": verdicts["key"], "value": column, "error": verdicts["error"]})
+            bad = pc.is_valid(table["error"])
+            numbers = pc.indices_nonzero(bad).to_pylist()
+            for number, row in zip(numbers, table.filter(bad).select(["key", "error"]).to_pylist(), strict=True):
+                record = {"partition": partition, "row": values + number, "id": _id(row["key"]), "error": row["error"]}
+                refused.write(json.dumps(record) + "\n")
+            sound = table.filter(pc.invert(bad)).select(["key", "value"]).sort_by("key")
+            if len(sound):
+                runs.append(f"{name}-{len(runs)}.arrow")
+                _write(runs[-1], sound)
+            values += len(column)
+            refusals += len(numbers)
+    return Staged(tuple(runs), f"{name}.refused", values, refusals)
+
+
+def merged(staged: Iterable[Staged]) -> Iterator[bytes]:
+    """The values of all runs, ascending by key, and so parents before their children."""
+    runs = [_read(path) for task in staged for path in task.runs]
+    return (value for _, value in heapq.merge(*runs))
+
+
+def refused(staged: Iterable[Staged]) -> Iterator[dict[str, object]]:
+    """What the tasks refused."""
+    for task in staged:
+        with open(task.refused, encoding="utf-8") as lines:
+            yield from map(json.loads, lines)
+
+
+def _runs_of(columns: Iterable[pa.Array]) -> Iterator[pa.Array]:
+    """Arrays joined to the length of runs."""
+    gathered: list[pa.Array] = []
+    size = length = 0
+    for column in columns:
+        gathered.append(column.cast(pa.binary()))
+        length += len(column)
+        size += column.nbytes
+        if length >= _RUN_MESSAGES or size >= _RUN_BYTES:
+            yield pa.concat_arrays(gathered)
+            gathered, size, length = [], 0, 0
+    if gathered:
+        yield pa.concat_arrays(gathered)
+
+
+def _write(path: str, run: pa.Table) -> None:
+    # Never whole runs: the driver reads all of them at a time.
+    rows = max(1, len(run) * _CHUNK_BYTES // max(run.nbytes, 1))
+    with pa.OSFile(path, "wb") as file, pa.ipc.new_file(file, run.schema) as writer:
+        writer.write_table(run, max_chunksize=rows)
+
+
+def _read(path: str) -> Iterator[tuple[bytes, bytes]]:
+    with pa.OSFile(path) as file, pa.ipc.open_file(file) as reader:
+        for number in range(reader.num_record_batches):
+            batch = reader.get_batch(number)
+            yield from zip(batch["key"].to_pylist(), batch["value"].to_pylist(), strict=True)
+
+
+def _id(key: bytes | None) -> str | None:
+    return core.encode_id(key) if key is not None and len(key) == core.KEY_LENGTH else None

@@ -1,0 +1,189 @@
+"""Following logs: offsets and micro-batches, and what a checkpoint is good for."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+
+import gossiplog
+from gossiplog import CorruptLog, Signer
+from gossiplog.spark.options import STREAM_OPTIONS, read_options
+from gossiplog.spark.schema import SCHEMA, pruned
+from gossiplog.spark.streaming import LogStreamReader
+
+MakeLog = Callable[..., Path]
+SIGNER = Signer(bytes(32))
+
+
+def reader(path: Path | str, columns: list[str] | None = None, **options: str) -> LogStreamReader:
+    given = read_options({"path": str(path), **options}, STREAM_OPTIONS)
+    return LogStreamReader(given, pruned(columns) if columns else SCHEMA)
+
+
+def rows(reader: LogStreamReader, start: dict[str, int], end: dict[str, int]) -> Iterator[dict[str, Any]]:
+    for partition in pickle.loads(pickle.dumps(reader.partitions(start, end))):
+        for batch in reader.read(partition):
+            yield from batch.to_pylist()
+
+
+def add(path: Path, messages: int) -> None:
+    with gossiplog.open(path) as log:
+        log.append_many(range(messages), signer=SIGNER)
+
+
+def test_arrivals_in_micro_batches(make_log: MakeLog) -> None:
+    path = make_log(messages=25)
+    log = str(path)
+    stream = reader(path, maxrows="10")
+    limit = stream.getDefaultReadLimit()
+    assert limit == ReadMaxRows(10)
+    offsets = [stream.initialOffset()]
+    for _ in range(4):
+        offsets.append(stream.latestOffset(offsets[-1], limit))
+    assert offsets == [{log: 0}, {log: 10}, {log: 20}, {log: 25}, {log: 25}]
+    with gossiplog.open(path) as opened:
+        ids = [message.id for message in opened]
+    found = list(rows(stream, offsets[1], offsets[2]))
+    assert [(row["seq"], row["id"], row["key"] is None) for row in found] == [
+        (number + 1, ids[number], False) for number in range(10, 20)
+    ]
+    assert list(rows(stream, offsets[3], offsets[4])) == []
+    add(path, 5)
+    assert stream.latestOffset(offsets[4], limit) == stream.reportLatestOffset() == {log: 30}
+
+
+def test_all_at_once(make_log: MakeLog) -> None:
+    path = make_log(messages=25)
+    stream = reader(path, ["seq"], partitions="4")
+    assert stream.getDefaultReadLimit() == ReadAllAvailable()
+    end = stream.latestOffset({str(path): 5}, ReadAllAvailable())
+    assert len(stream.partitions({str(path): 5}, end)) == 4
+    assert [row["seq"] for row in rows(stream, {str(path): 5}, end)] == list(range(6, 26))
+
+
+@pytest.mark.parametrize(("start", "offset"), [("earliest", 0), ("latest", 10), ("4", 4), ("99", 10)])
+def test_where_it_starts(make_log: MakeLog, start: str, offset: int) -> None:
+    path = make_log(messages=10)
+    assert reader(path, startingoffsets=start).initialOffset() == {str(path): offset}
+
+
+def test_logs_share_a_micro_batch(make_log: MakeLog, tmp_path: Path) -> None:
+    logs = [str(make_log(name, messages)) for name, messages in (("a.db", 100), ("b.db", 2), ("c.db", 100))]
+    stream = reader(tmp_path / "*.db")
+    end = stream.latestOffset(stream.initialOffset(), ReadMaxRows(30))
+    assert end == dict(zip(logs, (10, 2, 18), strict=True))
+
+
+def test_a_log_that_is_new_since_the_checkpoint_is_read_from_its_start(make_log: MakeLog, tmp_path: Path) -> None:
+    old, new = make_log("a.db", 5), make_log("b.db", 3)
+    stream = reader(tmp_path / "*.db", ["log", "seq"])
+    start = {str(old): 5, "/gone.db": 7}
+    end = stream.latestOffset(start, ReadAllAvailable())
+    assert end == {**start, str(new): 3}
+    assert [(row["log"], row["seq"]) for row in rows(stream, start, end)] == [(str(new), n) for n in (1, 2, 3)]
+
+
+def test_offsets_do_not_depend_on_the_working_folder(
+    make_log: MakeLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = make_log()
+    monkeypatch.chdir(tmp_path)
+    assert reader(path.name).initialOffset() == reader(path).initialOffset()
+
+
+def test_what_comes_later_is_not_available_now(make_log: MakeLog) -> None:
+    path = make_log(messages=10)
+    stream = reader(path)
+    stream.prepareForTriggerAvailableNow()
+    add(path, 5)
+    assert stream.latestOffset({str(path): 0}, ReadAllAvailable()) == {str(path): 10}
+
+
+def test_authors(make_log: MakeLog) -> None:
+    path = make_log(messages=3)
+    add(path, 2)
+    stream = reader(path, ["seq"], authors=SIGNER.did)
+    assert [row["seq"] for row in rows(stream, {}, {str(path): 5})] == [4, 5]
+
+
+def test_another_log_in_the_place_of_one(make_log: MakeLog) -> None:
+    path = make_log(messages=10)
+    with pytest.raises(CorruptLog, match="has 10 messages, and 11 were read of it"):
+        reader(path).latestOffset({str(path): 11}, ReadAllAvailable())
+
+
+def test_a_message_that_was_lost(make_log: MakeLog) -> None:
+    path = make_log(messages=10)
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("DELETE FROM gossiplog_messages WHERE seq = 4")
+    with pytest.raises(CorruptLog, match="after the sequence 0 is not there"):
+        list(rows(reader(path), {}, {str(path): 10}))
+
+
+def test_a_damaged_value(make_log: MakeLog) -> None:
+    path = make_log(messages=3)
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE gossiplog_messages SET value = x'00' WHERE seq = 2")
+    found = list(rows(reader(path), {}, {str(path): 3}))
+    assert [row["clock"] for row in found] == [1, None, 3]
+    with pytest.raises(CorruptLog, match="message without an id, of sequence 2"):
+        list(rows(reader(path, mode="failfast"), {}, {str(path): 3}))
+
+
+# Through Spark itself
+
+QUERY = """
+import sys
+from gossiplog import spark
+log, folder = sys.argv[1:]
+stream = spark.session("local[2]").readStream.format("gossiplog").option("maxRows", 10).load(log).select("seq")
+stream.writeStream.option("checkpointLocation", folder + "/checkpoint").start(folder + "/out").awaitTermination()
+"""
+
+
+def follow(frame: DataFrame, folder: Path) -> None:
+    """Takes what there is into Parquet files, which are exactly what their checkpoint says."""
+    query = frame.writeStream.trigger(availableNow=True).option("checkpointLocation", str(folder / "checkpoint"))
+    query.start(str(folder / "out")).awaitTermination()
+
+
+def test_a_restart_takes_what_is_new(spark: SparkSession, make_log: MakeLog, tmp_path: Path) -> None:
+    path = make_log(messages=25)
+    folder = tmp_path / "stream"
+    for count in (25, 40):
+        follow(spark.readStream.format("gossiplog").option("maxRows", 10).load(str(path)), folder)
+        found = spark.read.parquet(str(folder / "out")).select("seq").collect()
+        assert sorted(row.seq for row in found) == list(range(1, count + 1))
+        add(path, 15)
+
+
+def test_a_query_that_was_killed_goes_on(spark: SparkSession, make_log: MakeLog, tmp_path: Path) -> None:
+    path = make_log(messages=200)
+    folder = tmp_path / "stream"
+    command = [sys.executable, "-c", QUERY, str(path), str(folder)]
+    # A session of its own, so that Java dies with it.
+    process = subprocess.Popen(command, start_new_session=True, stderr=subprocess.PIPE, text=True)
+    try:
+        commits = folder / "checkpoint" / "commits"
+        while not list(commits.glob("[0-9]*")):
+            time.sleep(0.1)
+            assert process.poll() is None, process.communicate()[1]
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+    follow(spark.readStream.format("gossiplog").option("maxRows", 100).load(str(path)).select("seq"), folder)
+    found = spark.read.parquet(str(folder / "out")).select("seq").collect()
+    assert sorted(row.seq for row in found) == list(range(1, 201))
