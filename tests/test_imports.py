@@ -15,6 +15,7 @@ LAYERS = (
     ("errors",),
     ("_core", "reference"),
     ("core",),
+    ("columns",),
     ("message",),
     ("signer",),
     ("protocol",),

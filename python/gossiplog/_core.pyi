@@ -318,6 +318,64 @@ def shown_url(url: str) -> str:
     """A URL for messages and logs, without what may be a secret: its query; all but its scheme if it holds an `@`."""
 
 @final
+class Fragment:
+    """What a run of neighbouring entries contributes to a tree: immutable, a few KB, whatever the number of entries.
+
+    Fragments of runs that were read apart are joined from left to right; joining is associative, and the empty fragment
+    its neutral element.
+
+    Args:
+        leaves: entries (key, leaf hash) whose keys ascend.
+
+    Raises:
+        TreeError: an empty key, one that is not above the one before it, or a hash that is not 16 bytes long.
+    """
+
+    def __new__(cls, leaves: Iterable[tuple[bytes, bytes]] = ()) -> Fragment: ...
+    def join(self, right: Fragment) -> Fragment:
+        """The fragment of the entries of both.
+
+        Raises:
+            TreeError: not all entries of `right` are above this one's.
+        """
+    def to_bytes(self) -> bytes: ...
+    @staticmethod
+    def from_bytes(data: bytes) -> Fragment:
+        """Reads what `to_bytes` wrote. That the hashes are right cannot be seen from it: the sender is trusted with
+        that.
+
+        Raises:
+            DecodeError: anything that no fragment is written as.
+        """
+    @property
+    def root(self) -> Node:
+        """The root of the tree that has these entries and no others."""
+    @property
+    def count(self) -> int:
+        """The number of entries."""
+    @property
+    def first(self) -> bytes | None:
+        """The lowest key; None without entries."""
+    @property
+    def last(self) -> bytes | None:
+        """The highest key; None without entries."""
+    def __eq__(self, value: object, /) -> bool: ...
+
+@final
+class ArrowArray:
+    """An array for any library that takes arrays through the Arrow PyCapsule interface."""
+
+    def __arrow_c_schema__(self) -> object: ...
+    def __arrow_c_array__(self, requested_schema: object | None = None) -> tuple[object, object]: ...
+    def __len__(self) -> int: ...
+
+# `gossiplog.columns` says what these do. They take objects with `__arrow_c_array__`, and raise ColumnError.
+def decode_columns(values: object, topic: str, columns: Sequence[str] | None = None) -> ArrowArray: ...
+def verify_columns(keys: object | None, values: object, topic: str) -> ArrowArray: ...
+def leaf_hash_column(keys: object, values: object) -> ArrowArray: ...
+def fragment_of_columns(keys: object, hashes: object) -> Fragment: ...
+
+@final
 class Closed:
     """How a connection ended, or why a stream could not be opened."""
 

@@ -97,6 +97,10 @@ class TreeError(GossipLogError, ValueError):
     """A prolly tree was given entries or rows that no tree can hold."""
 
 
+class ColumnError(GossipLogError, ValueError):
+    """Arrow arrays of another type or length than was asked for, damaged ones, or too much for one array."""
+
+
 class StorageError(GossipLogError):
     """The database cannot be read or written: a full disk, a read-only file, a lock that was not released."""
 

@@ -3,6 +3,8 @@
 //! Usage: `gossiplog-floors signatures COUNT AUTHORS SIGNED_BYTES STORED_BYTES` or `gossiplog-floors leaves COUNT KEY_BYTES VALUE_BYTES`.
 //! Prints the seconds of one run on all cores; `signatures` prints those of the best batch size.
 
+#![forbid(unsafe_code)]
+
 use std::hint::black_box;
 use std::process::ExitCode;
 use std::time::Instant;

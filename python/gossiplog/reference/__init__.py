@@ -6,7 +6,7 @@ two. Imports go only towards the top of this list:
     limits
     clock, base58, varint, number, blake3, ed25519
     id, cid, prototype, signature, node
-    values, nodes
+    values, nodes, fragment
     cbor, json
     message, ancestors, tree
     batch
@@ -17,6 +17,7 @@ from gossiplog.reference.batch import Batch, Plan, read_batch, sign_chain, verif
 from gossiplog.reference.cbor import cbor_decode, cbor_encode
 from gossiplog.reference.cid import CID
 from gossiplog.reference.clock import decode_clock, encode_clock
+from gossiplog.reference.fragment import Fragment
 from gossiplog.reference.id import decode_id, encode_id
 from gossiplog.reference.json import json_decode, json_encode
 from gossiplog.reference.limits import HASH_LENGTH, KEY_LENGTH, MAX_CLOCK, MAX_DEPTH, MAX_OWN_DEPTH
@@ -33,6 +34,7 @@ __all__ = [
     "MAX_DEPTH",
     "MAX_OWN_DEPTH",
     "Batch",
+    "Fragment",
     "Node",
     "Nodes",
     "Plan",

@@ -48,13 +48,14 @@ def is_boundary(hash: bytes) -> bool:
 
 
 @lru_cache(maxsize=65536)
-def _hash_hashes(hashes: bytes) -> bytes:
+def hash_hashes(hashes: bytes) -> bytes:
+    """The hash of the parent of nodes with these hashes, joined. It is remembered: an insert changes few parents."""
     return blake3(hashes)[:HASH_LENGTH]
 
 
 def parent_hash(children: Iterable[Node]) -> bytes:
-    """The hash of the parent of these nodes. It is remembered: an insert changes few parents."""
-    return _hash_hashes(b"".join(child.hash for child in children))
+    """The hash of the parent of these nodes."""
+    return hash_hashes(b"".join(child.hash for child in children))
 
 
 def parents_of(nodes: Iterable[Node]) -> Iterator[Node]:

@@ -18,6 +18,8 @@ pub enum Error {
     Invalid(String),
     /// Entries or rows that no prolly tree can hold.
     Tree(String),
+    /// Arrow arrays that cannot be taken, or made.
+    Column(String),
 }
 
 impl Error {
@@ -34,7 +36,8 @@ impl fmt::Display for Error {
             Self::Decode { reason, offset: None }
             | Self::Encode(reason)
             | Self::Invalid(reason)
-            | Self::Tree(reason) => formatter.write_str(reason),
+            | Self::Tree(reason)
+            | Self::Column(reason) => formatter.write_str(reason),
         }
     }
 }

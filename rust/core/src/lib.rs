@@ -1,7 +1,9 @@
 //! The algorithms of gossiplog: ids, dag-cbor, signatures, the prolly tree, ancestors. No I/O, no clock, no Python.
 //!
 //! Imports go only towards the top of this list: error, clock, id, base58, cid, cbor, json, topic, signature, message, tree,
-//! ancestors, parallel, batch.
+//! ancestors, parallel, batch, columns.
+
+#![forbid(unsafe_code)]
 
 pub mod ancestors;
 mod base58;
@@ -9,6 +11,7 @@ pub mod batch;
 pub mod cbor;
 pub mod cid;
 pub mod clock;
+pub mod columns;
 pub mod error;
 pub mod id;
 pub mod json;

@@ -49,3 +49,12 @@ pub fn map<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync + Send) 
     }
     run(|| items.par_iter().with_min_len(SMALLEST_SHARE).map(work).collect())
 }
+
+/// `work` on consecutive shares of the items, about as many as there are cores; on one share, perhaps an empty one, where there are few items.
+pub fn shares<T: Sync, R: Send>(items: &[T], work: impl Fn(&[T]) -> R + Sync + Send) -> Vec<R> {
+    let share = items.len().div_ceil(threads()).max(SMALLEST_SHARE);
+    if items.len() <= share {
+        return vec![work(items)];
+    }
+    run(|| items.par_chunks(share).map(work).collect())
+}

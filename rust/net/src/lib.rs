@@ -17,6 +17,8 @@
 //! | `tls`, `websocket` | the client's end of a WebSocket |
 //! | `network` | the handles, and the runtime |
 
+#![forbid(unsafe_code)]
+
 mod budget;
 mod connection;
 mod error;

@@ -5,6 +5,7 @@ use gossiplog_core::{Error, id};
 use pyo3::PyErr;
 use pyo3::import_exception;
 
+import_exception!(gossiplog.errors, ColumnError);
 import_exception!(gossiplog.errors, ConnectionLost);
 import_exception!(gossiplog.errors, DecodeError);
 import_exception!(gossiplog.errors, EncodeError);
@@ -47,6 +48,7 @@ pub fn convert(error: Error) -> PyErr {
         Error::Encode(reason) => EncodeError::new_err(reason),
         Error::Invalid(reason) => InvalidMessage::new_err(reason),
         Error::Tree(reason) => TreeError::new_err(reason),
+        Error::Column(reason) => ColumnError::new_err(reason),
     }
 }
 

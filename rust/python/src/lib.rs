@@ -4,9 +4,12 @@
 // pyo3's macros expand to items without documentation.
 #![allow(missing_docs)]
 
+mod arrow;
 mod batch;
 mod codec;
+mod columns;
 mod errors;
+mod fragment;
 mod message;
 mod net;
 mod nodes;
@@ -21,11 +24,17 @@ mod _core {
     use pyo3::prelude::*;
 
     #[pymodule_export]
+    use super::arrow::ArrowArray;
+    #[pymodule_export]
     use super::batch::{Batch, Plan, frontier, is_ancestor, link_record, read_batch, sign_chain, verify_batch};
     #[pymodule_export]
     use super::codec::{
         cbor_decode, cbor_encode, decode_clock, decode_id, encode_clock, encode_id, json_decode, json_encode,
     };
+    #[pymodule_export]
+    use super::columns::{decode_columns, fragment_of_columns, leaf_hash_column, verify_columns};
+    #[pymodule_export]
+    use super::fragment::Fragment;
     #[pymodule_export]
     use super::message::{SignedMessage, SigningKey, read_message, sign, verify};
     #[pymodule_export]

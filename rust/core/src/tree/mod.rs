@@ -10,6 +10,7 @@
 mod answer;
 mod build;
 mod diff;
+mod fragment;
 mod insert;
 mod key;
 mod node;
@@ -22,6 +23,7 @@ use crate::error::Error;
 
 pub use answer::{decode_children, encode_children, lacking};
 pub use diff::Diff;
+pub use fragment::Fragment;
 pub use key::Key;
 pub use node::{ANCHOR_HASH, Hash, Leaf, Node, check_children, is_boundary, leaf_hash};
 

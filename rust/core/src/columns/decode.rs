@@ -1,0 +1,177 @@
+//! What messages hold, in columns.
+
+use std::sync::Arc;
+
+use arrow_array::builder::{ListBuilder, StringBuilder};
+use arrow_array::types::{BinaryType, Utf8Type};
+use arrow_array::{Array, ArrayRef, BooleanArray, Int64Array, ListArray, RecordBatch};
+use arrow_schema::{DataType, Field, Schema};
+use arrow_select::concat::concat_batches;
+
+use super::{MISSING_VALUE, arrow, bytes, fits, rows};
+use crate::error::Error;
+use crate::id::ID_LENGTH;
+use crate::message::{Parsed, parse};
+use crate::{id, json, parallel};
+
+/// A column that [`decode`] can make.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Column {
+    /// Utf8: the message's id.
+    Id,
+    /// Binary: its key.
+    Key,
+    /// Int64: its clock.
+    Clock,
+    /// Utf8: the topic.
+    Topic,
+    /// Utf8: the author's did:key, as the message names it.
+    Author,
+    /// Utf8: the codec of the signature.
+    Codec,
+    /// List of Utf8: the parents' ids, in the order in which they stand.
+    Parents,
+    /// Utf8: the payload in dag-json; null also for the rare one that has no form in it, because of a link that is too long.
+    Payload,
+    /// Int64: the bytes of the value.
+    Size,
+    /// Boolean: whether the value is the encoding that honest peers write, see [`Parsed::is_canonical`].
+    Canonical,
+    /// Utf8: what makes the value no message; null for a message.
+    Error,
+}
+
+impl Column {
+    /// All of them, in their usual order.
+    pub const ALL: [Self; 11] = [
+        Self::Id,
+        Self::Key,
+        Self::Clock,
+        Self::Topic,
+        Self::Author,
+        Self::Codec,
+        Self::Parents,
+        Self::Payload,
+        Self::Size,
+        Self::Canonical,
+        Self::Error,
+    ];
+
+    /// The column's name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Id => "id",
+            Self::Key => "key",
+            Self::Clock => "clock",
+            Self::Topic => "topic",
+            Self::Author => "author",
+            Self::Codec => "codec",
+            Self::Parents => "parents",
+            Self::Payload => "payload",
+            Self::Size => "size",
+            Self::Canonical => "canonical",
+            Self::Error => "error",
+        }
+    }
+
+    /// The column of this name.
+    ///
+    /// # Errors
+    /// [`Error::Column`] for another name.
+    pub fn from_name(name: &str) -> Result<Self, Error> {
+        Self::ALL.into_iter().find(|column| column.name() == name).ok_or_else(|| {
+            let names = Self::ALL.map(Self::name).join(", ");
+            Error::Column(format!("there is no column {name:?}, expected some of {names}"))
+        })
+    }
+
+    fn field(self) -> Field {
+        let data_type = match self {
+            Self::Key => DataType::Binary,
+            Self::Clock | Self::Size => DataType::Int64,
+            Self::Canonical => DataType::Boolean,
+            Self::Parents => DataType::new_list(DataType::Utf8, true),
+            Self::Id | Self::Topic | Self::Author | Self::Codec | Self::Payload | Self::Error => DataType::Utf8,
+        };
+        Field::new(self.name(), data_type, true)
+    }
+}
+
+/// A value, and the message that it holds or what makes it none.
+type Row<'a> = (&'a [u8], Result<Parsed, String>);
+
+/// One row for each value, with these columns: everything is checked but signatures. In the row of a value that is no message, all but
+/// the error is null. A column that is not asked for costs nothing.
+///
+/// # Errors
+/// [`Error::Column`]: an array of another type, no columns or one twice, more than 2 GiB of text in a column.
+pub fn decode(values: &dyn Array, topic: &str, columns: &[Column]) -> Result<RecordBatch, Error> {
+    let repeated = columns.iter().enumerate().any(|(index, column)| columns[..index].contains(column));
+    if columns.is_empty() || repeated {
+        return Err(Error::Column("the columns must be one or more, none of them twice".into()));
+    }
+    let values = rows("the values", values)?;
+    let schema = Arc::new(Schema::new(columns.iter().map(|column| column.field()).collect::<Vec<_>>()));
+    let one = |share: &[Option<&[u8]>]| {
+        let rows: Vec<Row<'_>> = share.iter().map(|value| read(*value, topic)).collect();
+        let arrays = columns.iter().map(|column| build(*column, &rows)).collect::<Result<_, _>>()?;
+        RecordBatch::try_new(Arc::clone(&schema), arrays).map_err(arrow)
+    };
+    let batches = parallel::shares(&values, one).into_iter().collect::<Result<Vec<_>, Error>>()?;
+    match <[RecordBatch; 1]>::try_from(batches) {
+        Ok([whole]) => Ok(whole),
+        Err(batches) => concat_batches(&schema, &batches).map_err(arrow),
+    }
+}
+
+fn read<'a>(value: Option<&'a [u8]>, topic: &str) -> Row<'a> {
+    match value {
+        Some(value) => (value, parse(value, topic).map_err(|invalid| invalid.reason)),
+        None => (&[], Err(MISSING_VALUE.to_owned())),
+    }
+}
+
+/// What `part` makes of each message; None in the rows of values that are none.
+fn each<'a, T>(rows: &'a [Row<'a>], part: impl Fn(&'a [u8], &'a Parsed) -> T) -> impl Iterator<Item = Option<T>> {
+    rows.iter().map(move |(value, parsed)| parsed.as_ref().ok().map(|parsed| part(value, parsed)))
+}
+
+fn build(column: Column, rows: &[Row<'_>]) -> Result<ArrayRef, Error> {
+    Ok(match column {
+        Column::Id => texts(each(rows, |_, parsed| id::encode(&parsed.key)))?,
+        Column::Key => Arc::new(bytes::<BinaryType, _>(each(rows, |_, parsed| parsed.key))?),
+        Column::Clock => Arc::new(Int64Array::from_iter(each(rows, |_, parsed| parsed.clock as i64))),
+        Column::Topic => texts(each(rows, |value, parsed| parsed.topic(value)))?,
+        Column::Author => texts(each(rows, |value, parsed| parsed.did(value)))?,
+        Column::Codec => texts(each(rows, |_, parsed| parsed.codec.name()))?,
+        Column::Parents => Arc::new(parents(rows)?),
+        Column::Payload => texts(each(rows, |value, parsed| payload(parsed.payload(value))).map(Option::flatten))?,
+        Column::Size => Arc::new(Int64Array::from_iter(each(rows, |value, _| value.len() as i64))),
+        Column::Canonical => Arc::new(BooleanArray::from_iter(each(rows, |_, parsed| parsed.is_canonical()))),
+        Column::Error => texts(rows.iter().map(|(_, parsed)| parsed.as_ref().err()))?,
+    })
+}
+
+fn texts<T: AsRef<str>>(items: impl Iterator<Item = Option<T>>) -> Result<ArrayRef, Error> {
+    Ok(Arc::new(bytes::<Utf8Type, _>(items)?))
+}
+
+fn payload(canonical: &[u8]) -> Option<String> {
+    let mut text = Vec::with_capacity(2 * canonical.len());
+    json::write(canonical, &mut text).ok()?;
+    String::from_utf8(text).ok()
+}
+
+fn parents(rows: &[Row<'_>]) -> Result<ListArray, Error> {
+    let mut lists = ListBuilder::new(StringBuilder::new());
+    for (value, parsed) in rows {
+        if let Ok(parsed) = parsed {
+            for parent in parsed.parents(value) {
+                fits(lists.values().values_slice(), ID_LENGTH)?;
+                lists.values().append_value(id::encode(&parent));
+            }
+        }
+        lists.append(parsed.is_ok());
+    }
+    Ok(lists.finish())
+}

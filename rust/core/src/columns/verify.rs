@@ -1,0 +1,91 @@
+//! Verdicts in columns.
+
+use std::sync::Arc;
+
+use arrow_array::types::{BinaryType, Utf8Type};
+use arrow_array::{Array, RecordBatch};
+use arrow_schema::{DataType, Field, Schema};
+
+use super::{MISSING_VALUE, arrow, bytes, rows, same_length};
+use crate::batch::{Verdict, verify_signatures};
+use crate::error::Error;
+use crate::id::{self, Key};
+use crate::message::{Invalid, parse};
+use crate::parallel;
+
+/// A value, and the key that it is stored under.
+struct Entry<'a> {
+    stored: Option<&'a [u8]>,
+    value: &'a [u8],
+}
+
+impl AsRef<[u8]> for Entry<'_> {
+    fn as_ref(&self) -> &[u8] {
+        self.value
+    }
+}
+
+/// What [`crate::batch`] checks about each value, its signature included: its key, and an error that is null for a message that
+/// every peer accepts.
+///
+/// With keys given, the column repeats them, and a value that does not hash to its key is an error, too. Otherwise the keys are the
+/// messages' own, null where a value is too broken to have one. A repetition is no error. A null is one.
+///
+/// # Errors
+/// [`Error::Column`]: arrays of other types or of different lengths; more than 2 GiB of keys or errors.
+pub fn verify(keys: Option<&dyn Array>, values: &dyn Array, topic: &str) -> Result<RecordBatch, Error> {
+    let values = rows("the values", values)?;
+    let keys = keys.map(|keys| rows("the keys", keys)).transpose()?;
+    if let Some(keys) = &keys {
+        same_length(keys.len(), "values", values.len())?;
+    }
+    let stored = |row: usize| keys.as_ref().and_then(|keys| keys[row]);
+    let entries: Vec<Entry<'_>> = values
+        .iter()
+        .enumerate()
+        .filter_map(|(row, value)| Some(Entry { stored: stored(row), value: (*value)? }))
+        .collect();
+    let mut verdicts = parallel::map(&entries, |entry| judge(entry, topic));
+    verify_signatures(&entries, &mut verdicts);
+
+    let mut verdicts = verdicts.iter();
+    let verdicts: Vec<_> = values.iter().map(|value| value.and_then(|_| verdicts.next())).collect();
+    let shown = |(row, verdict): (usize, &Option<&'_ Verdict>)| match &keys {
+        Some(keys) => keys[row].map(<[u8]>::to_vec),
+        None => verdict.and_then(own).map(|key| key.to_vec()),
+    };
+    let error = |(row, verdict): (usize, &Option<&'_ Verdict>)| match verdict {
+        None => Some(MISSING_VALUE.to_owned()),
+        Some(_) if keys.is_some() && stored(row).is_none() => Some("the key is missing: null".to_owned()),
+        Some(Verdict::Invalid(invalid)) => Some(invalid.reason.clone()),
+        Some(Verdict::Fresh(_) | Verdict::Duplicate(_)) => None,
+    };
+    let keys = bytes::<BinaryType, _>(verdicts.iter().enumerate().map(shown))?;
+    let errors = bytes::<Utf8Type, _>(verdicts.iter().enumerate().map(error))?;
+    let field = |name, data_type| Field::new(name, data_type, true);
+    let schema = Schema::new(vec![field("key", DataType::Binary), field("error", DataType::Utf8)]);
+    RecordBatch::try_new(Arc::new(schema), vec![Arc::new(keys), Arc::new(errors)]).map_err(arrow)
+}
+
+/// The key that a value hashes to.
+fn own(verdict: &Verdict) -> Option<&Key> {
+    match verdict {
+        Verdict::Fresh(parsed) | Verdict::Duplicate(parsed) => Some(&parsed.key),
+        Verdict::Invalid(invalid) => invalid.key.as_ref(),
+    }
+}
+
+/// Everything but the signature.
+fn judge(entry: &Entry<'_>, topic: &str) -> Verdict {
+    let verdict = match parse(entry.value, topic) {
+        Ok(parsed) => Verdict::Fresh(Arc::new(parsed)),
+        Err(invalid) => Verdict::Invalid(invalid),
+    };
+    match (entry.stored, own(&verdict)) {
+        (Some(stored), Some(own)) if stored != own => {
+            let reason = format!("the value does not hash to its key but to that of {}", id::encode(own));
+            Verdict::Invalid(Invalid { reason, key: Some(*own) })
+        }
+        _ => verdict,
+    }
+}

@@ -1,0 +1,262 @@
+"""Columns against the core: the same verdicts and contents, whatever the array they come in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gossiplog import columns, core, reference
+from gossiplog.errors import ColumnError, InvalidMessage, TreeError
+from tests import strategies, vectors
+from tests.strategies import TOPIC, Shape, damaged, repeatable, shapes, signed
+
+VERDICTS = vectors.load("verdicts")
+MESSAGES = vectors.load("messages")
+VERDICT_VALUES = [bytes.fromhex(verdict["value"]) for verdict in VERDICTS["verdicts"]]
+SEED = b"\1" * 32
+
+KINDS: dict[str, Callable[[Sequence[bytes | None]], Any]] = {
+    "binary": lambda values: pa.array(values, pa.binary()),
+    "large": lambda values: pa.array(values, pa.large_binary()),
+    "sliced": lambda values: pa.array([b"before", None, *values, b"after"], pa.binary()).slice(2, len(values)),
+    "foreign": lambda values: Foreign(pa.array(values, pa.large_binary())),
+}
+
+
+class Foreign:
+    """An array of another library."""
+
+    def __init__(self, array: Any) -> None:
+        self._array = array
+
+    def __arrow_c_array__(self, requested_schema: object | None = None) -> Any:
+        return self._array.__arrow_c_array__(requested_schema)
+
+
+def row(message: Any) -> dict[str, Any]:
+    """What `decode` must say, but for the payload, of a message that a core has read."""
+    return {
+        **{name: getattr(message, name) for name in ("id", "key", "clock", "topic", "author", "codec", "canonical")},
+        "parents": list(message.parents),
+        "size": len(message.value),
+        "error": None,
+    }
+
+
+def check_against(twin: Any, values: Sequence[bytes], topic: str) -> None:
+    """Holds both verdicts on each value, signature looked at or not, against those of a core."""
+    array = pa.array(values, pa.binary())
+    rows = columns.decode(array, topic).to_pylist()
+    for found, expected in zip(rows, twin.read_batch(values, topic), strict=True):
+        if isinstance(expected, InvalidMessage):
+            assert found.pop("error")
+            assert set(found.values()) == {None}
+        else:
+            del found["payload"]
+            assert found == row(expected)
+    batch = twin.verify_batch(values, topic)
+    verdicts = columns.verify(None, array, topic).to_pylist()
+    assert [found["key"] or b"" for found in verdicts] == batch.keys
+    assert [found["error"] is None for found in verdicts] == [not isinstance(found, InvalidMessage) for found in batch]
+
+
+@pytest.mark.parametrize("twin", [core, reference], ids=["rust", "python"])
+def test_every_verdict_of_the_original(twin: Any) -> None:
+    check_against(twin, VERDICT_VALUES, VERDICTS["topic"])
+
+
+def test_the_messages_of_the_original() -> None:
+    values = [bytes.fromhex(message["value"]) for message in MESSAGES["messages"]]
+    rows = columns.decode(pa.array(values), MESSAGES["topic"]).to_pylist()
+    for found, message in zip(rows, core.verify_batch(values, MESSAGES["topic"]), strict=True):
+        assert found.pop("payload").encode() == core.json_encode(message.payload)
+        assert found == row(message)
+    keys = pa.array([bytes.fromhex(message["key"]) for message in MESSAGES["messages"]], pa.binary(20))
+    hashes = columns.leaf_hashes(keys, pa.array(values))
+    assert hashes.type == pa.binary(16)
+    assert [hash.hex() for hash in hashes.to_pylist()] == [message["leafHash"] for message in MESSAGES["messages"]]
+    assert columns.verify(keys, pa.array(values), MESSAGES["topic"]).column("error").null_count == len(values)
+
+
+@repeatable(150)
+@given(values=st.lists(st.one_of(damaged(VERDICT_VALUES[:40]), st.binary(max_size=24)), min_size=1, max_size=6))
+def test_damaged_values_are_judged_as_the_cores_do(values: list[bytes]) -> None:
+    check_against(reference, values, VERDICTS["topic"])
+
+
+@repeatable(100)
+@given(payload=strategies.values)
+def test_payloads_are_text_as_it_would_be_signed(payload: Any) -> None:
+    built = strategies.build(core, payload)
+    try:
+        _, value = core.sign(TOPIC, 1, [], built, SEED)
+    except ValueError:
+        return
+    text = columns.decode(pa.array([value]), TOPIC, ["payload"]).column("payload")[0].as_py()
+    assert text.encode() == core.json_encode(core.verify(value, TOPIC).payload)
+
+
+@repeatable(40)
+@given(
+    shape=shapes(),
+    kind=st.sampled_from(sorted(KINDS)),
+    nulls=st.sets(st.integers(0, 23)),
+    bad=st.sets(st.integers(0, 23)),
+)
+def test_arrays_of_every_kind(shape: Shape, kind: str, nulls: set[int], bad: set[int]) -> None:
+    values: list[bytes | None] = list(signed(shape))
+    own = [message.key for message in core.read_batch(signed(shape), TOPIC)]
+    for index in bad & set(range(len(values))):
+        value = signed(shape)[index]
+        values[index] = value[:100] + bytes([value[100] ^ 1]) + value[101:]
+    for index in nulls & set(range(len(values))):
+        values[index] = None
+    array = KINDS[kind](values)
+    decoded = columns.decode(array, TOPIC, ["size", "error"]).to_pylist()
+    verified = columns.verify(KINDS[kind](own), array, TOPIC).to_pylist()
+    hashes = columns.leaf_hashes(KINDS[kind](own), array).to_pylist()
+    for index, value in enumerate(values):
+        size = None if value is None else len(value)
+        assert decoded[index] == {"size": size, "error": "the value is missing: null" if value is None else None}
+        assert verified[index]["key"] == own[index]
+        assert hashes[index] == (None if value is None else core.leaf_hash(own[index], value))
+        if value is None:
+            assert verified[index]["error"] == "the value is missing: null"
+        elif index in bad:
+            assert "does not hash to its key" in verified[index]["error"]
+        else:
+            assert verified[index]["error"] is None
+
+
+def test_fixed_size_values() -> None:
+    value = signed(((),))[0]
+    array = pa.array([b"x" * len(value), value, None], pa.binary(len(value)))
+    for values in (array.slice(1), array):
+        found = columns.decode(values, TOPIC, ["id"]).column("id").to_pylist()
+        assert found[-2:] == [core.verify(value, TOPIC).id, None]
+
+
+def test_bad_signatures_are_found_and_repetitions_share_the_verdict() -> None:
+    values = list(signed(((),) * 3)) * 50
+    broken = values[1][:100] + bytes([values[1][100] ^ 1]) + values[1][101:]
+    values[7] = values[90] = broken
+    errors = columns.verify(None, pa.array(values), TOPIC).column("error").to_pylist()
+    assert [index for index, error in enumerate(errors) if error] == [7, 90]
+    assert "signature" in errors[7]
+
+
+def test_a_value_under_another_key_hides_nothing() -> None:
+    """The same value under the wrong key first: its own signature is still looked at under the right one."""
+    value = signed(((),))[0]
+    broken = value[:100] + bytes([value[100] ^ 1]) + value[101:]
+    own = columns.verify(None, pa.array([broken]), TOPIC).column("key")[0].as_py()
+    found = columns.verify(pa.array([b"x" * 20, own, own[:-1], None]), pa.array([broken] * 4), TOPIC).to_pylist()
+    assert [row["key"] for row in found] == [b"x" * 20, own, own[:-1], None]
+    assert "does not hash to its key" in found[0]["error"]
+    assert "signature" in found[1]["error"]
+    assert "does not hash to its key" in found[2]["error"]
+    assert "key is missing" in found[3]["error"]
+
+
+def test_columns_are_those_asked_for_in_their_order() -> None:
+    array = pa.array(signed(((), (0,))))
+    assert columns.decode(array, TOPIC, ["parents", "clock"]).schema.names == ["parents", "clock"]
+    whole = columns.decode(array, TOPIC)
+    for name in whole.schema.names:
+        assert columns.decode(array, TOPIC, [name]).column(0) == whole.column(name)
+    empty = columns.decode(array.slice(0, 0), TOPIC)
+    assert (empty.num_rows, empty.schema) == (0, whole.schema)
+    for wanted in ([], ["id", "id"], ["ids"]):
+        with pytest.raises(ColumnError):
+            columns.decode(array, TOPIC, wanted)
+
+
+def test_shares_of_a_large_batch_are_put_together_in_order() -> None:
+    values = [*signed(((),) * 30), b"broken"] * 30
+    rows = columns.decode(pa.array(values), TOPIC).to_pylist()
+    assert rows == columns.decode(pa.array(values[:31]), TOPIC).to_pylist() * 30
+
+
+def test_a_payload_without_text_is_null() -> None:
+    link = core.CID(b"\x12\x80\x80\x04" + bytes(2**16))
+    _, value = core.sign(TOPIC, 1, [], link, SEED)
+    assert columns.decode(pa.array([value]), TOPIC, ["payload", "error"]).to_pylist() == [
+        {"payload": None, "error": None}
+    ]
+
+
+def damaged_offsets(offsets: Sequence[int]) -> Any:
+    """An array of three values as a stream brings it, whose offsets were tampered with: pyarrow does not look."""
+    batch = pa.record_batch({"v": pa.array([b"AAAAA", b"BBBBB", b"CCCCC"])})
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    own = b"".join(number.to_bytes(4, "little") for number in (0, 5, 10, 15))
+    changed = b"".join(number.to_bytes(4, "little", signed=True) for number in offsets)
+    data = sink.getvalue().to_pybytes()
+    assert data.count(own) == 1
+    return pa.ipc.open_stream(data.replace(own, changed)).read_next_batch().column("v")
+
+
+@pytest.mark.parametrize(
+    "offsets", [(0, 5, 2, 15), (0, 5, 10, 2**31 - 1), (-5, 0, 5, 10), (0, 20, 10, 15), (0, -1, 3, 15)]
+)
+def test_hostile_offsets(offsets: tuple[int, ...]) -> None:
+    array = damaged_offsets(offsets)
+    for call in (
+        lambda: columns.decode(array, TOPIC),
+        lambda: columns.verify(None, array, TOPIC),
+        lambda: columns.leaf_hashes(array, array),
+        lambda: columns.fragment(array, array),
+    ):
+        with pytest.raises(ColumnError):
+            call()
+
+
+def test_arrays_that_are_not_taken() -> None:
+    good = pa.array([b"x"])
+    for bad in (
+        pa.array(["x"]),
+        pa.array([1]),
+        pa.chunked_array([good]),
+        pa.array([None]),
+        5,
+        pa.array([b"x"], pa.binary_view()),
+    ):
+        with pytest.raises(ColumnError):
+            columns.decode(bad, TOPIC)
+    for call in (columns.leaf_hashes, columns.fragment, lambda left, right: columns.verify(left, right, TOPIC)):
+        with pytest.raises(ColumnError, match="as many"):
+            call(good, pa.array([b"x", b"y"]))
+
+
+def test_fragments_of_batches_join_to_the_root() -> None:
+    rows = vectors.load("log")
+    entries = sorted((core.decode_id(id), bytes.fromhex(value)) for id, value in rows["entries"])
+    keys, values = (pa.array(part) for part in zip(*entries, strict=True))
+    hashes = columns.leaf_hashes(keys, values)
+    whole = columns.fragment(keys, hashes)
+    assert (whole.root.level, whole.root.hash.hex()) == (rows["root"]["level"], rows["root"]["hash"])
+    third = len(entries) // 3
+    parts = [columns.fragment(keys.slice(at, third), hashes.slice(at, third)) for at in range(0, len(entries), third)]
+    joined = columns.Fragment()
+    for part in parts:
+        joined = joined.join(columns.Fragment.from_bytes(part.to_bytes()))
+    assert joined == whole
+
+
+def test_entries_that_make_no_fragment() -> None:
+    keys = pa.array([b"a", b"b"])
+    for hashes in (pa.array([bytes(16), None]), pa.array([bytes(16), bytes(15)])):
+        with pytest.raises(ColumnError, match="row 1"):
+            columns.fragment(keys, hashes)
+    with pytest.raises(ColumnError, match="no key"):
+        columns.fragment(pa.array([None, b"b"]), pa.array([bytes(16)] * 2))
+    for wrong in ([b"b", b"a"], [b"a", b"a"], [b"", b"a"]):
+        with pytest.raises(TreeError):
+            columns.fragment(pa.array(wrong), pa.array([bytes(16)] * 2))
