@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager
 import pytest
 
 from gossiplog.cli import output
+from gossiplog.errors import GossipLogError
 
 
 class Terminal(io.StringIO):
@@ -71,9 +72,51 @@ def test_an_exchange_is_told_in_lines_elsewhere(
     assert capfd.readouterr() == ("", "".join(expected))
 
 
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setattr(output, "_PATIENCE", 0.0)
+    monkeypatch.setattr(output, "_LOOKS", 0.0)
+
+
+def test_work_that_is_done_elsewhere_is_looked_up(at_once: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    looked = threading.Event()
+
+    def look() -> tuple[int, int]:
+        if "3/7" in terminal.getvalue():
+            looked.set()
+        return 3, 7
+
+    with output.watching("Thinking", look):
+        assert looked.wait(10)
+
+
+def test_a_look_that_fails_is_the_last(at_once: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    looks = []
+    ready = threading.Event()
+
+    def look() -> tuple[int, int]:
+        looks.append(terminal)
+        ready.wait(10)
+        raise GossipLogError
+
+    with output.watching("Thinking", look):
+        (thread,) = [thread for thread in threading.enumerate() if thread.name == "gossiplog-progress"]
+        ready.set()
+        thread.join(10)
+        assert not thread.is_alive()
+    assert looks == [terminal]
+
+
 def test_nothing_is_shown_elsewhere(capfd: pytest.CaptureFixture[str]) -> None:
     with output.progress("Thinking", 2) as advance:
         advance(1)
     with output.spinner("Thinking"):
+        pass
+    with output.watching("Thinking", lambda: pytest.fail("nobody looks")):
         pass
     assert capfd.readouterr() == ("", "")

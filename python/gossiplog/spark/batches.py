@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,7 +16,35 @@ from gossiplog.spark.decoding import decode
 from gossiplog.spark.options import ReadOptions
 from gossiplog.spark.schema import SCHEMA, STORED
 
+PAGE = 2**10
+"""Messages that are read at a time. Python's collector goes through rows that live for long again and again: pages of
+16,384 cost half as much again."""
+_BATCH = 2**13
+_BATCH_BYTES = 2**22
+_STORED_TYPES = {"seq": pa.int64(), "key": pa.binary(), "value": pa.binary()}
 _DECODED = [name for name in SCHEMA.fieldNames() if name not in STORED]
+
+
+def joined(pages: Iterable[Sequence[tuple[Any, ...]]], names: Sequence[str]) -> Iterator[dict[str, pa.Array]]:
+    """Pages of stored rows as columns, several pages at a time.
+
+    Args:
+        pages: none of them empty.
+        names: of a row's parts: `seq`, `key`, `value`.
+    """
+    gathered: list[pa.RecordBatch] = []
+    for page in pages:
+        parts = zip(names, zip(*page, strict=True), strict=True)
+        gathered.append(pa.record_batch({name: pa.array(part, _STORED_TYPES[name]) for name, part in parts}))
+        if sum(map(len, gathered)) >= _BATCH or sum(batch.nbytes for batch in gathered) >= _BATCH_BYTES:
+            yield _columns(gathered)
+            gathered = []
+    if gathered:
+        yield _columns(gathered)
+
+
+def _columns(batches: list[pa.RecordBatch]) -> dict[str, pa.Array]:
+    return {name: pa.concat_arrays([batch[name] for batch in batches]) for name in batches[0].schema.names}
 
 
 class Columns:
@@ -41,36 +70,25 @@ class Columns:
         self._wants_log = "log" in wanted
         self.values = bool(self._decoded) or self._failfast or not {"value", "size"}.isdisjoint(wanted)
 
-    def batch(
-        self,
-        location: str,
-        topic: str,
-        sequences: Sequence[int],
-        values: Sequence[bytes],
-        keys: Sequence[bytes] | None,
-    ) -> pa.RecordBatch:
+    def batch(self, location: str, topic: str, stored: Mapping[str, pa.Array]) -> pa.RecordBatch:
         """The columns of messages of one log, one row each, but for those of other authors than are wanted.
 
         Args:
             location: of the log.
             topic: of the log.
-            sequences: of the messages.
-            values: of the messages; none where they are not needed and there are keys.
-            keys: under which the messages are stored; None takes the values' own.
+            stored: the columns `seq`, `key` and `value`; without keys the values' own are taken, and with keys values
+                may be left out that are not needed.
 
         Raises:
             CorruptLog: a damaged value, in the mode failfast.
         """
-        columns: dict[str, pa.Array] = {"seq": pa.array(sequences, pa.int64())}
-        if keys is not None:
-            columns["key"] = pa.array(keys, pa.binary())
-        if values:
-            columns["value"] = pa.array(values, pa.binary())
-            columns["size"] = pc.binary_length(columns["value"])
-        if self._decoded or self._failfast or keys is None:
+        columns = dict(stored)
+        if "value" in stored:
+            columns["size"] = pc.binary_length(stored["value"])
+        if self._decoded or self._failfast or "key" not in stored:
             self._decode(columns, location, topic)
         if self._wants_log:
-            columns["log"] = pa.repeat(pa.scalar(location, pa.string()), len(sequences))
+            columns["log"] = pa.repeat(pa.scalar(location, pa.string()), len(stored["seq"]))
         arrays = [columns[field.name].cast(field.type) for field in self._schema]
         batch = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
         return batch if self._authors is None else batch.filter(pc.is_in(columns["author"], self._authors))

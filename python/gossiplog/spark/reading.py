@@ -13,15 +13,13 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from gossiplog.spark.batches import Columns
+from gossiplog.spark.batches import PAGE, Columns, joined
 from gossiplog.spark.locations import locations, opened
 from gossiplog.spark.options import ReadOptions
 
 PARTITION_MESSAGES = 2**17
 """Messages in a partition, where nothing else is asked for: a second of work or so, since starting a task costs tens
 of milliseconds."""
-BATCH = 2**14
-"""Messages in a batch, where their values do not end the page before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,18 +99,18 @@ class LogReader(DataSourceReader):
             CorruptLog: a damaged file, or with the mode failfast a damaged value.
             StorageError: a log that cannot be read.
         """
+        names = ("seq", "key", "value") if self._columns.values else ("seq", "key")
+        for stored in joined(self._pages(partition), names):
+            yield self._columns.batch(partition.location, partition.topic, stored)
+
+    def _pages(self, partition: KeyRange) -> Iterator[Sequence[tuple[int, bytes, bytes]] | Sequence[tuple[int, bytes]]]:
         start = partition.start
         with opened(partition.location, partition.topic) as (storage, _):
             while True:
                 with storage.reader(single=True) as reader:
-                    if self._columns.values:
-                        rows = reader.scan(start, partition.end, BATCH, partition.count)
-                        sequences, keys, values = zip(*rows, strict=True) if rows else ((), (), ())
-                    else:
-                        pairs = reader.scan_keys(start, partition.end, BATCH, partition.count)
-                        sequences, keys = zip(*pairs, strict=True) if pairs else ((), ())
-                        values = ()
-                if not keys:
+                    read = reader.scan if self._columns.values else reader.scan_keys
+                    page = read(start, partition.end, PAGE, partition.count)
+                if not page:
                     return
-                yield self._columns.batch(partition.location, partition.topic, sequences, values, keys)
-                start = keys[-1] + b"\0"
+                yield page
+                start = page[-1][1] + b"\0"

@@ -17,10 +17,11 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark.sql.types import StructType
 
 from gossiplog.errors import CorruptLog
-from gossiplog.spark.batches import Columns
+from gossiplog.spark.batches import PAGE, Columns, joined
 from gossiplog.spark.locations import identity, locations, opened
 from gossiplog.spark.options import ReadOptions
-from gossiplog.spark.reading import BATCH, PARTITION_MESSAGES
+from gossiplog.spark.reading import PARTITION_MESSAGES
+from gossiplog.storage import Storage
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,16 +119,9 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             TopicMismatch: the log has another topic than the options want.
             StorageError: a log that cannot be read.
         """
-        after = partition.after
         with opened(partition.location, self._options.topic) as (storage, topic):
-            while after < partition.last:
-                with storage.reader(single=True) as reader:
-                    rows = reader.arrivals(after, min(BATCH, partition.last - after))
-                sequences, values = zip(*rows, strict=True) if rows else ((), ())
-                if sequences != tuple(range(after + 1, after + 1 + len(rows))) or not rows:
-                    raise CorruptLog([f"{partition.location}: a message after the sequence {after} is not there"])
-                yield self._columns.batch(partition.location, topic, sequences, values, None)
-                after = sequences[-1]
+            for stored in joined(_pages(storage, partition), ("seq", "value")):
+                yield self._columns.batch(partition.location, topic, stored)
 
     def _counts(self) -> dict[str, int]:
         """How many messages each log has."""
@@ -136,3 +130,15 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             with opened(location, self._options.topic) as (storage, _), storage.reader(single=True) as reader:
                 counts[log] = reader.position().count
         return counts
+
+
+def _pages(storage: Storage, partition: Stretch) -> Iterator[Sequence[tuple[int, bytes]]]:
+    after = partition.after
+    while after < partition.last:
+        with storage.reader(single=True) as reader:
+            page = reader.arrivals(after, min(PAGE, partition.last - after))
+        # Sequences have no gaps: as many as these, up to this one, are all.
+        if not page or page[-1][0] != after + len(page):
+            raise CorruptLog([f"{partition.location}: a message after the sequence {after} is not there"])
+        yield page
+        after = page[-1][0]
