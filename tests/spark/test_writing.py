@@ -165,6 +165,13 @@ def test_refusals_reach_the_caller(spark: SparkSession, make_log: MakeLog) -> No
         orphans.write.format("gossiplog").mode("overwrite").save(str(target))
 
 
+def test_a_job_that_cannot_start_leaves_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(NotALog), worker_errors():
+        frame = read(spark, str(tmp_path / "none.db"))
+        frame.write.format("gossiplog").mode("append").option("topic", TOPIC).save(str(tmp_path / "b.db"))
+    assert names(tmp_path) == set()
+
+
 def test_a_task_that_fails_leaves_nothing(spark: SparkSession, make_log: MakeLog, tmp_path: Path) -> None:
     source = make_log("a.db", 100)
     frame = read(spark, str(source), columns="value,seq").repartition(2)

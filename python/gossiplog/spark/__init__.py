@@ -1,4 +1,4 @@
-# Imports go one way: schema, failures, options, locations; decoding, batches, reading, streaming; staging, writing;
+# Imports go one way: schema, failures, options, locations; batches, reading, streaming; staging, writing;
 # source; launching, session, progress; payload, summary.
 """Logs in Apache Spark: the data source `gossiplog`, and what the jobs over it have in common."""
 

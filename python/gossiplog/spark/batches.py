@@ -11,8 +11,8 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from gossiplog import core
+from gossiplog.columns import decode
 from gossiplog.errors import CorruptLog
-from gossiplog.spark.decoding import decode
 from gossiplog.spark.options import ReadOptions
 from gossiplog.spark.schema import SCHEMA, STORED
 

@@ -17,6 +17,7 @@ _OURS = re.compile(r"^gossiplog\.errors\.(\w+): (.+)$", re.MULTILINE)
 _ANY = re.compile(r"^(?:\w+\.)*(\w+(?:Error|Exception|Exit|Interrupt|Warning)): (.+)$", re.MULTILINE)
 # Whose constructor takes the message alone.
 _PLAIN = (
+    errors.ColumnError,
     errors.DecodeError,
     errors.EncodeError,
     errors.InvalidMessage,

@@ -87,7 +87,8 @@ class WriteOptions:
         path: of the log, which is made where there is none and a topic is given.
         topic: of the log; None takes that which it has.
         staging: a folder that all executors and the driver see, for what is verified until it is merged; None takes the
-            folder in which the log is.
+            folder in which the log is. A job whose driver is killed leaves there what it staged, in a folder called
+            after the log with `.staging-` in its name, which may be removed.
         report: a folder to be made, for what became of the values; None makes an error of values that are refused.
     """
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from importlib import resources
 
 from pyspark import SparkConf
+from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from gossiplog.errors import SparkError
@@ -73,7 +74,10 @@ def session(
 
 def running() -> SparkSession | None:
     """The session that this process has, if any."""
-    return SparkSession.getActiveSession()
+    try:
+        return SparkSession.active()
+    except PySparkRuntimeError:
+        return None
 
 
 def check_java() -> None:

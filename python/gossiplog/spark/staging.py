@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from pyspark.sql.datasource import WriterCommitMessage
 
 from gossiplog import core
-from gossiplog.spark.decoding import verify
+from gossiplog.columns import verify
 
 # Of a run: it is sorted in memory.
 _RUN_MESSAGES = 2**17
@@ -85,7 +85,7 @@ def stage(folder: str, topic: str, partition: int, batches: Iterable[pa.RecordBa
     values = refusals = 0
     with open(f"{name}.refused", "w", encoding="utf-8") as refused:
         for column in _runs_of(batch.column("value") for batch in batches):
-            verdicts = verify(column, topic)
+            verdicts = verify(None, column, topic)
             table = pa.table({"key": verdicts["key"], "value": column, "error": verdicts["error"]})
             bad = pc.is_valid(table["error"])
             numbers = pc.indices_nonzero(bad).to_pylist()
