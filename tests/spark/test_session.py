@@ -1,4 +1,4 @@
-"""Java, and what a session says."""
+"""Java, and the one session of a process."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from gossiplog.errors import SparkError
-from gossiplog.spark import running, session, tasks
-from gossiplog.spark.launching import without_remark
+from gossiplog.spark import running, session
 from gossiplog.spark.session import check_java
 
 
@@ -44,12 +43,6 @@ def test_no_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         check_java()
 
 
-def test_the_remark_is_left_out() -> None:
-    lines = [b"WARNING: Using incubator modules: jdk.incubator.vector\n", b"WARNING: something else\n"]
-    assert list(without_remark(lines)) == lines[1:]
-
-
 def test_there_is_one_session(spark: SparkSession) -> None:
     assert running() is spark
     assert session("local[2]").sparkContext is spark.sparkContext
-    assert tasks(spark) == (0, 0)

@@ -166,8 +166,8 @@ def test_refusals_reach_the_caller(spark: SparkSession, make_log: MakeLog) -> No
 
 
 def test_a_job_that_cannot_start_leaves_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    frame = read(spark, str(tmp_path / "none.db"))
     with pytest.raises(NotALog), worker_errors():
-        frame = read(spark, str(tmp_path / "none.db"))
         frame.write.format("gossiplog").mode("append").option("topic", TOPIC).save(str(tmp_path / "b.db"))
     assert names(tmp_path) == set()
 
