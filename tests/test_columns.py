@@ -43,6 +43,7 @@ def row(message: Any) -> dict[str, Any]:
     return {
         **{name: getattr(message, name) for name in ("id", "key", "clock", "topic", "author", "codec", "canonical")},
         "parents": list(message.parents),
+        "parent_keys": [core.decode_id(parent) for parent in message.parents],
         "size": len(message.value),
         "error": None,
     }

@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use arrow_array::builder::{ListBuilder, StringBuilder};
-use arrow_array::types::{BinaryType, Utf8Type};
+use arrow_array::builder::{GenericByteBuilder, ListBuilder};
+use arrow_array::types::{BinaryType, ByteArrayType, Utf8Type};
 use arrow_array::{Array, ArrayRef, BooleanArray, Int64Array, ListArray, RecordBatch};
 use arrow_schema::{DataType, Field, Schema};
 use arrow_select::concat::concat_batches;
 
 use super::{MISSING_VALUE, arrow, bytes, fits, rows};
 use crate::error::Error;
-use crate::id::ID_LENGTH;
+use crate::id::{ID_LENGTH, Key};
 use crate::message::{Parsed, parse};
 use crate::{id, json, parallel};
 
@@ -31,6 +31,8 @@ pub enum Column {
     Codec,
     /// List of Utf8: the parents' ids, in the order in which they stand.
     Parents,
+    /// List of Binary: the parents' keys, in the same order.
+    ParentKeys,
     /// Utf8: the payload in dag-json; null also for the rare one that has no form in it, because of a link that is too long.
     Payload,
     /// Int64: the bytes of the value.
@@ -43,7 +45,7 @@ pub enum Column {
 
 impl Column {
     /// All of them, in their usual order.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Id,
         Self::Key,
         Self::Clock,
@@ -51,6 +53,7 @@ impl Column {
         Self::Author,
         Self::Codec,
         Self::Parents,
+        Self::ParentKeys,
         Self::Payload,
         Self::Size,
         Self::Canonical,
@@ -67,6 +70,7 @@ impl Column {
             Self::Author => "author",
             Self::Codec => "codec",
             Self::Parents => "parents",
+            Self::ParentKeys => "parent_keys",
             Self::Payload => "payload",
             Self::Size => "size",
             Self::Canonical => "canonical",
@@ -91,6 +95,7 @@ impl Column {
             Self::Clock | Self::Size => DataType::Int64,
             Self::Canonical => DataType::Boolean,
             Self::Parents => DataType::new_list(DataType::Utf8, true),
+            Self::ParentKeys => DataType::new_list(DataType::Binary, true),
             Self::Id | Self::Topic | Self::Author | Self::Codec | Self::Payload | Self::Error => DataType::Utf8,
         };
         Field::new(self.name(), data_type, true)
@@ -144,7 +149,8 @@ fn build(column: Column, rows: &[Row<'_>]) -> Result<ArrayRef, Error> {
         Column::Topic => texts(each(rows, |value, parsed| parsed.topic(value)))?,
         Column::Author => texts(each(rows, |value, parsed| parsed.did(value)))?,
         Column::Codec => texts(each(rows, |_, parsed| parsed.codec.name()))?,
-        Column::Parents => Arc::new(parents(rows)?),
+        Column::Parents => Arc::new(parents::<Utf8Type, _>(rows, id::encode)?),
+        Column::ParentKeys => Arc::new(parents::<BinaryType, _>(rows, Key::clone)?),
         Column::Payload => texts(each(rows, |value, parsed| payload(parsed.payload(value))).map(Option::flatten))?,
         Column::Size => Arc::new(Int64Array::from_iter(each(rows, |value, _| value.len() as i64))),
         Column::Canonical => Arc::new(BooleanArray::from_iter(each(rows, |_, parsed| parsed.is_canonical()))),
@@ -162,13 +168,16 @@ fn payload(canonical: &[u8]) -> Option<String> {
     String::from_utf8(text).ok()
 }
 
-fn parents(rows: &[Row<'_>]) -> Result<ListArray, Error> {
-    let mut lists = ListBuilder::new(StringBuilder::new());
+fn parents<T: ByteArrayType<Offset = i32>, N: AsRef<T::Native>>(
+    rows: &[Row<'_>],
+    name: impl Fn(&Key) -> N,
+) -> Result<ListArray, Error> {
+    let mut lists = ListBuilder::new(GenericByteBuilder::<T>::new());
     for (value, parsed) in rows {
         if let Ok(parsed) = parsed {
             for parent in parsed.parents(value) {
                 fits(lists.values().values_slice(), ID_LENGTH)?;
-                lists.values().append_value(id::encode(&parent));
+                lists.values().append_value(name(&parent));
             }
         }
         lists.append(parsed.is_ok());
