@@ -1,5 +1,5 @@
 # Imports go one way: schema, failures, options, locations; batches, reading, streaming; staging, writing;
-# source; launching, session, progress; payload, summary.
+# source; launching, session, progress; payload, summary; rooting, verifying.
 """Logs in Apache Spark: the data source `gossiplog`, and what the jobs over it have in common."""
 
 try:
@@ -9,25 +9,37 @@ except ImportError as error:
     raise ImportError(f"{error}: gossiplog.spark needs it; install it with: pip install 'gossiplog[spark]'") from error
 
 from gossiplog.spark.failures import worker_errors
+from gossiplog.spark.locations import locations
 from gossiplog.spark.payload import parse_payload
 from gossiplog.spark.progress import tasks
+from gossiplog.spark.rooting import Root, root
 from gossiplog.spark.schema import SCHEMA
 from gossiplog.spark.session import running, session
 from gossiplog.spark.source import GossipLogSource, read
 from gossiplog.spark.summary import LogSummary, summarize
+from gossiplog.spark.verifying import Stored, Verification, reports, stored, verify, verify_log
 from gossiplog.spark.writing import Written, write
 
 __all__ = [
     "SCHEMA",
     "GossipLogSource",
     "LogSummary",
+    "Root",
+    "Stored",
+    "Verification",
     "Written",
+    "locations",
     "parse_payload",
     "read",
+    "reports",
+    "root",
     "running",
     "session",
+    "stored",
     "summarize",
     "tasks",
+    "verify",
+    "verify_log",
     "worker_errors",
     "write",
 ]

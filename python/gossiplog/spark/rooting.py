@@ -1,0 +1,97 @@
+"""The root of a tree from its entries in a DataFrame: each partition makes a fragment, the driver joins them.
+
+A fragment takes about 5 KB, whatever its partition holds, and that is all that reaches the driver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import reduce
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from gossiplog import columns, core
+from gossiplog.errors import ColumnError
+from gossiplog.spark.failures import worker_errors
+
+
+@dataclass(frozen=True, slots=True)
+class Root:
+    """The root of a tree, and how many entries it has.
+
+    Attributes:
+        entries: in the tree.
+        node: the root.
+    """
+
+    entries: int
+    node: core.Node
+
+
+def root(frame: DataFrame, *, ascending: bool = False) -> Root:
+    """The root of the tree over the entries of a frame.
+
+    Args:
+        frame: with the column `key`, and `hash` (a leaf hash) or `value`, all binary. What else it has is passed over.
+        ascending: the keys ascend within each partition, and partitions do not overlap, as those of one log that the
+            data source reads: they are not sorted again. It is an error where that is not so.
+
+    Raises:
+        ColumnError: a frame without these columns, or nulls in them.
+        TreeError: a key that comes twice, or an empty one; partitions that overlap or do not ascend, as they should.
+        SparkError: Spark gave up.
+        GossipLogError: as reading the frame raises it.
+    """
+    content = next((name for name in ("hash", "value") if name in frame.columns), None)
+    if content is None or "key" not in frame.columns:
+        raise ColumnError(f"the frame has no columns key and value, or key and hash: it has {', '.join(frame.columns)}")
+    entries = in_order(frame.select("key", content), ascending)
+    with worker_errors():
+        rows = entries.mapInArrow(_fragments, "fragment binary").collect()
+    whole = joined(bytes(row.fragment) for row in rows)
+    return Root(whole.count, whole.root)
+
+
+def in_order(frame: DataFrame, ascending: bool) -> DataFrame:
+    """The frame with partitions that ascend by key and do not overlap.
+
+    Args:
+        frame: with the column `key`.
+        ascending: it has such partitions.
+    """
+    return frame if ascending else frame.repartitionByRange("key").sortWithinPartitions("key")
+
+
+def joined(fragments: Iterable[bytes]) -> core.Fragment:
+    """The fragment of the entries of all partitions, which may be given in any order.
+
+    Raises:
+        TreeError: partitions that overlap.
+    """
+    read = [columns.Fragment.from_bytes(fragment) for fragment in fragments]
+    return reduce(columns.Fragment.join, sorted(read, key=lambda fragment: fragment.first or b""), columns.Fragment())
+
+
+def entries_fragment(keys: pa.Array, hashes: pa.Array) -> core.Fragment:
+    """The fragment of a batch.
+
+    Raises:
+        ColumnError: a null.
+        TreeError: keys that do not ascend.
+    """
+    for name, array in (("key", keys), ("value or hash", hashes)):
+        if array.null_count:
+            raise ColumnError(f"{array.null_count} rows of a partition have no {name}: an entry has both")
+    return columns.fragment(keys, hashes)
+
+
+def _fragments(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    whole = columns.Fragment()
+    for batch in batches:
+        keys = batch.column("key")
+        content = batch.column(1)
+        hashes = content if batch.schema.names[1] == "hash" else columns.leaf_hashes(keys, content)
+        whole = whole.join(entries_fragment(keys, hashes))
+    yield pa.record_batch({"fragment": pa.array([whole.to_bytes()], pa.binary())})

@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+import gossiplog
+from gossiplog import core
+from gossiplog.errors import ColumnError, TreeError
+from gossiplog.spark import read, root
+
+MakeLog = Callable[..., Path]
+
+
+def own_root(path: Path) -> core.Node:
+    with gossiplog.open(path) as log:
+        return log.root
+
+
+def parts(*frames: DataFrame) -> DataFrame:
+    """The frames' partitions, one after the other."""
+    whole, *rest = frames
+    for frame in rest:
+        whole = whole.union(frame)
+    return whole
+
+
+@pytest.mark.parametrize("partitions", [1, 4, 16])
+def test_the_root_is_the_log_s_own(spark: SparkSession, make_log: MakeLog, partitions: int) -> None:
+    path = make_log(messages=3000)
+    frame = read(spark, str(path), columns="key,value", partitions=partitions)
+    assert frame.rdd.getNumPartitions() == partitions
+    found = root(frame, ascending=True)
+    assert (found.entries, found.node) == (3000, own_root(path))
+
+
+def test_entries_in_any_order_and_as_hashes(spark: SparkSession, make_log: MakeLog) -> None:
+    path = make_log(messages=500)
+    with gossiplog.open(path) as log:
+        entries = [(message.key, message.value) for message in log]
+    shuffled = [(bytearray(key), bytearray(value)) for key, value in sorted(entries, key=lambda entry: entry[0][::-1])]
+    frame = spark.createDataFrame(shuffled, "key binary, value binary").repartition(3)
+    assert root(frame).node == own_root(path)
+    hashes = [(bytearray(core.leaf_hash(key, value)), bytearray(key), 1) for key, value in entries]
+    assert root(spark.createDataFrame(hashes, "hash binary, key binary, other int")).node == own_root(path)
+
+
+@pytest.mark.parametrize("ascending", [False, True])
+def test_without_entries(spark: SparkSession, make_log: MakeLog, ascending: bool) -> None:
+    empty = core.Tree().root
+    assert root(read(spark, str(make_log(messages=0)), columns="key,value"), ascending=ascending).node == empty
+    assert root(spark.createDataFrame([], "key binary, hash binary"), ascending=ascending).node == empty
+
+
+def test_a_partition_without_entries(spark: SparkSession) -> None:
+    rows = [(bytearray(b"key"), bytearray(16))]
+    frame = spark.createDataFrame(rows, "key binary, hash binary").repartition(8, "key")
+    assert root(frame, ascending=True).entries == 1
+
+
+def test_keys_that_come_twice_or_overlap(spark: SparkSession, make_log: MakeLog) -> None:
+    frame = read(spark, str(make_log(messages=100)), columns="key,value")
+    with pytest.raises(TreeError, match="repetitions"):
+        root(parts(frame, frame))
+    with pytest.raises(TreeError, match="overlap"):
+        root(parts(frame, frame), ascending=True)
+    descending = frame.orderBy(frame.key.desc())
+    with pytest.raises(TreeError, match="ascend"):
+        root(descending, ascending=True)
+
+
+def test_frames_without_entries_columns_or_with_nulls(spark: SparkSession) -> None:
+    with pytest.raises(ColumnError, match="key and value"):
+        root(spark.createDataFrame([(1,)], "key int"))
+    for row in ((None, bytearray(16)), (bytearray(b"k"), None)):
+        with pytest.raises(ColumnError, match="entry has both"):
+            root(spark.createDataFrame([row], "key binary, hash binary"))
+    with pytest.raises(ColumnError, match="hash"):
+        root(spark.createDataFrame([(bytearray(b"k"), bytearray(3))], "key binary, hash binary"))
