@@ -23,7 +23,12 @@ JAVA = 17
 _INSTALL = "on Debian or Ubuntu, as root: apt-get install openjdk-17-jre-headless"
 _LOOPBACK = "127.0.0.1"
 _QUIET = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
-_LOCAL = {"spark.driver.host": _LOOPBACK, "spark.driver.bindAddress": _LOOPBACK}
+# After a shuffle Spark has 200 partitions: made for clusters, and on a few cores most of what a small job does.
+_LOCAL = {
+    "spark.driver.host": _LOOPBACK,
+    "spark.driver.bindAddress": _LOOPBACK,
+    "spark.sql.shuffle.partitions": str(max(8, 2 * (os.cpu_count() or 1))),
+}
 
 
 def session(
