@@ -13,6 +13,7 @@ from gossiplog import Signer
 from gossiplog.spark import session
 
 TOPIC = "org.example.spark"
+ADA, BEN, EVE = (Signer(bytes([number]) * 32) for number in (1, 2, 3))
 
 MakeLog = Callable[..., Path]
 
@@ -44,3 +45,21 @@ def make_log(tmp_path: Path) -> MakeLog:
         return path
 
     return make
+
+
+@pytest.fixture
+def replicas(tmp_path: Path) -> list[Path]:
+    """Three logs that have 400 messages in common. The first has 30 of its own, the second 5, the third none; 7 more
+    are in the first two alone.
+    """
+    paths = [tmp_path / f"{name}.db" for name in ("one", "two", "three")]
+    one, two, three = (gossiplog.open(path, TOPIC, synchronous="off") for path in paths)
+    with one, two, three:
+        one.append_many(range(400), signer=ADA)
+        two.pull(one)
+        three.pull(one)
+        one.append_many(range(7), signer=BEN)
+        two.pull(one)
+        one.append_many(range(30), signer=ADA)
+        two.append_many(range(5), signer=EVE)
+    return paths

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from gossiplog.cli.output import Json, Output, note
+from gossiplog.cli.pipeline_reconcile import reconcile
 from gossiplog.cli.pipeline_session import (
     Conf,
     DriverMemory,
@@ -111,3 +112,6 @@ def verify(
         note(f"The first {len(shown)} of {total:,} defects are shown; --output and --json give all.")
     if total:
         raise typer.Exit(1)
+
+
+app.command("reconcile")(reconcile)

@@ -1,5 +1,5 @@
 # Imports go one way: schema, failures, options, locations; batches, reading, streaming; staging, writing;
-# source; launching, session, progress; payload, summary; rooting, verifying.
+# source; launching, session, progress; payload, summary; rooting, verifying; gathering, reconcile, repair.
 """Logs in Apache Spark: the data source `gossiplog`, and what the jobs over it have in common."""
 
 try:
@@ -12,6 +12,8 @@ from gossiplog.spark.failures import worker_errors
 from gossiplog.spark.locations import locations
 from gossiplog.spark.payload import parse_payload
 from gossiplog.spark.progress import tasks
+from gossiplog.spark.reconcile import Lack, Reconciliation, reconcile
+from gossiplog.spark.repair import write_repairs
 from gossiplog.spark.rooting import Root, root
 from gossiplog.spark.schema import SCHEMA
 from gossiplog.spark.session import running, session
@@ -23,7 +25,9 @@ from gossiplog.spark.writing import Written, write
 __all__ = [
     "SCHEMA",
     "GossipLogSource",
+    "Lack",
     "LogSummary",
+    "Reconciliation",
     "Root",
     "Stored",
     "Verification",
@@ -31,6 +35,7 @@ __all__ = [
     "locations",
     "parse_payload",
     "read",
+    "reconcile",
     "reports",
     "root",
     "running",
@@ -42,4 +47,5 @@ __all__ = [
     "verify_log",
     "worker_errors",
     "write",
+    "write_repairs",
 ]
