@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from gossiplog.cli.output import Json, Output, note
+from gossiplog.cli.pipeline_analyze import analyze
 from gossiplog.cli.pipeline_reconcile import reconcile
 from gossiplog.cli.pipeline_session import (
     Conf,
@@ -115,3 +116,4 @@ def verify(
 
 
 app.command("reconcile")(reconcile)
+app.command("analyze")(analyze)

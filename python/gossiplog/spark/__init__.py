@@ -1,5 +1,6 @@
 # Imports go one way: schema, failures, options, locations; batches, reading, streaming; staging, writing;
-# source; launching, session, progress; payload, summary; rooting, verifying; gathering, reconcile, repair.
+# source; launching, session, progress; payload, summary; rooting, verifying; gathering, reconcile, repair;
+# charts, analysis, report.
 """Logs in Apache Spark: the data source `gossiplog`, and what the jobs over it have in common."""
 
 try:
@@ -8,12 +9,14 @@ try:
 except ImportError as error:
     raise ImportError(f"{error}: gossiplog.spark needs it; install it with: pip install 'gossiplog[spark]'") from error
 
+from gossiplog.spark.analysis import COLUMNS, Analysis, analyze
 from gossiplog.spark.failures import worker_errors
 from gossiplog.spark.locations import locations
 from gossiplog.spark.payload import parse_payload
 from gossiplog.spark.progress import tasks
 from gossiplog.spark.reconcile import Lack, Reconciliation, reconcile
 from gossiplog.spark.repair import write_repairs
+from gossiplog.spark.report import tables, write_report
 from gossiplog.spark.rooting import Root, root
 from gossiplog.spark.schema import SCHEMA
 from gossiplog.spark.session import running, session
@@ -23,7 +26,9 @@ from gossiplog.spark.verifying import Stored, Verification, reports, stored, ver
 from gossiplog.spark.writing import Written, write
 
 __all__ = [
+    "COLUMNS",
     "SCHEMA",
+    "Analysis",
     "GossipLogSource",
     "Lack",
     "LogSummary",
@@ -32,6 +37,7 @@ __all__ = [
     "Stored",
     "Verification",
     "Written",
+    "analyze",
     "locations",
     "parse_payload",
     "read",
@@ -42,10 +48,12 @@ __all__ = [
     "session",
     "stored",
     "summarize",
+    "tables",
     "tasks",
     "verify",
     "verify_log",
     "worker_errors",
     "write",
     "write_repairs",
+    "write_report",
 ]

@@ -1,0 +1,60 @@
+"""`gossiplog pipeline analyze`: the history of a log in figures and plots."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from gossiplog.cli.output import Json, Output, fields_table
+from gossiplog.cli.pipeline_session import Conf, DriverMemory, Master, SessionOptions, spark_session
+from gossiplog.errors import OptionError
+
+
+def analyze(
+    log: Annotated[str, typer.Argument(metavar="LOG", help="The log: its file.")],
+    output: Annotated[
+        str | None,
+        typer.Option(metavar="FOLDER", help="A new folder, for report.html, analysis.json and tables as Parquet."),
+    ] = None,
+    hot: Annotated[
+        str | None,
+        typer.Option(
+            metavar="EXPRESSION",
+            help="What a message is about, in Spark's SQL, as \"get_json_object(payload, '$.key')\".",
+        ),
+    ] = None,
+    master: Master = None,
+    conf: Conf = None,
+    driver_memory: DriverMemory = None,
+    json: Json = False,
+) -> None:
+    """Analyse a log: authors, rates, concurrency, branches and merges, hot keys, suspects, twins."""
+    result = Output(json)
+    with spark_session(SessionOptions(master, conf, driver_memory), "analyze") as running:
+        from gossiplog import spark
+        from gossiplog.spark.locations import locations
+
+        found = locations([log])
+        if len(found) > 1:
+            raise OptionError(f"{log} names {len(found)} logs: a history is analysed by itself")
+        columns = [name for name in spark.COLUMNS if hot is not None or name != "payload"]
+        analysis = spark.analyze(spark.read(running, *found, columns=",".join(columns)), hot)
+        if output is not None:
+            spark.write_report(analysis, output, log)
+        figures = spark.tables(analysis)
+    _show(result, {"log": log, "report": output, **figures})
+
+
+def _show(output: Output, figures: dict[str, Any]) -> None:
+    if output.json:
+        output.record(figures)
+        return
+    table = fields_table()
+    for name, value in figures["totals"].items():
+        table.add_row(name.replace("_", " "), f"{value:,}")
+    for author in figures["suspects"]:
+        table.add_row("suspect", f"{author['author']}: {author['messages']:,} messages, {author['bytes']:,} bytes")
+    if figures["report"] is not None:
+        table.add_row("report", f"{figures['report']}/report.html")
+    output.show(table)

@@ -1,0 +1,166 @@
+"""Plots as SVG, written by hand: bars and steps over a range of numbers, and bars over categories.
+
+No plotting library: these few shapes need none, and it would be the largest package of the extra. The text stays text,
+which scales and can be searched, and the same figures give the same bytes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+from itertools import pairwise
+
+# Colours that also those tell apart who do not see all of them (Okabe and Ito, https://jfly.uni-koeln.de/color/).
+COLOURS = ("#0072B2", "#D55E00", "#009E73")
+_WIDTH, _HEIGHT = 720, 280
+_LEFT, _RIGHT, _TOP, _BOTTOM = 76, 16, 34, 48
+_TICKS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """Values of one kind.
+
+    Attributes:
+        name: for the legend.
+        values: one for each bin; 0 or more.
+    """
+
+    name: str
+    values: Sequence[float]
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """What a plot shows.
+
+    Attributes:
+        title: what it is about, for those who cannot see it, too.
+        x: the label of the horizontal axis.
+        y: the label of the vertical axis.
+        series: one is drawn as bars, several as steps in different colours.
+        edges: of the bins, ascending, one more than there are bins; or else
+        labels: of the categories, one for each bin.
+    """
+
+    title: str
+    x: str
+    y: str
+    series: tuple[Series, ...]
+    edges: Sequence[float] = ()
+    labels: Sequence[str] = ()
+
+
+def svg(chart: Chart) -> str:
+    """The plot as an SVG element, to be put into a page."""
+    edges = chart.edges or range(len(chart.labels) + 1)
+    top = max((value for series in chart.series for value in series.values), default=0)
+    y_ticks = ticks(0, top or 1)
+    frame = _Frame(edges[0], edges[-1], max(y_ticks[-1], top))
+    parts = [_grid(frame, y_ticks), _x_axis(frame, chart)]
+    if len(chart.series) == 1:
+        parts.append(_bars(frame, edges, chart.series[0]))
+    else:
+        parts += [_steps(frame, edges, series, number) for number, series in enumerate(chart.series)]
+        parts.append(_legend(chart.series))
+    middle = (_TOP + _HEIGHT - _BOTTOM) / 2
+    parts.append(_text((_LEFT + _WIDTH - _RIGHT) / 2, _HEIGHT - 8, chart.x, "middle"))
+    parts.append(
+        f'<text transform="translate(14 {middle:.1f}) rotate(-90)" text-anchor="middle">{escape(chart.y)}</text>'
+    )
+    return (
+        f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{escape(chart.title)}"'
+        f' xmlns="http://www.w3.org/2000/svg">{"".join(parts)}</svg>'
+    )
+
+
+def ticks(least: float, most: float) -> list[float]:
+    """Round numbers, about five, whose range covers another one.
+
+    Args:
+        least: of the range.
+        most: of the range; above `least`.
+    """
+    raw = (most - least) / _TICKS
+    power = 10 ** math.floor(math.log10(raw))
+    step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= raw * (1 - 1e-9))
+    # What is counted has no halves.
+    step = max(step, 1)
+    first = math.floor(least / step)
+    return [number * step for number in range(first, math.ceil(most / step - 1e-9) + 1)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Frame:
+    """The area of the plot, and the values at its ends."""
+
+    first: float
+    last: float
+    top: float
+
+    def x(self, value: float) -> float:
+        return _LEFT + (value - self.first) / (self.last - self.first) * (_WIDTH - _LEFT - _RIGHT)
+
+    def y(self, value: float) -> float:
+        return _HEIGHT - _BOTTOM - value / self.top * (_HEIGHT - _TOP - _BOTTOM)
+
+
+def _text(x: float, y: float, text: str, anchor: str) -> str:
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(text)}</text>'
+
+
+def _grid(frame: _Frame, values: Sequence[float]) -> str:
+    return "".join(
+        f'<line class="grid" x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{frame.y(value):.1f}" y2="{frame.y(value):.1f}"/>'
+        + _text(_LEFT - 6, frame.y(value) + 4, f"{value:,.0f}", "end")
+        for value in values
+    )
+
+
+def _x_axis(frame: _Frame, chart: Chart) -> str:
+    base = _HEIGHT - _BOTTOM
+    if chart.labels:
+        marks = [(number + 0.5, label) for number, label in enumerate(chart.labels)]
+    else:
+        inside = (value for value in ticks(frame.first, frame.last) if frame.first <= value <= frame.last)
+        marks = [(value, f"{value:,.0f}") for value in inside]
+    line = f'<line class="axis" x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{base}" y2="{base}"/>'
+    return line + "".join(
+        f'<line class="axis" x1="{frame.x(at):.1f}" x2="{frame.x(at):.1f}" y1="{base}" y2="{base + 4}"/>'
+        + _text(frame.x(at), base + 17, label, "middle")
+        for at, label in marks
+    )
+
+
+def _bars(frame: _Frame, edges: Sequence[float], series: Series) -> str:
+    bars = []
+    for (left, right), value in zip(pairwise(edges), series.values, strict=True):
+        x, width = frame.x(left), frame.x(right) - frame.x(left)
+        # Narrow bars touch, so that they look like an area and not like a fence.
+        gap = 0.2 * width if width > 8 else 0
+        bars.append(
+            f'<rect x="{x + gap / 2:.2f}" width="{width - gap:.2f}" y="{frame.y(value):.2f}"'
+            f' height="{frame.y(0) - frame.y(value):.2f}"/>'
+        )
+    return f'<g fill="{COLOURS[0]}">{"".join(bars)}</g>'
+
+
+def _steps(frame: _Frame, edges: Sequence[float], series: Series, number: int) -> str:
+    points = " ".join(
+        f"{frame.x(edge):.2f},{frame.y(value):.2f}"
+        for (left, right), value in zip(pairwise(edges), series.values, strict=True)
+        for edge in (left, right)
+    )
+    return f'<polyline points="{points}" fill="none" stroke="{COLOURS[number]}" stroke-width="1.8"/>'
+
+
+def _legend(several: Sequence[Series]) -> str:
+    parts = []
+    x = float(_LEFT)
+    for number, series in enumerate(several):
+        parts.append(f'<rect x="{x:.1f}" y="8" width="14" height="10" fill="{COLOURS[number]}"/>')
+        parts.append(_text(x + 20, 17, series.name, "start"))
+        x += 44 + 7 * len(series.name)
+    return "".join(parts)

@@ -1,0 +1,77 @@
+"""Plots as SVG."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ElementTree
+
+import pytest
+
+from gossiplog.spark.charts import COLOURS, Chart, Series, svg, ticks
+
+NAMESPACE = {"s": "http://www.w3.org/2000/svg"}
+
+
+def drawn(chart: Chart) -> ElementTree.Element:
+    return ElementTree.fromstring(svg(chart))
+
+
+def texts(element: ElementTree.Element) -> list[str]:
+    return [text.text or "" for text in element.findall(".//s:text", NAMESPACE)]
+
+
+@pytest.mark.parametrize(
+    ("least", "most", "expected"),
+    [
+        (0, 1, [0, 1]),
+        (0, 3, [0, 1, 2, 3]),
+        (0, 10, [0, 2, 4, 6, 8, 10]),
+        (1, 3571, [0, 1000, 2000, 3000, 4000]),
+        (0, 40_000, [0, 10_000, 20_000, 30_000, 40_000]),
+    ],
+)
+def test_ticks(least: float, most: float, expected: list[float]) -> None:
+    assert ticks(least, most) == expected
+
+
+def test_bars_stand_on_the_axis_and_are_as_high_as_their_values() -> None:
+    element = drawn(Chart("Title", "across", "up", (Series("messages", [10, 5, 0]),), edges=[1, 2, 4, 5]))
+    bars = element.findall(".//s:g/s:rect", NAMESPACE)
+    heights = [float(bar.get("height", "")) for bar in bars]
+    bottoms = {round(float(bar.get("y", "")) + float(bar.get("height", "")), 2) for bar in bars}
+    widths = [float(bar.get("width", "")) for bar in bars]
+    assert heights[0] == pytest.approx(2 * heights[1], abs=0.02)
+    assert heights[2] == 0
+    assert len(bottoms) == 1
+    assert widths[1] == pytest.approx(2 * widths[0], abs=0.02)
+    assert element.get("aria-label") == "Title"
+    assert {"across", "up", "10", "0"} <= set(texts(element))
+
+
+def test_several_series_are_steps_with_a_legend() -> None:
+    element = drawn(Chart("Title", "x", "y", (Series("heads", [1, 2]), Series("width", [3, 4])), edges=[1, 2, 3]))
+    lines = element.findall("s:polyline", NAMESPACE)
+    assert [line.get("stroke") for line in lines] == list(COLOURS[:2])
+    assert [len((line.get("points") or "").split()) for line in lines] == [4, 4]
+    assert {"heads", "width"} <= set(texts(element))
+    assert element.findall(".//s:g/s:rect", NAMESPACE) == []
+
+
+def test_categories_stand_under_their_bars() -> None:
+    element = drawn(Chart("Title", "x", "y", (Series("clocks", [7, 8]),), labels=["1", "3–4"]))
+    places = {
+        text.text: float(text.get("x", ""))
+        for text in element.findall("s:text", NAMESPACE)
+        if text.text in ("1", "3–4")
+    }
+    for bar, label in zip(element.findall(".//s:g/s:rect", NAMESPACE), ("1", "3–4"), strict=True):
+        middle = float(bar.get("x", "")) + float(bar.get("width", "")) / 2
+        assert places[label] == pytest.approx(middle, abs=0.1)
+
+
+def test_nothing_but_zeros() -> None:
+    element = drawn(Chart("Title", "x", "y", (Series("clocks", [0, 0]),), edges=[1, 2, 3]))
+    assert {bar.get("height") for bar in element.findall(".//s:g/s:rect", NAMESPACE)} == {"0.00"}
+
+
+def test_text_is_escaped() -> None:
+    assert texts(drawn(Chart('"<b>', "<x>", "&", (Series("s", [1]),), edges=[0, 1])))[-2:] == ["<x>", "&"]

@@ -1,0 +1,41 @@
+"""`gossiplog pipeline analyze`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from gossiplog.cli.main import main
+
+MakeLog = Callable[..., Path]
+
+
+def test_analyze(spark: SparkSession, make_log: MakeLog, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    path, folder = make_log(messages=30), tmp_path / "report"
+    hot = "get_json_object(payload, '$.number') % 2"
+    assert main(["pipeline", "analyze", str(path), "--output", str(folder), "--hot", hot]) == 0
+    record = json.loads(capfd.readouterr().out)
+    assert (record["log"], record["report"], record["totals"]["messages"]) == (str(path), str(folder), 30)
+    assert [key["messages"] for key in record["hot_keys"]] == [15, 15]
+    assert str(path) in (folder / "report.html").read_text()
+
+
+def test_a_terminal_gets_a_table(
+    spark: SparkSession, make_log: MakeLog, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert main(["pipeline", "analyze", str(make_log(messages=0))]) == 0
+    assert "longest chain" in capfd.readouterr().out
+
+
+def test_one_log_at_a_time(
+    spark: SparkSession, make_log: MakeLog, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    make_log("a.db")
+    make_log("b.db")
+    assert main(["pipeline", "analyze", str(tmp_path / "*.db")]) == 1
+    assert "names 2 logs: a history is analysed by itself" in capfd.readouterr().err

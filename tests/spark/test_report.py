@@ -1,0 +1,95 @@
+"""An analysis as files."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from gossiplog.errors import OptionError
+from gossiplog.spark import COLUMNS, Analysis, analyze, read, tables, write_report
+from gossiplog.spark.analysis import Author, ClockRange, HotKey, Totals, Twins, Width
+from gossiplog.spark.report import page
+
+AUTHOR = Author("did:key:z6MkA", 30, 4000, 1, 9, 4.25, None)
+ANALYSIS = Analysis(
+    totals=Totals(30, 1, 4000, 1, 9, 1, 2, 3, 4, 5, 6, 1, 1),
+    ranges=(ClockRange(1, 5, 20, 3000, 1, 5, 2, 3, 4), ClockRange(6, 9, 10, 1000, 1, 3, 2, 0, 2)),
+    widths=(Width(1, 1, 4), Width(2, 2, 3), Width(3, 4, 2)),
+    authors=(AUTHOR,),
+    suspects=(AUTHOR,),
+    hot_keys=(HotKey("<script>alert(1)</script>", 20, 3000), HotKey(None, 10, 1000)),
+    twins=(Twins("ab" * 64, "mine", ("other",), 2),),
+    frames={},
+)
+
+
+class Page(HTMLParser):
+    """The tags of a page, with their attributes, and its text."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.text.append(data)
+
+
+def test_the_page_needs_nothing_else() -> None:
+    text = page(ANALYSIS, "chat.db")
+    found = Page(text)
+    assert not {name for name, _ in found.tags} & {"script", "link", "img", "iframe", "object"}
+    assert not {name for _, attributes in found.tags for name in attributes} & {"src", "href", "onload"}
+    assert re.findall(r"url\(|@import", text) == []
+    assert [name for name, _ in found.tags].count("svg") == 6
+
+
+def test_the_page_says_what_was_found() -> None:
+    text = Page(page(ANALYSIS, "<chat>.db")).text
+    assert text.count("<chat>.db") == 2
+    assert {"<script>alert(1)</script>", "did:key:z6MkA", "4.25", "4,000", "mine", "other", "3–4"} <= set(text)
+
+
+def test_long_texts_are_cut() -> None:
+    text = page(replace(ANALYSIS, hot_keys=(HotKey("x" * 10**6, 1, 10**6),)), "chat.db")
+    assert "x" * 300 + "…" in text
+    assert len(text) < 10**5
+
+
+def test_without_messages() -> None:
+    nothing = replace(ANALYSIS, totals=Totals(*[0] * 13), ranges=(), widths=(), authors=(), suspects=(), hot_keys=None)
+    text = Page(page(nothing, "chat.db")).text
+    assert "The log has no messages, so there is nothing to plot." in text
+    assert "Hot keys" not in text
+
+
+def test_tables_are_json() -> None:
+    found = json.loads(json.dumps(tables(ANALYSIS)))
+    assert found["totals"]["messages"] == 30
+    assert found["ranges"][1]["heads"] == 2
+    assert found["hot_keys"][1] == {"key": None, "messages": 10, "bytes": 1000}
+    assert found["twins"][0]["others"] == ["other"]
+
+
+def test_files(spark: SparkSession, make_log: Callable[..., Path], tmp_path: Path) -> None:
+    analysis = analyze(read(spark, str(make_log(messages=20)), columns=",".join(COLUMNS)), "payload")
+    folder = tmp_path / "report"
+    write_report(analysis, str(folder), "log.db")
+    assert {path.name for path in folder.iterdir()} == {"report.html", "analysis.json", "authors", "hot_keys", "twins"}
+    assert json.loads((folder / "analysis.json").read_text())["totals"]["messages"] == 20
+    assert spark.read.parquet(str(folder / "hot_keys")).count() == 20
+    assert [row.messages for row in spark.read.parquet(str(folder / "authors")).collect()] == [20]
+    assert spark.read.parquet(str(folder / "twins")).count() == 0
+    with pytest.raises(OptionError, match="is there already"):
+        write_report(analysis, str(folder), "log.db")
