@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import re
 import shlex
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from itertools import pairwise
@@ -15,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.readme import Block, blocks
+from tests.readme import Block, blocks, environment, fits, run_command, run_program, steps
 
 ROOT = Path(__file__).parent.parent
 BLOCKS = blocks()
@@ -25,25 +22,11 @@ PROGRAMS = [
     if block.language == "python"
 ]
 SESSIONS = [block for block in BLOCKS if block.language == "console"]
+TIMEOUT = 600  # seconds: Spark takes its time where others work, too
 
 
 def named(block: Block) -> str:
     return f"line {block.line}"
-
-
-def fits(expected: str, printed: str) -> bool:
-    pattern = re.escape(expected.strip()).replace("…", "[^\n]*")
-    return re.fullmatch(pattern, printed.strip()) is not None
-
-
-def environment(home: Path) -> dict[str, str]:
-    programs = str(Path(sys.executable).parent)
-    inherited = {name: value for name, value in os.environ.items() if name not in ("FORCE_COLOR", "TTY_COMPATIBLE")}
-    return inherited | {
-        "PATH": programs + os.pathsep + os.environ["PATH"],
-        "HOME": str(home),
-        "XDG_CONFIG_HOME": str(home / "config"),
-    }
 
 
 def test_there_is_nothing_else_than_what_is_tested() -> None:
@@ -54,49 +37,26 @@ def test_there_is_nothing_else_than_what_is_tested() -> None:
 
 @pytest.mark.parametrize(("block", "output"), PROGRAMS, ids=[named(block) for block, _ in PROGRAMS])
 def test_program(block: Block, output: Block | None, tmp_path: Path) -> None:
-    run = subprocess.run(
-        [sys.executable, "-W", "error", "-c", block.text],
-        cwd=tmp_path,
-        env=environment(tmp_path),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert run.stderr == ""
-    assert run.returncode == 0
     expected = output.text if output else ""
-    assert fits(expected, run.stdout), run.stdout
+    printed = run_program(block.text, tmp_path, TIMEOUT)
+    assert fits(expected, printed), printed
 
 
-@pytest.mark.parametrize("block", SESSIONS, ids=named)
+def marks(block: Block) -> list[pytest.MarkDecorator]:
+    """What starts Spark is left out of the quick loop."""
+    return [pytest.mark.integration, pytest.mark.timeout(1800)] if "gossiplog pipeline" in block.text else []
+
+
+@pytest.mark.parametrize("block", [pytest.param(block, marks=marks(block), id=named(block)) for block in SESSIONS])
 def test_session(block: Block, tmp_path: Path) -> None:
     """Commands behind `$ `, each followed by what it prints, in one folder; with ` &` by what it prints first."""
-    steps = re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", block.text, re.MULTILINE)
-    assert len(steps) == block.text.count("$ gossiplog") > 0
     with ExitStack() as stack:
-        for command, expected in steps:
+        for command, expected in steps(block):
             if command.endswith(" &"):
                 printed = stack.enter_context(background(command.removesuffix(" &"), tmp_path))
             else:
-                printed = foreground(command, tmp_path)
+                printed = run_command(command, tmp_path, TIMEOUT)
             assert fits(expected, printed), f"{command}\n{printed}"
-
-
-def foreground(command: str, folder: Path) -> str:
-    """What a command prints until it ends."""
-    run = subprocess.run(
-        ["bash", "-c", f"set -o pipefail; {command}"],
-        cwd=folder,
-        env=environment(folder),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert run.returncode == 0, run.stdout
-    return run.stdout
 
 
 @contextmanager
