@@ -1,0 +1,29 @@
+"""Expressions in Spark's SQL that users give."""
+
+from __future__ import annotations
+
+from pyspark.errors import AnalysisException, ParseException
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from gossiplog.errors import OptionError
+
+
+def expression(frame: DataFrame, name: str, text: str) -> Column:
+    """An expression over the columns of a frame.
+
+    Args:
+        frame: with the columns.
+        name: what it is for, in errors.
+        text: in SQL.
+
+    Raises:
+        OptionError: Spark does not understand it.
+    """
+    try:
+        parsed = F.expr(text)
+        frame.select(parsed)
+    except (AnalysisException, ParseException) as error:
+        said = str(error).strip().splitlines()[0]
+        raise OptionError(f"the expression for {name}, {text}, cannot be used: {said}") from error
+    return parsed

@@ -1,0 +1,219 @@
+"""Folds of messages into a state for each key, as DataFrames.
+
+A fold equals what `Log.replay` computes when it runs in the order of ids, which is causal. What a state must keep so
+that a message which arrives later with a smaller id is still folded rightly differs:
+
+- *The last writer wins*: the id that wrote the value. It is a maximum by id, so the order of arrival does not matter.
+- *Counters*: nothing but the sum.
+- *Sets*: for each element the id of what last put it in or took it out, also for those that are out.
+- *A function*: the id that was folded last, to know when a message comes before it. The function may be anything, so
+  the keys of such messages are folded again from their first message, which the log still has.
+
+In the first three a state has the columns of messages, and folding is associative: the states of two parts of a log,
+put together, are folded once more. For a function they are the same columns, too: a state stands where its last message
+stood.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import (
+    BinaryType,
+    BooleanType,
+    ByteType,
+    DataType,
+    DateType,
+    IntegerType,
+    LongType,
+    MapType,
+    ShortType,
+    StringType,
+)
+
+from gossiplog import core
+from gossiplog.errors import EncodeError, OptionError
+from gossiplog.message import SignedMessage
+
+FoldFunction: TypeAlias = Callable[[Any, SignedMessage], Any]
+"""Takes the state of a key, None before its first message, and a message; returns the new state, a value of the IPLD
+data model."""
+
+_INTEGERS = (ByteType, ShortType, IntegerType, LongType)
+# Equal in Spark exactly when they are equal in Python: floating point has NaN, and two zeros.
+_KEYS = (*_INTEGERS, StringType, BinaryType, BooleanType, DateType)
+# Rows of state in a batch.
+_BATCH = 4096
+
+
+class Fold(ABC):
+    """How messages become the state of their key.
+
+    The frames of messages that it is given have the columns key, value, removed (whether a set loses the value), id,
+    stored (the stored value) and topic; none has a null key.
+    """
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """By which a checkpoint knows it again."""
+
+    @abstractmethod
+    def rows(self, messages: DataFrame) -> DataFrame:
+        """Messages in the columns of the state.
+
+        Raises:
+            OptionError: keys or values of a type that the fold cannot take.
+        """
+
+    @abstractmethod
+    def combine(self, rows: DataFrame) -> DataFrame:
+        """The state of messages and former states, in the columns of `rows`."""
+
+    def late(self, state: DataFrame, rows: DataFrame) -> DataFrame | None:
+        """The keys that must be folded from their first message, since some of their rows come before what the state
+        holds; None where the order of arrival does not matter."""
+        return None
+
+    def table(self, state: DataFrame) -> DataFrame:
+        """A state without what it keeps for messages to come: its keys and values."""
+        return state.select("key", "value")
+
+
+@dataclass(frozen=True, slots=True)
+class LastWriter(Fold):
+    """The value of the message with the largest id. Null is a value like others."""
+
+    @property
+    def name(self) -> str:
+        return "last"
+
+    def rows(self, messages: DataFrame) -> DataFrame:
+        _check_type("key", messages, _KEYS)
+        return messages.select("key", "value", "id")
+
+    def combine(self, rows: DataFrame) -> DataFrame:
+        return rows.groupBy("key").agg(F.max_by("value", "id").alias("value"), F.max("id").alias("id"))
+
+
+@dataclass(frozen=True, slots=True)
+class Counter(Fold):
+    """The sum of the values, which are integers. A null counts nothing."""
+
+    @property
+    def name(self) -> str:
+        return "count"
+
+    def rows(self, messages: DataFrame) -> DataFrame:
+        _check_type("key", messages, _KEYS)
+        # Not floating point: its sums depend on their order, which Spark does not promise.
+        _check_type("value", messages, _INTEGERS)
+        return messages.select("key", F.coalesce(F.col("value").cast("long"), F.lit(0)).alias("value"))
+
+    def combine(self, rows: DataFrame) -> DataFrame:
+        return rows.groupBy("key").agg(F.sum("value").alias("value"))
+
+
+@dataclass(frozen=True, slots=True)
+class ElementSet(Fold):
+    """Values that were put in, and not taken out by a message with a larger id. A null is no element."""
+
+    @property
+    def name(self) -> str:
+        return "set"
+
+    def rows(self, messages: DataFrame) -> DataFrame:
+        _check_type("key", messages, _KEYS)
+        if isinstance(messages.schema["value"].dataType, MapType):
+            raise OptionError("the value of a set is a map, which Spark cannot compare")
+        removed = F.coalesce(F.col("removed"), F.lit(False)).alias("removed")
+        return messages.where(F.col("value").isNotNull()).select("key", "value", "id", removed)
+
+    def combine(self, rows: DataFrame) -> DataFrame:
+        return rows.groupBy("key", "value").agg(F.max("id").alias("id"), F.max_by("removed", "id").alias("removed"))
+
+    def table(self, state: DataFrame) -> DataFrame:
+        """One row for each element of each key."""
+        return state.where(~F.col("removed")).select("key", "value")
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionFold(Fold):
+    """A function, called for the messages of each key in the order of their ids. Values are its states as dag-json.
+
+    Attributes:
+        function: as `FoldFunction` says. It runs on executors, which must have what it imports.
+    """
+
+    function: FoldFunction
+
+    @property
+    def name(self) -> str:
+        return f"{self.function.__module__}:{self.function.__qualname__}"
+
+    def rows(self, messages: DataFrame) -> DataFrame:
+        _check_type("key", messages, _KEYS)
+        return messages.select("key", F.lit(None).cast("string").alias("value"), "id", "stored", "topic")
+
+    def combine(self, rows: DataFrame) -> DataFrame:
+        key = rows.schema["key"].dataType.simpleString()
+        schema = f"key {key}, value string, id string, stored binary, topic string"
+        # Sorted on disk if need be: a task holds one batch and one state, however many messages a key has.
+        ordered = rows.repartition("key").sortWithinPartitions("key", "id")
+        return ordered.mapInArrow(_Runs(self.function), schema)
+
+    def late(self, state: DataFrame, rows: DataFrame) -> DataFrame:
+        first = rows.groupBy("key").agg(F.min("id").alias("first"))
+        return first.join(state, "key").where(F.col("first") < F.col("id")).select("key")
+
+
+@dataclass(frozen=True, slots=True)
+class _Runs:
+    """Runs a function over rows that ascend by (key, id)."""
+
+    function: FoldFunction
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        finished: list[dict[str, Any]] = []
+        current: dict[str, Any] | None = None
+        state: Any = None
+        schema: pa.Schema | None = None
+        for batch in batches:
+            schema = batch.schema
+            for row in batch.to_pylist():
+                if current is None or row["key"] != current["key"]:
+                    if current is not None:
+                        finished.append(_finished(current, state))
+                    state = None
+                current = row
+                if row["stored"] is None:
+                    state = core.json_decode(row["value"].encode())
+                else:
+                    state = self.function(state, core.read_message(row["stored"], row["topic"]))
+            if len(finished) >= _BATCH:
+                yield pa.RecordBatch.from_pylist(finished, schema)
+                finished = []
+        if current is not None:
+            finished.append(_finished(current, state))
+            yield pa.RecordBatch.from_pylist(finished, schema)
+
+
+def _finished(row: dict[str, Any], state: Any) -> dict[str, Any]:
+    try:
+        value = core.json_encode(state).decode()
+    except EncodeError as error:
+        raise EncodeError(f"the fold's state of the key {row['key']!r} cannot be kept: {error}") from error
+    return {"key": row["key"], "value": value, "id": row["id"], "stored": None, "topic": None}
+
+
+def _check_type(column: str, messages: DataFrame, expected: tuple[type[DataType], ...]) -> None:
+    kind = messages.schema[column].dataType
+    if not isinstance(kind, expected):
+        names = ", ".join(sorted({one().simpleString() for one in expected}))
+        raise OptionError(f"the {column} has the type {kind.simpleString()}: expected one of {names}, as by a cast")

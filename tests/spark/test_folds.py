@@ -1,0 +1,119 @@
+"""Folds over frames, against `Log.replay`."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+import gossiplog
+from gossiplog import SignedMessage, core
+from gossiplog.errors import EncodeError, OptionError
+from gossiplog.spark import read, worker_errors
+from gossiplog.spark.folds import Counter, ElementSet, Fold, FunctionFold, LastWriter
+from gossiplog.spark.materializing import Recipe, fold_messages
+from tests.spark.conftest import TOPIC
+from tests.spark.histories import braided, insert, shuffled
+
+SHAPE = "key string, value bigint, out boolean, n bigint"
+State: TypeAlias = dict[str, Any]
+
+
+def trail(state: list[int] | None, message: SignedMessage) -> list[int]:
+    """Depends on the order of all messages, and is not to be continued from any but the last."""
+    return [*(state or []), message.payload["n"] * (len(state or []) + 1)][-5:]
+
+
+FOLDS: dict[str, tuple[Fold, dict[str, str]]] = {
+    "last": (LastWriter(), {"value": "payload.value"}),
+    "count": (Counter(), {"value": "payload.value"}),
+    "set": (ElementSet(), {"value": "payload.value", "removed": "payload.out"}),
+    "function": (FunctionFold(trail), {}),
+}
+
+
+def replayed(log: gossiplog.Log, fold: str) -> State:
+    """The same by replay, in the order of ids."""
+    state: State = defaultdict(set) if fold == "set" else {}
+
+    def step(message: SignedMessage) -> None:
+        if message.payload is None:
+            return
+        key, value = message.payload["key"], message.payload["value"]
+        match fold:
+            case "last":
+                state[key] = value
+            case "count":
+                state[key] = state.get(key, 0) + value
+            case "set":
+                (state[key].discard if message.payload["out"] else state[key].add)(value)
+            case _:
+                state[key] = trail(state.get(key), message)
+
+    log.replay(step)
+    return {key: value for key, value in state.items() if fold != "set" or value}
+
+
+def table(frame: DataFrame, fold: str) -> State:
+    """The rows of a state as `replayed` returns them."""
+    with worker_errors():
+        rows = frame.collect()
+    if fold == "set":
+        state: State = defaultdict(set)
+        for row in rows:
+            assert row.value not in state[row.key]
+            state[row.key].add(row.value)
+        return dict(state)
+    assert len({row.key for row in rows}) == len(rows)
+    return {row.key: core.json_decode(row.value.encode()) if fold == "function" else row.value for row in rows}
+
+
+def recipe(fold: str) -> Recipe:
+    from pyspark.sql.types import StructType
+
+    kind, expressions = FOLDS[fold]
+    return Recipe(kind, "payload.key", shape=StructType.fromDDL(SHAPE), **expressions)
+
+
+@pytest.mark.parametrize("fold", FOLDS)
+def test_a_fold_equals_the_replay(spark: SparkSession, tmp_path: Path, fold: str) -> None:
+    for seed in range(2):
+        path = tmp_path / f"{seed}.db"
+        insert(path, TOPIC, shuffled(seed, braided(seed, 300, TOPIC)))
+        with gossiplog.open(path) as log:
+            expected = replayed(log, fold)
+        assert len(expected) == 6
+        assert table(fold_messages(read(spark, str(path), partitions=3), recipe(fold)), fold) == expected
+
+
+@pytest.mark.parametrize(
+    ("made", "complaint"),
+    [
+        (lambda: Recipe(LastWriter(), "nothing"), "the expression for key, nothing, cannot be used"),
+        (lambda: Recipe(LastWriter(), "topic", value="("), r"the expression for value, \(, cannot be used"),
+        (lambda: Recipe(Counter(), "topic", value="1.5D"), "the value has the type double: expected one of bigint"),
+        (lambda: Recipe(Counter(), "parents"), "the key has the type array<string>"),
+        (lambda: Recipe(LastWriter(), "topic", shape=int), "payloads as bigint: expected a type with fields"),
+        (lambda: Recipe(LastWriter(), "topic", shape=bytes), "payload is bytes"),
+        (lambda: Recipe(ElementSet(), "topic", value="map(1, 2)"), "a map, which Spark cannot compare"),
+        (lambda: Recipe(ElementSet(), "topic", removed="1"), "the expression for removed, 1, is not true or false"),
+        (lambda: Recipe(Counter(), "topic", removed="true"), "nothing can be removed by the fold count"),
+    ],
+)
+def test_what_cannot_be_folded(
+    spark: SparkSession, make_log: Callable[..., Path], made: Callable[[], Recipe], complaint: str
+) -> None:
+    messages = read(spark, str(make_log(messages=1)))
+    with pytest.raises(OptionError, match=complaint):
+        fold_messages(messages, made())
+
+
+def test_a_state_that_cannot_be_kept(spark: SparkSession, make_log: Callable[..., Path]) -> None:
+    messages = read(spark, str(make_log(messages=1)))
+    bad = Recipe(FunctionFold(lambda state, message: {1, 2}), "topic")
+    with pytest.raises(EncodeError, match=f"the fold's state of the key '{TOPIC}' cannot be kept"), worker_errors():
+        fold_messages(messages, bad).collect()
