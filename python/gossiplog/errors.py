@@ -192,6 +192,21 @@ class SparkError(GossipLogError):
     """Spark cannot run here, or gave up a job; its own exception is the `__cause__`."""
 
 
+class EventsRefused(GossipLogError, ValueError):
+    """Events that cannot become a log.
+
+    Attributes:
+        problems: what is wrong, and with which event, one sentence each.
+        more: whether there are others.
+    """
+
+    def __init__(self, problems: Sequence[str], *, more: bool = False) -> None:
+        shown = "; ".join(problems) + ("; and more" if more else "")
+        super().__init__(f"no log was made: {shown}")
+        self.problems = tuple(problems)
+        self.more = more
+
+
 class KeyFileError(GossipLogError):
     """A key file that is missing, damaged or readable by others."""
 

@@ -21,6 +21,7 @@ _PLAIN = (
     errors.DecodeError,
     errors.EncodeError,
     errors.InvalidMessage,
+    errors.KeyFileError,
     errors.LogClosed,
     errors.NewerSchema,
     errors.NotALog,

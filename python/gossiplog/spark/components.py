@@ -1,0 +1,71 @@
+"""Connected components of a graph that no single machine holds.
+
+Alternating large-star and small-star: R. Kiveris, S. Lattanzi, V. Mirrokni, V. Rastogi, S. Vassilvitskii, "Connected
+Components in MapReduce and Beyond", SoCC 2014 (https://doi.org/10.1145/2670979.2670997), sections 3.1 and 3.2. Each
+round links nodes to smaller ones without parting or joining components; when a round changes nothing, every node is
+linked to the smallest of its component. That takes O(log² n) rounds for n nodes, by observation O(log n).
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.window import Window
+
+
+def components(edges: DataFrame, folder: str) -> DataFrame:
+    """The components of a graph.
+
+    Args:
+        edges: with the columns a and b, bigint: nodes that belong together, in any order.
+        folder: to be made, on a file system that the executors share. Each round is written there: a plan of many
+            rounds would grow with them, and be computed from the start for each.
+
+    Returns:
+        A frame with the columns node and component, which is the least node of those that are connected. A node that is
+        the least itself, or has no edge to another, is not in it.
+    """
+    session = edges.sparkSession
+    pairs = edges.where("a != b").select(F.greatest("a", "b").alias("node"), F.least("a", "b").alias("least"))
+    rounds = 0
+    current = _kept(pairs.distinct(), folder, rounds)
+    while True:
+        rounds += 1
+        following = _kept(_small_star(_large_star(current)), folder, rounds)
+        # Both are sets: what one of them lacks occurs once.
+        changed = not current.union(following).groupBy("node", "least").count().where("count = 1").isEmpty()
+        shutil.rmtree(_path(folder, rounds - 1))
+        current = session.read.parquet(_uri(folder, rounds))
+        if not changed:
+            return current.withColumnRenamed("least", "component")
+
+
+def _large_star(pairs: DataFrame) -> DataFrame:
+    """Links the larger neighbours of each node to the least of its neighbours and itself."""
+    both = pairs.union(pairs.select("least", "node")).toDF("node", "neighbour")
+    smallest = F.least(F.min("neighbour").over(Window.partitionBy("node")), "node")
+    linked = both.withColumn("least", smallest).where("neighbour > node")
+    return linked.select(F.col("neighbour").alias("node"), "least").distinct()
+
+
+def _small_star(pairs: DataFrame) -> DataFrame:
+    """Links each node and its smaller neighbours to the least of these."""
+    linked = pairs.withColumn("smallest", F.min("least").over(Window.partitionBy("node")))
+    neighbours = linked.where("least != smallest").select("least", "smallest")
+    return neighbours.union(linked.select("node", "smallest")).toDF("node", "least").distinct()
+
+
+def _kept(pairs: DataFrame, folder: str, number: int) -> DataFrame:
+    pairs.write.parquet(_uri(folder, number))
+    return pairs.sparkSession.read.parquet(_uri(folder, number))
+
+
+def _path(folder: str, number: int) -> str:
+    return os.path.join(folder, f"round-{number}")
+
+
+def _uri(folder: str, number: int) -> str:
+    return f"file://{_path(folder, number)}"

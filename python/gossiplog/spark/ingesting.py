@@ -1,0 +1,168 @@
+"""The job `ingest`: rows of an application become a log of signed messages.
+
+What is done on the way lies in a staging folder beside the log; the log is made there, too, and gets its name when it
+is complete, by one link. A job that is killed leaves the folder, and the next run begins anew: since signing is
+deterministic, it makes the same messages. The driver holds no rows but the first of those that are unsound.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from gossiplog.errors import EventsRefused, StorageError
+from gossiplog.message import check_topic
+from gossiplog.spark.components import components
+from gossiplog.spark.events import Layout, events, problems
+from gossiplog.spark.failures import worker_errors
+from gossiplog.spark.folders import locked, sync
+from gossiplog.spark.keystore import KeyStore
+from gossiplog.spark.signing import SIGNED, Merging, Signing
+from gossiplog.spark.writing import write
+
+_SHOWN = 20
+# Tasks for each core: components are not of equal size.
+_TASKS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Ingested:
+    """What a job made.
+
+    Attributes:
+        events: how many messages hold events.
+        merges: how many others there are, which join heads.
+        authors: of the events.
+        heads: of the events, before they were joined.
+    """
+
+    events: int
+    merges: int
+    authors: int
+    heads: int
+
+
+def ingest(frame: DataFrame, log: str, topic: str, layout: Layout, keys: str, *, merger: str) -> Ingested:
+    """Makes a log of the rows of a frame.
+
+    Args:
+        frame: with a row for each event.
+        log: the path of the log to be made, on a file system that the executors share: the staging folder is beside it.
+        topic: of the log.
+        layout: which columns say what.
+        keys: a folder of key files, as `KeyStore` has them, which the executors see.
+        merger: an author in the key store, who signs the messages that join heads until one is left.
+
+    Raises:
+        OptionError: an expression that Spark does not understand, or of a type that does not fit.
+        EncodeError: a topic that no log can have.
+        EventsRefused: rows that cannot become messages. There is no log.
+        StorageError: the log is there already, cannot be written, or another process makes it.
+        KeyFileError: a key was there, and is not any more.
+    """
+    check_topic(topic)
+    log = os.path.abspath(log)
+    if os.path.lexists(log):
+        raise StorageError(f"{log} is there already: name a log to be made, and sync it with the other")
+    folder = f"{log}.ingest"
+    store = KeyStore(os.path.abspath(keys))
+    with locked(folder, 0o700), worker_errors():
+        stage = _Stage(frame.sparkSession, os.path.join(folder, "work"))
+        stage.clear()
+        # Once and for all: what is read anew may have changed.
+        found = stage.keep("events", events(frame, layout))
+        _refuse(problems(found, layout, store, merger))
+        signed = stage.keep("signed", _signed(found, layout, topic, store, stage))
+        _refuse(signed.where("problem IS NOT NULL").select("problem", "event").unionByName(_identical(signed)))
+        heads = signed.where("head").select("key")
+        merging = (
+            heads.repartition(1)
+            .sortWithinPartitions("key")
+            .mapInArrow(Merging(topic, store, merger), "key binary, value binary")
+        )
+        merges = stage.keep("merges", merging)
+        authors = found.select("author").distinct().count()
+        done = Ingested(signed.count(), merges.count(), authors, heads.count())
+        _store(signed, merges, stage.path("log"), topic, done)
+        _publish(stage.path("log"), log)
+        shutil.rmtree(folder)
+    return done
+
+
+class _Stage:
+    """What lies in the staging folder, by name."""
+
+    def __init__(self, session: SparkSession, folder: str) -> None:
+        self._session = session
+        self._folder = folder
+
+    def clear(self) -> None:
+        if os.path.exists(self._folder):
+            shutil.rmtree(self._folder)
+        os.mkdir(self._folder)
+
+    def path(self, name: str) -> str:
+        return os.path.join(self._folder, name)
+
+    def keep(self, name: str, frame: DataFrame) -> DataFrame:
+        """Computes a frame, and returns what was computed."""
+        # Spark's default file system may be another.
+        uri = f"file://{self.path(name)}"
+        frame.write.parquet(uri)
+        return self._session.read.schema(frame.schema).parquet(uri)
+
+
+def _signed(found: DataFrame, layout: Layout, topic: str, keys: KeyStore, stage: _Stage) -> DataFrame:
+    node = F.xxhash64("author" if layout.sequence is not None else "id").alias("node")
+    rows = found.drop("fault").withColumn("node", node)
+    labelled = rows.withColumn("component", F.col("node"))
+    if layout.parents is not None:
+        # Events of an author belong together anyway where they have a sequence. Two nodes with the same hash become
+        # one, which only puts two components into one task.
+        ids = rows.select(F.col("id").alias("parent"), F.col("node").alias("b"))
+        links = rows.select(F.col("node").alias("a"), F.explode("parents").alias("parent"))
+        linked = components(links.join(ids, "parent").select("a", "b").distinct(), stage.path("components"))
+        labelled = rows.join(linked, "node", "left").withColumn("component", F.coalesce("component", "node"))
+    order = ["component", "author", "sequence", "id"]
+    tasks = found.sparkSession.sparkContext.defaultParallelism * _TASKS
+    ordered = labelled.select(*order, "parents", "payload").repartition(tasks, "component")
+    return ordered.sortWithinPartitions(*order).mapInArrow(Signing(topic, keys), SIGNED)
+
+
+def _identical(signed: DataFrame) -> DataFrame:
+    """Events that make the same message, which a log would hold once."""
+    messages = signed.where("key IS NOT NULL").groupBy("key")
+    counted = messages.agg(F.count("*").alias("count"), F.min("event").alias("event")).where("count > 1")
+    problem = F.concat(
+        F.col("count").cast("string"),
+        F.lit(" events make the same message: of one author, after the same parents, with the same payload"),
+    )
+    return counted.select(problem.alias("problem"), "event")
+
+
+def _refuse(found: DataFrame) -> None:
+    rows = found.orderBy("problem", "event").limit(_SHOWN + 1).collect()
+    if rows:
+        raise EventsRefused([f"{row.problem} ({row.event})" for row in rows[:_SHOWN]], more=len(rows) > _SHOWN)
+
+
+def _store(signed: DataFrame, merges: DataFrame, path: str, topic: str, done: Ingested) -> None:
+    values = signed.select("value").union(merges.select("value"))
+    written = write(values, path, topic=topic, report=f"{path}.report")
+    if written.inserted != done.events + done.merges:
+        raise StorageError(f"of {written.values} messages, {written.inserted} could be stored: see {path}.report")
+
+
+def _publish(made: str, log: str) -> None:
+    """Gives a log its name, which no other file may have got meanwhile."""
+    try:
+        os.link(made, log)
+    except FileExistsError as error:
+        raise StorageError(f"{log} was made by another process meanwhile; the log is in {made}") from error
+    except OSError as error:
+        raise StorageError(f"{log}: {error.strerror}; the log is in {made}") from error
+    sync(os.path.dirname(log))

@@ -1,0 +1,58 @@
+"""Reading an application's files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from gossiplog.errors import OptionError, SparkError
+from gossiplog.spark import worker_errors
+from gossiplog.spark.event_files import read_events
+
+ROWS = [("ann", 1, 'a "quoted",\ntext é'), ("ben", None, "b")]
+SCHEMA = "who string, nr bigint, text string"
+
+
+def test_every_format(spark: SparkSession, tmp_path: Path) -> None:
+    spark.createDataFrame(ROWS, SCHEMA).write.parquet(str(tmp_path / "a.parquet"))
+    (tmp_path / "a.csv").write_text('who,nr,text\nann,1,"a ""quoted"",\ntext é"\nben,,b\n', encoding="utf-8")
+    (tmp_path / "a.jsonl").write_text(
+        '{"who": "ann", "nr": 1, "text": "a \\"quoted\\",\\ntext é"}\n{"who": "ben", "text": "b"}\n', encoding="utf-8"
+    )
+    assert read_events(spark, [str(tmp_path / "a.parquet")]).collect() == ROWS
+    assert read_events(spark, [str(tmp_path / "a.csv")], schema=SCHEMA).collect() == ROWS
+    assert read_events(spark, [str(tmp_path / "a.jsonl")], schema=SCHEMA).collect() == ROWS
+    assert read_events(spark, [str(tmp_path / "a.csv")]).dtypes == [(name, "string") for name in ("who", "nr", "text")]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("a.csv", "who,nr,text\nann,one,x\n"), ("b.csv", "who,text,nr\nann,x,1\n"), ("a.jsonl", '{"who": \n')],
+)
+def test_what_is_no_row(spark: SparkSession, tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / name).write_text(text)
+    with pytest.raises(SparkError), worker_errors():
+        read_events(spark, [str(tmp_path / name)], schema=SCHEMA).collect()
+
+
+@pytest.mark.parametrize(
+    ("paths", "format", "schema", "complaint"),
+    [
+        (["a.csv", "b.jsonl"], None, None, "the names of the files do not tell their format"),
+        (["events"], None, None, "the names of the files do not tell their format"),
+        (["events"], "xml", None, "there is no format 'xml' of events: expected one of parquet, csv, jsonl"),
+        (["a.parquet"], None, SCHEMA, "Parquet files have a schema of their own"),
+    ],
+)
+def test_options_that_do_not_fit(
+    spark: SparkSession, paths: list[str], format: str | None, schema: str | None, complaint: str
+) -> None:
+    with pytest.raises(OptionError, match=complaint):
+        read_events(spark, paths, format, schema)
+
+
+def test_a_file_that_is_not_there(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(SparkError, match=r"none\.csv"):
+        read_events(spark, [str(tmp_path / "none.csv")])
