@@ -32,3 +32,64 @@ def test_an_error_is_one_line(spark: SparkSession, tmp_path: Path, capfd: pytest
     path = tmp_path / "none.db"
     assert main(["pipeline", "read", str(path)]) == 1
     assert capfd.readouterr().err == f"gossiplog: there is no log {path}\n"
+
+
+def test_ingest_and_materialize(
+    spark: SparkSession, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("ann", "ben", "importer"):
+        assert main(["keygen", str(tmp_path / "keys" / f"{name}.key")]) == 0
+    events = tmp_path / "events.csv"
+    # Ben does not see what Ann writes before he answers.
+    events.write_text("who,nr,id,after,room,text\nann,1,a,,hall,hello\nann,2,b,,hall,anybody?\nben,1,c,a,hall,hi\n")
+    log, keys, capfd_lines = str(tmp_path / "log.db"), str(tmp_path / "keys"), len(capfd.readouterr().out.splitlines())
+    assert capfd_lines == 3
+    columns = ["--author", "who", "--sequence", "nr", "--id", "id", "--parents", "split(after, ' ')"]
+    made = ["--log", log, "--topic", "org.example.chat", "--keys", keys, "--merger", "importer"]
+    assert main(["pipeline", "ingest", str(events), *made, *columns, "--json"]) == 0
+    record = json.loads(capfd.readouterr().out)
+    assert record | {"seconds": 0} == {"log": log, "events": 3, "merges": 1, "authors": 2, "heads": 2, "seconds": 0}
+    assert main(["verify", log]) == 0
+    (tmp_path / "rooms.py").write_text(
+        "def texts(state, message):\n    return [*(state or []), message.payload['text']]\n"
+    )
+    (tmp_path / "shapes.py").write_text("from pydantic import BaseModel\nclass Line(BaseModel):\n    room: str\n")
+    monkeypatch.chdir(tmp_path)
+    capfd.readouterr()
+    key = ["--key", "payload.room"]
+    for fold, options in {
+        "count": [*key, "--schema", "room string"],
+        "last": [*key, "--schema", "room string, text string", "--value", "payload.text"],
+        "set": ["--key", "get_json_object(payload, '$.room')", "--value", "author"],
+        "rooms:texts": [*key, "--type", "shapes:Line"],
+    }.items():
+        state, table = str(tmp_path / f"state {fold}"), str(tmp_path / fold)
+        assert main(["pipeline", "materialize", log, state, "--fold", fold, *options, "--output", table, "--json"]) == 0
+        record = json.loads(capfd.readouterr().out)
+        assert record | {"seconds": 0} == {"messages": 4, "new": 4, "rows": 2 if fold == "set" else 1, "seconds": 0}
+        rows = spark.read.parquet(table).collect()
+        assert {row.key for row in rows} == {"hall"}
+        match fold:
+            case "count":
+                assert rows[0].value == 3
+            case "last":
+                assert rows[0].value in ("anybody?", "hi")
+            case "rooms:texts":
+                assert sorted(json.loads(rows[0].value)) == ["anybody?", "hello", "hi"]
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        (["--fold", "most"], "--fold most: expected last, count, set or MODULE:FUNCTION"),
+        (["--fold", "json:"], "--fold json:: expected MODULE:NAME"),
+        (["--fold", "nomodule:fold"], "--fold nomodule:fold: No module named 'nomodule'"),
+        (["--fold", "json:fold"], "--fold json:fold: the module json has no fold"),
+        (["--schema", "a string", "--type", "a:b"], "--schema and --type say the same"),
+    ],
+)
+def test_materialize_called_wrongly(
+    spark: SparkSession, tmp_path: Path, capfd: pytest.CaptureFixture[str], options: list[str], complaint: str
+) -> None:
+    assert main(["pipeline", "materialize", "log.db", str(tmp_path), "--key", "topic", *options]) == 2
+    assert complaint in capfd.readouterr().err

@@ -9,6 +9,8 @@ import typer
 
 from gossiplog.cli.output import Json, Output, note
 from gossiplog.cli.pipeline_analyze import analyze
+from gossiplog.cli.pipeline_ingest import ingest
+from gossiplog.cli.pipeline_materialize import materialize
 from gossiplog.cli.pipeline_reconcile import reconcile
 from gossiplog.cli.pipeline_session import (
     Conf,
@@ -117,3 +119,5 @@ def verify(
 
 app.command("reconcile")(reconcile)
 app.command("analyze")(analyze)
+app.command("materialize")(materialize)
+app.command("ingest")(ingest)

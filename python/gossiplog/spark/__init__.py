@@ -1,6 +1,7 @@
 # Imports go one way: schema, failures, options, locations; batches, reading, streaming; staging, writing;
 # source; launching, session, progress; payload, summary; rooting, verifying; gathering, reconcile, repair;
-# charts, analysis, report.
+# charts, analysis, report; expressions, folders; folds, checkpoint, arrivals, materializing;
+# keystore, components, signing, events, event_files, ingesting.
 """Logs in Apache Spark: the data source `gossiplog`, and what the jobs over it have in common."""
 
 try:
@@ -10,8 +11,14 @@ except ImportError as error:
     raise ImportError(f"{error}: gossiplog.spark needs it; install it with: pip install 'gossiplog[spark]'") from error
 
 from gossiplog.spark.analysis import COLUMNS, Analysis, analyze
+from gossiplog.spark.event_files import read_events
+from gossiplog.spark.events import Layout
 from gossiplog.spark.failures import worker_errors
+from gossiplog.spark.folds import Counter, ElementSet, Fold, FunctionFold, LastWriter
+from gossiplog.spark.ingesting import Ingested, ingest
+from gossiplog.spark.keystore import KeyStore
 from gossiplog.spark.locations import locations
+from gossiplog.spark.materializing import Materialized, Recipe, fold_messages, materialize, read_state
 from gossiplog.spark.payload import parse_payload
 from gossiplog.spark.progress import tasks
 from gossiplog.spark.reconcile import Lack, Reconciliation, reconcile
@@ -29,18 +36,33 @@ __all__ = [
     "COLUMNS",
     "SCHEMA",
     "Analysis",
+    "Counter",
+    "ElementSet",
+    "Fold",
+    "FunctionFold",
     "GossipLogSource",
+    "Ingested",
+    "KeyStore",
     "Lack",
+    "LastWriter",
+    "Layout",
     "LogSummary",
+    "Materialized",
+    "Recipe",
     "Reconciliation",
     "Root",
     "Stored",
     "Verification",
     "Written",
     "analyze",
+    "fold_messages",
+    "ingest",
     "locations",
+    "materialize",
     "parse_payload",
     "read",
+    "read_events",
+    "read_state",
     "reconcile",
     "reports",
     "root",

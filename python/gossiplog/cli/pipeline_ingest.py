@@ -1,0 +1,54 @@
+"""`gossiplog pipeline ingest`: a log from an application's files."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Annotated
+
+import typer
+
+from gossiplog.cli.output import Json, Output, Stopwatch
+from gossiplog.cli.pipeline_session import Conf, DriverMemory, Master, SessionOptions, show_rows, spark_session
+
+
+def ingest(
+    events: Annotated[
+        list[str], typer.Argument(metavar="EVENTS...", help="Files or folders of Parquet, CSV or JSON Lines.")
+    ],
+    log: Annotated[str, typer.Option(help="The log to be made: its file.")],
+    topic: Annotated[str, typer.Option(help="What the log is about.")],
+    keys: Annotated[str, typer.Option(metavar="FOLDER", help="Key files, each called after its author, as ann.key.")],
+    author: Annotated[str, typer.Option(metavar="SQL", help="The column with the author, or an expression.")],
+    merger: Annotated[str, typer.Option(metavar="AUTHOR", help="Whose key signs the messages that join heads.")],
+    sequence: Annotated[
+        str | None, typer.Option(metavar="SQL", help="An integer that orders an author's events.")
+    ] = None,
+    id: Annotated[str | None, typer.Option(metavar="SQL", help="Your own name of an event.")] = None,
+    parents: Annotated[
+        str | None,
+        typer.Option(metavar="SQL", help="An array of the ids that an event follows, as \"split(after, ' ')\"."),
+    ] = None,
+    payload: Annotated[
+        list[str] | None,
+        typer.Option(metavar="SQL", help="A column of the payload; may be given often. By default all the others."),
+    ] = None,
+    format: Annotated[
+        str | None, typer.Option(metavar="FORMAT", help="parquet, csv or jsonl; by default as the files are called.")
+    ] = None,
+    schema: Annotated[
+        str | None, typer.Option(metavar="DDL", help="Columns of CSV (else all strings) or JSON Lines (else inferred).")
+    ] = None,
+    master: Master = None,
+    conf: Conf = None,
+    driver_memory: DriverMemory = None,
+    json: Json = False,
+) -> None:
+    """Make a signed log of an application's events, in an order that their columns say."""
+    result = Output(json)
+    with spark_session(SessionOptions(master, conf, driver_memory), "ingest") as running, Stopwatch() as watch:
+        from gossiplog import spark
+
+        layout = spark.Layout(author, sequence, id, parents, tuple(payload) if payload else None)
+        rows = spark.read_events(running, events, format, schema)
+        done = spark.ingest(rows, log, topic, layout, keys, merger=merger)
+    show_rows(result, [{"log": log} | dataclasses.asdict(done) | {"seconds": round(watch.seconds, 3)}])
