@@ -29,7 +29,7 @@ def json_decode(data: bytes) -> Any: ...
 
 @final
 class CID:
-    """An IPLD link. Takes the binary form, normalised as wire-format says (a version 0 is a bare multihash)."""
+    """An IPLD link. Takes the binary form, normalised (wire format, "Links"): a version 0 is a bare multihash."""
 
     def __new__(cls, data: bytes) -> CID: ...
     @staticmethod
@@ -229,7 +229,7 @@ class Nodes:
         None is for bytes in another form, which may be valid protobuf or not: they are for a general parser.
         """
     def encode(self) -> bytes:
-        """The protobuf message `Response.GetChildren` of the wire format, "Protocols"."""
+        """The protobuf message `Response.GetChildren` of the wire format, "Frames"."""
     @property
     def keys(self) -> list[bytes]:
         """Those that the nodes have, in their order: an anchor has none."""

@@ -1,4 +1,4 @@
-"""`gossiplog.protocol.wire`: bytes by hand from the wire format's field numbers, and what is refused."""
+"""`gossiplog.protocol.wire`: bytes by hand from the field numbers of the wire format, "Frames", and what is refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The HTTP API of a hub, as the original's under `/api` (wire format, "Hub: who forwards what, and the HTTP API").
+"""The HTTP API of a hub, as the original's under `/api` (wire format, "HTTP API").
 
 It answers as the original does, byte for byte, where that answers well, and refuses what makes it fail: there, a query
 parameter that it cannot use ends the process, and errors are plain text or HTML. Here every error is
@@ -43,7 +43,7 @@ MAX_BODY_BYTES = 4 * 2**20
 BODY_SECONDS = 30.0
 """How long the body of a request may take to arrive."""
 MAX_LIMIT = 64
-"""Messages in an answer; the default, too (wire format, "Hub")."""
+"""Messages in an answer; the default, too (wire format, "HTTP API")."""
 MAX_LINKS = 10_000
 """Ids in an answer about ancestors."""
 MAX_READ = 64 * 2**20

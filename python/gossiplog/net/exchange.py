@@ -1,4 +1,4 @@
-"""Messages as the HTTP API exchanges them: the map `{id, signature, message}` of the wire format, "Hub".
+"""Messages as the HTTP API exchanges them: the map `{id, signature, message}` of the wire format, "HTTP API".
 
 The map does not carry a stored value but what it means, so whoever posts one gets the canonical encoding stored. A
 message whose value is not canonical (`SignedMessage.canonical`) therefore comes back under another id when what GET

@@ -1,6 +1,6 @@
 """Connections, and streams by protocol name on them, for async code: on trio and on asyncio, through anyio.
 
-A thin layer over `gossiplog._core.Network`, whose thread moves the bytes ("Hub" of the wire format: a WebSocket's
+A thin layer over `gossiplog._core.Network`, whose thread moves the bytes ("Streams" of the wire format: a WebSocket's
 binary messages, on them yamux, on each of its streams multistream-select). Here, one task waits for its file descriptor
 and wakes whoever waits for what became ready. Nothing is queued: a call takes or gives what there is room for, and
 waits for more room, so a slow reader holds up the senders of its own streams and nobody else.

@@ -1,6 +1,6 @@
 """A push stream: each side tells the other its heads, and pushes messages as they come.
 
-The rules, from the wire format, "Protocols":
+The rules, from the wire format, "Push":
 
 - Each side first sends an Update with its heads; the dialer opens the stream.
 - Update with heads that the log lacks: `UnknownHeads`, and the driver schedules a sync with the sender.

@@ -1,6 +1,6 @@
 """The asking side of a sync stream: brings in what the server's log has and the local one lacks.
 
-The rules, from the wire format, "Protocols" and "Prolly tree":
+The rules, from the wire format, "Sync" and "Prolly tree":
 
 *What is asked.* The tree is walked from the root down. A node whose equal (level, key, hash) is in the local tree is
 skipped with everything below it; of any other the children are asked for, and of a node of level 1 the values of those

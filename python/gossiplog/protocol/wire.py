@@ -1,6 +1,6 @@
 """The bytes of the push and sync protocols: frames, and the protobuf messages in them.
 
-Source: the wire format, "Protocols". A frame is an unsigned LEB128 varint, the length, and as many bytes: one protobuf
+Source: the wire format, "Frames". A frame is an unsigned LEB128 varint, the length, and as many bytes: one protobuf
 message. `wire.proto` holds the messages; nothing outside this module touches the generated classes. Encoders return
 whole frames, decoders take what was in one. Children are written by the core, which also reads them in the form that it
 writes (`core.Nodes`); in any other they are read as all messages are.

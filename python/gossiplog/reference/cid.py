@@ -1,4 +1,4 @@
-"""IPLD links. Source: wire format, "What is accepted", on links; the multiformats CID specification."""
+"""IPLD links. Source: wire format, "Links"; the multiformats CID specification."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Nodes on their way between two trees: the bytes of an answer to GetChildren, and what of it the other side lacks.
 
-The bytes are the protobuf message `Response.GetChildren` of the wire format, "Protocols": a field 1 for each node, in
+The bytes are the protobuf message `Response.GetChildren` of the wire format, "Frames": a field 1 for each node, in
 it the level (field 1, left out when it is 0), the key (field 2, left out for the anchor) and the hash (field 3).
 """
 

@@ -1,5 +1,5 @@
 //! Streams by protocol name, many on a connection: yamux, and multistream-select on each of its streams, over a
-//! WebSocket or any byte pipe ("Hub" of the wire format). Nothing here knows about logs or Python.
+//! WebSocket or any byte pipe ("Streams" of the wire format). Nothing here knows about logs or Python.
 //!
 //! A [`Network`] drives its connections on a thread of its own. The thread that uses it never waits: calls take or give
 //! what is there at the moment, and [`Network::poll`] says, after a file descriptor became readable, which connections

@@ -1,4 +1,4 @@
-//! Floats and JavaScript's one number type (wire format, "Written").
+//! Floats and JavaScript's one number type (wire format, "What is written").
 
 /// 2^53 - 1: up to here, on both sides of zero, a float with an integral value is written as an integer.
 pub const MAX_SAFE_INTEGER: f64 = 9_007_199_254_740_991.0;

@@ -8,7 +8,7 @@
 //! its own; an index of such bytes that is given an integer of 2^53 or more, or a list or map; and in dag-json a `version`
 //! of its own in a map that is written as the link that it inherits from.
 //!
-//! Source: wire format, "What is accepted"; cborg's `tokenToMap`, multiformats' `CID`, and ECMAScript 2023, 10.4.5.5
+//! Source: wire format, "The map key `__proto__`"; cborg's `tokenToMap`, multiformats' `CID`, and ECMAScript 2023, 10.4.5.5
 //! (assignment to typed arrays).
 
 /// How a chain of prototypes ends.

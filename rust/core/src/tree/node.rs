@@ -3,7 +3,7 @@
 use super::Key;
 use crate::error::Error;
 
-/// The first 16 bytes of a BLAKE3 hash (K of the wire format).
+/// The first 16 bytes of a BLAKE3 hash (K of the wire format, "Prolly tree").
 pub type Hash = [u8; 16];
 
 /// The hash of the level-0 anchor: that of no bytes.
@@ -54,7 +54,7 @@ pub fn leaf_hash(key: &[u8], value: &[u8]) -> Hash {
     truncate(hasher.finalize())
 }
 
-/// The length as the wire format hashes it; entries are far shorter than 4 GiB.
+/// The length as the hash of a leaf takes it; entries are far shorter than 4 GiB.
 fn length(bytes: &[u8]) -> [u8; 4] {
     (bytes.len() as u32).to_be_bytes()
 }
