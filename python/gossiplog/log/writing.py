@@ -196,11 +196,11 @@ class Writer:
         if self._is_alone and left is not None and left.position.count - left.position.indexed <= due:
             # Signed before the lock is taken, after the heads that are known: nothing is read.
             try:
-                parents, batch = self._sign(payloads, left.heads, signer, codec)
+                parents, batch, messages = self._sign(payloads, left.heads, signer, codec)
                 with self._storage.transaction() as transaction:
                     written = self._store(transaction, left.position, batch, left.heads, parents, {}, patient=True)
                 self._publish(written)
-                return [_valid(message) for message in batch]
+                return messages
             except SequencesTaken:
                 self._is_alone = False
         while True:
@@ -212,7 +212,7 @@ class Writer:
                 heads = self._states.heads(transaction, position)
                 if position.count and not heads:
                     raise CorruptLog(["there are messages, but no heads"])
-                parents, batch = self._sign(payloads, heads, signer, codec)
+                parents, batch, messages = self._sign(payloads, heads, signer, codec)
                 refused: dict[int, Refused] = {}
                 written = self._store(transaction, position, batch, heads, parents, refused, patient=True)
                 for error in refused.values():
@@ -220,20 +220,21 @@ class Writer:
             # With `apply`, there is its cursor to look at each time.
             self._is_alone = self._apply is None and left is not None and left.position.count == position.count
             self._publish(written)
-            return [_valid(message) for message in batch]
+            return messages
 
     def _sign(
         self, payloads: Sequence[Any], heads: Heads, signer: Signer, codec: str
-    ) -> tuple[Mapping[bytes, int], core.Batch]:
-        """The messages, and the heads that the first of them follows, with their sequences."""
+    ) -> tuple[Mapping[bytes, int], core.Batch, list[SignedMessage]]:
+        """The heads that the first message follows, with their sequences; the messages, as a batch and as objects."""
         parents = dict(heads[-MAX_PARENTS:])
         with damage_is_corrupt:
             batch = signer.sign_chain(self._topic, [*parents], payloads, codec, _SIGNED_BYTES)
-        for message in batch:
-            length = len(_valid(message).value)
+        messages = [_valid(message) for message in batch]
+        for message in messages:
+            length = len(message.value)
             if length > MAX_VALUE_LENGTH:
                 raise EncodeError(f"a message of {length} bytes: peers read up to {MAX_VALUE_LENGTH}")
-        return parents, batch
+        return parents, batch, messages
 
     def _store(
         self,

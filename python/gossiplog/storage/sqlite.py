@@ -346,10 +346,10 @@ class _Writing:
             connection = self._writer()
             if connection.in_transaction:
                 raise StorageError("this thread is in a transaction of the log: `apply` must not append or insert")
-            with self._errors:
-                connection.execute("BEGIN IMMEDIATE")
             self._ended = _Ended(connection)
             self._transaction = SQLiteTransaction(connection, self._guard)
+            with self._errors:
+                connection.execute("BEGIN IMMEDIATE")
         except BaseException:
             self._lock.release()
             raise
