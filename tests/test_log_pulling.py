@@ -13,6 +13,7 @@ from gossiplog.log.pulling import _FRUITLESS_STREAMS, _Work
 from gossiplog.log.state import Snapshot
 from gossiplog.protocol import wire
 from gossiplog.protocol.sync import Server, ServerConfig
+from gossiplog.sim.hostile import Forged
 from tests.threads import in_threads
 
 
@@ -177,24 +178,6 @@ def test_what_was_verified_before_stays(log: Log, source: Log) -> None:
         log._puller.pull(lambda: Hostile(source.snapshot(), change))
     assert 0 < len(log) < 2000
     log.verify()
-
-
-class Forged:
-    """A tree that follows the rules, over any entries."""
-
-    def __init__(self, entries: dict[bytes, bytes]) -> None:
-        self._entries = dict(sorted(entries.items()))
-        self.tree = core.Tree().insert(self._entries.items())
-
-    def leaves(self, start: bytes, end: bytes | None) -> list[tuple[bytes, bytes]]:
-        return [
-            (key, core.leaf_hash(key, value))
-            for key, value in self._entries.items()
-            if start <= key and (end is None or key < end)
-        ]
-
-    def values(self, keys: Sequence[bytes], limit: int) -> list[bytes] | None:
-        return [self._entries[key] for key in keys]
 
 
 def forge_signature(message: SignedMessage) -> tuple[bytes, bytes]:

@@ -143,7 +143,7 @@ class HostilePeer:
         return core.read_message(value, TOPIC).key, value
 
     def _serve(self, stream: StreamEnd) -> None:
-        snapshot = _Forged(dict([self._forged()])) if self.kind is Kind.FORGED_LOG else self._log.snapshot()
+        snapshot = Forged(dict([self._forged()])) if self.kind is Kind.FORGED_LOG else self._log.snapshot()
         config = ServerConfig(requests=0) if self.kind is Kind.ABORTER else None
         server = Server(snapshot, now=self._kernel.now, config=config)
         change: Callable[[bytes], bytes] = _swap_values if self.kind is Kind.LIAR else bytes
@@ -159,7 +159,7 @@ class HostilePeer:
         stream.on_data = receive
 
 
-class _Forged:
+class Forged:
     """A snapshot that follows the rules of the tree, over any entries."""
 
     def __init__(self, entries: dict[bytes, bytes]) -> None:
