@@ -240,12 +240,28 @@ class _Reading:
         self._look_later()
 
 
-class _Dropping:
-    """How both kinds of connections are dropped."""
+class _Dropping(asyncio.Protocol):
+    """How both kinds of connections are dropped, and when: those whose client does not read."""
 
     config: uvicorn.Config
     transport: asyncio.Transport
     client: tuple[str, int] | None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._reading = _Reading(self, transport, self._drop_unread)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._reading.end()
+        super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._reading.pause()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._reading.resume()
 
     def _drop(self, kind: str, text: str) -> None:
         """Ends the connection at once.
@@ -272,7 +288,6 @@ class _Protocol(_Dropping, H11Protocol):
         super().connection_made(transport)
         # The request that was the latest one when this last looked.
         self._seen: RequestResponseCycle | None = None
-        self._reading = _Reading(self, transport, self._drop_unread)
         self._look_later()
         # WebSockets are among them.
         if len(self.connections) >= (self.config.limit_concurrency or 0):
@@ -280,16 +295,7 @@ class _Protocol(_Dropping, H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._timer.cancel()
-        self._reading.end()
         super().connection_lost(exc)
-
-    def pause_writing(self) -> None:
-        super().pause_writing()
-        self._reading.pause()
-
-    def resume_writing(self) -> None:
-        super().resume_writing()
-        self._reading.resume()
 
     def _look_later(self) -> None:
         self._timer = self.loop.call_later(REQUEST_SECONDS, self._look)
@@ -307,25 +313,9 @@ class _Protocol(_Dropping, H11Protocol):
             self._look_later()
 
 
-class _WebSocket(_Dropping, WebSocketsSansIOProtocol):
+class _WebSocket(_Dropping, WebSocketsSansIOProtocol):  # type: ignore[misc]
     """A WebSocket, which is closed when the client does not read, and when a message has very many parts: uvicorn keeps
     them all until the last one."""
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        self._reading = _Reading(self, transport, self._drop_unread)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._reading.end()
-        super().connection_lost(exc)
-
-    def pause_writing(self) -> None:
-        super().pause_writing()
-        self._reading.pause()
-
-    def resume_writing(self) -> None:
-        super().resume_writing()
-        self._reading.resume()
 
     async def send(self, message: ASGISendEvent) -> None:
         await super().send(message)
