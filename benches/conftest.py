@@ -103,7 +103,7 @@ class Results:
 def results(request: pytest.FixtureRequest) -> Iterator[Results]:
     gathered = Results()
     yield gathered
-    if int(request.config.getoption("--messages")) == 1_000_000 and gathered.rows:
+    if int(request.config.getoption("--messages")) >= 1_000_000 and gathered.rows:
         write_results(gathered.rows)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -261,3 +261,34 @@ def test_entries_that_make_no_fragment() -> None:
     for wrong in ([b"b", b"a"], [b"a", b"a"], [b"", b"a"]):
         with pytest.raises(TreeError):
             columns.fragment(pa.array(wrong), pa.array([bytes(16)] * 2))
+
+
+def test_rows_are_gathered_up_to_a_limit_and_no_further() -> None:
+    rows = iter([(number, bytes([number]) * 10) for number in range(6)])
+    first = columns.gather(rows, {"number": int, "data": bytes}, 2, 1000)
+    assert first.schema == pa.schema({"number": pa.int64(), "data": pa.binary()})
+    assert first.to_pydict() == {"number": [0, 1], "data": [b"\0" * 10, b"\1" * 10]}
+    # Each row has 18 bytes: the second goes beyond the limit, and is the last.
+    assert columns.gather(rows, {"number": int, "data": bytes}, 100, 18)["number"].to_pylist() == [2, 3]
+    assert next(rows) == (4, b"\4" * 10)
+    assert len(columns.gather(rows, {"number": int, "data": bytes}, 100, 1000)) == 1
+    assert len(columns.gather(rows, {"number": int, "data": bytes}, 100, 1000)) == 0
+
+
+def test_rows_that_are_not_gathered() -> None:
+    def broken() -> Iterator[tuple[int]]:
+        yield (1,)
+        raise KeyError("the disk")
+
+    shape: dict[str, type[int | bytes]] = {"number": int}
+    with pytest.raises(ColumnError, match="row 0 has 2 items, expected 1"):
+        columns.gather(iter([(1, 2)]), shape, 10, 100)
+    for item in ("text", None, 2**63, b"bytes"):
+        with pytest.raises(ColumnError, match=r'row 1, column "number"'):
+            columns.gather(iter([(1,), (item,)]), shape, 10, 100)
+    with pytest.raises(ColumnError, match=r'row 0, column "data"'):
+        columns.gather(iter([("text",)]), {"data": bytes}, 10, 100)
+    with pytest.raises(ColumnError, match="cannot be of the type <class 'str'>, expected int or bytes"):
+        columns.gather(iter([]), {"data": str}, 10, 100)  # type: ignore[dict-item]
+    with pytest.raises(KeyError, match="the disk"):
+        columns.gather(broken(), shape, 10, 100)

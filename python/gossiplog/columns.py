@@ -9,7 +9,7 @@ This module needs pyarrow (`pip install gossiplog[arrow]`) and the compiled core
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from gossiplog import _core
@@ -21,7 +21,7 @@ try:
 except ImportError as error:
     raise ImportError("gossiplog.columns needs pyarrow: pip install gossiplog[arrow]") from error
 
-__all__ = ["Fragment", "decode", "fragment", "leaf_hashes", "verify"]
+__all__ = ["Fragment", "decode", "fragment", "gather", "leaf_hashes", "verify"]
 
 
 def decode(values: Any, topic: str, columns: Sequence[str] | None = None) -> pa.RecordBatch:
@@ -65,6 +65,27 @@ def verify(keys: Any | None, values: Any, topic: str) -> pa.RecordBatch:
     """
     given = None if keys is None else _array("keys", keys)
     return pa.record_batch(_core.verify_columns(given, _array("values", values), topic))
+
+
+def gather(
+    rows: Iterator[tuple[Any, ...]], columns: Mapping[str, type[int | bytes]], most: int, size: int
+) -> pa.RecordBatch:
+    """The next rows of an iterator, as a database's driver yields them. No further row is asked for.
+
+    Args:
+        rows: tuples with an item for each column.
+        columns: names, and what the items are: `int` becomes int64, `bytes` binary.
+        most: rows.
+        size: bytes after which no row is taken any more, though there are fewer.
+
+    Returns:
+        The columns; no rows if there are no more.
+
+    Raises:
+        ColumnError: a row of another shape; more than 2 GiB in a column.
+        Exception: what the iterator raises.
+    """
+    return pa.record_batch(_core.gather_columns(rows, list(columns.items()), most, size))
 
 
 def leaf_hashes(keys: Any, values: Any) -> pa.FixedSizeBinaryArray:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -11,40 +11,26 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from gossiplog import core
-from gossiplog.columns import decode
+from gossiplog.columns import decode, gather
 from gossiplog.errors import CorruptLog
 from gossiplog.spark.options import ReadOptions
 from gossiplog.spark.schema import SCHEMA, STORED
 
-PAGE = 2**10
-"""Messages that are read at a time. Python's collector goes through rows that live for long again and again: pages of
-16,384 cost half as much again."""
-_BATCH = 2**13
+BATCH = 2**13
+"""Messages in a batch, at most."""
 _BATCH_BYTES = 2**22
-_STORED_TYPES = {"seq": pa.int64(), "key": pa.binary(), "value": pa.binary()}
+_STORED = {"seq": int, "key": bytes, "value": bytes}
 _DECODED = [name for name in SCHEMA.fieldNames() if name not in STORED]
 
 
-def joined(pages: Iterable[Sequence[tuple[Any, ...]]], names: Sequence[str]) -> Iterator[dict[str, pa.Array]]:
-    """Pages of stored rows as columns, several pages at a time.
+def gathered(rows: Iterator[tuple[Any, ...]], names: Sequence[str]) -> pa.RecordBatch:
+    """The next rows of a log, as many as a batch has; none at their end.
 
     Args:
-        pages: none of them empty.
+        rows: as a storage reads them.
         names: of a row's parts: `seq`, `key`, `value`.
     """
-    gathered: list[pa.RecordBatch] = []
-    for page in pages:
-        parts = zip(names, zip(*page, strict=True), strict=True)
-        gathered.append(pa.record_batch({name: pa.array(part, _STORED_TYPES[name]) for name, part in parts}))
-        if sum(map(len, gathered)) >= _BATCH or sum(batch.nbytes for batch in gathered) >= _BATCH_BYTES:
-            yield _columns(gathered)
-            gathered = []
-    if gathered:
-        yield _columns(gathered)
-
-
-def _columns(batches: list[pa.RecordBatch]) -> dict[str, pa.Array]:
-    return {name: pa.concat_arrays([batch[name] for batch in batches]) for name in batches[0].schema.names}
+    return gather(rows, {name: _STORED[name] for name in names}, BATCH, _BATCH_BYTES)
 
 
 class Columns:
@@ -68,9 +54,10 @@ class Columns:
         wanted = {*schema.fieldNames(), *(() if options.authors is None else ("author",))}
         self._decoded = [name for name in _DECODED if name in wanted]
         self._wants_log = "log" in wanted
+        self._wants_size = "size" in wanted
         self.values = bool(self._decoded) or self._failfast or not {"value", "size"}.isdisjoint(wanted)
 
-    def batch(self, location: str, topic: str, stored: Mapping[str, pa.Array]) -> pa.RecordBatch:
+    def batch(self, location: str, topic: str, stored: pa.RecordBatch) -> pa.RecordBatch:
         """The columns of messages of one log, one row each, but for those of other authors than are wanted.
 
         Args:
@@ -82,13 +69,13 @@ class Columns:
         Raises:
             CorruptLog: a damaged value, in the mode failfast.
         """
-        columns = dict(stored)
-        if "value" in stored:
-            columns["size"] = pc.binary_length(stored["value"])
-        if self._decoded or self._failfast or "key" not in stored:
+        columns = dict(zip(stored.schema.names, stored.columns, strict=True))
+        if self._wants_size:
+            columns["size"] = pc.binary_length(columns["value"])
+        if self._decoded or self._failfast or "key" not in columns:
             self._decode(columns, location, topic)
         if self._wants_log:
-            columns["log"] = pa.repeat(pa.scalar(location, pa.string()), len(stored["seq"]))
+            columns["log"] = pa.repeat(pa.scalar(location, pa.string()), len(stored))
         arrays = [columns[field.name].cast(field.type) for field in self._schema]
         batch = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
         return batch if self._authors is None else batch.filter(pc.is_in(columns["author"], self._authors))

@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from gossiplog.spark.batches import PAGE, Columns, joined
+from gossiplog.spark.batches import Columns, gathered
 from gossiplog.spark.locations import locations, opened
 from gossiplog.spark.options import ReadOptions
 
@@ -99,18 +99,16 @@ class LogReader(DataSourceReader):
             CorruptLog: a damaged file, or with the mode failfast a damaged value.
             StorageError: a log that cannot be read.
         """
-        names = ("seq", "key", "value") if self._columns.values else ("seq", "key")
-        for stored in joined(self._pages(partition), names):
-            yield self._columns.batch(partition.location, partition.topic, stored)
-
-    def _pages(self, partition: KeyRange) -> Iterator[Sequence[tuple[int, bytes, bytes]] | Sequence[tuple[int, bytes]]]:
+        columns = self._columns
+        names = ("seq", "key", "value") if columns.values else ("seq", "key")
         start = partition.start
         with opened(partition.location, partition.topic) as (storage, _):
             while True:
                 with storage.reader(single=True) as reader:
-                    read = reader.scan if self._columns.values else reader.scan_keys
-                    page = read(start, partition.end, PAGE, partition.count)
-                if not page:
+                    scan = reader.scan if columns.values else reader.scan_keys
+                    with scan(start, partition.end, partition.count) as rows:
+                        stored = gathered(rows, names)
+                if not len(stored):
                     return
-                yield page
-                start = page[-1][1] + b"\0"
+                yield columns.batch(partition.location, partition.topic, stored)
+                start = stored["key"][-1].as_py() + b"\0"

@@ -17,11 +17,10 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark.sql.types import StructType
 
 from gossiplog.errors import CorruptLog
-from gossiplog.spark.batches import PAGE, Columns, joined
+from gossiplog.spark.batches import BATCH, Columns, gathered
 from gossiplog.spark.locations import identity, locations, opened
 from gossiplog.spark.options import ReadOptions
 from gossiplog.spark.reading import PARTITION_MESSAGES
-from gossiplog.storage import Storage
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +119,16 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             StorageError: a log that cannot be read.
         """
         with opened(partition.location, self._options.topic) as (storage, topic):
-            for stored in joined(_pages(storage, partition), ("seq", "value")):
+            after = partition.after
+            while after < partition.last:
+                with storage.reader(single=True) as reader:
+                    page = reader.arrivals(after, min(BATCH, partition.last - after))
+                # Sequences have no gaps: as many as these, up to this one, are all.
+                if not page or page[-1][0] != after + len(page):
+                    raise CorruptLog([f"{partition.location}: a message after the sequence {after} is not there"])
+                stored = gathered(iter(page), ("seq", "value"))
                 yield self._columns.batch(partition.location, topic, stored)
+                after = stored["seq"][-1].as_py()
 
     def _counts(self) -> dict[str, int]:
         """How many messages each log has."""
@@ -130,15 +137,3 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             with opened(location, self._options.topic) as (storage, _), storage.reader(single=True) as reader:
                 counts[log] = reader.position().count
         return counts
-
-
-def _pages(storage: Storage, partition: Stretch) -> Iterator[Sequence[tuple[int, bytes]]]:
-    after = partition.after
-    while after < partition.last:
-        with storage.reader(single=True) as reader:
-            page = reader.arrivals(after, min(PAGE, partition.last - after))
-        # Sequences have no gaps: as many as these, up to this one, are all.
-        if not page or page[-1][0] != after + len(page):
-            raise CorruptLog([f"{partition.location}: a message after the sequence {after} is not there"])
-        yield page
-        after = page[-1][0]

@@ -13,7 +13,7 @@ CorruptLog where its file is damaged, and then nothing of the transaction was wr
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -95,21 +95,25 @@ class Reader(ABC):
         """
 
     @abstractmethod
-    def scan(self, start: bytes, end: bytes | None, limit: int, count: int) -> Sequence[tuple[int, bytes, bytes]]:
-        """Messages (sequence, key, value) with start <= key < end and a sequence up to `count`, ascending by key.
+    def scan(
+        self, start: bytes, end: bytes | None, count: int
+    ) -> AbstractContextManager[Iterator[tuple[int, bytes, bytes]]]:
+        """A block with the messages (sequence, key, value) with start <= key < end and a sequence up to `count`,
+        ascending by key. They are read one by one, as they are asked for.
 
         The value of a message that was lost from a damaged log is b"".
 
         Args:
             start: b"" is the start of the log.
             end: None is the end of the log.
-            limit: as in `page`.
             count: the largest sequence.
         """
 
     @abstractmethod
-    def scan_keys(self, start: bytes, end: bytes | None, limit: int, count: int) -> Sequence[tuple[int, bytes]]:
-        """As `scan`, without the values: they are not read, and do not end it early."""
+    def scan_keys(
+        self, start: bytes, end: bytes | None, count: int
+    ) -> AbstractContextManager[Iterator[tuple[int, bytes]]]:
+        """As `scan`, without the values, which are not read."""
 
     @abstractmethod
     def dividers(self, start: bytes, end: bytes | None, parts: int) -> Sequence[bytes]:

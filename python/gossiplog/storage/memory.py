@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from itertools import islice
 from typing import Any, NoReturn
@@ -107,23 +107,22 @@ class _MemoryReader(Reader):
                 size += len(value)
         return found
 
-    def scan(self, start: bytes, end: bytes | None, limit: int, count: int) -> Sequence[tuple[int, bytes, bytes]]:
+    def scan(
+        self, start: bytes, end: bytes | None, count: int
+    ) -> AbstractContextManager[Iterator[tuple[int, bytes, bytes]]]:
         messages = self._tables.messages
-        found: list[tuple[int, bytes, bytes]] = []
-        size = 0
-        for sequence, key in self.scan_keys(start, end, limit, count):
-            value, _ = messages[sequence - 1]
-            found.append((sequence, key, value))
-            size += len(value)
-            if size > PAGE_BYTES:
-                break
-        return found
+        return nullcontext((seq, key, messages[seq - 1][0]) for seq, key in self._entries(start, end, count))
 
-    def scan_keys(self, start: bytes, end: bytes | None, limit: int, count: int) -> Sequence[tuple[int, bytes]]:
+    def scan_keys(
+        self, start: bytes, end: bytes | None, count: int
+    ) -> AbstractContextManager[Iterator[tuple[int, bytes]]]:
+        return nullcontext(self._entries(start, end, count))
+
+    def _entries(self, start: bytes, end: bytes | None, count: int) -> Iterator[tuple[int, bytes]]:
         keys, leaves = self._tables.keys, self._tables.leaves
         stop = len(keys) if end is None else bisect_left(keys, end)
         between = ((leaves[key][1], key) for key in islice(keys, bisect_left(keys, start), stop))
-        return list(islice((row for row in between if row[0] <= count), limit))
+        return (row for row in between if row[0] <= count)
 
     def dividers(self, start: bytes, end: bytes | None, parts: int) -> Sequence[bytes]:
         keys = sorted(self._tables.tree)

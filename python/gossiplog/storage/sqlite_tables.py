@@ -11,7 +11,7 @@ import sqlite3
 import sys
 import weakref
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from itertools import chain
 from typing import Any
 
@@ -212,23 +212,30 @@ class SQLiteReader(Reader):
         )
         return _take(rows)
 
-    def scan(self, start: bytes, end: bytes | None, limit: int, count: int) -> Sequence[tuple[int, bytes, bytes]]:
+    def scan(
+        self, start: bytes, end: bytes | None, count: int
+    ) -> AbstractContextManager[Iterator[tuple[int, bytes, bytes]]]:
         condition, bounds = _from_to(start, end)
-        rows = self._connection.execute(
-            "SELECT CAST(seq AS INTEGER), CAST(key AS BLOB), coalesce(CAST(value AS BLOB), x'')"
-            " FROM gossiplog_leaves LEFT JOIN gossiplog_messages USING (seq)"
-            f" WHERE {condition} AND seq <= ? ORDER BY key LIMIT ?",
-            (*bounds, count, limit),
+        return closing(
+            self._connection.execute(
+                "SELECT CAST(seq AS INTEGER), CAST(key AS BLOB), coalesce(CAST(value AS BLOB), x'')"
+                " FROM gossiplog_leaves LEFT JOIN gossiplog_messages USING (seq)"
+                f" WHERE {condition} AND seq <= ? ORDER BY key",
+                (*bounds, count),
+            )
         )
-        return _take(rows)
 
-    def scan_keys(self, start: bytes, end: bytes | None, limit: int, count: int) -> Sequence[tuple[int, bytes]]:
+    def scan_keys(
+        self, start: bytes, end: bytes | None, count: int
+    ) -> AbstractContextManager[Iterator[tuple[int, bytes]]]:
         condition, bounds = _from_to(start, end)
-        return self._connection.execute(
-            "SELECT CAST(seq AS INTEGER), CAST(key AS BLOB) FROM gossiplog_leaves"
-            f" WHERE {condition} AND seq <= ? ORDER BY key LIMIT ?",
-            (*bounds, count, limit),
-        ).fetchall()
+        return closing(
+            self._connection.execute(
+                "SELECT CAST(seq AS INTEGER), CAST(key AS BLOB) FROM gossiplog_leaves"
+                f" WHERE {condition} AND seq <= ? ORDER BY key",
+                (*bounds, count),
+            )
+        )
 
     def dividers(self, start: bytes, end: bytes | None, parts: int) -> Sequence[bytes]:
         condition, bounds = _from_to(start, end)

@@ -10,6 +10,7 @@ mod codec;
 mod columns;
 mod errors;
 mod fragment;
+mod gather;
 mod message;
 mod net;
 mod nodes;
@@ -35,6 +36,8 @@ mod _core {
     use super::columns::{decode_columns, fragment_of_columns, leaf_hash_column, verify_columns};
     #[pymodule_export]
     use super::fragment::Fragment;
+    #[pymodule_export]
+    use super::gather::gather_columns;
     #[pymodule_export]
     use super::message::{SignedMessage, SigningKey, read_message, sign, verify};
     #[pymodule_export]
