@@ -1,6 +1,6 @@
 """Logs in Apache Spark, each job beside the same work in one process without it, in the same run.
 
-The session is local, on all cores, and warm: it has run a job before anything is timed.
+The session is local, on all cores, and warm: it has run each job a few times before that is timed.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ from gossiplog.bench.stage import Stage
 from gossiplog.bench.turns import Result, timed
 
 _BATCH = 10_000
+# Java compiles what it runs again and again: a job is at its usual speed after so many times.
+_WARM = 5
 # Messages a second, and for how many seconds.
 _RATE, _SECONDS, _STEP = 5000, 20, 0.1
 
@@ -37,6 +39,11 @@ def spark() -> Iterator[SparkSession]:
     session.range(1000).selectExpr("sum(id)").collect()
     yield session
     session.stop()
+
+
+def warm(job: Callable[[], None]) -> None:
+    for _ in range(_WARM):
+        job()
 
 
 def plain_read(path: Path) -> float:
@@ -61,7 +68,7 @@ def test_read(spark: SparkSession, stage: Stage, results: Results) -> None:
         frame = logs.read(spark, str(path), columns="key,value")
         frame.write.format("noop").mode("overwrite").save()
 
-    read()
+    warm(read)
     turns.run(read, lambda: plain_read(path))
     share = 1 / turns.ratio
     results.add(
@@ -99,7 +106,7 @@ def test_signatures(spark: SparkSession, stage: Stage, results: Results) -> None
         frame = logs.read(spark, str(path), columns="key,value").mapInArrow(errors, "error string")
         assert frame.where("error is not null").count() == 0
 
-    verify()
+    warm(verify)
     turns.run(verify, lambda: _verify_batches(stage.mixed))
     results.add(_share(stage, "read and verify in `mapInArrow`", 0.65, turns.ratio, turns.seconds, turns.floor_seconds))
 
@@ -112,7 +119,7 @@ def test_verify(spark: SparkSession, stage: Stage, results: Results) -> None:
         assert (found.messages, found.defects) == (stage.size, {})
         found.report.unpersist()
 
-    verify()
+    warm(verify)
     turns.run(verify, lambda: _verify_batches(stage.mixed))
     results.add(_share(stage, "the whole job `verify`", 0.4, turns.ratio, turns.seconds, turns.floor_seconds))
 
@@ -144,6 +151,7 @@ def test_root(spark: SparkSession, stage: Stage, results: Results) -> None:
             )
             assert core.Tree().insert(rows.fetchall()).root == own
 
+    # These warm the session, too.
     for partitions in (1, 4, 16):
         assert logs.root(entries(partitions), ascending=True).node == own
     turns.run(lambda: logs.root(entries(8), ascending=True), lambda: timed(alone))

@@ -122,10 +122,10 @@ def test_scans(storage: Storage) -> None:
             (b"", None, 5, rows[:5]),
             (keys[7], keys[3], 20, []),
         ):
-            with reader.scan(start, end, count) as found:
+            with reader.scan(["seq", "key", "value"], start, end, count) as found:
                 assert list(found) == expected
-            with reader.scan_keys(start, end, count) as found_keys:
-                assert list(found_keys) == [(seq, key) for seq, key, _ in expected]
+            with reader.scan(["key", "seq"], start, end, count) as found:
+                assert list(found) == [(key, seq) for seq, key, _ in expected]
 
 
 def test_dividers_make_parts_of_about_equal_size(storage: Storage) -> None:
@@ -147,7 +147,7 @@ def test_dividers_make_parts_of_about_equal_size(storage: Storage) -> None:
 def test_an_empty_log_has_no_dividers(storage: Storage) -> None:
     with storage.reader() as reader:
         assert list(reader.dividers(b"", None, 4)) == []
-        with reader.scan(b"", None, 10) as found:
+        with reader.scan(["key"], b"", None, 10) as found:
             assert list(found) == []
 
 

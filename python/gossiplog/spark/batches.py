@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -15,20 +15,21 @@ from gossiplog.columns import decode, gather
 from gossiplog.errors import CorruptLog
 from gossiplog.spark.options import ReadOptions
 from gossiplog.spark.schema import SCHEMA, STORED
+from gossiplog.storage.base import ScanColumn
 
 BATCH = 2**13
 """Messages in a batch, at most."""
 _BATCH_BYTES = 2**22
-_STORED = {"seq": int, "key": bytes, "value": bytes}
+_STORED: Mapping[ScanColumn, type[int | bytes]] = {"seq": int, "key": bytes, "value": bytes}
 _DECODED = [name for name in SCHEMA.fieldNames() if name not in STORED]
 
 
-def gathered(rows: Iterator[tuple[Any, ...]], names: Sequence[str]) -> pa.RecordBatch:
+def gathered(rows: Iterator[tuple[Any, ...]], names: Sequence[ScanColumn]) -> pa.RecordBatch:
     """The next rows of a log, as many as a batch has; none at their end.
 
     Args:
         rows: as a storage reads them.
-        names: of a row's parts: `seq`, `key`, `value`.
+        names: of a row's parts.
     """
     return gather(rows, {name: _STORED[name] for name in names}, BATCH, _BATCH_BYTES)
 
@@ -44,7 +45,7 @@ class Columns:
         schema: the columns that are wanted.
 
     Attributes:
-        values: whether stored values are needed at all.
+        scanned: what has to be read of the stored messages, the key always.
     """
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
@@ -55,7 +56,12 @@ class Columns:
         self._decoded = [name for name in _DECODED if name in wanted]
         self._wants_log = "log" in wanted
         self._wants_size = "size" in wanted
-        self.values = bool(self._decoded) or self._failfast or not {"value", "size"}.isdisjoint(wanted)
+        values = self._decoded or self._failfast or not {"value", "size"}.isdisjoint(wanted)
+        self.scanned: list[ScanColumn] = ["key"]
+        if values:
+            self.scanned.append("value")
+        if "seq" in wanted or self._failfast:
+            self.scanned.append("seq")
 
     def batch(self, location: str, topic: str, stored: pa.RecordBatch) -> pa.RecordBatch:
         """The columns of messages of one log, one row each, but for those of other authors than are wanted.
@@ -63,8 +69,7 @@ class Columns:
         Args:
             location: of the log.
             topic: of the log.
-            stored: the columns `seq`, `key` and `value`; without keys the values' own are taken, and with keys values
-                may be left out that are not needed.
+            stored: the columns that are in `scanned`; without keys, the values' own are taken.
 
         Raises:
             CorruptLog: a damaged value, in the mode failfast.

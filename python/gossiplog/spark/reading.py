@@ -100,14 +100,14 @@ class LogReader(DataSourceReader):
             StorageError: a log that cannot be read.
         """
         columns = self._columns
-        names = ("seq", "key", "value") if columns.values else ("seq", "key")
         start = partition.start
         with opened(partition.location, partition.topic) as (storage, _):
             while True:
-                with storage.reader(single=True) as reader:
-                    scan = reader.scan if columns.values else reader.scan_keys
-                    with scan(start, partition.end, partition.count) as rows:
-                        stored = gathered(rows, names)
+                with (
+                    storage.reader(single=True) as reader,
+                    reader.scan(columns.scanned, start, partition.end, partition.count) as rows,
+                ):
+                    stored = gathered(rows, columns.scanned)
                 if not len(stored):
                     return
                 yield columns.batch(partition.location, partition.topic, stored)

@@ -16,7 +16,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol, TypeAlias
 
 from gossiplog.core import Plan
 from gossiplog.errors import TopicMismatch
@@ -26,6 +26,8 @@ SCHEMA = 2
 released."""
 PAGE_BYTES = 4 * 2**20
 """Bytes of values after which a page of messages ends early."""
+
+ScanColumn: TypeAlias = Literal["seq", "key", "value"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,24 +98,18 @@ class Reader(ABC):
 
     @abstractmethod
     def scan(
-        self, start: bytes, end: bytes | None, count: int
-    ) -> AbstractContextManager[Iterator[tuple[int, bytes, bytes]]]:
-        """A block with the messages (sequence, key, value) with start <= key < end and a sequence up to `count`,
-        ascending by key. They are read one by one, as they are asked for.
-
-        The value of a message that was lost from a damaged log is b"".
+        self, columns: Sequence[ScanColumn], start: bytes, end: bytes | None, count: int
+    ) -> AbstractContextManager[Iterator[tuple[Any, ...]]]:
+        """A block with the messages with start <= key < end and a sequence up to `count`, ascending by key. They are
+        read one by one, as they are asked for.
 
         Args:
+            columns: what is read of each: its sequence (int), key and value (bytes). The value of a message that was
+                lost from a damaged log is b"".
             start: b"" is the start of the log.
             end: None is the end of the log.
             count: the largest sequence.
         """
-
-    @abstractmethod
-    def scan_keys(
-        self, start: bytes, end: bytes | None, count: int
-    ) -> AbstractContextManager[Iterator[tuple[int, bytes]]]:
-        """As `scan`, without the values, which are not read."""
 
     @abstractmethod
     def dividers(self, start: bytes, end: bytes | None, parts: int) -> Sequence[bytes]:

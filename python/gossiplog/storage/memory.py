@@ -16,6 +16,7 @@ from gossiplog.storage.base import (
     PAGE_BYTES,
     Position,
     Reader,
+    ScanColumn,
     SequencesTaken,
     Storage,
     Transaction,
@@ -108,21 +109,21 @@ class _MemoryReader(Reader):
         return found
 
     def scan(
-        self, start: bytes, end: bytes | None, count: int
-    ) -> AbstractContextManager[Iterator[tuple[int, bytes, bytes]]]:
-        messages = self._tables.messages
-        return nullcontext((seq, key, messages[seq - 1][0]) for seq, key in self._entries(start, end, count))
+        self, columns: Sequence[ScanColumn], start: bytes, end: bytes | None, count: int
+    ) -> AbstractContextManager[Iterator[tuple[Any, ...]]]:
+        return nullcontext(self._rows(columns, start, end, count))
 
-    def scan_keys(
-        self, start: bytes, end: bytes | None, count: int
-    ) -> AbstractContextManager[Iterator[tuple[int, bytes]]]:
-        return nullcontext(self._entries(start, end, count))
-
-    def _entries(self, start: bytes, end: bytes | None, count: int) -> Iterator[tuple[int, bytes]]:
-        keys, leaves = self._tables.keys, self._tables.leaves
+    def _rows(
+        self, columns: Sequence[ScanColumn], start: bytes, end: bytes | None, count: int
+    ) -> Iterator[tuple[Any, ...]]:
+        keys, leaves, messages = self._tables.keys, self._tables.leaves, self._tables.messages
         stop = len(keys) if end is None else bisect_left(keys, end)
-        between = ((leaves[key][1], key) for key in islice(keys, bisect_left(keys, start), stop))
-        return (row for row in between if row[0] <= count)
+        for key in islice(keys, bisect_left(keys, start), stop):
+            _, seq = leaves[key]
+            if seq <= count:
+                value, _ = messages[seq - 1]
+                row = {"seq": seq, "key": key, "value": value}
+                yield tuple(row[column] for column in columns)
 
     def dividers(self, start: bytes, end: bytes | None, parts: int) -> Sequence[bytes]:
         keys = sorted(self._tables.tree)

@@ -10,14 +10,14 @@ from __future__ import annotations
 import sqlite3
 import sys
 import weakref
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from itertools import chain
 from typing import Any
 
 from gossiplog.core import Plan
 from gossiplog.errors import CorruptLog, StorageError
-from gossiplog.storage.base import PAGE_BYTES, Position, Reader, SequencesTaken, Transaction, divisions
+from gossiplog.storage.base import PAGE_BYTES, Position, Reader, ScanColumn, SequencesTaken, Transaction, divisions
 
 TABLES = (
     "CREATE TABLE gossiplog_meta(name TEXT PRIMARY KEY, value) WITHOUT ROWID",
@@ -30,6 +30,11 @@ TABLES = (
 )
 
 _KEY_HASH = "CAST(key AS BLOB), CAST(hash AS BLOB)"
+_SCANNED: Mapping[ScanColumn, str] = {
+    "seq": "CAST(seq AS INTEGER)",
+    "key": "CAST(key AS BLOB)",
+    "value": "coalesce(CAST(value AS BLOB), x'')",
+}
 # Keys or sequences in one statement.
 _CHUNK = 512
 # From so many keys on, it pays to ask first whether they are all above those of the log.
@@ -213,26 +218,16 @@ class SQLiteReader(Reader):
         return _take(rows)
 
     def scan(
-        self, start: bytes, end: bytes | None, count: int
-    ) -> AbstractContextManager[Iterator[tuple[int, bytes, bytes]]]:
+        self, columns: Sequence[ScanColumn], start: bytes, end: bytes | None, count: int
+    ) -> AbstractContextManager[Iterator[tuple[Any, ...]]]:
         condition, bounds = _from_to(start, end)
+        source = "gossiplog_leaves"
+        if "value" in columns:
+            source += " LEFT JOIN gossiplog_messages USING (seq)"
         return closing(
             self._connection.execute(
-                "SELECT CAST(seq AS INTEGER), CAST(key AS BLOB), coalesce(CAST(value AS BLOB), x'')"
-                " FROM gossiplog_leaves LEFT JOIN gossiplog_messages USING (seq)"
-                f" WHERE {condition} AND seq <= ? ORDER BY key",
-                (*bounds, count),
-            )
-        )
-
-    def scan_keys(
-        self, start: bytes, end: bytes | None, count: int
-    ) -> AbstractContextManager[Iterator[tuple[int, bytes]]]:
-        condition, bounds = _from_to(start, end)
-        return closing(
-            self._connection.execute(
-                "SELECT CAST(seq AS INTEGER), CAST(key AS BLOB) FROM gossiplog_leaves"
-                f" WHERE {condition} AND seq <= ? ORDER BY key",
+                f"SELECT {', '.join(_SCANNED[column] for column in columns)}"
+                f" FROM {source} WHERE {condition} AND seq <= ? ORDER BY key",
                 (*bounds, count),
             )
         )
