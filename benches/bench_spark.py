@@ -27,8 +27,8 @@ from gossiplog.bench.stage import Stage
 from gossiplog.bench.turns import Result, timed
 
 _BATCH = 10_000
-# Java compiles what it runs again and again: a job is at its usual speed after so many times.
-_WARM = 5
+# Java compiles what it runs again and again: a job is at its usual speed after so many messages.
+_WARM = 5_000_000
 # Messages a second, and for how many seconds.
 _RATE, _SECONDS, _STEP = 5000, 20, 0.1
 
@@ -41,8 +41,8 @@ def spark() -> Iterator[SparkSession]:
     session.stop()
 
 
-def warm(job: Callable[[], None]) -> None:
-    for _ in range(_WARM):
+def warm(job: Callable[[], None], size: int) -> None:
+    for _ in range(0, _WARM, size):
         job()
 
 
@@ -68,7 +68,7 @@ def test_read(spark: SparkSession, stage: Stage, results: Results) -> None:
         frame = logs.read(spark, str(path), columns="key,value")
         frame.write.format("noop").mode("overwrite").save()
 
-    warm(read)
+    warm(read, stage.size)
     turns.run(read, lambda: plain_read(path))
     share = 1 / turns.ratio
     results.add(
@@ -106,7 +106,7 @@ def test_signatures(spark: SparkSession, stage: Stage, results: Results) -> None
         frame = logs.read(spark, str(path), columns="key,value").mapInArrow(errors, "error string")
         assert frame.where("error is not null").count() == 0
 
-    warm(verify)
+    warm(verify, stage.size)
     turns.run(verify, lambda: _verify_batches(stage.mixed))
     results.add(_share(stage, "read and verify in `mapInArrow`", 0.65, turns.ratio, turns.seconds, turns.floor_seconds))
 
@@ -119,7 +119,7 @@ def test_verify(spark: SparkSession, stage: Stage, results: Results) -> None:
         assert (found.messages, found.defects) == (stage.size, {})
         found.report.unpersist()
 
-    warm(verify)
+    warm(verify, stage.size)
     turns.run(verify, lambda: _verify_batches(stage.mixed))
     results.add(_share(stage, "the whole job `verify`", 0.4, turns.ratio, turns.seconds, turns.floor_seconds))
 
