@@ -164,6 +164,26 @@ def test_a_value_under_another_key_hides_nothing() -> None:
     assert "key is missing" in found[3]["error"]
 
 
+def test_verdicts_come_with_columns_of_whatever_is_the_message_of_its_key() -> None:
+    values = list(signed(((), (0,), (1,)))) * 50
+    own = columns.verify(None, pa.array(values), TOPIC)["key"].to_pylist()
+    broken = values[1][:100] + bytes([values[1][100] ^ 1]) + values[1][101:]
+    values[1], own[1] = broken, columns.verify(None, pa.array([broken]), TOPIC)["key"][0].as_py()
+    values[2], values[3], own[4], own[5] = b"broken", None, None, own[0]  # type: ignore[call-overload]
+    wanted = ["parent_keys", "author", "size"]
+    found = columns.verify(pa.array(own), pa.array(values), TOPIC, wanted)
+    assert found.schema.names == ["key", "error", *wanted]
+    assert found.select(["key", "error"]) == columns.verify(pa.array(own), pa.array(values), TOPIC)
+    assert [row for row, error in enumerate(found["error"].to_pylist()) if error] == [1, 2, 3, 4, 5]
+    expected = columns.decode(pa.array(values), TOPIC, wanted).to_pylist()
+    nothing = dict.fromkeys(wanted)
+    assert [expected[row] for row in (2, 3)] == [nothing] * 2
+    assert found.select(wanted).to_pylist() == [nothing if row in (4, 5) else one for row, one in enumerate(expected)]
+    for wrong in (["key"], ["error"], ["size", "size"], ["sizes"]):
+        with pytest.raises(ColumnError):
+            columns.verify(None, pa.array(values), TOPIC, wrong)
+
+
 def test_columns_are_those_asked_for_in_their_order() -> None:
     array = pa.array(signed(((), (0,))))
     assert columns.decode(array, TOPIC, ["parents", "clock"]).schema.names == ["parents", "clock"]

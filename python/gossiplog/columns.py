@@ -48,23 +48,27 @@ def decode(values: Any, topic: str, columns: Sequence[str] | None = None) -> pa.
     return pa.record_batch(_core.decode_columns(_array("values", values), topic, columns))
 
 
-def verify(keys: Any | None, values: Any, topic: str) -> pa.RecordBatch:
+def verify(keys: Any | None, values: Any, topic: str, columns: Sequence[str] = ()) -> pa.RecordBatch:
     """The verdicts over stored values: everything that `core.verify_batch` checks, signatures by the batch.
 
     Args:
         keys: those that the values are stored under, or None. A value that does not hash to its key is an error.
         values: stored values.
         topic: of the log.
+        columns: those of `decode`, but `key` and `error`, to be made from the same look at the values.
 
     Returns:
         `key` (binary): as given, or else the message's own, null where the value is too broken to have one; and `error`
-        (string): null for a message. A repetition is no error; a null is one.
+        (string): null for a message. A repetition is no error; a null is one. Then the columns that were asked for,
+        null where the value is no message, or not that of its key: where just the signature does not hold, they are
+        there.
 
     Raises:
-        ColumnError: arrays that are of another type, of different lengths or damaged.
+        ColumnError: arrays that are of another type, of different lengths or damaged; an unknown column, or one twice;
+            more than 2 GiB of text in a column.
     """
     given = None if keys is None else _array("keys", keys)
-    return pa.record_batch(_core.verify_columns(given, _array("values", values), topic))
+    return pa.record_batch(_core.verify_columns(given, _array("values", values), topic, columns))
 
 
 def gather(

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
-from gossiplog.columns import decode, verify
+from gossiplog.columns import verify
 from gossiplog.spark.locations import opened
 from gossiplog.storage import Storage
 from gossiplog.storage.base import PAGE_BYTES
@@ -90,20 +90,14 @@ def _gathered(
         wanted = batch["key"].take(pa.array(rows[pending[rows]])).to_pylist()
         for found in _pages(storage(number), replica.messages, wanted):
             keys, values = pa.array(found.keys(), pa.binary()), pa.array(found.values(), pa.binary())
-            sound = pc.is_null(verify(keys, values, replica.topic)["error"])
-            keys, values = keys.filter(sound), values.filter(sound)
-            places = pc.index_in(keys, batch["key"])
+            verdicts = verify(keys, values, replica.topic, ["clock", "author", "size"])
+            sound = pc.is_null(verdicts["error"])
+            whole = verdicts.filter(sound)
+            places = pc.index_in(whole["key"], batch["key"])
             pending[places.to_numpy()] = False
-            decoded = decode(values, replica.topic, ["clock", "author"])
-            columns = {
-                "key": keys,
-                "holders": batch["holders"].take(places),
-                "clock": decoded["clock"],
-                "author": decoded["author"],
-                "size": pc.binary_length(values).cast(pa.int64()),
-                "value": values,
-            }
-            yield _row_batch(columns, len(keys))
+            columns = {name: whole[name] for name in ("key", "clock", "author", "size")}
+            columns |= {"holders": batch["holders"].take(places), "value": values.filter(sound)}
+            yield _row_batch(columns, len(whole))
     lost = batch.filter(pa.array(pending))
     error = pa.repeat(pa.scalar("what is stored under this key is not that message, in any replica"), len(lost))
     yield _row_batch({"key": lost["key"], "holders": lost["holders"], "error": error}, len(lost))

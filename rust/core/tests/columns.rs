@@ -21,8 +21,9 @@ fn a_message_its_row_its_verdict_and_its_leaf() {
     assert_eq!(batch.column_by_name("error").unwrap().null_count(), 1);
 
     let keys = BinaryArray::from_iter([Some(&key[..]), Some(&key), Some(&key)]);
-    let verdicts = verify(Some(&keys), &values, TOPIC).unwrap();
-    assert_eq!(verdicts.column(1).null_count(), 1);
+    let verdicts = verify(Some(&keys), &values, TOPIC, &[Column::Clock]).unwrap();
+    assert_eq!((verdicts.column(1).null_count(), verdicts.column(2).null_count()), (1, 2));
+    assert!(verify(Some(&keys), &values, TOPIC, &[Column::Key]).is_err());
     let hashes = leaf_hashes(&keys, &values).unwrap();
     assert_eq!(hashes.value(0), tree::leaf_hash(&key, &value));
     assert_eq!(fragment(&keys.slice(0, 1), &hashes.slice(0, 1)).unwrap().len(), 1);

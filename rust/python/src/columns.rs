@@ -12,21 +12,28 @@ use crate::fragment::Fragment;
 #[pyfunction]
 #[pyo3(signature = (values, topic, columns = None))]
 pub fn decode_columns(values: &Bound<'_, PyAny>, topic: &str, columns: Option<Vec<String>>) -> PyResult<ArrowArray> {
-    let wanted = match columns {
-        Some(names) => names.iter().map(|name| Column::from_name(name)).collect::<Result<_, _>>().map_err(convert)?,
-        None => Column::ALL.to_vec(),
-    };
+    let wanted = columns.map_or_else(|| Ok(Column::ALL.to_vec()), |names| named(&names))?;
     let array = import(values)?;
     let batch = values.py().detach(|| columns::decode(&array, topic, &wanted)).map_err(convert)?;
     Ok(ArrowArray::new(StructArray::from(batch)))
 }
 
+fn named(names: &[String]) -> PyResult<Vec<Column>> {
+    names.iter().map(|name| Column::from_name(name)).collect::<Result<_, _>>().map_err(convert)
+}
+
 /// The verdicts over a batch of values.
 #[pyfunction]
-pub fn verify_columns(keys: Option<&Bound<'_, PyAny>>, values: &Bound<'_, PyAny>, topic: &str) -> PyResult<ArrowArray> {
+pub fn verify_columns(
+    keys: Option<&Bound<'_, PyAny>>,
+    values: &Bound<'_, PyAny>,
+    topic: &str,
+    columns: Vec<String>,
+) -> PyResult<ArrowArray> {
+    let wanted = named(&columns)?;
     let keys = keys.map(import).transpose()?;
     let array = import(values)?;
-    let batch = values.py().detach(|| columns::verify(keys.as_deref(), &array, topic)).map_err(convert)?;
+    let batch = values.py().detach(|| columns::verify(keys.as_deref(), &array, topic, &wanted)).map_err(convert)?;
     Ok(ArrowArray::new(StructArray::from(batch)))
 }
 

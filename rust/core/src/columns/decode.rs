@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use arrow_array::builder::{GenericByteBuilder, ListBuilder};
 use arrow_array::types::{BinaryType, ByteArrayType, Utf8Type};
-use arrow_array::{Array, ArrayRef, BooleanArray, Int64Array, ListArray, RecordBatch};
-use arrow_schema::{DataType, Field, Schema};
+use arrow_array::{Array, ArrayRef, BooleanArray, Int64Array, ListArray, RecordBatch, RecordBatchOptions};
+use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use arrow_select::concat::concat_batches;
 
 use super::{MISSING_VALUE, arrow, bytes, fits, rows};
@@ -102,8 +102,8 @@ impl Column {
     }
 }
 
-/// A value, and the message that it holds or what makes it none.
-type Row<'a> = (&'a [u8], Result<Parsed, String>);
+/// A value and the message that it holds, or what makes it none.
+pub(super) type Row<'a> = Result<(&'a [u8], &'a Parsed), &'a str>;
 
 /// One row for each value, with these columns: everything is checked but signatures. In the row of a value that is no message, all but
 /// the error is null. A column that is not asked for costs nothing.
@@ -111,37 +111,70 @@ type Row<'a> = (&'a [u8], Result<Parsed, String>);
 /// # Errors
 /// [`Error::Column`]: an array of another type, no columns or one twice, more than 2 GiB of text in a column.
 pub fn decode(values: &dyn Array, topic: &str, columns: &[Column]) -> Result<RecordBatch, Error> {
-    let repeated = columns.iter().enumerate().any(|(index, column)| columns[..index].contains(column));
-    if columns.is_empty() || repeated {
+    if columns.is_empty() || repeats(columns) {
         return Err(Error::Column("the columns must be one or more, none of them twice".into()));
     }
     let values = rows("the values", values)?;
-    let schema = Arc::new(Schema::new(columns.iter().map(|column| column.field()).collect::<Vec<_>>()));
-    let one = |share: &[Option<&[u8]>]| {
-        let rows: Vec<Row<'_>> = share.iter().map(|value| read(*value, topic)).collect();
-        let arrays = columns.iter().map(|column| build(*column, &rows)).collect::<Result<_, _>>()?;
-        RecordBatch::try_new(Arc::clone(&schema), arrays).map_err(arrow)
+    in_shares(&values, &schema(columns), |share| {
+        let parsed: Vec<_> = share.iter().map(|value| read(*value, topic)).collect();
+        let rows = share.iter().zip(&parsed).map(|(value, parsed)| match parsed {
+            Ok(parsed) => Ok((value.unwrap_or_default(), parsed)),
+            Err(reason) => Err(reason.as_str()),
+        });
+        arrays(&rows.collect::<Vec<Row<'_>>>(), columns)
+    })
+}
+
+fn read(value: Option<&[u8]>, topic: &str) -> Result<Parsed, String> {
+    let value = value.ok_or(MISSING_VALUE)?;
+    parse(value, topic).map_err(|invalid| invalid.reason)
+}
+
+/// Whether a column is there twice.
+pub(super) fn repeats(columns: &[Column]) -> bool {
+    columns.iter().enumerate().any(|(index, column)| columns[..index].contains(column))
+}
+
+fn schema(columns: &[Column]) -> SchemaRef {
+    Arc::new(Schema::new(columns.iter().map(|column| column.field()).collect::<Vec<_>>()))
+}
+
+/// These columns of messages.
+///
+/// # Errors
+/// [`Error::Column`]: more than 2 GiB of text in a column.
+pub(super) fn build(rows: &[Row<'_>], columns: &[Column]) -> Result<RecordBatch, Error> {
+    in_shares(rows, &schema(columns), |share| arrays(share, columns))
+}
+
+/// What `part` makes of consecutive shares of the items, put together.
+fn in_shares<T: Sync>(
+    items: &[T],
+    schema: &SchemaRef,
+    part: impl Fn(&[T]) -> Result<Vec<ArrayRef>, Error> + Sync + Send,
+) -> Result<RecordBatch, Error> {
+    let one = |share: &[T]| {
+        // There may be no columns.
+        let rows = RecordBatchOptions::new().with_row_count(Some(share.len()));
+        RecordBatch::try_new_with_options(Arc::clone(schema), part(share)?, &rows).map_err(arrow)
     };
-    let batches = parallel::shares(&values, one).into_iter().collect::<Result<Vec<_>, Error>>()?;
+    let batches = parallel::shares(items, one).into_iter().collect::<Result<Vec<_>, Error>>()?;
     match <[RecordBatch; 1]>::try_from(batches) {
         Ok([whole]) => Ok(whole),
-        Err(batches) => concat_batches(&schema, &batches).map_err(arrow),
+        Err(batches) => concat_batches(schema, &batches).map_err(arrow),
     }
 }
 
-fn read<'a>(value: Option<&'a [u8]>, topic: &str) -> Row<'a> {
-    match value {
-        Some(value) => (value, parse(value, topic).map_err(|invalid| invalid.reason)),
-        None => (&[], Err(MISSING_VALUE.to_owned())),
-    }
+fn arrays(rows: &[Row<'_>], columns: &[Column]) -> Result<Vec<ArrayRef>, Error> {
+    columns.iter().map(|column| array(*column, rows)).collect()
 }
 
 /// What `part` makes of each message; None in the rows of values that are none.
 fn each<'a, T>(rows: &'a [Row<'a>], part: impl Fn(&'a [u8], &'a Parsed) -> T) -> impl Iterator<Item = Option<T>> {
-    rows.iter().map(move |(value, parsed)| parsed.as_ref().ok().map(|parsed| part(value, parsed)))
+    rows.iter().map(move |row| row.ok().map(|(value, parsed)| part(value, parsed)))
 }
 
-fn build(column: Column, rows: &[Row<'_>]) -> Result<ArrayRef, Error> {
+fn array(column: Column, rows: &[Row<'_>]) -> Result<ArrayRef, Error> {
     Ok(match column {
         Column::Id => texts(each(rows, |_, parsed| id::encode(&parsed.key)))?,
         Column::Key => Arc::new(bytes::<BinaryType, _>(each(rows, |_, parsed| parsed.key))?),
@@ -154,7 +187,7 @@ fn build(column: Column, rows: &[Row<'_>]) -> Result<ArrayRef, Error> {
         Column::Payload => texts(each(rows, |value, parsed| payload(parsed.payload(value))).map(Option::flatten))?,
         Column::Size => Arc::new(Int64Array::from_iter(each(rows, |value, _| value.len() as i64))),
         Column::Canonical => Arc::new(BooleanArray::from_iter(each(rows, |_, parsed| parsed.is_canonical()))),
-        Column::Error => texts(rows.iter().map(|(_, parsed)| parsed.as_ref().err()))?,
+        Column::Error => texts(rows.iter().map(|row| row.err()))?,
     })
 }
 
@@ -173,14 +206,14 @@ fn parents<T: ByteArrayType<Offset = i32>, N: AsRef<T::Native>>(
     name: impl Fn(&Key) -> N,
 ) -> Result<ListArray, Error> {
     let mut lists = ListBuilder::new(GenericByteBuilder::<T>::new());
-    for (value, parsed) in rows {
-        if let Ok(parsed) = parsed {
+    for row in rows {
+        if let Ok((value, parsed)) = row {
             for parent in parsed.parents(value) {
                 fits(lists.values().values_slice(), ID_LENGTH)?;
                 lists.values().append_value(name(&parent));
             }
         }
-        lists.append(parsed.is_ok());
+        lists.append(row.is_ok());
     }
     Ok(lists.finish())
 }

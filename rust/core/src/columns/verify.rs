@@ -3,15 +3,18 @@
 use std::sync::Arc;
 
 use arrow_array::types::{BinaryType, Utf8Type};
-use arrow_array::{Array, RecordBatch};
+use arrow_array::{Array, ArrayRef, RecordBatch};
 use arrow_schema::{DataType, Field, Schema};
 
+use super::decode::{Column, Row, build, repeats};
 use super::{MISSING_VALUE, arrow, bytes, rows, same_length};
 use crate::batch::{Verdict, verify_signatures};
 use crate::error::Error;
 use crate::id::{self, Key};
 use crate::message::{Invalid, parse};
 use crate::parallel;
+
+const MISSING_KEY: &str = "the key is missing: null";
 
 /// A value, and the key that it is stored under.
 struct Entry<'a> {
@@ -26,14 +29,25 @@ impl AsRef<[u8]> for Entry<'_> {
 }
 
 /// What [`crate::batch`] checks about each value, its signature included: its key, and an error that is null for a message that
-/// every peer accepts.
+/// every peer accepts; then columns of the message.
 ///
 /// With keys given, the column repeats them, and a value that does not hash to its key is an error, too. Otherwise the keys are the
 /// messages' own, null where a value is too broken to have one. A repetition is no error. A null is one.
 ///
+/// The other columns are null where a value is no message or not that of its key, but not where just its signature does not hold.
+///
 /// # Errors
-/// [`Error::Column`]: arrays of other types or of different lengths; more than 2 GiB of keys or errors.
-pub fn verify(keys: Option<&dyn Array>, values: &dyn Array, topic: &str) -> Result<RecordBatch, Error> {
+/// [`Error::Column`]: arrays of other types or of different lengths; a column twice, or one that is there anyway; more than 2 GiB of
+/// text in a column.
+pub fn verify(
+    keys: Option<&dyn Array>,
+    values: &dyn Array,
+    topic: &str,
+    columns: &[Column],
+) -> Result<RecordBatch, Error> {
+    if repeats(columns) || columns.iter().any(|column| matches!(column, Column::Key | Column::Error)) {
+        return Err(Error::Column("the columns beside key and error must be others, none of them twice".into()));
+    }
     let values = rows("the values", values)?;
     let keys = keys.map(|keys| rows("the keys", keys)).transpose()?;
     if let Some(keys) = &keys {
@@ -46,6 +60,17 @@ pub fn verify(keys: Option<&dyn Array>, values: &dyn Array, topic: &str) -> Resu
         .filter_map(|(row, value)| Some(Entry { stored: stored(row), value: (*value)? }))
         .collect();
     let mut verdicts = parallel::map(&entries, |entry| judge(entry, topic));
+    // Before the signatures: what does not hold stays a message otherwise.
+    let mut judged = entries.iter().zip(&verdicts);
+    let found = values.iter().enumerate().map(|(row, value)| {
+        let (entry, verdict) = value.and_then(|_| judged.next()).ok_or(MISSING_VALUE)?;
+        match verdict {
+            _ if keys.is_some() && stored(row).is_none() => Err(MISSING_KEY),
+            Verdict::Fresh(parsed) | Verdict::Duplicate(parsed) => Ok((entry.value, parsed.as_ref())),
+            Verdict::Invalid(invalid) => Err(invalid.reason.as_str()),
+        }
+    });
+    let parts = build(&found.collect::<Vec<Row<'_>>>(), columns)?;
     verify_signatures(&entries, &mut verdicts);
 
     let mut verdicts = verdicts.iter();
@@ -56,15 +81,18 @@ pub fn verify(keys: Option<&dyn Array>, values: &dyn Array, topic: &str) -> Resu
     };
     let error = |(row, verdict): (usize, &Option<&'_ Verdict>)| match verdict {
         None => Some(MISSING_VALUE.to_owned()),
-        Some(_) if keys.is_some() && stored(row).is_none() => Some("the key is missing: null".to_owned()),
+        Some(_) if keys.is_some() && stored(row).is_none() => Some(MISSING_KEY.to_owned()),
         Some(Verdict::Invalid(invalid)) => Some(invalid.reason.clone()),
         Some(Verdict::Fresh(_) | Verdict::Duplicate(_)) => None,
     };
     let keys = bytes::<BinaryType, _>(verdicts.iter().enumerate().map(shown))?;
     let errors = bytes::<Utf8Type, _>(verdicts.iter().enumerate().map(error))?;
-    let field = |name, data_type| Field::new(name, data_type, true);
-    let schema = Schema::new(vec![field("key", DataType::Binary), field("error", DataType::Utf8)]);
-    RecordBatch::try_new(Arc::new(schema), vec![Arc::new(keys), Arc::new(errors)]).map_err(arrow)
+    let field = |name, data_type| Arc::new(Field::new(name, data_type, true));
+    let mut fields = vec![field("key", DataType::Binary), field("error", DataType::Utf8)];
+    fields.extend(parts.schema().fields().iter().map(Arc::clone));
+    let mut arrays: Vec<ArrayRef> = vec![Arc::new(keys), Arc::new(errors)];
+    arrays.extend_from_slice(parts.columns());
+    RecordBatch::try_new(Arc::new(Schema::new(fields)), arrays).map_err(arrow)
 }
 
 /// The key that a value hashes to.
