@@ -4,7 +4,7 @@ import json
 import random
 import shutil
 import sqlite3
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,6 +17,7 @@ from gossiplog.errors import StorageError, TopicMismatch
 from gossiplog.reference.cbor import write_cbor
 from gossiplog.reference.id import message_key
 from gossiplog.spark import Verification, read, stored, verify, verify_log
+from tests.spark.damage import change, entries
 
 TOPIC = "org.example.spark"
 MakeLog = Callable[..., Path]
@@ -30,23 +31,6 @@ def defects(found: Verification) -> dict[str, set[str | None]]:
     assert {kind: len(ids) for kind, ids in kinds.items()} == found.defects
     found.report.unpersist()
     return kinds
-
-
-def change(path: Path, values: Mapping[bytes, bytes]) -> None:
-    """Writes other values under these keys, behind the log's back."""
-    with sqlite3.connect(path) as database:
-        for key, value in values.items():
-            changed = database.execute(
-                "UPDATE gossiplog_messages SET value = ? WHERE seq = (SELECT seq FROM gossiplog_leaves WHERE key = ?)",
-                (value, key),
-            )
-            assert changed.rowcount == 1
-    database.close()
-
-
-def entries(path: Path) -> dict[bytes, bytes]:
-    with gossiplog.open(path) as log:
-        return {message.key: message.value for message in log}
 
 
 def test_a_sound_log(spark: SparkSession, make_log: MakeLog) -> None:
@@ -83,8 +67,7 @@ def test_values_and_signatures_that_were_changed_are_named(
     path = make_log(messages=messages)
     found = entries(path)
     chooser = random.Random(1)
-    # The last ones are not in the index yet: without them the log cannot tell its heads.
-    chosen = chooser.sample(sorted(found)[:-300], 100)
+    chosen = chooser.sample(sorted(found), 100)
     changed: dict[bytes, bytes] = {}
     for key in chosen[:50]:
         at = chooser.randrange(len(found[key]))
@@ -104,6 +87,16 @@ def test_values_and_signatures_that_were_changed_are_named(
     assert {line["id"] for line in lines if "kind" in line} == {None, *map(core.encode_id, chosen)}
     assert [line["defects"] for line in lines if "messages" in line] == [101]
     assert spark.read.parquet(str(folder)).count() == 101
+
+
+def test_damage_among_the_messages_that_the_index_does_not_cover(spark: SparkSession, make_log: MakeLog) -> None:
+    path = make_log(messages=200)
+    keys = sorted(entries(path))
+    change(path, {keys[50]: b"broken", keys[199]: b"broken, too"})
+    assert defects(verify_log(spark, str(path))) == {
+        "value": {core.encode_id(keys[50]), core.encode_id(keys[199])},
+        "root": {None},
+    }
 
 
 def forged(value: bytes) -> tuple[bytes, bytes]:

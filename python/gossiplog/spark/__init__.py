@@ -1,5 +1,5 @@
 # Imports go one way: schema, failures, options, locations; batches, reading, streaming; staging, writing;
-# source; launching, session, progress; payload, summary; rooting, verifying; gathering, reconcile, repair;
+# source; launching, session, progress; payload, summary; rooting, stored, verifying; gathering, reconcile, repair;
 # charts, analysis, report; expressions, folders; folds, checkpoint, arrivals, materializing;
 # keystore, components, signing, events, event_files, ingesting.
 """Logs in Apache Spark: the data source `gossiplog`, and what the jobs over it have in common."""
@@ -28,8 +28,9 @@ from gossiplog.spark.rooting import Root, root
 from gossiplog.spark.schema import SCHEMA
 from gossiplog.spark.session import running, session
 from gossiplog.spark.source import GossipLogSource, read
+from gossiplog.spark.stored import Stored, stored
 from gossiplog.spark.summary import LogSummary, summarize
-from gossiplog.spark.verifying import Stored, Verification, reports, stored, verify, verify_log
+from gossiplog.spark.verifying import Verification, reports, verify, verify_log
 from gossiplog.spark.writing import Written, write
 
 __all__ = [

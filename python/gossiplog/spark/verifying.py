@@ -18,12 +18,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from gossiplog import columns, core
-from gossiplog.errors import ColumnError, CorruptLog
-from gossiplog.log.state import damage_is_corrupt, replayed, stored_state
+from gossiplog.errors import ColumnError
 from gossiplog.spark.failures import worker_errors
-from gossiplog.spark.locations import opened
 from gossiplog.spark.rooting import entries_fragment, in_order, joined
 from gossiplog.spark.source import read
+from gossiplog.spark.stored import Stored, stored
 
 DEFECTS = "kind string, id string, detail string"
 """The columns of a report. The kinds:
@@ -43,25 +42,6 @@ _FRAGMENT, _OUTER, _CHILDLESS = "fragment", "outer", "childless"
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
-    """What a log says of itself.
-
-    Attributes:
-        topic: of the log.
-        count: of its messages.
-        root: of its tree, None where that cannot be read.
-        heads: the keys of the messages that no other names as a parent, None where they cannot be read.
-        problem: why these cannot be read, if so.
-    """
-
-    topic: str
-    count: int
-    root: core.Node | None
-    heads: tuple[bytes, ...] | None
-    problem: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Verification:
     """What a check found.
 
@@ -76,27 +56,6 @@ class Verification:
     root: core.Node
     defects: Mapping[str, int]
     report: DataFrame
-
-
-def stored(location: str, topic: str | None = None) -> Stored:
-    """Reads what a log says of itself.
-
-    Args:
-        location: of the log.
-        topic: that it must have; None takes any.
-
-    Raises:
-        TopicMismatch: it has another topic.
-        StorageError: it cannot be read.
-    """
-    with opened(location, topic) as (storage, own), storage.reader() as reader:
-        position = reader.position()
-        try:
-            with damage_is_corrupt:
-                state = replayed(reader, stored_state(reader, position), position.count, own)
-        except CorruptLog as error:
-            return Stored(own, position.count, None, None, str(error))
-    return Stored(own, position.count, state.tree.root, tuple(key for key, _ in state.heads))
 
 
 def verify_log(session: SparkSession, location: str, topic: str | None = None) -> Verification:
@@ -230,16 +189,16 @@ def _look(topic: str, count: int | None, batches: Iterable[pa.RecordBatch]) -> I
         if count is not None and "seq" in batch.schema.names:
             batch = batch.filter(pc.less_equal(batch.column("seq"), count))
         keys, values = batch.column("key"), batch.column("value")
-        errors = columns.verify(keys, values, topic).column("error")
-        message = columns.decode(values, topic, ["key", "parent_keys"])
-        sound = pc.fill_null(pc.equal(message.column("key"), keys), False)
+        verdicts = columns.verify(keys, values, topic, ["parent_keys"])
+        errors, parent_keys = verdicts.column("error"), verdicts.column("parent_keys")
+        sound = pc.is_valid(parent_keys)
         for kind, those in (("signature", sound), ("value", pc.invert(sound))):
             defects = pc.and_(those, pc.is_valid(errors))
             yield _found(kind, keys.filter(defects), detail=errors.filter(defects))
         complete = pc.and_(pc.is_valid(keys), pc.is_valid(values))
         entries = keys.filter(complete)
         fragment = fragment.join(entries_fragment(entries, columns.leaf_hashes(entries, values.filter(complete))))
-        named = message.column("parent_keys").filter(sound)
+        named = parent_keys.filter(sound)
         parents.append(pc.list_flatten(named))
         children.append(keys.filter(sound).take(pc.list_parent_indices(named)))
         known.append(keys.drop_null())
