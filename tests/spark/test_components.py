@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from gossiplog.spark import components as job
 from gossiplog.spark.components import components
 
 
@@ -40,8 +41,10 @@ GRAPHS = {
 }
 
 
+@pytest.mark.parametrize("few", [0, 2**17], ids=["executors", "driver"])
 @pytest.mark.parametrize("name", GRAPHS)
-def test_components(spark: SparkSession, tmp_path: Path, name: str) -> None:
+def test_components(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, few: int) -> None:
+    monkeypatch.setattr(job, "_FEW", few)
     edges = GRAPHS[name]
     frame = spark.createDataFrame(edges, "a bigint, b bigint")
     rows = components(frame, str(tmp_path / "rounds")).collect()

@@ -10,7 +10,7 @@ import pytest
 
 from gossiplog import Signer, core
 from gossiplog.spark import staging
-from gossiplog.spark.staging import make_folder, merged, refused, remove_folder, stage
+from gossiplog.spark.staging import make_folder, merged, refused, remove_folder, sort, stage
 
 TOPIC = "org.example.spark"
 
@@ -36,8 +36,19 @@ def test_runs_are_merged_by_key(tmp_path: Path, values: list[bytes], monkeypatch
     tasks = [stage(str(tmp_path), TOPIC, number, batches(values[number::3], 50)) for number in range(3)]
     assert [len(task.runs) for task in tasks] == [2, 2, 2]
     assert [task.values for task in tasks] == [167, 167, 166]
-    assert list(merged(tasks)) == by_key(values)
+    assert list(merged(run for task in tasks for run in task.runs)) == by_key(values)
     assert list(refused(tasks)) == []
+
+
+def test_messages_that_need_not_be_verified(
+    tmp_path: Path, values: list[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(staging, "_RUN_MESSAGES", 200)
+    keys = [core.verify(value, TOPIC).key for value in values]
+    rows = [pa.record_batch({"value": [value], "key": [key]}) for key, value in zip(keys, values, strict=True)]
+    runs = list(sort(str(tmp_path), rows))
+    assert len(runs) == 3
+    assert list(merged(runs)) == by_key(values)
 
 
 def test_what_is_refused_is_named(tmp_path: Path, values: list[bytes], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -46,7 +57,7 @@ def test_what_is_refused_is_named(tmp_path: Path, values: list[bytes], monkeypat
     forged = values[0][:-1] + bytes([values[0][-1] ^ 1])
     task = stage(str(tmp_path), TOPIC, 7, batches([values[1], None, b"", values[2], other, forged], 2))
     assert (task.values, task.refusals) == (6, 4)
-    assert list(merged([task])) == by_key(values[1:3])
+    assert list(merged(task.runs)) == by_key(values[1:3])
     found = list(refused([task]))
     assert [(record["partition"], record["row"]) for record in found] == [(7, 1), (7, 2), (7, 4), (7, 5)]
     assert all(record["error"] for record in found)
@@ -55,7 +66,7 @@ def test_what_is_refused_is_named(tmp_path: Path, values: list[bytes], monkeypat
 def test_a_task_without_values(tmp_path: Path) -> None:
     task = stage(str(tmp_path), TOPIC, 0, iter(()))
     assert (task.runs, task.values, task.refusals) == ((), 0, 0)
-    assert list(merged([task])) == []
+    assert list(merged(task.runs)) == []
 
 
 def test_a_folder_is_its_owners_and_goes_with_what_is_in_it(tmp_path: Path, values: list[bytes]) -> None:

@@ -84,7 +84,8 @@ def stage(folder: str, topic: str, partition: int, batches: Iterable[pa.RecordBa
     runs: list[str] = []
     values = refusals = 0
     with open(f"{name}.refused", "w", encoding="utf-8") as refused:
-        for column in _runs_of(batch.column("value") for batch in batches):
+        for run in _runs_of(batches, ["value"]):
+            column = run["value"].combine_chunks()
             verdicts = verify(None, column, topic)
             table = pa.table({"key": verdicts["key"], "value": column, "error": verdicts["error"]})
             bad = pc.is_valid(table["error"])
@@ -101,10 +102,25 @@ def stage(folder: str, topic: str, partition: int, batches: Iterable[pa.RecordBa
     return Staged(tuple(runs), f"{name}.refused", values, refusals)
 
 
-def merged(staged: Iterable[Staged]) -> Iterator[bytes]:
-    """The values of all runs, ascending by key, and so parents before their children."""
-    runs = [_read(path) for task in staged for path in task.runs]
-    return (value for _, value in heapq.merge(*runs))
+def sort(folder: str, batches: Iterable[pa.RecordBatch]) -> Iterator[str]:
+    """Leaves messages that need not be verified in sorted runs.
+
+    Args:
+        folder: for the runs.
+        batches: with the columns `key` and `value`.
+
+    Returns:
+        The runs' files.
+    """
+    for run in _runs_of(batches, ["key", "value"]):
+        path = os.path.join(folder, f"{uuid.uuid4().hex}.arrow")
+        _write(path, run.sort_by("key"))
+        yield path
+
+
+def merged(runs: Iterable[str]) -> Iterator[bytes]:
+    """The values of runs, ascending by key, and so parents before their children."""
+    return (value for _, value in heapq.merge(*map(_read, runs)))
 
 
 def refused(staged: Iterable[Staged]) -> Iterator[dict[str, object]]:
@@ -114,19 +130,20 @@ def refused(staged: Iterable[Staged]) -> Iterator[dict[str, object]]:
             yield from map(json.loads, lines)
 
 
-def _runs_of(columns: Iterable[pa.Array]) -> Iterator[pa.Array]:
-    """Arrays joined to the length of runs."""
-    gathered: list[pa.Array] = []
+def _runs_of(batches: Iterable[pa.RecordBatch], names: list[str]) -> Iterator[pa.Table]:
+    """These columns of batches, binary ones, joined to the length of runs."""
+    schema = pa.schema([(name, pa.binary()) for name in names])
+    gathered: list[pa.RecordBatch] = []
     size = length = 0
-    for column in columns:
-        gathered.append(column.cast(pa.binary()))
-        length += len(column)
-        size += column.nbytes
+    for batch in batches:
+        gathered.append(batch.select(names).cast(schema))
+        length += len(batch)
+        size += gathered[-1].nbytes
         if length >= _RUN_MESSAGES or size >= _RUN_BYTES:
-            yield pa.concat_arrays(gathered)
+            yield pa.Table.from_batches(gathered)
             gathered, size, length = [], 0, 0
     if gathered:
-        yield pa.concat_arrays(gathered)
+        yield pa.Table.from_batches(gathered)
 
 
 def _write(path: str, run: pa.Table) -> None:

@@ -109,7 +109,7 @@ class LogWriter(DataSourceArrowWriter):
         remove_folder(self._staging)
 
     def _merge(self, staged: list[Staged], report: _Report) -> tuple[int, int]:
-        values = merged(staged)
+        values = merged(run for task in staged for run in task.runs)
         inserted = duplicates = 0
         with gossiplog.log.open(self._path, self._topic) as log:
             while some := list(islice(values, _SLICE)):
