@@ -41,8 +41,10 @@ class SignedMessage:
         codec: in which the message was signed, `dag-cbor` or `dag-json`.
         signature: 64 bytes.
         value: the stored value, byte for byte as it came.
-        canonical: whether this is the one way to write the message. Anybody can make a value that is not from one that
-            is: the same message with the same signature under a second id.
+        canonical: whether the value is encoded as honest peers do. Anybody can make a value that is not from one that
+            is: the same message with the same signature under a second id. Of messages that were signed as dag-json it
+            says less: two canonical values whose texts are equal, as of bytes and of a map that looks like them, share
+            a signature.
     """
 
     key: bytes

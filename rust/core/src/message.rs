@@ -210,7 +210,8 @@ impl Parsed {
     }
 
     /// Whether the value is the one encoding of its message that honest peers write. A relay can make others, under other
-    /// ids: by encoding otherwise, or by a longer form of the author's URI, which is not signed.
+    /// ids: by encoding otherwise, or by a longer form of the author's URI, which is not signed. Of a message that was signed as
+    /// dag-json there may be another that is canonical, too: with bytes in place of a map that looks like them in that text.
     pub fn is_canonical(&self) -> bool {
         self.normalized.is_none() && self.author.is_shortest
     }
