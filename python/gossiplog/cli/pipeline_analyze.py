@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from gossiplog.cli.output import Json, Output, fields_table
-from gossiplog.cli.pipeline_session import Conf, DriverMemory, Master, SessionOptions, spark_session
+from gossiplog.cli.pipeline_session import SessionOptions, spark_session
 from gossiplog.errors import OptionError
 
 
@@ -24,14 +24,13 @@ def analyze(
             help="What a message is about, in Spark's SQL, as \"get_json_object(payload, '$.key')\".",
         ),
     ] = None,
-    master: Master = None,
-    conf: Conf = None,
-    driver_memory: DriverMemory = None,
     json: Json = False,
+    *,
+    options: SessionOptions,
 ) -> None:
     """Analyse a log: authors, rates, concurrency, branches and merges, hot keys, suspects, twins."""
     result = Output(json)
-    with spark_session(SessionOptions(master, conf, driver_memory), "analyze") as running:
+    with spark_session(options, "analyze") as running:
         from gossiplog import spark
         from gossiplog.spark.locations import locations
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from gossiplog.cli.output import Json, Output, Stopwatch
-from gossiplog.cli.pipeline_session import Conf, DriverMemory, Master, SessionOptions, show_rows, spark_session
+from gossiplog.cli.pipeline_session import SessionOptions, show_rows, spark_session
 
 
 def ingest(
@@ -38,14 +38,13 @@ def ingest(
     schema: Annotated[
         str | None, typer.Option(metavar="DDL", help="Columns of CSV (else all strings) or JSON Lines (else inferred).")
     ] = None,
-    master: Master = None,
-    conf: Conf = None,
-    driver_memory: DriverMemory = None,
     json: Json = False,
+    *,
+    options: SessionOptions,
 ) -> None:
     """Make a signed log of an application's events, in an order that their columns say."""
     result = Output(json)
-    with spark_session(SessionOptions(master, conf, driver_memory), "ingest") as running, Stopwatch() as watch:
+    with spark_session(options, "ingest") as running, Stopwatch() as watch:
         from gossiplog import spark
 
         layout = spark.Layout(author, sequence, id, parents, tuple(payload) if payload else None)

@@ -10,9 +10,6 @@ import typer
 from gossiplog.cli.output import Json, Output, Stopwatch
 from gossiplog.cli.pipeline_code import load_object
 from gossiplog.cli.pipeline_session import (
-    Conf,
-    DriverMemory,
-    Master,
     OutputFolder,
     SessionOptions,
     show_rows,
@@ -50,16 +47,15 @@ def materialize(
         str | None, typer.Option("--type", metavar="MODULE:TYPE", help="The payloads' type, for pydantic.")
     ] = None,
     output: OutputFolder = None,
-    master: Master = None,
-    conf: Conf = None,
-    driver_memory: DriverMemory = None,
     json: Json = False,
+    *,
+    options: SessionOptions,
 ) -> None:
     """Fold a log's messages in causal order into a table of keys and values; begin where the last run ended."""
     result = Output(json)
     if schema is not None and type_ is not None:
         raise typer.BadParameter("--schema and --type say the same: give one of them")
-    with spark_session(SessionOptions(master, conf, driver_memory), "materialize") as running, Stopwatch() as watch:
+    with spark_session(options, "materialize") as running, Stopwatch() as watch:
         from gossiplog import spark
 
         shape = _schema(schema) if schema else load_object("--type", type_) if type_ else None

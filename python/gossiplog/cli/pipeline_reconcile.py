@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gossiplog.cli.output import Json, Output
-from gossiplog.cli.pipeline_session import Conf, DriverMemory, Logs, Master, SessionOptions, show_rows, spark_session
+from gossiplog.cli.pipeline_session import Logs, SessionOptions, show_rows, spark_session
 from gossiplog.errors import CorruptLog
 
 if TYPE_CHECKING:
@@ -23,17 +23,16 @@ def reconcile(
             metavar="FOLDER", help="A new folder, for a repair set for each log: `gossiplog import` takes it."
         ),
     ] = None,
-    master: Master = None,
-    conf: Conf = None,
-    driver_memory: DriverMemory = None,
     json: Json = False,
+    *,
+    options: SessionOptions,
 ) -> None:
     """Compare replicas of one log: the root of each, what it lacks of all others together, of when and of whom.
 
     Ends with 1 where a missing message cannot be read whole from any replica.
     """
     result = Output(json)
-    with spark_session(SessionOptions(master, conf, driver_memory), "reconcile") as running:
+    with spark_session(options, "reconcile") as running:
         from gossiplog import spark
 
         compared = spark.reconcile(running, *logs)

@@ -5,9 +5,11 @@ Nothing of Spark is imported before a job is called: every other command would w
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import inspect
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import wraps
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -32,7 +34,7 @@ OutputFolder = Annotated[str | None, typer.Option(metavar="FOLDER", help="A new 
 
 @dataclass(frozen=True, slots=True)
 class SessionOptions:
-    """What the command line says of the session.
+    """What the command line says of the session: the options that all jobs have.
 
     Attributes:
         master: as `gossiplog.spark.session` takes it.
@@ -40,9 +42,9 @@ class SessionOptions:
         driver_memory: as `gossiplog.spark.session` takes it.
     """
 
-    master: str | None
-    conf: list[str] | None
-    driver_memory: str | None
+    master: Master = None
+    conf: Conf = None
+    driver_memory: DriverMemory = None
 
     def properties(self) -> dict[str, str]:
         """The properties by name.
@@ -57,15 +59,36 @@ class SessionOptions:
         return {name: value for _, name, _, value in pairs}
 
 
+def job(function: Callable[..., None]) -> Callable[..., None]:
+    """A command for a function that has a parameter `options`: the command has those of `SessionOptions` instead.
+
+    Args:
+        function: whose other parameters are the command's own.
+    """
+    signature = inspect.signature(function, eval_str=True)
+    shared = inspect.signature(SessionOptions, eval_str=True).parameters
+    own = [parameter for name, parameter in signature.parameters.items() if name != "options"]
+
+    @wraps(function)
+    def command(**arguments: Any) -> None:
+        options = SessionOptions(**{name: arguments.pop(name) for name in shared})
+        function(**arguments, options=options)
+
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    parameters = [parameter.replace(kind=keyword) for parameter in (*own, *shared.values())]
+    vars(command)["__signature__"] = signature.replace(parameters=parameters)
+    return command
+
+
 @contextmanager
-def spark_session(options: SessionOptions, job: str) -> Iterator[SparkSession]:
+def spark_session(options: SessionOptions, name: str) -> Iterator[SparkSession]:
     """A session for a block, which shows the progress of what Spark does in it; what fails in Spark is raised as ours.
 
     A session that this process has already is used, and left as it is.
 
     Args:
         options: of the session.
-        job: its name.
+        name: of the job.
 
     Raises:
         SparkError: the extra or Java is missing, or Spark fails.
@@ -80,12 +103,12 @@ def spark_session(options: SessionOptions, job: str) -> Iterator[SparkSession]:
     if running is None:
         with spinner("Starting Spark"):
             started = spark.session(
-                options.master, conf=properties, driver_memory=options.driver_memory, name=f"gossiplog {job}"
+                options.master, conf=properties, driver_memory=options.driver_memory, name=f"gossiplog {name}"
             )
     else:
         started = running
     try:
-        with spark.worker_errors(), watching(job.capitalize(), lambda: spark.tasks(started)):
+        with spark.worker_errors(), watching(name.capitalize(), lambda: spark.tasks(started)):
             yield started
     finally:
         if running is None:

@@ -1,0 +1,32 @@
+"""`gossiplog pipeline read`: what logs hold, as Parquet."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from gossiplog.cli.output import Json, Output
+from gossiplog.cli.pipeline_session import (
+    Logs,
+    OutputFolder,
+    SessionOptions,
+    show_rows,
+    spark_session,
+    write_parquet,
+)
+
+
+def read(
+    logs: Logs,
+    output: OutputFolder = None,
+    json: Json = False,
+    *,
+    options: SessionOptions,
+) -> None:
+    """Read logs: how many messages, authors and bytes each has; with --output, all columns as Parquet."""
+    result = Output(json)
+    with spark_session(options, "read") as running:
+        from gossiplog import spark
+
+        messages = spark.read(running, *logs)
+        rows = spark.summarize(messages if output is None else write_parquet(messages, output))
+    show_rows(result, [dataclasses.asdict(row) for row in rows])
