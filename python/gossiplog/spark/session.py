@@ -61,8 +61,9 @@ def session(
     if driver_memory is not None:
         settings["spark.driver.memory"] = driver_memory
     settings |= conf or {}
-    # Executors would take any Python that is called python3.
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    # Executors would take any Python that is called python3. The variable goes before the property, which only
+    # spark-submit turns into it.
+    os.environ.setdefault("PYSPARK_PYTHON", settings.get("spark.pyspark.python", sys.executable))
     if local:
         os.environ.setdefault("SPARK_LOCAL_IP", _LOOPBACK)
         os.environ.setdefault("SPARK_CONF_DIR", str(resources.files("gossiplog.spark") / "conf"))
