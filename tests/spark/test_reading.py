@@ -69,6 +69,18 @@ def test_partitions_tile_the_log(make_log: MakeLog, partitions: int) -> None:
     assert keys == sorted(set(keys))
 
 
+def test_a_relative_path_is_the_drivers(make_log: MakeLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = make_log(messages=3)
+    monkeypatch.chdir(path.parent)
+    found = reader(Path(path.name), columns=["log"])
+    partitions = found.partitions()
+    elsewhere = tmp_path / "executor"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    batches = [batch for partition in partitions for batch in found.read(partition)]
+    assert [row["log"] for batch in batches for row in batch.to_pylist()] == [path.name] * 3
+
+
 def test_several_logs_share_the_partitions(make_log: MakeLog) -> None:
     paths = [make_log("a.db", 2000), make_log("b.db", 1000), make_log("c.db", 1), make_log("d.db", 0)]
     found = reader(*paths, partitions="6", columns=["log", "seq"])

@@ -14,7 +14,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from gossiplog.spark.batches import Columns, gathered
-from gossiplog.spark.locations import locations, opened
+from gossiplog.spark.locations import identity, locations, opened
 from gossiplog.spark.options import ReadOptions
 
 PARTITION_MESSAGES = 2**18
@@ -28,13 +28,15 @@ class KeyRange(InputPartition):
     """The part of a log that one task reads.
 
     Attributes:
-        location: of the log.
+        name: of the log, as the read has it.
+        location: of the log, wherever the task runs.
         topic: of the log.
         count: of messages in the state that is read.
         start: the least key, itself included.
         end: the key before which it ends, None at the end of the log.
     """
 
+    name: str
     location: str
     topic: str
     count: int
@@ -90,7 +92,8 @@ class LogReader(DataSourceReader):
             dividers = reader.dividers(first, last, max(parts, 1))
         starts, ends = [first, *dividers], [*dividers, last]
         return [
-            KeyRange(log.location, log.topic, log.count, start, end) for start, end in zip(starts, ends, strict=True)
+            KeyRange(log.location, identity(log.location), log.topic, log.count, start, end)
+            for start, end in zip(starts, ends, strict=True)
         ]
 
     def read(self, partition: KeyRange) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
@@ -111,5 +114,5 @@ class LogReader(DataSourceReader):
                     stored = gathered(rows, columns.scanned)
                 if not len(stored):
                     return
-                yield columns.batch(partition.location, partition.topic, stored)
+                yield columns.batch(partition.name, partition.topic, stored)
                 start = stored["key"][-1].as_py() + b"\0"

@@ -28,11 +28,13 @@ class Stretch(InputPartition):
     """The part of a log's arrivals that one task reads.
 
     Attributes:
-        location: of the log.
+        name: of the log, as the query has it.
+        location: of the log, wherever the task runs.
         after: the sequence after which it begins.
         last: its last sequence.
     """
 
+    name: str
     location: str
     after: int
     last: int
@@ -107,7 +109,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             size = last - after
             number = min(max(1, round(wanted * size / max(total, 1))), size)
             bounds = [after + size * part // number for part in range(number + 1)] if number else []
-            parts += [Stretch(self._locations.get(log, log), *pair) for pair in pairwise(bounds)]
+            parts += [Stretch(self._locations.get(log, log), log, *pair) for pair in pairwise(bounds)]
         return parts
 
     def read(self, partition: Stretch) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
@@ -125,9 +127,9 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     page = reader.arrivals(after, min(BATCH, partition.last - after))
                 # Sequences have no gaps: as many as these, up to this one, are all.
                 if not page or page[-1][0] != after + len(page):
-                    raise CorruptLog([f"{partition.location}: a message after the sequence {after} is not there"])
+                    raise CorruptLog([f"{partition.name}: a message after the sequence {after} is not there"])
                 stored = gathered(iter(page), ("seq", "value"))
-                yield self._columns.batch(partition.location, topic, stored)
+                yield self._columns.batch(partition.name, topic, stored)
                 after = stored["seq"][-1].as_py()
 
     def _counts(self) -> dict[str, int]:
