@@ -556,3 +556,228 @@ class Network:
     def stop(self) -> None:
         """Ends every connection at once, the thread, and the file descriptors. Every other call raises NetworkError
         from then on."""
+
+@final
+class PeerEvent:
+    """A peer is connected, whichever side dialled. Comes just before the ConnectionEvent that says `established`."""
+
+    @property
+    def connection(self) -> int: ...
+    @property
+    def peer_id(self) -> str:
+        """In base58: `12D3Koo...`."""
+    @property
+    def address(self) -> str:
+        """The peer's end of the first connection to it, as a multiaddr without `/p2p/...`."""
+    @property
+    def dialer(self) -> bool:
+        """This side dialled the first connection to it."""
+
+@final
+class MeshEvent:
+    """How a peer stands with the topic has changed since the last poll."""
+
+    @property
+    def peer_id(self) -> str: ...
+    @property
+    def kind(self) -> Literal["graft", "prune", "subscribe", "unsubscribe"]:
+        """The peer came into the topic's mesh or left it; it subscribed to the topic or gave it up. Whoever is
+        disconnected leaves both."""
+
+@final
+class HostEvent:
+    """What concerns no single peer."""
+
+    @property
+    def gossip(self) -> bool:
+        """`Host.gossip` has messages."""
+    @property
+    def listening(self) -> list[str]:
+        """Addresses that the host listens on since the last poll, with `/p2p/...`."""
+    @property
+    def failed(self) -> list[str]:
+        """Listeners that failed since the last poll, each as a sentence."""
+
+@final
+class GossipMessage:
+    """A message that came by gossip, to be judged: `Host.validate`."""
+
+    @property
+    def ticket(self) -> int:
+        """Names it in the answer. Never used again."""
+    @property
+    def connection(self) -> int:
+        """Of the peer that passed it on; 0 if that is not connected any more."""
+    @property
+    def peer_id(self) -> str:
+        """The peer that passed it on, which need not be its author."""
+    @property
+    def data(self) -> bytes: ...
+
+@final
+class PeerInfo:
+    """A connected peer, as of the last heartbeat or since."""
+
+    @property
+    def connection(self) -> int: ...
+    @property
+    def peer_id(self) -> str: ...
+    @property
+    def address(self) -> str:
+        """The peer's end of the first connection to it, as a multiaddr without `/p2p/...`."""
+    @property
+    def dialer(self) -> bool:
+        """This side dialled the first connection to it."""
+    @property
+    def agent(self) -> str | None:
+        """What it calls its program; None until it said so. At most 256 characters."""
+    @property
+    def protocols(self) -> list[str]:
+        """What it says its streams may speak, ascending; empty until it said so. At most 128."""
+    @property
+    def in_mesh(self) -> bool:
+        """It is in the topic's mesh: messages go to it and come from it in full."""
+    @property
+    def subscribed(self) -> bool:
+        """It subscribed to the topic."""
+    @property
+    def score(self) -> float:
+        """How it behaved by gossip: around 0 and more is good; below -500 nothing of its gossip is read."""
+    @property
+    def rtt(self) -> float | None:
+        """The last round trip in seconds; None before the first."""
+
+@final
+class Host:
+    """A libp2p host on a thread of its own: connections to peers and streams on them, gossip on one topic, and peers
+    found through Kademlia.
+
+    What `Network` has under the same name means the same here. A connection's handle stands for a peer: it is
+    established with the first connection to the peer and closed with the last. Connections that the peer or the host
+    itself dialled have handles, too: PeerEvent tells of each.
+
+    Transports are TCP and WebSocket, noise and yamux. Streams are told apart as `Network` does: ended, reset, lost. Not
+    told are streams of the peer that speak no protocol offered here, or do not agree on one in time: they are dropped.
+
+    Gossip is signed by nobody (StrictNoSign), and a message's id is the SHA-256 of its data. Each message waits for an
+    answer (`validate`), and is forwarded once it is accepted. One that waits for 30 seconds is answered "ignore" by the
+    host, as is one for which there is no room: 4,096 messages or 64 MiB may wait.
+
+    Beside what `peer_bytes` and `total_bytes` limit, a peer may have one gossip message of 4 MiB half-received.
+
+    Args:
+        identity: the seed of the host's Ed25519 key, 32 bytes. It is kept secret.
+        topic: of gossip; Kademlia runs as `/canvas/kad/1.0.0/<topic>`.
+        protocols: what streams that peers open may speak.
+        listen: multiaddrs to listen on, `/ip4/127.0.0.1/tcp/0` or `/ip4/127.0.0.1/tcp/0/ws`; none for a host that only
+            dials.
+        bootstrap: multiaddrs of peers that know others, with or without `/p2p/...`; dialled again and again, ever
+            more rarely, while there are few connections.
+        announce: addresses under which others reach this host, beside those that it listens on.
+        mdns: whether to look for peers in the local network.
+        heartbeat: seconds between two rounds of gossip's upkeep.
+        connections: to peers, those that ended and were not released included.
+
+    The other limits are those of `Network`.
+
+    Raises:
+        NetworkError: an argument that cannot be used, or the system refuses a thread or a socket. Listeners that fail
+            are told by HostEvent.
+    """
+
+    def __new__(
+        cls,
+        *,
+        identity: bytes,
+        topic: str,
+        protocols: Sequence[str],
+        listen: Sequence[str],
+        bootstrap: Sequence[str],
+        announce: Sequence[str] = (),
+        mdns: bool = False,
+        heartbeat: float = 1.0,
+        connections: int,
+        streams: int,
+        peer_bytes: int,
+        total_bytes: int,
+        negotiation_seconds: float,
+        closing_seconds: float,
+    ) -> Host: ...
+    @property
+    def peer_id(self) -> str:
+        """This host's, in base58."""
+    def addresses(self) -> list[str]:
+        """The addresses that the host listens on now, with `/p2p/<peer_id>`."""
+    def dial(self, address: str) -> int:
+        """Begins to connect to a multiaddr, and returns the connection's handle. An event tells how it went. If the
+        peer turns out to be connected already, the new handle is closed with the cause "local", and the peer keeps the
+        one it has.
+
+        Raises:
+            NetworkError: too many connections, or an address that is none.
+        """
+    def publish(self, data: bytes) -> bool:
+        """Gives a message to those who subscribed to the topic. False: nobody did, as far as is known, or so much waits
+        to be sent that there is no room. What was published or received already goes nowhere.
+
+        Raises:
+            NetworkError: more than 4 MiB less 64 KiB.
+        """
+    def gossip(self) -> list[GossipMessage]:
+        """Takes the messages that wait, in the order in which they came."""
+    def validate(self, answers: Sequence[tuple[int, Literal["accept", "ignore", "reject"]]]) -> None:
+        """Answers messages by their tickets: those that are accepted are forwarded, those that are rejected are held
+        against the peer that passed them on. Tickets that were answered already are passed over.
+
+        Raises:
+            NetworkError: an answer that is none; then none of them is given.
+        """
+    def peers(self) -> list[PeerInfo]:
+        """The connected peers, by the age of their connections."""
+    def fileno(self) -> int:
+        """A file descriptor (on Windows a socket handle) that is readable when `poll` has something."""
+    def poll(self) -> list[ConnectionEvent | StreamEvent | PeerEvent | MeshEvent | HostEvent]:
+        """What happened since the last call: of a handle in one event, a connection's before its streams'."""
+    def counts(self) -> dict[str, int]:
+        """What was counted since the start: the figures of `Network.counts`, and `gossip_received`, `gossip_accepted`,
+        `gossip_ignored`, `gossip_rejected` (as `validate` answered), `gossip_expired` (not answered in time),
+        `gossip_dropped` (no room), `published`, `dials` (by the host itself) and `dials_failed` (of those)."""
+    def held(self) -> int:
+        """Bytes that are kept for all peers now: received on streams and not read, or held."""
+    def close(self, connection: int) -> None:
+        """Begins to close all connections to a peer. The host does not dial it by itself for the next minutes."""
+    def release(self, connection: int) -> None:
+        """Lets go of a connection and its streams, and ends it if it has not ended. Does nothing for an unknown
+        handle."""
+    def open(self, connection: int, protocol: str) -> int:
+        """Begins to open a stream. An event tells how it went.
+
+        Raises:
+            ConnectionLost: the connection has ended.
+            NetworkError: too many streams are open.
+        """
+    def read(self, stream: int, limit: int) -> bytes | None:
+        """Takes what a stream received: None if there is nothing now, b"" if the peer sent all it had to.
+
+        Raises:
+            StreamReset: by the peer.
+            ConnectionLost: before the stream's end.
+        """
+    def write(self, stream: int, data: bytes, start: int = 0) -> int:
+        """Gives a stream bytes to send, those from `start` on, and returns how many were taken: 0 if there is no room
+        now.
+
+        Raises:
+            StreamReset: by the peer.
+            ConnectionLost: nothing is taken any more.
+        """
+    def hold(self, stream: int, bytes: int) -> None:
+        """Says how many bytes the caller itself keeps for a stream; they count as those do that were not read."""
+    def finish(self, stream: int) -> None:
+        """Lets go of a stream: all that was written is sent, and the peer has `closing_seconds` to end its
+        direction."""
+    def reset(self, stream: int) -> None:
+        """Lets go of a stream at once: the peer sees a reset. Like `finish`, does nothing for an unknown handle."""
+    def stop(self) -> None:
+        """Ends every connection at once, the thread, and the file descriptors. Every other call raises NetworkError
+        from then on."""
