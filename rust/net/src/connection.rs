@@ -13,7 +13,8 @@ use futures::stream::FuturesUnordered;
 use futures::{FutureExt, StreamExt};
 use tokio::io::DuplexStream;
 use tokio::time::timeout;
-use yamux::{ConnectionError, FrameDecodeError, Mode};
+use tokio_util::compat::{Compat, TokioAsyncReadCompatExt};
+use yamux::{ConnectionError, Mode};
 
 use crate::budget::Budget;
 use crate::error::{Cause, Closed, Error, lock};
@@ -21,7 +22,8 @@ use crate::inbox::{Handle, Inbox};
 use crate::ledger::Ledger;
 use crate::limits::{Counters, INITIAL_WINDOW, Limits, Permit};
 use crate::negotiation::{Done, Outcome, Task, listen, propose};
-use crate::stream::{Agreed, Muxed, Slot};
+use crate::stream::{Carrier, Muxed, Slot, finish};
+use crate::verdict::verdict;
 use crate::watched::Watched;
 
 /// What the connections of a network have in common.
@@ -45,7 +47,7 @@ impl Shared {
 struct State {
     streams: HashMap<Handle, Arc<Slot>>,
     opening: VecDeque<(Handle, Arc<Slot>, String, Permit)>,
-    finishing: Vec<Agreed>,
+    finishing: Vec<Box<dyn Carrier>>,
     /// Why its bytes stopped, if they did.
     explanation: Option<Closed>,
     /// The caller let go of it.
@@ -106,7 +108,7 @@ impl Link {
         }
         let permit = Permit::take(&self.outbound, limit).ok_or_else(too_many)?;
         let handle = self.shared.inbox.add_stream(self.handle, false);
-        let slot = Arc::new(Slot::opening(self, handle));
+        let slot = Arc::new(Slot::opening(&self.shared.inbox, self.handle, handle, &self.ledger.account));
         state.streams.insert(handle, Arc::clone(&slot));
         state.opening.push_back((handle, Arc::clone(&slot), protocol.to_owned(), permit));
         drop(state);
@@ -123,15 +125,15 @@ impl Link {
     pub fn release(&self, handle: Handle, finish: bool) {
         self.shared.inbox.remove(handle);
         let Some(slot) = lock(&self.state).streams.remove(&handle) else { return };
-        let Some(agreed) = slot.take() else { return };
+        let Some(carrier) = slot.take() else { return };
         let mut state = lock(&self.state);
         if finish && self.closed().is_none() {
-            state.finishing.push(agreed);
+            state.finishing.push(carrier);
             drop(state);
             self.ledger.halt.driver.wake();
         } else {
             drop(state);
-            self.ledger.reset(agreed.number);
+            carrier.reset();
         }
     }
 
@@ -193,7 +195,7 @@ pub async fn drive(link: &Arc<Link>, pipe: DuplexStream, mode: Mode) -> Closed {
     let mut config = yamux::Config::default();
     config.set_max_num_streams(streams);
     config.set_max_connection_receive_window(Some(streams * INITIAL_WINDOW + limits.window_growth()));
-    let watched = Watched::new(pipe, Arc::clone(&link.ledger));
+    let watched = Watched::new(pipe.compat(), Arc::clone(&link.ledger));
     let run = async move {
         let mut driver =
             Driver { link, muxer: yamux::Connection::new(watched, config, mode), tasks: FuturesUnordered::new() };
@@ -214,7 +216,7 @@ pub async fn drive(link: &Arc<Link>, pipe: DuplexStream, mode: Mode) -> Closed {
 
 struct Driver<'a> {
     link: &'a Arc<Link>,
-    muxer: yamux::Connection<Watched>,
+    muxer: yamux::Connection<Watched<Compat<DuplexStream>>>,
     tasks: FuturesUnordered<Task>,
 }
 
@@ -259,7 +261,7 @@ impl Driver<'_> {
             return;
         };
         let stream = Muxed::new(stream, Arc::clone(&self.link.ledger), permit);
-        self.tasks.push(listen(stream, number, Arc::clone(&self.link.protocols), limits.negotiation));
+        self.tasks.push(listen(Arc::clone(self.link), stream, number, Arc::clone(&self.link.protocols)));
     }
 
     /// Opens what is to be opened. Not while written bytes wait: yamux may then still count streams that were dropped,
@@ -279,7 +281,7 @@ impl Driver<'_> {
             let number = stream.id().val();
             self.link.ledger.opened(number);
             let stream = Muxed::new(stream, Arc::clone(&self.link.ledger), permit);
-            self.tasks.push(propose(stream, number, handle, slot, protocol, self.link.shared.limits.negotiation));
+            self.tasks.push(propose(Arc::clone(self.link), stream, number, handle, slot, protocol));
             opened = true;
         }
         Ok(opened)
@@ -289,16 +291,9 @@ impl Driver<'_> {
     fn finish(&mut self) -> bool {
         let finishing = std::mem::take(&mut lock(&self.link.state).finishing);
         let some = !finishing.is_empty();
-        for agreed in finishing {
-            let (number, limit) = (agreed.number, self.link.shared.limits.closing);
-            let ledger = Arc::clone(&self.link.ledger);
-            self.tasks.push(Box::pin(async move {
-                let mut finish = pin!(agreed.finish());
-                if timeout(limit, &mut finish).await.is_err() {
-                    ledger.reset(number);
-                }
-                Done::Finished
-            }));
+        for carrier in finishing {
+            let limit = self.link.shared.limits.closing;
+            self.tasks.push(Box::pin(finish(carrier, limit).map(|()| Done::Finished)));
         }
         some
     }
@@ -313,7 +308,9 @@ impl Driver<'_> {
                 }
                 Counters::add(&counters.streams);
                 let handle = inbox.add_stream(self.link.handle, true);
-                state.streams.insert(handle, Arc::new(Slot::open(self.link, handle, agreed)));
+                let slot = Slot::opening(inbox, self.link.handle, handle, &self.link.ledger.account);
+                slot.opened(agreed);
+                state.streams.insert(handle, Arc::new(slot));
                 drop(state);
                 inbox.tell(handle, |news| news.begun = Some(protocol));
             }
@@ -349,27 +346,8 @@ impl Driver<'_> {
         Ok(())
     }
 
-    /// Why yamux stopped: what is known from elsewhere is closer to the cause.
     fn verdict(&self, error: Option<&ConnectionError>) -> Closed {
-        if let Some(reason) = self.link.ledger.violation() {
-            return Closed::new(Cause::Violation, reason);
-        }
-        if let Some(closed) = lock(&self.link.state).explanation.clone() {
-            return closed;
-        }
-        match (error, self.link.ledger.farewell()) {
-            (_, Some(0)) => Closed::new(Cause::Remote, "the peer closed the connection"),
-            (_, Some(code)) => {
-                Closed::new(Cause::Remote, format!("the peer closed the connection with error {code} of yamux"))
-            }
-            (Some(ConnectionError::Decode(FrameDecodeError::Io(_)) | ConnectionError::Io(_)), _) => {
-                Closed::new(Cause::Transport, "the bytes of the connection stopped in the middle of a yamux frame")
-            }
-            (Some(ConnectionError::Decode(error)), _) => {
-                Closed::new(Cause::Violation, format!("the peer sent what is no yamux frame: {error}"))
-            }
-            (Some(error), _) => Closed::new(Cause::Violation, format!("the peer broke the rules of yamux: {error}")),
-            (None, None) => Closed::new(Cause::Transport, "the bytes of the connection ended without a farewell"),
-        }
+        let explanation = lock(&self.link.state).explanation.clone();
+        verdict(&self.link.ledger, explanation, error)
     }
 }

@@ -148,16 +148,22 @@ struct State {
 pub struct Ledger {
     state: Mutex<State>,
     /// Bytes that are kept for the peer.
-    pub account: Account,
+    pub account: Arc<Account>,
     /// How the connection is told to end.
     pub halt: Arc<Halt>,
 }
 
 impl Ledger {
-    /// An empty one, of a connection whose peer shares in `budget`.
+    /// An empty one, of a connection whose peer has no other and shares in `budget`.
     pub fn new(budget: &Arc<Budget>) -> Self {
         let halt = Arc::default();
-        Self { state: Mutex::default(), account: Account::open(budget, &halt), halt }
+        let account = Arc::new(Account::open(budget, &halt));
+        Self::sharing(account, halt)
+    }
+
+    /// An empty one, of a connection that shares its peer's account with others. `halt`: of them all.
+    pub fn sharing(account: Arc<Account>, halt: Arc<Halt>) -> Self {
+        Self { state: Mutex::default(), account, halt }
     }
 
     /// A frame's header was received.

@@ -12,10 +12,12 @@
 //! | `wake`, `inbox` | the socket pair and the set of what is ready |
 //! | `halt`, `budget` | having a connection end; the bytes that peers make this side keep, and who has too many |
 //! | `ledger`, `watched` | what yamux does not tell: resets, ends, violations; read off the frames' headers |
+//! | `verdict` | why a connection's yamux stopped |
 //! | `stream`, `negotiation`, `connection` | one stream; agreeing on its protocol; the task that drives a connection |
 //! | `shown` | URLs without their secrets |
 //! | `tls`, `websocket` | the client's end of a WebSocket |
 //! | `network` | the handles, and the runtime |
+//! | `mesh` | hosts of libp2p networks: gossip, finding peers, and the same streams |
 
 #![forbid(unsafe_code)]
 
@@ -26,11 +28,13 @@ mod halt;
 mod inbox;
 mod ledger;
 mod limits;
+mod mesh;
 mod negotiation;
 mod network;
 mod shown;
 mod stream;
 mod tls;
+mod verdict;
 mod wake;
 mod watched;
 mod websocket;
@@ -38,6 +42,7 @@ mod websocket;
 pub use error::{Cause, Closed, Error};
 pub use inbox::{Event, Handle, Incident};
 pub use limits::{Counts, Limits};
+pub use mesh::{Answer, Config, Host, HostCounts, LARGEST_MESSAGE, Message, Notice, PeerInfo};
 pub use network::Network;
 pub use shown::shown;
 pub use websocket::Target;

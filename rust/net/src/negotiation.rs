@@ -4,12 +4,12 @@ use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
 
 use multistream_select::{
     Negotiated, NegotiationError, ProtocolError, Version, dialer_select_proto, listener_select_proto,
 };
 
+use crate::connection::Link;
 use crate::error::{Cause, Closed};
 use crate::stream::{Agreed, Muxed, Slot};
 
@@ -17,7 +17,7 @@ use crate::stream::{Agreed, Muxed, Slot};
 #[derive(Debug)]
 pub enum Outcome {
     /// Both sides agreed on a protocol.
-    Agreed(String, Agreed),
+    Agreed(String, Box<Agreed>),
     /// The stream came to nothing.
     Failed(Closed),
     /// It took too long.
@@ -39,28 +39,29 @@ pub enum Done {
 }
 
 /// Answers the peer's proposals.
-pub fn listen(stream: Muxed, number: u32, protocols: Arc<[String]>, limit: Duration) -> Task {
+pub fn listen(link: Arc<Link>, stream: Muxed, number: u32, protocols: Arc<[String]>) -> Task {
     Box::pin(async move {
         let names: Vec<String> = protocols.to_vec();
-        Done::Inbound(within(limit, number, listener_select_proto(stream, names)).await)
+        Done::Inbound(within(&link, number, listener_select_proto(stream, names)).await)
     })
 }
 
 /// Proposes a protocol.
-pub fn propose(stream: Muxed, number: u32, handle: u64, slot: Arc<Slot>, protocol: String, limit: Duration) -> Task {
+pub fn propose(link: Arc<Link>, stream: Muxed, number: u32, handle: u64, slot: Arc<Slot>, protocol: String) -> Task {
     Box::pin(async move {
         let selection = dialer_select_proto(stream, [protocol], Version::V1);
-        Done::Outbound(handle, slot, within(limit, number, selection).await)
+        Done::Outbound(handle, slot, within(&link, number, selection).await)
     })
 }
 
 async fn within(
-    limit: Duration,
+    link: &Arc<Link>,
     number: u32,
     selection: impl Future<Output = Result<(String, Negotiated<Muxed>), NegotiationError>>,
 ) -> Outcome {
+    let limit = link.shared.limits.negotiation;
     match tokio::time::timeout(limit, selection).await {
-        Ok(Ok((protocol, bytes))) => Outcome::Agreed(protocol, Agreed { bytes: Box::new(bytes), number }),
+        Ok(Ok((protocol, bytes))) => Outcome::Agreed(protocol, Box::new(Agreed::new(bytes, number, link))),
         Ok(Err(error)) => Outcome::Failed(judge(&error)),
         Err(_) => {
             let reason = format!("the peer did not agree on a protocol within {} s", limit.as_secs_f64());

@@ -298,7 +298,7 @@ impl Network {
         self.check()?;
         let mut members = lock(&self.members);
         let Some(member) = members.connections.remove(&connection) else { return Ok(()) };
-        members.streams.retain(|_, slot| slot.link().handle != connection);
+        members.streams.retain(|_, slot| slot.connection != connection);
         drop(members);
         member.link.forget(Closed::new(Cause::Local, "this side let go of the connection"));
         Ok(())
@@ -334,9 +334,12 @@ impl Network {
     /// both directions ended, for which the peer has the time that the limits allow.
     pub fn let_go(&self, stream: Handle, finish: bool) -> Result<(), Error> {
         self.check()?;
-        let slot = lock(&self.members).streams.remove(&stream);
-        if let Some(slot) = slot {
-            slot.link().release(stream, finish);
+        let mut members = lock(&self.members);
+        let Some(slot) = members.streams.remove(&stream) else { return Ok(()) };
+        let link = members.connections.get(&slot.connection).map(|member| Arc::clone(&member.link));
+        drop(members);
+        if let Some(link) = link {
+            link.release(stream, finish);
         }
         Ok(())
     }
@@ -392,7 +395,8 @@ async fn speak(link: &Arc<Link>, address: Address, keepalive: Duration) -> Close
     run(link, socket, keepalive).await
 }
 
-fn check_protocol(protocol: &str) -> Result<(), Error> {
+/// Whether multistream-select can carry the name.
+pub fn check_protocol(protocol: &str) -> Result<(), Error> {
     if protocol.starts_with('/') && !protocol.contains('\n') && protocol.len() <= LONGEST_PROTOCOL {
         return Ok(());
     }

@@ -1,5 +1,6 @@
 //! One stream: as multistream-select negotiates on it, and as the caller reads and writes it.
 
+use std::fmt::Debug;
 use std::future::poll_fn;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -7,13 +8,16 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker, ready};
+use std::time::Duration;
 
 use futures::io::{AsyncRead, AsyncWrite};
 use multistream_select::Negotiated;
+use tokio::time::timeout;
 
+use crate::budget::Account;
 use crate::connection::Link;
 use crate::error::{Cause, Closed, Error, lock};
-use crate::inbox::Handle;
+use crate::inbox::{Handle, Inbox};
 use crate::ledger::{Ending, Ledger};
 use crate::limits::Permit;
 
@@ -81,34 +85,97 @@ impl Drop for Muxed {
     }
 }
 
-/// A stream whose protocol is agreed on, with its number on the connection.
+/// The bytes of a stream whose protocol is agreed on, and the connection under them.
+///
+/// A reset by the peer fails reading and writing with `ConnectionReset`; whatever else they fail with is the
+/// connection's end.
+pub trait Carrier: AsyncRead + AsyncWrite + Debug + Send + Unpin {
+    /// How the connection under the stream ended, once it has.
+    fn closed(&self) -> Option<Closed>;
+
+    /// Has the connection under the stream end.
+    fn end(&self, closed: Closed);
+
+    /// Lets go of the stream at once: the peer sees a reset, even if this side has ended its direction.
+    fn reset(self: Box<Self>);
+}
+
+/// Ends this side's direction and passes over what the peer still sends, until the peer ends its own; resets the stream
+/// if that takes longer than `limit`.
+pub async fn finish(mut carrier: Box<dyn Carrier>, limit: Duration) {
+    let ended = async {
+        let closed = poll_fn(|context| Pin::new(&mut carrier).poll_close(context)).await;
+        let mut passed = vec![0; 4096];
+        let mut read = |context: &mut Context<'_>| Pin::new(&mut carrier).poll_read(context, &mut passed);
+        while closed.is_ok() && matches!(poll_fn(&mut read).await, Ok(1..)) {}
+    };
+    if timeout(limit, ended).await.is_err() {
+        carrier.reset();
+    }
+}
+
+/// A stream of a [`Link`], with its number on the connection.
 #[derive(Debug)]
 pub struct Agreed {
-    pub bytes: Box<Negotiated<Muxed>>,
-    pub number: u32,
+    bytes: Negotiated<Muxed>,
+    number: u32,
+    link: Arc<Link>,
 }
 
 impl Agreed {
-    /// Ends this side's direction and passes over what the peer still sends, until the peer ends its own.
-    pub async fn finish(mut self) {
-        let closed = poll_fn(|context| Pin::new(&mut self.bytes).poll_close(context)).await;
-        let mut passed = vec![0; 4096];
-        let mut read = |context: &mut Context<'_>| Pin::new(&mut self.bytes).poll_read(context, &mut passed);
-        while closed.is_ok() && matches!(poll_fn(&mut read).await, Ok(1..)) {}
+    /// `number` is the stream's on the connection of `link`.
+    pub fn new(bytes: Negotiated<Muxed>, number: u32, link: &Arc<Link>) -> Self {
+        Self { bytes, number, link: Arc::clone(link) }
+    }
+}
+
+impl Carrier for Agreed {
+    fn closed(&self) -> Option<Closed> {
+        self.link.closed()
+    }
+
+    fn end(&self, closed: Closed) {
+        self.link.end(closed);
+    }
+
+    fn reset(self: Box<Self>) {
+        self.link.ledger.reset(self.number);
+    }
+}
+
+impl AsyncRead for Agreed {
+    fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.bytes).poll_read(context, buffer)
+    }
+}
+
+impl AsyncWrite for Agreed {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.bytes).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.bytes).poll_flush(context)
+    }
+
+    fn poll_close(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.bytes).poll_close(context)
     }
 }
 
 #[derive(Debug)]
 enum State {
     Opening,
-    Open(Agreed),
+    Open(Box<dyn Carrier>),
     Gone,
 }
 
 /// A stream in the caller's hands.
 #[derive(Debug)]
 pub struct Slot {
-    link: Arc<Link>,
+    /// The connection's handle.
+    pub connection: Handle,
+    account: Arc<Account>,
     state: Mutex<State>,
     held: AtomicUsize,
     readable: Waker,
@@ -116,11 +183,11 @@ pub struct Slot {
 }
 
 impl Slot {
-    /// For an outbound stream that is not open yet.
-    pub fn opening(link: &Arc<Link>, handle: Handle) -> Self {
-        let inbox = &link.shared.inbox;
+    /// For an outbound stream that is not open yet. `account`: the peer's.
+    pub fn opening(inbox: &Arc<Inbox>, connection: Handle, handle: Handle, account: &Arc<Account>) -> Self {
         Self {
-            link: Arc::clone(link),
+            connection,
+            account: Arc::clone(account),
             state: Mutex::new(State::Opening),
             held: AtomicUsize::new(0),
             readable: inbox.readable(handle),
@@ -128,19 +195,12 @@ impl Slot {
         }
     }
 
-    /// For an inbound stream.
-    pub fn open(link: &Arc<Link>, handle: Handle, agreed: Agreed) -> Self {
-        let slot = Self::opening(link, handle);
-        *lock(&slot.state) = State::Open(agreed);
-        slot
-    }
-
-    /// The outbound stream is open. False: the caller let go of it meanwhile, and it is dropped, which resets it.
-    pub fn opened(&self, agreed: Agreed) -> bool {
+    /// The stream is open. False: the caller let go of it meanwhile, and it is dropped, which resets it.
+    pub fn opened(&self, carrier: Box<dyn Carrier>) -> bool {
         let mut state = lock(&self.state);
         let wanted = !matches!(*state, State::Gone);
         if wanted {
-            *state = State::Open(agreed);
+            *state = State::Open(carrier);
         }
         wanted
     }
@@ -158,19 +218,19 @@ impl Slot {
     /// Takes what was received, as much as fits. None: nothing now. 0: the peer sent all it had to.
     pub fn read(&self, buffer: &mut [u8]) -> Result<Option<usize>, Error> {
         let mut state = lock(&self.state);
-        let State::Open(agreed) = &mut *state else { return Err(not_open()) };
-        let read = self.attempt(&self.readable, |context| Pin::new(&mut agreed.bytes).poll_read(context, buffer));
-        read.transpose()
+        let State::Open(carrier) = &mut *state else { return Err(not_open()) };
+        attempt(carrier, &self.readable, |carrier, context| Pin::new(carrier).poll_read(context, buffer)).transpose()
     }
 
     /// Gives bytes to send, and says how many were taken: 0 if there is no room now.
     pub fn write(&self, bytes: &[u8]) -> Result<usize, Error> {
         let mut state = lock(&self.state);
-        let State::Open(agreed) = &mut *state else { return Err(not_open()) };
+        let State::Open(carrier) = &mut *state else { return Err(not_open()) };
         let mut taken = 0;
         while taken < bytes.len() {
-            let write = |context: &mut Context<'_>| Pin::new(&mut agreed.bytes).poll_write(context, &bytes[taken..]);
-            match self.attempt(&self.writable, write) {
+            match attempt(carrier, &self.writable, |carrier, context| {
+                Pin::new(carrier).poll_write(context, &bytes[taken..])
+            }) {
                 Some(Ok(written)) => taken += written,
                 Some(Err(error)) => return Err(error),
                 None => break,
@@ -181,46 +241,40 @@ impl Slot {
 
     /// The caller keeps so many bytes for it.
     pub fn hold(&self, bytes: usize) {
-        let account = &self.link.ledger.account;
         let before = self.held.swap(bytes, Ordering::Relaxed);
         if bytes > before {
-            account.add(bytes - before);
+            self.account.add(bytes - before);
         } else {
-            account.subtract(before - bytes);
+            self.account.subtract(before - bytes);
         }
     }
 
     /// Takes the stream out of the caller's hands: None if it was not open (yet, or any more).
-    pub fn take(&self) -> Option<Agreed> {
+    pub fn take(&self) -> Option<Box<dyn Carrier>> {
         match std::mem::replace(&mut *lock(&self.state), State::Gone) {
-            State::Open(agreed) => Some(agreed),
+            State::Open(carrier) => Some(carrier),
             State::Opening | State::Gone => None,
         }
     }
+}
 
-    /// The connection that it is on.
-    pub fn link(&self) -> &Arc<Link> {
-        &self.link
-    }
-
-    /// Polls once, on the caller's thread. None: nothing to do now, the waker will tell.
-    fn attempt<T>(
-        &self,
-        waker: &Waker,
-        poll: impl FnOnce(&mut Context<'_>) -> Poll<io::Result<T>>,
-    ) -> Option<Result<T, Error>> {
-        let polled = catch_unwind(AssertUnwindSafe(|| poll(&mut Context::from_waker(waker))));
-        match polled {
-            Ok(Poll::Pending) => None,
-            Ok(Poll::Ready(Ok(value))) => Some(Ok(value)),
-            Ok(Poll::Ready(Err(error))) if error.kind() == io::ErrorKind::ConnectionReset => Some(Err(Error::Reset)),
-            // Until the connection's task says why it ended, which wakes this stream, there is nothing to tell.
-            Ok(Poll::Ready(Err(_))) => self.link.closed().map(|closed| Err(Error::Lost(closed))),
-            Err(_) => {
-                let closed = Closed::new(Cause::Internal, "a defect of gossiplog-net: a stream panicked");
-                self.link.end(closed.clone());
-                Some(Err(Error::Lost(closed)))
-            }
+/// Polls once, on the caller's thread. None: nothing to do now, the waker will tell.
+fn attempt<T>(
+    carrier: &mut Box<dyn Carrier>,
+    waker: &Waker,
+    poll: impl FnOnce(&mut Box<dyn Carrier>, &mut Context<'_>) -> Poll<io::Result<T>>,
+) -> Option<Result<T, Error>> {
+    let polled = catch_unwind(AssertUnwindSafe(|| poll(carrier, &mut Context::from_waker(waker))));
+    match polled {
+        Ok(Poll::Pending) => None,
+        Ok(Poll::Ready(Ok(value))) => Some(Ok(value)),
+        Ok(Poll::Ready(Err(error))) if error.kind() == io::ErrorKind::ConnectionReset => Some(Err(Error::Reset)),
+        // Until the connection's task says why it ended, which wakes this stream, there is nothing to tell.
+        Ok(Poll::Ready(Err(_))) => carrier.closed().map(|closed| Err(Error::Lost(closed))),
+        Err(_) => {
+            let closed = Closed::new(Cause::Internal, "a defect of gossiplog-net: a stream panicked");
+            carrier.end(closed.clone());
+            Some(Err(Error::Lost(closed)))
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The near end of a connection's pipe, as yamux reads and writes it, under the ledger's eyes.
+//! The bytes under a connection, as yamux reads and writes them, under the ledger's eyes.
 
 use std::io;
 use std::pin::Pin;
@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use futures::io::{AsyncRead, AsyncWrite};
-use tokio::io::{AsyncRead as _, AsyncWrite as _, DuplexStream, ReadBuf};
 
 use crate::ledger::{HEADER, Header, Ledger, Scanner};
 
@@ -14,10 +13,10 @@ use crate::ledger::{HEADER, Header, Ledger, Scanner};
 /// at a time.
 pub const PIPE: usize = 64 * 1024;
 
-/// A pipe's near end.
+/// What yamux's frames travel through.
 #[derive(Debug)]
-pub struct Watched {
-    pipe: DuplexStream,
+pub struct Watched<T> {
+    pipe: T,
     ledger: Arc<Ledger>,
     input: Scanner,
     output: Scanner,
@@ -25,9 +24,9 @@ pub struct Watched {
     own: Option<([u8; HEADER], usize)>,
 }
 
-impl Watched {
-    /// The near end of `pipe`.
-    pub fn new(pipe: DuplexStream, ledger: Arc<Ledger>) -> Self {
+impl<T: AsyncRead + AsyncWrite + Unpin> Watched<T> {
+    /// Frames through `pipe`.
+    pub fn new(pipe: T, ledger: Arc<Ledger>) -> Self {
         Self { pipe, ledger, input: Scanner::default(), output: Scanner::default(), own: None }
     }
 
@@ -60,19 +59,18 @@ impl Watched {
     }
 }
 
-impl AsyncRead for Watched {
+impl<T: AsyncRead + AsyncWrite + Unpin> AsyncRead for Watched<T> {
     fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         this.check()?;
-        let mut buffer = ReadBuf::new(buffer);
-        ready!(Pin::new(&mut this.pipe).poll_read(context, &mut buffer))?;
-        this.input.advance(buffer.filled(), |header| this.ledger.received(header));
+        let read = ready!(Pin::new(&mut this.pipe).poll_read(context, buffer))?;
+        this.input.advance(&buffer[..read], |header| this.ledger.received(header));
         this.check()?;
-        Poll::Ready(Ok(buffer.filled().len()))
+        Poll::Ready(Ok(read))
     }
 }
 
-impl AsyncWrite for Watched {
+impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Watched<T> {
     fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         this.check()?;
@@ -90,10 +88,12 @@ impl AsyncWrite for Watched {
     }
 
     fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.get_mut().write_own(context)
+        let this = self.get_mut();
+        ready!(this.write_own(context))?;
+        Pin::new(&mut this.pipe).poll_flush(context)
     }
 
     fn poll_close(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().pipe).poll_shutdown(context)
+        Pin::new(&mut self.get_mut().pipe).poll_close(context)
     }
 }

@@ -1,4 +1,4 @@
-//! gossiplog._core: the Python bindings. Each module wraps modules of gossiplog-core, `net` those of
+//! gossiplog._core: the Python bindings. Each module wraps modules of gossiplog-core, `net` and `host` those of
 //! gossiplog-net; nothing is computed here.
 
 // pyo3's macros expand to items without documentation.
@@ -11,6 +11,7 @@ mod columns;
 mod errors;
 mod fragment;
 mod gather;
+mod host;
 mod message;
 mod net;
 mod nodes;
@@ -38,6 +39,8 @@ mod _core {
     use super::fragment::Fragment;
     #[pymodule_export]
     use super::gather::gather_columns;
+    #[pymodule_export]
+    use super::host::{GossipMessage, Host, HostEvent, MeshEvent, PeerEvent, PeerInfo};
     #[pymodule_export]
     use super::message::{SignedMessage, SigningKey, read_message, sign, verify};
     #[pymodule_export]

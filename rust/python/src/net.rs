@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use gossiplog_net::{Error, Event, Incident, Limits, Target};
+use gossiplog_net::{Counts, Error, Event, Incident, Limits, Target};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
 
@@ -13,7 +13,8 @@ use crate::errors::{ConnectionLost, NetworkError, StreamReset};
 /// The most that one read or drain returns, in bytes, whatever is asked for.
 const LARGEST_READ: usize = 1 << 20;
 
-fn convert(error: Error) -> PyErr {
+/// An error of the network as its exception.
+pub fn convert(error: Error) -> PyErr {
     match error {
         Error::Lost(closed) => ConnectionLost::new_err((closed.cause.name(), closed.reason)),
         Error::Reset => StreamReset::new_err(Error::Reset.to_string()),
@@ -21,7 +22,8 @@ fn convert(error: Error) -> PyErr {
     }
 }
 
-fn seconds(name: &str, seconds: f64) -> PyResult<Duration> {
+/// A number of seconds above 0.
+pub fn seconds(name: &str, seconds: f64) -> PyResult<Duration> {
     let wrong = || NetworkError::new_err(format!("{name} is {seconds}; expected a number of seconds above 0"));
     Duration::try_from_secs_f64(seconds).ok().filter(|duration| !duration.is_zero()).ok_or_else(wrong)
 }
@@ -85,24 +87,55 @@ pub struct Network {
     buffer: Mutex<Vec<u8>>,
 }
 
-impl Network {
-    fn take<'py>(
-        &self,
-        py: Python<'py>,
-        limit: usize,
-        take: impl FnOnce(&mut [u8]) -> Result<Option<usize>, Error>,
-    ) -> PyResult<Option<Bound<'py, PyBytes>>> {
-        if limit == 0 {
-            return Err(NetworkError::new_err("the limit is 0; expected a number of bytes above 0"));
-        }
-        let limit = limit.min(LARGEST_READ);
-        let mut buffer = self.buffer.lock().unwrap_or_else(PoisonError::into_inner);
-        if buffer.len() < limit {
-            buffer.resize(limit, 0);
-        }
-        let read = take(&mut buffer[..limit]).map_err(convert)?;
-        Ok(read.map(|read| PyBytes::new(py, &buffer[..read])))
+/// What `taken` takes through `buffer`, at most `limit` bytes.
+pub fn take<'py>(
+    py: Python<'py>,
+    buffer: &Mutex<Vec<u8>>,
+    limit: usize,
+    taken: impl FnOnce(&mut [u8]) -> Result<Option<usize>, Error>,
+) -> PyResult<Option<Bound<'py, PyBytes>>> {
+    if limit == 0 {
+        return Err(NetworkError::new_err("the limit is 0; expected a number of bytes above 0"));
     }
+    let limit = limit.min(LARGEST_READ);
+    let mut buffer = buffer.lock().unwrap_or_else(PoisonError::into_inner);
+    if buffer.len() < limit {
+        buffer.resize(limit, 0);
+    }
+    let read = taken(&mut buffer[..limit]).map_err(convert)?;
+    Ok(read.map(|read| PyBytes::new(py, &buffer[..read])))
+}
+
+/// News of a connection or a stream as its event.
+pub fn event_object(py: Python<'_>, event: Event) -> PyResult<Bound<'_, PyAny>> {
+    match event {
+        Event::Connection { connection, established, readable, writable, incidents, closed } => {
+            let closed = closed.map(Closed::from);
+            let incident = |Incident { kind, count, text }| (kind, count, text);
+            let incidents = incidents.into_iter().map(incident).collect();
+            let event = ConnectionEvent { connection, established, readable, writable, incidents, closed };
+            Bound::new(py, event).map(Bound::into_any)
+        }
+        Event::Stream { stream, connection, protocol, inbound, readable, writable, failed } => {
+            let failed = failed.map(Closed::from);
+            let event = StreamEvent { stream, connection, protocol, inbound, readable, writable, failed };
+            Bound::new(py, event).map(Bound::into_any)
+        }
+    }
+}
+
+/// Figures by their names.
+pub fn network_counts<'py>(py: Python<'py>, counts: &Counts) -> PyResult<Bound<'py, PyDict>> {
+    let figures = PyDict::new(py);
+    figures.set_item("connections", counts.connections)?;
+    figures.set_item("streams", counts.streams)?;
+    figures.set_item("violations", counts.violations)?;
+    figures.set_item("streams_over_limit", counts.streams_over_limit)?;
+    figures.set_item("streams_refused", counts.streams_refused)?;
+    figures.set_item("negotiations_timed_out", counts.negotiations_timed_out)?;
+    figures.set_item("overloads", counts.overloads)?;
+    figures.set_item("defects", counts.defects)?;
+    Ok(figures)
 }
 
 #[pymethods]
@@ -134,36 +167,12 @@ impl Network {
     }
 
     fn poll<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
-        let object = |event| match event {
-            Event::Connection { connection, established, readable, writable, incidents, closed } => {
-                let closed = closed.map(Closed::from);
-                let incident = |Incident { kind, count, text }| (kind, count, text);
-                let incidents = incidents.into_iter().map(incident).collect();
-                let event = ConnectionEvent { connection, established, readable, writable, incidents, closed };
-                Bound::new(py, event).map(Bound::into_any)
-            }
-            Event::Stream { stream, connection, protocol, inbound, readable, writable, failed } => {
-                let failed = failed.map(Closed::from);
-                let event = StreamEvent { stream, connection, protocol, inbound, readable, writable, failed };
-                Bound::new(py, event).map(Bound::into_any)
-            }
-        };
-        let events = self.inner.poll().map_err(convert)?.into_iter().map(object).collect::<PyResult<Vec<_>>>();
-        PyList::new(py, events?)
+        let events = self.inner.poll().map_err(convert)?.into_iter();
+        PyList::new(py, events.map(|event| event_object(py, event)).collect::<PyResult<Vec<_>>>()?)
     }
 
     fn counts<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let counts = self.inner.counts().map_err(convert)?;
-        let figures = PyDict::new(py);
-        figures.set_item("connections", counts.connections)?;
-        figures.set_item("streams", counts.streams)?;
-        figures.set_item("violations", counts.violations)?;
-        figures.set_item("streams_over_limit", counts.streams_over_limit)?;
-        figures.set_item("streams_refused", counts.streams_refused)?;
-        figures.set_item("negotiations_timed_out", counts.negotiations_timed_out)?;
-        figures.set_item("overloads", counts.overloads)?;
-        figures.set_item("defects", counts.defects)?;
-        Ok(figures)
+        network_counts(py, &self.inner.counts().map_err(convert)?)
     }
 
     fn held(&self) -> PyResult<usize> {
@@ -205,7 +214,7 @@ impl Network {
     }
 
     fn drain<'py>(&self, py: Python<'py>, connection: u64, limit: usize) -> PyResult<Option<Bound<'py, PyBytes>>> {
-        self.take(py, limit, |buffer| self.inner.drain(connection, buffer))
+        take(py, &self.buffer, limit, |buffer| self.inner.drain(connection, buffer))
     }
 
     fn close(&self, connection: u64) -> PyResult<()> {
@@ -221,7 +230,7 @@ impl Network {
     }
 
     fn read<'py>(&self, py: Python<'py>, stream: u64, limit: usize) -> PyResult<Option<Bound<'py, PyBytes>>> {
-        self.take(py, limit, |buffer| self.inner.read(stream, buffer))
+        take(py, &self.buffer, limit, |buffer| self.inner.read(stream, buffer))
     }
 
     #[pyo3(signature = (stream, data, start = 0))]

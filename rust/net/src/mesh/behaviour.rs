@@ -1,0 +1,103 @@
+//! libp2p's parts, joined.
+
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::time::Duration;
+
+use libp2p::connection_limits::{self, ConnectionLimits};
+use libp2p::gossipsub::IdentTopic;
+use libp2p::kad::store::{MemoryStore, MemoryStoreConfig};
+use libp2p::kad::{self, Mode, StoreInserts};
+use libp2p::swarm::NetworkBehaviour;
+use libp2p::swarm::behaviour::toggle::Toggle;
+use libp2p::{identify, mdns, ping};
+
+use crate::error::Error;
+use crate::mesh::config::Checked;
+use crate::mesh::gossip::{Gossip, gossip};
+use crate::mesh::members::Members;
+use crate::mesh::rename::Renamed;
+use crate::mesh::streams::Streams;
+
+/// What the original's hosts call their protocols together.
+const PROTOCOL_VERSION: &str = "canvas/0.1.0";
+
+/// Connections to one peer: both may have dialled, and once more while one is about to be given up.
+const MOST_CONNECTIONS: u32 = 4;
+
+/// Connections that are being agreed on, in each direction.
+const MOST_PENDING: u32 = 128;
+
+/// Peers that a query of Kademlia ends at. The usual 20 would connect a small network completely.
+const QUERIED: NonZeroUsize = NonZeroUsize::new(8).unwrap();
+
+/// How long a query of Kademlia may take.
+const QUERY: Duration = Duration::from_secs(20);
+
+/// All parts. The order matters: limits are asked first, and streams before those who only look on. Nobody after them
+/// refuses a connection.
+#[derive(NetworkBehaviour)]
+pub struct Parts {
+    limits: connection_limits::Behaviour,
+    pub streams: Streams,
+    pub gossip: Gossip,
+    pub kademlia: kad::Behaviour<MemoryStore>,
+    identify: identify::Behaviour,
+    canvas_identify: Renamed<identify::Behaviour>,
+    ping: ping::Behaviour,
+    canvas_ping: Renamed<ping::Behaviour>,
+    mdns: Toggle<mdns::tokio::Behaviour>,
+}
+
+impl Parts {
+    /// Those of a host.
+    pub fn new(config: &Checked, members: &Arc<Members>) -> Result<Self, Error> {
+        let me = config.key.public().to_peer_id();
+        // The original checks signed records by other rules, and drops identify over them: there are none.
+        let identity = || {
+            let config = identify::Config::new(PROTOCOL_VERSION.to_owned(), config.key.public());
+            let agent = concat!("gossiplog/", env!("CARGO_PKG_VERSION"));
+            identify::Behaviour::new(config.with_agent_version(agent.to_owned()).with_cache_size(0))
+        };
+        let pinging = || ping::Behaviour::new(ping::Config::new());
+        let limits = ConnectionLimits::default()
+            .with_max_established_per_peer(Some(MOST_CONNECTIONS))
+            .with_max_pending_incoming(Some(MOST_PENDING))
+            .with_max_pending_outgoing(Some(MOST_PENDING));
+        let failure = |error| Error::System(format!("no peers can be looked for in the local network: {error}"));
+        let mdns = config.mdns.then(|| mdns::tokio::Behaviour::new(mdns::Config::default(), me)).transpose();
+        Ok(Self {
+            limits: connection_limits::Behaviour::new(limits),
+            streams: Streams::new(Arc::clone(members), config.protocols.clone()),
+            gossip: gossip(&IdentTopic::new(&config.topic), config.heartbeat)?,
+            kademlia: kademlia(config),
+            identify: identity(),
+            canvas_identify: Renamed::to_canvas(identity()),
+            ping: pinging(),
+            canvas_ping: Renamed::to_canvas(pinging()),
+            mdns: mdns.map_err(failure)?.into(),
+        })
+    }
+}
+
+/// Kademlia for finding peers, and nothing else: it stores nothing for anybody.
+fn kademlia(config: &Checked) -> kad::Behaviour<MemoryStore> {
+    let me = config.key.public().to_peer_id();
+    let nothing = MemoryStoreConfig {
+        max_records: 0,
+        max_provided_keys: 0,
+        max_providers_per_key: 0,
+        ..MemoryStoreConfig::default()
+    };
+    let mut kademlia = kad::Config::new(config.kademlia.clone());
+    kademlia
+        .set_replication_factor(QUERIED)
+        .set_query_timeout(QUERY)
+        // What peers want stored is handed out instead, and nobody takes it.
+        .set_record_filtering(StoreInserts::FilterBoth)
+        // Walks do as much: see `upkeep`.
+        .set_periodic_bootstrap_interval(None);
+    let mut kademlia = kad::Behaviour::with_config(me, MemoryStore::with_config(me, nothing), kademlia);
+    kademlia.set_mode(Some(Mode::Server));
+    kademlia
+}

@@ -1,0 +1,183 @@
+//! What a host is made of, checked before anything is started.
+
+use std::time::Duration;
+
+use libp2p::identity::Keypair;
+use libp2p::multiaddr::Protocol;
+use libp2p::{Multiaddr, PeerId, StreamProtocol};
+
+use crate::error::Error;
+use crate::limits::Limits;
+use crate::network::check_protocol;
+
+/// Bytes of the largest frame that gossip reads or writes: the original's limit.
+pub const LARGEST_FRAME: usize = 4 << 20;
+
+/// Bytes of the largest message that is published: a frame has room for it and what goes with it.
+pub const LARGEST_MESSAGE: usize = LARGEST_FRAME - (64 << 10);
+
+/// The longest topic, in bytes, so that names of protocols hold it.
+const LONGEST_TOPIC: usize = 512;
+
+/// Addresses in each list.
+const MOST_ADDRESSES: usize = 256;
+
+/// What a host is made of.
+#[derive(Clone)]
+pub struct Config {
+    /// The seed of the host's Ed25519 key. Secret.
+    pub identity: [u8; 32],
+    /// Of gossip; Kademlia is `/canvas/kad/1.0.0/<topic>`.
+    pub topic: String,
+    /// What streams that peers open may speak.
+    pub protocols: Vec<String>,
+    /// Multiaddrs to listen on.
+    pub listen: Vec<String>,
+    /// Multiaddrs of peers that know others.
+    pub bootstrap: Vec<String>,
+    /// Multiaddrs under which others reach this host, beside those that it listens on.
+    pub announce: Vec<String>,
+    /// Whether to look for peers in the local network.
+    pub mdns: bool,
+    /// What passes between two rounds of gossip's upkeep.
+    pub heartbeat: Duration,
+    /// What the host and its peers may use.
+    pub limits: Limits,
+}
+
+/// A [`Config`] that was checked.
+pub struct Checked {
+    pub key: Keypair,
+    pub topic: String,
+    pub protocols: Vec<StreamProtocol>,
+    pub kademlia: StreamProtocol,
+    pub listen: Vec<Multiaddr>,
+    /// With the peer that is to answer there, if the address names one.
+    pub bootstrap: Vec<(Multiaddr, Option<PeerId>)>,
+    pub announce: Vec<Multiaddr>,
+    pub mdns: bool,
+    pub heartbeat: Duration,
+    pub limits: Limits,
+}
+
+impl Config {
+    /// Checks all of it.
+    pub fn check(self) -> Result<Checked, Error> {
+        let wrong = |error| Error::Invalid(format!("the identity is no seed of an Ed25519 key: {error}"));
+        let key = Keypair::ed25519_from_bytes(self.identity).map_err(wrong)?;
+        if self.topic.is_empty() || self.topic.len() > LONGEST_TOPIC || self.topic.contains('\n') {
+            let reason = format!("the topic has {} bytes; expected 1 to {LONGEST_TOPIC} in one line", self.topic.len());
+            return Err(Error::Invalid(reason));
+        }
+        if self.heartbeat < Duration::from_millis(10) || self.heartbeat > Duration::from_secs(60) {
+            let shown = self.heartbeat.as_secs_f64();
+            return Err(Error::Invalid(format!("the heartbeat is {shown} s; expected 0.01 to 60 s")));
+        }
+        let named = |address| {
+            let peer = peer_of(&address);
+            (address, peer)
+        };
+        Ok(Checked {
+            kademlia: protocol(format!("/canvas/kad/1.0.0/{}", self.topic))?,
+            key,
+            topic: self.topic,
+            protocols: self.protocols.into_iter().map(protocol).collect::<Result<_, _>>()?,
+            listen: addresses(&self.listen)?,
+            bootstrap: addresses(&self.bootstrap)?.into_iter().map(named).collect(),
+            announce: addresses(&self.announce)?,
+            mdns: self.mdns,
+            heartbeat: self.heartbeat,
+            limits: self.limits,
+        })
+    }
+}
+
+fn protocol(name: String) -> Result<StreamProtocol, Error> {
+    check_protocol(&name)?;
+    StreamProtocol::try_from_owned(name).map_err(|error| Error::Invalid(error.to_string()))
+}
+
+fn addresses(texts: &[String]) -> Result<Vec<Multiaddr>, Error> {
+    if texts.len() > MOST_ADDRESSES {
+        return Err(Error::Invalid(format!("there are {} addresses; {MOST_ADDRESSES} at most", texts.len())));
+    }
+    texts.iter().map(|text| address(text)).collect()
+}
+
+/// Reads a multiaddr that the transports can reach: an IP address or a name, TCP, and a WebSocket or nothing.
+pub fn address(text: &str) -> Result<Multiaddr, Error> {
+    let shown: String = text.chars().take(100).collect();
+    let example = "/ip4/127.0.0.1/tcp/4001/ws or /dns4/example.org/tcp/4001";
+    let invalid = |reason: &dyn std::fmt::Display| {
+        Error::Invalid(format!("{shown:?} is no address that a host can use: {reason}; expected one such as {example}"))
+    };
+    let address: Multiaddr = text.parse().map_err(|error: libp2p::multiaddr::Error| invalid(&error))?;
+    if !reachable(&address) {
+        return Err(invalid(&"it is not TCP or a WebSocket"));
+    }
+    Ok(address)
+}
+
+/// Whether the transports can reach an address.
+pub fn reachable(address: &Multiaddr) -> bool {
+    let mut protocols = address.iter();
+    let host = matches!(
+        protocols.next(),
+        Some(Protocol::Ip4(_) | Protocol::Ip6(_) | Protocol::Dns(_) | Protocol::Dns4(_) | Protocol::Dns6(_))
+    );
+    let tcp = matches!(protocols.next(), Some(Protocol::Tcp(_)));
+    let rest = protocols.all(|protocol| {
+        matches!(protocol, Protocol::Ws(_) | Protocol::Wss(_) | Protocol::Tls | Protocol::Sni(_) | Protocol::P2p(_))
+    });
+    host && tcp && rest
+}
+
+/// The peer that an address leads to, if it names one.
+pub fn peer_of(address: &Multiaddr) -> Option<PeerId> {
+    match address.iter().last() {
+        Some(Protocol::P2p(peer)) => Some(peer),
+        _ => None,
+    }
+}
+
+/// Whether an address stays on its machine.
+pub fn is_loopback(address: &Multiaddr) -> bool {
+    match address.iter().next() {
+        Some(Protocol::Ip4(ip)) => ip.is_loopback(),
+        Some(Protocol::Ip6(ip)) => ip.is_loopback(),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_of_tcp_and_websockets() {
+        let peer = "12D3KooWQYV9dGMFoRzNStwpXztXaBUjtPqi6aU76ZgUriHhKust";
+        for good in [
+            "/ip4/127.0.0.1/tcp/0".to_owned(),
+            "/ip6/::1/tcp/4001/ws".to_owned(),
+            format!("/dns4/example.org/tcp/443/wss/p2p/{peer}"),
+            format!("/dns/example.org/tcp/443/tls/ws/p2p/{peer}"),
+        ] {
+            assert!(address(&good).is_ok(), "{good}");
+        }
+        for bad in ["", "127.0.0.1:4001", "/ip4/127.0.0.1/udp/4001/quic-v1", "/ip4/1.2.3.4", "/ip4/1.2.3/tcp/1"] {
+            assert!(matches!(address(bad), Err(Error::Invalid(_))), "{bad}");
+        }
+        let relayed = format!("/ip4/127.0.0.1/tcp/1/p2p/{peer}/p2p-circuit");
+        assert!(address(&relayed).is_err());
+    }
+
+    #[test]
+    fn an_address_names_its_peer_last() {
+        let peer = PeerId::random();
+        let address: Multiaddr = format!("/ip4/127.0.0.1/tcp/1/ws/p2p/{peer}").parse().unwrap();
+        assert_eq!(peer_of(&address), Some(peer));
+        assert_eq!(peer_of(&"/ip4/127.0.0.1/tcp/1".parse().unwrap()), None);
+        assert!(is_loopback(&address));
+        assert!(!is_loopback(&"/ip4/10.0.0.1/tcp/1".parse().unwrap()));
+    }
+}

@@ -1,0 +1,344 @@
+//! The task that drives libp2p: carries out what the caller asks for, and passes on what happens.
+
+use std::collections::HashMap;
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use futures::StreamExt;
+use libp2p::core::transport::ListenerId;
+use libp2p::gossipsub::{self, IdentTopic, MessageAcceptance};
+use libp2p::swarm::dial_opts::{DialOpts, PeerCondition};
+use libp2p::swarm::{ConnectionId, SwarmEvent};
+use libp2p::{Multiaddr, PeerId, Swarm, identify, mdns, ping};
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::time::{Interval, MissedTickBehavior, interval};
+
+use crate::error::lock;
+use crate::limits::Counters;
+use crate::mesh::behaviour::{Parts, PartsEvent};
+use crate::mesh::config::{is_loopback, reachable};
+use crate::mesh::host::Shared;
+use crate::mesh::link::Opening;
+use crate::mesh::streams::bare;
+use crate::mesh::upkeep::{ENOUGH, FEW, Upkeep};
+use crate::mesh::waiting::{Answer, Origin};
+
+/// Addresses of a peer that are remembered.
+const MOST_ADDRESSES: usize = 16;
+
+/// Protocols of a peer that are remembered, and characters of what it calls its program.
+const MOST_PROTOCOLS: usize = 128;
+const LONGEST_AGENT: usize = 256;
+
+/// Peers that a walk looks for.
+const WALKED: NonZeroUsize = NonZeroUsize::new(8).unwrap();
+
+/// Pings in a row that may go unanswered.
+const MOST_LOST: u32 = 2;
+
+/// Sentences about listeners that failed that are kept for the caller.
+const MOST_FAILURES: usize = 64;
+
+/// What the caller asks for.
+#[derive(Debug)]
+pub enum Command {
+    /// To connect.
+    Dial(DialOpts),
+    /// To open a stream.
+    Open(Opening),
+    /// To close all connections to a peer.
+    Close(PeerId),
+    /// To pass on a message.
+    Publish(Vec<u8>),
+    /// To treat messages as they were judged.
+    Answer(Vec<(Origin, Answer)>),
+}
+
+/// libp2p, and what its upkeep needs.
+pub struct Driver {
+    swarm: Swarm<Parts>,
+    shared: Arc<Shared>,
+    commands: UnboundedReceiver<Command>,
+    topic: IdentTopic,
+    upkeep: Upkeep,
+    kademlia: String,
+    round: Duration,
+    /// Unanswered pings in a row.
+    lost: HashMap<ConnectionId, u32>,
+    /// Peers that the host dialled itself.
+    own: HashMap<ConnectionId, Option<PeerId>>,
+}
+
+impl Driver {
+    /// `round`: what passes between two looks at how everything stands.
+    pub fn new(
+        swarm: Swarm<Parts>,
+        shared: Arc<Shared>,
+        commands: UnboundedReceiver<Command>,
+        topic: &str,
+        kademlia: &str,
+        upkeep: Upkeep,
+        round: Duration,
+    ) -> Self {
+        let (topic, kademlia) = (IdentTopic::new(topic), kademlia.to_owned());
+        let (lost, own) = (HashMap::new(), HashMap::new());
+        Self { swarm, shared, commands, topic, upkeep, kademlia, round, lost, own }
+    }
+
+    /// Runs until the caller has gone.
+    pub async fn run(mut self) {
+        let mut rounds = ticker(self.round);
+        loop {
+            tokio::select! {
+                command = self.commands.recv() => match command {
+                    Some(command) => self.obey(command),
+                    None => return,
+                },
+                event = self.swarm.select_next_some() => self.pass_on(event),
+                _ = rounds.tick() => self.look(),
+            }
+        }
+    }
+
+    fn obey(&mut self, command: Command) {
+        match command {
+            // `streams` hears of a failure, even of one at once.
+            Command::Dial(options) => drop(self.swarm.dial(options)),
+            Command::Open(opening) => self.swarm.behaviour_mut().streams.open(opening),
+            Command::Close(peer) => {
+                self.upkeep.parted(Instant::now(), peer);
+                self.swarm.behaviour_mut().streams.close(peer);
+            }
+            Command::Publish(data) => {
+                self.shared.outgoing.fetch_sub(data.len(), Ordering::Relaxed);
+                // A duplicate, or nobody to send it to any more: the caller was told all that was known.
+                if self.swarm.behaviour_mut().gossip.publish(self.topic.clone(), data).is_ok() {
+                    Counters::add(&self.shared.figures.published);
+                }
+            }
+            Command::Answer(answers) => {
+                for (origin, answer) in answers {
+                    let figures = &self.shared.figures;
+                    Counters::add(match answer {
+                        Answer::Accept => &figures.accepted,
+                        Answer::Ignore => &figures.ignored,
+                        Answer::Reject => &figures.rejected,
+                    });
+                    self.answer(&origin, answer.into());
+                }
+            }
+        }
+    }
+
+    fn answer(&mut self, (id, source): &Origin, acceptance: MessageAcceptance) {
+        // False: gossipsub has forgotten the message, and will not forward it any more.
+        let _ = self.swarm.behaviour_mut().gossip.report_message_validation_result(id, source, acceptance);
+    }
+
+    fn pass_on(&mut self, event: SwarmEvent<PartsEvent>) {
+        match event {
+            SwarmEvent::Behaviour(event) => self.pass_on_part(event),
+            SwarmEvent::NewListenAddr { address, .. } => self.shared.listening(address),
+            SwarmEvent::ExpiredListenAddr { address, .. } => self.shared.silent(&address),
+            SwarmEvent::ListenerClosed { listener_id, addresses, reason } => {
+                addresses.iter().for_each(|address| self.shared.silent(address));
+                if let Err(error) = reason {
+                    self.complain(listener_id, &addresses, &error);
+                }
+            }
+            SwarmEvent::ListenerError { listener_id, error } => self.complain(listener_id, &[], &error),
+            SwarmEvent::ConnectionEstablished { peer_id, connection_id, .. } => {
+                self.own.remove(&connection_id);
+                self.upkeep.connected(Instant::now(), connection_id, peer_id);
+            }
+            SwarmEvent::ConnectionClosed { connection_id, .. } => {
+                self.lost.remove(&connection_id);
+            }
+            SwarmEvent::OutgoingConnectionError { connection_id, .. } => {
+                self.upkeep.failed(Instant::now(), connection_id);
+                if self.own.remove(&connection_id).is_some() {
+                    Counters::add(&self.shared.figures.dials_failed);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn complain(&self, listener: ListenerId, addresses: &[Multiaddr], error: &std::io::Error) {
+        let addresses: Vec<_> = addresses.iter().map(ToString::to_string).collect();
+        let which = if addresses.is_empty() { listener.to_string() } else { addresses.join(", ") };
+        let mut notices = lock(&self.shared.notices);
+        if notices.failed.len() < MOST_FAILURES {
+            notices.failed.push(format!("{which} listens no more: {error}"));
+        }
+        drop(notices);
+        self.shared.tell();
+    }
+
+    fn pass_on_part(&mut self, event: PartsEvent) {
+        match event {
+            PartsEvent::Gossip(event) => self.pass_on_gossip(event),
+            PartsEvent::Identify(identify::Event::Received { peer_id, info, .. })
+            | PartsEvent::CanvasIdentify(identify::Event::Received { peer_id, info, .. }) => {
+                self.identified(peer_id, info);
+            }
+            PartsEvent::Ping(event) | PartsEvent::CanvasPing(event) => self.pinged(&event),
+            PartsEvent::Mdns(mdns::Event::Discovered(found)) => {
+                for (peer, address) in found.into_iter().take(ENOUGH) {
+                    self.swarm.behaviour_mut().kademlia.add_address(&peer, address.clone());
+                    if self.shared.members.connections() < FEW {
+                        self.dial(DialOpts::peer_id(peer).addresses(vec![address]).build(), Some(peer));
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn pass_on_gossip(&mut self, event: gossipsub::Event) {
+        match event {
+            gossipsub::Event::Message { propagation_source, message_id, message } => {
+                let figures = &self.shared.figures;
+                Counters::add(&figures.received);
+                let origin = (message_id, propagation_source);
+                if self.shared.waiting.offer(origin.clone(), message.data, Instant::now()) {
+                    self.shared.tell();
+                } else {
+                    Counters::add(&figures.dropped);
+                    self.answer(&origin, MessageAcceptance::Ignore);
+                }
+            }
+            gossipsub::Event::Subscribed { peer_id, .. } => self.subscribed(peer_id, true),
+            gossipsub::Event::Unsubscribed { peer_id, .. } => self.subscribed(peer_id, false),
+            _ => {}
+        }
+    }
+
+    fn subscribed(&mut self, peer: PeerId, subscribed: bool) {
+        if let Some(link) = self.shared.members.peer(&peer) {
+            link.stand(|standing| standing.subscribed = subscribed);
+            self.shared.tell();
+        }
+    }
+
+    /// A peer said who it is. Where others reach it goes into Kademlia's table, if it takes part.
+    fn identified(&mut self, peer: PeerId, info: identify::Info) {
+        let Some(link) = self.shared.members.peer(&peer) else { return };
+        let near = link.known().is_some_and(|known| is_loopback(&known.address));
+        let serves = info.protocols.iter().any(|protocol| protocol.as_ref() == self.kademlia);
+        let mut protocols: Vec<_> = info.protocols.iter().take(MOST_PROTOCOLS).map(ToString::to_string).collect();
+        protocols.sort_unstable();
+        protocols.dedup();
+        link.stand(|standing| {
+            standing.agent = Some(info.agent_version.chars().take(LONGEST_AGENT).collect());
+            standing.protocols = protocols;
+        });
+        let wanted = |address: &Multiaddr| reachable(address) && (near || !is_loopback(address));
+        if serves {
+            for address in info.listen_addrs.iter().filter(|address| wanted(address)).take(MOST_ADDRESSES) {
+                self.swarm.behaviour_mut().kademlia.add_address(&peer, bare(address));
+            }
+        }
+    }
+
+    fn pinged(&mut self, event: &ping::Event) {
+        match &event.result {
+            Ok(rtt) => {
+                self.lost.remove(&event.connection);
+                if let Some(link) = self.shared.members.peer(&event.peer) {
+                    link.stand(|standing| standing.rtt = Some(rtt.as_secs_f64()));
+                }
+            }
+            Err(ping::Failure::Timeout) => {
+                let lost = self.lost.entry(event.connection).or_default();
+                *lost += 1;
+                if *lost >= MOST_LOST {
+                    self.swarm.close_connection(event.connection);
+                }
+            }
+            // One of the two names, and not the other.
+            Err(_) => {}
+        }
+    }
+
+    /// Sees how everything stands, and does what is due.
+    fn look(&mut self) {
+        let now = Instant::now();
+        for origin in self.shared.waiting.expired(now) {
+            Counters::add(&self.shared.figures.expired);
+            self.answer(&origin, MessageAcceptance::Ignore);
+        }
+        self.grade();
+        let peers = self.shared.members.connections();
+        let members = Arc::clone(&self.shared.members);
+        for (number, address) in self.upkeep.seeds(now, peers, |peer| members.peer(peer).is_some()) {
+            let options = DialOpts::from(address);
+            self.upkeep.dialling(number, options.connection_id());
+            self.dial(options, None);
+        }
+        if peers < FEW {
+            let known = self.known();
+            for peer in self.upkeep.dials(now, peers, known.into_iter()) {
+                self.dial(
+                    DialOpts::peer_id(peer).condition(PeerCondition::DisconnectedAndNotDialing).build(),
+                    Some(peer),
+                );
+            }
+        }
+        if self.upkeep.walks(now, peers) && self.swarm.behaviour_mut().kademlia.kbuckets().next().is_some() {
+            self.swarm.behaviour_mut().kademlia.get_n_closest_peers(PeerId::random(), WALKED);
+        }
+    }
+
+    /// How gossip stands with each peer.
+    fn grade(&mut self) {
+        let gossip = &self.swarm.behaviour().gossip;
+        let topic = self.topic.hash();
+        let mesh: Vec<_> = gossip.mesh_peers(&topic).copied().collect();
+        let (mut changed, mut subscribers) = (false, 0);
+        for link in self.shared.members.peers() {
+            let Some(known) = link.known() else { continue };
+            let in_mesh = mesh.contains(&known.peer);
+            let score = gossip.peer_score(&known.peer).unwrap_or_default();
+            link.stand(|standing| {
+                changed |= standing.in_mesh != in_mesh;
+                subscribers += usize::from(standing.subscribed);
+                (standing.in_mesh, standing.score) = (in_mesh, score);
+            });
+        }
+        self.shared.subscribers.store(subscribers, Ordering::Relaxed);
+        if changed {
+            self.shared.tell();
+        }
+    }
+
+    /// Peers in Kademlia's table that are not connected.
+    fn known(&mut self) -> Vec<PeerId> {
+        let members = Arc::clone(&self.shared.members);
+        let mut known = Vec::new();
+        for bucket in self.swarm.behaviour_mut().kademlia.kbuckets() {
+            known.extend(bucket.iter().map(|entry| *entry.node.key.preimage()));
+        }
+        known.retain(|peer| members.peer(peer).is_none());
+        known
+    }
+
+    fn dial(&mut self, options: DialOpts, peer: Option<PeerId>) {
+        let connection = options.connection_id();
+        Counters::add(&self.shared.figures.dials);
+        self.own.insert(connection, peer);
+        if self.swarm.dial(options).is_err() {
+            self.own.remove(&connection);
+            self.upkeep.failed(Instant::now(), connection);
+            Counters::add(&self.shared.figures.dials_failed);
+        }
+    }
+}
+
+fn ticker(period: Duration) -> Interval {
+    let mut ticker = interval(period);
+    ticker.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    ticker
+}

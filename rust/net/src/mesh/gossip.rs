@@ -1,0 +1,103 @@
+//! How gossip is configured.
+//!
+//! Nobody signs (StrictNoSign), and a message's id is the SHA-256 of its data: what the original does. All else is
+//! gossipsub 1.1's own choice, but for bounds on what a peer can make this side do.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use libp2p::gossipsub::{
+    Behaviour, ConfigBuilder, IdentTopic, IdentityTransform, MaxCountSubscriptionFilter, MessageAuthenticity,
+    MessageId, PeerScoreParams, PeerScoreThresholds, TopicScoreParams, ValidationMode, WhitelistSubscriptionFilter,
+    score_parameter_decay,
+};
+use sha2::{Digest, Sha256};
+
+use crate::error::Error;
+use crate::mesh::config::LARGEST_FRAME;
+
+/// Gossip on one topic.
+pub type Gossip = Behaviour<IdentityTransform, MaxCountSubscriptionFilter<WhitelistSubscriptionFilter>>;
+
+/// Subscriptions in one message of a peer. Those to other topics are passed over, but each costs a look.
+const MOST_SUBSCRIPTIONS: usize = 1024;
+
+/// Bytes of ids and topics in one message of a peer: the original announces up to 5,000 ids of 32 bytes at a time.
+const MOST_CONTROL: usize = 512 << 10;
+
+/// Announcements that are heeded from a peer in one heartbeat.
+const MOST_ANNOUNCEMENTS: usize = 10;
+
+/// Messages in one frame of a peer.
+const MOST_MESSAGES: usize = 4096;
+
+/// What the square of the number of rejected messages is multiplied with: after three, announcements neither go to a peer
+/// nor are heeded from it; after five, it gets messages only as a member of the mesh; after seven, it is unheard.
+const PENALTY: f64 = -10.0;
+
+/// How long it takes until a rejected message is forgiven.
+const FORGIVENESS: Duration = Duration::from_secs(600);
+
+/// Below it nothing that a peer says by gossip is heeded.
+const UNHEARD: f64 = -400.0;
+
+/// gossipsub, subscribed to `topic`.
+pub fn gossip(topic: &IdentTopic, heartbeat: Duration) -> Result<Gossip, Error> {
+    let failure = |error: &dyn std::fmt::Display| Error::System(format!("gossip cannot be started: {error}"));
+    let mut config = ConfigBuilder::default();
+    config
+        .validation_mode(ValidationMode::Anonymous)
+        .validate_messages()
+        .message_id_fn(|message| MessageId::new(&Sha256::digest(&message.data)))
+        .max_transmit_size(LARGEST_FRAME)
+        .max_control_message_size(MOST_CONTROL)
+        .max_ihave_messages_heartbeat(MOST_ANNOUNCEMENTS)
+        .max_publish_messages(MOST_MESSAGES)
+        .heartbeat_interval(heartbeat)
+        .heartbeat_initial_delay(heartbeat);
+    let config = config.build().map_err(|error| failure(&error))?;
+    let filter = MaxCountSubscriptionFilter {
+        filter: WhitelistSubscriptionFilter([topic.hash()].into()),
+        max_subscribed_topics: 1,
+        max_subscriptions_per_request: MOST_SUBSCRIPTIONS,
+    };
+    let mut gossip = Gossip::new_with_subscription_filter(MessageAuthenticity::Anonymous, config, filter)
+        .map_err(|error| failure(&error))?;
+    gossip.with_peer_score(scores(topic), thresholds()).map_err(|error| failure(&error))?;
+    gossip.subscribe(topic).map_err(|error| failure(&error))?;
+    Ok(gossip)
+}
+
+/// Peers lose by messages that are rejected and by breaking gossipsub's rules. Whoever is quiet loses nothing: a log may
+/// be quiet for days. Addresses do not count: hosts share them, behind NAT and on one machine.
+fn scores(topic: &IdentTopic) -> PeerScoreParams {
+    let scores = TopicScoreParams {
+        topic_weight: 1.0,
+        time_in_mesh_weight: 0.01,
+        time_in_mesh_quantum: Duration::from_secs(1),
+        time_in_mesh_cap: 300.0,
+        first_message_deliveries_weight: 0.1,
+        first_message_deliveries_cap: 100.0,
+        mesh_message_deliveries_weight: 0.0,
+        mesh_failure_penalty_weight: 0.0,
+        invalid_message_deliveries_weight: PENALTY,
+        invalid_message_deliveries_decay: score_parameter_decay(FORGIVENESS),
+        ..TopicScoreParams::default()
+    };
+    PeerScoreParams {
+        topics: HashMap::from([(topic.hash(), scores)]),
+        ip_colocation_factor_weight: 0.0,
+        behaviour_penalty_threshold: 6.0,
+        ..PeerScoreParams::default()
+    }
+}
+
+fn thresholds() -> PeerScoreThresholds {
+    PeerScoreThresholds {
+        gossip_threshold: -40.0,
+        publish_threshold: -160.0,
+        graylist_threshold: UNHEARD,
+        opportunistic_graft_threshold: 1.0,
+        ..PeerScoreThresholds::default()
+    }
+}

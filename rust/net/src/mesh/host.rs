@@ -1,0 +1,559 @@
+//! A host: the handles in the caller's hands, and the thread that drives what is behind them.
+
+use std::collections::{BTreeSet, HashMap};
+use std::panic::AssertUnwindSafe;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use futures::FutureExt;
+use libp2p::multiaddr::Protocol;
+use libp2p::swarm;
+use libp2p::swarm::dial_opts::DialOpts;
+use libp2p::{Multiaddr, PeerId, Swarm};
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+
+use crate::budget::Budget;
+use crate::error::{Cause, Closed, Error, lock};
+use crate::inbox::{Event, Handle, Inbox};
+use crate::limits::{Counters, Counts};
+use crate::mesh::behaviour::Parts;
+use crate::mesh::config::{Config, LARGEST_MESSAGE, address};
+use crate::mesh::driver::{Command, Driver};
+use crate::mesh::link::{Link, Standing};
+use crate::mesh::members::Members;
+use crate::mesh::party::Parties;
+use crate::mesh::transport::transport;
+use crate::mesh::upkeep::Upkeep;
+use crate::mesh::waiting::{Answer, Waiting};
+use crate::network::check_protocol;
+use crate::stream::{Slot, finish};
+
+/// Bytes of messages that may wait until libp2p's task takes them.
+const MOST_OUTGOING: usize = 16 << 20;
+
+/// How long stopping waits for the thread. It never waits for peers, only for the host's resolver of names.
+const STOPPING: Duration = Duration::from_secs(1);
+
+/// The longest time between two looks at how everything stands.
+const ROUND: Duration = Duration::from_secs(1);
+
+/// What a host counts beside what [`Counters`] do.
+#[derive(Debug, Default)]
+pub struct Figures {
+    pub received: AtomicU64,
+    pub accepted: AtomicU64,
+    pub ignored: AtomicU64,
+    pub rejected: AtomicU64,
+    pub expired: AtomicU64,
+    pub dropped: AtomicU64,
+    pub published: AtomicU64,
+    pub dials: AtomicU64,
+    pub dials_failed: AtomicU64,
+}
+
+/// A reading of what a host counted since its start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HostCounts {
+    /// Of connections and streams. What libp2p does not tell is 0: streams that were refused or never agreed on.
+    pub network: Counts,
+    /// Messages that came by gossip, for the first time each.
+    pub gossip_received: u64,
+    /// Messages that the caller accepted.
+    pub gossip_accepted: u64,
+    /// Messages that the caller ignored.
+    pub gossip_ignored: u64,
+    /// Messages that the caller rejected.
+    pub gossip_rejected: u64,
+    /// Messages that waited too long to be judged.
+    pub gossip_expired: u64,
+    /// Messages for which there was no room.
+    pub gossip_dropped: u64,
+    /// Messages that were published.
+    pub published: u64,
+    /// Peers that the host dialled by itself.
+    pub dials: u64,
+    /// Those that it did not reach.
+    pub dials_failed: u64,
+}
+
+/// What concerns no single peer, since the caller last asked.
+#[derive(Debug, Default)]
+pub struct Notices {
+    addresses: BTreeSet<Multiaddr>,
+    listening: BTreeSet<Multiaddr>,
+    /// As sentences.
+    pub failed: Vec<String>,
+    /// How the caller was last told that peers stand: in the mesh, subscribed.
+    told: HashMap<PeerId, (bool, bool)>,
+}
+
+/// What the caller and libp2p's task share.
+#[derive(Debug)]
+pub struct Shared {
+    pub members: Arc<Members>,
+    pub waiting: Waiting,
+    pub notices: Mutex<Notices>,
+    pub figures: Figures,
+    /// Peers that subscribed to the topic.
+    pub subscribers: AtomicUsize,
+    /// Bytes of messages that wait until libp2p's task takes them.
+    pub outgoing: AtomicUsize,
+    inbox: Arc<Inbox>,
+    counters: Arc<Counters>,
+    budget: Arc<Budget>,
+    /// Stands for the host itself: its news are what concerns no single peer.
+    own: Handle,
+}
+
+impl Shared {
+    /// Wakes the caller: there is something that concerns no single peer, or all.
+    pub fn tell(&self) {
+        self.inbox.tell(self.own, |news| news.readable = true);
+    }
+
+    /// The host listens on one more address.
+    pub fn listening(&self, address: Multiaddr) {
+        let mut notices = lock(&self.notices);
+        notices.listening.insert(address.clone());
+        notices.addresses.insert(address);
+        drop(notices);
+        self.tell();
+    }
+
+    /// The host listens on an address no more.
+    pub fn silent(&self, address: &Multiaddr) {
+        let mut notices = lock(&self.notices);
+        notices.listening.remove(address);
+        notices.addresses.remove(address);
+    }
+}
+
+/// What happened since the last [`Host::poll`].
+#[derive(Clone, Debug, PartialEq)]
+pub enum Notice {
+    /// Of a connection or a stream, as [`crate::Network`] tells it.
+    Event(Event),
+    /// A peer is connected; comes before the event that says its connection is established.
+    Peer {
+        /// What stands for the peer.
+        connection: Handle,
+        /// Its identity.
+        peer: String,
+        /// Its end of the first connection.
+        address: String,
+        /// This side dialled the first connection.
+        dialer: bool,
+    },
+    /// How a peer stands with the topic has changed.
+    Mesh {
+        /// Its identity.
+        peer: String,
+        /// `graft` or `prune`, `subscribe` or `unsubscribe`.
+        kind: &'static str,
+    },
+    /// What concerns no single peer.
+    Host {
+        /// There are messages to take.
+        gossip: bool,
+        /// New addresses that the host listens on.
+        listening: Vec<String>,
+        /// Listeners that failed, as sentences.
+        failed: Vec<String>,
+    },
+}
+
+/// A message that came by gossip.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Message {
+    /// Names it in the answer.
+    pub ticket: u64,
+    /// What stands for the peer that passed it on; 0 if that is not connected any more.
+    pub connection: Handle,
+    /// The peer that passed it on.
+    pub peer: String,
+    /// What it says.
+    pub data: Vec<u8>,
+}
+
+/// A connected peer.
+#[derive(Clone, Debug)]
+pub struct PeerInfo {
+    /// What stands for it.
+    pub connection: Handle,
+    /// Its identity.
+    pub peer: String,
+    /// Its end of the first connection.
+    pub address: String,
+    /// This side dialled the first connection.
+    pub dialer: bool,
+    /// What it calls its program.
+    pub agent: Option<String>,
+    /// What it says its streams may speak.
+    pub protocols: Vec<String>,
+    /// It is in the topic's mesh.
+    pub in_mesh: bool,
+    /// It subscribed to the topic.
+    pub subscribed: bool,
+    /// How it behaved by gossip.
+    pub score: f64,
+    /// The last round trip, in seconds.
+    pub rtt: Option<f64>,
+}
+
+/// What is there until the host is stopped.
+#[derive(Debug)]
+struct Running {
+    runtime: Runtime,
+    commands: UnboundedSender<Command>,
+}
+
+/// A host, driven on a thread of its own.
+#[derive(Debug)]
+pub struct Host {
+    shared: Arc<Shared>,
+    peer: PeerId,
+    closing: Duration,
+    /// None once it was stopped: even a handle keeps a runtime's file descriptors open.
+    running: Mutex<Option<Running>>,
+    process: u32,
+}
+
+impl Host {
+    /// Starts the thread, and listens.
+    pub fn start(config: Config) -> Result<Self, Error> {
+        let config = config.check()?;
+        let failure = |error: std::io::Error| Error::System(format!("the host cannot be started: {error}"));
+        let mut builder = Builder::new_multi_thread();
+        let runtime = builder.worker_threads(1).thread_name("gossiplog-host").enable_all().build().map_err(failure)?;
+        let inbox = Arc::new(Inbox::new().map_err(failure)?);
+        let counters = Arc::<Counters>::default();
+        let budget = Arc::new(Budget::new(config.limits.peer_bytes, config.limits.total_bytes));
+        let parties = Arc::new(Parties::new(&budget));
+        let members = Arc::new(Members::new(&inbox, &counters, &config.limits, &parties));
+        let peer = config.key.public().to_peer_id();
+
+        let within = runtime.enter();
+        let transport = transport(&config.key, parties, &config.limits, &counters)?;
+        let parts = Parts::new(&config, &members)?;
+        let mut swarm = Swarm::new(transport, parts, peer, swarm::Config::with_tokio_executor());
+        for address in config.listen {
+            let failure = |error| Error::System(format!("the host cannot listen on {address}: {error}"));
+            swarm.listen_on(address.clone()).map_err(failure)?;
+        }
+        config.announce.into_iter().for_each(|address| swarm.add_external_address(address));
+        drop(within);
+
+        let own = inbox.add_connection();
+        let shared = Arc::new(Shared {
+            members,
+            waiting: Waiting::default(),
+            notices: Mutex::default(),
+            figures: Figures::default(),
+            subscribers: AtomicUsize::new(0),
+            outgoing: AtomicUsize::new(0),
+            inbox,
+            counters,
+            budget,
+            own,
+        });
+        let (commands, obeyed) = unbounded_channel();
+        let upkeep = Upkeep::new(config.bootstrap, Instant::now());
+        let round = config.heartbeat.min(ROUND);
+        let kademlia = config.kademlia.as_ref();
+        let driver = Driver::new(swarm, Arc::clone(&shared), obeyed, &config.topic, kademlia, upkeep, round);
+        let watched = Arc::clone(&shared);
+        runtime.spawn(async move {
+            if AssertUnwindSafe(driver.run()).catch_unwind().await.is_err() {
+                let reason = "a defect of gossiplog-net: the host's task panicked";
+                watched.members.fail(&Closed::new(Cause::Internal, reason));
+            }
+        });
+        let running = Mutex::new(Some(Running { runtime, commands }));
+        Ok(Self { shared, peer, closing: config.limits.closing, running, process: std::process::id() })
+    }
+
+    /// Fails after [`Self::stop`], and in a process that was forked from the one in which the host was started: its
+    /// thread is not there, and its locks may be held for ever.
+    fn check(&self) -> Result<(), Error> {
+        let reason = if self.process != std::process::id() {
+            "the host was started before this process was forked, and stayed behind: start another one here"
+        } else if lock(&self.running).is_none() {
+            "the host was stopped: start another one"
+        } else {
+            return Ok(());
+        };
+        Err(Error::Stopped(reason.to_owned()))
+    }
+
+    fn command(&self, command: Command) {
+        if let Some(running) = &*lock(&self.running) {
+            // Refused only by a task that panicked, which everybody was told.
+            let _ = running.commands.send(command);
+        }
+    }
+
+    /// Who this host is.
+    pub fn peer(&self) -> String {
+        self.peer.to_string()
+    }
+
+    fn own(&self, address: &Multiaddr) -> String {
+        address.clone().with(Protocol::P2p(self.peer)).to_string()
+    }
+
+    /// The addresses that the host listens on.
+    pub fn addresses(&self) -> Result<Vec<String>, Error> {
+        self.check()?;
+        Ok(lock(&self.shared.notices).addresses.iter().map(|address| self.own(address)).collect())
+    }
+
+    /// What an event loop waits for: readable when [`Self::poll`] has something.
+    pub fn fileno(&self) -> Result<i64, Error> {
+        self.check()?;
+        let stopped = || Error::Stopped("the host is being stopped".to_owned());
+        self.shared.inbox.fileno().ok_or_else(stopped)
+    }
+
+    /// What happened since the last call, one event a handle.
+    pub fn poll(&self) -> Result<Vec<Notice>, Error> {
+        self.check()?;
+        let mut notices = Vec::new();
+        for (event, known) in self.shared.members.take() {
+            if matches!(event, Event::Connection { connection, .. } if connection == self.shared.own) {
+                self.take_notices(&mut notices);
+                continue;
+            }
+            if let (Event::Connection { connection, .. }, Some(known)) = (&event, known) {
+                notices.push(Notice::Peer {
+                    connection: *connection,
+                    peer: known.peer.to_string(),
+                    address: known.address.to_string(),
+                    dialer: known.dialer,
+                });
+            }
+            notices.push(Notice::Event(event));
+        }
+        Ok(notices)
+    }
+
+    fn take_notices(&self, notices: &mut Vec<Notice>) {
+        let shared = &self.shared;
+        let standing = |link: &Arc<Link>| {
+            let Standing { in_mesh, subscribed, .. } = link.standing();
+            link.known().map(|known| (known.peer, (in_mesh, subscribed)))
+        };
+        let now: HashMap<_, _> = shared.members.peers().iter().filter_map(standing).collect();
+        let mut news = lock(&shared.notices);
+        let told = std::mem::replace(&mut news.told, now);
+        let gone = told.keys().filter(|peer| !news.told.contains_key(peer)).map(|peer| (peer, (false, false)));
+        for (peer, (in_mesh, subscribed)) in news.told.iter().map(|(peer, stand)| (peer, *stand)).chain(gone) {
+            let before = told.get(peer).copied().unwrap_or_default();
+            let mut tell = |kind| notices.push(Notice::Mesh { peer: peer.to_string(), kind });
+            if before.1 != subscribed {
+                tell(if subscribed { "subscribe" } else { "unsubscribe" });
+            }
+            if before.0 != in_mesh {
+                tell(if in_mesh { "graft" } else { "prune" });
+            }
+        }
+        let listening: Vec<_> = std::mem::take(&mut news.listening).iter().map(|address| self.own(address)).collect();
+        let failed = std::mem::take(&mut news.failed);
+        let gossip = shared.waiting.any();
+        if gossip || !listening.is_empty() || !failed.is_empty() {
+            notices.push(Notice::Host { gossip, listening, failed });
+        }
+    }
+
+    /// What was counted since the start.
+    pub fn counts(&self) -> Result<HostCounts, Error> {
+        self.check()?;
+        let figures = &self.shared.figures;
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Ok(HostCounts {
+            network: self.shared.counters.read(),
+            gossip_received: read(&figures.received),
+            gossip_accepted: read(&figures.accepted),
+            gossip_ignored: read(&figures.ignored),
+            gossip_rejected: read(&figures.rejected),
+            gossip_expired: read(&figures.expired),
+            gossip_dropped: read(&figures.dropped),
+            published: read(&figures.published),
+            dials: read(&figures.dials),
+            dials_failed: read(&figures.dials_failed),
+        })
+    }
+
+    /// Bytes that are kept for all peers now: see [`crate::Limits::peer_bytes`].
+    pub fn held(&self) -> Result<usize, Error> {
+        self.check()?;
+        Ok(self.shared.budget.held())
+    }
+
+    /// Begins to connect to a multiaddr.
+    pub fn dial(&self, text: &str) -> Result<Handle, Error> {
+        self.check()?;
+        let options = DialOpts::from(address(text)?);
+        let handle = self.shared.members.dialled(options.connection_id())?;
+        self.command(Command::Dial(options));
+        Ok(handle)
+    }
+
+    /// Gives a message to those who subscribed to the topic. False: nobody did, or there is no room.
+    pub fn publish(&self, data: Vec<u8>) -> Result<bool, Error> {
+        self.check()?;
+        let length = data.len();
+        if length > LARGEST_MESSAGE {
+            return Err(Error::Invalid(format!("the message has {length} bytes; expected {LARGEST_MESSAGE} at most")));
+        }
+        let room = |outgoing: usize| Some(outgoing + length).filter(|outgoing| *outgoing <= MOST_OUTGOING);
+        if self.shared.subscribers.load(Ordering::Relaxed) == 0
+            || self.shared.outgoing.fetch_update(Ordering::Relaxed, Ordering::Relaxed, room).is_err()
+        {
+            return Ok(false);
+        }
+        self.command(Command::Publish(data));
+        Ok(true)
+    }
+
+    /// Takes the messages that wait.
+    pub fn gossip(&self) -> Result<Vec<Message>, Error> {
+        self.check()?;
+        let message = |(ticket, source, data)| {
+            let connection = self.shared.members.peer(&source).map_or(0, |link| link.handle);
+            Message { ticket, connection, peer: source.to_string(), data }
+        };
+        Ok(self.shared.waiting.take().into_iter().map(message).collect())
+    }
+
+    /// Answers messages by their tickets.
+    pub fn validate(&self, answers: &[(u64, Answer)]) -> Result<(), Error> {
+        self.check()?;
+        let settled = self.shared.waiting.settle(answers);
+        if !settled.is_empty() {
+            self.command(Command::Answer(settled));
+        }
+        Ok(())
+    }
+
+    /// The connected peers, the oldest first.
+    pub fn peers(&self) -> Result<Vec<PeerInfo>, Error> {
+        self.check()?;
+        let info = |link: &Arc<Link>| {
+            let known = link.known()?;
+            let Standing { agent, protocols, in_mesh, subscribed, score, rtt } = link.standing();
+            Some(PeerInfo {
+                connection: link.handle,
+                peer: known.peer.to_string(),
+                address: known.address.to_string(),
+                dialer: known.dialer,
+                agent,
+                protocols,
+                in_mesh,
+                subscribed,
+                score,
+                rtt,
+            })
+        };
+        Ok(self.shared.members.peers().iter().filter_map(info).collect())
+    }
+
+    /// Begins to close all connections to a peer: what was written goes out first, if the peer takes it in time.
+    pub fn close(&self, connection: Handle) -> Result<(), Error> {
+        self.check()?;
+        let link = self.shared.members.find(connection)?;
+        match link.known() {
+            Some(known) => self.command(Command::Close(known.peer)),
+            // It does not stand yet, and is not wanted once it does.
+            None => link.finished(Closed::new(Cause::Local, "this side closed the connection")),
+        }
+        Ok(())
+    }
+
+    /// Lets go of a peer and its streams, and closes its connections at once.
+    pub fn release(&self, connection: Handle) -> Result<(), Error> {
+        self.check()?;
+        self.shared.members.release(connection);
+        Ok(())
+    }
+
+    /// Begins to open a stream that speaks `protocol`.
+    pub fn open(&self, connection: Handle, protocol: &str) -> Result<Handle, Error> {
+        self.check()?;
+        check_protocol(protocol)?;
+        let opening = self.shared.members.open(connection, protocol)?;
+        let handle = opening.handle();
+        self.command(Command::Open(opening));
+        Ok(handle)
+    }
+
+    fn stream(&self, stream: Handle) -> Result<Arc<Slot>, Error> {
+        self.check()?;
+        self.shared.members.stream(stream)
+    }
+
+    /// Takes what a stream received, as much as fits. None: nothing now. 0: the peer sent all it had to.
+    pub fn read(&self, stream: Handle, buffer: &mut [u8]) -> Result<Option<usize>, Error> {
+        self.stream(stream)?.read(buffer)
+    }
+
+    /// Gives a stream bytes to send, and says how many were taken: 0 if there is no room now.
+    pub fn write(&self, stream: Handle, bytes: &[u8]) -> Result<usize, Error> {
+        self.stream(stream)?.write(bytes)
+    }
+
+    /// Says how many bytes the caller itself keeps in memory for a stream.
+    pub fn hold(&self, stream: Handle, bytes: usize) -> Result<(), Error> {
+        self.stream(stream)?.hold(bytes);
+        Ok(())
+    }
+
+    /// Lets go of a stream: at once, so that the peer sees a reset; or (`finishing`) with all that was written sent and
+    /// both directions ended, for which the peer has the time that the limits allow.
+    pub fn let_go(&self, stream: Handle, finishing: bool) -> Result<(), Error> {
+        self.check()?;
+        let Some(carrier) = self.shared.members.release_stream(stream) else { return Ok(()) };
+        if !finishing {
+            carrier.reset();
+        } else if let Some(running) = &*lock(&self.running) {
+            running.runtime.spawn(finish(carrier, self.closing));
+        }
+        Ok(())
+    }
+
+    /// Closes everything at once and ends the thread. Nothing but this can be called afterwards.
+    pub fn stop(&self) -> Result<(), Error> {
+        match self.check() {
+            Err(_) if self.process == std::process::id() => return Ok(()),
+            checked => checked?,
+        }
+        let running = lock(&self.running).take();
+        if let Some(running) = running {
+            running.runtime.shutdown_timeout(STOPPING);
+        }
+        self.forget();
+        Ok(())
+    }
+
+    fn forget(&self) {
+        self.shared.members.forget("the host was stopped");
+        self.shared.inbox.close();
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        let running = self.running.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        if self.process == std::process::id() {
+            if let Some(running) = running {
+                running.runtime.shutdown_background();
+            }
+            // A panic in a destructor would end the process.
+            let _ = std::panic::catch_unwind(AssertUnwindSafe(|| self.forget()));
+        } else {
+            // A forked process has neither the thread that this would wait for, nor whoever held a lock then.
+            std::mem::forget((running, Arc::clone(&self.shared)));
+        }
+    }
+}

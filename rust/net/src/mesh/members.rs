@@ -1,0 +1,201 @@
+//! Who is there: peers by handle, by identity and by connection, and their streams.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use libp2p::PeerId;
+use libp2p::swarm::ConnectionId;
+
+use crate::error::{Cause, Closed, Error, lock};
+use crate::inbox::{Event, Handle, Inbox};
+use crate::limits::{Counters, Limits};
+use crate::mesh::link::{Known, Link, Opening, Wire};
+use crate::mesh::party::Parties;
+use crate::stream::{Carrier, Slot};
+
+#[derive(Debug, Default)]
+struct State {
+    /// Until the caller lets go of them.
+    links: HashMap<Handle, Arc<Link>>,
+    /// Those that are connected.
+    peers: HashMap<PeerId, Arc<Link>>,
+    /// Those that the caller dialled and that do not stand yet.
+    dialled: HashMap<ConnectionId, Arc<Link>>,
+    wires: HashMap<ConnectionId, Arc<Link>>,
+    streams: HashMap<Handle, Arc<Slot>>,
+}
+
+/// The peers of a host.
+#[derive(Debug)]
+pub struct Members {
+    inbox: Arc<Inbox>,
+    counters: Arc<Counters>,
+    limits: Limits,
+    parties: Arc<Parties>,
+    state: Mutex<State>,
+}
+
+impl Members {
+    /// Nobody yet.
+    pub fn new(inbox: &Arc<Inbox>, counters: &Arc<Counters>, limits: &Limits, parties: &Arc<Parties>) -> Self {
+        Self {
+            inbox: Arc::clone(inbox),
+            counters: Arc::clone(counters),
+            limits: limits.clone(),
+            parties: Arc::clone(parties),
+            state: Mutex::default(),
+        }
+    }
+
+    fn link(&self, state: &mut State) -> Result<Arc<Link>, Error> {
+        let limit = self.limits.connections;
+        if state.links.len() >= limit {
+            return Err(Error::Limit(format!("the host has its {limit} connections: close one first")));
+        }
+        let link = Arc::new(Link::new(&self.inbox, &self.counters, &self.limits));
+        state.links.insert(link.handle, Arc::clone(&link));
+        Ok(link)
+    }
+
+    /// The caller dials: what it will know the peer by.
+    pub fn dialled(&self, connection: ConnectionId) -> Result<Handle, Error> {
+        let mut state = lock(&self.state);
+        let link = self.link(&mut state)?;
+        let handle = link.handle;
+        state.dialled.insert(connection, link);
+        Ok(handle)
+    }
+
+    /// A connection stands. An error says why it is not wanted.
+    pub fn connected(&self, connection: ConnectionId, known: Known) -> Result<Arc<Wire>, Closed> {
+        let mut state = lock(&self.state);
+        let (peer, party) = (known.peer, self.parties.enter(known.peer));
+        let dialled = state.dialled.remove(&connection);
+        let unwanted = |_| Closed::new(Cause::Local, "this side has as many connections as it may have");
+        let link = match state.peers.get(&peer).cloned() {
+            Some(link) => {
+                if let Some(dialled) = dialled {
+                    let reason = format!("the peer is connected already: connection {}", link.handle);
+                    dialled.finished(Closed::new(Cause::Local, reason));
+                }
+                link
+            }
+            None => dialled.map_or_else(|| self.link(&mut state), Ok).map_err(unwanted)?,
+        };
+        let forgotten = || Closed::new(Cause::Local, "this side let go of the connection");
+        let wire = link.wire(connection, party, known).ok_or_else(forgotten)?;
+        state.wires.insert(connection, Arc::clone(&link));
+        state.peers.insert(peer, link);
+        Ok(wire)
+    }
+
+    /// A connection ended.
+    pub fn disconnected(&self, peer: PeerId, connection: ConnectionId, closed: &Closed) {
+        let mut state = lock(&self.state);
+        let Some(link) = state.wires.remove(&connection) else { return };
+        if link.unwire(connection, closed) && state.peers.get(&peer).is_some_and(|known| known.handle == link.handle) {
+            state.peers.remove(&peer);
+        }
+    }
+
+    /// A peer that was dialled cannot be reached.
+    pub fn unreachable(&self, connection: ConnectionId, closed: Closed) {
+        if let Some(link) = lock(&self.state).dialled.remove(&connection) {
+            link.finished(closed);
+        }
+    }
+
+    /// A connected peer by its identity.
+    pub fn peer(&self, peer: &PeerId) -> Option<Arc<Link>> {
+        lock(&self.state).peers.get(peer).cloned()
+    }
+
+    /// The connected peers, the oldest first.
+    pub fn peers(&self) -> Vec<Arc<Link>> {
+        let mut peers: Vec<_> = lock(&self.state).peers.values().cloned().collect();
+        peers.sort_by_key(|link| link.handle);
+        peers
+    }
+
+    /// How many peers are connected.
+    pub fn connections(&self) -> usize {
+        lock(&self.state).peers.len()
+    }
+
+    /// A peer by its handle.
+    pub fn find(&self, connection: Handle) -> Result<Arc<Link>, Error> {
+        let unknown = || Error::Invalid(format!("there is no connection {connection}, or it was let go"));
+        lock(&self.state).links.get(&connection).cloned().ok_or_else(unknown)
+    }
+
+    /// A stream by its handle.
+    pub fn stream(&self, stream: Handle) -> Result<Arc<Slot>, Error> {
+        let unknown = || Error::Invalid(format!("there is no stream {stream}, or it was let go"));
+        lock(&self.state).streams.get(&stream).cloned().ok_or_else(unknown)
+    }
+
+    /// The caller is about to open a stream, or hears of one that its peer opened.
+    pub fn open(&self, connection: Handle, protocol: &str) -> Result<Opening, Error> {
+        let opening = self.find(connection)?.open(protocol)?;
+        lock(&self.state).streams.insert(opening.handle(), opening.slot());
+        Ok(opening)
+    }
+
+    /// What is ready, with whom each connection that is established leads to.
+    pub fn take(&self) -> Vec<(Event, Option<Known>)> {
+        let events = self.inbox.take();
+        let mut state = lock(&self.state);
+        let mut known = |event: &Event| match event {
+            Event::Connection { connection, established: true, .. } => {
+                state.links.get(connection).and_then(|link| link.known())
+            }
+            Event::Stream { stream, connection, inbound: true, protocol: Some(_), .. } => {
+                let slot = state.links.get(connection).and_then(|link| link.stream(*stream));
+                if let Some(slot) = slot {
+                    state.streams.insert(*stream, slot);
+                }
+                None
+            }
+            _ => None,
+        };
+        events.into_iter().map(|event| (known(&event), event)).map(|(known, event)| (event, known)).collect()
+    }
+
+    /// Lets go of a stream. What is returned, if it was open, is to be finished or reset.
+    pub fn release_stream(&self, stream: Handle) -> Option<Box<dyn Carrier>> {
+        let mut state = lock(&self.state);
+        let slot = state.streams.remove(&stream)?;
+        let link = state.links.get(&slot.connection).cloned()?;
+        drop(state);
+        link.release(stream)
+    }
+
+    /// Lets go of a peer and its streams.
+    pub fn release(&self, connection: Handle) {
+        let mut state = lock(&self.state);
+        let Some(link) = state.links.remove(&connection) else { return };
+        state.streams.retain(|_, slot| slot.connection != connection);
+        state.peers.retain(|_, link| link.handle != connection);
+        drop(state);
+        link.forget(Closed::new(Cause::Local, "this side let go of the connection"));
+    }
+
+    /// Lets go of everybody.
+    pub fn forget(&self, reason: &str) {
+        let state = std::mem::take(&mut *lock(&self.state));
+        for link in state.links.into_values() {
+            link.forget(Closed::new(Cause::Local, reason));
+        }
+    }
+
+    /// Tells everybody that nothing goes on.
+    pub fn fail(&self, closed: &Closed) {
+        let mut state = lock(&self.state);
+        let (dialled, wires) = (std::mem::take(&mut state.dialled), std::mem::take(&mut state.wires));
+        state.peers.clear();
+        drop(state);
+        for link in dialled.into_values().chain(wires.into_values()) {
+            link.lost(closed);
+        }
+    }
+}

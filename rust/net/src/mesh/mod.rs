@@ -1,0 +1,36 @@
+//! A host of a libp2p network: connections to peers, each with many streams by protocol name, gossip on one topic, and
+//! peers found through Kademlia.
+//!
+//! A [`Host`] speaks as [`crate::Network`] does, and counts and limits alike: connections run over the same watched
+//! yamux, and streams are the same slots in the caller's hands.
+//!
+//! | module | holds |
+//! | --- | --- |
+//! | `config` | what a host is made of, checked |
+//! | `party`, `muxer`, `transport` | a peer's account over all its connections; yamux for libp2p; the transports |
+//! | `rename` | behaviours whose protocols have other names on the wire |
+//! | `link`, `members` | a peer in the caller's hands, its connections and streams; who is there |
+//! | `streams` | opening and accepting streams |
+//! | `gossip`, `waiting` | how gossip is configured; messages that wait to be judged |
+//! | `upkeep` | whom to dial, and when |
+//! | `behaviour`, `driver` | libp2p's parts, joined; the task that drives them |
+//! | `host` | the calls, and the runtime |
+
+mod behaviour;
+mod config;
+mod driver;
+mod gossip;
+mod host;
+mod link;
+mod members;
+mod muxer;
+mod party;
+mod rename;
+mod streams;
+mod transport;
+mod upkeep;
+mod waiting;
+
+pub use config::{Config, LARGEST_MESSAGE};
+pub use host::{Host, HostCounts, Message, Notice, PeerInfo};
+pub use waiting::Answer;

@@ -1,0 +1,207 @@
+//! Yamux for libp2p, under the ledger's eyes: what `crate::connection` does for the streams of a WebSocket.
+//!
+//! libp2p's own tells neither a reset from an end nor what a peer did wrong, and limits the bytes that a peer makes this
+//! side keep by stream, not by peer.
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::fmt;
+use std::future::{Future, Ready, ready};
+use std::iter::{Once, once};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::task::{Context, Poll};
+
+use futures::io::{AsyncRead, AsyncWrite};
+use futures::task::AtomicWaker;
+use libp2p::core::UpgradeInfo;
+use libp2p::core::muxing::{StreamMuxer, StreamMuxerEvent};
+use libp2p::core::upgrade::{InboundConnectionUpgrade, OutboundConnectionUpgrade};
+use tokio::time::{Sleep, sleep};
+use yamux::{ConnectionError, Mode};
+
+use crate::error::{Cause, Closed};
+use crate::ledger::Ledger;
+use crate::limits::{Counters, INITIAL_WINDOW, Limits, Permit};
+use crate::mesh::party::Party;
+use crate::stream::Muxed;
+use crate::verdict::verdict;
+use crate::watched::Watched;
+
+/// Streams that each side may have open for libp2p's own protocols, beside those that the limits allow: Kademlia's
+/// handler answers 32 at a time, and identify, ping and gossipsub have a few.
+const OWN_STREAMS: usize = 64;
+
+/// How a connection ended, as it travels through libp2p.
+#[derive(Clone, Debug)]
+pub struct Ended(pub Closed);
+
+impl fmt::Display for Ended {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.0.reason)
+    }
+}
+
+impl std::error::Error for Ended {}
+
+/// Agrees on yamux for one connection to a peer.
+#[derive(Clone)]
+pub struct Upgrade {
+    party: Arc<Party>,
+    limits: Limits,
+    counters: Arc<Counters>,
+}
+
+impl Upgrade {
+    /// For a connection to `party`.
+    pub fn new(party: Arc<Party>, limits: &Limits, counters: &Arc<Counters>) -> Self {
+        Self { party, limits: limits.clone(), counters: Arc::clone(counters) }
+    }
+
+    fn muxer<T: AsyncRead + AsyncWrite + Unpin>(self, pipe: T, mode: Mode) -> Muxer<T> {
+        let Self { party, limits, counters } = self;
+        let ledger = Arc::new(Ledger::sharing(Arc::clone(&party.account), Arc::clone(&party.halt)));
+        // One more than may be open: a stream too many is there until its reset is written.
+        let streams = limits.inbound_streams + limits.outbound_streams + 2 * OWN_STREAMS + 1;
+        let mut config = yamux::Config::default();
+        config.set_max_num_streams(streams);
+        config.set_max_connection_receive_window(Some(streams * INITIAL_WINDOW + limits.window_growth()));
+        Muxer {
+            yamux: yamux::Connection::new(Watched::new(pipe, Arc::clone(&ledger)), config, mode),
+            ledger,
+            driver: party.driver(),
+            party,
+            arrived: VecDeque::new(),
+            inbound: Arc::default(),
+            outbound: Arc::default(),
+            closing: None,
+            limits,
+            counters,
+        }
+    }
+}
+
+impl UpgradeInfo for Upgrade {
+    type Info = &'static str;
+    type InfoIter = Once<&'static str>;
+
+    fn protocol_info(&self) -> Self::InfoIter {
+        once("/yamux/1.0.0")
+    }
+}
+
+impl<T: AsyncRead + AsyncWrite + Unpin> InboundConnectionUpgrade<T> for Upgrade {
+    type Output = Muxer<T>;
+    type Error = Infallible;
+    type Future = Ready<Result<Self::Output, Self::Error>>;
+
+    fn upgrade_inbound(self, pipe: T, _: Self::Info) -> Self::Future {
+        ready(Ok(self.muxer(pipe, Mode::Server)))
+    }
+}
+
+impl<T: AsyncRead + AsyncWrite + Unpin> OutboundConnectionUpgrade<T> for Upgrade {
+    type Output = Muxer<T>;
+    type Error = Infallible;
+    type Future = Ready<Result<Self::Output, Self::Error>>;
+
+    fn upgrade_outbound(self, pipe: T, _: Self::Info) -> Self::Future {
+        ready(Ok(self.muxer(pipe, Mode::Client)))
+    }
+}
+
+/// The streams of one connection.
+pub struct Muxer<T> {
+    yamux: yamux::Connection<Watched<T>>,
+    ledger: Arc<Ledger>,
+    party: Arc<Party>,
+    driver: Arc<AtomicWaker>,
+    /// The peer's, until libp2p takes them. One task drives all of this: nobody has to be woken.
+    arrived: VecDeque<Muxed>,
+    inbound: Arc<AtomicUsize>,
+    outbound: Arc<AtomicUsize>,
+    closing: Option<Pin<Box<Sleep>>>,
+    limits: Limits,
+    counters: Arc<Counters>,
+}
+
+impl<T: AsyncRead + AsyncWrite + Unpin> Muxer<T> {
+    /// Moves everything on that can be moved on now.
+    fn advance(&mut self, context: &mut Context<'_>) -> Result<(), Ended> {
+        self.driver.register(context.waker());
+        if let Some(closed) = self.party.halt.reason() {
+            return Err(Ended(closed));
+        }
+        loop {
+            match self.yamux.poll_next_inbound(context) {
+                Poll::Ready(Some(Ok(stream))) => self.accept(stream),
+                Poll::Ready(Some(Err(error))) => return Err(self.ended(Some(&error))),
+                Poll::Ready(None) => return Err(self.ended(None)),
+                Poll::Pending => return Ok(()),
+            }
+        }
+    }
+
+    fn accept(&mut self, stream: yamux::Stream) {
+        match Permit::take(&self.inbound, self.limits.inbound_streams + OWN_STREAMS) {
+            Some(permit) => self.arrived.push_back(Muxed::new(stream, Arc::clone(&self.ledger), permit)),
+            None => {
+                // Dropping it resets it.
+                self.ledger.dropped(stream.id().val());
+                Counters::add(&self.counters.streams_over_limit);
+            }
+        }
+    }
+
+    fn open(&mut self, context: &mut Context<'_>) -> Poll<Result<Muxed, Ended>> {
+        // While written bytes wait, yamux may still count streams that were dropped, and one beyond its limit would end
+        // the connection.
+        if self.ledger.blocked() {
+            return Poll::Pending;
+        }
+        let limit = self.limits.outbound_streams + OWN_STREAMS;
+        let Some(permit) = Permit::take(&self.outbound, limit) else { return Poll::Pending };
+        match self.yamux.poll_new_outbound(context) {
+            Poll::Ready(Ok(stream)) => {
+                self.ledger.opened(stream.id().val());
+                Poll::Ready(Ok(Muxed::new(stream, Arc::clone(&self.ledger), permit)))
+            }
+            Poll::Ready(Err(error)) => Poll::Ready(Err(self.ended(Some(&error)))),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+
+    fn ended(&self, error: Option<&ConnectionError>) -> Ended {
+        Ended(verdict(&self.ledger, self.party.halt.reason(), error))
+    }
+}
+
+impl<T: AsyncRead + AsyncWrite + Unpin> StreamMuxer for Muxer<T> {
+    type Substream = Muxed;
+    type Error = Ended;
+
+    fn poll_inbound(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<Muxed, Ended>> {
+        self.advance(context)?;
+        self.arrived.pop_front().map_or(Poll::Pending, |stream| Poll::Ready(Ok(stream)))
+    }
+
+    fn poll_outbound(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<Muxed, Ended>> {
+        self.open(context)
+    }
+
+    fn poll_close(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<(), Ended>> {
+        let limit = self.limits.closing;
+        let late = self.closing.get_or_insert_with(|| Box::pin(sleep(limit))).as_mut().poll(context).is_ready();
+        if late || self.party.halt.reason().is_some() {
+            return Poll::Ready(Err(Ended(Closed::new(Cause::Transport, "the peer did not take what was written"))));
+        }
+        self.driver.register(context.waker());
+        self.yamux.poll_close(context).map_err(|error| self.ended(Some(&error)))
+    }
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<StreamMuxerEvent, Ended>> {
+        self.advance(context)?;
+        Poll::Pending
+    }
+}

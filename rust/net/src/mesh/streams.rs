@@ -1,0 +1,281 @@
+//! Opening and accepting streams, as a part of libp2p: which connections there are is known here first.
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::future::{Ready, ready};
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use libp2p::core::transport::PortUse;
+use libp2p::core::upgrade::UpgradeInfo;
+use libp2p::core::{Endpoint, InboundUpgrade, OutboundUpgrade};
+use libp2p::swarm::behaviour::{ConnectionClosed, DialFailure};
+use libp2p::swarm::handler::{
+    ConnectionEvent, DialUpgradeError, FullyNegotiatedInbound, FullyNegotiatedOutbound, StreamUpgradeError,
+};
+use libp2p::swarm::{
+    ConnectionDenied, ConnectionError, ConnectionHandler, ConnectionHandlerEvent, ConnectionId, DialError, FromSwarm,
+    NetworkBehaviour, NotifyHandler, Stream, StreamProtocol, SubstreamProtocol, THandler, THandlerInEvent,
+    THandlerOutEvent, ToSwarm,
+};
+use libp2p::{Multiaddr, PeerId, TransportError};
+
+use crate::error::{Cause, Closed};
+use crate::mesh::link::{Known, Opening, Wire};
+use crate::mesh::members::Members;
+use crate::mesh::muxer::Ended;
+
+/// Streams by protocol name, of all peers.
+pub struct Streams {
+    members: Arc<Members>,
+    protocols: Arc<[StreamProtocol]>,
+    opening: VecDeque<Opening>,
+    closing: VecDeque<PeerId>,
+    waker: Option<Waker>,
+}
+
+impl Streams {
+    /// Offers `protocols` on the streams that peers open.
+    pub fn new(members: Arc<Members>, protocols: Vec<StreamProtocol>) -> Self {
+        let protocols = protocols.into();
+        Self { members, protocols, opening: VecDeque::new(), closing: VecDeque::new(), waker: None }
+    }
+
+    /// Opens a stream on any of its peer's connections.
+    pub fn open(&mut self, opening: Opening) {
+        self.opening.push_back(opening);
+        self.wake();
+    }
+
+    /// Closes all connections to a peer, what was written first.
+    pub fn close(&mut self, peer: PeerId) {
+        self.closing.push_back(peer);
+        self.wake();
+    }
+
+    fn wake(&mut self) {
+        if let Some(waker) = self.waker.take() {
+            waker.wake();
+        }
+    }
+
+    fn handler(&self, connection: ConnectionId, known: Known) -> Result<Handler, ConnectionDenied> {
+        let wire = self.members.connected(connection, known).map_err(|closed| ConnectionDenied::new(Ended(closed)))?;
+        Ok(Handler { wire, protocols: Arc::clone(&self.protocols), opening: VecDeque::new(), waker: None })
+    }
+}
+
+impl NetworkBehaviour for Streams {
+    type ConnectionHandler = Handler;
+    type ToSwarm = Infallible;
+
+    fn handle_established_inbound_connection(
+        &mut self,
+        connection: ConnectionId,
+        peer: PeerId,
+        _: &Multiaddr,
+        remote: &Multiaddr,
+    ) -> Result<THandler<Self>, ConnectionDenied> {
+        self.handler(connection, Known { peer, address: bare(remote), dialer: false })
+    }
+
+    fn handle_established_outbound_connection(
+        &mut self,
+        connection: ConnectionId,
+        peer: PeerId,
+        address: &Multiaddr,
+        _: Endpoint,
+        _: PortUse,
+    ) -> Result<THandler<Self>, ConnectionDenied> {
+        self.handler(connection, Known { peer, address: bare(address), dialer: true })
+    }
+
+    fn on_swarm_event(&mut self, event: FromSwarm) {
+        match event {
+            FromSwarm::ConnectionClosed(ConnectionClosed { peer_id, connection_id, cause, .. }) => {
+                self.members.disconnected(peer_id, connection_id, &verdict(cause));
+            }
+            FromSwarm::DialFailure(DialFailure { connection_id, error, .. }) => {
+                self.members.unreachable(connection_id, explain(error));
+            }
+            _ => {}
+        }
+    }
+
+    fn on_connection_handler_event(&mut self, _: PeerId, _: ConnectionId, event: THandlerOutEvent<Self>) {
+        match event {}
+    }
+
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<ToSwarm<Self::ToSwarm, THandlerInEvent<Self>>> {
+        if let Some(peer_id) = self.closing.pop_front() {
+            let connection = libp2p::swarm::CloseConnection::All;
+            return Poll::Ready(ToSwarm::CloseConnection { peer_id, connection });
+        }
+        if let Some(event) = self.opening.pop_front() {
+            let (peer_id, handler) = (event.peer, NotifyHandler::Any);
+            return Poll::Ready(ToSwarm::NotifyHandler { peer_id, handler, event });
+        }
+        self.waker = Some(context.waker().clone());
+        Poll::Pending
+    }
+}
+
+/// An address without the peer that it leads to.
+pub fn bare(address: &Multiaddr) -> Multiaddr {
+    address.iter().filter(|protocol| !matches!(protocol, libp2p::multiaddr::Protocol::P2p(_))).collect()
+}
+
+/// How a connection ended.
+fn verdict(cause: Option<&ConnectionError>) -> Closed {
+    match cause {
+        None => Closed::new(Cause::Local, "this side closed the connection"),
+        Some(ConnectionError::KeepAliveTimeout) => Closed::new(Cause::Local, "nobody used the connection"),
+        Some(ConnectionError::IO(error)) => {
+            let ended = error.get_ref().and_then(|error| error.downcast_ref::<Ended>());
+            let lost = || Closed::new(Cause::Transport, format!("the connection was lost: {error}"));
+            ended.map_or_else(lost, |ended| ended.0.clone())
+        }
+    }
+}
+
+/// Why a peer could not be reached.
+fn explain(error: &DialError) -> Closed {
+    match error {
+        DialError::Transport(attempts) => {
+            let reasons = attempts.iter().map(|(address, error)| match error {
+                TransportError::MultiaddrNotSupported(_) => format!("{address} is not supported"),
+                TransportError::Other(error) => format!("{address}: {}", root(error)),
+            });
+            let reasons: Vec<_> = reasons.take(3).collect();
+            Closed::new(Cause::Transport, format!("the peer cannot be reached: {}", reasons.join("; ")))
+        }
+        DialError::WrongPeerId { obtained, .. } => {
+            Closed::new(Cause::Refused, format!("another peer answered: {obtained}"))
+        }
+        DialError::LocalPeerId { .. } | DialError::NoAddresses => Closed::new(Cause::Refused, "the address leads to this host itself"),
+        DialError::Denied { cause } => {
+            let reason = format!("this side does not want the connection: {}", root(cause));
+            Closed::new(Cause::Local, reason)
+        }
+        error => Closed::new(Cause::Local, error.to_string()),
+    }
+}
+
+/// The innermost error, which says most.
+fn root(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut error = error;
+    while let Some(source) = error.source() {
+        error = source;
+    }
+    error.to_string()
+}
+
+/// The streams of one connection.
+pub struct Handler {
+    wire: Arc<Wire>,
+    protocols: Arc<[StreamProtocol]>,
+    opening: VecDeque<Opening>,
+    waker: Option<Waker>,
+}
+
+impl ConnectionHandler for Handler {
+    type FromBehaviour = Opening;
+    type ToBehaviour = Infallible;
+    type InboundProtocol = Offer;
+    type OutboundProtocol = Offer;
+    type InboundOpenInfo = ();
+    type OutboundOpenInfo = Opening;
+
+    fn listen_protocol(&self) -> SubstreamProtocol<Offer> {
+        SubstreamProtocol::new(Offer(Arc::clone(&self.protocols)), ()).with_timeout(self.wire.limits().negotiation)
+    }
+
+    fn connection_keep_alive(&self) -> bool {
+        // Peers are kept whether or not anything is said: the caller closes what it does not want.
+        true
+    }
+
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<ConnectionHandlerEvent<Offer, Opening, Infallible>> {
+        while let Some(opening) = self.opening.pop_front() {
+            match StreamProtocol::try_from_owned(opening.protocol.clone()) {
+                Ok(protocol) => {
+                    let offer = Offer([protocol].into());
+                    let protocol = SubstreamProtocol::new(offer, opening).with_timeout(self.wire.limits().negotiation);
+                    return Poll::Ready(ConnectionHandlerEvent::OutboundSubstreamRequest { protocol });
+                }
+                Err(error) => opening.failed(Closed::new(Cause::Internal, error.to_string())),
+            }
+        }
+        self.waker = Some(context.waker().clone());
+        Poll::Pending
+    }
+
+    fn on_behaviour_event(&mut self, opening: Opening) {
+        self.opening.push_back(opening);
+        if let Some(waker) = self.waker.take() {
+            waker.wake();
+        }
+    }
+
+    fn on_connection_event(&mut self, event: ConnectionEvent<Offer, Offer, (), Opening>) {
+        match event {
+            ConnectionEvent::FullyNegotiatedInbound(FullyNegotiatedInbound { protocol: (stream, name), .. }) => {
+                self.wire.accept(stream, name.to_string());
+            }
+            ConnectionEvent::FullyNegotiatedOutbound(FullyNegotiatedOutbound { protocol: (stream, _), info }) => {
+                info.agreed(stream, &self.wire);
+            }
+            ConnectionEvent::DialUpgradeError(DialUpgradeError { info, error }) => {
+                let limit = self.wire.limits().negotiation.as_secs_f64();
+                info.failed(match error {
+                    StreamUpgradeError::Timeout => {
+                        let reason = format!("the peer did not agree on a protocol within {limit} s");
+                        Closed::new(Cause::Transport, reason)
+                    }
+                    StreamUpgradeError::NegotiationFailed => {
+                        Closed::new(Cause::Refused, "the peer does not offer the protocol")
+                    }
+                    StreamUpgradeError::Io(_) => {
+                        Closed::new(Cause::Remote, "the peer ended the stream before both agreed on a protocol")
+                    }
+                    StreamUpgradeError::Apply(never) => match never {},
+                });
+            }
+            // Of streams that the peer opened and that speak nothing offered here, libp2p does not tell.
+            _ => {}
+        }
+    }
+}
+
+/// The protocols that a stream may speak; agreeing on one is all there is to it.
+#[derive(Clone, Debug)]
+pub struct Offer(Arc<[StreamProtocol]>);
+
+impl UpgradeInfo for Offer {
+    type Info = StreamProtocol;
+    type InfoIter = std::vec::IntoIter<StreamProtocol>;
+
+    fn protocol_info(&self) -> Self::InfoIter {
+        self.0.to_vec().into_iter()
+    }
+}
+
+impl InboundUpgrade<Stream> for Offer {
+    type Output = (Stream, StreamProtocol);
+    type Error = Infallible;
+    type Future = Ready<Result<Self::Output, Self::Error>>;
+
+    fn upgrade_inbound(self, stream: Stream, name: StreamProtocol) -> Self::Future {
+        ready(Ok((stream, name)))
+    }
+}
+
+impl OutboundUpgrade<Stream> for Offer {
+    type Output = (Stream, StreamProtocol);
+    type Error = Infallible;
+    type Future = Ready<Result<Self::Output, Self::Error>>;
+
+    fn upgrade_outbound(self, stream: Stream, name: StreamProtocol) -> Self::Future {
+        ready(Ok((stream, name)))
+    }
+}

@@ -1,0 +1,241 @@
+//! The host of gossiplog-net: a peer of a libp2p network. Connections and streams are as `net` has them.
+
+use std::sync::Mutex;
+
+use gossiplog_net::{Answer, Config, Limits, Notice};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyList};
+
+use crate::errors::NetworkError;
+use crate::net::{convert, event_object, network_counts, seconds, take};
+
+/// A peer is connected.
+#[pyclass(frozen, get_all, module = "gossiplog._core")]
+pub struct PeerEvent {
+    connection: u64,
+    peer_id: String,
+    address: String,
+    dialer: bool,
+}
+
+/// How a peer stands with the topic has changed.
+#[pyclass(frozen, get_all, module = "gossiplog._core")]
+pub struct MeshEvent {
+    peer_id: String,
+    kind: &'static str,
+}
+
+/// What concerns no single peer.
+#[pyclass(frozen, get_all, module = "gossiplog._core")]
+pub struct HostEvent {
+    gossip: bool,
+    listening: Vec<String>,
+    failed: Vec<String>,
+}
+
+/// A message that came by gossip.
+#[pyclass(frozen, get_all, module = "gossiplog._core")]
+pub struct GossipMessage {
+    ticket: u64,
+    connection: u64,
+    peer_id: String,
+    data: Py<PyBytes>,
+}
+
+/// A connected peer.
+#[pyclass(frozen, get_all, module = "gossiplog._core")]
+pub struct PeerInfo {
+    connection: u64,
+    peer_id: String,
+    address: String,
+    dialer: bool,
+    agent: Option<String>,
+    protocols: Vec<String>,
+    in_mesh: bool,
+    subscribed: bool,
+    score: f64,
+    rtt: Option<f64>,
+}
+
+fn answer(ticket: u64, name: &str) -> PyResult<(u64, Answer)> {
+    let shown: String = name.chars().take(40).collect();
+    let wrong = || NetworkError::new_err(format!("{shown:?} is no answer; expected accept, ignore or reject"));
+    Ok((ticket, Answer::parse(name).ok_or_else(wrong)?))
+}
+
+fn object(py: Python<'_>, notice: Notice) -> PyResult<Bound<'_, PyAny>> {
+    match notice {
+        Notice::Event(event) => event_object(py, event),
+        Notice::Peer { connection, peer, address, dialer } => {
+            Bound::new(py, PeerEvent { connection, peer_id: peer, address, dialer }).map(Bound::into_any)
+        }
+        Notice::Mesh { peer, kind } => Bound::new(py, MeshEvent { peer_id: peer, kind }).map(Bound::into_any),
+        Notice::Host { gossip, listening, failed } => {
+            Bound::new(py, HostEvent { gossip, listening, failed }).map(Bound::into_any)
+        }
+    }
+}
+
+/// A libp2p host, driven on a thread of its own.
+#[pyclass(frozen, module = "gossiplog._core")]
+pub struct Host {
+    inner: gossiplog_net::Host,
+    // What is read passes through here: how much it is shows only afterwards.
+    buffer: Mutex<Vec<u8>>,
+}
+
+#[pymethods]
+impl Host {
+    #[new]
+    #[pyo3(signature = (*, identity, topic, protocols, listen, bootstrap, announce = Vec::new(), mdns = false,
+        heartbeat = 1.0, connections, streams, peer_bytes, total_bytes, negotiation_seconds, closing_seconds),
+        text_signature = "(*, identity, topic, protocols, listen, bootstrap, announce=(), mdns=False, heartbeat=1.0, \
+        connections, streams, peer_bytes, total_bytes, negotiation_seconds, closing_seconds)")]
+    #[expect(clippy::too_many_arguments, reason = "keywords in Python")]
+    fn new(
+        py: Python<'_>,
+        identity: &[u8],
+        topic: String,
+        protocols: Vec<String>,
+        listen: Vec<String>,
+        bootstrap: Vec<String>,
+        announce: Vec<String>,
+        mdns: bool,
+        heartbeat: f64,
+        connections: usize,
+        streams: u16,
+        peer_bytes: usize,
+        total_bytes: usize,
+        negotiation_seconds: f64,
+        closing_seconds: f64,
+    ) -> PyResult<Self> {
+        let length = identity.len();
+        let wrong = |_| NetworkError::new_err(format!("the identity has {length} bytes; expected a seed of 32"));
+        let identity = identity.try_into().map_err(wrong)?;
+        let heartbeat = seconds("heartbeat", heartbeat)?;
+        let limits = Limits {
+            connections,
+            inbound_streams: streams.into(),
+            outbound_streams: streams.into(),
+            peer_bytes,
+            total_bytes,
+            negotiation: seconds("negotiation_seconds", negotiation_seconds)?,
+            closing: seconds("closing_seconds", closing_seconds)?,
+        };
+        let config = Config { identity, topic, protocols, listen, bootstrap, announce, mdns, heartbeat, limits };
+        let inner = py.detach(|| gossiplog_net::Host::start(config)).map_err(convert)?;
+        Ok(Self { inner, buffer: Mutex::default() })
+    }
+
+    #[getter]
+    fn peer_id(&self) -> String {
+        self.inner.peer()
+    }
+
+    fn addresses(&self) -> PyResult<Vec<String>> {
+        self.inner.addresses().map_err(convert)
+    }
+
+    fn dial(&self, address: &str) -> PyResult<u64> {
+        self.inner.dial(address).map_err(convert)
+    }
+
+    fn publish(&self, data: &[u8]) -> PyResult<bool> {
+        self.inner.publish(data.to_vec()).map_err(convert)
+    }
+
+    fn gossip<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        let message = |message: gossiplog_net::Message| {
+            let gossiplog_net::Message { ticket, connection, peer, data } = message;
+            GossipMessage { ticket, connection, peer_id: peer, data: PyBytes::new(py, &data).unbind() }
+        };
+        PyList::new(py, self.inner.gossip().map_err(convert)?.into_iter().map(message).collect::<Vec<_>>())
+    }
+
+    fn validate(&self, answers: Vec<(u64, String)>) -> PyResult<()> {
+        let answers = answers.iter().map(|(ticket, name)| answer(*ticket, name)).collect::<PyResult<Vec<_>>>()?;
+        self.inner.validate(&answers).map_err(convert)
+    }
+
+    fn peers(&self) -> PyResult<Vec<PeerInfo>> {
+        let info = |info: gossiplog_net::PeerInfo| PeerInfo {
+            connection: info.connection,
+            peer_id: info.peer,
+            address: info.address,
+            dialer: info.dialer,
+            agent: info.agent,
+            protocols: info.protocols,
+            in_mesh: info.in_mesh,
+            subscribed: info.subscribed,
+            score: info.score,
+            rtt: info.rtt,
+        };
+        Ok(self.inner.peers().map_err(convert)?.into_iter().map(info).collect())
+    }
+
+    fn fileno(&self) -> PyResult<i64> {
+        self.inner.fileno().map_err(convert)
+    }
+
+    fn poll<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        let notices = self.inner.poll().map_err(convert)?;
+        let events = notices.into_iter().map(|notice| object(py, notice)).collect::<PyResult<Vec<_>>>();
+        PyList::new(py, events?)
+    }
+
+    fn counts<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let counts = self.inner.counts().map_err(convert)?;
+        let figures = network_counts(py, &counts.network)?;
+        figures.set_item("gossip_received", counts.gossip_received)?;
+        figures.set_item("gossip_accepted", counts.gossip_accepted)?;
+        figures.set_item("gossip_ignored", counts.gossip_ignored)?;
+        figures.set_item("gossip_rejected", counts.gossip_rejected)?;
+        figures.set_item("gossip_expired", counts.gossip_expired)?;
+        figures.set_item("gossip_dropped", counts.gossip_dropped)?;
+        figures.set_item("published", counts.published)?;
+        figures.set_item("dials", counts.dials)?;
+        figures.set_item("dials_failed", counts.dials_failed)?;
+        Ok(figures)
+    }
+
+    fn held(&self) -> PyResult<usize> {
+        self.inner.held().map_err(convert)
+    }
+
+    fn close(&self, connection: u64) -> PyResult<()> {
+        self.inner.close(connection).map_err(convert)
+    }
+
+    fn release(&self, connection: u64) -> PyResult<()> {
+        self.inner.release(connection).map_err(convert)
+    }
+
+    fn open(&self, connection: u64, protocol: &str) -> PyResult<u64> {
+        self.inner.open(connection, protocol).map_err(convert)
+    }
+
+    fn read<'py>(&self, py: Python<'py>, stream: u64, limit: usize) -> PyResult<Option<Bound<'py, PyBytes>>> {
+        take(py, &self.buffer, limit, |buffer| self.inner.read(stream, buffer))
+    }
+
+    #[pyo3(signature = (stream, data, start = 0))]
+    fn write(&self, stream: u64, data: &[u8], start: usize) -> PyResult<usize> {
+        self.inner.write(stream, data.get(start..).unwrap_or_default()).map_err(convert)
+    }
+
+    fn hold(&self, stream: u64, bytes: usize) -> PyResult<()> {
+        self.inner.hold(stream, bytes).map_err(convert)
+    }
+
+    fn finish(&self, stream: u64) -> PyResult<()> {
+        self.inner.let_go(stream, true).map_err(convert)
+    }
+
+    fn reset(&self, stream: u64) -> PyResult<()> {
+        self.inner.let_go(stream, false).map_err(convert)
+    }
+
+    fn stop(&self, py: Python<'_>) -> PyResult<()> {
+        py.detach(|| self.inner.stop()).map_err(convert)
+    }
+}
