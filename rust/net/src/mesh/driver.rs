@@ -219,6 +219,7 @@ impl Driver {
     fn subscribed(&mut self, peer: PeerId, subscribed: bool) {
         if let Some(link) = self.shared.members.peer(&peer) {
             link.stand(|standing| standing.subscribed = subscribed);
+            self.grade();
             self.shared.tell();
         }
     }

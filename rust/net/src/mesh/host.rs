@@ -19,7 +19,7 @@ use crate::error::{Cause, Closed, Error, lock};
 use crate::inbox::{Event, Handle, Inbox};
 use crate::limits::{Counters, Counts};
 use crate::mesh::behaviour::Parts;
-use crate::mesh::config::{Config, LARGEST_MESSAGE, address};
+use crate::mesh::config::{Config, LARGEST_MESSAGE, address, peer_of};
 use crate::mesh::driver::{Command, Driver};
 use crate::mesh::link::{Link, Standing};
 use crate::mesh::members::Members;
@@ -259,7 +259,9 @@ impl Host {
             own,
         });
         let (commands, obeyed) = unbounded_channel();
-        let upkeep = Upkeep::new(config.bootstrap, Instant::now());
+        // The same list serves all hosts, those on it too.
+        let others = config.bootstrap.into_iter().filter(|(_, known)| *known != Some(peer));
+        let upkeep = Upkeep::new(others.collect(), Instant::now());
         let round = config.heartbeat.min(ROUND);
         let kademlia = config.kademlia.as_ref();
         let driver = Driver::new(swarm, Arc::clone(&shared), obeyed, &config.topic, kademlia, upkeep, round);
@@ -394,7 +396,11 @@ impl Host {
     /// Begins to connect to a multiaddr.
     pub fn dial(&self, text: &str) -> Result<Handle, Error> {
         self.check()?;
-        let options = DialOpts::from(address(text)?);
+        let address = address(text)?;
+        if peer_of(&address) == Some(self.peer) {
+            return Err(Error::Invalid(format!("{address} leads to this host itself")));
+        }
+        let options = DialOpts::from(address);
         let handle = self.shared.members.dialled(options.connection_id())?;
         self.command(Command::Dial(options));
         Ok(handle)

@@ -152,7 +152,9 @@ fn explain(error: &DialError) -> Closed {
         DialError::WrongPeerId { obtained, .. } => {
             Closed::new(Cause::Refused, format!("another peer answered: {obtained}"))
         }
-        DialError::LocalPeerId { .. } | DialError::NoAddresses => Closed::new(Cause::Refused, "the address leads to this host itself"),
+        DialError::LocalPeerId { .. } | DialError::NoAddresses => {
+            Closed::new(Cause::Refused, "the address leads to this host itself")
+        }
         DialError::Denied { cause } => {
             let reason = format!("this side does not want the connection: {}", root(cause));
             Closed::new(Cause::Local, reason)

@@ -1,0 +1,129 @@
+//! Gossip: what is accepted goes on, what is rejected is held against whoever passed it on.
+
+use gossiplog_net::{Answer, Error, LARGEST_MESSAGE, Notice};
+
+use crate::support::{Peer, bytes, config, pair};
+
+#[test]
+fn messages_of_every_size_arrive_both_ways() {
+    let (mut first, mut second) = pair(config(), config());
+    first.meshed(1);
+    second.meshed(1);
+    for length in [1, 100_000, 3_000_000, LARGEST_MESSAGE] {
+        for turn in 0..2 {
+            let (from, to) = if turn == 0 { (&mut first, &mut second) } else { (&mut second, &mut first) };
+            let mut data = bytes(length);
+            data[0] = turn;
+            assert_eq!(from.host.publish(data.clone()), Ok(true));
+            let message = to.message(Answer::Accept);
+            assert!(message.data == data);
+            assert_eq!(message.peer, from.host.peer());
+            assert_eq!(message.connection, to.connection(from));
+        }
+    }
+    assert!(matches!(first.host.publish(vec![0; LARGEST_MESSAGE + 1]), Err(Error::Invalid(_))));
+    first.until("what it answered is counted", |peer| (peer.host.counts().unwrap().gossip_accepted == 4).then_some(()));
+    let counts = first.host.counts().unwrap();
+    assert_eq!((counts.published, counts.gossip_received, counts.gossip_dropped), (4, 4, 0));
+}
+
+#[test]
+fn only_what_is_accepted_goes_on() {
+    // The ends must not meet: their one other peer is nobody's bootstrap, and tells no address of theirs.
+    let quiet = || gossiplog_net::Config { listen: Vec::new(), ..config() };
+    let (mut middle, address) = Peer::listening(config());
+    let (mut first, mut third) = (Peer::start(quiet()), Peer::start(quiet()));
+    for end in [&mut first, &mut third] {
+        end.host.dial(&address).unwrap();
+        end.connection(&middle);
+    }
+    middle.meshed(2);
+    first.meshed(1);
+    third.meshed(1);
+    let answers =
+        [(b"good", Answer::Accept), (b"dull", Answer::Ignore), (b"evil", Answer::Reject), (b"fine", Answer::Accept)];
+    for (data, answer) in answers {
+        assert_eq!(first.host.publish(data.to_vec()), Ok(true));
+        assert_eq!(middle.message(answer).data, data);
+    }
+    // What came last shows that the others do not come.
+    assert_eq!(third.message(Answer::Accept).data, b"good");
+    assert_eq!(third.message(Answer::Accept).data, b"fine");
+    let sender = first.host.peer();
+    let score = |peer: &Peer, other: &str| {
+        peer.host.peers().unwrap().iter().find(|info| info.peer == other).map(|info| info.score)
+    };
+    middle.until("the rejection is held against the sender", |peer| score(peer, &sender).filter(|score| *score < -5.0));
+    assert!(score(&third, &middle.host.peer()).is_some_and(|score| score > -1.0));
+    let counts = middle.host.counts().unwrap();
+    assert_eq!((counts.gossip_accepted, counts.gossip_ignored, counts.gossip_rejected), (2, 1, 1));
+}
+
+#[test]
+fn a_peer_whose_messages_are_rejected_is_unheard_in_the_end() {
+    let (mut first, mut second) = pair(config(), config());
+    first.meshed(1);
+    second.meshed(1);
+    let mut rejected = 0;
+    let offender = first.host.peer();
+    second.until("its score is too low", |peer| {
+        for message in std::mem::take(&mut peer.messages) {
+            peer.host.validate(&[(message.ticket, Answer::Reject)]).unwrap();
+            rejected += 1;
+        }
+        first
+            .host
+            .publish(format!("nonsense {rejected} {}", first.host.counts().unwrap().published).into_bytes())
+            .unwrap();
+        first.poll();
+        let peers = peer.host.peers().unwrap();
+        peers.iter().find(|info| info.peer == offender).filter(|info| info.score < -400.0).map(|_| ())
+    });
+    let before = second.host.counts().unwrap().gossip_received;
+    let published = first.host.counts().unwrap().published;
+    for number in 0..50 {
+        first.host.publish(format!("more nonsense {number}").into_bytes()).unwrap();
+    }
+    first.until("it is sent", |peer| (peer.host.counts().unwrap().published >= published + 50).then_some(()));
+    // A stream that is opened later and answered shows that what was sent before is there.
+    let (ours, theirs) = first.stream(&mut second);
+    first.write(ours, b"?");
+    assert_eq!(second.read(theirs), Ok(b"?".to_vec()));
+    assert!(second.host.counts().unwrap().gossip_received <= before + 2);
+}
+
+#[test]
+fn how_peers_stand_with_the_topic_is_told() {
+    let (mut first, mut second) = pair(config(), config());
+    let other = second.host.peer();
+    for kind in ["subscribe", "graft"] {
+        first.until(kind, |peer| {
+            let told = |notice: &Notice| matches!(notice, Notice::Mesh { peer, kind: told } if *peer == other && *told == kind);
+            peer.told.iter().any(told).then_some(())
+        });
+    }
+    second.meshed(1);
+    assert_eq!(second.host.publish(b"hello".to_vec()), Ok(true));
+    first.message(Answer::Accept);
+    second.host.stop().unwrap();
+    for kind in ["unsubscribe", "prune"] {
+        first.until(kind, |peer| {
+            let told = |notice: &Notice| matches!(notice, Notice::Mesh { peer, kind: told } if *peer == other && *told == kind);
+            peer.told.iter().any(told).then_some(())
+        });
+    }
+    first.until("nobody subscribes", |peer| (peer.host.publish(b"anybody?".to_vec()) == Ok(false)).then_some(()));
+}
+
+#[test]
+fn what_was_published_before_goes_nowhere() {
+    let (mut first, mut second) = pair(config(), config());
+    first.meshed(1);
+    second.meshed(1);
+    for data in [&b"once"[..], b"once", b"last"] {
+        first.host.publish(data.to_vec()).unwrap();
+    }
+    assert_eq!(second.message(Answer::Accept).data, b"once");
+    assert_eq!(second.message(Answer::Accept).data, b"last");
+    assert_eq!(first.host.counts().unwrap().published, 2);
+}

@@ -1,0 +1,91 @@
+//! Starting and stopping.
+
+use std::net::TcpListener;
+
+use gossiplog_net::{Config, Error, Host, Notice};
+
+use crate::support::{Peer, config, pair};
+
+#[test]
+fn starts_and_stops_many_times() {
+    for _ in 0..20 {
+        let (first, mut second) = pair(config(), config());
+        let connection = second.connection(&first);
+        first.host.stop().unwrap();
+        second.closed(connection);
+        second.host.stop().unwrap();
+        second.host.stop().unwrap();
+        for result in [
+            first.host.poll().map(|_| ()),
+            first.host.publish(Vec::new()).map(|_| ()),
+            second.host.fileno().map(|_| ()),
+        ] {
+            assert!(matches!(result, Err(Error::Stopped(_))), "{result:?}");
+        }
+    }
+}
+
+#[test]
+fn the_port_is_free_again_after_stopping() {
+    let (peer, address) = Peer::listening(config());
+    let address = address.split("/p2p/").next().unwrap().to_owned();
+    peer.host.stop().unwrap();
+    let (_again, listening) = Peer::listening(Config { listen: vec![address.clone()], ..config() });
+    assert!(listening.starts_with(&address));
+}
+
+#[test]
+fn a_host_is_its_identity() {
+    let same = config();
+    let (first, again) = (Peer::start(same.clone()), Peer::start(same));
+    assert_eq!(first.host.peer(), again.host.peer());
+    assert!(first.host.peer().starts_with("12D3Koo"));
+    assert_ne!(Peer::start(config()).host.peer(), first.host.peer());
+}
+
+#[test]
+fn what_cannot_be_used_is_refused_before_anything_starts() {
+    let cases = [
+        Config { topic: String::new(), ..config() },
+        Config { topic: "t".repeat(1000), ..config() },
+        Config { protocols: vec!["no slash".to_owned()], ..config() },
+        Config { listen: vec!["localhost:80".to_owned()], ..config() },
+        Config { bootstrap: vec!["/ip4/127.0.0.1".to_owned()], ..config() },
+        Config { announce: vec!["/unix/socket".to_owned()], ..config() },
+        Config { heartbeat: std::time::Duration::from_secs(3600), ..config() },
+    ];
+    for case in cases {
+        assert!(matches!(Host::start(case), Err(Error::Invalid(_))));
+    }
+}
+
+#[test]
+fn a_port_that_is_taken_is_told_of() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = format!("/ip4/127.0.0.1/tcp/{}", taken.local_addr().unwrap().port());
+    let error = Host::start(Config { listen: vec![address.clone()], ..config() }).unwrap_err();
+    assert!(matches!(&error, Error::System(reason) if reason.contains(&address)), "{error:?}");
+}
+
+#[test]
+fn new_addresses_are_told() {
+    let both = vec!["/ip4/127.0.0.1/tcp/0".to_owned(), "/ip4/127.0.0.1/tcp/0/ws".to_owned()];
+    let mut peer = Peer::start(Config { listen: both, ..config() });
+    peer.until("it listens on both", |peer| (peer.host.addresses().unwrap().len() == 2).then_some(()));
+    let told = |peer: &mut Peer| {
+        let listening = peer.told.iter().filter_map(|notice| match notice {
+            Notice::Host { listening, .. } => Some(listening.clone()),
+            _ => None,
+        });
+        let mut listening: Vec<_> = listening.flatten().collect();
+        listening.sort();
+        (listening.len() == 2).then_some(listening)
+    };
+    let mut told = peer.until("both are told", told);
+    let own = format!("/p2p/{}", peer.host.peer());
+    assert!(told.iter().all(|address| address.ends_with(&own)), "{told:?}");
+    let mut addresses = peer.host.addresses().unwrap();
+    addresses.sort();
+    told.sort();
+    assert_eq!(told, addresses);
+}

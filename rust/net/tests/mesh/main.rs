@@ -1,0 +1,9 @@
+//! Hosts on this machine's loopback: real sockets, real gossip, real Kademlia.
+//!
+//! Nothing sleeps for luck: tests wait for what is to happen, with deadlines that only a hanging host misses.
+
+mod gossip;
+mod lifecycle;
+mod peers;
+mod streams;
+mod support;

@@ -1,0 +1,98 @@
+//! Finding peers, and keeping them.
+
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use gossiplog_net::{Cause, Config, Event, Notice};
+
+use crate::support::{Peer, config};
+
+#[test]
+fn peers_that_know_one_find_each_other() {
+    let (bootstrap, address) = Peer::listening(config());
+    let joining = || Peer::start(Config { bootstrap: vec![address.clone()], ..config() });
+    let mut peers: Vec<_> = (0..7).map(|_| joining()).collect();
+    peers.push(bootstrap);
+    let start = Instant::now();
+    loop {
+        peers.iter_mut().for_each(Peer::poll);
+        let counts: Vec<_> = peers.iter().map(|peer| peer.host.peers().unwrap().len()).collect();
+        if counts.iter().all(|count| *count >= 4) {
+            break;
+        }
+        assert!(start.elapsed() < Duration::from_secs(120), "{counts:?}");
+        sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn a_bootstrap_peer_that_is_not_there_yet_is_dialled_again() {
+    let seed = config();
+    let (first, address) = Peer::listening(seed.clone());
+    let at = address.split("/p2p/").next().unwrap().to_owned();
+    first.host.stop().unwrap();
+    let back = || Peer::start(Config { listen: vec![at.clone()], ..seed.clone() });
+    // Once by its identity, once without.
+    for bootstrap in [&address, &at] {
+        let mut peer = Peer::start(Config { bootstrap: vec![bootstrap.clone()], ..config() });
+        peer.until("it has tried", |peer| (peer.host.counts().unwrap().dials_failed > 0).then_some(()));
+        let found = back();
+        let connection = peer.connection(&found);
+        // And again when it was lost.
+        found.host.stop().unwrap();
+        peer.closed(connection);
+        peer.host.release(connection).unwrap();
+        let found = back();
+        peer.connection(&found);
+        found.host.stop().unwrap();
+    }
+}
+
+#[test]
+fn a_peer_tells_who_it_is() {
+    let (mut first, mut second) = crate::support::pair(config(), config());
+    let info = first.until("it is identified and pinged", |peer| {
+        let known = |info: &gossiplog_net::PeerInfo| info.agent.is_some() && info.rtt.is_some();
+        peer.host.peers().unwrap().into_iter().find(known)
+    });
+    assert_eq!((info.peer, info.dialer), (second.host.peer(), false));
+    assert!(info.agent.unwrap().starts_with("gossiplog/"));
+    for name in ["/canvas/kad/1.0.0/com.example.test", "/canvas/id/1.0.0", "/ipfs/id/1.0.0", "/canvas/ping/1.0.0"] {
+        assert!(info.protocols.contains(&name.to_owned()), "{:?}", info.protocols);
+    }
+    assert!(info.address.starts_with("/ip4/127.0.0.1/tcp/"), "{}", info.address);
+    assert!((0.0..60.0).contains(&info.rtt.unwrap()));
+    second.poll();
+    assert!(second.host.peers().unwrap()[0].dialer);
+}
+
+#[test]
+fn a_peer_is_told_of_before_its_connection() {
+    let (mut first, second) = crate::support::pair(config(), config());
+    first.poll();
+    let told =
+        first.told.iter().position(|notice| matches!(notice, Notice::Peer { peer, .. } if *peer == second.host.peer()));
+    let established = |notice: &Notice| matches!(notice, Notice::Event(Event::Connection { established: true, .. }));
+    let established = first.told.iter().position(established);
+    assert_eq!(told.map(|index| index + 1), established);
+}
+
+#[test]
+fn a_peer_that_the_caller_parted_from_is_not_dialled_at_once() {
+    let (mut bootstrap, address) = Peer::listening(config());
+    let mut peer = Peer::start(Config { bootstrap: vec![address], ..config() });
+    let connection = peer.connection(&bootstrap);
+    let there = bootstrap.connection(&peer);
+    peer.host.close(connection).unwrap();
+    assert_eq!(peer.closed(connection).cause, Cause::Local);
+    bootstrap.closed(there);
+    let dials = peer.host.counts().unwrap().dials;
+    // Whoever comes next shows that time has passed.
+    let (other, address) = Peer::listening(config());
+    let handle = peer.host.dial(&address).unwrap();
+    peer.until("another stands", |peer| peer.established(handle).then_some(()));
+    peer.until("it is pinged", |peer| peer.host.peers().unwrap().first().and_then(|info| info.rtt));
+    assert_eq!(peer.host.counts().unwrap().dials, dials);
+    assert_eq!(peer.host.peers().unwrap().len(), 1);
+    drop(other);
+}
