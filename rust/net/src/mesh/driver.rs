@@ -155,6 +155,8 @@ impl Driver {
             }
             SwarmEvent::ConnectionClosed { connection_id, .. } => {
                 self.lost.remove(&connection_id);
+                self.grade();
+                self.shared.tell();
             }
             SwarmEvent::OutgoingConnectionError { connection_id, .. } => {
                 self.upkeep.failed(Instant::now(), connection_id);

@@ -321,10 +321,10 @@ impl Host {
     /// What happened since the last call, one event a handle.
     pub fn poll(&self) -> Result<Vec<Notice>, Error> {
         self.check()?;
-        let mut notices = Vec::new();
+        let (mut notices, mut own) = (Vec::new(), false);
         for (event, known) in self.shared.members.take() {
             if matches!(event, Event::Connection { connection, .. } if connection == self.shared.own) {
-                self.take_notices(&mut notices);
+                own = true;
                 continue;
             }
             if let (Event::Connection { connection, .. }, Some(known)) = (&event, known) {
@@ -336,6 +336,10 @@ impl Host {
                 });
             }
             notices.push(Notice::Event(event));
+        }
+        // Last: a peer is told of before how it stands.
+        if own {
+            self.take_notices(&mut notices);
         }
         Ok(notices)
     }
