@@ -3,6 +3,7 @@
 //! Nothing sleeps for luck: tests wait for what is to happen, with deadlines that only a hanging host misses.
 
 mod gossip;
+mod hostile;
 mod lifecycle;
 mod peers;
 mod streams;

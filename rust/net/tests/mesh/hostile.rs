@@ -1,0 +1,258 @@
+//! Peers that do as they like. They run libp2p's own yamux and gossipsub, which are another's than the host's.
+
+use std::io::Write;
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use futures::StreamExt;
+use gossiplog_net::Answer;
+use libp2p::gossipsub::{self, IdentTopic, MessageAuthenticity, MessageId, ValidationMode};
+use libp2p::swarm::{NetworkBehaviour, SwarmEvent};
+use libp2p::{Multiaddr, Swarm, SwarmBuilder, identify, kad, noise, ping, tcp, yamux};
+
+use crate::support::{Peer, TOPIC, config, pair};
+
+#[derive(NetworkBehaviour)]
+struct Parts {
+    gossip: gossipsub::Behaviour,
+    kademlia: kad::Behaviour<kad::store::MemoryStore>,
+    identify: identify::Behaviour,
+    ping: ping::Behaviour,
+}
+
+/// A peer made of nothing but libp2p.
+struct Stock {
+    runtime: tokio::runtime::Runtime,
+    swarm: Swarm<Parts>,
+}
+
+impl Stock {
+    /// One that is connected to `address`.
+    fn dial(address: &str) -> Self {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let within = runtime.enter();
+        let mut config = gossipsub::ConfigBuilder::default();
+        config
+            .validation_mode(ValidationMode::Anonymous)
+            .message_id_fn(|message| MessageId::new(&message.data))
+            .max_transmit_size(64 << 20)
+            .heartbeat_interval(Duration::from_millis(100));
+        let gossip = gossipsub::Behaviour::new(MessageAuthenticity::Anonymous, config.build().unwrap()).unwrap();
+        let mut swarm = SwarmBuilder::with_new_identity()
+            .with_tokio()
+            .with_tcp(tcp::Config::default(), noise::Config::new, yamux::Config::default)
+            .unwrap()
+            .with_behaviour(|key| {
+                let me = key.public().to_peer_id();
+                let name = libp2p::StreamProtocol::try_from_owned(format!("/canvas/kad/1.0.0/{TOPIC}")).unwrap();
+                Parts {
+                    gossip,
+                    kademlia: kad::Behaviour::with_config(me, kad::store::MemoryStore::new(me), kad::Config::new(name)),
+                    identify: identify::Behaviour::new(identify::Config::new("test/1".to_owned(), key.public())),
+                    ping: ping::Behaviour::default(),
+                }
+            })
+            .unwrap()
+            .with_swarm_config(|config| config.with_idle_connection_timeout(Duration::from_secs(300)))
+            .build();
+        swarm.dial(address.parse::<Multiaddr>().unwrap()).unwrap();
+        drop(within);
+        let mut stock = Self { runtime, swarm };
+        stock.until(|event| matches!(event, SwarmEvent::ConnectionEstablished { .. }));
+        stock
+    }
+
+    fn subscribe(&mut self, topic: &str) {
+        self.swarm.behaviour_mut().gossip.subscribe(&IdentTopic::new(topic)).unwrap();
+    }
+
+    /// Runs until something happens.
+    fn until(&mut self, found: impl Fn(&SwarmEvent<PartsEvent>) -> bool) {
+        let Self { runtime, swarm } = self;
+        runtime.block_on(async {
+            let waited = async { while !found(&swarm.select_next_some().await) {} };
+            tokio::time::timeout(Duration::from_secs(120), waited).await.unwrap();
+        });
+    }
+
+    /// Runs while the caller waits for something else.
+    fn run(&mut self) {
+        let Self { runtime, swarm } = self;
+        runtime.block_on(async {
+            let _ = tokio::time::timeout(Duration::from_millis(5), async {
+                loop {
+                    swarm.select_next_some().await;
+                }
+            })
+            .await;
+        });
+    }
+
+    /// Runs until a host has what is looked for.
+    fn with<T>(&mut self, peer: &mut Peer, what: &str, mut found: impl FnMut(&mut Self, &mut Peer) -> Option<T>) -> T {
+        peer.until(what, |peer| {
+            self.run();
+            found(self, peer)
+        })
+    }
+}
+
+/// A host over TCP, and its address.
+fn host() -> (Peer, String) {
+    Peer::listening(gossiplog_net::Config { listen: vec!["/ip4/127.0.0.1/tcp/0".to_owned()], ..config() })
+}
+
+fn still_gossip(first: &mut Peer, second: &mut Peer) {
+    first.meshed(1);
+    second.meshed(1);
+    assert_eq!(second.host.publish(b"unharmed".to_vec()), Ok(true));
+    assert_eq!(first.message(Answer::Accept).data, b"unharmed");
+}
+
+#[test]
+fn a_peer_of_nothing_but_libp2p_is_understood() {
+    let (mut peer, address) = host();
+    let mut stock = Stock::dial(&address);
+    stock.subscribe(TOPIC);
+    stock.with(&mut peer, "the mesh stands", |_, peer| {
+        peer.host.peers().unwrap().iter().any(|info| info.in_mesh && info.subscribed).then_some(())
+    });
+    peer.host.publish(b"from here".to_vec()).unwrap();
+    stock.until(|event| {
+        matches!(event, SwarmEvent::Behaviour(PartsEvent::Gossip(gossipsub::Event::Message { message, .. })) if message.data == b"from here")
+    });
+    stock.swarm.behaviour_mut().gossip.publish(IdentTopic::new(TOPIC), b"from there".to_vec()).unwrap();
+    let data = stock.with(&mut peer, "a message comes", |_, peer| peer.messages.pop().map(|message| message.data));
+    assert_eq!(data, b"from there");
+}
+
+#[test]
+fn ten_thousand_topics_are_passed_over() {
+    let (mut peer, address) = host();
+    let mut stock = Stock::dial(&address);
+    for number in 0..10_000 {
+        stock.subscribe(&format!("topic {number}"));
+    }
+    stock.subscribe(TOPIC);
+    for _ in 0..20 {
+        stock.run();
+        peer.poll();
+    }
+    let mut other = Peer::start(config());
+    other.host.dial(&address).unwrap();
+    let connection = other.connection(&peer);
+    still_gossip(&mut peer, &mut other);
+    assert!(!other.events().any(|event| matches!(event, gossiplog_net::Event::Connection { connection: ended, closed: Some(_), .. } if *ended == connection)));
+    let told = peer.told.iter().filter(|notice| matches!(notice, gossiplog_net::Notice::Mesh { .. })).count();
+    assert!(told <= 8, "{told} notices");
+}
+
+#[test]
+fn a_message_that_is_too_large_is_not_read() {
+    let (mut peer, address) = host();
+    let mut stock = Stock::dial(&address);
+    stock.subscribe(TOPIC);
+    stock.with(&mut peer, "it subscribed", |_, peer| {
+        peer.host.peers().unwrap().iter().any(|info| info.subscribed).then_some(())
+    });
+    let publish = |stock: &mut Stock, data: Vec<u8>| {
+        stock.swarm.behaviour_mut().gossip.publish(IdentTopic::new(TOPIC), data).ok().map(|_| ())
+    };
+    stock.with(&mut peer, "it is sent", |stock, _| publish(stock, vec![7; 4_000_000]));
+    let large = stock.with(&mut peer, "it comes", |_, peer| peer.messages.pop());
+    assert_eq!(large.data.len(), 4_000_000);
+    stock.with(&mut peer, "it is sent", |stock, _| publish(stock, vec![7; 9 << 20]));
+    for _ in 0..20 {
+        stock.run();
+        peer.poll();
+    }
+    assert_eq!(peer.host.counts().unwrap().gossip_received, 1);
+    let mut other = Peer::start(config());
+    other.host.dial(&address).unwrap();
+    still_gossip(&mut peer, &mut other);
+}
+
+#[test]
+fn what_peers_want_stored_is_not() {
+    let (mut peer, address) = host();
+    let mut stock = Stock::dial(&address);
+    let id = peer.host.peer().parse().unwrap();
+    stock.swarm.behaviour_mut().kademlia.add_address(&id, address.parse().unwrap());
+    for number in 0..100u32 {
+        let key = kad::RecordKey::new(&number.to_le_bytes());
+        let record = kad::Record::new(key.clone(), vec![0; 1000]);
+        stock.swarm.behaviour_mut().kademlia.put_record_to(record, [id].into_iter(), kad::Quorum::One);
+    }
+    let key = kad::RecordKey::new(&7u32.to_le_bytes());
+    stock.swarm.behaviour_mut().kademlia.remove_record(&key);
+    stock.until(|event| {
+        matches!(
+            event,
+            SwarmEvent::Behaviour(PartsEvent::Kademlia(kad::Event::OutboundQueryProgressed {
+                result: kad::QueryResult::PutRecord(Ok(_)),
+                ..
+            }))
+        )
+    });
+    peer.poll();
+    stock.swarm.behaviour_mut().kademlia.get_record(key);
+    stock.until(|event| {
+        matches!(
+            event,
+            SwarmEvent::Behaviour(PartsEvent::Kademlia(kad::Event::OutboundQueryProgressed {
+                result: kad::QueryResult::GetRecord(Err(kad::GetRecordError::NotFound { .. })),
+                ..
+            }))
+        )
+    });
+}
+
+#[test]
+fn sockets_that_say_nothing_or_nonsense_keep_nobody_out() {
+    let (mut peer, address) = host();
+    let port: u16 = address.split('/').nth(4).unwrap().parse().unwrap();
+    let sockets: Vec<_> = (0..100)
+        .map(|number| {
+            let mut socket = TcpStream::connect(("127.0.0.1", port)).unwrap();
+            if number % 2 == 0 {
+                // Refused once the host has read the first of it.
+                let _ = socket.write_all(&[0xff; 1000]);
+            }
+            socket
+        })
+        .collect();
+    let start = Instant::now();
+    let mut other = Peer::start(config());
+    other.host.dial(&address).unwrap();
+    other.connection(&peer);
+    still_gossip(&mut peer, &mut other);
+    assert!(start.elapsed() < Duration::from_secs(100));
+    assert_eq!(peer.host.peers().unwrap().len(), 1);
+    drop(sockets);
+}
+
+#[test]
+fn connections_are_limited() {
+    let few = gossiplog_net::Limits { connections: 2, ..crate::support::limits() };
+    let (mut first, mut second) = pair(gossiplog_net::Config { limits: few, ..config() }, config());
+    let address = first.host.addresses().unwrap()[0].clone();
+    let mut third = Peer::start(config());
+    let handle = third.host.dial(&address).unwrap();
+    third.connection(&first);
+    let mut fourth = Peer::start(config());
+    let refused = fourth.host.dial(&address).unwrap();
+    fourth.closed(refused);
+    assert_eq!(first.host.peers().unwrap().len(), 2);
+    assert!(matches!(first.host.dial("/ip4/127.0.0.1/tcp/1"), Err(gossiplog_net::Error::Limit(_))));
+    third.host.release(handle).unwrap();
+    let gone = first.until("the third is gone", |peer| {
+        peer.events().find_map(|event| match event {
+            gossiplog_net::Event::Connection { connection, closed: Some(_), .. } => Some(*connection),
+            _ => None,
+        })
+    });
+    first.host.release(gone).unwrap();
+    let again = fourth.host.dial(&address).unwrap();
+    fourth.until("there is room again", |peer| peer.established(again).then_some(()));
+    second.poll();
+}
