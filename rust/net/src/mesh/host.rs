@@ -1,29 +1,29 @@
 //! A host: the handles in the caller's hands, and the thread that drives what is behind them.
 
-use std::collections::{BTreeSet, HashMap};
 use std::panic::AssertUnwindSafe;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use futures::FutureExt;
-use libp2p::multiaddr::Protocol;
+use libp2p::Swarm;
 use libp2p::swarm;
 use libp2p::swarm::dial_opts::DialOpts;
-use libp2p::{Multiaddr, PeerId, Swarm};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 use crate::budget::Budget;
 use crate::error::{Cause, Closed, Error, lock};
 use crate::inbox::{Event, Handle, Inbox};
-use crate::limits::{Counters, Counts};
+use crate::limits::Counters;
 use crate::mesh::behaviour::Parts;
 use crate::mesh::config::{Config, LARGEST_MESSAGE, address, peer_of};
 use crate::mesh::driver::{Command, Driver};
 use crate::mesh::link::{Link, Standing};
 use crate::mesh::members::Members;
 use crate::mesh::party::Parties;
+use crate::mesh::shared::{Figures, Shared};
+use crate::mesh::told::{HostCounts, Message, Notice, PeerInfo};
 use crate::mesh::transport::transport;
 use crate::mesh::upkeep::Upkeep;
 use crate::mesh::waiting::{Answer, Waiting};
@@ -39,169 +39,6 @@ const STOPPING: Duration = Duration::from_secs(1);
 /// The longest time between two looks at how everything stands.
 const ROUND: Duration = Duration::from_secs(1);
 
-/// What a host counts beside what [`Counters`] do.
-#[derive(Debug, Default)]
-pub struct Figures {
-    pub received: AtomicU64,
-    pub accepted: AtomicU64,
-    pub ignored: AtomicU64,
-    pub rejected: AtomicU64,
-    pub expired: AtomicU64,
-    pub dropped: AtomicU64,
-    pub published: AtomicU64,
-    pub dials: AtomicU64,
-    pub dials_failed: AtomicU64,
-}
-
-/// A reading of what a host counted since its start.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct HostCounts {
-    /// Of connections and streams. What libp2p does not tell is 0: streams that were refused or never agreed on.
-    pub network: Counts,
-    /// Messages that came by gossip, for the first time each.
-    pub gossip_received: u64,
-    /// Messages that the caller accepted.
-    pub gossip_accepted: u64,
-    /// Messages that the caller ignored.
-    pub gossip_ignored: u64,
-    /// Messages that the caller rejected.
-    pub gossip_rejected: u64,
-    /// Messages that waited too long to be judged.
-    pub gossip_expired: u64,
-    /// Messages for which there was no room.
-    pub gossip_dropped: u64,
-    /// Messages that were published.
-    pub published: u64,
-    /// Peers that the host dialled by itself.
-    pub dials: u64,
-    /// Those that it did not reach.
-    pub dials_failed: u64,
-}
-
-/// What concerns no single peer, since the caller last asked.
-#[derive(Debug, Default)]
-pub struct Notices {
-    addresses: BTreeSet<Multiaddr>,
-    listening: BTreeSet<Multiaddr>,
-    /// As sentences.
-    pub failed: Vec<String>,
-    /// How the caller was last told that peers stand: in the mesh, subscribed.
-    told: HashMap<PeerId, (bool, bool)>,
-}
-
-/// What the caller and libp2p's task share.
-#[derive(Debug)]
-pub struct Shared {
-    pub members: Arc<Members>,
-    pub waiting: Waiting,
-    pub notices: Mutex<Notices>,
-    pub figures: Figures,
-    /// Peers that subscribed to the topic.
-    pub subscribers: AtomicUsize,
-    /// Bytes of messages that wait until libp2p's task takes them.
-    pub outgoing: AtomicUsize,
-    inbox: Arc<Inbox>,
-    counters: Arc<Counters>,
-    budget: Arc<Budget>,
-    /// Stands for the host itself: its news are what concerns no single peer.
-    own: Handle,
-}
-
-impl Shared {
-    /// Wakes the caller: there is something that concerns no single peer, or all.
-    pub fn tell(&self) {
-        self.inbox.tell(self.own, |news| news.readable = true);
-    }
-
-    /// The host listens on one more address.
-    pub fn listening(&self, address: Multiaddr) {
-        let mut notices = lock(&self.notices);
-        notices.listening.insert(address.clone());
-        notices.addresses.insert(address);
-        drop(notices);
-        self.tell();
-    }
-
-    /// The host listens on an address no more.
-    pub fn silent(&self, address: &Multiaddr) {
-        let mut notices = lock(&self.notices);
-        notices.listening.remove(address);
-        notices.addresses.remove(address);
-    }
-}
-
-/// What happened since the last [`Host::poll`].
-#[derive(Clone, Debug, PartialEq)]
-pub enum Notice {
-    /// Of a connection or a stream, as [`crate::Network`] tells it.
-    Event(Event),
-    /// A peer is connected; comes before the event that says its connection is established.
-    Peer {
-        /// What stands for the peer.
-        connection: Handle,
-        /// Its identity.
-        peer: String,
-        /// Its end of the first connection.
-        address: String,
-        /// This side dialled the first connection.
-        dialer: bool,
-    },
-    /// How a peer stands with the topic has changed.
-    Mesh {
-        /// Its identity.
-        peer: String,
-        /// `graft` or `prune`, `subscribe` or `unsubscribe`.
-        kind: &'static str,
-    },
-    /// What concerns no single peer.
-    Host {
-        /// There are messages to take.
-        gossip: bool,
-        /// New addresses that the host listens on.
-        listening: Vec<String>,
-        /// Listeners that failed, as sentences.
-        failed: Vec<String>,
-    },
-}
-
-/// A message that came by gossip.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Message {
-    /// Names it in the answer.
-    pub ticket: u64,
-    /// What stands for the peer that passed it on; 0 if that is not connected any more.
-    pub connection: Handle,
-    /// The peer that passed it on.
-    pub peer: String,
-    /// What it says.
-    pub data: Vec<u8>,
-}
-
-/// A connected peer.
-#[derive(Clone, Debug)]
-pub struct PeerInfo {
-    /// What stands for it.
-    pub connection: Handle,
-    /// Its identity.
-    pub peer: String,
-    /// Its end of the first connection.
-    pub address: String,
-    /// This side dialled the first connection.
-    pub dialer: bool,
-    /// What it calls its program.
-    pub agent: Option<String>,
-    /// What it says its streams may speak.
-    pub protocols: Vec<String>,
-    /// It is in the topic's mesh.
-    pub in_mesh: bool,
-    /// It subscribed to the topic.
-    pub subscribed: bool,
-    /// How it behaved by gossip.
-    pub score: f64,
-    /// The last round trip, in seconds.
-    pub rtt: Option<f64>,
-}
-
 /// What is there until the host is stopped.
 #[derive(Debug)]
 struct Running {
@@ -213,7 +50,6 @@ struct Running {
 #[derive(Debug)]
 pub struct Host {
     shared: Arc<Shared>,
-    peer: PeerId,
     closing: Duration,
     /// None once it was stopped: even a handle keeps a runtime's file descriptors open.
     running: Mutex<Option<Running>>,
@@ -256,6 +92,7 @@ impl Host {
             inbox,
             counters,
             budget,
+            peer,
             own,
         });
         let (commands, obeyed) = unbounded_channel();
@@ -273,7 +110,7 @@ impl Host {
             }
         });
         let running = Mutex::new(Some(Running { runtime, commands }));
-        Ok(Self { shared, peer, closing: config.limits.closing, running, process: std::process::id() })
+        Ok(Self { shared, closing: config.limits.closing, running, process: std::process::id() })
     }
 
     /// Fails after [`Self::stop`], and in a process that was forked from the one in which the host was started: its
@@ -298,17 +135,13 @@ impl Host {
 
     /// Who this host is.
     pub fn peer(&self) -> String {
-        self.peer.to_string()
-    }
-
-    fn own(&self, address: &Multiaddr) -> String {
-        address.clone().with(Protocol::P2p(self.peer)).to_string()
+        self.shared.peer.to_string()
     }
 
     /// The addresses that the host listens on.
     pub fn addresses(&self) -> Result<Vec<String>, Error> {
         self.check()?;
-        Ok(lock(&self.shared.notices).addresses.iter().map(|address| self.own(address)).collect())
+        Ok(self.shared.addresses())
     }
 
     /// What an event loop waits for: readable when [`Self::poll`] has something.
@@ -339,56 +172,15 @@ impl Host {
         }
         // Last: a peer is told of before how it stands.
         if own {
-            self.take_notices(&mut notices);
+            self.shared.take_notices(&mut notices);
         }
         Ok(notices)
-    }
-
-    fn take_notices(&self, notices: &mut Vec<Notice>) {
-        let shared = &self.shared;
-        let standing = |link: &Arc<Link>| {
-            let Standing { in_mesh, subscribed, .. } = link.standing();
-            link.known().map(|known| (known.peer, (in_mesh, subscribed)))
-        };
-        let now: HashMap<_, _> = shared.members.peers().iter().filter_map(standing).collect();
-        let mut news = lock(&shared.notices);
-        let told = std::mem::replace(&mut news.told, now);
-        let gone = told.keys().filter(|peer| !news.told.contains_key(peer)).map(|peer| (peer, (false, false)));
-        for (peer, (in_mesh, subscribed)) in news.told.iter().map(|(peer, stand)| (peer, *stand)).chain(gone) {
-            let before = told.get(peer).copied().unwrap_or_default();
-            let mut tell = |kind| notices.push(Notice::Mesh { peer: peer.to_string(), kind });
-            if before.1 != subscribed {
-                tell(if subscribed { "subscribe" } else { "unsubscribe" });
-            }
-            if before.0 != in_mesh {
-                tell(if in_mesh { "graft" } else { "prune" });
-            }
-        }
-        let listening: Vec<_> = std::mem::take(&mut news.listening).iter().map(|address| self.own(address)).collect();
-        let failed = std::mem::take(&mut news.failed);
-        let gossip = shared.waiting.any();
-        if gossip || !listening.is_empty() || !failed.is_empty() {
-            notices.push(Notice::Host { gossip, listening, failed });
-        }
     }
 
     /// What was counted since the start.
     pub fn counts(&self) -> Result<HostCounts, Error> {
         self.check()?;
-        let figures = &self.shared.figures;
-        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        Ok(HostCounts {
-            network: self.shared.counters.read(),
-            gossip_received: read(&figures.received),
-            gossip_accepted: read(&figures.accepted),
-            gossip_ignored: read(&figures.ignored),
-            gossip_rejected: read(&figures.rejected),
-            gossip_expired: read(&figures.expired),
-            gossip_dropped: read(&figures.dropped),
-            published: read(&figures.published),
-            dials: read(&figures.dials),
-            dials_failed: read(&figures.dials_failed),
-        })
+        Ok(self.shared.counts())
     }
 
     /// Bytes that are kept for all peers now: see [`crate::Limits::peer_bytes`].
@@ -401,7 +193,7 @@ impl Host {
     pub fn dial(&self, text: &str) -> Result<Handle, Error> {
         self.check()?;
         let address = address(text)?;
-        if peer_of(&address) == Some(self.peer) {
+        if peer_of(&address) == Some(self.shared.peer) {
             return Err(Error::Invalid(format!("{address} leads to this host itself")));
         }
         let options = DialOpts::from(address);

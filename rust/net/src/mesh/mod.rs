@@ -14,6 +14,7 @@
 //! | `gossip`, `waiting` | how gossip is configured; messages that wait to be judged |
 //! | `upkeep` | whom to dial, and when |
 //! | `behaviour`, `driver` | libp2p's parts, joined; the task that drives them |
+//! | `told`, `shared` | what the caller is told; what its calls and the task share |
 //! | `host` | the calls, and the runtime |
 
 mod behaviour;
@@ -26,11 +27,14 @@ mod members;
 mod muxer;
 mod party;
 mod rename;
+mod shared;
 mod streams;
+mod told;
 mod transport;
 mod upkeep;
 mod waiting;
 
 pub use config::{Config, LARGEST_MESSAGE};
-pub use host::{Host, HostCounts, Message, Notice, PeerInfo};
+pub use host::Host;
+pub use told::{HostCounts, Message, Notice, PeerInfo};
 pub use waiting::Answer;

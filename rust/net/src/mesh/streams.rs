@@ -255,10 +255,10 @@ pub struct Offer(Arc<[StreamProtocol]>);
 
 impl UpgradeInfo for Offer {
     type Info = StreamProtocol;
-    type InfoIter = std::vec::IntoIter<StreamProtocol>;
+    type InfoIter = Vec<StreamProtocol>;
 
     fn protocol_info(&self) -> Self::InfoIter {
-        self.0.to_vec().into_iter()
+        self.0.to_vec()
     }
 }
 

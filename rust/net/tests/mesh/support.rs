@@ -1,7 +1,5 @@
 //! What the tests share: hosts, and waiting for what they tell.
 
-#![allow(clippy::panic, clippy::unwrap_used, dead_code)]
-
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};

@@ -1,0 +1,141 @@
+//! What the caller's calls and libp2p's task share.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use libp2p::multiaddr::Protocol;
+use libp2p::{Multiaddr, PeerId};
+
+use crate::budget::Budget;
+use crate::error::lock;
+use crate::inbox::{Handle, Inbox};
+use crate::limits::Counters;
+use crate::mesh::link::{Link, Standing};
+use crate::mesh::members::Members;
+use crate::mesh::told::{HostCounts, Notice};
+use crate::mesh::waiting::Waiting;
+
+/// What a host counts beside what [`Counters`] do.
+#[derive(Debug, Default)]
+pub struct Figures {
+    pub received: AtomicU64,
+    pub accepted: AtomicU64,
+    pub ignored: AtomicU64,
+    pub rejected: AtomicU64,
+    pub expired: AtomicU64,
+    pub dropped: AtomicU64,
+    pub published: AtomicU64,
+    pub dials: AtomicU64,
+    pub dials_failed: AtomicU64,
+}
+
+/// What concerns no single peer, since the caller last asked.
+#[derive(Debug, Default)]
+pub struct Notices {
+    addresses: BTreeSet<Multiaddr>,
+    listening: BTreeSet<Multiaddr>,
+    /// As sentences.
+    pub failed: Vec<String>,
+    /// How the caller was last told that peers stand: in the mesh, subscribed.
+    told: HashMap<PeerId, (bool, bool)>,
+}
+
+/// What the caller and libp2p's task share.
+#[derive(Debug)]
+pub struct Shared {
+    pub members: Arc<Members>,
+    pub waiting: Waiting,
+    pub notices: Mutex<Notices>,
+    pub figures: Figures,
+    /// Peers that subscribed to the topic.
+    pub subscribers: AtomicUsize,
+    /// Bytes of messages that wait until libp2p's task takes them.
+    pub outgoing: AtomicUsize,
+    pub inbox: Arc<Inbox>,
+    pub counters: Arc<Counters>,
+    pub budget: Arc<Budget>,
+    /// This host.
+    pub peer: PeerId,
+    /// Stands for the host itself: its news are what concerns no single peer.
+    pub own: Handle,
+}
+
+impl Shared {
+    /// Wakes the caller: there is something that concerns no single peer, or all.
+    pub fn tell(&self) {
+        self.inbox.tell(self.own, |news| news.readable = true);
+    }
+
+    /// The host listens on one more address.
+    pub fn listening(&self, address: Multiaddr) {
+        let mut notices = lock(&self.notices);
+        notices.listening.insert(address.clone());
+        notices.addresses.insert(address);
+        drop(notices);
+        self.tell();
+    }
+
+    /// The host listens on an address no more.
+    pub fn silent(&self, address: &Multiaddr) {
+        let mut notices = lock(&self.notices);
+        notices.listening.remove(address);
+        notices.addresses.remove(address);
+    }
+
+    /// What was counted since the start.
+    pub fn counts(&self) -> HostCounts {
+        let Figures { received, accepted, ignored, rejected, expired, dropped, published, dials, dials_failed } =
+            &self.figures;
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        HostCounts {
+            network: self.counters.read(),
+            gossip_received: read(received),
+            gossip_accepted: read(accepted),
+            gossip_ignored: read(ignored),
+            gossip_rejected: read(rejected),
+            gossip_expired: read(expired),
+            gossip_dropped: read(dropped),
+            published: read(published),
+            dials: read(dials),
+            dials_failed: read(dials_failed),
+        }
+    }
+
+    /// The addresses that the host listens on.
+    pub fn addresses(&self) -> Vec<String> {
+        lock(&self.notices).addresses.iter().map(|address| self.own(address)).collect()
+    }
+
+    fn own(&self, address: &Multiaddr) -> String {
+        address.clone().with(Protocol::P2p(self.peer)).to_string()
+    }
+
+    /// Takes what concerns no single peer, and how each stands with the topic if that has changed.
+    pub fn take_notices(&self, notices: &mut Vec<Notice>) {
+        let standing = |link: &Arc<Link>| {
+            let Standing { in_mesh, subscribed, .. } = link.standing();
+            link.known().map(|known| (known.peer, (in_mesh, subscribed)))
+        };
+        let now: HashMap<_, _> = self.members.peers().iter().filter_map(standing).collect();
+        let mut news = lock(&self.notices);
+        let told = std::mem::replace(&mut news.told, now);
+        let gone = told.keys().filter(|peer| !news.told.contains_key(peer)).map(|peer| (peer, (false, false)));
+        for (peer, (in_mesh, subscribed)) in news.told.iter().map(|(peer, stand)| (peer, *stand)).chain(gone) {
+            let before = told.get(peer).copied().unwrap_or_default();
+            let mut tell = |kind| notices.push(Notice::Mesh { peer: peer.to_string(), kind });
+            if before.1 != subscribed {
+                tell(if subscribed { "subscribe" } else { "unsubscribe" });
+            }
+            if before.0 != in_mesh {
+                tell(if in_mesh { "graft" } else { "prune" });
+            }
+        }
+        let listening: Vec<_> = std::mem::take(&mut news.listening).iter().map(|address| self.own(address)).collect();
+        let failed = std::mem::take(&mut news.failed);
+        let gossip = self.waiting.any();
+        if gossip || !listening.is_empty() || !failed.is_empty() {
+            notices.push(Notice::Host { gossip, listening, failed });
+        }
+    }
+}

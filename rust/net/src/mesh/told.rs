@@ -1,0 +1,101 @@
+//! What a host tells the caller.
+
+use crate::inbox::{Event, Handle};
+use crate::limits::Counts;
+
+/// What happened since the last [`crate::Host::poll`].
+#[derive(Clone, Debug, PartialEq)]
+pub enum Notice {
+    /// Of a connection or a stream, as [`crate::Network`] tells it.
+    Event(Event),
+    /// A peer is connected; comes before the event that says its connection is established.
+    Peer {
+        /// What stands for the peer.
+        connection: Handle,
+        /// Its identity.
+        peer: String,
+        /// Its end of the first connection.
+        address: String,
+        /// This side dialled the first connection.
+        dialer: bool,
+    },
+    /// How a peer stands with the topic has changed.
+    Mesh {
+        /// Its identity.
+        peer: String,
+        /// `graft` or `prune`, `subscribe` or `unsubscribe`.
+        kind: &'static str,
+    },
+    /// What concerns no single peer.
+    Host {
+        /// There are messages to take.
+        gossip: bool,
+        /// New addresses that the host listens on.
+        listening: Vec<String>,
+        /// Listeners that failed, as sentences.
+        failed: Vec<String>,
+    },
+}
+
+/// A message that came by gossip.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Message {
+    /// Names it in the answer.
+    pub ticket: u64,
+    /// What stands for the peer that passed it on; 0 if that is not connected any more.
+    pub connection: Handle,
+    /// The peer that passed it on.
+    pub peer: String,
+    /// What it says.
+    pub data: Vec<u8>,
+}
+
+/// A connected peer.
+#[derive(Clone, Debug)]
+pub struct PeerInfo {
+    /// What stands for it.
+    pub connection: Handle,
+    /// Its identity.
+    pub peer: String,
+    /// Its end of the first connection.
+    pub address: String,
+    /// This side dialled the first connection.
+    pub dialer: bool,
+    /// What it calls its program.
+    pub agent: Option<String>,
+    /// What it says its streams may speak.
+    pub protocols: Vec<String>,
+    /// It is in the topic's mesh.
+    pub in_mesh: bool,
+    /// It subscribed to the topic.
+    pub subscribed: bool,
+    /// How it behaved by gossip.
+    pub score: f64,
+    /// The last round trip, in seconds.
+    pub rtt: Option<f64>,
+}
+
+/// A reading of what a host counted since its start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HostCounts {
+    /// Of connections and streams. What libp2p does not tell is 0: streams that were refused or never agreed on.
+    pub network: Counts,
+    /// Messages that came by gossip, for the first time each.
+    pub gossip_received: u64,
+    /// Messages that the caller accepted.
+    pub gossip_accepted: u64,
+    /// Messages that the caller ignored.
+    pub gossip_ignored: u64,
+    /// Messages that the caller rejected.
+    pub gossip_rejected: u64,
+    /// Messages that waited too long to be judged.
+    pub gossip_expired: u64,
+    /// Messages for which there was no room.
+    pub gossip_dropped: u64,
+    /// Messages that were published.
+    pub published: u64,
+    /// Peers that the host dialled by itself.
+    pub dials: u64,
+    /// Those that it did not reach.
+    pub dials_failed: u64,
+}
