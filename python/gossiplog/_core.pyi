@@ -399,7 +399,7 @@ class ConnectionEvent:
     def connection(self) -> int: ...
     @property
     def established(self) -> bool:
-        """A dialled connection stands."""
+        """A dialled connection stands; on a host, also one that a peer dialled."""
     @property
     def readable(self) -> bool:
         """Draining is worth trying again."""
@@ -642,7 +642,8 @@ class PeerInfo:
         """It subscribed to the topic."""
     @property
     def score(self) -> float:
-        """How it behaved by gossip: around 0 and more is good; below -500 nothing of its gossip is read."""
+        """How it behaved by gossip: around 0 and more is good; below -400, after seven messages that were rejected,
+        nothing of its gossip is heeded. Rejections are forgiven within ten minutes."""
     @property
     def rtt(self) -> float | None:
         """The last round trip in seconds; None before the first."""
@@ -663,7 +664,8 @@ class Host:
     answer (`validate`), and is forwarded once it is accepted. One that waits for 30 seconds is answered "ignore" by the
     host, as is one for which there is no room: 4,096 messages or 64 MiB may wait.
 
-    Beside what `peer_bytes` and `total_bytes` limit, a peer may have one gossip message of 4 MiB half-received.
+    Beside what `peer_bytes` and `total_bytes` limit, each connection may have a frame of gossip of 4 MiB half-received, and
+    frames that wait to be sent, for 5 seconds at most.
 
     Args:
         identity: the seed of the host's Ed25519 key, 32 bytes. It is kept secret.
@@ -681,8 +683,8 @@ class Host:
     The other limits are those of `Network`.
 
     Raises:
-        NetworkError: an argument that cannot be used, or the system refuses a thread or a socket. Listeners that fail
-            are told by HostEvent.
+        NetworkError: an argument that cannot be used, an address that cannot be listened on, or the system refuses a
+            thread or a socket. Listeners that fail later are told by HostEvent.
     """
 
     def __new__(
@@ -714,7 +716,7 @@ class Host:
         one it has.
 
         Raises:
-            NetworkError: too many connections, or an address that is none.
+            NetworkError: too many connections, an address that is none, or one that names this host.
         """
     def publish(self, data: bytes) -> bool:
         """Gives a message to those who subscribed to the topic. False: nobody did, as far as is known, or so much waits
