@@ -143,7 +143,7 @@ def test_gossip(sides: tuple[Side, Side]) -> None:
     assert second.host.publish(b"hello") is True
     message = first.message()
     assert (message.data, message.peer_id, message.connection) == (b"hello", second.host.peer_id, first.connection())
-    with pytest.raises(NetworkError, match="'perhaps' is no answer"):
+    with pytest.raises(NetworkError, match='"perhaps" is no answer'):
         first.host.validate([(message.ticket, "accept"), (message.ticket, "perhaps")])  # type: ignore[list-item]
     first.host.validate([(message.ticket, "accept")])
     first.host.validate([(message.ticket, "reject"), (message.ticket + 1, "accept")])

@@ -29,10 +29,10 @@ const MOST_CONNECTIONS: u32 = 4;
 const MOST_PENDING: u32 = 128;
 
 /// Peers that a query of Kademlia ends at. The usual 20 would connect a small network completely.
-const QUERIED: NonZeroUsize = NonZeroUsize::new(8).unwrap();
+const QUERIED: NonZeroUsize = NonZeroUsize::new(6).unwrap();
 
 /// How long a query of Kademlia may take.
-const QUERY: Duration = Duration::from_secs(20);
+pub const QUERY: Duration = Duration::from_secs(20);
 
 /// All parts. The order matters: limits are asked first, and streams before those who only look on. Nobody after them
 /// refuses a connection.

@@ -1,6 +1,6 @@
 //! The task that drives libp2p: carries out what the caller asks for, and passes on what happens.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use futures::StreamExt;
 use libp2p::core::transport::ListenerId;
 use libp2p::gossipsub::{self, IdentTopic, MessageAcceptance};
+use libp2p::kad::QueryInfo;
 use libp2p::swarm::dial_opts::{DialOpts, PeerCondition};
 use libp2p::swarm::{ConnectionId, SwarmEvent};
 use libp2p::{Multiaddr, PeerId, Swarm, identify, mdns, ping};
@@ -17,12 +18,12 @@ use tokio::time::{Interval, MissedTickBehavior, interval};
 
 use crate::error::lock;
 use crate::limits::Counters;
-use crate::mesh::behaviour::{Parts, PartsEvent};
+use crate::mesh::behaviour::{Parts, PartsEvent, QUERY};
 use crate::mesh::config::{is_loopback, reachable};
 use crate::mesh::link::Opening;
 use crate::mesh::shared::Shared;
 use crate::mesh::streams::bare;
-use crate::mesh::upkeep::{ENOUGH, FEW, Upkeep};
+use crate::mesh::upkeep::{ENOUGH, FEW, MANY, Upkeep};
 use crate::mesh::waiting::{Answer, Origin};
 
 /// Addresses of a peer that are remembered.
@@ -33,7 +34,7 @@ const MOST_PROTOCOLS: usize = 128;
 const LONGEST_AGENT: usize = 256;
 
 /// Peers that a walk looks for.
-const WALKED: NonZeroUsize = NonZeroUsize::new(8).unwrap();
+const WALKED: NonZeroUsize = NonZeroUsize::new(6).unwrap();
 
 /// Pings in a row that may go unanswered.
 const MOST_LOST: u32 = 2;
@@ -67,8 +68,10 @@ pub struct Driver {
     round: Duration,
     /// Unanswered pings in a row.
     lost: HashMap<ConnectionId, u32>,
-    /// Peers that the host dialled itself.
-    own: HashMap<ConnectionId, Option<PeerId>>,
+    /// What was dialled on purpose: by the host itself (true), or because the caller said so.
+    dialled: HashMap<ConnectionId, bool>,
+    /// Connections that Kademlia made on its walks, by age.
+    visits: VecDeque<(Instant, ConnectionId)>,
 }
 
 impl Driver {
@@ -83,8 +86,8 @@ impl Driver {
         round: Duration,
     ) -> Self {
         let (topic, kademlia) = (IdentTopic::new(topic), kademlia.to_owned());
-        let (lost, own) = (HashMap::new(), HashMap::new());
-        Self { swarm, shared, commands, topic, upkeep, kademlia, round, lost, own }
+        let (lost, dialled, visits) = (HashMap::new(), HashMap::new(), VecDeque::new());
+        Self { swarm, shared, commands, topic, upkeep, kademlia, round, lost, dialled, visits }
     }
 
     /// Runs until the caller has gone.
@@ -104,8 +107,13 @@ impl Driver {
 
     fn obey(&mut self, command: Command) {
         match command {
-            // `streams` hears of a failure, even of one at once.
-            Command::Dial(options) => drop(self.swarm.dial(options)),
+            Command::Dial(options) => {
+                let connection = options.connection_id();
+                // `streams` hears of a failure, even of one at once.
+                if self.swarm.dial(options).is_ok() {
+                    self.dialled.insert(connection, false);
+                }
+            }
             Command::Open(opening) => self.swarm.behaviour_mut().streams.open(opening),
             Command::Close(peer) => {
                 self.upkeep.parted(Instant::now(), peer);
@@ -149,9 +157,12 @@ impl Driver {
                 }
             }
             SwarmEvent::ListenerError { listener_id, error } => self.complain(listener_id, &[], &error),
-            SwarmEvent::ConnectionEstablished { peer_id, connection_id, .. } => {
-                self.own.remove(&connection_id);
-                self.upkeep.connected(Instant::now(), connection_id, peer_id);
+            SwarmEvent::ConnectionEstablished { peer_id, connection_id, endpoint, .. } => {
+                let now = Instant::now();
+                if self.dialled.remove(&connection_id).is_none() && endpoint.is_dialer() {
+                    self.visits.push_back((now, connection_id));
+                }
+                self.upkeep.connected(now, connection_id, peer_id);
             }
             SwarmEvent::ConnectionClosed { connection_id, .. } => {
                 self.lost.remove(&connection_id);
@@ -160,7 +171,7 @@ impl Driver {
             }
             SwarmEvent::OutgoingConnectionError { connection_id, .. } => {
                 self.upkeep.failed(Instant::now(), connection_id);
-                if self.own.remove(&connection_id).is_some() {
+                if self.dialled.remove(&connection_id) == Some(true) {
                     Counters::add(&self.shared.figures.dials_failed);
                 }
             }
@@ -191,7 +202,7 @@ impl Driver {
                 for (peer, address) in found.into_iter().take(ENOUGH) {
                     self.swarm.behaviour_mut().kademlia.add_address(&peer, address.clone());
                     if self.shared.members.connections() < FEW {
-                        self.dial(DialOpts::peer_id(peer).addresses(vec![address]).build(), Some(peer));
+                        self.dial(DialOpts::peer_id(peer).addresses(vec![address]).build());
                     }
                 }
             }
@@ -279,19 +290,36 @@ impl Driver {
         for (number, address) in self.upkeep.seeds(now, peers, |peer| members.peer(peer).is_some()) {
             let options = DialOpts::from(address);
             self.upkeep.dialling(number, options.connection_id());
-            self.dial(options, None);
+            self.dial(options);
         }
-        if peers < FEW {
+        // With those that are being dialled, or a slow network would be dialled to pieces.
+        let pending = self.swarm.network_info().connection_counters().num_pending_outgoing() as usize;
+        if peers + pending < FEW {
             let known = self.known();
-            for peer in self.upkeep.dials(now, peers, known.into_iter()) {
-                self.dial(
-                    DialOpts::peer_id(peer).condition(PeerCondition::DisconnectedAndNotDialing).build(),
-                    Some(peer),
-                );
+            for peer in self.upkeep.dials(now, peers + pending, known.into_iter()) {
+                self.dial(DialOpts::peer_id(peer).condition(PeerCondition::DisconnectedAndNotDialing).build());
             }
         }
-        if self.upkeep.walks(now, peers) && self.swarm.behaviour_mut().kademlia.kbuckets().next().is_some() {
-            self.swarm.behaviour_mut().kademlia.get_n_closest_peers(PeerId::random(), WALKED);
+        let kademlia = &mut self.swarm.behaviour_mut().kademlia;
+        let idle = kademlia.iter_queries().next().is_none() && kademlia.kbuckets().next().is_some();
+        if idle && self.upkeep.walks(now, peers + pending) {
+            kademlia.get_n_closest_peers(PeerId::random(), WALKED);
+        }
+        // While its table is small, Kademlia looks up peers in every bucket whenever one comes.
+        if peers + pending >= FEW {
+            for mut query in kademlia.iter_queries_mut() {
+                if matches!(query.info(), QueryInfo::Bootstrap { .. }) {
+                    query.finish();
+                }
+            }
+        }
+        while let Some((since, connection)) = self.visits.front()
+            && now.saturating_duration_since(*since) > QUERY
+        {
+            if self.shared.members.connections() > MANY {
+                self.swarm.close_connection(*connection);
+            }
+            self.visits.pop_front();
         }
     }
 
@@ -328,12 +356,12 @@ impl Driver {
         known
     }
 
-    fn dial(&mut self, options: DialOpts, peer: Option<PeerId>) {
+    fn dial(&mut self, options: DialOpts) {
         let connection = options.connection_id();
         Counters::add(&self.shared.figures.dials);
-        self.own.insert(connection, peer);
-        if self.swarm.dial(options).is_err() {
-            self.own.remove(&connection);
+        if self.swarm.dial(options).is_ok() {
+            self.dialled.insert(connection, true);
+        } else {
             self.upkeep.failed(Instant::now(), connection);
             Counters::add(&self.shared.figures.dials_failed);
         }

@@ -37,7 +37,7 @@ const MOST_OUTGOING: usize = 16 << 20;
 const STOPPING: Duration = Duration::from_secs(1);
 
 /// The longest time between two looks at how everything stands.
-const ROUND: Duration = Duration::from_secs(1);
+const ROUND: Duration = Duration::from_millis(250);
 
 /// What is there until the host is stopped.
 #[derive(Debug)]

@@ -105,10 +105,10 @@ impl Link {
         change(&mut lock(&self.state).standing);
     }
 
-    /// One more connection. None: the caller let go of the peer.
+    /// One more connection. None: the caller let go of the peer, or closed the connection before it stood.
     pub fn wire(self: &Arc<Self>, connection: ConnectionId, party: Arc<Party>, known: Known) -> Option<Arc<Wire>> {
         let mut state = lock(&self.state);
-        if state.forgotten {
+        if state.forgotten || self.closed().is_some() {
             return None;
         }
         let first = state.known.is_none();

@@ -18,6 +18,9 @@ pub const FEW: usize = 8;
 /// So many peers are enough: gossip's mesh has six to twelve.
 pub const ENOUGH: usize = 12;
 
+/// More peers than that are too many to keep those that Kademlia connected to on its walks.
+pub const MANY: usize = 32;
+
 /// How long a walk has until the next one, while there are few peers.
 const WALK: Duration = Duration::from_secs(3);
 

@@ -181,6 +181,10 @@ fn a_peer_that_cannot_be_reached_is_told_of() {
     assert_eq!(closed.cause, Cause::Refused);
     assert!(closed.reason.contains(&other.host.peer()), "{closed:?}");
     let own = peer.until("it listens", |peer| peer.host.addresses().unwrap().first().cloned());
+    // Closed before it stands, it never does.
+    let early = peer.host.dial(&address).unwrap();
+    peer.host.close(early).unwrap();
+    assert_eq!(peer.closed(early).cause, Cause::Local);
     for bad in [&own, "", "localhost:80", "/ip4/127.0.0.1/udp/1/quic-v1"] {
         assert!(matches!(peer.host.dial(bad), Err(Error::Invalid(_))), "{bad}");
     }
