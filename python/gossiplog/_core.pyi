@@ -664,8 +664,8 @@ class Host:
     answer (`validate`), and is forwarded once it is accepted. One that waits for 30 seconds is answered "ignore" by the
     host, as is one for which there is no room: 4,096 messages or 64 MiB may wait.
 
-    Beside what `peer_bytes` and `total_bytes` limit, each connection may have a frame of gossip of 4 MiB half-received, and
-    frames that wait to be sent, for 5 seconds at most.
+    Beside what `peer_bytes` and `total_bytes` limit, each connection may have a frame of gossip of 4 MiB half-received,
+    and frames that wait to be sent, for 5 seconds at most.
 
     Args:
         identity: the seed of the host's Ed25519 key, 32 bytes. It is kept secret.

@@ -1,6 +1,7 @@
 //! A host: the handles in the caller's hands, and the thread that drives what is behind them.
 
 use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -73,7 +74,7 @@ impl Host {
         let within = runtime.enter();
         let transport = transport(&config.key, parties, &config.limits, &counters)?;
         let parts = Parts::new(&config, &members)?;
-        let mut swarm = Swarm::new(transport, parts, peer, swarm::Config::with_tokio_executor());
+        let mut swarm = Swarm::new(transport, parts, peer, swarm::Config::with_executor(spawning(&counters)));
         for address in config.listen {
             let failure = |error| Error::System(format!("the host cannot listen on {address}: {error}"));
             swarm.listen_on(address.clone()).map_err(failure)?;
@@ -341,6 +342,19 @@ impl Host {
     fn forget(&self) {
         self.shared.members.forget("the host was stopped");
         self.shared.inbox.close();
+    }
+}
+
+/// Runs the tasks of libp2p's connections. One that panics is a connection that stands still, and is counted.
+fn spawning(counters: &Arc<Counters>) -> impl Fn(Pin<Box<dyn Future<Output = ()> + Send>>) + Send + 'static {
+    let counters = Arc::clone(counters);
+    move |task| {
+        let counters = Arc::clone(&counters);
+        tokio::spawn(async move {
+            if AssertUnwindSafe(task).catch_unwind().await.is_err() {
+                Counters::add(&counters.defects);
+            }
+        });
     }
 }
 

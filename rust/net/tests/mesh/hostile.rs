@@ -172,6 +172,75 @@ fn a_message_that_is_too_large_is_not_read() {
     still_gossip(&mut peer, &mut other);
 }
 
+fn varint(mut number: u64) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    while number >= 0x80 {
+        bytes.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    bytes.push(number as u8);
+    bytes
+}
+
+/// A field of a protobuf message that holds bytes.
+fn field(number: u64, bytes: &[u8]) -> Vec<u8> {
+    [varint(number << 3 | 2), varint(bytes.len() as u64), bytes.to_vec()].concat()
+}
+
+/// A frame of gossip with one control message.
+/// <https://github.com/libp2p/specs/blob/master/pubsub/gossipsub/gossipsub-v1.1.md#protobuf>
+fn control(message: &[u8]) -> Vec<u8> {
+    let frame = field(3, message);
+    [varint(frame.len() as u64), frame].concat()
+}
+
+#[test]
+fn gossip_made_by_hand_harms_nobody() {
+    let (mut first, address) = Peer::listening(config());
+    let topic = field(1, TOPIC.as_bytes());
+    let ids = |number: u64| (0..10_000u32).flat_map(|id| field(number, &id.to_le_bytes())).collect::<Vec<_>>();
+    let forever = [topic.clone(), varint(3 << 3), varint(u64::MAX)].concat();
+    let spam = [
+        control(&field(1, &[topic.clone(), ids(2)].concat())).repeat(20),
+        control(&field(2, &ids(1))).repeat(20),
+        control(&field(3, &topic)).repeat(10_000),
+        control(&field(4, &topic)).repeat(10_000),
+        control(&field(4, &forever)),
+        control(&field(9, &[0; 1000])),
+        control(&[0xff; 1000]),
+        [varint(u64::MAX), vec![0; 1000]].concat(),
+        [varint(4 << 20), vec![0; 100_000]].concat(),
+        vec![0xff; 100_000],
+    ];
+    for bytes in spam {
+        let mut hostile = Peer::start(config());
+        hostile.host.dial(&address).unwrap();
+        let connection = hostile.connection(&first);
+        let stream = hostile.host.open(connection, "/meshsub/1.1.0").unwrap();
+        let mut rest = &bytes[..];
+        hostile.until("it is taken or refused", |peer| {
+            first.poll();
+            match peer.host.write(stream, rest) {
+                Ok(taken) => rest = &rest[taken..],
+                // It is not open yet, or it was reset.
+                Err(gossiplog_net::Error::Invalid(_)) => {}
+                Err(_) => return Some(()),
+            }
+            rest.is_empty().then_some(())
+        });
+    }
+    let mut other = Peer::start(config());
+    other.host.dial(&address).unwrap();
+    let connection = other.connection(&first);
+    other.until("they are in a mesh", |peer| {
+        first.poll();
+        peer.host.peers().unwrap().iter().any(|info| info.connection == connection && info.in_mesh).then_some(())
+    });
+    assert_eq!(other.host.publish(b"unharmed".to_vec()), Ok(true));
+    assert_eq!(first.message(Answer::Accept).data, b"unharmed");
+    assert_eq!(first.host.counts().unwrap().network.defects, 0);
+}
+
 #[test]
 fn what_peers_want_stored_is_not() {
     let (mut peer, address) = host();
