@@ -21,6 +21,7 @@ from gossiplog.net.background import background
 from gossiplog.net.driver import Driver
 from gossiplog.net.stream import Signal
 from gossiplog.net.streams import Connection, Network, PipeConnection
+from gossiplog.net.validation import Answer
 
 Kind = TypeVar("Kind", bound=events.Event)
 
@@ -60,6 +61,42 @@ class Heard:
         return self.messages
 
 
+class FakeRouter:
+    """A router of gossip that keeps what it is given.
+
+    Attributes:
+        published: what the log wanted published.
+        batches: the answers, as they came together.
+        reaches: takes what is published, as other routers would.
+    """
+
+    def __init__(self, reaches: Callable[[bytes], object] = lambda data: None) -> None:
+        self.published: list[bytes] = []
+        self.batches: list[list[tuple[int, Answer]]] = []
+        self.reaches = reaches
+        self._changed = Signal()
+
+    def publish(self, data: bytes) -> bool:
+        self.published.append(data)
+        self.reaches(data)
+        self._changed.set()
+        return True
+
+    def validate(self, answers: Sequence[tuple[int, Answer]]) -> None:
+        self.batches.append(list(answers))
+        self._changed.set()
+
+    @property
+    def answers(self) -> dict[int, Answer]:
+        return {ticket: answer for batch in self.batches for ticket, answer in batch}
+
+    async def answered(self, count: int) -> dict[int, Answer]:
+        """The answers, once there are so many."""
+        while len(self.answers) < count:
+            await self._changed.wait()
+        return self.answers
+
+
 async def until_equal(*logs: Log) -> None:
     """Waits until all logs have the same root."""
     while len({log.root for log in logs}) > 1:
@@ -86,21 +123,25 @@ async def _carry(source: PipeConnection, target: PipeConnection) -> None:
 
 
 @asynccontextmanager
-async def joined(network: Network, client: Driver, server: Driver) -> AsyncIterator[tuple[Connection, Connection]]:
+async def joined(
+    network: Network, client: Driver, server: Driver, **options: bool
+) -> AsyncIterator[tuple[Connection, Connection]]:
     """Two drivers that exchange messages; the first is the one that dialled."""
     ends = connect_pair(network, client.protocols.all)
     async with background() as tasks:
         for driver, end, name in zip((client, server), ends, ("the server", "the client"), strict=True):
-            tasks.start_soon(partial(driver.exchange, end, name, dialer=driver is client))
+            tasks.start_soon(partial(driver.exchange, end, name, dialer=driver is client, **options))
         yield ends
 
 
 @asynccontextmanager
-async def guest(network: Network, server: Driver, name: str = "the guest") -> AsyncIterator[Connection]:
+async def guest(
+    network: Network, server: Driver, name: str = "the guest", **options: bool
+) -> AsyncIterator[Connection]:
     """The end of a connection to a driver, for a test to misbehave on. The driver's end is let go at the end."""
     ours, theirs = connect_pair(network, server.protocols.all)
     async with background() as tasks:
-        tasks.start_soon(partial(server.exchange, theirs, name, dialer=False))
+        tasks.start_soon(partial(server.exchange, theirs, name, **{"dialer": False, **options}))
         yield ours
 
 

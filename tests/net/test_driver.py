@@ -216,7 +216,7 @@ async def test_pushed_messages_that_cannot_be_stored_come_again(
         ours.append("second")
         await until_equal(ours, theirs)
     doing = {event.doing for event in heard.of(events.Failed)}
-    assert doing == {"storing what was pushed", "storing what a sync brought"}
+    assert doing == {"storing what peers sent", "storing what a sync brought"}
     assert heard.of(events.Disconnected)[0].blamed is False
     failures = [event for event in heard.of(events.SyncEnded) if event.error]
     assert "the disk took a break" in {event.error for event in failures}

@@ -11,7 +11,7 @@ import pytest
 
 from gossiplog import Log, Signer, core
 from gossiplog.errors import NetworkError, StreamRefused
-from gossiplog.net import events, peer
+from gossiplog.net import events, neighbour
 from gossiplog.net.driver import Driver
 from gossiplog.net.limits import SMALLEST_PEER_BYTES, Limits
 from gossiplog.net.stream import Stream
@@ -237,8 +237,8 @@ async def test_100_000_heads_that_do_not_exist_cost_syncs_and_then_the_connectio
 async def test_a_peer_that_never_reads_is_dropped_and_holds_nothing_up(
     network: Network, opened: Open, signer: Signer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(peer, "_WRITE_SECONDS", 0.5)
-    monkeypatch.setattr(peer, "_MOST_WAITING", 2**16)
+    monkeypatch.setattr(neighbour, "_WRITE_SECONDS", 0.5)
+    monkeypatch.setattr(neighbour, "_MOST_WAITING", 2**16)
     ours, theirs = opened(), opened(signer=signer)
     heard = Heard()
     async with Driver(theirs, on_event=heard) as server, Driver(ours) as client, joined(network, client, server):

@@ -19,7 +19,7 @@ from gossiplog.log import Log
 from gossiplog.net import events
 from gossiplog.net.background import background
 from gossiplog.net.driver import Driver
-from gossiplog.net.peer import Peer
+from gossiplog.net.neighbour import Neighbour
 from gossiplog.net.record import Counters
 from gossiplog.net.streams import Network, open_network
 from gossiplog.protocol.broadcast_config import Config
@@ -133,7 +133,7 @@ class Client:
         found, network = self._driver.counters, self._network
         return found if network is None else replace(found, held=network.held(), network=network.counts())
 
-    async def _connected_peer(self) -> Peer:
+    async def _connected_peer(self) -> Neighbour:
         while not self._driver.peers:
             if self._ended is not None:
                 raise self._ended

@@ -1,4 +1,4 @@
-"""What peers push, on its way into the log: stored together, all that has come by then."""
+"""What peers push, and what comes by gossip, on its way into the log: stored together, all that has come by then."""
 
 from __future__ import annotations
 
@@ -75,14 +75,19 @@ class Deliveries:
                 self._report(judgement)
 
     async def _judge(self, deliveries: Sequence[Delivery]) -> Sequence[Judged]:
+        began = anyio.current_time()
         try:
             batch, count = await self._threads.verify(self._replica.verify, [item.value for item in deliveries])
             outcome = await self._ingest(batch, count)
         except (CorruptLog, StorageError, Refused) as error:
-            self._record.tell(events.Failed("storing what was pushed", error))
+            self._record.tell(events.Failed("storing what peers sent", error))
             return [Judged(delivery, Verdict.REFUSED) for delivery in deliveries]
+        self._record.observe("storing", anyio.current_time() - began)
         keys, invalid, inserted, orphans = batch.keys, dict(batch.invalid), set(outcome.inserted), dict(outcome.orphans)
-        self._record.inserted("push", len(inserted))
+        gossiped = sum(deliveries[index].ticket is not None for index in inserted)
+        self._record.inserted("gossip", gossiped)
+        self._record.inserted("push", len(inserted) - gossiped)
+        self._record.refused_messages(list(outcome.refused.values()))
         self._record.count(
             orphans=len(orphans), duplicates=outcome.duplicates, refused=len(outcome.refused), invalid=len(invalid)
         )

@@ -1,8 +1,8 @@
 """Drives the broadcast machine of one log over connections: the one place where protocol, log and network meet.
 
 The machine (`protocol.broadcast`) decides; a driver reads streams, runs the log's calls on worker threads, keeps the
-timers, and tells the machine what happened. What is pushed goes into the log by `deliveries`, what a sync brings by
-`syncing`, and `feed` tells of whatever else commits to it.
+timers, and tells the machine what happened. What is pushed comes by `pushing`, what is gossiped by `validation`, both
+go into the log by `deliveries`, what a sync brings by `syncing`, and `feed` tells of whatever else commits to it.
 
 Nothing here waits for a peer that does not read: what is pushed to one waits in a queue of its own, and when that is
 long the machine is told that the peer is behind (its rule 10). No peer is read from faster than the log takes it.
@@ -23,35 +23,27 @@ import anyio
 import anyio.abc
 
 from gossiplog.core import Node, SignedMessage
-from gossiplog.errors import (
-    ConnectionLost,
-    CorruptLog,
-    EncodeError,
-    NetworkError,
-    ProtocolError,
-    StorageError,
-)
+from gossiplog.errors import ConnectionLost, CorruptLog, EncodeError, NetworkError, ProtocolError, StorageError
 from gossiplog.log import Log
 from gossiplog.log.replica import Replica
 from gossiplog.net import events
 from gossiplog.net.background import background
 from gossiplog.net.deliveries import Deliveries
 from gossiplog.net.feed import Feed
-from gossiplog.net.peer import Peer
+from gossiplog.net.neighbour import Neighbour
 from gossiplog.net.probe import ask_root
 from gossiplog.net.protocols import Protocols
+from gossiplog.net.pushing import Pushes
 from gossiplog.net.record import Counters, Record
 from gossiplog.net.stream import Signal, Stream
 from gossiplog.net.streams import Connection
-from gossiplog.net.syncing import Syncs, collect, serve_sync
+from gossiplog.net.syncing import Syncs, serve_sync
 from gossiplog.net.threads import Threads
 from gossiplog.net.timers import Timers
+from gossiplog.net.validation import Publication, Router, Validation
 from gossiplog.protocol import broadcast_events as broadcast
-from gossiplog.protocol import push
 from gossiplog.protocol.broadcast import Broadcast
 from gossiplog.protocol.broadcast_config import Config
-from gossiplog.protocol.broadcast_events import Delivery
-from gossiplog.protocol.push import Push
 from gossiplog.protocol.sync import ServerConfig
 
 _RESUMPTION_SECONDS = 2.0
@@ -69,6 +61,7 @@ class Driver:
         config: limits and delays of the broadcast machine.
         server: limits of the sync streams that are served.
         patience: seconds in which a peer must have opened its push stream.
+        router: of gossip, for peers that it reaches (see `exchange`); None where there are none.
         random: for the jitter of delays.
         on_event: is called with what happens, in order, on the event loop; it must not block.
         on_message: is called with each message that the log gets, once, in the order of arrival; likewise.
@@ -87,6 +80,7 @@ class Driver:
         config: Config | None = None,
         server: ServerConfig | None = None,
         patience: float = 30.0,
+        router: Router | None = None,
         random: Random | None = None,
         on_event: Callable[[events.Event], None] | None = None,
         on_message: Callable[[SignedMessage], None] | None = None,
@@ -101,17 +95,20 @@ class Driver:
         self._threads = Threads()
         self._feed = Feed(self.replica, self._threads, self.record, self._report, lambda: bool(self._peers), on_message)
         self._deliveries = Deliveries(self.replica, self._threads, self._feed.ingest, self.record, self._report)
-        self._encoder = Push(self.replica.known)
+        self._pushes = Pushes(
+            self.replica, self._threads, self._feed, self._deliveries, self._report, self._fail, self._join
+        )
+        self._validation: Validation | None = None
+        if router is not None:
+            self._validation = Validation(router, self._threads, self._deliveries.room, self._report, self.record)
         self._syncs = Syncs(self.replica, self._threads, self._feed.ingest, self._report, self._fail, self.record)
         self._numbers = itertools.count(1)
         # All that are being exchanged with, and those of them that have a push stream.
-        self._exchanges: dict[int, Peer] = {}
-        self._peers: dict[int, Peer] = {}
+        self._exchanges: dict[int, Neighbour] = {}
+        self._peers: dict[int, Neighbour] = {}
         self._inbox: deque[broadcast.InEvent] = deque()
         self._handling = False
         self._timers = Timers(lambda timer: self._report(broadcast.TimerExpired(timer)))
-        self._to_update: dict[int, None] = {}
-        self._update_due = anyio.Event()
         self._tasks: anyio.abc.TaskGroup
         self._stack = AsyncExitStack()
         self._is_open = False
@@ -125,8 +122,10 @@ class Driver:
             stack.push_async_callback(self._end_exchanges)
             for task in (self._feed.follow, self._feed.announce):
                 self._tasks.start_soon(task, count)
-            for loop in (self._deliveries.run, self._update, self._timers.run, self.record.run):
+            for loop in (self._deliveries.run, self._pushes.run, self._timers.run, self.record.run):
                 self._tasks.start_soon(loop)
+            if self._validation is not None:
+                self._tasks.start_soon(self._validation.run)
             self._is_open = True
             self._stack = stack.pop_all()
         return self
@@ -146,11 +145,13 @@ class Driver:
                 await self._exchange_ended.wait()
 
     @property
-    def peers(self) -> Sequence[Peer]:
+    def peers(self) -> Sequence[Neighbour]:
         """Those that are connected now."""
         return tuple(self._peers.values())
 
-    async def exchange(self, connection: Connection, name: str, *, dialer: bool, may_write: bool = True) -> str:
+    async def exchange(
+        self, connection: Connection, name: str, *, dialer: bool, may_write: bool = True, gossips: bool = False
+    ) -> str:
         """Exchanges messages with a peer until the connection ends.
 
         Args:
@@ -158,6 +159,7 @@ class Driver:
             name: that people know the peer by.
             dialer: whether this side made the connection, and so opens the push stream.
             may_write: whether to take messages from the peer; what one sends that may not is passed over.
+            gossips: whether the router of gossip brings the peer messages, so that they are not pushed to it.
 
         Returns:
             The rule that the peer broke; "" if the connection ended otherwise.
@@ -167,7 +169,7 @@ class Driver:
         """
         if not self._is_open:
             raise NetworkError("the log is not replicated any more")
-        peer = Peer(next(self._numbers), name, connection, may_write)
+        peer = Neighbour(next(self._numbers), name, connection, may_write, gossips)
         self._exchanges[peer.number] = peer
         connection.watch(partial(self.record.incident, name))
         try:
@@ -184,17 +186,26 @@ class Driver:
             raise NetworkError("this side has stopped")
         return peer.blame
 
-    async def _converse(self, peer: Peer, dialer: bool) -> None:
-        stream = await peer.connection.open_stream(self.protocols.push) if dialer else None
+    async def _converse(self, peer: Neighbour, dialer: bool) -> None:
+        opens = dialer and not peer.gossips
+        stream = await peer.connection.open_stream(self.protocols.push) if opens else None
         async with background() as tasks:
             if stream is not None:
-                tasks.start_soon(self._push, peer, stream)
+                tasks.start_soon(self._pushes.exchange, peer, stream)
+            elif peer.gossips:
+                tasks.start_soon(partial(self._pushes.keep, peer, self.protocols.push, at_once=dialer))
             else:
                 tasks.start_soon(self._expect_push, peer)
             tasks.start_soon(self._accept, peer, tasks)
             await peer.connection.wait_closed()
 
-    def _leave(self, peer: Peer) -> None:
+    def _join(self, peer: Neighbour) -> None:
+        self._peers[peer.number] = peer
+        self.peers_changed.set()
+        self.record.tell(events.Connected(peer.name))
+        self._report(broadcast.PeerConnected(peer.number, peer.gossips))
+
+    def _leave(self, peer: Neighbour) -> None:
         closed = peer.connection.closed
         if closed is not None and closed.cause == "violation":
             peer.blame = peer.blame or closed.reason
@@ -209,6 +220,7 @@ class Driver:
         if self._peers.pop(peer.number, None) is not None:
             self.peers_changed.set()
             self._syncs.forget(peer.number)
+            self._pushes.forget(peer)
             self._report(broadcast.PeerDisconnected(peer.number))
             reason = peer.blame or (closed.reason if closed is not None else "this side ended the connection")
             if closed is not None and closed.cause == "local" and peer.farewell:
@@ -222,7 +234,7 @@ class Driver:
             if peer.connection is connection:
                 peer.drop(reason)
 
-    async def root_of(self, peer: Peer) -> Node | None:
+    async def root_of(self, peer: Neighbour) -> Node | None:
         """The root of a peer's log, None if it is too busy to say. Logs with equal roots hold the same messages.
 
         Raises:
@@ -255,19 +267,19 @@ class Driver:
 
     # Streams
 
-    async def _expect_push(self, peer: Peer) -> None:
+    async def _expect_push(self, peer: Neighbour) -> None:
         await anyio.sleep(self._patience)
-        if peer.push is None:
+        if not peer.joined:
             peer.drop(f"it opened no push stream within {self._patience:g} s")
 
-    async def _accept(self, peer: Peer, tasks: anyio.abc.TaskGroup) -> None:
+    async def _accept(self, peer: Neighbour, tasks: anyio.abc.TaskGroup) -> None:
         async for protocol, stream in peer.connection:
             if protocol == self.protocols.push:
-                tasks.start_soon(self._push, peer, stream)
+                tasks.start_soon(self._pushes.exchange, peer, stream)
             else:
                 tasks.start_soon(self._serve, peer, stream)
 
-    async def _serve(self, peer: Peer, stream: Stream) -> None:
+    async def _serve(self, peer: Neighbour, stream: Stream) -> None:
         peer.served += 1
         served = peer.served
         try:
@@ -287,52 +299,12 @@ class Driver:
             if served == peer.served:
                 self._report(broadcast.ServingAborted(peer.number))
 
-    async def _push(self, peer: Peer, stream: Stream) -> None:
-        """Runs a push stream; the peer counts as connected while it stands."""
-        if peer.push is not None:
-            stream.reset()
-            peer.drop("it opened a second push stream")
-            return
-        peer.push = Push(self.replica.known)
-        self._peers[peer.number] = peer
-        self.peers_changed.set()
-        self.record.tell(events.Connected(peer.name))
-        self._report(broadcast.PeerConnected(peer.number))
-        try:
-            async with stream, background() as tasks:
-                tasks.start_soon(peer.write, stream, lambda: self._report(broadcast.PeerCaughtUp(peer.number)))
-                while not peer.blame and (data := await stream.receive()):
-                    await self._read_push(peer, stream, peer.push, data)
-        except NetworkError:
-            # The connection's end says why.
-            pass
-        peer.farewell = not peer.blame
-        peer.connection.close()
-
-    async def _read_push(self, peer: Peer, stream: Stream, machine: Push, data: bytes) -> None:
-        found, error = await self._threads.read(collect, machine.receive(data))
-        stream.hold(machine.held + sum(len(event.value) for event in found if isinstance(event, push.Deliver)))
-        for event in found if peer.may_write else ():
-            match event:
-                case push.Deliver(key, value):
-                    await self._deliveries.room()
-                    self._report(broadcast.Received(Delivery(peer.number, key, value)))
-                case push.UnknownHeads(keys, unchecked):
-                    self._report(broadcast.HeadsReceived(peer.number, keys, unchecked))
-        stream.hold(machine.held)
-        if isinstance(error, ProtocolError):
-            peer.drop(f"it broke the push protocol: {error}")
-        elif error is not None:
-            self._fail(f"looking up what {peer.name} has", error)
-            # What it told of is not known now: a sync finds out, as soon as the log can be read.
-            if peer.may_write:
-                self._report(broadcast.HeadsReceived(peer.number, (), 1))
-
-    def _queue(self, numbers: Sequence[broadcast.PeerId], data: bytes) -> None:
-        for number in numbers:
-            peer = self._peers.get(_number(number))
-            if peer is not None and peer.queue(data):
-                self._report(broadcast.PeerBehind(peer.number))
+    async def take_gossip(self, publications: Sequence[Publication]) -> None:
+        """Takes messages that the router holds back, as fast as the log does; the router will be answered."""
+        if self._validation is None:
+            raise RuntimeError("a driver without a router takes no gossip")
+        numbers: dict[Connection | None, int] = {peer.connection: peer.number for peer in self._exchanges.values()}
+        await self._validation.take(publications, numbers)
 
     # The machine
 
@@ -352,13 +324,14 @@ class Driver:
     def _do(self, event: broadcast.OutEvent) -> None:
         match event:
             case broadcast.SendInsert(peers, key, value):
-                try:
-                    self._queue(peers, self._encoder.insert(key, value))
-                except EncodeError:
-                    # Too large for a frame: who hears of the heads syncs.
-                    self._plan_update(peers)
+                self._pushes.insert(self._those(peers), key, value)
             case broadcast.SendUpdate(peers):
-                self._plan_update(peers)
+                self._pushes.update(self._those(peers))
+            case broadcast.Publish(key, value):
+                self._publish(key, value)
+            case broadcast.Validated():
+                if self._validation is not None:
+                    self._validation.answer(event)
             case broadcast.Insert(delivery):
                 self._deliveries.add(delivery)
             case broadcast.SetTimer(timer, at):
@@ -377,25 +350,23 @@ class Driver:
                 self.record.tell(events.SyncProgressed(self._name(number), inserted, statistics))
             case broadcast.SyncOver(number, complete, inserted, refused, statistics, error):
                 self.record.tell(events.SyncEnded(self._name(number), complete, inserted, refused, statistics, error))
-            case broadcast.Publish() | broadcast.Validated():
-                # There is no gossip on these connections.
-                pass
 
     def _name(self, number: broadcast.PeerId) -> str:
         peer = self._peers.get(_number(number))
         return peer.name if peer is not None else "a peer that is gone"
 
-    def _plan_update(self, peers: Sequence[broadcast.PeerId]) -> None:
-        self._to_update.update((_number(number), None) for number in peers)
-        self._update_due.set()
+    def _those(self, numbers: Sequence[broadcast.PeerId]) -> list[Neighbour]:
+        found = (self._peers.get(_number(number)) for number in numbers)
+        return [peer for peer in found if peer is not None]
 
-    async def _update(self) -> None:
-        while True:
-            await self._update_due.wait()
-            self._update_due = anyio.Event()
-            heads = await self._feed.insist("reading the heads", lambda: self._threads.read(self.replica.heads))
-            peers, self._to_update = self._to_update, {}
-            self._queue(tuple(peers), self._encoder.update(heads))
+    def _publish(self, key: bytes, value: bytes) -> None:
+        if self._validation is None:
+            return
+        try:
+            self._validation.publish(key, value)
+        except (EncodeError, NetworkError):
+            # Too large for gossip: who hears of the heads syncs.
+            self._pushes.update([peer for peer in self._peers.values() if peer.gossips])
 
     # The application
 

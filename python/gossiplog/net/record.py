@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -12,6 +12,7 @@ import anyio
 
 from gossiplog.net import events
 from gossiplog.net.incidents import Incidents, one_line
+from gossiplog.net.latency import Histogram, Latency
 
 LOGGER = logging.getLogger("gossiplog")
 # An application that does not set logging up gets nothing on its standard error.
@@ -29,15 +30,18 @@ class Counters:
         refused_connections: that were not let in, because there were too many.
         bytes_received: from the peers' WebSockets, where this process reads them (a hub's).
         bytes_sent: likewise.
-        inserted: new messages by "push", by "sync", and by "append", which is any other way.
+        inserted: new messages by "push", by "gossip", by "sync", and by "append", which is any other way.
         duplicates: messages that came and were in the log already.
         syncs: that ended, by "complete" and "failed".
-        orphans: messages that came by push before their parents.
+        orphans: messages that came by push or gossip before their parents.
         refused: messages that the application refused, each as often as it was asked.
         invalid: messages that no peer may have.
         errors: failures on this side, by the name of their class.
         held: bytes that are kept for peers now (see `Limits`).
         network: what the network counted, by name (see `gossiplog._core.Network.counts`).
+        mesh: peers that gossip is exchanged with directly, now.
+        latencies: of "validation", from a message's coming by gossip to the answer; of "storing", a batch of messages
+            that peers sent; and of "sync", whole ones.
     """
 
     connections: int = 0
@@ -55,6 +59,8 @@ class Counters:
     errors: Mapping[str, int] = field(default_factory=dict)
     held: int = 0
     network: Mapping[str, int] = field(default_factory=dict)
+    mesh: int = 0
+    latencies: Mapping[str, Latency] = field(default_factory=dict)
 
 
 class Record:
@@ -75,6 +81,7 @@ class Record:
         self._inserted: Counter[str] = Counter()
         self._syncs: Counter[str] = Counter()
         self._errors: Counter[str] = Counter()
+        self._latencies: dict[str, Histogram] = {}
         self._incidents = Incidents(LOGGER)
 
     @property
@@ -86,6 +93,7 @@ class Record:
             syncs=MappingProxyType(dict(self._syncs)),
             errors=MappingProxyType(dict(self._errors)),
             network=MappingProxyType({}),
+            latencies=MappingProxyType({kind: found.latency for kind, found in self._latencies.items()}),
         )
 
     @property
@@ -99,7 +107,17 @@ class Record:
 
     def inserted(self, way: str, messages: int) -> None:
         """Some messages are new to the log; see `Counters.inserted`."""
-        self._inserted[way] += messages
+        if messages:
+            self._inserted[way] += messages
+
+    def refused_messages(self, errors: Sequence[Exception]) -> None:
+        """The application has refused messages that came from peers."""
+        if errors:
+            self._incidents.note("refused_messages", "the application", f"refused a message: {errors[0]}", len(errors))
+
+    def observe(self, kind: str, seconds: float) -> None:
+        """Something took so long; see `Counters.latencies`."""
+        self._latencies.setdefault(kind, Histogram()).observe(seconds)
 
     def incident(self, peer: str, kind: str, count: int, text: str) -> None:
         """A peer did something in vain; the network counts it (see `Counters.network`)."""

@@ -108,6 +108,7 @@ class Syncs:
         """
         sync = self._running[order.sync] = _Sync(order)
         ended = SyncEnded(order.sync, SyncResult.FAILED, reason="not connected")
+        began = anyio.current_time()
         try:
             if connection is not None:
                 ended = await self._run(sync, connection)
@@ -116,6 +117,7 @@ class Syncs:
             ended = SyncEnded(order.sync, SyncResult.FAILED, reason=str(error))
         finally:
             del self._running[order.sync]
+            self._record.observe("sync", anyio.current_time() - began)
             self._report(ended)
             self._ended.set()
 

@@ -105,7 +105,7 @@ class Push:
         while (frame := self._frames.next()) is not None:
             match wire.decode_push(frame):
                 case wire.Insert(key, value):
-                    _check_key(key, value)
+                    check_key(key, value)
                     yield Deliver(key, value)
                 case wire.Update(heads):
                     checked = list(dict.fromkeys(heads[:MOST_HEADS]))
@@ -116,7 +116,12 @@ class Push:
                         yield UnknownHeads(unknown, unchecked)
 
 
-def _check_key(key: bytes, value: bytes) -> None:
+def check_key(key: bytes, value: bytes) -> None:
+    """Checks that a key is that of a value, as far as its hash tells: the clock in it is a claim.
+
+    Raises:
+        ProtocolError: it is not.
+    """
     try:
         _, size = decode_clock(key)
     except DecodeError as error:

@@ -241,6 +241,11 @@ def encode_answer(answer: Answer) -> bytes:
 
 def encode_push(push: Push) -> bytes:
     """The frame of an event of the push protocol; its size is the caller's care."""
+    return _framed(encode_event(push))
+
+
+def encode_event(push: Push) -> bytes:
+    """An event of the push protocol without a frame, as gossip carries it."""
     message = wire_pb2.Event()
     match push:
         case Insert(key, value):
@@ -250,7 +255,7 @@ def encode_push(push: Push) -> bytes:
         case Update(heads):
             message.update.heads.extend(heads)
             message.update.SetInParent()
-    return _frame(message)
+    return message.SerializeToString()
 
 
 def decode_request(frame: bytes) -> Request:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import anyio
 import pytest
 
-from gossiplog.net import peer as peer_module
-from gossiplog.net.peer import Peer
+from gossiplog.net import neighbour as neighbour_module
+from gossiplog.net.neighbour import Neighbour
 from gossiplog.net.stream import CHUNK
 from gossiplog.net.streams import Network
 from tests.net.support import connect_pair
@@ -17,11 +17,11 @@ pytestmark = pytest.mark.anyio
 async def test_small_pieces_go_together_and_who_lags_is_known(
     network: Network, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(peer_module, "_MOST_WAITING", 1000)
+    monkeypatch.setattr(neighbour_module, "_MOST_WAITING", 1000)
     client, server = connect_pair(network, ["/push"])
     stream = await client.open_stream("/push")
     _, accepted = await server.accept()
-    peer = Peer(1, "the server", client, may_write=True)
+    peer = Neighbour(1, "the server", client, may_write=True)
     caught_up = anyio.Event()
     assert [peer.queue(bytes(400)) for _ in range(4)] == [False, False, True, False]
     peer.queue(bytes(2 * CHUNK))
@@ -39,7 +39,7 @@ async def test_small_pieces_go_together_and_who_lags_is_known(
 
 async def test_the_first_reason_counts(network: Network) -> None:
     client, _ = connect_pair(network, ["/push"])
-    peer = Peer(1, "the server", client, may_write=True)
+    peer = Neighbour(1, "the server", client, may_write=True)
     peer.drop("it lied")
     peer.drop("it lied again")
     assert peer.blame == "it lied"

@@ -1,4 +1,4 @@
-"""A connected peer, and what waits to be pushed to it."""
+"""A peer as the driver knows it: its connection, its push streams, and what waits to be pushed to it."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 
 import anyio
 
-from gossiplog.net.stream import CHUNK, Stream
+from gossiplog.net.stream import CHUNK, Signal, Stream
 from gossiplog.net.streams import Connection
-from gossiplog.protocol.push import Push
 
 _MOST_WAITING = 2**20
 """Bytes that wait to be written to a peer before it counts as behind."""
@@ -19,20 +18,24 @@ _WRITE_SECONDS = 60.0
 
 
 @dataclass(slots=True, eq=False)
-class Peer:
-    """A connected peer.
+class Neighbour:
+    """A peer that is being exchanged with.
 
     Attributes:
         number: that the machine knows it by.
         name: that people know it by.
         connection: to it.
         may_write: whether messages are taken from it.
-        push: the machine of its push stream; None before it has one.
+        gossips: whether gossip brings it messages. Such peers may have several push streams, or none for a while: when
+            two dial each other at once, each opens one, and one of two connections may end.
+        joined: whether it has had a push stream.
+        pushes: how many push streams it has now.
         waiting: what is to be written to it,
         size: in bytes.
         behind: whether that was much, and some of it still waits.
         served: how many sync streams it has opened.
         more: set when something waits.
+        changed: set when a push stream has begun or ended.
         scope: of the exchange with it.
         blame: the rule that it broke; "" as long as it has not.
         farewell: whether it has ended its push stream.
@@ -42,12 +45,15 @@ class Peer:
     name: str
     connection: Connection
     may_write: bool
-    push: Push | None = None
+    gossips: bool = False
+    joined: bool = False
+    pushes: int = 0
     waiting: deque[bytes] = field(default_factory=deque)
     size: int = 0
     behind: bool = False
     served: int = 0
     more: anyio.Event = field(default_factory=anyio.Event)
+    changed: Signal = field(default_factory=Signal)
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     blame: str = ""
     farewell: bool = False
@@ -81,13 +87,16 @@ class Peer:
                 # Small frames go together.
                 while self.waiting and len(data) + len(self.waiting[0]) <= CHUNK:
                     data += self.waiting.popleft()
-                for start in range(0, len(data), CHUNK):
-                    with anyio.move_on_after(_WRITE_SECONDS) as scope:
-                        await stream.send(data[start : start + CHUNK])
-                    if scope.cancelled_caught:
-                        self.drop(f"it did not read what was pushed to it for {_WRITE_SECONDS:g} s")
-                        return
-                self.size -= len(data)
+                try:
+                    for start in range(0, len(data), CHUNK):
+                        with anyio.move_on_after(_WRITE_SECONDS) as scope:
+                            await stream.send(data[start : start + CHUNK])
+                        if scope.cancelled_caught:
+                            self.drop(f"it did not read what was pushed to it for {_WRITE_SECONDS:g} s")
+                            return
+                finally:
+                    # Nor does what is lost with the stream wait any more.
+                    self.size -= len(data)
             if self.behind:
                 self.behind = False
                 caught_up()

@@ -1,0 +1,185 @@
+"""Messages that come by gossip: from the router, which holds each back until it is told what to do with it, into the
+log, and the answers back.
+
+Who publishes what no honest peer would is found out before anything is stored: the router is told to reject it. All
+else goes the way of what is pushed, and is judged together with it.
+
+An answer is owed within a time. A check of the application's may hang, or a database; then the router is told to ignore
+what waits, so that it need not keep it, and nobody is blamed. What the log makes of it later is none of the router's
+business: peers hear of it from the heads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import anyio
+
+from gossiplog.errors import ProtocolError
+from gossiplog.net import events
+from gossiplog.net.record import Record
+from gossiplog.net.streams import Connection
+from gossiplog.net.threads import Threads
+from gossiplog.protocol import broadcast_events as broadcast
+from gossiplog.protocol import gossip
+from gossiplog.protocol.broadcast_events import Delivery, Gossip
+
+_NOBODY = 0
+"""The number of a peer that is gone."""
+_ANSWER_SECONDS = 10.0
+"""How long the log may take to judge a message."""
+_COMPLAINT_SECONDS = 1.0
+"""Between two events which say that it took too long."""
+
+Answer = Literal["accept", "ignore", "reject"]
+_ANSWERS: dict[Gossip, Answer] = {Gossip.ACCEPT: "accept", Gossip.IGNORE: "ignore", Gossip.REJECT: "reject"}
+
+
+class Router(Protocol):
+    """Spreads messages among peers by gossip. No call waits."""
+
+    def publish(self, data: bytes) -> bool:
+        """Gives a message away; False if it went to nobody.
+
+        Raises:
+            NetworkError: it is too large, or there is no router any more.
+        """
+
+    def validate(self, answers: Sequence[tuple[int, Answer]]) -> None:
+        """Says what is to become of messages (by their tickets) that the router holds back.
+
+        Raises:
+            NetworkError: there is no router any more.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """A message that the router holds back.
+
+    Attributes:
+        ticket: that names it to the router.
+        connection: to the peer that it came from, who need not be its author; None if that one is gone.
+        name: of that peer.
+        data: as it was published.
+    """
+
+    ticket: int
+    connection: Connection | None
+    name: str
+    data: bytes
+
+
+class Validation:
+    """Takes messages from a router and gives it the answers, in batches.
+
+    Args:
+        router: that holds the messages back.
+        threads: to run on.
+        room: waits while the log has more to store than it takes.
+        report: tells the broadcast machine, which answers.
+        record: counts, and tells the application of failures.
+    """
+
+    def __init__(
+        self,
+        router: Router,
+        threads: Threads,
+        room: Callable[[], Awaitable[None]],
+        report: Callable[[broadcast.InEvent], None],
+        record: Record,
+    ) -> None:
+        self._router = router
+        self._threads = threads
+        self._room = room
+        self._report = report
+        self._record = record
+        # When each message came that is not answered yet, in this order.
+        self._waiting: dict[int, float] = {}
+        self._answers: list[tuple[int, Answer]] = []
+        self._due = anyio.Event()
+
+    def publish(self, key: bytes, value: bytes) -> None:
+        """Gives a message to the router.
+
+        Raises:
+            EncodeError: it is too large for gossip.
+            NetworkError: likewise, or there is no router any more.
+        """
+        self._router.publish(gossip.encode(key, value))
+
+    async def take(self, publications: Sequence[Publication], numbers: Mapping[Connection | None, int]) -> None:
+        """Takes messages from the router, as fast as the log takes them.
+
+        Args:
+            publications: the messages.
+            numbers: by which the machine knows the peers.
+        """
+        now = anyio.current_time()
+        self._waiting.update((publication.ticket, now) for publication in publications)
+        self._due.set()
+        found = await self._threads.read(_decode, publications)
+        for publication, message in zip(publications, found, strict=True):
+            if isinstance(message, ProtocolError):
+                self._record.count(invalid=1)
+                self._record.incident(publication.name, "invalid_gossip", 1, str(message))
+                self._give(publication.ticket, "reject")
+            else:
+                await self._room()
+                source = numbers.get(publication.connection, _NOBODY)
+                self._report(broadcast.Received(Delivery(source, *message, publication.ticket)))
+
+    def answer(self, event: broadcast.Validated) -> None:
+        """Passes on the machine's answer, unless the router was given one."""
+        if isinstance(event.ticket, int):
+            self._give(event.ticket, _ANSWERS[event.answer])
+
+    def _give(self, ticket: int, answer: Answer) -> None:
+        came = self._waiting.pop(ticket, None)
+        if came is not None:
+            self._record.observe("validation", anyio.current_time() - came)
+            self._answers.append((ticket, answer))
+            self._due.set()
+
+    async def run(self) -> None:
+        """Gives the router its answers, without end.
+
+        Raises:
+            NetworkError: there is no router any more.
+        """
+        complained = float("-inf")
+        while True:
+            oldest = next(iter(self._waiting.values()), float("inf"))
+            with anyio.move_on_at(max(oldest + _ANSWER_SECONDS, complained + _COMPLAINT_SECONDS)):
+                await self._due.wait()
+            self._due = anyio.Event()
+            now = anyio.current_time()
+            if now >= complained + _COMPLAINT_SECONDS and self._ignore_old(now):
+                complained = now
+            if self._answers:
+                answers, self._answers = self._answers, []
+                self._router.validate(answers)
+
+    def _ignore_old(self, now: float) -> bool:
+        old = [ticket for ticket, came in self._waiting.items() if now - came >= _ANSWER_SECONDS]
+        for ticket in old:
+            self._give(ticket, "ignore")
+        if old:
+            reason = (
+                f"{len(old)} messages were not judged within {_ANSWER_SECONDS:g} s, and are not passed on: an apply or"
+                " payload function of the application, or the database, takes longer"
+            )
+            self._record.tell(events.Failed("validating gossip", TimeoutError(reason)))
+        return bool(old)
+
+
+def _decode(publications: Sequence[Publication]) -> list[tuple[bytes, bytes] | ProtocolError]:
+    found: list[tuple[bytes, bytes] | ProtocolError] = []
+    for publication in publications:
+        try:
+            found.append(gossip.decode(publication.data))
+        except ProtocolError as error:
+            found.append(error)
+    return found
