@@ -67,24 +67,27 @@ class FakeRouter:
     Attributes:
         published: what the log wanted published.
         batches: the answers, as they came together.
-        reaches: takes what is published, as other routers would.
     """
 
-    def __init__(self, reaches: Callable[[bytes], object] = lambda data: None) -> None:
+    def __init__(self) -> None:
         self.published: list[bytes] = []
         self.batches: list[list[tuple[int, Answer]]] = []
-        self.reaches = reaches
         self._changed = Signal()
 
     def publish(self, data: bytes) -> bool:
         self.published.append(data)
-        self.reaches(data)
         self._changed.set()
         return True
 
     def validate(self, answers: Sequence[tuple[int, Answer]]) -> None:
         self.batches.append(list(answers))
         self._changed.set()
+
+    async def wait_for_publications(self, count: int) -> list[bytes]:
+        """What was published, once there are so many."""
+        while len(self.published) < count:
+            await self._changed.wait()
+        return self.published
 
     @property
     def answers(self) -> dict[int, Answer]:
@@ -107,12 +110,13 @@ async def until_equal(*logs: Log) -> None:
 def connect_pair(network: Network, protocols: Sequence[str]) -> tuple[Connection, Connection]:
     """Two connections of one process, joined by pipes: the client's end and the server's. Both offer `protocols`."""
     client, server = network.attach(protocols, client=True), network.attach(protocols, client=False)
-    network._tasks.start_soon(_carry, client, server)
-    network._tasks.start_soon(_carry, server, client)
+    network._tasks.start_soon(carry, client, server)
+    network._tasks.start_soon(carry, server, client)
     return client, server
 
 
-async def _carry(source: PipeConnection, target: PipeConnection) -> None:
+async def carry(source: PipeConnection, target: PipeConnection) -> None:
+    """Carries bytes from one end to the other until either is gone."""
     try:
         while data := await source.drain():
             await target.feed(data)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import hashlib
+import itertools
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from functools import partial
 
 import anyio
@@ -11,11 +15,13 @@ import pytest
 import gossiplog
 from gossiplog import Log, Signer, core
 from gossiplog.errors import ConnectionLost, LogClosed, NetworkError, StorageError
-from gossiplog.net import events, feed
+from gossiplog.net import events, feed, validation
 from gossiplog.net.driver import Driver
-from gossiplog.net.streams import Network, open_network
+from gossiplog.net.streams import Connection, Network, open_network
+from gossiplog.net.validation import Answer, Publication
+from gossiplog.protocol import gossip
 from gossiplog.protocol.broadcast_config import Config
-from tests.net.support import Heard, connect_pair, joined, until_equal
+from tests.net.support import FakeRouter, Heard, connect_pair, joined, until_equal
 
 pytestmark = pytest.mark.anyio
 
@@ -258,3 +264,167 @@ async def test_a_server_that_is_no_hub_is_blamed(network: Network, opened: Open)
         with pytest.raises(ConnectionLost, match="no yamux frame"):
             await client.exchange(server, "no hub", dialer=True)
         assert client.counters.dropped == 1
+
+
+# Gossip
+
+
+class Gossiping:
+    """Two drivers that are joined, and that gossip reaches: the first side's publications can be given to the second,
+    as any data can.
+
+    Attributes:
+        router: of the second side,
+        heard: and what its application hears.
+    """
+
+    def __init__(self, ours: Log, theirs: Log) -> None:
+        self.source = FakeRouter()
+        self.router = FakeRouter()
+        self.heard = Heard()
+        self.client = Driver(ours, router=self.source, config=QUICK)
+        self.server = Driver(theirs, router=self.router, config=QUICK, on_event=self.heard)
+        self._end: Connection | None = None
+        self._tickets = itertools.count(1)
+
+    @asynccontextmanager
+    async def running(self, network: Network) -> AsyncIterator[None]:
+        with anyio.fail_after(60):
+            async with self.client, self.server, joined(network, self.client, self.server, gossips=True) as (_, end):
+                self._end = end
+                await self.heard.wait(events.Connected)
+                yield
+
+    async def give(self, *data: bytes) -> list[int]:
+        """Has the second side's router bring messages; their tickets."""
+        found = [Publication(next(self._tickets), self._end, "the client", item) for item in data]
+        await self.server.take_gossip(found)
+        return [publication.ticket for publication in found]
+
+    async def answers(self, tickets: list[int]) -> list[Answer]:
+        found = await self.router.answered(tickets[-1])
+        return [found[ticket] for ticket in tickets]
+
+
+async def test_an_append_is_published_and_what_comes_by_gossip_is_accepted(
+    network: Network, opened: Open, signer: Signer
+) -> None:
+    ours, theirs = opened(signer=signer), opened()
+    pair = Gossiping(ours, theirs)
+    async with pair.running(network):
+        ours.append_many(range(20))
+        published = await pair.source.wait_for_publications(20)
+        tickets = await pair.give(*published)
+        assert await pair.answers(tickets) == ["accept"] * 20
+        assert ours.root == theirs.root
+        # What came by gossip is not published again, and what is there already is accepted: others may lack it.
+        assert await pair.answers(await pair.give(published[0])) == ["accept"]
+        assert pair.router.published == []
+        assert pair.server.counters.inserted["gossip"] == 20
+
+
+async def test_a_burst_is_answered_in_batches(network: Network, opened: Open, signer: Signer) -> None:
+    ours, theirs = opened(signer=signer), opened()
+    pair = Gossiping(ours, theirs)
+    async with pair.running(network):
+        ours.append_many(range(300))
+        published = await pair.source.wait_for_publications(300)
+        await pair.answers(await pair.give(*published))
+    assert len(pair.router.batches) < 100
+    assert sum(map(len, pair.router.batches)) == 300
+
+
+async def test_an_orphan_is_ignored_and_its_source_synced_with(network: Network, opened: Open, signer: Signer) -> None:
+    ours, theirs = opened(signer=signer), opened()
+    pair = Gossiping(ours, theirs)
+    async with pair.running(network):
+        ours.append_many(range(3))
+        *_, last = await pair.source.wait_for_publications(3)
+        assert await pair.answers(await pair.give(last)) == ["ignore"]
+        (ended, *_) = await pair.heard.wait(events.SyncEnded)
+        assert (ended.peer, ended.inserted) == ("the client", 3)
+        assert ours.root == theirs.root
+
+
+async def test_an_invalid_message_is_rejected_and_the_rest_of_its_batch_is_not(
+    network: Network, opened: Open, signer: Signer
+) -> None:
+    ours, theirs = opened(signer=signer), opened()
+    key, value = signer.sign(ours.topic, 1, [], "true")
+    forged = value.replace(b"true", b"lies")
+    forged_key = core.encode_clock(1) + hashlib.sha256(forged).digest()[: len(key) - 1]
+    other_topic = signer.sign("org.example.other", 1, [], "hi")
+    pair = Gossiping(ours, theirs)
+    async with pair.running(network):
+        data = [gossip.encode(*message) for message in ((forged_key, forged), (key, value), other_topic)]
+        assert await pair.answers(await pair.give(*data)) == ["reject", "accept", "reject"]
+        # The router penalises; the connection stays.
+        assert len(pair.server.peers) == 1
+        assert pair.server.counters.invalid == 2
+
+
+@pytest.mark.parametrize("function", ["apply", "payload"])
+async def test_a_function_that_raises_has_the_message_ignored_and_nothing_else(
+    network: Network, opened: Open, signer: Signer, function: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(*arguments: object) -> None:
+        payload = getattr(arguments[0], "payload", arguments[0])
+        if payload == "bad":
+            raise ValueError("a defect of theirs")
+
+    ours, theirs = opened(signer=signer), opened(**{function: refuse})
+    messages = [signer.sign(ours.topic, 1, [], payload) for payload in ("bad", "good")]
+    pair = Gossiping(ours, theirs)
+    async with pair.running(network):
+        tickets = await pair.give(*(gossip.encode(*message) for message in messages))
+        assert await pair.answers(tickets) == ["ignore", "accept"]
+        assert len(theirs) == 1
+        assert (pair.server.counters.refused, pair.server.counters.dropped) == (1, 0)
+    assert "a defect of theirs" in caplog.text
+
+
+async def test_a_function_that_hangs_has_messages_ignored(
+    network: Network, opened: Open, signer: Signer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(validation, "_ANSWER_SECONDS", 0.05)
+    release = threading.Event()
+    ours, theirs = opened(signer=signer), opened(payload=lambda payload: release.wait())
+    theirs_too = opened(signer=signer)
+    pair = Gossiping(ours, theirs)
+    async with pair.running(network):
+        try:
+            tickets = await pair.give(gossip.encode(*signer.sign(ours.topic, 1, [], "a")))
+            assert await pair.answers(tickets) == ["ignore"]
+            (failed,) = await pair.heard.wait(events.Failed)
+            assert failed.doing == "validating gossip"
+            # The log can be read and served meanwhile.
+            assert await pair.client.root_of(pair.client.peers[0]) == theirs_too.root
+        finally:
+            release.set()
+        while not len(theirs):
+            await pair.server.committed()
+        assert pair.router.answers == {1: "ignore"}
+
+
+async def test_what_is_too_large_for_gossip_is_synced(network: Network, opened: Open, signer: Signer) -> None:
+    ours, theirs = opened(signer=signer), opened()
+    pair = Gossiping(ours, theirs)
+    async with pair.running(network):
+        ours.append("x" * gossip.MAX_DATA)
+        await until_equal(ours, theirs)
+        assert pair.source.published == []
+
+
+async def test_gossip_of_a_peer_that_is_gone_is_ignored(network: Network, opened: Open, signer: Signer) -> None:
+    driver = Driver(opened(), router=(router := FakeRouter()))
+    with anyio.fail_after(60):
+        async with driver:
+            data = gossip.encode(*signer.sign("org.example.test", 1, [], "a"))
+            await driver.take_gossip([Publication(1, None, "gone", data)])
+            assert await router.answered(1) == {1: "ignore"}
+
+
+async def test_without_a_router_there_is_no_gossip(opened: Open) -> None:
+    async with Driver(opened()) as driver:
+        with pytest.raises(RuntimeError, match="without a router"):
+            await driver.take_gossip([])
