@@ -60,9 +60,10 @@ else:
 if TYPE_CHECKING:
     from gossiplog.net.client import connect
     from gossiplog.net.hub import Hub
+    from gossiplog.net.peer import Peer
 else:
     # What needs a network is loaded when it is first used: scripts that only read a log start in half the time.
-    _MODULES = {"Hub": "gossiplog.net.hub", "connect": "gossiplog.net.client"}
+    _MODULES = {"Hub": "gossiplog.net.hub", "Peer": "gossiplog.net.peer", "connect": "gossiplog.net.client"}
 
     def __getattr__(name: str) -> Any:
         if name in __all__ and _failure is not None:
@@ -96,6 +97,7 @@ __all__ = [
     "Node",
     "NotALog",
     "OlderSchema",
+    "Peer",
     "ProtocolError",
     "Pulled",
     "Refused",

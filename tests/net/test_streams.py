@@ -403,7 +403,7 @@ async def test_starting_and_stopping_leaves_nothing_behind() -> None:
 async def test_a_forked_process_is_told_to_start_its_own(network: Network) -> None:
     client, server = connect_pair(network, PROTOCOLS)
     ours, _ = await open_pair(client, server)
-    core = network._network
+    core = network._core
     reading, writing = os.pipe()
     # The child has this thread alone: it makes no call that needs another, and leaves without ceremony.
     child = os.fork()

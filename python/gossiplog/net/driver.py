@@ -28,6 +28,7 @@ from gossiplog.log import Log
 from gossiplog.log.replica import Replica
 from gossiplog.net import events
 from gossiplog.net.background import background
+from gossiplog.net.connection import Connection
 from gossiplog.net.deliveries import Deliveries
 from gossiplog.net.feed import Feed
 from gossiplog.net.neighbour import Neighbour
@@ -36,7 +37,6 @@ from gossiplog.net.protocols import Protocols
 from gossiplog.net.pushing import Pushes
 from gossiplog.net.record import Counters, Record
 from gossiplog.net.stream import Signal, Stream
-from gossiplog.net.streams import Connection
 from gossiplog.net.syncing import Syncs, serve_sync
 from gossiplog.net.threads import Threads
 from gossiplog.net.timers import Timers
@@ -227,6 +227,12 @@ class Driver:
                 # This side only followed: which of the two is seen first is chance.
                 reason = "the peer closed the connection"
             self.record.tell(events.Disconnected(peer.name, reason, bool(peer.blame)))
+
+    def leave(self, connection: Connection) -> None:
+        """Ends the exchange over a connection."""
+        for peer in self._exchanges.values():
+            if peer.connection is connection:
+                peer.scope.cancel()
 
     def blame(self, connection: Connection, reason: str) -> None:
         """Drops a peer that broke a rule which whoever carries the connection's bytes knows of."""

@@ -1,4 +1,5 @@
-"""What an application hears of the network. Peers are named as their connections are."""
+"""What an application hears of the network. Clients of a hub are named by their addresses, peers of a mesh by their
+peer ids."""
 
 from __future__ import annotations
 
@@ -29,6 +30,34 @@ class Disconnected:
     peer: str
     reason: str
     blamed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Subscribed:
+    """A peer of the mesh wants the topic's messages by gossip."""
+
+    peer: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unsubscribed:
+    """It does not any more, or is gone."""
+
+    peer: str
+
+
+@dataclass(frozen=True, slots=True)
+class Grafted:
+    """Messages go to a peer by gossip, and come from it, in full from now on; others only hear of them."""
+
+    peer: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pruned:
+    """They do not any more: there were enough such peers, or this one is gone."""
+
+    peer: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,4 +144,17 @@ class Failed:
     error: Exception
 
 
-Event: TypeAlias = Connected | Disconnected | SyncStarted | SyncProgressed | SyncEnded | Served | Committed | Failed
+Event: TypeAlias = (
+    Connected
+    | Disconnected
+    | Subscribed
+    | Unsubscribed
+    | Grafted
+    | Pruned
+    | SyncStarted
+    | SyncProgressed
+    | SyncEnded
+    | Served
+    | Committed
+    | Failed
+)

@@ -6,6 +6,7 @@ server's start ("lifespan"); mounted in another application, that one enters it,
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, MutableMapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
@@ -24,8 +25,10 @@ from gossiplog.log import Log
 from gossiplog.net import events
 from gossiplog.net.access import SCOPE_KEY, Access, protect
 from gossiplog.net.background import background
+from gossiplog.net.connection import Connection
 from gossiplog.net.driver import Driver
 from gossiplog.net.limits import Limits
+from gossiplog.net.peer import Peer
 from gossiplog.net.record import Counters
 from gossiplog.net.site import create_site
 from gossiplog.net.stream import Signal
@@ -42,16 +45,34 @@ _CLOSING_SECONDS = 5.0
 
 @dataclass(slots=True, eq=False)
 class _Running:
-    """What there is of a hub while it runs."""
+    """What there is of a hub while it runs.
+
+    Attributes:
+        peer: whose driver it is; None if it is the hub's own.
+        joined: WebSockets that are being served.
+        left: set when one of them is not any more.
+        connections: over which clients exchange messages.
+    """
 
     network: Network
     driver: Driver
+    peer: Peer | None
     joined: int = 0
     left: Signal = field(default_factory=Signal)
+    connections: set[Connection] = field(default_factory=set)
 
     @property
     def counters(self) -> Counters:
-        return replace(self.driver.counters, held=self.network.held(), network=self.network.counts())
+        held, network = self.network.held(), self.network.counts()
+        if self.peer is None:
+            return replace(self.driver.counters, held=held, network=network)
+        found = self.peer.counters
+        return replace(found, held=found.held + held, network=Counter(found.network) + Counter(network))
+
+    def let_go(self) -> None:
+        """Ends the exchanges with all clients."""
+        for connection in self.connections:
+            self.driver.leave(connection)
 
 
 class Hub:
@@ -64,11 +85,16 @@ class Hub:
         log: to serve.
         access: who may use it; None lets in who calls it by a loopback name, and pages of its own origin.
         limits: of connections, streams and memory; None for the usual ones.
+        peer: of a mesh over the same log, which runs for as long as the hub does: what comes to one goes on to the
+            other. Its settings are the hub's too, so that only `access` and `limits` may be given beside it.
         patience: seconds in which a client must have opened its push stream.
         config: limits and delays of the broadcast machine.
         server: limits of the sync streams that are served.
         on_event: is called with what happens, in order, on the event loop; it must not block.
         on_message: is called with each message that the log gets, once, in the order of arrival; likewise.
+
+    Raises:
+        ValueError: a peer over another log, or a setting beside it that is the peer's.
     """
 
     def __init__(
@@ -77,12 +103,19 @@ class Hub:
         *,
         access: Access | None = None,
         limits: Limits | None = None,
+        peer: Peer | None = None,
         patience: float = 30.0,
         config: Config | None = None,
         server: ServerConfig | None = None,
         on_event: Callable[[events.Event], None] | None = None,
         on_message: Callable[[SignedMessage], None] | None = None,
     ) -> None:
+        if peer is not None:
+            if peer.log is not log:
+                raise ValueError("the hub and the peer that it shares the work with are over different logs")
+            if any(setting is not None for setting in (config, server, on_event, on_message)):
+                raise ValueError("config, server, on_event and on_message are the peer's: give them to it")
+        self._peer = peer
         self._open_network = partial(open_network, limits)
         self._make_driver = partial(
             Driver, log, config=config, server=server, patience=patience, on_event=on_event, on_message=on_message
@@ -101,9 +134,14 @@ class Hub:
         try:
             async with AsyncExitStack() as stack:
                 network = await stack.enter_async_context(self._open_network())
-                running = _Running(network, self._make_driver())
+                driver = self._make_driver() if self._peer is None else self._peer.driver
+                running = _Running(network, driver, self._peer)
                 stack.push_async_callback(self._wait_for_leavers, running)
-                await stack.enter_async_context(running.driver)
+                if self._peer is None:
+                    await stack.enter_async_context(driver)
+                else:
+                    # The driver goes on with its other peers.
+                    stack.callback(running.let_go)
                 self._running = running
                 self._stack = stack.pop_all()
         finally:
@@ -190,12 +228,15 @@ class Hub:
             async with background() as tasks:
                 tasks.start_soon(socket.feed, connection)
                 tasks.start_soon(socket.drain, connection)
+                running.connections.add(connection)
                 try:
                     if await running.driver.exchange(connection, name, dialer=False, may_write=may_write):
                         code = _VIOLATION
                 except NetworkError:
                     # The hub is being stopped.
                     pass
+                finally:
+                    running.connections.discard(connection)
                 # While what is left to say goes out.
                 await connection.aclose()
                 if connection.closed is not None and connection.closed.cause == "overload":

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 import anyio
 
+from gossiplog.net.connection import Connection
 from gossiplog.net.stream import CHUNK, Signal, Stream
-from gossiplog.net.streams import Connection
 
 _MOST_WAITING = 2**20
 """Bytes that wait to be written to a peer before it counts as behind."""

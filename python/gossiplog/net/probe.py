@@ -6,7 +6,7 @@ import anyio
 
 from gossiplog.core import Node
 from gossiplog.errors import NetworkError, ProtocolError
-from gossiplog.net.streams import Connection
+from gossiplog.net.connection import Connection
 from gossiplog.protocol import wire
 
 _ANSWER_SECONDS = 30.0

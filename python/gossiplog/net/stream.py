@@ -1,14 +1,15 @@
-"""A stream of bytes, for async code: what `gossiplog.net.streams` hands out."""
+"""A stream of bytes, for async code: what `gossiplog.net.connection` hands out."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from types import TracebackType
+from typing import Protocol
 
 import anyio
 import anyio.lowlevel
 
-from gossiplog._core import Closed, Network, StreamEvent
+from gossiplog._core import Closed, StreamEvent
 from gossiplog.errors import StreamRefused, StreamReset
 
 # How many bytes move in one call: a few of yamux's data frames, of 16 KiB.
@@ -32,6 +33,16 @@ class Signal:
         await self._event.wait()
 
 
+class StreamCore(Protocol):
+    """What moves the bytes of streams (see `gossiplog._core.Network`). No call waits."""
+
+    def read(self, stream: int, limit: int) -> bytes | None: ...
+    def write(self, stream: int, data: bytes, start: int = 0) -> int: ...
+    def hold(self, stream: int, bytes: int) -> None: ...
+    def finish(self, stream: int) -> None: ...
+    def reset(self, stream: int) -> None: ...
+
+
 class Stream:
     """A stream of bytes in both directions. Leaving its context closes it, or resets it after an exception.
 
@@ -41,9 +52,9 @@ class Stream:
         protocol: the protocol that both sides agreed on.
     """
 
-    def __init__(self, network: Network, handle: int, protocol: str, forget: Callable[[int], object]) -> None:
+    def __init__(self, core: StreamCore, handle: int, protocol: str, forget: Callable[[int], object]) -> None:
         self.protocol = protocol
-        self._network = network
+        self._core = core
         self._handle = handle
         # Tells the connection that the handle was let go.
         self._forget = forget
@@ -81,7 +92,7 @@ class Stream:
         with self._receiving:
             while True:
                 self._check()
-                data = self._network.read(self._handle, limit)
+                data = self._core.read(self._handle, limit)
                 if data is not None:
                     return data
                 await self._readable.wait()
@@ -101,7 +112,7 @@ class Stream:
             try:
                 while taken < len(data):
                     self._check()
-                    wrote = self._network.write(self._handle, data, taken)
+                    wrote = self._core.write(self._handle, data, taken)
                     taken += wrote
                     if wrote == 0:
                         await self._writable.wait()
@@ -115,7 +126,7 @@ class Stream:
         that waits. They count with what was not received (see `Limits`) until it says otherwise or lets go."""
         if self._gone is None and size != self._held:
             self._held = size
-            self._network.hold(self._handle, size)
+            self._core.hold(self._handle, size)
 
     def reset(self) -> None:
         """Gives the stream up, at once: the peer sees a reset. Does nothing on a stream that was let go."""
@@ -125,7 +136,7 @@ class Stream:
         """Lets go of the stream in order, without waiting: what was sent will arrive, what arrives is passed over."""
         if self._gone is None:
             self._gone = "this side closed the stream"
-            self._network.finish(self._handle)
+            self._core.finish(self._handle)
             self._forget(self._handle)
             self._wake()
         await anyio.lowlevel.checkpoint()
@@ -137,7 +148,7 @@ class Stream:
     def _let_go(self, reason: str) -> None:
         if self._gone is None:
             self._gone = reason
-            self._network.reset(self._handle)
+            self._core.reset(self._handle)
             self._forget(self._handle)
             self._wake()
 

@@ -23,10 +23,10 @@ from gossiplog.log.replica import Replica
 from gossiplog.log.state import damage_is_corrupt
 from gossiplog.log.writing import Outcome
 from gossiplog.net.background import background
+from gossiplog.net.connection import Connection
 from gossiplog.net.protocols import Protocols
 from gossiplog.net.record import Record
 from gossiplog.net.stream import CHUNK, Signal, Stream
-from gossiplog.net.streams import Connection
 from gossiplog.net.threads import Threads
 from gossiplog.protocol import broadcast_events as broadcast
 from gossiplog.protocol.broadcast_events import SyncBrought, SyncEnded, SyncResult

@@ -19,8 +19,8 @@ import anyio
 
 from gossiplog.errors import ProtocolError
 from gossiplog.net import events
+from gossiplog.net.connection import Connection
 from gossiplog.net.record import Record
-from gossiplog.net.streams import Connection
 from gossiplog.net.threads import Threads
 from gossiplog.protocol import broadcast_events as broadcast
 from gossiplog.protocol import gossip

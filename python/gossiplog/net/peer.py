@@ -1,0 +1,322 @@
+"""A peer of a mesh: keeps a log in step with others' over libp2p, by push, sync and gossip together."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field, replace
+from functools import partial
+from types import TracebackType
+from typing import Self, TypeAlias
+
+import anyio
+import anyio.abc
+
+from gossiplog._core import MeshEvent
+from gossiplog.core import SignedMessage
+from gossiplog.errors import NetworkError, ProtocolError
+from gossiplog.log import Log
+from gossiplog.net import events
+from gossiplog.net.background import background
+from gossiplog.net.driver import Driver
+from gossiplog.net.host import Arrival, Host, News, PeerInfo, open_host
+from gossiplog.net.limits import Limits
+from gossiplog.net.protocols import Protocols
+from gossiplog.net.record import Counters
+from gossiplog.net.stream import Signal
+from gossiplog.protocol.broadcast_config import Config
+from gossiplog.protocol.sync import ServerConfig
+from gossiplog.signer import PRIVATE_KEY_LENGTH, Signer
+
+LISTEN = ("/ip4/127.0.0.1/tcp/0/ws",)
+"""Where a peer listens by default: on this machine alone, on a port that is free, in the way that all peers speak."""
+
+Identity: TypeAlias = "bytes | str | os.PathLike[str] | None"
+"""The seed of an Ed25519 key, 32 bytes; the file that holds one, made if it is not there; None for a new one."""
+
+_MESH_EVENTS: dict[str, Callable[[str], events.Event]] = {
+    "graft": events.Grafted,
+    "prune": events.Pruned,
+    "subscribe": events.Subscribed,
+    "unsubscribe": events.Unsubscribed,
+}
+# Between looks at the peers' roots, in seconds: soon at first, because small logs are quick.
+_FIRST_LOOK = 0.02
+_LONGEST_LOOK = 1.0
+# For the system to give all listeners their addresses.
+_LISTENING_SECONDS = 10.0
+# How long a peer that broke a rule is not let in, and how many such are remembered.
+_SHUN_SECONDS = 600.0
+_MOST_SHUNNED = 4096
+# For peers to hear that this side leaves on purpose.
+_FAREWELL_SECONDS = 2.0
+
+
+class Peer:
+    """A log that is kept in step with those of other peers, for the time of its context, which it is in once.
+
+        async with gossiplog.Peer(log, listen=["/ip4/127.0.0.1/tcp/0/ws"], bootstrap=[address]) as peer:
+            print(peer.addresses)
+
+    Peers find each other: one that is known, `bootstrap`, is enough. What any of them appends reaches all. Its context
+    raises LogClosed or CorruptLog when the log is closed or found damaged meanwhile, and what `on_event` or
+    `on_message` raise.
+
+    Args:
+        log: to keep in step; it may be used as before meanwhile.
+        listen: multiaddrs to listen on: TCP (`/ip4/0.0.0.0/tcp/9000`) or WebSocket (`/ip4/0.0.0.0/tcp/9000/ws`), the
+            only transport of the original. By default other machines cannot connect; none for a peer that only dials.
+        bootstrap: multiaddrs of peers that know others; dialled again while there are few connections.
+        identity: by which others know the peer: 32 bytes, the seed of an Ed25519 key; or the file that holds it, which
+            only its owner can read, and which is made if it is not there; None for one that is new each time.
+        announce: multiaddrs under which others reach this peer, beside those that it listens on.
+        mdns: whether to look for peers in the local network.
+        limits: of connections, streams and memory; None for the usual ones.
+        config: limits and delays of the broadcast machine.
+        server: limits of the sync streams that are served.
+        on_event: is called with what happens, in order, on the event loop; it must not block.
+        on_message: is called with each message that the log gets, once, in the order of arrival; likewise.
+
+    Attributes:
+        log: that is kept in step.
+
+    Raises:
+        KeyFileError: the file of the identity cannot be read or made, is damaged, or open to others than its owner.
+        ValueError: an identity of another length than 32 bytes.
+    """
+
+    def __init__(
+        self,
+        log: Log,
+        listen: Sequence[str] = LISTEN,
+        bootstrap: Sequence[str] = (),
+        *,
+        identity: Identity = None,
+        announce: Sequence[str] = (),
+        mdns: bool = False,
+        limits: Limits | None = None,
+        config: Config | None = None,
+        server: ServerConfig | None = None,
+        on_event: Callable[[events.Event], None] | None = None,
+        on_message: Callable[[SignedMessage], None] | None = None,
+    ) -> None:
+        self.log = log
+        self._open_host = partial(
+            open_host,
+            identity=_seed(identity),
+            topic=log.topic,
+            protocols=Protocols(log.topic).all,
+            listen=listen,
+            bootstrap=bootstrap,
+            announce=announce,
+            mdns=mdns,
+            limits=limits,
+            told=self._hear,
+        )
+        self._make_driver = partial(Driver, log, config=config, server=server, on_event=on_event, on_message=on_message)
+        self._listeners = len(listen)
+        self._failures: list[str] = []
+        self._listening = Signal()
+        self._running: _Running | None = None
+        self._entered = False
+        self._counters = Counters()
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        if self._entered:
+            raise RuntimeError("a peer runs once: make another")
+        self._entered = True
+        async with AsyncExitStack() as stack:
+            host = self._open_host()
+            self._running = running = _Running(host, self._make_driver(router=host))
+            stack.callback(self._end)
+            await stack.enter_async_context(host)
+            await stack.enter_async_context(running.driver)
+            tasks = await stack.enter_async_context(background())
+            tasks.start_soon(self._accept, running, tasks)
+            tasks.start_soon(_take_gossip, running)
+            await self._listen(host)
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> bool | None:
+        return await self._stack.__aexit__(kind, error, traceback)
+
+    def _end(self) -> None:
+        self._counters = self.counters
+        self._running = None
+
+    @property
+    def driver(self) -> Driver:
+        """What replicates the log, for a hub to share.
+
+        Raises:
+            RuntimeError: the peer is not running.
+        """
+        return self._there.driver
+
+    @property
+    def peer_id(self) -> str:
+        """By which others know this peer, in base58: `12D3Koo…`.
+
+        Raises:
+            RuntimeError: the peer is not running.
+        """
+        return self._there.host.peer_id
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """Multiaddrs by which others reach this peer, with the peer id at their end.
+
+        Raises:
+            RuntimeError: the peer is not running.
+        """
+        return tuple(self._there.host.addresses)
+
+    @property
+    def peers(self) -> tuple[PeerInfo, ...]:
+        """Those that are connected now, the oldest connections first; none while the peer is not running."""
+        return tuple(self._running.host.peers) if self._running is not None else ()
+
+    @property
+    def counters(self) -> Counters:
+        """What was counted since the peer started; after its end, until then."""
+        return self._running.counters if self._running is not None else self._counters
+
+    async def dial(self, address: str) -> None:
+        """Connects to a peer, unless it is connected. Waits until the connection stands.
+
+        Args:
+            address: a multiaddr, with or without the peer id at its end.
+
+        Raises:
+            ConnectionLost: it cannot be reached, or is another peer than the address says.
+            NetworkError: too many connections, or an address that is none.
+            RuntimeError: the peer is not running.
+        """
+        await self._there.host.dial(address)
+
+    async def synced(self) -> None:
+        """Waits until this log and those of all peers that are connected hold the same messages, and `on_event` has
+        been told how they came; for a peer, where there is none. While others write, that may be a moment between two
+        of their messages.
+
+        Raises:
+            RuntimeError: the peer is not running.
+        """
+        driver, pause = self._there.driver, _FIRST_LOOK
+        while not await _in_step(driver):
+            with anyio.move_on_after(pause):
+                await driver.committed()
+            pause = min(2 * pause, _LONGEST_LOOK)
+        await driver.settle()
+
+    @property
+    def _there(self) -> _Running:
+        if self._running is None:
+            raise RuntimeError("the peer is not running: enter `async with peer`")
+        return self._running
+
+    async def _listen(self, host: Host) -> None:
+        """Waits until all listeners work.
+
+        Raises:
+            NetworkError: one does not.
+        """
+        with anyio.move_on_after(_LISTENING_SECONDS):
+            while len(host.addresses) < self._listeners and not self._failures:
+                await self._listening.wait()
+        if self._failures:
+            raise NetworkError("; ".join(self._failures))
+
+    def _hear(self, news: News) -> None:
+        record = self._there.driver.record
+        if isinstance(news, MeshEvent):
+            record.tell(_MESH_EVENTS[news.kind](news.peer_id))
+            return
+        for reason in news.failed:
+            record.tell(events.Failed("listening", NetworkError(reason)))
+        self._failures += news.failed
+        self._listening.set()
+
+    async def _accept(self, running: _Running, tasks: anyio.abc.TaskGroup) -> None:
+        async for arrival in running.host:
+            tasks.start_soon(_exchange, running, arrival)
+
+
+@dataclass(slots=True, eq=False)
+class _Running:
+    """What there is of a peer while it runs.
+
+    Attributes:
+        shunned: peers that broke a rule, and until when they are not let in again.
+    """
+
+    host: Host
+    driver: Driver
+    shunned: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def counters(self) -> Counters:
+        mesh = sum(peer.in_mesh for peer in self.host.peers)
+        return replace(self.driver.counters, held=self.host.held(), network=self.host.counts(), mesh=mesh)
+
+    def shun(self, peer_id: str) -> None:
+        """A peer broke a rule."""
+        self.shunned.pop(peer_id, None)
+        self.shunned[peer_id] = anyio.current_time() + _SHUN_SECONDS
+        if len(self.shunned) > _MOST_SHUNNED:
+            del self.shunned[next(iter(self.shunned))]
+
+    def shuns(self, peer_id: str) -> bool:
+        """Whether a peer is not let in."""
+        return self.shunned.get(peer_id, float("-inf")) > anyio.current_time()
+
+
+async def _exchange(running: _Running, arrival: Arrival) -> None:
+    """Exchanges messages with a peer until the connection ends."""
+    connection, name = arrival.connection, arrival.peer_id
+    try:
+        if running.shuns(name):
+            running.driver.record.refused(name, "it broke a rule before")
+        elif await running.driver.exchange(connection, name, dialer=arrival.dialer, gossips=True):
+            running.shun(name)
+    except NetworkError:
+        # The driver has told how the connection ended.
+        pass
+    finally:
+        with anyio.move_on_after(_FAREWELL_SECONDS, shield=True):
+            await connection.aclose()
+
+
+async def _take_gossip(running: _Running) -> None:
+    while True:
+        await running.driver.take_gossip(await running.host.gossip())
+
+
+async def _in_step(driver: Driver) -> bool:
+    """Whether the log holds what those of all peers do."""
+    while not driver.peers:
+        await driver.peers_changed.wait()
+    for peer in driver.peers:
+        try:
+            if await driver.root_of(peer) != await driver.root():
+                return False
+        except (NetworkError, ProtocolError):
+            # It is busy, or leaves, or is dropped.
+            return False
+    return True
+
+
+def _seed(identity: Identity) -> bytes:
+    match identity:
+        case None:
+            return secrets.token_bytes(PRIVATE_KEY_LENGTH)
+        case bytes():
+            return Signer(identity).private_key
+        case _:
+            return Signer.load_or_create(identity).private_key
