@@ -14,6 +14,7 @@ import gossiplog
 from gossiplog import Log, MemoryStorage, Signer
 from gossiplog.net import metrics
 from gossiplog.net.incidents import SERVER_KEY
+from gossiplog.net.latency import Latency
 from gossiplog.net.metrics import metric_routes
 from gossiplog.net.record import Counters
 from tests.net.asgi import call
@@ -35,9 +36,13 @@ COUNTERS = Counters(
     errors={'odd "kind"\n': 2},
     held=12,
     network={"streams": 20, "streams_refused": 3},
+    mesh=6,
+    latencies={"sync": Latency(tuple(range(1, 17)), 4.5)},
 )
 
 SERVER = {"unread": 5}
+
+PEERS = [{"peer": "12D3KooW", "kind": "mesh"}]
 
 
 @pytest.fixture
@@ -47,7 +52,7 @@ def log() -> Iterator[Log]:
 
 
 def app_of(log: Log, counters: Counters = COUNTERS) -> Starlette:
-    return Starlette(routes=metric_routes(log, lambda: counters))
+    return Starlette(routes=metric_routes(log, lambda: counters, lambda: PEERS))
 
 
 async def samples(
@@ -85,11 +90,21 @@ async def test_a_scraper_reads_everything(log: Log) -> None:
     assert found["gossiplog_held_bytes",] == 12
     assert found["gossiplog_network_total", "streams"] == 20
     assert found["gossiplog_network_total", "streams_refused"] == 3
+    assert found["gossiplog_mesh_peers",] == 6
+    assert found["gossiplog_latency_seconds_bucket", "sync", "0.0025"] == 2
+    assert found["gossiplog_latency_seconds_bucket", "sync", "+Inf"] == 16
+    assert found["gossiplog_latency_seconds_count", "sync"] == 16
+    assert found["gossiplog_latency_seconds_sum", "sync"] == 4.5
     assert found["gossiplog_server_dropped_connections_total", "unread"] == 5
 
 
 async def test_a_hub_that_has_done_nothing(log: Log) -> None:
     assert set((await samples(log, Counters(), {})).values()) == {0}
+
+
+async def test_the_peers_are_listed(log: Log) -> None:
+    answer = await call(app_of(log), "/peers")
+    assert (answer.status, json.loads(answer.body)) == (200, PEERS)
 
 
 async def test_a_log_that_answers_is_healthy(log: Log) -> None:

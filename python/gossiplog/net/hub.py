@@ -29,6 +29,7 @@ from gossiplog.net.connection import Connection
 from gossiplog.net.driver import Driver
 from gossiplog.net.limits import Limits
 from gossiplog.net.peer import Peer
+from gossiplog.net.peer_list import peer_list
 from gossiplog.net.record import Counters
 from gossiplog.net.site import create_site
 from gossiplog.net.stream import Signal
@@ -124,7 +125,7 @@ class Hub:
         self._entered = False
         self._counters = Counters()
         self._stack = AsyncExitStack()
-        self._site = create_site(log, self._names, lambda: self.counters)
+        self._site = create_site(log, self._names, lambda: self.counters, self._peers)
         self._protected = protect(self._answer, access or Access())
 
     async def __aenter__(self) -> Self:
@@ -184,6 +185,12 @@ class Hub:
 
     def _names(self) -> list[str]:
         return [peer.name for peer in self._running.driver.peers] if self._running is not None else []
+
+    def _peers(self) -> list[dict[str, Any]]:
+        running = self._running
+        if running is None:
+            return []
+        return peer_list(running.driver.peers, running.peer.peers if running.peer is not None else ())
 
     async def _live(self, receive: Receive, send: Send) -> None:
         await receive()

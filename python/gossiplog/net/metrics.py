@@ -1,18 +1,18 @@
-"""What a hub tells about itself: `/metrics` for Prometheus, `/healthz` for whoever restarts it.
+"""What a hub or a peer tells about itself: `/metrics` for Prometheus, `/healthz` for whoever restarts it, and `/peers`.
 
 The driver of the network counts in its own way, and hands out a `Counters` when it is asked: nothing here is updated
-while messages flow, and two hubs of one process share nothing.
+while messages flow, and two of one process share nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import anyio
 from anyio import to_thread
 from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.registry import Collector
 from starlette.requests import Request
@@ -22,21 +22,25 @@ from starlette.routing import Route
 from gossiplog.errors import StorageError
 from gossiplog.log import Log
 from gossiplog.net.incidents import SERVER_KEY
+from gossiplog.net.latency import BOUNDS, Latency
 from gossiplog.net.record import Counters
 
 HEALTH_SECONDS = 5.0
 """How long the log may take to answer."""
 
 
-_Family: TypeAlias = GaugeMetricFamily | CounterMetricFamily
+_Family: TypeAlias = GaugeMetricFamily | CounterMetricFamily | HistogramMetricFamily
+Peers: TypeAlias = Callable[[], list[dict[str, Any]]]
+"""Gives the peers that are connected now, as `/peers` lists them (see `peer_list`)."""
 
 
-def metric_routes(log: Log, counters: Callable[[], Counters]) -> list[Route]:
-    """The routes `/metrics` and `/healthz` of a hub.
+def metric_routes(log: Log, counters: Callable[[], Counters], peers: Peers) -> list[Route]:
+    """The routes `/metrics`, `/healthz` and `/peers`.
 
     Args:
         log: it is used in worker threads only.
-        counters: gives the hub as it is now; called on the event loop.
+        counters: gives the hub or the peer as it is now; called on the event loop.
+        peers: gives those that are connected; likewise.
     """
 
     async def metrics(request: Request) -> Response:
@@ -57,7 +61,10 @@ def metric_routes(log: Log, counters: Callable[[], Counters]) -> list[Route]:
         except StorageError:
             return JSONResponse({"error": "the log does not answer"}, 503)
 
-    return [Route("/metrics", metrics), Route("/healthz", health)]
+    async def connected(request: Request) -> Response:
+        return JSONResponse(peers())
+
+    return [Route("/metrics", metrics), Route("/healthz", health), Route("/peers", connected)]
 
 
 async def _ask(log: Log) -> int:
@@ -97,10 +104,20 @@ class _Snapshot(Collector):
         yield _labelled("gossiplog_syncs", "Syncs that have ended.", "result", found.syncs)
         yield _labelled("gossiplog_errors", "Errors.", "kind", found.errors)
         yield GaugeMetricFamily("gossiplog_held_bytes", "Bytes that are kept in memory for peers.", found.held)
+        yield GaugeMetricFamily("gossiplog_mesh_peers", "Peers with whom gossip is exchanged directly.", found.mesh)
+        yield _histogram("gossiplog_latency_seconds", "How long things took.", found.latencies)
         help = "Connections and streams, and what peers did in vain or against a limit."
         yield _labelled("gossiplog_network", help, "event", found.network)
         help = "Connections that the bundled server has dropped."
         yield _labelled("gossiplog_server_dropped_connections", help, "reason", self._server)
+
+
+def _histogram(name: str, help: str, latencies: Mapping[str, Latency]) -> HistogramMetricFamily:
+    family = HistogramMetricFamily(name, help, labels=["kind"])
+    for kind, latency in sorted(latencies.items()):
+        bounds = [*map(str, BOUNDS), "+Inf"]
+        family.add_metric([kind], list(zip(bounds, latency.counts, strict=True)), latency.seconds)
+    return family
 
 
 def _labelled(name: str, help: str, label: str, values: Mapping[str, int]) -> CounterMetricFamily:

@@ -1,30 +1,46 @@
-"""The HTTP side of a hub: the original's API, metrics, and a sign of life."""
+"""The HTTP side of a hub: the original's API, metrics, the peers, and a sign of life. A peer of a mesh has all but the
+API."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.routing import Mount
+from starlette.routing import BaseRoute, Mount
+from starlette.types import ASGIApp
 
 from gossiplog.log import Log
+from gossiplog.net.access import Access, protect
 from gossiplog.net.api import Connections, as_json, create_api
-from gossiplog.net.metrics import metric_routes
+from gossiplog.net.metrics import Peers, metric_routes
 from gossiplog.net.record import Counters
 
 
-def create_site(log: Log, connections: Connections, counters: Callable[[], Counters]) -> Starlette:
+def create_site(log: Log, connections: Connections, counters: Callable[[], Counters], peers: Peers) -> Starlette:
     """Makes the ASGI application that answers a hub's HTTP requests.
 
     Args:
         log: it is used in worker threads only.
         connections: gives the addresses of the peers that are connected.
         counters: gives the hub's counters as they are now.
+        peers: gives the peers that are connected, and how they stand.
     """
-    site = Starlette(
-        routes=[Mount("/api", create_api(log, connections)), *metric_routes(log, counters)],
-        exception_handlers={HTTPException: as_json},
-    )
+    return _site([Mount("/api", create_api(log, connections)), *metric_routes(log, counters, peers)])
+
+
+def create_monitor(log: Log, counters: Callable[[], Counters], peers: Peers) -> ASGIApp:
+    """Makes the ASGI application that tells of a peer of a mesh, to those who call it by a loopback name.
+
+    Args:
+        log: it is used in worker threads only.
+        counters: gives the peer's counters as they are now.
+        peers: gives the peers that are connected, and how they stand.
+    """
+    return protect(_site(metric_routes(log, counters, peers)), Access())
+
+
+def _site(routes: Sequence[BaseRoute]) -> Starlette:
+    site = Starlette(routes=routes, exception_handlers={HTTPException: as_json})
     site.router.redirect_slashes = False
     return site
