@@ -396,7 +396,8 @@ async def test_starting_and_stopping_leaves_nothing_behind() -> None:
     before = resources()
     for _ in range(50):
         await use()
-    assert resources() == before
+    # Less is possible: a thread of an earlier test may end meanwhile.
+    assert all(now <= then for now, then in zip(resources(), before, strict=True))
 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")

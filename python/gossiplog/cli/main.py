@@ -17,7 +17,7 @@ from typing import Annotated
 
 import typer
 
-from gossiplog.cli import bench, demo, import_git, import_values, keys, logs, messages, pipeline, serve, sync
+from gossiplog.cli import bench, demo, import_git, import_values, keys, logs, messages, peers, pipeline, serve, sync
 from gossiplog.cli.output import note
 from gossiplog.errors import GossipLogError
 
@@ -58,6 +58,7 @@ app.command("info")(logs.info)
 app.command("verify")(logs.verify)
 app.command("sync")(sync.sync)
 app.command("serve")(serve.serve)
+app.command("peers")(peers.peers)
 app.command("import")(import_values.import_values)
 app.command("import-git")(import_git.import_git)
 app.add_typer(pipeline.app)

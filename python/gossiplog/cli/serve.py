@@ -1,4 +1,4 @@
-"""`gossiplog serve`: a hub, for browsers and for `gossiplog sync`."""
+"""`gossiplog serve`: a hub, for browsers and for `gossiplog sync`, a peer of a mesh, or both."""
 
 from __future__ import annotations
 
@@ -18,8 +18,36 @@ _LIMITS = Limits()
 def serve(
     path: LogPath,
     hub: Annotated[
-        str, typer.Option(metavar="HOST:PORT", help="Where clients connect; the port 0 takes one that is free.")
-    ] = _DEFAULT,
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help=f"Where a hub's clients connect; the port 0 takes a free one. {_DEFAULT}, unless there is a mesh.",
+        ),
+    ] = None,
+    listen: Annotated[
+        list[str] | None,
+        typer.Option(metavar="MULTIADDR", help="Join a mesh of peers, and listen there: /ip4/0.0.0.0/tcp/9000/ws."),
+    ] = None,
+    bootstrap: Annotated[
+        list[str] | None,
+        typer.Option(metavar="MULTIADDR", help="Join the mesh of a peer."),
+    ] = None,
+    announce: Annotated[
+        list[str] | None,
+        typer.Option(metavar="MULTIADDR", help="Where others in the mesh reach this peer, too."),
+    ] = None,
+    mdns: Annotated[bool, typer.Option("--mdns", help="Join a mesh in the local network.")] = False,
+    identity: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="The key by which a mesh knows this peer; beside the log by default, made at first use.",
+        ),
+    ] = None,
+    metrics_port: Annotated[
+        int | None,
+        typer.Option(metavar="PORT", min=0, max=65535, help="For /metrics, /healthz, /peers, on this machine alone."),
+    ] = None,
     topic: Annotated[str | None, typer.Option(help="Of a log that is not there, to make it.")] = None,
     allow_host: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="A name under which clients know this machine; * for any.")
@@ -53,8 +81,15 @@ def serve(
     ] = _LIMITS.total_bytes,
     json: Json = False,
 ) -> None:
-    """Serve a log to browsers and other clients, until Ctrl-C. By default only programs on this machine can connect."""
-    host, port = _address(hub)
+    """Serve a log to browsers and other clients, or in a mesh of peers, until Ctrl-C. By default only programs on this
+    machine can connect."""
+    mesh = None
+    if listen or bootstrap or mdns:
+        mesh = (tuple(listen or ()), tuple(bootstrap or ()), tuple(announce or ()), mdns)
+    elif announce or identity is not None:
+        raise typer.BadParameter("--announce and --identity are for a mesh: give --listen, --bootstrap or --mdns, too")
+    if hub is None and mesh is None:
+        hub = _DEFAULT
     if (certificate is None) != (private_key is None):
         raise typer.BadParameter("--certificate and --private-key go together")
     try:
@@ -62,11 +97,12 @@ def serve(
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
     # What it needs takes half a second to load, which no other command should wait for.
-    from gossiplog.cli.serve_hub import Options, serve_hub
+    from gossiplog.cli.serve_hub import Mesh, Options, serve_log
 
     options = Options(
-        host=host,
-        port=port,
+        hub=None if hub is None else _address(hub),
+        mesh=None if mesh is None else Mesh(*mesh, identity or path.with_name(f"{path.name}.identity")),
+        metrics_port=metrics_port,
         hosts=tuple(allow_host or ()),
         origins=tuple(allow_origin or ()),
         read_token=read_token,
@@ -75,7 +111,7 @@ def serve(
         private_key=private_key,
         limits=limits,
     )
-    serve_hub(path, topic, options, Output(json))
+    serve_log(path, topic, options, Output(json))
 
 
 def _address(value: str) -> tuple[str, int]:

@@ -1,4 +1,4 @@
-"""What `gossiplog serve` runs."""
+"""What `gossiplog serve` runs: a hub, a peer of a mesh, or both over one log."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import logging
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import anyio
-import anyio.abc
 import typer
+from starlette.types import ASGIApp
 
 from gossiplog.cli.logs import open_log
 from gossiplog.cli.output import Output, note, printable
@@ -22,9 +22,13 @@ from gossiplog.cli.printer import Printer
 from gossiplog.log import Log
 from gossiplog.net import events
 from gossiplog.net.access import Access, Token
+from gossiplog.net.background import background
 from gossiplog.net.hub import Hub
 from gossiplog.net.limits import Limits
+from gossiplog.net.peer import Peer
+from gossiplog.net.record import Counters
 from gossiplog.net.serving import TLS, Address, serve
+from gossiplog.net.site import create_monitor
 
 _ALL_INTERFACES = ("0.0.0.0", "::")
 
@@ -33,23 +37,44 @@ Show: TypeAlias = Callable[[str, dict[str, Any]], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
-    """How a hub is served.
+class Mesh:
+    """How a peer of a mesh is run.
 
     Attributes:
-        host: to listen on.
-        port: likewise; 0 takes one that is free.
-        hosts: further names under which clients know this machine.
+        listen: multiaddrs that it listens on.
+        bootstrap: multiaddrs of peers that it knows.
+        announce: multiaddrs under which others reach it, beside those.
+        mdns: whether it looks for peers in the local network.
+        identity: the file with the key by which others know it; made if it is not there.
+    """
+
+    listen: tuple[str, ...]
+    bootstrap: tuple[str, ...]
+    announce: tuple[str, ...]
+    mdns: bool
+    identity: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How a log is served.
+
+    Attributes:
+        hub: the host and the port on which a hub listens, 0 taking one that is free; None for no hub.
+        mesh: None for no peer.
+        metrics_port: on which metrics are served apart, or None.
+        hosts: further names under which a hub's clients know this machine.
         origins: whose pages may connect.
         read_token: the file with the token that readers must show, or None.
         write_token: the file with the token that writers must show, or None.
         certificate: the file with the chain, in PEM, or None to go without TLS.
         private_key: the file with its key.
-        limits: of connections, streams and memory.
+        limits: of connections, streams and memory, of a hub and of a peer each.
     """
 
-    host: str
-    port: int
+    hub: tuple[str, int] | None
+    mesh: Mesh | None
+    metrics_port: int | None
     hosts: tuple[str, ...]
     origins: tuple[str, ...]
     read_token: Path | None
@@ -72,7 +97,8 @@ class Options:
             ValueError: something that is no host or no origin.
             KeyFileError: a file without a token.
         """
-        own = () if self.host in _ALL_INTERFACES else (self.host.lower(),)
+        host = _ALL_INTERFACES[0] if self.hub is None else self.hub[0]
+        own = () if host in _ALL_INTERFACES else (host.lower(),)
         return Access(
             hosts=frozenset([*own, *self.hosts]),
             origins=frozenset(self.origins),
@@ -81,7 +107,7 @@ class Options:
         )
 
 
-def serve_hub(path: Path, topic: str | None, options: Options, output: Output) -> None:
+def serve_log(path: Path, topic: str | None, options: Options, output: Output) -> None:
     """Serves a log until a signal ends it: SIGINT, as Ctrl-C sends it, or SIGTERM.
 
     Args:
@@ -103,7 +129,7 @@ def serve_hub(path: Path, topic: str | None, options: Options, output: Output) -
         return encoded(text, {"event": "dropped", "lines": count})
 
     def gone(error: OSError) -> None:
-        note(f"what happens is not shown any more, but the hub goes on: nobody reads it ({error})")
+        note(f"what happens is not shown any more, but serving goes on: nobody reads it ({error})")
 
     try:
         access = options.access()
@@ -151,18 +177,61 @@ class _Handler(logging.Handler):
 
 
 async def _serve(log: Log, name: str, access: Access, options: Options, show: Show) -> None:
-    async with (
-        Hub(log, access=access, limits=options.limits, on_event=partial(_show_event, show)) as hub,
-        anyio.create_task_group() as tasks,
-    ):
-        start = partial(serve, hub, options.host, options.port, tls=options.tls, limits=options.limits)
-        address: Address = await tasks.start(start)
-        fields = {"log": name, "topic": log.topic, "hub": address.url("ws"), "api": address.url("http") + "/api"}
-        show(f"serving {name} at {fields['hub']}, until Ctrl-C", fields)
+    on_event = partial(_show_event, show)
+    async with AsyncExitStack() as stack:
+        peer = _peer(log, options.mesh, options.limits, on_event)
+        if peer is not None:
+            await stack.enter_async_context(peer)
+        hub = None
+        if options.hub is not None:
+            hub = Hub(log, access=access, limits=options.limits, peer=peer, on_event=on_event if peer is None else None)
+            await stack.enter_async_context(hub)
+        fields: dict[str, Any] = {"log": name, "topic": log.topic}
+        places: list[str] = []
+        tasks = await stack.enter_async_context(background())
+        if peer is not None:
+            fields |= {"peer": peer.peer_id, "listen": list(peer.addresses)}
+            places += peer.addresses or [f"no address, as {peer.peer_id}"]
+        if hub is not None and options.hub is not None:
+            host, port = options.hub
+            at: Address = await tasks.start(partial(serve, hub, host, port, tls=options.tls, limits=options.limits))
+            fields |= {"hub": at.url("ws"), "api": at.url("http") + "/api"}
+            places.append(at.url("ws"))
+        if options.metrics_port is not None:
+            at = await tasks.start(partial(serve, _monitor(log, peer, hub), port=options.metrics_port))
+            fields |= {"metrics": at.url("http") + "/metrics"}
+        show(f"serving {name} at {', '.join(places)}, until Ctrl-C", fields)
         with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
             async for _ in signals:
                 break
-        tasks.cancel_scope.cancel()
+
+
+def _peer(log: Log, mesh: Mesh | None, limits: Limits, on_event: Callable[[events.Event], None]) -> Peer | None:
+    if mesh is None:
+        return None
+    return Peer(
+        log,
+        mesh.listen,
+        mesh.bootstrap,
+        identity=mesh.identity,
+        announce=mesh.announce,
+        mdns=mesh.mdns,
+        limits=limits,
+        on_event=on_event,
+    )
+
+
+def _monitor(log: Log, peer: Peer | None, hub: Hub | None) -> ASGIApp:
+    """What tells of both over HTTP."""
+
+    def counters() -> Counters:
+        return hub.counters if hub is not None else peer.counters if peer is not None else Counters()
+
+    def peers() -> list[dict[str, Any]]:
+        # A hub that shares the peer's work knows the peer's neighbours, too.
+        return hub.peers if hub is not None else peer.listed if peer is not None else []
+
+    return create_monitor(log, counters, peers)
 
 
 def _show_event(show: Show, event: events.Event) -> None:
@@ -172,6 +241,14 @@ def _show_event(show: Show, event: events.Event) -> None:
         case events.Disconnected(peer, reason, blamed):
             fields = {"event": "disconnected", "peer": peer, "reason": reason, "blamed": blamed}
             show(f"{peer} {'was dropped' if blamed else 'left'}: {reason}", fields)
+        case events.Grafted(peer):
+            show(f"{peer} came into the mesh", {"event": "grafted", "peer": peer})
+        case events.Pruned(peer):
+            show(f"{peer} left the mesh", {"event": "pruned", "peer": peer})
+        case events.Subscribed(peer):
+            show(f"{peer} listens to gossip", {"event": "subscribed", "peer": peer})
+        case events.Unsubscribed(peer):
+            show(f"{peer} listens to gossip no more", {"event": "unsubscribed", "peer": peer})
         case events.SyncEnded(peer, complete, inserted, refused, statistics, error):
             fields = {
                 "event": "sync",

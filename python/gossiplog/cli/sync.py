@@ -1,4 +1,4 @@
-"""`gossiplog sync`: one log gets what another holds, or a hub."""
+"""`gossiplog sync`: one log gets what another holds, a hub, or a peer of a mesh."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from gossiplog.log import Log
 
 # As the core's own parser of URLs sees it.
 _HUB = re.compile(r"wss?://", re.IGNORECASE)
+_PEER = re.compile(r"/(?:ip4|ip6|dns4?|dns6)/")
 
 
 class PullFailed(GossipLogError):
@@ -25,13 +26,17 @@ class PullFailed(GossipLogError):
 def sync(
     path: LogPath,
     source: Annotated[
-        str, typer.Argument(metavar="SOURCE", help="What to sync with: another log's file, or a hub's ws:// address.")
+        str,
+        typer.Argument(
+            metavar="SOURCE",
+            help="What to sync with: another log's file, a hub's ws:// address, or a peer's multiaddr, /ip4/…",
+        ),
     ],
     both: Annotated[
-        bool, typer.Option("--both", help="Then give the other log what it lacks, too; with a hub always.")
+        bool, typer.Option("--both", help="Then give the other log what it lacks, too; with a hub or a peer always.")
     ] = False,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="With a hub: stay connected, until Ctrl-C.")] = False,
-    topic: Annotated[str | None, typer.Option(help="With a hub: of a log that is not there, to make it.")] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Hub or peer: stay connected, until Ctrl-C.")] = False,
+    topic: Annotated[str | None, typer.Option(help="Hub or peer: of a log that is not there, to make it.")] = None,
     token_file: Annotated[
         Path | None, typer.Option(metavar="FILE", help="With a hub: the file with its bearer token.")
     ] = None,
@@ -41,7 +46,7 @@ def sync(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Get from another log, or from a hub, what this one lacks. A log that is not there is made."""
+    """Get from another log, a hub or a peer what this one lacks. A log that is not there is made."""
     output = Output(json)
 
     def show(pull: dict[str, Any]) -> None:
@@ -59,9 +64,18 @@ def sync(
             token = load_token(token_file) if token_file is not None else None
             sync_with_hub(log, str(path), source, token=token, ca_file=ca_file, follow=follow, done=show)
         return
+    if _PEER.match(source):
+        if token_file is not None or ca_file is not None:
+            raise typer.BadParameter("--token-file and --ca-file are for hubs: peers are known by their keys")
+        from gossiplog.cli.sync_mesh import sync_with_peer
+
+        with open_log(path, topic) as log:
+            sync_with_peer(log, str(path), source, follow=follow, done=show)
+        return
     if follow or topic is not None or token_file is not None or ca_file is not None:
         raise typer.BadParameter(
-            "--follow, --topic, --token-file and --ca-file are for hubs: ws:// or wss:// addresses"
+            "--follow, --topic, --token-file and --ca-file are for hubs (ws:// or wss:// addresses), the first two for"
+            " peers (multiaddrs), too"
         )
     other = Path(source)
     if not other.exists():

@@ -1,4 +1,4 @@
-"""What `gossiplog sync` runs for a hub: both logs get what the other holds."""
+"""What `gossiplog sync` runs for a hub, and what it does alike for a peer: both logs get what the other holds."""
 
 from __future__ import annotations
 
@@ -6,19 +6,37 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import anyio
 
 from gossiplog._core import shown_url
 from gossiplog.cli.output import Stopwatch, exchange, note
+from gossiplog.core import Node
 from gossiplog.errors import GossipLogError
 from gossiplog.log import Log
 from gossiplog.net import events
-from gossiplog.net.client import Client, connect
+from gossiplog.net.client import connect
 
 # Seconds in which no message comes or goes and the hub's root stays, before logs that differ are taken to stay so.
 _PATIENCE = 20.0
+_HUB_REASONS = (
+    "the hub does not take what this log has (writing may need a token), or this log's application refuses what the hub"
+    " has"
+)
+
+
+class Source(Protocol):
+    """Whom a log is kept in step with.
+
+    Attributes:
+        hub_root: the root of its log when `synced` looked last; None before.
+    """
+
+    hub_root: Node | None
+
+    async def synced(self) -> None:
+        """Waits until both logs hold the same messages."""
 
 
 @dataclass(slots=True)
@@ -138,24 +156,7 @@ def sync_with_hub(
                 connect(log, url, token=token, ca_file=ca_file, reconnect=follow, on_event=listener)
             )
             await in_step(client, listener, name, hub, give_up=not follow)
-        root, sums = log.root, listener.sums
-        done(
-            {
-                "log": name,
-                "source": hub,
-                "inserted": sums.inserted,
-                "sent": sums.sent,
-                "refused": sums.refused,
-                "requests": sums.requests,
-                "round_trips": sums.round_trips,
-                "bytes_sent": sums.bytes_sent,
-                "bytes_received": sums.bytes_received,
-                "seconds": round(watch.seconds, 6),
-                "messages_per_second": watch.rate(sums.inserted),
-                "messages": len(log),
-                "root": {"level": root.level, "hash": root.hash.hex()},
-            }
-        )
+        done(result(log, name, hub, listener, watch))
         if follow:
             await anyio.sleep_forever()
 
@@ -167,15 +168,38 @@ def sync_with_hub(
     anyio.run(enter)
 
 
-async def in_step(client: Client, listener: Listener, name: str, hub: str, *, give_up: bool) -> None:
+def result(log: Log, name: str, source: str, listener: Listener, watch: Stopwatch) -> dict[str, Any]:
+    """What the syncs brought and cost, once both logs are equal."""
+    root, sums = log.root, listener.sums
+    return {
+        "log": name,
+        "source": source,
+        "inserted": sums.inserted,
+        "sent": sums.sent,
+        "refused": sums.refused,
+        "requests": sums.requests,
+        "round_trips": sums.round_trips,
+        "bytes_sent": sums.bytes_sent,
+        "bytes_received": sums.bytes_received,
+        "seconds": round(watch.seconds, 6),
+        "messages_per_second": watch.rate(sums.inserted),
+        "messages": len(log),
+        "root": {"level": root.level, "hash": root.hash.hex()},
+    }
+
+
+async def in_step(
+    source: Source, listener: Listener, name: str, hub: str, *, give_up: bool, reasons: str = _HUB_REASONS
+) -> None:
     """Waits until the logs are equal, for as long as something happens.
 
     Args:
-        client: of the hub.
+        source: the hub's client, or a peer.
         listener: its `on_event`.
         name: what to call the log,
-        hub: and the hub.
+        hub: and the hub or the peer.
         give_up: whether to raise when nothing happens; otherwise that is said, and waiting goes on.
+        reasons: why logs may stay different.
 
     Raises:
         LogsDiffer: nothing happened for a while.
@@ -184,18 +208,15 @@ async def in_step(client: Client, listener: Listener, name: str, hub: str, *, gi
     """
     said = False
     while True:
-        before = listener.progress, client.hub_root
+        before = listener.progress, source.hub_root
         with anyio.move_on_after(_PATIENCE) as scope:
-            await client.synced()
+            await source.synced()
         if not scope.cancelled_caught:
             return
-        if (listener.progress, client.hub_root) != before:
+        if (listener.progress, source.hub_root) != before:
             said = False
         elif not said:
-            reason = (
-                f"{name} and {hub} still differ, and nothing has come for {_PATIENCE:g} s: the hub does not take what"
-                " this log has (writing may need a token), or this log's application refuses what the hub has"
-            )
+            reason = f"{name} and {hub} still differ, and nothing has come for {_PATIENCE:g} s: {reasons}"
             if give_up:
                 raise LogsDiffer(reason)
             note(reason)

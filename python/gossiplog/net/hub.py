@@ -125,7 +125,7 @@ class Hub:
         self._entered = False
         self._counters = Counters()
         self._stack = AsyncExitStack()
-        self._site = create_site(log, self._names, lambda: self.counters, self._peers)
+        self._site = create_site(log, self._names, lambda: self.counters, lambda: self.peers)
         self._protected = protect(self._answer, access or Access())
 
     async def __aenter__(self) -> Self:
@@ -164,6 +164,14 @@ class Hub:
         """What was counted since the hub started; after its end, until then."""
         return self._running.counters if self._running is not None else self._counters
 
+    @property
+    def peers(self) -> list[dict[str, Any]]:
+        """Those that are connected, the mesh's included where there is one, as `/peers` lists them."""
+        running = self._running
+        if running is None:
+            return []
+        return peer_list(running.driver.peers, running.peer.peers if running.peer is not None else ())
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """The ASGI application (https://asgi.readthedocs.io/en/latest/specs/main.html)."""
         match scope["type"]:
@@ -185,12 +193,6 @@ class Hub:
 
     def _names(self) -> list[str]:
         return [peer.name for peer in self._running.driver.peers] if self._running is not None else []
-
-    def _peers(self) -> list[dict[str, Any]]:
-        running = self._running
-        if running is None:
-            return []
-        return peer_list(running.driver.peers, running.peer.peers if running.peer is not None else ())
 
     async def _live(self, receive: Receive, send: Send) -> None:
         await receive()

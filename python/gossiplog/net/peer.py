@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import TracebackType
-from typing import Self, TypeAlias
+from typing import Any, Self, TypeAlias
 
 import anyio
 import anyio.abc
@@ -23,6 +23,7 @@ from gossiplog.net.background import background
 from gossiplog.net.driver import Driver
 from gossiplog.net.host import Arrival, Host, News, PeerInfo, open_host
 from gossiplog.net.limits import Limits
+from gossiplog.net.peer_list import peer_list
 from gossiplog.net.protocols import Protocols
 from gossiplog.net.record import Counters
 from gossiplog.net.stream import Signal
@@ -181,6 +182,11 @@ class Peer:
     def peers(self) -> tuple[PeerInfo, ...]:
         """Those that are connected now, the oldest connections first; none while the peer is not running."""
         return tuple(self._running.host.peers) if self._running is not None else ()
+
+    @property
+    def listed(self) -> list[dict[str, Any]]:
+        """Those that are connected, as `/peers` lists them."""
+        return peer_list(self._running.driver.peers, self.peers) if self._running is not None else []
 
     @property
     def counters(self) -> Counters:
