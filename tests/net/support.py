@@ -23,6 +23,11 @@ from gossiplog.net.stream import Signal
 from gossiplog.net.streams import Connection, Network, PipeConnection
 from gossiplog.net.validation import Answer
 
+LISTEN = "/ip4/127.0.0.1/tcp/0/ws"
+"""Where hosts of tests listen."""
+HEARTBEAT = 0.1
+"""Seconds between rounds of their gossip: a mesh forms in some of them."""
+
 Kind = TypeVar("Kind", bound=events.Event)
 
 

@@ -1,0 +1,385 @@
+"""Peers of one process, over sockets of the loopback interface."""
+
+from __future__ import annotations
+
+import logging
+import os
+import stat
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+import gossiplog
+from gossiplog import Hub, Log, Peer, Signer, core
+from gossiplog.errors import ConnectionLost, KeyFileError, NetworkError
+from gossiplog.net import events
+from gossiplog.net import peer as peer_module
+from gossiplog.net.client import connect
+from gossiplog.net.host import Arrival, Host, open_host
+from gossiplog.net.protocols import Protocols
+from gossiplog.protocol import gossip
+from gossiplog.protocol.broadcast_config import Config
+from tests.net.support import HEARTBEAT, LISTEN, Heard, serving, until_equal
+
+pytestmark = pytest.mark.anyio
+
+Open = Callable[..., Log]
+
+TOPIC = "org.example.test"
+QUICK = Config(backoff=0.01, longest_backoff=0.05, retry=0.01, longest_retry=0.05, announce=0.5)
+
+
+@pytest.fixture(autouse=True)
+def quick_gossip(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peer_module, "open_host", partial(open_host, heartbeat=HEARTBEAT))
+
+
+@asynccontextmanager
+async def running(*logs: Log, **options: Any) -> AsyncIterator[tuple[list[Peer], list[Heard]]]:
+    """A peer for each log, all of which know the first, once each is in the gossip of another."""
+    heard = [Heard() for _ in logs]
+    peers: list[Peer] = []
+    with anyio.fail_after(120):
+        async with AsyncExitStack() as stack:
+            for log, listener in zip(logs, heard, strict=True):
+                known = peers[0].addresses if peers else ()
+                settings = {"config": QUICK, "on_event": listener, "on_message": listener.message} | options
+                peers.append(await stack.enter_async_context(Peer(log, [LISTEN], known, **settings)))
+            for listener in heard:
+                await listener.wait(events.Connected)
+                await listener.wait(events.Grafted)
+            yield peers, heard
+
+
+@asynccontextmanager
+async def stranger(peer: Peer) -> AsyncIterator[tuple[Host, Arrival]]:
+    """A host that has dialled a peer, for a test to misbehave with."""
+    host = open_host(identity=bytes(range(32)), topic=TOPIC, protocols=Protocols(TOPIC).all, heartbeat=HEARTBEAT)
+    async with host:
+        await host.dial(peer.addresses[0])
+        yield host, await host.accept()
+
+
+@asynccontextmanager
+async def member(peer: Peer) -> AsyncIterator[tuple[Host, Arrival]]:
+    """A stranger with whom the peer exchanges messages, and whose gossip reaches it."""
+    async with stranger(peer) as (host, arrival):
+        async with await arrival.connection.open_stream(Protocols(TOPIC).push) as push:
+            assert await push.receive()
+            while not any(found.in_mesh for found in host.peers):
+                await anyio.sleep(0.01)
+            yield host, arrival
+
+
+def signers(count: int) -> list[Signer]:
+    return [Signer(bytes([number] * 32)) for number in range(1, count + 1)]
+
+
+@pytest.mark.parametrize("count", [2, 3, 5])
+async def test_what_any_peer_appends_arrives_at_all(opened: Open, count: int) -> None:
+    logs = [opened(signer=signer) for signer in signers(count)]
+    async with running(*logs) as (_, heard):
+        for number in range(5):
+            for log in logs:
+                log.append(number)
+        for listener in heard:
+            await listener.wait_for_messages(5 * count)
+        await until_equal(*logs)
+        assert {len(log) for log in logs} == {5 * count}
+
+
+async def test_an_append_arrives_by_gossip(opened: Open, signer: Signer) -> None:
+    ours, theirs = opened(signer=signer), opened()
+    async with running(ours, theirs) as ((here, there), (_, told)):
+        ours.append("hi")
+        ours.append("x" * 100_000)
+        await told.wait_for_messages(2)
+        assert there.counters.inserted == {"gossip": 2}
+        assert (here.counters.mesh, there.counters.mesh) == (1, 1)
+        assert there.counters.latencies["validation"].counts[-1] == 2
+        assert there.counters.network["gossip_accepted"] == 2
+        (info,) = there.peers
+        assert (info.peer_id, info.subscribed, info.in_mesh) == (here.peer_id, True, True)
+        (listed,) = there.listed
+        assert (listed["peer"], listed["kind"], listed["replicates"]) == (here.peer_id, "mesh", True)
+    assert there.counters.inserted == {"gossip": 2}
+    assert there.peers == ()
+
+
+async def test_what_was_appended_offline_is_merged(opened: Open) -> None:
+    logs = [opened(signer=signer) for signer in signers(3)]
+    for number, log in enumerate(logs):
+        log.append_many([number, item] for item in range(50))
+    async with running(*logs) as (peers, heard):
+        await until_equal(*logs)
+        assert len(logs[0]) == 150
+        await peers[0].synced()
+        assert all(listener.of(events.SyncEnded) for listener in heard)
+
+
+async def test_an_orphan_is_ignored_and_its_source_asked(opened: Open, signer: Signer) -> None:
+    key, value = signer.sign(TOPIC, 2, [core.encode_id(b"\1" + bytes(19))], "orphan")
+    with anyio.fail_after(60):
+        async with Peer(opened(), [LISTEN], config=QUICK) as peer, member(peer) as (host, arrival):
+            assert host.publish(gossip.encode(key, value))
+            protocol, _ = await arrival.connection.accept()
+            assert protocol == Protocols(TOPIC).sync
+            while not peer.counters.network["gossip_ignored"]:
+                await anyio.sleep(0.01)
+            assert (peer.counters.orphans, peer.counters.dropped) == (1, 0)
+
+
+@pytest.mark.parametrize("kind", ["nonsense", "forged"])
+async def test_an_invalid_message_is_rejected(opened: Open, signer: Signer, kind: str) -> None:
+    log = opened()
+    data = b"nonsense"
+    if kind == "forged":
+        value = signer.sign(TOPIC, 1, [], "true")[1].replace(b"true", b"lies")
+        data = gossip.encode(key_of(value), value)
+    with anyio.fail_after(60):
+        async with Peer(log, [LISTEN], config=QUICK) as peer, member(peer) as (host, _):
+            assert host.publish(data)
+            while not peer.counters.network["gossip_rejected"]:
+                await anyio.sleep(0.01)
+            assert peer.counters.invalid == 1
+            while peer.peers[0].score >= 0:
+                await anyio.sleep(0.01)
+            assert len(log) == 0
+
+
+def key_of(value: bytes) -> bytes:
+    (key,) = core.read_batch([value], TOPIC).keys
+    return key
+
+
+async def test_a_function_that_raises_harms_nothing_else(
+    opened: Open, signer: Signer, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(payload: object) -> None:
+        if payload == "bad":
+            raise ZeroDivisionError("a defect of theirs")
+
+    ours, theirs, others = opened(signer=signer), opened(payload=refuse), opened()
+    messages = [signer.sign(TOPIC, 1, [], payload) for payload in ("bad", "good")]
+    async with running(ours, theirs, others) as (peers, _):
+        ours.insert_many([value for _, value in messages])
+        await until_equal(ours, others)
+        while not len(theirs):
+            await peers[1].driver.committed()
+        assert [message.payload for message in theirs.messages()] == ["good"]
+        assert peers[1].counters.refused >= 1
+        assert peers[1].counters.dropped == 0
+    assert "a defect of theirs" in caplog.text
+
+
+async def test_who_breaks_a_rule_is_dropped_and_shunned(opened: Open) -> None:
+    heard = Heard()
+    with anyio.fail_after(60):
+        async with Peer(opened(), [LISTEN], on_event=heard) as peer, stranger(peer) as (host, arrival):
+            push = await arrival.connection.open_stream(Protocols(TOPIC).push)
+            await push.send(b"\xff" * 10)
+            (gone,) = await heard.wait(events.Disconnected)
+            assert (gone.peer, gone.blamed) == (host.peer_id, True)
+            await arrival.connection.aclose()
+            await host.dial(peer.addresses[0])
+            again = await host.accept()
+            assert (await again.connection.wait_closed()).cause == "remote"
+            assert peer.counters.refused_connections == 1
+            assert len(heard.of(events.Connected)) == 1
+
+
+async def test_a_peer_of_another_topic_does_not_join(opened: Open, signer: Signer) -> None:
+    ours, theirs = opened(signer=signer), opened(topic="org.example.other")
+    ours.append("secret")
+    with anyio.fail_after(60):
+        async with Peer(ours, [LISTEN]) as here, Peer(theirs, [LISTEN]) as there:
+            await there.dial(here.addresses[0])
+            assert [peer.peer_id for peer in there.peers] == [here.peer_id]
+            with anyio.move_on_after(0.5):
+                await there.driver.peers_changed.wait()
+            assert there.driver.peers == ()
+
+
+# Hub and mesh
+
+
+@pytest.mark.parametrize("shared", [True, False], ids=["one driver", "two drivers"])
+async def test_what_comes_to_a_hub_goes_to_the_mesh_and_back(opened: Open, shared: bool) -> None:
+    ours, theirs, clients = (opened(signer=signer) for signer in signers(3))
+    clients.append_many(range(20))
+    heard = Heard()
+    async with running(ours, theirs) as ((here, there), (_, told)):
+        hub = Hub(ours, peer=here) if shared else Hub(ours)
+        async with hub, serving(hub) as url, connect(clients, url, on_message=heard.message) as client:
+            # What a client syncs in, what it pushes, and what the mesh says.
+            await until_equal(ours, theirs, clients)
+            clients.append("from the client")
+            await told.wait_for_messages(21)
+            theirs.append("from the mesh")
+            await heard.wait_for_messages(2)
+            await client.synced()
+            assert ours.root == theirs.root == clients.root
+            if shared:
+                names = {peer["peer"]: peer["kind"] for peer in hub.peers}
+                assert sorted(names.values()) == ["client", "mesh"]
+                assert names[there.peer_id] == "mesh"
+                assert hub.counters.connections == 2
+                assert hub.counters.mesh == 1
+        # The mesh goes on without the hub.
+        ours.append("afterwards")
+        await told.wait_for_messages(23)
+        assert here.counters.connections == 1
+        inserted = sum(there.counters.inserted.values())
+        # Nothing echoes: everybody stores each message once, and few come twice.
+        assert inserted == len(theirs) == 23
+        assert there.counters.duplicates < 60
+
+
+async def test_a_hub_has_its_peers_settings(opened: Open) -> None:
+    log = opened()
+    peer = Peer(log)
+    with pytest.raises(ValueError, match="different logs"):
+        Hub(opened(), peer=peer)
+    with pytest.raises(ValueError, match="are the peer's"):
+        Hub(log, peer=peer, on_event=Heard())
+    with pytest.raises(RuntimeError, match="not running"):
+        async with Hub(log, peer=peer):
+            pass
+
+
+# Identity
+
+
+async def test_a_peer_keeps_its_identity_in_a_file(opened: Open, tmp_path: Path) -> None:
+    path = tmp_path / "identity"
+    found = []
+    for identity in (path, str(path), Signer.generate().private_key, None):
+        async with Peer(opened(), [LISTEN], identity=identity) as peer:
+            found.append(peer.peer_id)
+    assert found[0] == found[1]
+    assert len(set(found)) == 3
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert os.listdir(tmp_path) == ["identity"]
+
+
+async def test_an_identity_that_others_can_read_is_refused(opened: Open, tmp_path: Path) -> None:
+    path = tmp_path / "identity"
+    Signer.generate().save(path)
+    path.chmod(0o640)
+    with pytest.raises(KeyFileError, match="chmod 600"):
+        Peer(opened(), identity=path)
+    with pytest.raises(ValueError, match="31 bytes"):
+        Peer(opened(), identity=bytes(31))
+
+
+async def test_the_identity_is_not_logged(opened: Open, signer: Signer, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    identity = Signer.generate().private_key
+    async with Peer(opened(), [LISTEN], identity=identity) as peer:
+        text = repr(peer) + str(peer.counters) + str(peer.listed)
+    for secret in (identity.hex(), repr(identity)):
+        assert secret not in caplog.text + text
+
+
+# Starting and stopping
+
+
+async def test_by_default_only_this_machine_is_listened_to(opened: Open) -> None:
+    async with Peer(opened()) as peer:
+        assert all(address.startswith("/ip4/127.0.0.1/tcp/") for address in peer.addresses)
+        assert [address.rpartition("/p2p/")[2] for address in peer.addresses] == [peer.peer_id]
+
+
+async def test_a_listener_that_fails_is_an_error(opened: Open) -> None:
+    async with Peer(opened()) as peer:
+        taken = peer.addresses[0].partition("/p2p/")[0]
+        with pytest.raises(NetworkError):
+            async with Peer(opened(), [taken]):
+                pass
+    with pytest.raises(NetworkError):
+        async with Peer(opened(), ["nonsense"]):
+            pass
+
+
+async def test_what_cannot_be_dialled_is_an_error(opened: Open) -> None:
+    async with Peer(opened(), []) as peer:
+        assert peer.addresses == ()
+        with pytest.raises(ConnectionLost):
+            await peer.dial("/ip4/127.0.0.1/tcp/1/ws")
+        with pytest.raises(NetworkError):
+            await peer.dial("nonsense")
+
+
+async def test_a_peer_runs_once(opened: Open) -> None:
+    peer = Peer(opened())
+    with pytest.raises(RuntimeError, match="not running"):
+        peer.addresses  # noqa: B018
+    async with peer:
+        with pytest.raises(RuntimeError, match="runs once"):
+            async with peer:
+                pass
+    with pytest.raises(RuntimeError, match="not running"):
+        await peer.synced()
+
+
+async def test_one_that_is_cancelled_leaves_and_comes_again(opened: Open, signer: Signer) -> None:
+    ours, theirs = opened(signer=signer), opened()
+    heard = Heard()
+    with anyio.fail_after(120):
+        async with Peer(theirs, [LISTEN], identity=bytes(32), on_event=heard) as there:
+            for count in range(1, 4):
+                with anyio.CancelScope() as scope:
+                    async with Peer(ours, [], there.addresses, identity=bytes([1] * 32)):
+                        ours.append(count)
+                        await until_equal(ours, theirs)
+                        await heard.wait(events.Connected, count)
+                        scope.cancel()
+                        await anyio.sleep_forever()
+                gone = (await heard.wait(events.Disconnected, count))[-1]
+                assert not gone.blamed
+
+
+def resources() -> tuple[int, int]:
+    """Open file descriptors and threads of this process."""
+    return len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))
+
+
+async def test_starting_and_stopping_leaves_nothing_behind(opened: Open) -> None:
+    ours, theirs = opened(), opened()
+
+    async def use() -> None:
+        async with Peer(ours, [LISTEN]) as here, Peer(theirs, [], here.addresses) as there:
+            await there.synced()
+
+    with anyio.fail_after(120):
+        await use()
+        before = resources()
+        for _ in range(10):
+            await use()
+        # Threads that end by themselves take their time.
+        while any(now > then for now, then in zip(resources(), before, strict=True)):
+            await anyio.sleep(0.05)
+
+
+async def test_what_on_message_raises_ends_the_context(opened: Open, signer: Signer) -> None:
+    log = opened(signer=signer)
+
+    def fail(message: object) -> None:
+        raise ZeroDivisionError("theirs")
+
+    async def run() -> None:
+        async with Peer(log, on_message=fail):
+            log.append("hi")
+            await anyio.sleep_forever()
+
+    with pytest.raises(ZeroDivisionError, match="theirs"), anyio.fail_after(60):
+        await run()
+
+
+def test_the_name_is_loaded_when_it_is_used() -> None:
+    assert gossiplog.Peer is Peer
