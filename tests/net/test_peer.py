@@ -68,12 +68,14 @@ async def stranger(peer: Peer) -> AsyncIterator[tuple[Host, Arrival]]:
 @asynccontextmanager
 async def member(peer: Peer) -> AsyncIterator[tuple[Host, Arrival]]:
     """A stranger with whom the peer exchanges messages, and whose gossip reaches it."""
-    async with stranger(peer) as (host, arrival):
-        async with await arrival.connection.open_stream(Protocols(TOPIC).push) as push:
-            assert await push.receive()
-            while not any(found.in_mesh for found in host.peers):
-                await anyio.sleep(0.01)
-            yield host, arrival
+    async with (
+        stranger(peer) as (host, arrival),
+        await arrival.connection.open_stream(Protocols(TOPIC).push) as push,
+    ):
+        assert await push.receive()
+        while not any(found.in_mesh for found in host.peers):
+            await anyio.sleep(0.01)
+        yield host, arrival
 
 
 def signers(count: int) -> list[Signer]:

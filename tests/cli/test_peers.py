@@ -1,0 +1,112 @@
+"""`gossiplog peers`, against servers that answer as they like."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.cli.support import Program
+
+PEERS = [
+    {
+        "peer": "12D3KooWA",
+        "kind": "mesh",
+        "replicates": True,
+        "address": "/ip4/192.0.2.1/tcp/9000/ws",
+        "dialer": True,
+        "agent": "an \x1b[31magent",
+        "subscribed": True,
+        "in_mesh": True,
+        "score": -1.5,
+        "rtt": 0.25,
+    },
+    {"peer": "12D3KooWB", "kind": "mesh", "address": "/ip4/192.0.2.2/tcp/1", "score": 0, "rtt": None, "agent": None},
+    {"peer": "127.0.0.1:50000", "kind": "client", "replicates": True},
+]
+
+
+@contextmanager
+def answering(body: bytes, status: int = 200, **headers: str) -> Iterator[tuple[str, list[dict[str, str]]]]:
+    """A server with one answer: its address, and the headers of the requests that it got."""
+    requests: list[dict[str, str]] = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            requests.append({"path": self.path, **dict(self.headers.items())})
+            self.send_response(status)
+            for name, value in headers.items():
+                self.send_header(name, value)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *arguments: object) -> None:
+            pass
+
+    with http.server.HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}", requests
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def test_a_pipe_gets_what_the_server_says(program: Program) -> None:
+    with answering(json.dumps(PEERS).encode()) as (url, requests):
+        assert program("peers", f"{url}/").records == PEERS
+    assert requests[0]["path"] == "/peers"
+
+
+def test_a_terminal_gets_a_table(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "200")
+    with answering(json.dumps(PEERS).encode()) as (url, _):
+        result = program("peers", url)
+    first, second, third = (next(line for line in result.out.splitlines() if peer["peer"] in line) for peer in PEERS)
+    for part in ("/ip4/192.0.2.1/tcp/9000/ws", "us", "in the mesh", "-2", "250.0 ms", "an \\u001b[31magent"):
+        assert part in first
+    assert "none" in second
+    assert "a client" in third
+    assert "3 connected" in result.out
+
+
+def test_a_token_is_shown_to_the_server_and_nobody_else(program: Program, home: Path) -> None:
+    token = home / "token"
+    token.touch(0o600)
+    token.write_text("not-to-be-guessed-0123456789\n")
+    with answering(b"[]") as (other, elsewhere), answering(b"", 302, Location=f"{other}/peers") as (url, requests):
+        result = program("peers", url, "--token-file", token)
+    assert requests[0]["Authorization"] == "Bearer not-to-be-guessed-0123456789"
+    assert (result.code, elsewhere) == (1, [])
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "reason"),
+    [
+        (b"[]", 401, "it asks for a token (--token-file)"),
+        (b"[]", 404, "HTTP status 404: there is no gossiplog server"),
+        (b"nonsense", 200, "is no gossiplog server"),
+        (b"{}", 200, "it lists no peers"),
+        (b"[1]", 200, "it lists no peers"),
+    ],
+)
+def test_another_server_is_said(program: Program, body: bytes, status: int, reason: str) -> None:
+    with answering(body, status) as (url, _):
+        result = program("peers", url)
+    assert (result.code, result.out, result.err.count("\n")) == (1, "", 1)
+    assert reason in result.err
+
+
+def test_nobody_there_is_said(program: Program) -> None:
+    result = program("peers", "http://127.0.0.1:1")
+    assert (result.code, result.err.count("\n")) == (1, 1)
+    assert "cannot be reached: " in result.err
