@@ -13,6 +13,7 @@ from gossiplog.net import events
 from gossiplog.net.record import Record
 from gossiplog.net.syncing import Ingest
 from gossiplog.net.threads import Threads
+from gossiplog.net.tracing import span
 from gossiplog.protocol import broadcast_events as broadcast
 from gossiplog.protocol.broadcast_events import Delivery, Judged, Verdict
 
@@ -77,8 +78,10 @@ class Deliveries:
     async def _judge(self, deliveries: Sequence[Delivery]) -> Sequence[Judged]:
         began = anyio.current_time()
         try:
-            batch, count = await self._threads.verify(self._replica.verify, [item.value for item in deliveries])
-            outcome = await self._ingest(batch, count)
+            with span("store") as describe:
+                batch, count = await self._threads.verify(self._replica.verify, [item.value for item in deliveries])
+                outcome = await self._ingest(batch, count)
+                describe({"messages": len(batch), "inserted": len(outcome.inserted), "orphans": len(outcome.orphans)})
         except (CorruptLog, StorageError, Refused) as error:
             self._record.tell(events.Failed("storing what peers sent", error))
             return [Judged(delivery, Verdict.REFUSED) for delivery in deliveries]

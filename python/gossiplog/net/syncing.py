@@ -28,6 +28,7 @@ from gossiplog.net.protocols import Protocols
 from gossiplog.net.record import Record
 from gossiplog.net.stream import CHUNK, Signal, Stream
 from gossiplog.net.threads import Threads
+from gossiplog.net.tracing import span
 from gossiplog.protocol import broadcast_events as broadcast
 from gossiplog.protocol.broadcast_events import SyncBrought, SyncEnded, SyncResult
 from gossiplog.protocol.sync import Aborted, Client, ClientConfig, Event, Finished, Received, Send, Server, ServerConfig
@@ -111,7 +112,9 @@ class Syncs:
         began = anyio.current_time()
         try:
             if connection is not None:
-                ended = await self._run(sync, connection)
+                with span("sync") as describe:
+                    ended = await self._run(sync, connection)
+                    describe({"result": ended.result.value, "messages": ended.statistics.values})
         except StorageError as error:
             self._fail("syncing", error)
             ended = SyncEnded(order.sync, SyncResult.FAILED, reason=str(error))
