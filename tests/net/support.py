@@ -25,6 +25,8 @@ from gossiplog.net.validation import Answer
 
 LISTEN = "/ip4/127.0.0.1/tcp/0/ws"
 """Where hosts of tests listen."""
+FOREIGN = "/ip4/192.0.2.1/tcp/0/ws"
+"""Where they cannot: an address that no machine has (RFC 5737)."""
 HEARTBEAT = 0.1
 """Seconds between rounds of their gossip: a mesh forms in some of them."""
 
