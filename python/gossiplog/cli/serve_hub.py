@@ -200,8 +200,8 @@ async def _serve(log: Log, name: str, access: Access, options: Options, show: Sh
         if options.metrics_port is not None:
             at = await tasks.start(partial(serve, _monitor(log, peer, hub), port=options.metrics_port))
             fields |= {"metrics": at.url("http") + "/metrics"}
-        show(f"serving {name} at {', '.join(places)}, until Ctrl-C", fields)
         with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+            show(f"serving {name} at {', '.join(places)}, until Ctrl-C", fields)
             async for _ in signals:
                 break
 
