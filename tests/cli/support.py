@@ -1,14 +1,17 @@
-"""Results of the program, and Git repositories to import, for the tests of the command line."""
+"""Results of the program, servers as processes, and Git repositories to import, for the tests of the command line."""
 
 from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import IO, Any, Self
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +33,47 @@ class Result:
 
 
 Program = Callable[..., Result]
+
+
+class Server:
+    """`gossiplog serve` in a process of its own, which ends with the context.
+
+    Attributes:
+        ready: what it said when it began.
+    """
+
+    def __init__(self, path: Path | str, *options: str | Path) -> None:
+        command = [sys.executable, "-m", "gossiplog", "serve", path, *options]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.ready = self.record()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+    @property
+    def out(self) -> IO[bytes]:
+        assert self.process.stdout is not None
+        return self.process.stdout
+
+    def record(self, event: str | None = None) -> dict[str, Any]:
+        """The next record that it writes; the next of an event."""
+        for line in self.out:
+            record: dict[str, Any] = json.loads(line)
+            if event is None or record.get("event") == event:
+                return record
+        raise AssertionError(f"the server ended: {self.process.stderr.read() if self.process.stderr else ''!r}")
+
+    def stop(self, number: int = signal.SIGINT) -> int:
+        """Ends it with a signal; its exit code."""
+        self.process.send_signal(number)
+        self.process.communicate(timeout=60)
+        return self.process.returncode
 
 
 class Repository:

@@ -13,23 +13,23 @@ import sys
 import threading
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
 import pytest
 
 from gossiplog.cli import sync_hub
-from tests.cli.support import Program
+from tests.cli.support import Program, Server
 
 Serve = Callable[..., Any]
 
 TLS = Path(__file__).parents[2] / "rust" / "net" / "tests" / "tls"
 
 
-class Served:
-    """A hub in a process of its own.
+class Served(Server):
+    """A hub.
 
     Attributes:
         url: of its WebSocket.
@@ -37,46 +37,15 @@ class Served:
     """
 
     def __init__(self, path: Path, *options: str | Path, port: int = 0) -> None:
-        command = [sys.executable, "-m", "gossiplog", "serve", path, "--hub", f"127.0.0.1:{port}", *options]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        ready = self.record()
-        self.url, self.api = ready["hub"], ready["api"]
-
-    @property
-    def out(self) -> IO[bytes]:
-        assert self.process.stdout is not None
-        return self.process.stdout
-
-    def record(self, event: str | None = None) -> dict[str, Any]:
-        """The next record that it writes; the next of an event."""
-        for line in self.out:
-            record: dict[str, Any] = json.loads(line)
-            if event is None or record.get("event") == event:
-                return record
-        raise AssertionError(f"the hub ended: {self.process.stderr.read() if self.process.stderr else ''!r}")
-
-    def stop(self, number: int = signal.SIGINT) -> int:
-        """Ends it with a signal; its exit code."""
-        self.process.send_signal(number)
-        self.process.communicate(timeout=30)
-        return self.process.returncode
-
-
-@contextmanager
-def serving(path: Path, *options: str | Path, port: int = 0) -> Iterator[Served]:
-    served = Served(path, *options, port=port)
-    try:
-        yield served
-    finally:
-        served.process.kill()
-        served.process.communicate()
+        super().__init__(path, "--hub", f"127.0.0.1:{port}", *options)
+        self.url, self.api = self.ready["hub"], self.ready["api"]
 
 
 def test_a_log_and_a_hub_get_what_the_other_holds(program: Program, log: Path) -> None:
     program("append", log, "1", "2")
     program("init", "copy.db", "--topic", "notes")
     mine = program("append", "copy.db", '"mine"').record
-    with serving(log) as served:
+    with Served(log) as served:
         result = program("sync", "copy.db", served.url)
         assert (result.code, result.err) == (0, "")
         assert (result.record["inserted"], result.record["sent"], result.record["messages"]) == (2, 1, 3)
@@ -91,7 +60,7 @@ def test_a_log_and_a_hub_get_what_the_other_holds(program: Program, log: Path) -
 
 def test_a_log_that_is_not_there_is_made_with_a_topic(program: Program, log: Path) -> None:
     program("append", log, "1")
-    with serving(log) as served:
+    with Served(log) as served:
         assert program("sync", "new.db", served.url, "--topic", "notes").record["messages"] == 1
         result = program("sync", "none.db", served.url)
         assert result.code == 1
@@ -100,7 +69,7 @@ def test_a_log_that_is_not_there_is_made_with_a_topic(program: Program, log: Pat
 
 
 def test_another_topic_is_said(program: Program, log: Path) -> None:
-    with serving(log) as served:
+    with Served(log) as served:
         result = program("sync", "other.db", served.url, "--topic", "elsewhere")
         assert (result.code, result.out, result.err.count("\n")) == (1, "", 1)
         assert "/canvas/v1/elsewhere/push" in result.err
@@ -113,7 +82,7 @@ def test_tokens(program: Program, log: Path, home: Path) -> None:
     open_to_all = program("sync", "copy.db", "ws://127.0.0.1:1/", "--topic", "notes", "--token-file", token)
     assert (open_to_all.code, "chmod 600" in open_to_all.err) == (1, True)
     token.chmod(0o600)
-    with serving(log, "--read-token", str(token)) as served:
+    with Served(log, "--read-token", str(token)) as served:
         without = program("sync", "copy.db", served.url, "--topic", "notes")
         assert (without.code, without.err.count("\n")) == (1, 1)
         assert "HTTP status 401 Unauthorized: it asks for a token" in without.err
@@ -127,7 +96,7 @@ def test_who_may_only_read_is_told_so(program: Program, log: Path, home: Path, m
     token = home / "token"
     token.touch(0o600)
     token.write_text("not-to-be-guessed-0123456789\n")
-    with serving(log, "--write-token", str(token)) as served:
+    with Served(log, "--write-token", str(token)) as served:
         assert program("sync", "copy.db", served.url, "--topic", "notes").record["messages"] == 1
         program("append", "copy.db", "2")
         with monkeypatch.context() as patched:
@@ -148,7 +117,7 @@ def test_a_hub_that_cannot_be_reached_is_named(program: Program, log: Path) -> N
 
 def test_limits(program: Program, log: Path) -> None:
     limits = ("--connections", "1", "--streams", "2", "--peer-bytes", "9000000", "--total-bytes", "10000000")
-    with serving(log, *limits) as served:
+    with Served(log, *limits) as served:
         first = ["sync", "first.db", served.url, "--topic", "notes", "--follow"]
         with subprocess.Popen([sys.executable, "-m", "gossiplog", *first], stdout=subprocess.PIPE) as follower:
             assert follower.stdout is not None
@@ -189,7 +158,7 @@ def test_credentials_in_an_address_are_not_shown(program: Program, log: Path) ->
     result = program("sync", log, "ws://user:a-secret@127.0.0.1:1/")
     assert (result.code, result.out, result.err.count("\n")) == (1, "", 1)
     assert "holds a user name" in result.err
-    with serving(log) as served:
+    with Served(log) as served:
         accepted = program("sync", log, f"{served.url}/?token=a-secret")
     assert (accepted.code, accepted.record["source"]) == (0, f"{served.url}/?…")
     assert "a-secret" not in result.err + accepted.out + accepted.err
@@ -197,7 +166,7 @@ def test_credentials_in_an_address_are_not_shown(program: Program, log: Path) ->
 
 def test_tls(program: Program, log: Path) -> None:
     program("append", log, "1")
-    with serving(log, "--certificate", TLS / "localhost.pem", "--private-key", TLS / "localhost.key") as served:
+    with Served(log, "--certificate", TLS / "localhost.pem", "--private-key", TLS / "localhost.key") as served:
         url, api = (address.replace("127.0.0.1", "localhost") for address in (served.url, served.api))
         assert url.startswith("wss://localhost:")
         untrusted = program("sync", "copy.db", url, "--topic", "notes")
@@ -256,7 +225,7 @@ def test_output_that_nobody_reads_holds_nothing_up(program: Program, log: Path) 
 
 def test_a_hub_whose_output_is_closed_goes_on(program: Program, log: Path) -> None:
     program("append", log, "1")
-    with serving(log) as served:
+    with Served(log) as served:
         served.out.close()
         for copy in ("one.db", "another.db"):
             assert program("sync", copy, served.url, "--topic", "notes").record["inserted"] == 1
@@ -265,7 +234,7 @@ def test_a_hub_whose_output_is_closed_goes_on(program: Program, log: Path) -> No
         assert served.process.stderr is not None
         complaints = served.process.stderr.read().decode()
     assert complaints.count("\n") == 1
-    assert "not shown any more, but the hub goes on: nobody reads it" in complaints
+    assert "not shown any more, but serving goes on: nobody reads it" in complaints
 
 
 def read_until(lines: IO[bytes], text: bytes) -> None:
@@ -275,7 +244,7 @@ def read_until(lines: IO[bytes], text: bytes) -> None:
 
 def test_following_outlives_the_hub(program: Program, log: Path) -> None:
     program("append", log, "1")
-    with serving(log) as served:
+    with Served(log) as served:
         port = int(served.url.rpartition(":")[2])
         command = [sys.executable, "-m", "gossiplog", "sync", "copy.db", served.url, "--follow", "--topic", "notes"]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as follower:
@@ -288,7 +257,7 @@ def test_following_outlives_the_hub(program: Program, log: Path) -> None:
             read_until(follower.stderr, b"cannot be reached")
             program("append", log, "2")
             program("append", "copy.db", "3")
-            with serving(log, port=port) as again:
+            with Served(log, port=port) as again:
                 read_until(follower.stderr, b"connected to ")
                 deadline = time.monotonic() + 60
                 while len(program("read", "copy.db").records) < 3 or len(program("read", log).records) < 3:
@@ -302,7 +271,7 @@ def test_following_outlives_the_hub(program: Program, log: Path) -> None:
 
 def test_following_stays_connected(program: Program, log: Path) -> None:
     program("init", "copy.db", "--topic", "notes")
-    with serving(log) as served:
+    with Served(log) as served:
         command = [sys.executable, "-m", "gossiplog", "sync", "copy.db", served.url, "--follow"]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as follower:
             assert follower.stdout is not None

@@ -8,70 +8,29 @@ import stat
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
 
 import pytest
 
-from tests.cli.support import Program
+from tests.cli.support import Program, Server
 
 LISTEN = ("--listen", "/ip4/127.0.0.1/tcp/0/ws")
 
 
-class Served:
-    """A server in a process of its own.
-
-    Attributes:
-        ready: what it said when it began.
-    """
-
-    def __init__(self, path: Path | str, *options: str | Path) -> None:
-        command = [sys.executable, "-m", "gossiplog", "serve", path, *options]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE)
-        self.ready = self.record()
-
-    @property
-    def out(self) -> IO[bytes]:
-        assert self.process.stdout is not None
-        return self.process.stdout
+class Served(Server):
+    """A peer."""
 
     @property
     def address(self) -> str:
         return str(self.ready["listen"][0])
 
-    def record(self, event: str | None = None) -> dict[str, Any]:
-        """The next record that it writes; the next of an event."""
-        for line in self.out:
-            record: dict[str, Any] = json.loads(line)
-            if event is None or record.get("event") == event:
-                return record
-        raise AssertionError("the server ended")
-
-    def stop(self) -> int:
-        """Ends it as Ctrl-C does; its exit code."""
-        self.process.send_signal(signal.SIGINT)
-        self.process.communicate(timeout=60)
-        return self.process.returncode
-
-
-@contextmanager
-def serving(path: Path | str, *options: str | Path) -> Iterator[Served]:
-    served = Served(path, *options)
-    try:
-        yield served
-    finally:
-        served.process.kill()
-        served.process.communicate()
-
 
 def test_two_peers_get_what_the_other_appends(program: Program, log: Path) -> None:
     program("append", log, '"offline"')
-    with serving(log, *LISTEN) as one:
+    with Served(log, *LISTEN) as one:
         assert one.ready.keys() == {"log", "topic", "peer", "listen"}
         assert one.address.endswith(f"/p2p/{one.ready['peer']}")
-        with serving("two.db", "--topic", "notes", "--bootstrap", one.address) as two:
+        with Served("two.db", "--topic", "notes", "--bootstrap", one.address) as two:
             assert two.ready["listen"] == []
             assert program("read", "two.db", "--follow", "--limit", "1").record["payload"] == "offline"
             assert one.record("connected")["peer"] == two.ready["peer"]
@@ -85,13 +44,13 @@ def test_two_peers_get_what_the_other_appends(program: Program, log: Path) -> No
 
 
 def test_the_identity_is_a_file_beside_the_log(program: Program, log: Path, home: Path) -> None:
-    with serving(log, *LISTEN) as one:
+    with Served(log, *LISTEN) as one:
         before = one.ready["peer"]
     path = home / "notes.db.identity"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    with serving(log, *LISTEN) as again:
+    with Served(log, *LISTEN) as again:
         assert again.ready["peer"] == before
-    with serving(log, *LISTEN, "--identity", home / "other") as other:
+    with Served(log, *LISTEN, "--identity", home / "other") as other:
         assert other.ready["peer"] != before
     path.chmod(0o644)
     result = program("serve", log, *LISTEN)
@@ -100,9 +59,9 @@ def test_the_identity_is_a_file_beside_the_log(program: Program, log: Path, home
 
 
 def test_a_hub_in_a_mesh_passes_on_what_comes_from_either_side(program: Program, log: Path) -> None:
-    with serving(log, "--hub", "127.0.0.1:0", *LISTEN) as both:
+    with Served(log, "--hub", "127.0.0.1:0", *LISTEN) as both:
         assert both.ready["hub"].startswith("ws://127.0.0.1:")
-        with serving("two.db", "--topic", "notes", "--bootstrap", both.address) as two:
+        with Served("two.db", "--topic", "notes", "--bootstrap", both.address) as two:
             two.record("grafted")
             program("init", "client.db", "--topic", "notes")
             program("append", "client.db", '"from the client"')
@@ -116,10 +75,10 @@ def test_a_hub_in_a_mesh_passes_on_what_comes_from_either_side(program: Program,
 
 def test_metrics_and_peers_on_a_port_of_their_own(program: Program, log: Path) -> None:
     program("append", log, "1")
-    with serving(log, *LISTEN, "--metrics-port", "0") as one:
+    with Served(log, *LISTEN, "--metrics-port", "0") as one:
         url = one.ready["metrics"].removesuffix("/metrics")
         assert program("peers", url).records == []
-        with serving("two.db", "--topic", "notes", "--bootstrap", one.address) as two:
+        with Served("two.db", "--topic", "notes", "--bootstrap", one.address) as two:
             one.record("grafted")
             record = program("peers", url).record
             assert (record["peer"], record["kind"], record["dialer"]) == (two.ready["peer"], "mesh", False)
@@ -134,7 +93,7 @@ def test_a_log_is_synced_with_a_peer(program: Program, log: Path) -> None:
     program("append", log, "1", "2")
     program("init", "copy.db", "--topic", "notes")
     program("append", "copy.db", '"mine"')
-    with serving(log, *LISTEN) as served:
+    with Served(log, *LISTEN) as served:
         result = program("sync", "copy.db", served.address)
         assert (result.code, result.err) == (0, "")
         assert (result.record["inserted"], result.record["messages"]) == (2, 3)
@@ -161,7 +120,7 @@ def test_a_peer_of_another_topic_is_said(program: Program, log: Path, monkeypatc
     from gossiplog.cli import sync_mesh
 
     monkeypatch.setattr(sync_mesh, "_JOINING_SECONDS", 0.5)
-    with serving(log, *LISTEN) as served:
+    with Served(log, *LISTEN) as served:
         result = program("sync", "other.db", served.address, "--topic", "elsewhere")
         assert (result.code, result.out, result.err.count("\n")) == (1, "", 1)
         assert "does not exchange messages of the topic 'elsewhere'" in result.err

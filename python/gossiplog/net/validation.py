@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Literal, Protocol
 
 import anyio
@@ -163,7 +164,7 @@ class Validation:
                 self._router.validate(answers)
 
     def _ignore_old(self, now: float) -> bool:
-        old = [ticket for ticket, came in self._waiting.items() if now - came >= _ANSWER_SECONDS]
+        old = [ticket for ticket, _ in takewhile(lambda item: now - item[1] >= _ANSWER_SECONDS, self._waiting.items())]
         for ticket in old:
             self._give(ticket, "ignore")
         if old:
