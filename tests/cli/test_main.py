@@ -68,8 +68,8 @@ def plain(text: str) -> str:
 def test_help(program: Program) -> None:
     result = program()
     assert (result.code, result.err) == (0, "")
-    commands = ["init", "keygen", "append", "read", "show", "info", "verify", "sync", "serve", "peers", "import"]
-    commands += ["import-git", "demo", "bench", "pipeline"]
+    commands = ["init", "keygen", "append", "read", "show", "info", "verify", "sync", "serve", "peers"]
+    commands += ["network", "import", "import-git", "demo", "bench", "pipeline"]
     assert re.findall(r"^│ ([a-z-]+) ", result.out, re.MULTILINE)[-len(commands) :] == commands
 
 

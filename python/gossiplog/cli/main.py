@@ -17,7 +17,20 @@ from typing import Annotated
 
 import typer
 
-from gossiplog.cli import bench, demo, import_git, import_values, keys, logs, messages, peers, pipeline, serve, sync
+from gossiplog.cli import (
+    bench,
+    demo,
+    import_git,
+    import_values,
+    keys,
+    logs,
+    messages,
+    network,
+    peers,
+    pipeline,
+    serve,
+    sync,
+)
 from gossiplog.cli.output import note
 from gossiplog.errors import GossipLogError
 
@@ -59,6 +72,7 @@ app.command("verify")(logs.verify)
 app.command("sync")(sync.sync)
 app.command("serve")(serve.serve)
 app.command("peers")(peers.peers)
+app.command("network")(network.network)
 app.command("import")(import_values.import_values)
 app.command("import-git")(import_git.import_git)
 app.add_typer(pipeline.app)

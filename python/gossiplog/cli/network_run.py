@@ -1,0 +1,136 @@
+"""What `gossiplog network` runs."""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass
+from typing import Any
+
+import anyio
+from rich.table import Table
+
+from gossiplog.cli.output import Output, fields_table, watching
+from gossiplog.errors import NetworkError
+from gossiplog.net.background import background
+from gossiplog.net.local_network import LocalNetwork, Plan
+
+_SEVERAL = 3
+"""Connections from which on a peer is not at the mercy of one other."""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What a network is to do.
+
+    Attributes:
+        messages: to append once it has converged,
+        rate: so many a second.
+        until_converged: whether to end when all logs are equal,
+        seconds: or to give up, or otherwise to end, after so long.
+    """
+
+    messages: int
+    rate: float
+    until_converged: bool
+    seconds: float
+
+
+def run_network(plan: Plan, task: Task, output: Output) -> None:
+    """Runs a network of peers, and says how it went.
+
+    Raises:
+        NetworkError: it did not converge in time.
+    """
+    found = anyio.run(_run, plan, task, backend="asyncio")
+    if output.json:
+        output.record(found)
+    else:
+        output.show(_table(found))
+    if task.until_converged and not found["converged"]:
+        raise NetworkError(
+            f"the network did not converge within {task.seconds:g} s: {found['complete_peers']} of {plan.peers} logs"
+            f" have all {found['messages']:,} messages"
+        )
+
+
+async def _run(plan: Plan, task: Task) -> dict[str, Any]:
+    found: dict[str, Any] = {"peers": plan.peers, "topology": plan.topology, "converged": False}
+    async with LocalNetwork(plan) as network:
+        with (
+            watching("Peers whose logs have all messages", lambda: (network.complete, plan.peers)),
+            anyio.move_on_after(task.seconds),
+        ):
+            async with background() as tasks:
+                if plan.topology == "mesh":
+                    tasks.start_soon(_connect, network, found)
+                await network.converged()
+                found |= {"converged": True, "seconds_to_converge": _since(network)}
+                if task.messages:
+                    await _append(network, task, found)
+                if not task.until_converged:
+                    await anyio.sleep_forever()
+                while plan.topology == "mesh" and "seconds_to_connect" not in found:
+                    await anyio.sleep(0.1)
+        connections = sorted(len(member.connections) for member in network.members)
+        found |= {
+            "messages": network.total,
+            "complete_peers": network.complete,
+            "roots": {root.hash.hex(): peers for root, peers in network.roots.items()},
+            "connections": {
+                "least": connections[0],
+                "median": statistics.median_low(connections),
+                "most": connections[-1],
+            },
+            "syncs": sum(member.syncs for member in network.members),
+            "seconds": _since(network),
+        }
+    return found
+
+
+async def _connect(network: LocalNetwork, found: dict[str, Any]) -> None:
+    await network.connected(_SEVERAL)
+    found["seconds_to_connect"] = _since(network)
+
+
+async def _append(network: LocalNetwork, task: Task, found: dict[str, Any]) -> None:
+    start = anyio.current_time()
+    latencies = sorted(await network.flow(task.messages, task.rate))
+    taken = anyio.current_time() - start
+    found["appended"] = {
+        "messages": task.messages,
+        "seconds": round(taken, 3),
+        "messages_per_second": round(task.messages / taken, 1),
+        "latency_ms": {
+            name: round(1000 * latencies[min(int(share * len(latencies)), len(latencies) - 1)], 2)
+            for name, share in (("p50", 0.5), ("p95", 0.95), ("most", 1.0))
+        },
+    }
+    await network.converged()
+
+
+def _since(network: LocalNetwork) -> float:
+    return round(anyio.current_time() - network.started, 3)
+
+
+def _table(found: dict[str, Any]) -> Table:
+    connections, appended = found["connections"], found.get("appended")
+    rows = {
+        "peers": f"{found['peers']:,}, as a {found['topology']}",
+        "messages": f"{found['messages']:,}",
+        "roots": "one on all peers" if len(found["roots"]) == 1 else f"{len(found['roots']):,} different",
+        "converged": f"after {found['seconds_to_converge']:.1f} s" if found["converged"] else "not yet",
+        "connections": f"{connections['least']} to {connections['most']} a peer, {connections['median']} in the middle",
+        "syncs": f"{found['syncs']:,}",
+    }
+    if (connected := found.get("seconds_to_connect")) is not None:
+        rows["connected"] = f"each peer to {_SEVERAL} others or more, after {connected:.1f} s"
+    if appended is not None:
+        latency = appended["latency_ms"]
+        rows["delivery"] = (
+            f"{appended['messages']:,} messages, {appended['messages_per_second']:,.0f} a second:"
+            f" median {latency['p50']:.1f} ms, 95 % within {latency['p95']:.1f} ms, all within {latency['most']:.1f} ms"
+        )
+    table = fields_table()
+    for name, text in rows.items():
+        table.add_row(name, text)
+    return table

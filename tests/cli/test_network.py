@@ -1,0 +1,59 @@
+"""`gossiplog network`: what it says of networks that converge, and of those that do not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import gossiplog
+from tests.cli.support import Program
+
+
+@pytest.mark.parametrize("topology", ["mesh", "hub"])
+def test_a_network_that_converges(program: Program, topology: str, tmp_path: Path) -> None:
+    found = program(
+        *("network", "--peers", "3", "--topology", topology, "--offline-messages", "4", "--until-converged"),
+        *("--messages", "5", "--rate", "100", "--folder", tmp_path),
+    ).record
+    assert found["converged"] is True
+    assert found["messages"] == 17
+    assert found["complete_peers"] == 3
+    with gossiplog.open(tmp_path / "0.db") as log:
+        assert found["roots"] == {log.root.hash.hex(): 3}
+    assert found["connections"]["most"] == 2
+    assert 0 < found["seconds_to_converge"] < found["seconds"]
+    assert found["appended"]["messages"] == 5
+    assert 0 < found["appended"]["latency_ms"]["p50"] <= found["appended"]["latency_ms"]["most"]
+    assert ("seconds_to_connect" in found) == (topology == "mesh")
+
+
+def test_a_table_on_a_terminal(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "150")
+    shown = program("network", "--peers", "2", "--offline-messages", "2", "--until-converged", "--messages", "1")
+    assert shown.code == 0
+    for text in ("2, as a mesh", "one on all peers", "after", "1 messages"):
+        assert text in shown.out
+
+
+def test_a_network_that_has_no_time_to_converge(program: Program) -> None:
+    failed = program("network", "--peers", "3", "--offline-messages", "9", "--until-converged", "--seconds", "0")
+    assert failed.code == 1
+    assert "did not converge within 0 s: 0 of 3 logs have all 27 messages" in failed.err
+    assert failed.record["converged"] is False
+    assert len(failed.record["roots"]) == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (("--topology", "ring"), "--topology is 'ring': expected one of mesh, hub"),
+        (("--peers", "1"), "--peers"),
+        (("--rate", "-1"), "--rate"),
+    ],
+)
+def test_what_cannot_be_asked(program: Program, arguments: tuple[str, ...], reason: str) -> None:
+    result = program("network", *arguments)
+    assert result.code == 2
+    assert reason in result.err
