@@ -38,11 +38,11 @@ class Event:
     """What a peer reports by itself.
 
     Attributes:
-        name: "message", "sync", "connect", "disconnect", "page", or "error" for a failure that the original handles
-            nowhere.
-        fields: of a message its `id` and its `source` ("push", "sync", or None for the peer's own); of a sync, which is
-            one stream, how many `messages` it brought in how many `milliseconds`; of a connection the `peer`'s URL; of
-            a page its `origin`.
+        name: "message", "sync", "connect", "disconnect", "graft", "identify", "page", or "error" for a failure that the
+            original handles nowhere.
+        fields: of a message its `id` and its `source` ("push", "sync", "pubsub", or None for the peer's own); of a
+            sync, which is one stream, how many `messages` it brought in how many `milliseconds`; of a connection the
+            `peer`'s URL; of a graft, and of what identify said, the `peer`'s id; of a page its `origin`.
     """
 
     name: str
@@ -243,7 +243,7 @@ class Peer:
 
 
 class JavaScriptPeer(Peer):
-    """The original in Node.js, as a hub or a client.
+    """The original in Node.js, as a hub, a client, or a peer of a mesh.
 
     Args:
         directory: for its SQLite and LMDB files; None keeps the log in memory.
@@ -278,6 +278,13 @@ class JavaScriptPeer(Peer):
 
     def stop_listening(self) -> None:
         self._call("stop_listening")
+
+    def join(self, bootstrap: Sequence[str] = (), *, listens: bool = True) -> list[str]:
+        listen = ["/ip4/127.0.0.1/tcp/0/ws"] if listens else []
+        return list(self._call("join", listen=listen, bootstrap=list(bootstrap)))
+
+    def wait_for_graft(self, peer_id: str) -> None:
+        self.wait_for_event("graft", lambda fields: fields["peer"] == peer_id)
 
 
 class BrowserPeer(Peer):

@@ -21,7 +21,7 @@ from hypercorn.config import Config as Hypercorn
 
 import gossiplog
 from gossiplog import Node, Signer, core
-from gossiplog.net import client, driver, events, hub
+from gossiplog.net import client, driver, events, hub, peer
 from gossiplog.net.access import EVERY, Access
 from gossiplog.net.serving import Address, serve
 from gossiplog.protocol.broadcast import Broadcast
@@ -132,6 +132,23 @@ class OwnPeer(LogReplica):
             _observe(made._driver, self._config, self._learn)
         self.wait_for_event(events.Connected, lambda event: event.peer == url)
 
+    def join(self, bootstrap: Sequence[str] = (), *, listens: bool = True) -> list[str]:
+        joined = peer.Peer(
+            self.log,
+            ["/ip4/127.0.0.1/tcp/0/ws"] if listens else [],
+            bootstrap,
+            config=self._config,
+            server=self._server,
+            on_event=self._take,
+        )
+        make_driver = joined._make_driver
+        joined._make_driver = lambda router: _observe(make_driver(router=router), self._config, self._learn)  # type: ignore[assignment]
+        self._stack.enter_context(self._portal.wrap_async_context_manager(joined))
+        return list(self._portal.call(lambda: joined.addresses))
+
+    def wait_for_graft(self, peer_id: str) -> None:
+        self.wait_for_event(events.Grafted, lambda event: event.peer == peer_id)
+
     def disconnect(self, url: str) -> None:
         self._clients.pop(url).close()
 
@@ -205,7 +222,7 @@ class _Observed(Broadcast):
     def handle(self, event: InEvent, now: float) -> list[OutEvent]:
         match event:
             case Judged(delivery, Verdict.INSERTED):
-                self._learn("push", [delivery.key])
+                self._learn("push" if delivery.ticket is None else "pubsub", [delivery.key])
             case SyncBrought(held=keys):
                 self._learn("sync", keys)
         return super().handle(event, now)

@@ -55,7 +55,8 @@ class Live(Replica, Protocol):
         """The state, as soon as it has at least so many messages, or this root."""
 
     def wait_for_message(self, id: str) -> str | None:
-        """How a message came, once it is there: "push", "sync", or None when the peer wrote it itself."""
+        """How a message came, once it is there: "push", "sync", "pubsub" (by gossip), or None when the peer wrote it
+        itself."""
 
 
 class Hub(Live, Protocol):
@@ -79,6 +80,16 @@ class Client(Live, Protocol):
 
     def syncs(self) -> list[int]:
         """How many messages each sync stream so far brought, with those that ended with an Abort."""
+
+
+class MeshPeer(Live, Protocol):
+    """A log that is a peer of a mesh."""
+
+    def join(self, bootstrap: Sequence[str] = (), *, listens: bool = True) -> list[str]:
+        """Joins the mesh of these multiaddrs, or begins one. Returns where others reach it, with its peer id."""
+
+    def wait_for_graft(self, peer_id: str) -> None:
+        """Returns once gossip goes to and from a peer."""
 
 
 class LogReplica:

@@ -1,5 +1,6 @@
 // A log of the original in Node.js, driven by lines (lines.mjs): on disk in --directory, otherwise in memory.
-// Besides Commands it can listen: then it is the original's hub, on a loopback port of the system's choice.
+// Besides Commands it can listen: then it is the original's hub, on a loopback port of the system's choice; and join a
+// mesh of libp2p peers.
 
 import { createAPI } from "@canvas-js/gossiplog/api";
 import { NetworkServer } from "@canvas-js/gossiplog/server";
@@ -10,6 +11,7 @@ import express from "express";
 import { once } from "node:events";
 import { createServer } from "node:http";
 import { parseArgs } from "node:util";
+import { Registry } from "prom-client";
 import { WebSocketServer } from "ws";
 
 import { answer } from "./answer.mjs";
@@ -37,6 +39,19 @@ class NodeCommands extends Commands {
     await once(server, "listening");
     this.#hub = { server, network, sockets };
     return server.address().port;
+  }
+
+  // Joins a mesh. listen and bootstrap: multiaddrs. Returns its own, with its peer id.
+  async join({ listen, bootstrap }) {
+    // It cannot do without a registry of metrics, and announces a port that is not its own unless told otherwise.
+    const libp2p = await this.#log.startLibp2p({ listen, announce: [], bootstrapList: bootstrap, registry: new Registry() });
+    libp2p.services.pubsub.addEventListener("gossipsub:graft", ({ detail: { peerId } }) =>
+      report({ event: "graft", peer: peerId }),
+    );
+    libp2p.addEventListener("peer:identify", ({ detail: { peerId, protocols } }) =>
+      report({ event: "identify", peer: peerId.toString(), protocols }),
+    );
+    return libp2p.getMultiaddrs().map(String);
   }
 
   // Drops every connection, as a hub that dies; it may listen again.

@@ -1,0 +1,102 @@
+"""Peers of a mesh, of either implementation: what one appends reaches the others live, and offline branches merge."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gossiplog.net import events
+from tests.integration.conftest import Start
+from tests.integration.replica import MeshPeer
+
+pytestmark = pytest.mark.integration
+
+TOPIC = "org.example.test"
+
+# (who listens, who dials). Those of originals alone show that the tests themselves hold.
+pairs = pytest.mark.parametrize(
+    ("listener", "dialer"),
+    [("javascript", "javascript"), ("javascript", "trio"), ("asyncio", "javascript"), ("trio", "asyncio")],
+)
+
+
+def id_of(address: str) -> str:
+    return address.rpartition("/p2p/")[2]
+
+
+def join_both(listener: MeshPeer, dialer: MeshPeer) -> None:
+    """Returns once gossip goes both ways."""
+    (address,) = listener.join()
+    (own,) = dialer.join([address])
+    listener.wait_for_graft(id_of(own))
+    dialer.wait_for_graft(id_of(address))
+
+
+@pairs
+def test_appends_travel_by_gossip_both_ways(start: Start, listener: str, dialer: str) -> None:
+    one, other = start(listener), start(dialer)
+    join_both(one, other)
+    # The first ones may come by a sync: when gossip begins, heads are being told.
+    other.wait_for_message(one.append("first"))
+    one.wait_for_message(other.append("second"))
+    assert other.wait_for_message(one.append({"text": "from who listens"})) == "pubsub"
+    assert one.wait_for_message(other.append({"text": "from who dialled"})) == "pubsub"
+    assert other.wait_for_message(one.append({"text": "x" * 100_000})) == "pubsub"
+    assert one.wait_for_message(other.append({"text": "y" * 100_000})) == "pubsub"
+    assert one.wait(count=6) == other.wait(count=6)
+    assert one.ids() == other.ids()
+
+
+@pairs
+def test_branches_that_grew_offline_merge(start: Start, listener: str, dialer: str) -> None:
+    one, other = start(listener), start(dialer)
+    one.append_numbers(0, 30)
+    other.append_numbers(100, 50)
+    join_both(one, other)
+    assert one.wait(count=80) == other.wait(count=80)
+    assert one.ids() == other.ids()
+    merged = one.append("behind both branches")
+    other.wait_for_message(merged)
+    assert one.wait(count=81) == other.wait(count=81)
+    assert one.state().heads == (merged,)
+
+
+def test_three_originals_and_three_of_ours_end_with_one_root(start: Start) -> None:
+    peers: list[Any] = [start(kind) for kind in ("trio", "javascript", "asyncio", "javascript", "trio", "javascript")]
+    for number, peer in enumerate(peers):
+        peer.append_numbers(1000 * number, 5)
+    (first,) = peers[0].join()
+    # Originals find no others by themselves on loopback, so each gets two to begin with: a line with a chord.
+    (second,) = peers[1].join([first])
+    addresses = [first, second]
+    for peer in peers[2:]:
+        addresses += peer.join(addresses[-2:])
+    count = 5 * len(peers)
+    states = [peer.wait(count=count) for peer in peers]
+    assert [state == states[0] for state in states] == [True] * len(peers)
+    # While all are connected, each in turn writes behind what the one before it wrote.
+    for peer in peers:
+        message = peer.append("live")
+        for other in peers:
+            if other is not peer:
+                other.wait_for_message(message)
+    states = [peer.wait(count=count + len(peers)) for peer in peers]
+    assert [state == states[0] for state in states] == [True] * len(peers)
+    assert states[0].heads == (message,)
+
+
+def test_the_original_finds_our_protocols_by_identify(start: Start) -> None:
+    ours, original = start("asyncio"), start("javascript")
+    (address,) = ours.join()
+    original.join([address])
+    said = original.wait_for_event("identify", lambda fields: fields["peer"] == id_of(address)).fields
+    assert {
+        f"/canvas/v1/{TOPIC}/push",
+        f"/canvas/v1/{TOPIC}/sync",
+        f"/canvas/kad/1.0.0/{TOPIC}",
+        "/canvas/id/1.0.0",
+        "/canvas/ping/1.0.0",
+        "/meshsub/1.0.0",
+    } <= set(said["protocols"])
+    assert ours.wait_for_event(events.Connected)
