@@ -1,0 +1,168 @@
+"""Meshes of real peers on loopback, all in one process, beside bare gossipsub of rust-libp2p between as many nodes.
+
+A latency is the time from the call of `append`, or of publishing, until a peer was told of the message: ours is
+verified and stored at each peer that it passes, the floor's is passed on as it is.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from conftest import ROOT, Results
+
+import gossiplog
+from gossiplog.bench.turns import ROUNDS, Result
+from gossiplog.net.local_network import LocalNetwork, Plan
+from gossiplog.net.peer import Peer
+
+PEERS = 10
+RATE = 50.0
+SECONDS = 10
+MESSAGE_BYTES = 300
+# For grafts, after the peers are connected.
+FORMING = 6.0
+FLOOD = 10_000
+
+
+@pytest.fixture(scope="session")
+def bare_gossip() -> Path:
+    """The floor's program: a crate of its own, which takes minutes to compile the first time."""
+    folder = ROOT / "benches" / "peers" / "gossip"
+    target = ROOT / "target" / "gossip"
+    environment = os.environ | {"CARGO_TARGET_DIR": str(target)}
+    subprocess.run(["cargo", "build", "--release", "--quiet"], cwd=folder, env=environment, check=True)
+    return target / "release" / "bare-gossip"
+
+
+def floor(program: Path, messages: int, rate: float) -> dict[str, float]:
+    command = [program, str(PEERS), str(messages), str(rate)]
+    found: dict[str, float] = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    assert found["deliveries"] == found["expected"]
+    return found
+
+
+async def _deliver(plan: Plan, messages: int, rate: float) -> tuple[list[float], float]:
+    async with LocalNetwork(plan) as network:
+        await network.connected(3)
+        await anyio.sleep(FORMING)
+        start = time.monotonic()
+        latencies = sorted(await network.flow(messages, rate))
+        seconds = time.monotonic() - start
+        await network.converged()
+        assert list(network.roots.values()) == [PEERS]
+    return latencies, seconds
+
+
+def at(share: float, latencies: Sequence[float]) -> float:
+    return latencies[int(share * len(latencies))]
+
+
+@pytest.mark.parametrize(("durable", "most"), [(False, 2), (True, 4)], ids=["memory", "durable"])
+def test_latency(durable: bool, most: float, bare_gossip: Path, results: Results, tmp_path: Path) -> None:
+    rounds: list[dict[str, float]] = []
+    for number in range(ROUNDS):
+        folder = None
+        if durable:
+            folder = tmp_path / str(number)
+            folder.mkdir()
+        plan = Plan(PEERS, message_bytes=MESSAGE_BYTES, folder=folder)
+        latencies, _ = anyio.run(_deliver, plan, int(RATE * SECONDS), RATE)
+        bare = floor(bare_gossip, int(RATE * SECONDS), RATE)
+        rounds.append(
+            {name: at(share, latencies) / bare[name] for name, share in (("p50", 0.5), ("p95", 0.95))}
+            | {"seconds": at(0.5, latencies), "late": at(0.95, latencies)}
+            | {"bare": bare["p50"], "bare late": bare["p95"]}
+        )
+    found = {name: statistics.median(turn[name] for turn in rounds) for name in rounds[0]}
+    kept = "on disk" if durable else "in memory"
+    results.add(
+        Result(
+            f"mesh: {PEERS} peers, {RATE:.0f} messages/s of {MESSAGE_BYTES} bytes, logs {kept}",
+            f"p50 and p95 within {most} x bare rust-libp2p gossipsub",
+            f"{found['p50']:.1f}x and {found['p95']:.1f}x",
+            max(found["p50"], found["p95"]) <= most,
+            found["seconds"],
+            found["bare"],
+            f"p50 {1000 * found['seconds']:.2f} ms beside {1000 * found['bare']:.2f} ms,"
+            f" p95 {1000 * found['late']:.2f} ms beside {1000 * found['bare late']:.2f} ms",
+        )
+    )
+
+
+def test_rate(results: Results, bare_gossip: Path) -> None:
+    latencies, seconds = anyio.run(_deliver, Plan(PEERS, message_bytes=MESSAGE_BYTES), FLOOD, 0.0)
+    bare = floor(bare_gossip, FLOOD, 2000)
+    rate = FLOOD / seconds
+    results.add(
+        Result(
+            f"mesh: {FLOOD:,} messages as fast as they can be appended, {PEERS} peers in one process, in memory",
+            "1,000 messages/s verified and stored on all, one root at the end",
+            f"{rate:,.0f}/s",
+            rate >= 1000,
+            seconds,
+            bare["seconds"],
+            f"median latency {at(0.5, latencies):.2f} s; bare gossipsub at 2,000/s: {1000 * bare['p50']:.1f} ms",
+        )
+    )
+
+
+async def _join(plan: Plan) -> dict[str, float]:
+    async with LocalNetwork(plan) as network:
+        await network.connected(3)
+        connected = anyio.current_time() - network.started
+        await network.converged()
+        converged = anyio.current_time() - network.started
+        # By then, all know each other well enough.
+        probes = [max(await network.flow(1, 1)) for _ in range(5)]
+        return {"connected": connected, "converged": converged, "appended": max(probes)}
+
+
+def test_many_peers(results: Results) -> None:
+    found = anyio.run(_join, Plan(64, offline_messages=20))
+    results.add(
+        Result(
+            "mesh: 64 peers that know one, each with 20 messages of its own",
+            "each connected to several within 30 s, one root within 60 s, then an append everywhere within 1 s",
+            f"{found['connected']:.1f} s, {found['converged']:.1f} s, {found['appended']:.2f} s",
+            found["connected"] <= 30 and found["converged"] <= 60 and found["appended"] <= 1,
+            found["converged"],
+            None,
+            "3 connections or more; the slowest peer of the slowest of 5 appends; all in one process",
+        )
+    )
+
+
+async def _serve(source: Path, target: Path) -> tuple[float, Any]:
+    with gossiplog.open(source) as there, gossiplog.open(target, topic=there.topic) as here:
+        async with Peer(there) as server, Peer(here, ()) as joiner:
+            start = time.monotonic()
+            await joiner.dial(server.addresses[0])
+            while len(here) < len(there):
+                await joiner.driver.committed()
+            seconds = time.monotonic() - start
+            assert here.root == there.root
+    return seconds, len(here)
+
+
+def test_join(results: Results, stage: Any, tmp_path: Path) -> None:
+    seconds, messages = anyio.run(_serve, stage.logs.full("mixed", stage.mixed), tmp_path / "here.db")
+    results.add(
+        Result(
+            f"mesh: a peer joins, and takes a log of {messages:,} messages from another",
+            "served, one root",
+            f"{seconds:.0f} s",
+            True,
+            seconds,
+            None,
+            f"{messages / seconds:,.0f} messages/s, both on disk, in one process",
+        )
+    )
