@@ -7,6 +7,7 @@ import itertools
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import partial
 
 import anyio
@@ -278,12 +279,12 @@ class Gossiping:
         heard: and what its application hears.
     """
 
-    def __init__(self, ours: Log, theirs: Log) -> None:
+    def __init__(self, ours: Log, theirs: Log, config: Config = QUICK) -> None:
         self.source = FakeRouter()
         self.router = FakeRouter()
         self.heard = Heard()
-        self.client = Driver(ours, router=self.source, config=QUICK)
-        self.server = Driver(theirs, router=self.router, config=QUICK, on_event=self.heard)
+        self.client = Driver(ours, router=self.source, config=config)
+        self.server = Driver(theirs, router=self.router, config=config, on_event=self.heard)
         self._end: Connection | None = None
         self._tickets = itertools.count(1)
 
@@ -336,13 +337,25 @@ async def test_a_burst_is_answered_in_batches(network: Network, opened: Open, si
 
 async def test_an_orphan_is_ignored_and_its_source_synced_with(network: Network, opened: Open, signer: Signer) -> None:
     ours, theirs = opened(signer=signer), opened()
-    pair = Gossiping(ours, theirs)
+    # There is no room for it to wait.
+    pair = Gossiping(ours, theirs, replace(QUICK, orphan_bytes=1))
     async with pair.running(network):
         ours.append_many(range(3))
         *_, last = await pair.source.wait_for_publications(3)
         assert await pair.answers(await pair.give(last)) == ["ignore"]
         (ended, *_) = await pair.heard.wait(events.SyncEnded)
         assert (ended.peer, ended.inserted) == ("the client", 3)
+        assert ours.root == theirs.root
+
+
+async def test_an_orphan_whose_parents_follow_is_accepted(network: Network, opened: Open, signer: Signer) -> None:
+    ours, theirs = opened(signer=signer), opened()
+    pair = Gossiping(ours, theirs, replace(QUICK, orphan_wait=60.0))
+    async with pair.running(network):
+        ours.append_many(range(3))
+        first, second, third = await pair.source.wait_for_publications(3)
+        tickets = [*await pair.give(third), *await pair.give(second), *await pair.give(first)]
+        assert await pair.answers(tickets) == ["accept"] * 3
         assert ours.root == theirs.root
 
 

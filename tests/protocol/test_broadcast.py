@@ -24,6 +24,7 @@ from gossiplog.protocol.broadcast_events import (
     HeadsReceived,
     Insert,
     Judged,
+    OrphansDue,
     OutEvent,
     PeerBehind,
     PeerCaughtUp,
@@ -173,11 +174,51 @@ def test_what_a_sync_brought_is_told_although_its_source_has_gone() -> None:
 # Rule 4: syncs
 
 
-def test_an_orphan_is_ignored_and_calls_for_a_sync_with_who_delivered_it() -> None:
+def test_an_orphan_that_was_pushed_calls_for_a_sync_with_who_pushed_it() -> None:
+    bench = Bench("a")
+    assert bench.judged("a", 3, Verdict.ORPHAN, missing=[key(1)]) == [StartSync(1, "a", (key(3),), frozenset())]
+
+
+def test_an_orphan_that_came_by_gossip_waits_for_its_parents() -> None:
     bench = Bench("a", gossiping=["g"])
-    outs = bench.judged("g", 2, Verdict.ORPHAN, "ticket", missing=[key(1)])
-    assert outs == [Validated("g", "ticket", Gossip.IGNORE), StartSync(1, "g", (key(2),), frozenset())]
-    assert bench.judged("a", 3, Verdict.ORPHAN, missing=[key(1)]) == [StartSync(2, "a", (key(3),), frozenset())]
+    orphan = bench.receive("g", 4, "ticket")
+    outs = bench.all(Judged(orphan, Verdict.ORPHAN, [key(1), key(2)]))
+    assert outs == [SetTimer(OrphansDue(), Config().orphan_wait)]
+    parent = bench.receive("g", 1, "parent")
+    assert Insert(orphan) not in bench.tell(Judged(parent, Verdict.INSERTED))
+    # The other one comes in another way.
+    assert bench.tell(Appended([(key(2), b"value")]))[0] == Insert(orphan)
+    assert Validated("g", "ticket", Gossip.ACCEPT) in bench.tell(Judged(orphan, Verdict.INSERTED))
+    bench.now = Config().orphan_wait
+    assert bench.all(TimerExpired(OrphansDue())) == []
+
+
+def test_an_orphan_that_waited_in_vain_is_ignored_and_calls_for_a_sync() -> None:
+    bench = Bench(gossiping=["g", "h"])
+    assert bench.judged("g", 2, Verdict.ORPHAN, "first", missing=[key(1)]) == []
+    bench.now = Config().orphan_wait / 2
+    assert bench.judged("h", 3, Verdict.ORPHAN, "second", missing=[key(1)]) == []
+    bench.now = Config().orphan_wait
+    outs = bench.all(TimerExpired(OrphansDue()))
+    assert SetTimer(OrphansDue(), 1.5 * Config().orphan_wait) in outs
+    assert Validated("g", "first", Gossip.IGNORE) in outs
+    assert StartSync(1, "g", (key(2),), frozenset()) in outs
+    assert Validated("h", "second", Gossip.IGNORE) not in outs
+    # What the sync brings frees the other.
+    outs = bench.tell(SyncBrought(1, [key(1), key(2)], 2))
+    assert [out.delivery.ticket for out in outs if isinstance(out, Insert)] == ["second"]
+
+
+@pytest.mark.parametrize("config", [Config(orphans=1), Config(orphan_bytes=2 * len(b"value") - 1)])
+def test_orphans_that_have_no_room_do_not_wait(config: Config) -> None:
+    bench = Bench(gossiping=["g"], config=config)
+    assert bench.judged("g", 2, Verdict.ORPHAN, 1, missing=[key(1)]) == []
+    outs = bench.judged("g", 3, Verdict.ORPHAN, 2, missing=[key(1)])
+    assert outs == [Validated("g", 2, Gossip.IGNORE), StartSync(1, "g", (key(3),), frozenset())]
+    # There is room again.
+    bench.now = config.orphan_wait
+    bench.tell(TimerExpired(OrphansDue()))
+    assert bench.judged("g", 4, Verdict.ORPHAN, 3, missing=[key(1)]) == []
 
 
 def test_unknown_heads_call_for_a_sync_with_the_sender() -> None:

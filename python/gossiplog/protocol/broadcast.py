@@ -29,10 +29,13 @@ https://joelgustafson.com/posts/2024-09-30/gossiplog-reliable-causal-broadcast-f
    router penalises.
 10. *Slow readers* (ours). Nothing is sent to a peer that is behind; when it has caught up it is told our heads.
 11. *Lost gossip* (ours). Peers that gossip reaches are told our heads some seconds after a message went out by it.
+12. *Gossip out of order* (ours). Gossip keeps no order: an orphan that came by it waits a moment for its parents, and
+    is tried again when they are there. Only then, or when too many wait, it is ignored, and calls for a sync.
 
 The machine knows messages by keys and values, and asks its driver for all that touches the log or the network. It
-remembers of a peer at most `Config.wanted` keys and twice `Config.left_out`, which go when the peer disconnects. It
-reads no clock, and draws no random numbers but from the generator that it is given.
+remembers of a peer at most `Config.wanted` keys and twice `Config.left_out`, which go when the peer disconnects, and no
+values but those of orphans that wait. It reads no clock, and draws no random numbers but from the generator that it is
+given.
 """
 
 from __future__ import annotations
@@ -53,6 +56,7 @@ from gossiplog.protocol.broadcast_events import (
     InEvent,
     Insert,
     Judged,
+    OrphansDue,
     OutEvent,
     PeerBehind,
     PeerCaughtUp,
@@ -80,6 +84,7 @@ from gossiplog.protocol.broadcast_events import (
     Validated,
     Verdict,
 )
+from gossiplog.protocol.broadcast_orphans import Orphans
 from gossiplog.protocol.broadcast_refusals import Refusals
 from gossiplog.protocol.broadcast_schedule import Schedule, Sync
 
@@ -106,6 +111,7 @@ class Broadcast:
         self._announcing = False
         self._schedule = Schedule(self._config, random, self._emit)
         self._refusals = Refusals(self._config, random, self._emit)
+        self._orphans = Orphans(self._config, self._emit)
 
     def handle(self, event: InEvent, now: float) -> list[OutEvent]:
         """Takes what happened, and returns what is to be done, in this order.
@@ -229,11 +235,10 @@ class Broadcast:
                 self._hold([delivery.key], now)
                 self._answer(delivery, Gossip.ACCEPT)
             case Verdict.ORPHAN:
-                self._answer(delivery, Gossip.IGNORE)
-                if any(parent in self._refusals for parent in event.missing):
-                    self._leave_out(delivery.source, delivery.key, now)
-                else:
-                    self._schedule.want(delivery.source, [delivery.key], now)
+                refused = any(parent in self._refusals for parent in event.missing)
+                waits = delivery.ticket is not None and not refused
+                if not waits or not self._orphans.add(delivery, event.missing, now):
+                    self._give_up(delivery, event.missing, now)
             case Verdict.REFUSED:
                 self._answer(delivery, Gossip.IGNORE)
                 self._leave_out(delivery.source, delivery.key, now)
@@ -241,6 +246,14 @@ class Broadcast:
                 self._answer(delivery, Gossip.REJECT)
                 if delivery.ticket is None:
                     self._blame(delivery.source, f"it pushed an invalid message: {event.reason}", now)
+
+    def _give_up(self, orphan: Delivery, missing: Sequence[bytes], now: float) -> None:
+        """Its parents are not on their way."""
+        self._answer(orphan, Gossip.IGNORE)
+        if any(parent in self._refusals for parent in missing):
+            self._leave_out(orphan.source, orphan.key, now)
+        else:
+            self._schedule.want(orphan.source, [orphan.key], now)
 
     def _answer(self, delivery: Delivery, answer: Gossip) -> None:
         if delivery.ticket is not None:
@@ -262,6 +275,8 @@ class Broadcast:
     def _hold(self, keys: Sequence[bytes], now: float) -> None:
         self._schedule.resolve(keys)
         self._retry(self._refusals.discard(keys), now)
+        for orphan in self._orphans.resolve(keys):
+            self._emit(Insert(orphan))
 
     def _leave_out(self, peer: PeerId, key: bytes, now: float) -> None:
         self._refusals.add(peer, key, now)
@@ -329,6 +344,9 @@ class Broadcast:
             case RetryDue(peer):
                 if self._refusals.retry(peer, now):
                     self._retry([peer], now)
+            case OrphansDue():
+                for orphan, missing in self._orphans.expire(now):
+                    self._give_up(orphan, missing, now)
             case AnnounceDue():
                 self._announcing = False
                 self._update(peer for peer, state in self._peers.items() if state.gossips)

@@ -21,6 +21,9 @@ class Config:
         retry: seconds after which messages that the application refused are asked for again; doubles likewise.
         longest_retry: seconds, at most.
         announce: seconds after which peers reached by gossip are told the heads, because gossip may be lost.
+        orphan_wait: seconds in which the parents of a message that came by gossip may follow it.
+        orphans: messages that wait so at a time; any further ones call for a sync at once.
+        orphan_bytes: of all of their values.
     """
 
     syncs: int = 4
@@ -34,6 +37,9 @@ class Config:
     retry: float = 10.0
     longest_retry: float = 3600.0
     announce: float = 5.0
+    orphan_wait: float = 0.25
+    orphans: int = 1024
+    orphan_bytes: int = 2**22
 
     def __post_init__(self) -> None:
         """Raises ValueError for a limit or a delay with which the machine would stand still or spin."""

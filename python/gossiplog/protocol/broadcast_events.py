@@ -224,7 +224,12 @@ class AnnounceDue:
     """Peers reached by gossip are to be told the heads."""
 
 
-Timer: TypeAlias = SyncDue | SyncCheck | RetryDue | AnnounceDue
+@dataclass(frozen=True, slots=True)
+class OrphansDue:
+    """Orphans that came by gossip have waited for their parents."""
+
+
+Timer: TypeAlias = SyncDue | SyncCheck | RetryDue | AnnounceDue | OrphansDue
 
 
 @dataclass(frozen=True, slots=True)
