@@ -91,9 +91,9 @@ class Member:
     connections: set[str] = field(default_factory=set)
     syncs: int = 0
 
-    def append(self, payload: Any) -> SignedMessage:
-        """Appends a message to its log."""
-        return self.log.append(payload, signer=self.signer)
+    def append(self, payloads: Sequence[Any]) -> Sequence[SignedMessage]:
+        """Appends messages to its log."""
+        return self.log.append_many(payloads, signer=self.signer)
 
 
 class LocalNetwork:
@@ -209,8 +209,7 @@ class LocalNetwork:
 
     def _append_offline(self) -> None:
         for member in self.members:
-            for number in range(self.plan.offline_messages):
-                member.append(self._payload(number))
+            member.append([self._payload(number) for number in range(self.plan.offline_messages)])
         self.total += self.plan.peers * self.plan.offline_messages
 
     def _payload(self, number: int) -> dict[str, Any]:
@@ -242,12 +241,13 @@ class LocalNetwork:
             # Not at every message: to look at all of the logs takes a moment.
             await anyio.sleep(_LOOK_SECONDS)
 
-    async def flow(self, messages: int, rate: float) -> list[float]:
+    async def flow(self, messages: int, rate: float, burst: int = 1) -> list[float]:
         """Appends messages at peers by chance, and waits until every log has them all.
 
         Args:
             messages: how many.
             rate: so many a second; 0 is one after another, as fast as logs take them.
+            burst: so many at a time, at one peer.
 
         Returns:
             For each message and each peer but the one that appended it, the seconds from the call of `append` until
@@ -258,14 +258,15 @@ class LocalNetwork:
         begun: dict[str, float] = {}
         start = anyio.current_time()
         try:
-            for number in range(messages):
+            for number in range(0, messages, burst):
                 if rate:
                     await anyio.sleep_until(start + number / rate)
-                member, payload = self._random.choice(self._joined), self._payload(number)
+                member = self._random.choice(self._joined)
+                payloads = [self._payload(each) for each in range(number, min(number + burst, messages))]
                 called = anyio.current_time()
-                message = await anyio.to_thread.run_sync(member.append, payload)
-                begun[message.id] = called
-                self.total += 1
+                appended = await anyio.to_thread.run_sync(member.append, payloads)
+                begun.update((message.id, called) for message in appended)
+                self.total += len(appended)
             while any(len(arrivals.get(id, ())) < self.plan.peers for id in begun):
                 await self._changed.wait()
         finally:
