@@ -25,7 +25,7 @@ use crate::mesh::members::Members;
 use crate::mesh::party::Parties;
 use crate::mesh::shared::{Figures, Shared};
 use crate::mesh::told::{HostCounts, Message, Notice, PeerInfo};
-use crate::mesh::transport::transport;
+use crate::mesh::transport::{is_free, transport};
 use crate::mesh::upkeep::Upkeep;
 use crate::mesh::waiting::{Answer, Waiting};
 use crate::network::check_protocol;
@@ -76,8 +76,9 @@ impl Host {
         let parts = Parts::new(&config, &members)?;
         let mut swarm = Swarm::new(transport, parts, peer, swarm::Config::with_executor(spawning(&counters)));
         for address in config.listen {
-            let failure = |error| Error::System(format!("the host cannot listen on {address}: {error}"));
-            swarm.listen_on(address.clone()).map_err(failure)?;
+            let failure = |error: String| Error::System(format!("the host cannot listen on {address}: {error}"));
+            is_free(&address).map_err(|error| failure(error.to_string()))?;
+            swarm.listen_on(address.clone()).map_err(|error| failure(format!("{error:?}")))?;
         }
         config.announce.into_iter().for_each(|address| swarm.add_external_address(address));
         drop(within);

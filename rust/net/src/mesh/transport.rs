@@ -1,6 +1,7 @@
 //! How bytes reach peers: TCP and WebSockets, encrypted with noise, and yamux over them.
 
 use std::io;
+use std::net::{IpAddr, TcpListener};
 use std::sync::Arc;
 
 use libp2p::core::Transport as _;
@@ -10,7 +11,8 @@ use libp2p::core::upgrade::Version;
 use libp2p::dns::tokio::Transport as Dns;
 use libp2p::dns::{ResolverConfig, ResolverOpts};
 use libp2p::identity::Keypair;
-use libp2p::{PeerId, noise, tcp, websocket};
+use libp2p::multiaddr::Protocol;
+use libp2p::{Multiaddr, PeerId, noise, tcp, websocket};
 
 use crate::error::Error;
 use crate::limits::{Counters, Limits};
@@ -19,6 +21,21 @@ use crate::mesh::party::Parties;
 
 /// Bytes of a WebSocket's message, which is kept whole: noise's have 64 KiB, and peers may send several at once.
 const LARGEST_FRAME: usize = 1 << 20;
+
+/// Whether nobody else listens at an address. libp2p's listeners share a port with any other of their kind, and then each gets some of
+/// the connections.
+pub fn is_free(address: &Multiaddr) -> io::Result<()> {
+    let mut parts = address.iter();
+    let host = match parts.next() {
+        Some(Protocol::Ip4(host)) => IpAddr::from(host),
+        Some(Protocol::Ip6(host)) => IpAddr::from(host),
+        _ => return Ok(()),
+    };
+    match parts.next() {
+        Some(Protocol::Tcp(port)) => TcpListener::bind((host, port)).map(drop),
+        _ => Ok(()),
+    }
+}
 
 /// The transports, for connections by `key`. `limits.negotiation` is what a connection has to be agreed on.
 pub fn transport(

@@ -68,6 +68,15 @@ fn a_port_that_is_taken_is_told_of() {
 }
 
 #[test]
+fn two_hosts_do_not_share_a_port() {
+    let (_first, address) = Peer::listening(config());
+    let address = address.split("/p2p/").next().unwrap().to_owned();
+    let error = Host::start(Config { listen: vec![address.clone()], ..config() }).unwrap_err();
+    let said = format!("cannot listen on {address}: Address already in use");
+    assert!(matches!(&error, Error::System(reason) if reason.contains(&said)), "{error:?}");
+}
+
+#[test]
 fn new_addresses_are_told() {
     let both = vec!["/ip4/127.0.0.1/tcp/0".to_owned(), "/ip4/127.0.0.1/tcp/0/ws".to_owned()];
     let mut peer = Peer::start(Config { listen: both, ..config() });
