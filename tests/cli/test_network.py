@@ -45,6 +45,22 @@ def test_a_network_that_has_no_time_to_converge(program: Program) -> None:
     assert len(failed.record["roots"]) == 3
 
 
+def test_appends_that_have_no_time_to_arrive(program: Program) -> None:
+    failed = program(
+        *("network", "--peers", "2", "--until-converged", "--seconds", "5"),
+        *("--messages", "1000", "--rate", "1"),
+    )
+    assert failed.code == 1
+    assert failed.record["converged"] is False
+
+
+def test_logs_that_are_there_are_left_alone(program: Program, tmp_path: Path) -> None:
+    (tmp_path / "1.db").touch()
+    failed = program("network", "--peers", "2", "--folder", tmp_path)
+    assert failed.code == 1
+    assert "1.db is there already: give a folder without logs" in failed.err
+
+
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [

@@ -130,6 +130,7 @@ def test_a_peer_of_another_topic_is_said(program: Program, log: Path, monkeypatc
     ("arguments", "reason"),
     [
         (["serve", "notes.db", "--identity", "key"], "are for a mesh"),
+        (["serve", "notes.db", *LISTEN, "--write-token", "token"], "are for a hub's clients: give --hub, too"),
         (["serve", "notes.db", "--announce", "/ip4/192.0.2.1/tcp/1/ws"], "are for a mesh"),
         (["serve", "notes.db", "--metrics-port", "65536"], "--metrics-port"),
         (["sync", "notes.db", "/ip4/127.0.0.1/tcp/1", "--token-file", "token"], "are for hubs"),

@@ -428,13 +428,13 @@ async def test_what_is_too_large_for_gossip_is_synced(network: Network, opened: 
         assert pair.source.published == []
 
 
-async def test_gossip_of_a_peer_that_is_gone_is_ignored(network: Network, opened: Open, signer: Signer) -> None:
+async def test_gossip_of_a_peer_that_is_gone_is_accepted(network: Network, opened: Open, signer: Signer) -> None:
     driver = Driver(opened(), router=(router := FakeRouter()))
     with anyio.fail_after(60):
         async with driver:
             data = gossip.encode(*signer.sign("org.example.test", 1, [], "a"))
             await driver.take_gossip([Publication(1, None, "gone", data)])
-            assert await router.answered(1) == {1: "ignore"}
+            assert await router.answered(1) == {1: "accept"}
 
 
 async def test_without_a_router_there_is_no_gossip(opened: Open) -> None:

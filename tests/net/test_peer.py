@@ -196,7 +196,7 @@ async def test_who_breaks_a_rule_is_dropped_and_shunned(opened: Open) -> None:
             await host.dial(peer.addresses[0])
             again = await host.accept()
             assert (await again.connection.wait_closed()).cause in ("remote", "transport")
-            assert peer.counters.refused_connections == 1
+            assert peer.counters.refused_connections >= 1
             assert len(heard.of(events.Connected)) == 1
 
 

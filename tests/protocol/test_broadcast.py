@@ -545,11 +545,21 @@ def test_who_tells_again_and_again_of_what_it_has_not_got_is_disconnected() -> N
     assert outs == [Disconnect("a", "it told of messages that it has not got, 3 times")]
 
 
+def test_gossip_of_strangers_is_as_good_as_any() -> None:
+    bench = Bench(gossiping=["g"])
+    assert bench.judged("x", 1, Verdict.INSERTED, "valid") == [Validated("x", "valid", Gossip.ACCEPT)]
+    assert bench.judged("x", 2, Verdict.INVALID, "invalid") == [Validated("x", "invalid", Gossip.REJECT)]
+    assert bench.judged("x", 3, Verdict.REFUSED, "refused") == [Validated("x", "refused", Gossip.IGNORE)]
+    assert bench.judged("x", 5, Verdict.ORPHAN, "orphan", missing=[key(4)]) == []
+    bench.now = Config().orphan_wait
+    # There is nobody to sync with.
+    assert bench.tell(TimerExpired(OrphansDue())) == [Validated("x", "orphan", Gossip.IGNORE)]
+
+
 def test_what_strangers_send_is_ignored() -> None:
     bench = Bench("a")
-    delivery = Delivery("x", key(1), b"", "ticket")
-    assert bench.tell(Received(delivery)) == [Validated("x", "ticket", Gossip.IGNORE)]
     for event in (
+        Received(Delivery("x", key(1), b"")),
         HeadsReceived("x", [key(1)]),
         PeerDisconnected("x"),
         PeerBehind("x"),

@@ -66,7 +66,9 @@ async def _run(plan: Plan, task: Task) -> dict[str, Any]:
                 await network.converged()
                 found |= {"converged": True, "seconds_to_converge": _since(network)}
                 if task.messages:
+                    found["converged"] = False
                     await _append(network, task, found)
+                    found["converged"] = True
                 if not task.until_converged:
                     await anyio.sleep_forever()
                 while plan.topology == "mesh" and "seconds_to_connect" not in found:

@@ -88,8 +88,13 @@ def serve(
         mesh = (tuple(listen or ()), tuple(bootstrap or ()), tuple(announce or ()), mdns)
     elif announce or identity is not None:
         raise typer.BadParameter("--announce and --identity are for a mesh: give --listen, --bootstrap or --mdns, too")
-    if hub is None and mesh is None:
-        hub = _DEFAULT
+    if hub is None:
+        if mesh is None:
+            hub = _DEFAULT
+        elif allow_host or allow_origin or any((read_token, write_token, certificate, private_key)):
+            raise typer.BadParameter(
+                "--allow-host, --allow-origin, tokens and TLS are for a hub's clients: give --hub, too"
+            )
     if (certificate is None) != (private_key is None):
         raise typer.BadParameter("--certificate and --private-key go together")
     try:

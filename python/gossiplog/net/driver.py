@@ -369,9 +369,11 @@ class Driver:
         if self._validation is None:
             return
         try:
-            self._validation.publish(key, value)
+            published = self._validation.publish(key, value)
         except (EncodeError, NetworkError):
-            # Too large for gossip: who hears of the heads syncs.
+            published = False
+        if not published:
+            # Too large for gossip, or too much: who hears of the heads syncs.
             self._pushes.update([peer for peer in self._peers.values() if peer.gossips])
 
     # The application

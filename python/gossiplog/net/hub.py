@@ -40,6 +40,7 @@ from gossiplog.protocol.sync import ServerConfig
 # https://www.rfc-editor.org/rfc/rfc6455#section-7.4.1, and for the last one the IANA registry.
 _GOING_AWAY, _UNSUPPORTED, _VIOLATION, _TRY_AGAIN = 1001, 1003, 1008, 1013
 _NOT_STARTED = "the hub has not started, or has stopped: the application that it is mounted in enters `async with hub`"
+_PATIENCE = 30.0
 # For clients to take their leave when the hub stops.
 _CLOSING_SECONDS = 5.0
 
@@ -68,7 +69,10 @@ class _Running:
         if self.peer is None:
             return replace(self.driver.counters, held=held, network=network)
         found = self.peer.counters
-        return replace(found, held=found.held + held, network=Counter(found.network) + Counter(network))
+        # Not their sum, which has no zeros.
+        both = Counter(found.network)
+        both.update(network)
+        return replace(found, held=found.held + held, network=both)
 
     def let_go(self) -> None:
         """Ends the exchanges with all clients."""
@@ -88,7 +92,7 @@ class Hub:
         limits: of connections, streams and memory; None for the usual ones.
         peer: of a mesh over the same log, which runs for as long as the hub does: what comes to one goes on to the
             other. Its settings are the hub's too, so that only `access` and `limits` may be given beside it.
-        patience: seconds in which a client must have opened its push stream.
+        patience: seconds in which a client must have opened its push stream; None for 30.
         config: limits and delays of the broadcast machine.
         server: limits of the sync streams that are served.
         on_event: is called with what happens, in order, on the event loop; it must not block.
@@ -105,7 +109,7 @@ class Hub:
         access: Access | None = None,
         limits: Limits | None = None,
         peer: Peer | None = None,
-        patience: float = 30.0,
+        patience: float | None = None,
         config: Config | None = None,
         server: ServerConfig | None = None,
         on_event: Callable[[events.Event], None] | None = None,
@@ -114,12 +118,18 @@ class Hub:
         if peer is not None:
             if peer.log is not log:
                 raise ValueError("the hub and the peer that it shares the work with are over different logs")
-            if any(setting is not None for setting in (config, server, on_event, on_message)):
-                raise ValueError("config, server, on_event and on_message are the peer's: give them to it")
+            if any(setting is not None for setting in (patience, config, server, on_event, on_message)):
+                raise ValueError("patience, config, server, on_event and on_message are the peer's: give them to it")
         self._peer = peer
         self._open_network = partial(open_network, limits)
         self._make_driver = partial(
-            Driver, log, config=config, server=server, patience=patience, on_event=on_event, on_message=on_message
+            Driver,
+            log,
+            config=config,
+            server=server,
+            patience=_PATIENCE if patience is None else patience,
+            on_event=on_event,
+            on_message=on_message,
         )
         self._running: _Running | None = None
         self._entered = False

@@ -21,6 +21,7 @@ import anyio.to_thread
 
 import gossiplog.log
 from gossiplog.core import Node, SignedMessage
+from gossiplog.errors import NotALog
 from gossiplog.log import Log
 from gossiplog.net import events
 from gossiplog.net.background import background
@@ -110,6 +111,9 @@ class LocalNetwork:
         members: its peers.
         total: messages that were appended so far.
         started: when the first peer began to, on the event loop's clock.
+
+    Raises:
+        NotALog: there are logs in the folder.
     """
 
     def __init__(self, plan: Plan) -> None:
@@ -142,7 +146,10 @@ class LocalNetwork:
 
     def _open(self, number: int) -> Log:
         folder = self.plan.folder
-        return gossiplog.log.open(MemoryStorage() if folder is None else folder / f"{number}.db", topic=TOPIC)
+        path = None if folder is None else folder / f"{number}.db"
+        if path is not None and path.exists():
+            raise NotALog(f"{path} is there already: give a folder without logs")
+        return gossiplog.log.open(MemoryStorage() if path is None else path, topic=TOPIC)
 
     def _signer(self) -> Signer:
         return Signer(self._random.randbytes(32))

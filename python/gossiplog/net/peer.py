@@ -228,14 +228,16 @@ class Peer:
         return self._running
 
     async def _listen(self, host: Host) -> None:
-        """Waits until all listeners work.
+        """Waits until there are as many addresses as listeners; one that listens everywhere has several.
 
         Raises:
-            NetworkError: one does not.
+            NetworkError: a listener fails, or the addresses do not come in time.
         """
-        with anyio.move_on_after(_LISTENING_SECONDS):
+        with anyio.move_on_after(_LISTENING_SECONDS) as scope:
             while len(host.addresses) < self._listeners and not self._failures:
                 await self._listening.wait()
+        if scope.cancelled_caught:
+            raise NetworkError(f"the peer does not listen on all of its addresses within {_LISTENING_SECONDS:g} s")
         if self._failures:
             raise NetworkError("; ".join(self._failures))
 

@@ -152,6 +152,9 @@ class Pushes:
         finally:
             peer.pushes -= 1
             peer.changed.set()
+            if peer.pushes:
+                # What was under way on this one may not have come.
+                self.update([peer])
         if not peer.gossips:
             peer.farewell = not peer.blame
             peer.connection.close()

@@ -102,14 +102,14 @@ class Validation:
         self._answers: list[tuple[int, Answer]] = []
         self._due = anyio.Event()
 
-    def publish(self, key: bytes, value: bytes) -> None:
-        """Gives a message to the router.
+    def publish(self, key: bytes, value: bytes) -> bool:
+        """Gives a message to the router; False if it went to nobody.
 
         Raises:
             EncodeError: it is too large for gossip.
             NetworkError: likewise, or there is no router any more.
         """
-        self._router.publish(gossip.encode(key, value))
+        return self._router.publish(gossip.encode(key, value))
 
     async def take(self, publications: Sequence[Publication], numbers: Mapping[Connection | None, int]) -> None:
         """Takes messages from the router, as fast as the log takes them.

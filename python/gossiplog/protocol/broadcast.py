@@ -218,7 +218,9 @@ class Broadcast:
     # Messages
 
     def _receive(self, delivery: Delivery) -> None:
-        if delivery.source not in self._peers or delivery.key in self._refusals:
+        # Who pushes is known. Gossip of one who left, or has not joined yet, is as good as any: it is not told again.
+        stranger = delivery.ticket is None and delivery.source not in self._peers
+        if stranger or delivery.key in self._refusals:
             self._answer(delivery, Gossip.IGNORE)
             self._refusals.mention(delivery.source)
         else:

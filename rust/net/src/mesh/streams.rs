@@ -157,9 +157,9 @@ fn explain(error: &DialError) -> Closed {
         }
         DialError::Denied { cause } => {
             let reason = format!("this side does not want the connection: {}", root(cause));
-            Closed::new(Cause::Local, reason)
+            Closed::new(Cause::Transport, reason)
         }
-        error => Closed::new(Cause::Local, error.to_string()),
+        error => Closed::new(Cause::Transport, error.to_string()),
     }
 }
 

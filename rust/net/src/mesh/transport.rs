@@ -22,13 +22,14 @@ use crate::mesh::party::Parties;
 /// Bytes of a WebSocket's message, which is kept whole: noise's have 64 KiB, and peers may send several at once.
 const LARGEST_FRAME: usize = 1 << 20;
 
-/// Whether nobody else listens at an address. libp2p's listeners share a port with any other of their kind, and then each gets some of
+/// Fails if somebody else listens at an address, which is not known of `::`. libp2p's listeners share a port with any other of their kind, and then each gets some of
 /// the connections.
 pub fn is_free(address: &Multiaddr) -> io::Result<()> {
     let mut parts = address.iter();
     let host = match parts.next() {
         Some(Protocol::Ip4(host)) => IpAddr::from(host),
-        Some(Protocol::Ip6(host)) => IpAddr::from(host),
+        // For `::` std takes the IPv4 port, too, and libp2p does not.
+        Some(Protocol::Ip6(host)) if !host.is_unspecified() => IpAddr::from(host),
         _ => return Ok(()),
     };
     match parts.next() {
