@@ -68,6 +68,20 @@ def test_categories_stand_under_their_bars() -> None:
         assert places[label] == pytest.approx(middle, abs=0.1)
 
 
+@pytest.mark.parametrize(
+    ("most", "labels"),
+    [
+        (4000, ["0", "1,000", "2,000", "3,000", "4,000"]),
+        (40_000, ["0", "10k", "20k", "30k", "40k"]),
+        (1_500_000, ["0", "500k", "1M", "1.5M"]),
+        (3e9, ["0", "1G", "2G", "3G"]),
+    ],
+)
+def test_labels_fit_into_the_margin(most: float, labels: list[str]) -> None:
+    found = texts(drawn(Chart("Title", "across", "up", (Series("bytes", [most]),), labels=["bin"])))
+    assert found[: len(labels)] == labels
+
+
 def test_nothing_but_zeros() -> None:
     element = drawn(Chart("Title", "x", "y", (Series("clocks", [0, 0]),), edges=[1, 2, 3]))
     assert {bar.get("height") for bar in element.findall(".//s:g/s:rect", NAMESPACE)} == {"0.00"}

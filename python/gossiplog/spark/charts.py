@@ -107,6 +107,14 @@ class _Frame:
         return _HEIGHT - _BOTTOM - value / self.top * (_HEIGHT - _TOP - _BOTTOM)
 
 
+def _short(value: float) -> str:
+    """A number as the margin has room for it."""
+    for least, unit, name in ((1e9, 1e9, "G"), (1e6, 1e6, "M"), (1e4, 1e3, "k")):
+        if value >= least:
+            return f"{value / unit:g}{name}"
+    return f"{value:,.0f}"
+
+
 def _text(x: float, y: float, text: str, anchor: str) -> str:
     return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(text)}</text>'
 
@@ -114,7 +122,7 @@ def _text(x: float, y: float, text: str, anchor: str) -> str:
 def _grid(frame: _Frame, values: Sequence[float]) -> str:
     return "".join(
         f'<line class="grid" x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{frame.y(value):.1f}" y2="{frame.y(value):.1f}"/>'
-        + _text(_LEFT - 6, frame.y(value) + 4, f"{value:,.0f}", "end")
+        + _text(_LEFT - 6, frame.y(value) + 4, _short(value), "end")
         for value in values
     )
 
