@@ -11,15 +11,16 @@ import os
 import statistics
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import anyio
+import data
 import pytest
 from conftest import ROOT, Results
 
 import gossiplog
+from gossiplog.bench.stage import Logs
 from gossiplog.bench.turns import ROUNDS, Result
 from gossiplog.net.local_network import LocalNetwork, Plan
 from gossiplog.net.peer import Peer
@@ -141,7 +142,7 @@ def test_many_peers(results: Results) -> None:
     )
 
 
-async def _serve(source: Path, target: Path) -> tuple[float, Any]:
+async def _serve(source: Path, target: Path) -> tuple[float, int]:
     with gossiplog.open(source) as there, gossiplog.open(target, topic=there.topic) as here:
         async with Peer(there) as server, Peer(here, ()) as joiner:
             start = time.monotonic()
@@ -150,11 +151,12 @@ async def _serve(source: Path, target: Path) -> tuple[float, Any]:
                 await joiner.driver.committed()
             seconds = time.monotonic() - start
             assert here.root == there.root
-    return seconds, len(here)
+            return seconds, len(here)
 
 
-def test_join(results: Results, stage: Any, tmp_path: Path) -> None:
-    seconds, messages = anyio.run(_serve, stage.logs.full("mixed", stage.mixed), tmp_path / "here.db")
+def test_join(results: Results, size: int, history: Callable[[str, int], list[bytes]], tmp_path: Path) -> None:
+    source = Logs(tmp_path, data.FOLDER).full("mixed", history("mixed", size))
+    seconds, messages = anyio.run(_serve, source, tmp_path / "here.db")
     results.add(
         Result(
             f"mesh: a peer joins, and takes a log of {messages:,} messages from another",

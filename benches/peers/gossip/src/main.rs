@@ -55,6 +55,7 @@ async fn run(nodes: usize, messages: usize, rate: f64) -> Result<(), Failure> {
             }
         };
         let (sender, commands) = unbounded_channel();
+        tokio::spawn(drive(node, topic.clone(), commands, start, delivered.clone()));
         senders.push(sender);
         addresses.push(address);
     }
