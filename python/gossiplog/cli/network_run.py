@@ -61,18 +61,19 @@ async def _run(plan: Plan, task: Task) -> dict[str, Any]:
             anyio.move_on_after(task.seconds),
         ):
             async with background() as tasks:
+                connected = anyio.Event()
                 if plan.topology == "mesh":
-                    tasks.start_soon(_connect, network, found)
+                    tasks.start_soon(_connect, network, found, connected)
+                else:
+                    connected.set()
                 await network.converged()
-                found |= {"converged": True, "seconds_to_converge": _since(network)}
+                found["seconds_to_converge"] = _since(network)
                 if task.messages:
-                    found["converged"] = False
                     await _append(network, task, found)
-                    found["converged"] = True
+                found["converged"] = True
                 if not task.until_converged:
                     await anyio.sleep_forever()
-                while plan.topology == "mesh" and "seconds_to_connect" not in found:
-                    await anyio.sleep(0.1)
+                await connected.wait()
         connections = sorted(len(member.connections) for member in network.members)
         found |= {
             "messages": network.total,
@@ -89,9 +90,10 @@ async def _run(plan: Plan, task: Task) -> dict[str, Any]:
     return found
 
 
-async def _connect(network: LocalNetwork, found: dict[str, Any]) -> None:
+async def _connect(network: LocalNetwork, found: dict[str, Any], connected: anyio.Event) -> None:
     await network.connected(_SEVERAL)
     found["seconds_to_connect"] = _since(network)
+    connected.set()
 
 
 async def _append(network: LocalNetwork, task: Task, found: dict[str, Any]) -> None:

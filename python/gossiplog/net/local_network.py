@@ -7,7 +7,7 @@ and the clock.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -78,7 +78,6 @@ class Member:
         number: from 0, the one that the others know.
         log: its own.
         signer: of what it appends.
-        peer: None before it has joined, and for a hub and its clients.
         joined: whether it runs.
         connections: to others, as it sees them.
         syncs: that it has made.
@@ -87,7 +86,6 @@ class Member:
     number: int
     log: Log
     signer: Signer
-    peer: Peer | None = None
     joined: bool = False
     connections: set[str] = field(default_factory=set)
     syncs: int = 0
@@ -130,7 +128,7 @@ class LocalNetwork:
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:
             for number in range(self.plan.peers):
-                member = Member(number, stack.enter_context(self._open(number)), self._signer())
+                member = Member(number, stack.enter_context(self._open(number)), Signer(self._random.randbytes(32)))
                 self.members.append(member)
             await anyio.to_thread.run_sync(self._append_offline)
             self.started = anyio.current_time()
@@ -151,16 +149,13 @@ class LocalNetwork:
             raise NotALog(f"{path} is there already: give a folder without logs")
         return gossiplog.log.open(MemoryStorage() if path is None else path, topic=TOPIC)
 
-    def _signer(self) -> Signer:
-        return Signer(self._random.randbytes(32))
-
     async def _begin(self, stack: AsyncExitStack, tasks: anyio.abc.TaskGroup) -> None:
         first, *others = self.members
         delays = sorted(self._random.uniform(0, self.plan.join_seconds) for _ in others)
         if self.plan.topology == "mesh":
             known = (await self._join_mesh(stack, first, ())).addresses[:1]
         else:
-            hub = Hub(first.log, on_event=self._hearer(first), on_message=self._taker(first))
+            hub = Hub(first.log, on_event=self._hearer(first), on_message=self._take)
             await stack.enter_async_context(hub)
             known = ((await tasks.start(serve, hub)).url("ws"),)
             first.joined = True
@@ -180,18 +175,18 @@ class LocalNetwork:
                 await self._join_mesh(stack, member, known)
             else:
                 (url,) = known
-                client = connect(member.log, url, on_event=self._hearer(member), on_message=self._taker(member))
+                client = connect(member.log, url, on_event=self._hearer(member), on_message=self._take)
                 await stack.enter_async_context(client)
                 member.joined = True
             await anyio.sleep_forever()
 
     async def _join_mesh(self, stack: AsyncExitStack, member: Member, known: Sequence[str]) -> Peer:
-        peer = Peer(member.log, bootstrap=known, on_event=self._hearer(member), on_message=self._taker(member))
-        member.peer = await stack.enter_async_context(peer)
+        peer = Peer(member.log, bootstrap=known, on_event=self._hearer(member), on_message=self._take)
+        await stack.enter_async_context(peer)
         member.joined = True
-        return member.peer
+        return peer
 
-    def _hearer(self, member: Member) -> Any:
+    def _hearer(self, member: Member) -> Callable[[events.Event], None]:
         def hear(event: events.Event) -> None:
             match event:
                 case events.Connected(peer):
@@ -206,13 +201,10 @@ class LocalNetwork:
 
         return hear
 
-    def _taker(self, member: Member) -> Any:
-        def take(message: SignedMessage) -> None:
-            if self._arrivals is not None:
-                self._arrivals.setdefault(message.id, []).append(anyio.current_time())
-            self._changed.set()
-
-        return take
+    def _take(self, message: SignedMessage) -> None:
+        if self._arrivals is not None:
+            self._arrivals.setdefault(message.id, []).append(anyio.current_time())
+        self._changed.set()
 
     def _append_offline(self) -> None:
         for member in self.members:
