@@ -1,4 +1,4 @@
-"""One process of the benchmarks of the network: a hub, a client, many listeners, or a line with a delay.
+"""One process of the benchmarks of the network: a hub, a client, listeners, a mesh peer, or a line with a delay.
 
 `network.py` starts it. It prints a line of JSON when it is ready, and one for each command that it reads.
 """
@@ -8,10 +8,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import random
 import resource
 import sys
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 from urllib.parse import urlsplit
@@ -20,11 +21,12 @@ import anyio
 
 import gossiplog.log
 from gossiplog.bench.histories import TOPIC, private_key
-from gossiplog.core import Tree
+from gossiplog.core import SignedMessage, Tree
 from gossiplog.net import events
 from gossiplog.net.client import connect
 from gossiplog.net.hub import Hub
 from gossiplog.net.limits import Limits
+from gossiplog.net.peer import Peer
 from gossiplog.net.protocols import Protocols
 from gossiplog.net.serving import serve
 from gossiplog.net.stream import CHUNK, Stream
@@ -32,6 +34,7 @@ from gossiplog.net.streams import Connection, Network, open_network
 from gossiplog.protocol import wire
 from gossiplog.protocol.sync import Client, Finished, Send, ServerConfig
 from gossiplog.signer import Signer
+from gossiplog.storage import MemoryStorage
 
 Command: TypeAlias = Callable[..., Awaitable[object]]
 _PROTOCOLS = Protocols(TOPIC)
@@ -227,6 +230,48 @@ async def _pass_over(stream: Stream) -> None:
         pass
 
 
+# A peer of a mesh
+
+
+async def run_peer(path: str, number: str, *bootstrap: str) -> None:
+    """A peer, which appends when it is told to. Without a path its log is kept in memory."""
+    signer = Signer(private_key(int(number)))
+    begun: dict[str, float] = {}
+    told: dict[str, float] = {}
+
+    heard = asyncio.Event()
+
+    def hear(message: SignedMessage) -> None:
+        told[message.id] = time.monotonic()
+        heard.set()
+
+    async def connected(least: int) -> None:
+        """Waits until it is connected to so many others."""
+        while len(peer.peers) < least:
+            await peer.driver.peers_changed.wait()
+
+    async def flow(times: Sequence[float], size: int) -> None:
+        """Appends a message at each time, on the clock that all processes share."""
+        for at in times:
+            await asyncio.sleep(max(0.0, at - time.monotonic()))
+            payload = {"number": number, "text": random.randbytes(size).hex()[:size]}
+            start = time.monotonic()
+            message = await asyncio.to_thread(log.append, payload, signer=signer)
+            begun[message.id] = start
+
+    async def told_of(count: int) -> object:
+        """What it has appended, and when; what it was told of, and when, once it was told of so many."""
+        while len(told) < count:
+            heard.clear()
+            await heard.wait()
+        return {"begun": begun, "told": told, "root": log.root.hash.hex()}
+
+    storage = MemoryStorage() if path == "-" else path
+    with gossiplog.log.open(storage, topic=TOPIC) as log:
+        async with Peer(log, bootstrap=bootstrap, on_message=hear) as peer:
+            await obey({"connected": connected, "flow": flow, "told_of": told_of}, peer.addresses[0])
+
+
 # A line with a delay
 
 
@@ -290,6 +335,7 @@ _ROLES: Mapping[str, Callable[..., Coroutine[Any, Any, None]]] = {
     "hub": run_hub,
     "client": run_client,
     "listeners": run_listeners,
+    "peer": run_peer,
     "line": lambda url, seconds: run_line(url, float(seconds)),
 }
 

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import threading
-
 import pytest
 
 from gossiplog import Log, Signer, core
@@ -33,21 +31,53 @@ def test_a_batch_comes_in_with_its_verdicts(log: Log, signer: Signer) -> None:
     assert replica.count() == 2
 
 
-def test_waiting_ends_with_a_commit(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(following, "POLL_SECONDS", 100.0)
+def test_values_are_verified_and_stored_in_one_call(log: Log, signer: Signer) -> None:
+    _, first = signer.sign(log.topic, 1, [], "first")
+    batch, outcome = log.replica.take([first, b"broken"])
+    assert (outcome.inserted, [index for index, _ in batch.invalid]) == ([0], [1])
+    assert log.replica.count() == 1
+
+
+def test_a_listener_is_told_of_each_commit_and_of_the_end(log: Log) -> None:
+    told: list[int | None] = []
+    log.append("before")
+    with log.replica.listening(told.append):
+        log.append("a")
+        log.append_many(["b", "c"])
+    log.append("after")
+    with log.replica.listening(told.append):
+        log.close()
+    assert told == [2, 4, None]
+
+
+def test_what_was_just_committed_is_in_memory_for_those_who_listen(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(following, "_RECENT", 3)
     replica = log.replica
-    log.append(1)
-    assert replica.wait(0) == 1
-    waiter = threading.Thread(target=replica.wait, args=(1,))
-    waiter.start()
-    log.append(2)
-    waiter.join()
-    assert replica.wait(1) == 2
+    log.append("nobody listens")
+    with replica.listening(lambda last: None):
+        values = [log.append(number).value for number in range(5)]
+        # Messages 2 to 6; the first two of these were pushed out.
+        assert [replica.recent(after, 9) for after in (0, 1, 2, 6)] == [[], [], [], []]
+        assert replica.recent(3, 9) == list(enumerate(values[2:], 4)) == list(replica.arrivals(3, 9))
+        assert replica.recent(3, 1) == [(4, values[2])]
+        # More at once than are kept are read from the database.
+        log.append_many(range(4))
+        assert replica.recent(6, 9) == []
+
+
+def test_little_is_kept_in_memory(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(following, "_RECENT_BYTES", 1000)
+    with log.replica.listening(lambda last: None):
+        log.append("small")
+        log.append("x" * 2000)
+        last = log.append("small")
+    assert log.replica.recent(0, 9) == []
+    assert log.replica.recent(2, 9) == [(3, last.value)]
 
 
 def test_a_closed_log_says_so(log: Log) -> None:
     replica = log.replica
     log.close()
-    for call in (replica.count, replica.heads, replica.snapshot, lambda: replica.wait(0)):
+    for call in (replica.count, replica.heads, replica.snapshot, replica.root):
         with pytest.raises(LogClosed):
             call()

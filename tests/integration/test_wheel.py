@@ -62,6 +62,24 @@ def test_it_has_what_spark_looks_for(wheel: Path) -> None:
     assert {"pyspark_gossiplog/__init__.py", "gossiplog/spark/conf/log4j2.properties"} <= set(names)
 
 
+IMPORT_ALL = """
+import importlib, pkgutil, gossiplog
+
+EXTRAS = ("gossiplog.spark", "gossiplog.columns")
+found = pkgutil.walk_packages(gossiplog.__path__, "gossiplog.", onerror=lambda name: None)
+names = [module.name for module in found if not module.name.startswith(EXTRAS) and not module.name.endswith("__main__")]
+for name in names:
+    importlib.import_module(name)
+print(len(names))
+"""
+
+
+def test_every_module_finds_what_it_imports(empty: Path, tmp_path: Path) -> None:
+    """What tests and tools bring along is not there: a module that imports it would fail on a user's machine alone."""
+    printed = run(empty / "python", "-W", "error", "-c", IMPORT_ALL, cwd=tmp_path, path=empty)
+    assert int(printed) > 100
+
+
 def test_first_program(empty: Path, tmp_path: Path) -> None:
     program, output = first_program()
     printed = run(empty / "python", "-W", "error", "-c", program, cwd=tmp_path, path=empty)

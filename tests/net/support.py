@@ -19,6 +19,7 @@ from gossiplog.errors import NetworkError
 from gossiplog.net import events
 from gossiplog.net.background import background
 from gossiplog.net.driver import Driver
+from gossiplog.net.event_loop import caller
 from gossiplog.net.stream import Signal
 from gossiplog.net.streams import Connection, Network, PipeConnection
 from gossiplog.net.validation import Answer
@@ -111,7 +112,15 @@ async def until_equal(*logs: Log) -> None:
     """Waits until all logs have the same root."""
     while len({log.root for log in logs}) > 1:
         shortest = min(logs, key=len)
-        await anyio.to_thread.run_sync(shortest.replica.wait, len(shortest))
+        await until_longer(shortest, len(shortest))
+
+
+async def until_longer(log: Log, count: int) -> None:
+    """Waits until a log has more messages than so many."""
+    committed, call_soon = anyio.Event(), caller()
+    with log.replica.listening(lambda last: call_soon(committed.set)):
+        if len(log) <= count:
+            await committed.wait()
 
 
 def connect_pair(network: Network, protocols: Sequence[str]) -> tuple[Connection, Connection]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import anyio
 import pytest
@@ -29,17 +29,17 @@ async def judged(
     reported: list[broadcast.InEvent] = []
     record, threads, done = Record(None), Threads(), anyio.Event()
 
-    async def ingest(batch: core.Batch, count: int) -> Outcome:
+    async def take(values: Sequence[bytes]) -> tuple[core.Batch, Outcome]:
         if fails:
             raise StorageError("the disk is full")
-        return await threads.write(log.replica.ingest, batch, count)
+        return await threads.write(log.replica.take, values)
 
-    def report(event: broadcast.InEvent) -> None:
-        reported.append(event)
+    def report(*events: broadcast.InEvent) -> None:
+        reported.extend(events)
         if sum(isinstance(event, Judged) for event in reported) == len(pushed):
             done.set()
 
-    waiting = Deliveries(log.replica, threads, ingest, record, report)
+    waiting = Deliveries(take, record, report)
     for key, value in pushed:
         waiting.add(Delivery(1, key, value))
     async with anyio.create_task_group() as tasks:

@@ -158,16 +158,19 @@ async def test_a_database_that_fails_for_a_moment(
     ours, theirs = opened(signer=signer), opened()
     heard = Heard()
     server = Driver(theirs, on_event=heard, on_message=heard.message)
-    for name in ("wait", "heads", "arrivals", "root"):
+    monkeypatch.setattr(server.replica, "recent", lambda after, limit: ())
+    for name in ("heads", "arrivals", "state"):
         monkeypatch.setattr(server.replica, name, failing(getattr(server.replica, name), 2))
     async with (
         Driver(ours) as client,
         server,
         joined(network, client, server),
     ):
+        monkeypatch.setattr(server.replica, "count", failing(server.replica.count, 2))
         ours.append_many(range(10))
         await heard.wait_for_messages(10)
         await heard.wait(events.Committed)
+        await heard.wait(events.Failed, 8)
         assert ours.root == theirs.root
     failed = {event.doing for event in heard.of(events.Failed)}
     assert failed == {"following the log", "reading the heads", "reading new messages", "reading the root"}

@@ -21,7 +21,7 @@ from gossiplog.net.threads import Threads
 from gossiplog.protocol import wire
 from gossiplog.protocol.broadcast_config import Config
 from gossiplog.protocol.sync import ServerConfig
-from tests.net.support import Heard, guest, joined, until_equal
+from tests.net.support import Heard, guest, joined, until_equal, until_longer
 
 pytestmark = pytest.mark.anyio
 
@@ -159,7 +159,7 @@ async def test_a_valid_message_behind_a_wrong_key_is_kept_and_forwarded(
             await push(connection, server, wire.encode_push(wire.Insert(*misplaced(signer))))
             (left,) = await heard.wait(events.Disconnected)
             assert left.reason == "it pushed an invalid message: its key is another message's"
-            await anyio.to_thread.run_sync(ours.replica.wait, 0)
+            await until_longer(ours, 0)
             await until_equal(ours, theirs)
         assert len(ours) == 1
 
@@ -191,7 +191,7 @@ async def test_children_pushed_before_their_parents_are_forwarded_after_them(
         async with guest(network, server) as connection:
             frames = [wire.encode_push(wire.Insert(*message)) for message in (second, first)]
             await push(connection, server, *frames)
-            await anyio.to_thread.run_sync(ours.replica.wait, 0)
+            await until_longer(ours, 0)
             await until_equal(ours, theirs)
         assert client.counters.orphans == 0
 

@@ -47,6 +47,29 @@ async def test_only_what_others_commit_is_reported(opened: Open, signer: Signer,
     assert record.counters.inserted == {"append": 1}
 
 
+async def test_commits_that_come_close_together_are_told_of_as_one(
+    opened: Open, signer: Signer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = opened(signer=signer)
+    heard = Heard()
+    record = Record(heard)
+    made = Feed(log.replica, Threads(), record, lambda event: None, lambda: False, heard.message)
+    monkeypatch.setattr(feed, "_TELLING_SECONDS", 1e9)
+    async with anyio.create_task_group() as tasks:
+        for task in (made.follow, made.announce, made.tell):
+            tasks.start_soon(task, 0)
+        tasks.start_soon(record.run)
+        await anyio.wait_all_tasks_blocked()
+        log.append("first")
+        (committed,) = await heard.wait(events.Committed)
+        assert committed == events.Committed(1, log.root)
+        for number in range(5):
+            log.append(number)
+        await heard.wait_for_messages(6)
+        assert len(heard.of(events.Committed)) == 1
+        tasks.cancel_scope.cancel()
+
+
 @pytest.mark.parametrize(
     ("own", "after", "last", "gaps"),
     [

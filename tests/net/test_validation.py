@@ -70,10 +70,11 @@ async def test_messages_get_their_answers_in_batches(signer: Signer, network: Ne
         ]
         for ticket, answer in zip((7, 8, 9), Gossip, strict=True):
             bench.validation.answer(Validated(1, ticket, answer))
-        await bench.router.answered(3)
+        assert bench.router.batches == []
+        bench.validation.flush()
         # One that was answered is not answered again.
         bench.validation.answer(Validated(1, 7, Gossip.REJECT))
-        await anyio.wait_all_tasks_blocked()
+        bench.validation.flush()
     assert bench.router.batches == [[(7, "accept"), (8, "ignore"), (9, "reject")]]
     assert bench.record.counters.latencies["validation"].counts[-1] == 3
 
@@ -110,7 +111,7 @@ async def test_what_is_not_judged_in_time_is_ignored_and_told_of(
         (failed,) = await bench.heard.wait(events.Failed)
         # The answer comes after all.
         bench.validation.answer(Validated(1, 1, Gossip.ACCEPT))
-        await anyio.wait_all_tasks_blocked()
+        bench.validation.flush()
     assert bench.router.batches == [[(1, "ignore")]]
     assert (failed.doing, type(failed.error)) == ("validating gossip", TimeoutError)
     assert "not judged within" in str(failed.error)

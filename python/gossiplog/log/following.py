@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TypeAlias
 
+from gossiplog.core import Plan
 from gossiplog.errors import LogClosed
 from gossiplog.log.results import Arrivals
 from gossiplog.log.state import read_stored
@@ -12,6 +16,15 @@ from gossiplog.storage import Storage
 
 POLL_SECONDS = 0.25
 """How often the commits of other processes are looked for."""
+
+Listener: TypeAlias = Callable[[int | None], object]
+"""Is told the sequence of the last message of a commit of this process, or None when the log was closed; on the thread
+that did it, so it must not wait."""
+
+# The last messages that are kept for those who follow, and their bytes: a database that has just written them need not
+# be asked for them.
+_RECENT = 512
+_RECENT_BYTES = 2**20
 
 
 class Follower:
@@ -27,13 +40,55 @@ class Follower:
         self._topic = topic
         self._changed = threading.Condition()
         self._waiting = 0
+        self._listeners: tuple[Listener, ...] = ()
+        # The values of messages by their sequences; guarded by the lock of `_changed`.
+        self._recent: OrderedDict[int, bytes] = OrderedDict()
+        self._recent_bytes = 0
 
-    def wake(self) -> None:
-        """Says that there are new messages, or that the log was closed."""
+    def committed(self, plan: Plan, last: int) -> None:
+        """This process has committed the messages of a plan; `last` is the sequence of the last."""
+        # Of very many, most would be pushed out again.
+        if self._listeners and len(plan.order) <= _RECENT:
+            with self._changed:
+                for sequence, value, _ in plan.messages:
+                    self._recent[sequence] = value
+                    self._recent_bytes += len(value)
+                while len(self._recent) > _RECENT or self._recent_bytes > _RECENT_BYTES:
+                    _, value = self._recent.popitem(last=False)
+                    self._recent_bytes -= len(value)
+        self._wake(last)
+
+    def closed(self) -> None:
+        """The log was closed."""
+        self._wake(None)
+
+    def _wake(self, last: int | None) -> None:
         # Whoever begins to wait after this look has counted first, and then finds what was committed before it.
         if self._waiting:
             with self._changed:
                 self._changed.notify_all()
+        for listener in self._listeners:
+            listener(last)
+
+    @contextmanager
+    def listening(self, listener: Listener) -> Iterator[None]:
+        """Tells a listener of commits, for the time of a block."""
+        with self._changed:
+            self._listeners = (*self._listeners, listener)
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._listeners = tuple(other for other in self._listeners if other is not listener)
+
+    def recent(self, after: int, limit: int) -> Sequence[tuple[int, bytes]]:
+        """Messages (sequence, value) that follow a sequence, from memory: none where the next one is not there."""
+        found: list[tuple[int, bytes]] = []
+        with self._changed:
+            while len(found) < limit and (value := self._recent.get(after + 1)) is not None:
+                after += 1
+                found.append((after, value))
+        return found
 
     def follow(self, after: int | None, batch: int) -> Iterator[Arrivals]:
         """Messages after a sequence, None being the last one now; ends when the log is closed."""

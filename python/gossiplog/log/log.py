@@ -52,7 +52,7 @@ class Log:
         self._check = payload_check(payload)
         self._states = States(storage, topic)
         self._follower = Follower(storage, topic)
-        self._writer = Writer(storage, self._states, topic, apply, self._follower.wake)
+        self._writer = Writer(storage, self._states, topic, apply, self._follower.committed)
         self._inserter = Inserter(storage, self._states, topic, self._check, self._writer)
         self._puller = Puller(storage, self._states, topic, self._inserter, self._writer)
         self._writer.catch_up()
@@ -412,7 +412,7 @@ class Log:
     def close(self) -> None:
         """Ends the use of the log, and every subscription; a second call does nothing."""
         self._storage.close()
-        self._follower.wake()
+        self._follower.closed()
 
     def __enter__(self) -> Self:
         return self

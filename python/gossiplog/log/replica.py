@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from contextlib import AbstractContextManager
 
 from gossiplog import core
 from gossiplog.log.ancestry import steps_back
-from gossiplog.log.following import Follower
+from gossiplog.log.following import Follower, Listener
 from gossiplog.log.insertion import Inserter
 from gossiplog.log.results import Inserted
-from gossiplog.log.state import Snapshot, States, damage_is_corrupt
+from gossiplog.log.state import Snapshot, State, States, damage_is_corrupt
 from gossiplog.log.writing import Outcome, Writer
 from gossiplog.storage import Storage
 
@@ -63,7 +64,11 @@ class Replica:
 
     def root(self) -> core.Node:
         """The root of the tree."""
-        return self._states.current().tree.root
+        return self.state().tree.root
+
+    def state(self) -> State:
+        """The messages' number, the tree and the heads, all of one moment."""
+        return self._states.current()
 
     def snapshot(self) -> Snapshot:
         """The log as it is now, for a sync client or server."""
@@ -87,6 +92,15 @@ class Replica:
         """
         return self._writer.write(self._inserter.verdicts(batch, count))
 
+    def take(self, values: Sequence[bytes]) -> tuple[core.Batch, Outcome]:
+        """Verifies stored values of peers, and stores those that `ingest` would.
+
+        Returns:
+            The batch, and what became of it.
+        """
+        batch, count = self.verify(values)
+        return batch, self.ingest(batch, count)
+
     def insert_signed(self, values: Iterable[bytes]) -> Inserted:
         """Stores messages as `Log.insert_many`, whose signatures were verified elsewhere and are taken as valid.
 
@@ -95,13 +109,14 @@ class Replica:
         """
         return self._inserter.insert(values, signed=True)
 
-    def wait(self, after: int) -> int:
-        """Waits until there are messages after a sequence, but a quarter of a second at most.
+    def listening(self, listener: Listener) -> AbstractContextManager[None]:
+        """Tells a listener of what this process commits, and of the log's end, for the time of a block."""
+        return self._follower.listening(listener)
 
-        Returns:
-            The sequence of the last message.
-        """
-        return self._follower.wait(after)
+    def recent(self, after: int, limit: int) -> Sequence[tuple[int, bytes]]:
+        """As `arrivals`, from memory: none, unless this process committed what follows a moment ago, while somebody
+        listened."""
+        return self._follower.recent(after, limit)
 
     def arrivals(self, after: int, limit: int) -> Sequence[tuple[int, bytes]]:
         """Messages (sequence, value) after a sequence, in the order of their arrival; one at least, if there is one."""

@@ -26,6 +26,8 @@ from gossiplog.storage import Storage
 from gossiplog.storage.base import ApplyTransaction, Position, SequencesTaken, Transaction
 
 Apply: TypeAlias = Callable[[SignedMessage, ApplyTransaction], object]
+Committed: TypeAlias = Callable[[core.Plan, int], object]
+"""Is told of a commit: the messages that it added, one at least, and the sequence of the last."""
 
 LOCK_SECONDS = 0.25
 """How long one transaction may hold the lock."""
@@ -103,11 +105,16 @@ class Writer:
         states: of the log.
         topic: of the log.
         apply: the application's function, or None.
-        committed: called after each commit that added messages.
+        committed: is called after each commit that added messages.
     """
 
     def __init__(
-        self, storage: Storage, states: States, topic: str, apply: Apply | None, committed: Callable[[], None]
+        self,
+        storage: Storage,
+        states: States,
+        topic: str,
+        apply: Apply | None,
+        committed: Committed,
     ) -> None:
         self._storage = storage
         self._states = states
@@ -302,7 +309,7 @@ class Writer:
                 self._links = {}
             self._links.update((sequence, record) for sequence, _, record in written.plan.messages)
         self._left = written
-        self._committed()
+        self._committed(written.plan, written.position.count)
 
     def _is_behind(self, position: Position) -> bool:
         if position.applied > position.count:

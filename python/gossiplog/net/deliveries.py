@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 import anyio
 
+from gossiplog.core import Batch
 from gossiplog.errors import CorruptLog, Refused, StorageError
-from gossiplog.log.replica import Replica
+from gossiplog.log.writing import Outcome
 from gossiplog.net import events
 from gossiplog.net.record import Record
-from gossiplog.net.syncing import Ingest
-from gossiplog.net.threads import Threads
 from gossiplog.net.tracing import span
 from gossiplog.protocol import broadcast_events as broadcast
 from gossiplog.protocol.broadcast_events import Delivery, Judged, Verdict
@@ -25,24 +24,18 @@ class Deliveries:
     """Messages that wait to be stored, from all peers.
 
     Args:
-        replica: of the log.
-        threads: to run on.
-        ingest: stores them.
+        take: verifies and stores them (see `Feed.take`).
         record: counts, and tells the application of failures.
-        report: is told what became of each.
+        report: is told what became of them, in batches.
     """
 
     def __init__(
         self,
-        replica: Replica,
-        threads: Threads,
-        ingest: Ingest,
+        take: Callable[[Sequence[bytes]], Awaitable[tuple[Batch, Outcome]]],
         record: Record,
-        report: Callable[[broadcast.InEvent], None],
+        report: Callable[[*tuple[broadcast.InEvent, ...]], None],
     ) -> None:
-        self._replica = replica
-        self._threads = threads
-        self._ingest = ingest
+        self._take = take
         self._record = record
         self._report = report
         self._waiting: deque[Delivery] = deque()
@@ -72,15 +65,13 @@ class Deliveries:
                 self._size -= len(self._waiting.popleft().value)
             self._made_room.set()
             self._made_room = anyio.Event()
-            for judgement in judged:
-                self._report(judgement)
+            self._report(*judged)
 
     async def _judge(self, deliveries: Sequence[Delivery]) -> Sequence[Judged]:
         began = anyio.current_time()
         try:
             with span("store") as describe:
-                batch, count = await self._threads.verify(self._replica.verify, [item.value for item in deliveries])
-                outcome = await self._ingest(batch, count)
+                batch, outcome = await self._take([delivery.value for delivery in deliveries])
                 describe({"messages": len(batch), "inserted": len(outcome.inserted), "orphans": len(outcome.orphans)})
         except (CorruptLog, StorageError, Refused) as error:
             self._record.tell(events.Failed("storing what peers sent", error))

@@ -94,7 +94,7 @@ class Driver:
         self._machine = Broadcast(random or Random(), config)
         self._threads = Threads()
         self._feed = Feed(self.replica, self._threads, self.record, self._report, lambda: bool(self._peers), on_message)
-        self._deliveries = Deliveries(self.replica, self._threads, self._feed.ingest, self.record, self._report)
+        self._deliveries = Deliveries(self._feed.take, self.record, self._report)
         self._pushes = Pushes(
             self.replica, self._threads, self._feed, self._deliveries, self._report, self._fail, self._join
         )
@@ -106,6 +106,7 @@ class Driver:
         # All that are being exchanged with, and those of them that have a push stream.
         self._exchanges: dict[int, Neighbour] = {}
         self._peers: dict[int, Neighbour] = {}
+        self._by_connection: dict[Connection | None, int] = {}
         self._inbox: deque[broadcast.InEvent] = deque()
         self._handling = False
         self._timers = Timers(lambda timer: self._report(broadcast.TimerExpired(timer)))
@@ -120,7 +121,7 @@ class Driver:
             stack.callback(self.record.flush)
             self._tasks = await stack.enter_async_context(background())
             stack.push_async_callback(self._end_exchanges)
-            for task in (self._feed.follow, self._feed.announce):
+            for task in (self._feed.follow, self._feed.announce, self._feed.tell):
                 self._tasks.start_soon(task, count)
             for loop in (self._deliveries.run, self._pushes.run, self._timers.run, self.record.run):
                 self._tasks.start_soon(loop)
@@ -171,6 +172,7 @@ class Driver:
             raise NetworkError("the log is not replicated any more")
         peer = Neighbour(next(self._numbers), name, connection, may_write, gossips)
         self._exchanges[peer.number] = peer
+        self._by_connection[connection] = peer.number
         connection.watch(partial(self.record.incident, name))
         try:
             with peer.scope:
@@ -215,7 +217,7 @@ class Driver:
             self.record.incident(peer.name, "overloads", 1, closed.reason)
         elif closed is not None and closed.cause == "internal":
             self._fail(f"exchanging with {peer.name}", NetworkError(closed.reason))
-        del self._exchanges[peer.number]
+        del self._exchanges[peer.number], self._by_connection[peer.connection]
         self._exchange_ended.set()
         if self._peers.pop(peer.number, None) is not None:
             self.peers_changed.set()
@@ -309,14 +311,13 @@ class Driver:
         """Takes messages that the router holds back, as fast as the log does; the router will be answered."""
         if self._validation is None:
             raise RuntimeError("a driver without a router takes no gossip")
-        numbers: dict[Connection | None, int] = {peer.connection: peer.number for peer in self._exchanges.values()}
-        await self._validation.take(publications, numbers)
+        await self._validation.take(publications, self._by_connection)
 
     # The machine
 
-    def _report(self, event: broadcast.InEvent) -> None:
+    def _report(self, *happened: broadcast.InEvent) -> None:
         """Tells the machine what happened, after whatever it is being told just now."""
-        self._inbox.append(event)
+        self._inbox += happened
         if self._handling:
             return
         self._handling = True
@@ -326,6 +327,8 @@ class Driver:
                     self._do(out)
         finally:
             self._handling = False
+        if self._validation is not None:
+            self._validation.flush()
 
     def _do(self, event: broadcast.OutEvent) -> None:
         match event:

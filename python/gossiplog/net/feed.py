@@ -1,27 +1,37 @@
-"""What comes into a log: by a driver's own transactions, and by whatever else commits to it, which is seen by
-following it."""
+"""What comes into a log: by a driver's own transactions, and by whatever else commits to it.
+
+Other threads of this process are heard of as they commit, with their messages; other processes are looked for. Nothing
+is read from the database that this process has just written to it.
+"""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from typing import TypeVar
+from typing import TypeVar, TypeVarTuple
 
 import anyio
 
 from gossiplog.core import Batch, Node, SignedMessage
 from gossiplog.errors import CorruptLog, LogClosed, StorageError
+from gossiplog.log.following import POLL_SECONDS
 from gossiplog.log.replica import Replica
 from gossiplog.log.state import read_stored
 from gossiplog.log.writing import Outcome
 from gossiplog.net import events
+from gossiplog.net.event_loop import caller
 from gossiplog.net.record import Record
+from gossiplog.net.stream import Signal
 from gossiplog.net.threads import Threads
 from gossiplog.protocol import broadcast_events as broadcast
 
 _PAGE = 256
 _RETRY_SECONDS = 1.0
 """Between attempts to read the log, where nothing goes on without."""
+_TELLING_SECONDS = 0.05
+"""Between two events that tell of commits: each has the root, which costs more than a commit."""
 
+_Arguments = TypeVarTuple("_Arguments")
 _Result = TypeVar("_Result")
 
 
@@ -52,10 +62,17 @@ class Feed:
         self._report = report
         self._is_heard = is_heard
         self._on_message = on_message
-        # Sequences that this feed's own transactions have written, and whether one is under way.
+        # Sequences that this feed's own transactions have written, and whether one is under way: on which thread.
         self._own: list[range] = []
-        self._writing = anyio.Lock()
-        self._committed = anyio.Event()
+        # Free most of the time, and then not worth a turn of the event loop.
+        self._writing = anyio.Lock(fast_acquire=True)
+        self._writer: int | None = None
+        # The last sequence that is known of, and the last that the machine and the application have been told of.
+        self._last = 0
+        self._followed = 0
+        self._is_closed = False
+        self._news = Signal()
+        self._committed = Signal()
 
     async def committed(self) -> None:
         """Waits until the log has got messages."""
@@ -65,32 +82,81 @@ class Feed:
         """The root of the log."""
         return await self._threads.read(self._replica.root)
 
+    async def take(self, values: Sequence[bytes]) -> tuple[Batch, Outcome]:
+        """Verifies and stores values (see `Replica.take`)."""
+        async with self._writing:
+            batch, outcome = await self._write(self._replica.take, values)
+            self._note(outcome)
+        return batch, outcome
+
     async def ingest(self, batch: Batch, count: int) -> Outcome:
         """Stores a batch (see `Replica.ingest`)."""
         async with self._writing:
-            outcome = await self._threads.write(self._replica.ingest, batch, count)
-            self._own += [sequences for sequences in outcome.sequences if sequences]
+            outcome = await self._write(self._replica.ingest, batch, count)
+            self._note(outcome)
         return outcome
+
+    async def _write(self, call: Callable[[*_Arguments], _Result], *arguments: *_Arguments) -> _Result:
+        def write() -> _Result:
+            self._writer = threading.get_ident()
+            try:
+                return call(*arguments)
+            finally:
+                self._writer = None
+
+        return await self._threads.write(write)
+
+    def _note(self, outcome: Outcome) -> None:
+        """This feed has committed. While nobody else does, there is nothing to find out about it."""
+        for sequences in outcome.sequences:
+            if sequences.start == self._followed + 1:
+                self._followed += len(sequences)
+                self._committed.set()
+            elif sequences:
+                self._own.append(sequences)
+                self._hear(sequences[-1])
+
+    def _hear(self, last: int | None) -> None:
+        """There are more messages than were told of, or the log was closed."""
+        if last is None:
+            self._is_closed = True
+        elif last > self._last:
+            self._last = last
+        self._news.set()
 
     async def follow(self, cursor: int) -> None:
         """Tells the machine, and the application, of what others commit: other threads, and other processes."""
-        while True:
-            count = await self._news(cursor)
-            if count <= cursor:
-                continue
-            # With the lock, the sequences of every transaction of ours are known.
-            async with self._writing:
-                others = list(_gaps(self._own, cursor, count))
-                self._own = [own for own in self._own if own.stop > count + 1]
-            cursor = count
-            self._committed.set()
-            self._committed = anyio.Event()
-            self._record.inserted("append", sum(map(len, others)))
-            if self._record.is_heard:
-                self._record.tell(events.Committed(count, await self.insist("reading the root", self.root)))
-            if self._is_heard():
-                for sequences in others:
-                    await self._forward(sequences)
+        call_soon = caller()
+
+        def listen(last: int | None) -> None:
+            # Own commits are noted when their thread is done.
+            if threading.get_ident() != self._writer:
+                call_soon(self._hear, last)
+
+        self._last, self._followed = max(self._last, cursor), cursor
+        with self._replica.listening(listen):
+            while True:
+                count = await self._count()
+                # With the lock, the sequences of every transaction of ours are known.
+                async with self._writing:
+                    others = list(_gaps(self._own, self._followed, count))
+                    self._own = [own for own in self._own if own.stop > count + 1]
+                    self._followed = max(self._followed, count)
+                self._committed.set()
+                self._record.inserted("append", sum(map(len, others)))
+                if self._is_heard():
+                    for sequences in others:
+                        await self._forward(sequences)
+
+    async def _count(self) -> int:
+        """The last sequence, once it is one that was not told of."""
+        while self._last <= self._followed:
+            with anyio.move_on_after(0 if self._is_closed else POLL_SECONDS):
+                await self._news.wait()
+            if self._last <= self._followed:
+                count = await self.insist("following the log", lambda: self._threads.read(self._replica.count))
+                self._last = max(self._last, count)
+        return self._last
 
     async def _forward(self, sequences: range) -> None:
         after = sequences.start - 1
@@ -101,11 +167,8 @@ class Feed:
             self._report(broadcast.Appended([(message.key, message.value) for message in messages]))
             after = rows[-1][0]
 
-    async def _news(self, after: int) -> int:
-        return await self.insist("following the log", lambda: self._threads.follow(self._replica.wait, after))
-
     async def _arrivals(self, after: int, limit: int) -> Sequence[tuple[int, bytes]]:
-        return await self.insist(
+        return self._replica.recent(after, limit) or await self.insist(
             "reading new messages", lambda: self._threads.read(self._replica.arrivals, after, limit)
         )
 
@@ -128,14 +191,23 @@ class Feed:
     async def announce(self, cursor: int) -> None:
         """Hands every message to the application, once, in the order of arrival."""
         while self._on_message is not None:
-            # Taken before the look: what is committed after it sets this one.
-            committed = self._committed
-            rows = await self._arrivals(cursor, _PAGE)
-            for sequence, value in rows:
+            if cursor >= self._followed:
+                await self._committed.wait()
+                continue
+            for sequence, value in await self._arrivals(cursor, _PAGE):
                 self._on_message(read_stored(value, self._replica.topic))
                 cursor = sequence
-            if not rows:
-                await committed.wait()
+
+    async def tell(self, cursor: int) -> None:
+        """Tells the application of commits: with one event of those that come close together."""
+        while self._record.is_heard:
+            if cursor >= self._followed:
+                await self._committed.wait()
+                continue
+            state = await self.insist("reading the root", lambda: self._threads.read(self._replica.state))
+            cursor = state.count
+            self._record.tell(events.Committed(cursor, state.tree.root))
+            await anyio.sleep(_TELLING_SECONDS)
 
 
 def _gaps(own: Sequence[range], after: int, last: int) -> Iterator[range]:

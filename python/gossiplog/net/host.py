@@ -133,7 +133,6 @@ class Host(Carrier):
     async def gossip(self) -> list[Publication]:
         """The messages that came by gossip since, one at least. Waits for them. Each has to be answered (`validate`),
         and is not passed on before."""
-        await anyio.lowlevel.checkpoint()
         while not (messages := self._host.gossip()):
             await self._gossiping.wait()
         return [

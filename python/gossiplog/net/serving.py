@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import anyio
-import sniffio
 import uvicorn
 from anyio.abc import TaskStatus
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -25,6 +24,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.frames import Frame
 
+from gossiplog.net.event_loop import asyncio_loop
 from gossiplog.net.incidents import SERVER_KEY, Incidents
 from gossiplog.net.limits import Limits
 
@@ -107,7 +107,7 @@ async def serve(
         OSError: the address cannot be used, or the files of `tls` cannot be read.
         RuntimeError: the caller does not run on asyncio.
     """
-    if sniffio.current_async_library() != "asyncio":
+    if asyncio_loop() is None:
         raise RuntimeError("the bundled server runs on asyncio: run it with anyio.run(..., backend='asyncio')")
     incidents = Incidents(_LOGGER)
 

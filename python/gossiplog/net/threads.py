@@ -22,7 +22,6 @@ class Threads:
         self._readers = anyio.CapacityLimiter(_READERS)
         self._verifiers = anyio.CapacityLimiter(_VERIFIERS)
         self._writer = anyio.CapacityLimiter(1)
-        self._follower = anyio.CapacityLimiter(1)
 
     async def read(self, call: Callable[[*_Arguments], _Result], *arguments: *_Arguments) -> _Result:
         """A call that reads the log."""
@@ -35,7 +34,3 @@ class Threads:
     async def write(self, call: Callable[[*_Arguments], _Result], *arguments: *_Arguments) -> _Result:
         """A call that writes to the log. Cancelled, it is waited for all the same."""
         return await anyio.to_thread.run_sync(call, *arguments, limiter=self._writer)
-
-    async def follow(self, call: Callable[[*_Arguments], _Result], *arguments: *_Arguments) -> _Result:
-        """A call that waits a moment and changes nothing: cancelled, it is left to itself."""
-        return await anyio.to_thread.run_sync(call, *arguments, limiter=self._follower, abandon_on_cancel=True)

@@ -18,10 +18,11 @@ from typing import Literal, Protocol
 
 import anyio
 
-from gossiplog.errors import ProtocolError
+from gossiplog.errors import NetworkError, ProtocolError
 from gossiplog.net import events
 from gossiplog.net.connection import Connection
 from gossiplog.net.record import Record
+from gossiplog.net.stream import Signal
 from gossiplog.net.threads import Threads
 from gossiplog.protocol import broadcast_events as broadcast
 from gossiplog.protocol import gossip
@@ -33,6 +34,8 @@ _ANSWER_SECONDS = 10.0
 """How long the log may take to judge a message."""
 _COMPLAINT_SECONDS = 1.0
 """Between two events which say that it took too long."""
+_DECODED_AT_ONCE = 2**16
+"""Bytes whose decoding takes less time than a thread takes to wake."""
 
 Answer = Literal["accept", "ignore", "reject"]
 _ANSWERS: dict[Gossip, Answer] = {Gossip.ACCEPT: "accept", Gossip.IGNORE: "ignore", Gossip.REJECT: "reject"}
@@ -100,7 +103,9 @@ class Validation:
         # When each message came that is not answered yet, in this order.
         self._waiting: dict[int, float] = {}
         self._answers: list[tuple[int, Answer]] = []
-        self._due = anyio.Event()
+        self._asked = Signal()
+        self._scope = anyio.CancelScope()
+        self._failure: NetworkError | None = None
 
     def publish(self, key: bytes, value: bytes) -> bool:
         """Gives a message to the router; False if it went to nobody.
@@ -120,17 +125,24 @@ class Validation:
         """
         now = anyio.current_time()
         self._waiting.update((publication.ticket, now) for publication in publications)
-        self._due.set()
-        found = await self._threads.read(_decode, publications)
+        self._asked.set()
+        if sum(len(publication.data) for publication in publications) > _DECODED_AT_ONCE:
+            found = await self._threads.read(_decode, publications)
+        else:
+            found = _decode(publications)
+        deliveries: list[Delivery] = []
         for publication, message in zip(publications, found, strict=True):
             if isinstance(message, ProtocolError):
                 self._record.count(invalid=1)
                 self._record.incident(publication.name, "invalid_gossip", 1, str(message))
                 self._give(publication.ticket, "reject")
             else:
-                await self._room()
                 source = numbers.get(publication.connection, _NOBODY)
-                self._report(broadcast.Received(Delivery(source, *message, publication.ticket)))
+                deliveries.append(Delivery(source, *message, publication.ticket))
+        self.flush()
+        for delivery in deliveries:
+            await self._room()
+            self._report(broadcast.Received(delivery))
 
     def answer(self, event: broadcast.Validated) -> None:
         """Passes on the machine's answer, unless the router was given one."""
@@ -142,26 +154,35 @@ class Validation:
         if came is not None:
             self._record.observe("validation", anyio.current_time() - came)
             self._answers.append((ticket, answer))
-            self._due.set()
+
+    def flush(self) -> None:
+        """Gives the router the answers that there are, all at once."""
+        if self._answers:
+            answers, self._answers = self._answers, []
+            try:
+                self._router.validate(answers)
+            except NetworkError as error:
+                # Whoever gave the answers has nothing to do with it.
+                self._failure = error
+                self._scope.cancel()
 
     async def run(self) -> None:
-        """Gives the router its answers, without end.
+        """Has the router ignore what is not answered in time, without end.
 
         Raises:
             NetworkError: there is no router any more.
         """
-        complained = float("-inf")
-        while True:
-            oldest = next(iter(self._waiting.values()), float("inf"))
-            with anyio.move_on_at(max(oldest + _ANSWER_SECONDS, complained + _COMPLAINT_SECONDS)):
-                await self._due.wait()
-            self._due = anyio.Event()
-            now = anyio.current_time()
-            if now >= complained + _COMPLAINT_SECONDS and self._ignore_old(now):
-                complained = now
-            if self._answers:
-                answers, self._answers = self._answers, []
-                self._router.validate(answers)
+        with self._scope:
+            while True:
+                while not self._waiting:
+                    await self._asked.wait()
+                # Most are answered long before; those that came since are looked at when that one would have been old.
+                await anyio.sleep_until(next(iter(self._waiting.values())) + _ANSWER_SECONDS)
+                if self._ignore_old(anyio.current_time()):
+                    self.flush()
+                    await anyio.sleep(_COMPLAINT_SECONDS)
+        if self._failure is not None:
+            raise self._failure
 
     def _ignore_old(self, now: float) -> bool:
         old = [ticket for ticket, _ in takewhile(lambda item: now - item[1] >= _ANSWER_SECONDS, self._waiting.items())]

@@ -1,7 +1,7 @@
 //! The threads that batches are spread over.
 
 use std::num::NonZero;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use rayon::prelude::*;
 use rayon::{ThreadPool, ThreadPoolBuilder};
@@ -9,9 +9,11 @@ use rayon::{ThreadPool, ThreadPoolBuilder};
 /// The pool, and the process that started its threads: a fork copies the pool but not the threads.
 static POOL: Mutex<Option<(u32, Arc<ThreadPool>)>> = Mutex::new(None);
 
-/// How many threads batches are spread over: one for each core.
+/// How many threads batches are spread over: one for each core. Looked up once: the standard library reads files of the
+/// control groups, which takes as long as the verification of a message.
 pub fn threads() -> usize {
-    std::thread::available_parallelism().map_or(1, NonZero::get)
+    static THREADS: LazyLock<usize> = LazyLock::new(|| std::thread::available_parallelism().map_or(1, NonZero::get));
+    *THREADS
 }
 
 /// Runs `work` where rayon's iterators find this process's own threads; on this thread alone if none can be started.
