@@ -61,3 +61,16 @@ def test_sparks_own_are_one_line() -> None:
 def test_what_is_not_sparks_is_left_alone() -> None:
     with pytest.raises(ZeroDivisionError), worker_errors():
         raise ZeroDivisionError
+
+
+def test_an_executor_without_the_python_that_was_named() -> None:
+    text = (
+        "An error occurred while calling o63.collectToPython.\n"
+        ": org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 0.0 failed 1 times, most"
+        " recent failure: Lost task 0.0 in stage 0.0 (TID 0) (localhost executor driver): java.io.IOException: Cannot"
+        ' run program "./nope/bin/python": error=2, No such file or directory\n'
+        "\tat java.base/java.lang.ProcessBuilder.start(ProcessBuilder.java:1143)\n"
+        "Caused by: java.io.IOException: error=2, No such file or directory\n"
+    )
+    reason = 'Cannot run program "./nope/bin/python": error=2, No such file or directory'
+    assert str(unwrapped(PySparkException(text))) == f"Spark failed: IOException: {reason}"

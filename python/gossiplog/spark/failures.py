@@ -15,6 +15,8 @@ from gossiplog.errors import CorruptLog, GossipLogError, SparkError
 # How a traceback ends that a worker sent, which is all that comes of its exception.
 _OURS = re.compile(r"^gossiplog\.errors\.(\w+): (.+)$", re.MULTILINE)
 _ANY = re.compile(r"^(?:\w+\.)*(\w+(?:Error|Exception|Exit|Interrupt|Warning)): (.+)$", re.MULTILINE)
+# What failed in Java, in the line under py4j's own: the last exception that it names, which is the task's.
+_JAVA = re.compile(r"^: (?:.* )?(?:[\w$]+\.)+([\w$]+(?:Error|Exception)): (.+)$", re.MULTILINE)
 # Whose constructor takes the message alone.
 _PLAIN = (
     errors.ColumnError,
@@ -59,6 +61,8 @@ def unwrapped(error: Exception) -> GossipLogError:
     if others:
         name, message = others[-1]
         return SparkError(f"a job failed in a worker of Spark: {name}: {message.strip()}")
+    if in_java := _JAVA.search(text):
+        return SparkError(f"Spark failed: {in_java[1]}: {in_java[2].strip()}")
     first = next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
     return SparkError(f"Spark failed: {first}")
 
