@@ -12,12 +12,15 @@ import statistics
 import subprocess
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import anyio
 import data
 import pytest
 from conftest import ROOT, Results
+from network import Process
 
 import gossiplog
 from gossiplog.bench.stage import Logs
@@ -95,6 +98,62 @@ def test_latency(durable: bool, most: float, bare_gossip: Path, results: Results
             found["bare"],
             f"p50 {1000 * found['seconds']:.2f} ms beside {1000 * found['bare']:.2f} ms,"
             f" p95 {1000 * found['late']:.2f} ms beside {1000 * found['bare late']:.2f} ms",
+        )
+    )
+
+
+def _flow(folder: Path | None) -> tuple[list[float], float]:
+    """Latencies between peers in a process each, and the seconds of processor time that each took for a message."""
+    messages = int(RATE * SECONDS)
+    with ExitStack() as stack:
+        peers: list[Process] = []
+        for number in range(PEERS):
+            path = "-" if folder is None else str(folder / f"{number}.db")
+            peers.append(stack.enter_context(Process("peer", path, number, *(peer.url for peer in peers[:1]))))
+        _all(peers, "connected", least=3)
+        time.sleep(FORMING)
+        before = sum(used["cpu"] for used in _all(peers, "usage"))
+        start = time.monotonic() + 0.5
+        for number, peer in enumerate(peers):
+            times = [start + turn / RATE for turn in range(number, messages, PEERS)]
+            peer.tell("flow", times=times, size=MESSAGE_BYTES)
+        for peer in peers:
+            peer.answer()
+        told = _all(peers, "told_of", count=messages)
+        seconds = sum(used["cpu"] for used in _all(peers, "usage")) - before
+    assert len({each["root"] for each in told}) == 1
+    latencies = [
+        other["told"][id] - begun
+        for each in told
+        for id, begun in each["begun"].items()
+        for other in told
+        if other is not each
+    ]
+    return sorted(latencies), seconds / messages / PEERS
+
+
+def _all(peers: Sequence[Process], command: str, **arguments: object) -> list[Any]:
+    for peer in peers:
+        peer.tell(command, **arguments)
+    return [peer.answer() for peer in peers]
+
+
+@pytest.mark.parametrize(("durable", "most"), [(False, 2), (True, 4)], ids=["memory", "durable"])
+def test_latency_of_processes(durable: bool, most: float, bare_gossip: Path, results: Results, tmp_path: Path) -> None:
+    latencies, processor = _flow(tmp_path if durable else None)
+    bare = floor(bare_gossip, int(RATE * SECONDS), RATE)
+    p50, p95 = at(0.5, latencies), at(0.95, latencies)
+    kept = "on disk" if durable else "in memory"
+    results.add(
+        Result(
+            f"mesh: {PEERS} peers in a process each, {RATE:.0f} messages/s of {MESSAGE_BYTES} bytes, logs {kept}",
+            f"p50 and p95 within {most} x bare rust-libp2p gossipsub, all in one process",
+            f"{p50 / bare['p50']:.1f}x and {p95 / bare['p95']:.1f}x",
+            p50 <= most * bare["p50"] and p95 <= most * bare["p95"],
+            p50,
+            bare["p50"],
+            f"p50 {1000 * p50:.2f} ms beside {1000 * bare['p50']:.2f} ms, p95 {1000 * p95:.2f} ms beside"
+            f" {1000 * bare['p95']:.2f} ms; {1e6 * processor:.0f} us of processor time for each message and peer",
         )
     )
 
