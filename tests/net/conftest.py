@@ -1,12 +1,16 @@
-"""What the tests of the network share: both event loops, and a network."""
+"""What the tests of the network share: both event loops, a network, and peers whose gossip does not wait."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from functools import partial
 
 import pytest
 
+from gossiplog.net import peer
+from gossiplog.net.host import open_host
 from gossiplog.net.streams import Network, open_network
+from tests.net.support import HEARTBEAT
 
 
 @pytest.fixture(params=["trio", "asyncio"])
@@ -18,3 +22,9 @@ def anyio_backend(request: pytest.FixtureRequest) -> str:
 async def network() -> AsyncIterator[Network]:
     async with open_network() as network:
         yield network
+
+
+@pytest.fixture
+def quick_gossip(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rounds of gossip in peers are short."""
+    monkeypatch.setattr(peer, "open_host", partial(open_host, heartbeat=HEARTBEAT))

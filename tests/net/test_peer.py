@@ -6,11 +6,8 @@ import logging
 import os
 import stat
 import threading
-from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
-from functools import partial
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import anyio
 import pytest
@@ -19,68 +16,15 @@ import gossiplog
 from gossiplog import Hub, Log, Peer, Signer, core
 from gossiplog.errors import ConnectionLost, KeyFileError, NetworkError
 from gossiplog.net import events
-from gossiplog.net import peer as peer_module
 from gossiplog.net.client import connect
-from gossiplog.net.host import Arrival, Host, open_host
 from gossiplog.net.protocols import Protocols
 from gossiplog.protocol import gossip
-from gossiplog.protocol.broadcast_config import Config
-from tests.net.support import FOREIGN, HEARTBEAT, LISTEN, Heard, serving, until_equal
+from tests.net.meshes import QUICK, TOPIC, key_of, member, running, signers, stranger
+from tests.net.support import FOREIGN, LISTEN, Heard, serving, until_equal
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("quick_gossip")]
 
 Open = Callable[..., Log]
-
-TOPIC = "org.example.test"
-QUICK = Config(backoff=0.01, longest_backoff=0.05, retry=0.01, longest_retry=0.05, announce=0.5)
-
-
-@pytest.fixture(autouse=True)
-def quick_gossip(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(peer_module, "open_host", partial(open_host, heartbeat=HEARTBEAT))
-
-
-@asynccontextmanager
-async def running(*logs: Log, **options: Any) -> AsyncIterator[tuple[list[Peer], list[Heard]]]:
-    """A peer for each log, all of which know the first, once each is in the gossip of another."""
-    heard = [Heard() for _ in logs]
-    peers: list[Peer] = []
-    with anyio.fail_after(120):
-        async with AsyncExitStack() as stack:
-            for log, listener in zip(logs, heard, strict=True):
-                known = peers[0].addresses if peers else ()
-                settings = {"config": QUICK, "on_event": listener, "on_message": listener.message} | options
-                peers.append(await stack.enter_async_context(Peer(log, [LISTEN], known, **settings)))
-            for listener in heard:
-                await listener.wait(events.Connected)
-                await listener.wait(events.Grafted)
-            yield peers, heard
-
-
-@asynccontextmanager
-async def stranger(peer: Peer) -> AsyncIterator[tuple[Host, Arrival]]:
-    """A host that has dialled a peer, for a test to misbehave with."""
-    host = open_host(identity=bytes(range(32)), topic=TOPIC, protocols=Protocols(TOPIC).all, heartbeat=HEARTBEAT)
-    async with host:
-        await host.dial(peer.addresses[0])
-        yield host, await host.accept()
-
-
-@asynccontextmanager
-async def member(peer: Peer) -> AsyncIterator[tuple[Host, Arrival]]:
-    """A stranger with whom the peer exchanges messages, and whose gossip reaches it."""
-    async with (
-        stranger(peer) as (host, arrival),
-        await arrival.connection.open_stream(Protocols(TOPIC).push) as push,
-    ):
-        assert await push.receive()
-        while not any(found.in_mesh for found in host.peers):
-            await anyio.sleep(0.01)
-        yield host, arrival
-
-
-def signers(count: int) -> list[Signer]:
-    return [Signer(bytes([number] * 32)) for number in range(1, count + 1)]
 
 
 @pytest.mark.parametrize("count", [2, 3, 5])
@@ -156,11 +100,6 @@ async def test_an_invalid_message_is_rejected(opened: Open, signer: Signer, kind
             while peer.peers[0].score >= 0:
                 await anyio.sleep(0.01)
             assert len(log) == 0
-
-
-def key_of(value: bytes) -> bytes:
-    (key,) = core.read_batch([value], TOPIC).keys
-    return key
 
 
 async def test_a_function_that_raises_harms_nothing_else(

@@ -17,6 +17,7 @@ from gossiplog.core import Node, Nodes
 from gossiplog.errors import ProtocolError
 from gossiplog.protocol import sync_client, wire
 from gossiplog.protocol.sync import Aborted, Client, ClientConfig, Finished, Received, Send, Server, ServerConfig
+from tests.protocol.endless import Endless
 from tests.protocol.pipe import TOPIC, Entries, Outcome, Serve, frames, lie, message, messages, run, serve
 from tests.strategies import repeatable
 
@@ -590,65 +591,13 @@ def test_a_root_with_one_child() -> None:
         run(Client(Entries({}), TOPIC), answer)
 
 
-class Endless:
-    """A tree of 3**64 leaves that hashes correctly: keys count only in leaves, so one hash stands for many nodes."""
-
-    def __init__(self) -> None:
-        hashes = [hashlib.sha256(b"%d" % number).digest()[:16] for number in range(200)]
-        boundary = next(filter(core.is_boundary, hashes))
-        plain = [hash for hash in hashes if not core.is_boundary(hash)][:40]
-        anchor = core.Tree().root.hash
-        self.below: dict[tuple[int, bytes], tuple[bytes, bytes, bytes]] = {}
-        for level in range(1, wire.MAX_LEVEL + 1):
-            anchor_below, anchor = anchor, parent_hash(anchor, *plain[:2])
-            self.below[level, anchor] = (anchor_below, plain[0], plain[1])
-            next_boundary: bytes | None = None
-            next_plain: list[bytes] = []
-            for pair in itertools.permutations(plain, 2):
-                hash = parent_hash(boundary, *pair)
-                if not core.is_boundary(hash):
-                    next_plain.append(hash)
-                elif next_boundary is None:
-                    next_boundary = hash
-                else:
-                    continue
-                self.below[level, hash] = (boundary, *pair)
-                if next_boundary is not None and len(next_plain) >= 20:
-                    break
-            assert next_boundary is not None
-            boundary, plain = next_boundary, next_plain[:40]
-        self.root = Node(wire.MAX_LEVEL, None, anchor)
-        self.nodes: dict[tuple[int, bytes | None], tuple[bytes, int]] = {(wire.MAX_LEVEL, None): (anchor, 2**159)}
-
-    def answer(self, request: wire.Request) -> wire.Answer:
-        match request:
-            case wire.GetRoot():
-                return wire.Root(self.root)
-            case wire.GetChildren(level, key):
-                hash, width = self.nodes[level, key]
-                third = width // 3
-                start = int.from_bytes(key or bytes(20))
-                keys = [key, (start + third).to_bytes(20), (start + 2 * third).to_bytes(20)]
-                children = [
-                    Node(level - 1, child, below) for child, below in zip(keys, self.below[level, hash], strict=True)
-                ]
-                self.nodes |= {(child.level, child.key): (child.hash, third) for child in children}
-                return wire.Children(Nodes(children))
-            case wire.GetValues(keys):
-                return wire.Values([b"?"] * len(keys))
-            case _:
-                return wire.Found(None)
-
-    def serve(self, data: bytes) -> bytes:
-        return b"".join(wire.encode_answer(self.answer(wire.decode_request(frame))) for frame in frames(data))
-
-
-def parent_hash(*hashes: bytes) -> bytes:
-    return reference.node.parent_hash(Node(0, None, hash) for hash in hashes)
-
-
 def test_an_endless_tree() -> None:
+    tree = Endless()
+
+    def respond(data: bytes) -> bytes:
+        return b"".join(wire.encode_answer(tree.answer(wire.decode_request(frame))) for frame in frames(data))
+
     client = Client(Entries({}), TOPIC, config=ClientConfig(window=2**16))
     with pytest.raises(ProtocolError, match=r"the value for message .* is no message"):
-        run(client, Endless().serve)
+        run(client, respond)
     assert client.statistics.requests < 5000
