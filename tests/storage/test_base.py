@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from gossiplog import (
     TopicMismatch,
     core,
 )
+from gossiplog.storage import base
 from gossiplog.storage.base import PAGE_BYTES, Position, SequencesTaken, Transaction, divisions
 
 TOPIC = "org.example.test"
@@ -270,6 +272,32 @@ def test_size_grows(storage: Storage) -> None:
     before = storage.size()
     fill(storage, roots(bytes(100_000)))
     assert storage.size() > before + 90_000
+
+
+def test_closing_does_not_wait_for_ever_for_a_transaction(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, end = threading.Event(), threading.Event()
+
+    def hang() -> None:
+        with storage.transaction() as transaction:
+            write(transaction, roots("kept"))
+            begun.set()
+            end.wait()
+
+    thread = threading.Thread(target=hang)
+    thread.start()
+    begun.wait()
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(base, "_CLOSING_SECONDS", 0.01)
+            with pytest.raises(StorageError, match=r"a transaction of another thread has not ended for 0\.01 s"):
+                storage.close()
+    finally:
+        end.set()
+        thread.join()
+    with pytest.raises(LogClosed), storage.transaction():
+        pass
+    # Now it ends.
+    storage.close()
 
 
 def test_after_close_every_call_says_so(storage: Storage) -> None:

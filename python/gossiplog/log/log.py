@@ -410,9 +410,16 @@ class Log:
         return Audit(self._storage, self.topic, self._states.newest, progress).run()
 
     def close(self) -> None:
-        """Ends the use of the log, and every subscription; a second call does nothing."""
-        self._storage.close()
-        self._follower.closed()
+        """Ends the use of the log, and every subscription; a second call does nothing.
+
+        Raises:
+            StorageError: a transaction of another thread has not ended within 30 seconds, as where `apply` hangs. The
+                log is closed to all others; another call waits again.
+        """
+        try:
+            self._storage.close()
+        finally:
+            self._follower.closed()
 
     def __enter__(self) -> Self:
         return self

@@ -33,7 +33,8 @@ def open(
         apply: `apply(message, transaction)` runs once for each message, after its parents, in the transaction that
             stores it; if it raises, the message is refused and nothing of it stays. Runs first, before this returns,
             for stored messages that it has not seen. It runs on the thread that appends or inserts, in a pull on a
-            worker thread, and never twice at a time.
+            worker thread, and never twice at a time. Nothing else can write before it returns; a log in memory cannot
+            be read either.
         payload: checks payloads, own ones and others': a function that raises to refuse, or any type that pydantic
             validates. It only accepts or refuses; what is stored never changes. It runs on the thread that appends,
             and for others' messages on worker threads, several at a time where several threads use the log.

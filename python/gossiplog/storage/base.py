@@ -12,20 +12,24 @@ CorruptLog where its file is damaged, and then nothing of the transaction was wr
 
 from __future__ import annotations
 
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeAlias
 
 from gossiplog.core import Plan
-from gossiplog.errors import TopicMismatch
+from gossiplog.errors import StorageError, TopicMismatch
 
 SCHEMA = 2
 """The version of what is stored; any other is refused. Version 1, which wrote the index with every message, was never
 released."""
 PAGE_BYTES = 4 * 2**20
 """Bytes of values after which a page of messages ends early."""
+
+# Longer than any transaction takes whose `apply` does.
+_CLOSING_SECONDS = 30.0
 
 ScanColumn: TypeAlias = Literal["seq", "key", "value"]
 
@@ -262,7 +266,30 @@ class Storage(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Ends the use of the log; a second call does nothing."""
+        """Ends the use of the log; a second call does nothing.
+
+        Raises:
+            StorageError: a transaction of another thread does not end. No new one begins, and nothing more is read;
+                another call waits again.
+        """
+
+
+@contextmanager
+def closing(lock: threading.RLock, place: str) -> Iterator[None]:
+    """A block that ends the use of a log under the lock of its transactions.
+
+    Raises:
+        StorageError: another thread has held it for too long.
+    """
+    if not lock.acquire(timeout=_CLOSING_SECONDS):
+        raise StorageError(
+            f"{place} is closed, but a transaction of another thread has not ended for {_CLOSING_SECONDS:g} s: does an"
+            " `apply` function hang?"
+        )
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def check_same_topic(place: str, stored: str, topic: str | None) -> None:

@@ -21,6 +21,7 @@ from gossiplog.storage.base import (
     Storage,
     Transaction,
     check_same_topic,
+    closing,
     divisions,
 )
 
@@ -254,8 +255,10 @@ class MemoryStorage(Storage):
             return []
 
     def close(self) -> None:
-        with self._lock:
-            self._opened = False
+        # First, for those who wait for the lock; a transaction that has begun ends as it would.
+        self._opened = False
+        with closing(self._lock, "this MemoryStorage"):
+            pass
 
     def _open_tables(self) -> _Tables:
         if self._tables is None or not self._opened:

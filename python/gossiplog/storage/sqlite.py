@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Literal, TypeAlias, get_args
 
 from gossiplog.errors import LogClosed, NewerSchema, NotALog, OlderSchema, StorageError
-from gossiplog.storage.base import SCHEMA, Reader, Storage, Transaction, check_same_topic
+from gossiplog.storage.base import SCHEMA, Reader, Storage, Transaction, check_same_topic, closing
 from gossiplog.storage.sqlite_tables import (
     DAMAGE,
     OURS,
@@ -228,13 +228,13 @@ class SQLiteStorage(Storage):
             # held by one of its threads, and then nobody releases them here.
             self._closed = True
             return
-        with self._lock:
-            with self._pool_lock:
-                self._closed = True
-                idle, self._idle = self._idle, []
+        with self._pool_lock:
+            self._closed = True
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
+        with closing(self._lock, self._path):
             writer, self._writer = self._writer, None
-            for connection in idle:
-                connection.close()
             if writer is not None:
                 with self._errors("close"):
                     writer.close()
