@@ -88,6 +88,11 @@ class Inserter:
             tally.inserted, tally.duplicates, tuple(sorted(tally.refused.items(), key=lambda item: item[0]))
         )
 
+    @property
+    def checks(self) -> bool:
+        """Whether there is a payload check."""
+        return self._check is not None
+
     def verdicts(self, batch: core.Batch, count: int) -> Verdicts:
         """Runs the application's payload check over a batch that was verified when the log had so many messages."""
         refused: dict[int, Refused] = {}

@@ -11,7 +11,7 @@ from gossiplog.log.following import Follower, Listener
 from gossiplog.log.insertion import Inserter
 from gossiplog.log.results import Inserted
 from gossiplog.log.state import Snapshot, State, States, damage_is_corrupt
-from gossiplog.log.writing import Outcome, Writer
+from gossiplog.log.writing import Outcome, Verdicts, Writer
 from gossiplog.storage import Storage
 
 
@@ -83,14 +83,27 @@ class Replica:
         count = self.count()
         return core.verify_batch(values, self.topic, self.known), count
 
-    def ingest(self, batch: core.Batch, count: int) -> Outcome:
-        """Stores the verified messages whose parents are in the log or in the batch, and that the application takes.
+    @property
+    def checks(self) -> bool:
+        """Whether the application checks payloads, which may take any time."""
+        return self._inserter.checks
+
+    def check(self, batch: core.Batch, count: int) -> Verdicts:
+        """Runs the application's payload check over verified messages, and nothing else.
 
         Args:
             batch: of messages.
             count: the number of messages in the log among which known ones are marked in the batch.
         """
-        return self._writer.write(self._inserter.verdicts(batch, count))
+        return self._inserter.verdicts(batch, count)
+
+    def store(self, verdicts: Verdicts) -> Outcome:
+        """Stores the messages whose parents are in the log or in the batch, and that the application takes."""
+        return self._writer.write(verdicts)
+
+    def ingest(self, batch: core.Batch, count: int) -> Outcome:
+        """Checks a batch, and stores it."""
+        return self.store(self.check(batch, count))
 
     def take(self, values: Sequence[bytes]) -> tuple[core.Batch, Outcome]:
         """Verifies stored values of peers, and stores those that `ingest` would.

@@ -89,6 +89,7 @@ class Client:
             await stack.enter_async_context(self._driver)
             tasks = await stack.enter_async_context(background())
             tasks.start_soon(self._keep, network)
+            stack.callback(self._driver.hurry)
             self._stack = stack.pop_all()
         return self
 

@@ -119,10 +119,12 @@ class Driver:
         count = await self._threads.read(self.replica.count)
         async with AsyncExitStack() as stack:
             stack.callback(self.record.flush)
+            stack.callback(self._tell_of_what_hangs)
             self._tasks = await stack.enter_async_context(background())
             stack.push_async_callback(self._end_exchanges)
             for task in (self._feed.follow, self._feed.announce, self._feed.tell):
                 self._tasks.start_soon(task, count)
+            self._tasks.start_soon(self._threads.watch, self._fail)
             for loop in (self._deliveries.run, self._pushes.run, self._timers.run, self.record.run):
                 self._tasks.start_soon(loop)
             if self._validation is not None:
@@ -134,7 +136,17 @@ class Driver:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> bool | None:
+        self.hurry()
         return await self._stack.__aexit__(kind, error, traceback)
+
+    def hurry(self) -> None:
+        """The context is about to end: calls of the log that do not return within seconds are left to themselves."""
+        self._threads.end()
+
+    def _tell_of_what_hangs(self) -> None:
+        for doing in self._threads.left:
+            reason = "it has not ended and is left to itself: a function of the application's, or the database, hangs"
+            self._fail(doing, TimeoutError(reason))
 
     async def _end_exchanges(self) -> None:
         self._is_open = False

@@ -84,6 +84,9 @@ class Feed:
 
     async def take(self, values: Sequence[bytes]) -> tuple[Batch, Outcome]:
         """Verifies and stores values (see `Replica.take`)."""
+        if self._replica.checks:
+            batch, count = await self._threads.verify(self._replica.verify, values)
+            return batch, await self.ingest(batch, count)
         async with self._writing:
             batch, outcome = await self._write(self._replica.take, values)
             self._note(outcome)
@@ -91,8 +94,11 @@ class Feed:
 
     async def ingest(self, batch: Batch, count: int) -> Outcome:
         """Stores a batch (see `Replica.ingest`)."""
+        replica = self._replica
+        # Not while writing is kept from others: what is appended meanwhile is passed on, however long a check takes.
+        checked = await self._threads.check(replica.check, batch, count) if replica.checks else None
         async with self._writing:
-            outcome = await self._write(self._replica.ingest, batch, count)
+            outcome = await self._write(replica.store, checked or replica.check(batch, count))
             self._note(outcome)
         return outcome
 

@@ -138,6 +138,7 @@ class Peer:
             tasks = await stack.enter_async_context(background())
             tasks.start_soon(self._accept, running, tasks)
             tasks.start_soon(_take_gossip, running)
+            stack.callback(running.driver.hurry)
             await self._listen(host)
             self._stack = stack.pop_all()
         return self

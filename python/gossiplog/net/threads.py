@@ -1,8 +1,14 @@
-"""Where a driver's calls of the log run: on worker threads, so many of each kind at a time."""
+"""Where a driver's calls of the log run: on worker threads, so many of each kind at a time.
+
+A call that is cancelled is waited for, because it may be in the middle of something. One that hangs, because a function
+of the application's does or the database, cannot be ended: it is told of, and left to itself when the driver ends.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import TypeVar, TypeVarTuple
 
 import anyio
@@ -13,24 +19,112 @@ _Result = TypeVar("_Result")
 
 _READERS = 4
 _VERIFIERS = 2
+_LONG_SECONDS = 10.0
+"""After which a check or a write is told of."""
+_LAST_SECONDS = 5.0
+"""How long calls are waited for when the driver ends."""
+
+_CHECKING = "checking payloads"
+_WRITING = "writing to the log"
+_REASONS = {
+    _CHECKING: "the application's `payload` function has not returned for {:g} s, and what peers send waits for it",
+    _WRITING: "a transaction has not ended for {:g} s, and all writes wait for it: the application's `apply` function,"
+    " or the database, takes so long",
+}
+
+
+@dataclass(slots=True, eq=False)
+class _Call:
+    """A call that runs.
+
+    Attributes:
+        doing: what.
+        began: when.
+        scope: that waits for it.
+        told: whether it was told of.
+    """
+
+    doing: str
+    began: float
+    scope: anyio.CancelScope = field(default_factory=lambda: anyio.CancelScope(shield=True))
+    told: bool = False
 
 
 class Threads:
-    """Runs calls that block. Reads, verification and writes do not wait for each other; writes take turns anyway."""
+    """Runs calls that block. Reads, verification, checks and writes do not wait for each other; writes take turns
+    anyway.
+
+    Attributes:
+        left: what calls were doing that had not returned when the driver ended.
+    """
 
     def __init__(self) -> None:
+        self.left: list[str] = []
         self._readers = anyio.CapacityLimiter(_READERS)
         self._verifiers = anyio.CapacityLimiter(_VERIFIERS)
+        self._checker = anyio.CapacityLimiter(1)
         self._writer = anyio.CapacityLimiter(1)
+        # Each call has a place under one of the others.
+        self._unlimited = anyio.CapacityLimiter(math.inf)
+        self._running: set[_Call] = set()
+        self._end = math.inf
 
     async def read(self, call: Callable[[*_Arguments], _Result], *arguments: *_Arguments) -> _Result:
         """A call that reads the log."""
-        return await anyio.to_thread.run_sync(call, *arguments, limiter=self._readers)
+        return await self._run("reading the log", self._readers, call, *arguments)
 
     async def verify(self, call: Callable[[*_Arguments], _Result], *arguments: *_Arguments) -> _Result:
         """A call that verifies, on all cores."""
-        return await anyio.to_thread.run_sync(call, *arguments, limiter=self._verifiers)
+        return await self._run("verifying messages", self._verifiers, call, *arguments)
+
+    async def check(self, call: Callable[[*_Arguments], _Result], *arguments: *_Arguments) -> _Result:
+        """A call of the application's payload check."""
+        return await self._run(_CHECKING, self._checker, call, *arguments)
 
     async def write(self, call: Callable[[*_Arguments], _Result], *arguments: *_Arguments) -> _Result:
-        """A call that writes to the log. Cancelled, it is waited for all the same."""
-        return await anyio.to_thread.run_sync(call, *arguments, limiter=self._writer)
+        """A call that writes to the log."""
+        return await self._run(_WRITING, self._writer, call, *arguments)
+
+    async def watch(self, tell: Callable[[str, Exception], None]) -> None:
+        """Tells of each check and each write that takes long, once, without end.
+
+        Args:
+            tell: is told what is being done, and what is wrong with it.
+        """
+        while True:
+            await anyio.sleep(_LONG_SECONDS / 4)
+            late = anyio.current_time() - _LONG_SECONDS
+            for call in self._running:
+                if call.began <= late and not call.told and call.doing in _REASONS:
+                    call.told = True
+                    tell(call.doing, TimeoutError(_REASONS[call.doing].format(_LONG_SECONDS)))
+
+    def end(self) -> None:
+        """The driver ends, and cancels whoever waits: calls have some seconds to return, and are then left to
+        themselves. What they write they write whole, or not at all."""
+        self._end = anyio.current_time() + _LAST_SECONDS
+        for call in self._running:
+            call.scope.deadline = self._end
+
+    async def _run(
+        self,
+        doing: str,
+        limiter: anyio.CapacityLimiter,
+        call: Callable[[*_Arguments], _Result],
+        *arguments: *_Arguments,
+    ) -> _Result:
+        async with limiter:
+            running = _Call(doing, anyio.current_time())
+            self._running.add(running)
+            with running.scope as scope:
+                scope.deadline = self._end
+                try:
+                    return await anyio.to_thread.run_sync(
+                        call, *arguments, limiter=self._unlimited, abandon_on_cancel=True
+                    )
+                finally:
+                    self._running.discard(running)
+        self.left.append(doing)
+        # Until the cancellation that `end` goes before.
+        await anyio.sleep_forever()
+        raise AssertionError("a driver that ended cancels its tasks")

@@ -1,0 +1,94 @@
+"""Where a driver's calls run, and what becomes of those that hang."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import anyio
+import pytest
+
+from gossiplog.net import threads as threads_module
+from gossiplog.net.stream import Signal
+from gossiplog.net.threads import Threads
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def release() -> Iterator[threading.Event]:
+    """What hangs waits for this."""
+    event = threading.Event()
+    yield event
+    event.set()
+
+
+@pytest.mark.parametrize("kind", ["read", "verify", "check", "write"])
+async def test_calls_return_and_raise(kind: str) -> None:
+    run = getattr(Threads(), kind)
+    assert await run(divmod, 7, 2) == (3, 1)
+    with pytest.raises(ZeroDivisionError):
+        await run(divmod, 7, 0)
+
+
+async def test_checks_and_writes_that_take_long_are_told_of_once(
+    release: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(threads_module, "_LONG_SECONDS", 0.01)
+    threads = Threads()
+    told: list[tuple[str, Exception]] = []
+    changed = Signal()
+
+    def tell(doing: str, error: Exception) -> None:
+        told.append((doing, error))
+        changed.set()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(threads.watch, tell)
+        tasks.start_soon(threads.read, release.wait)
+        for count, run in enumerate((threads.check, threads.write), 1):
+            tasks.start_soon(run, release.wait)
+            while len(told) < count:
+                await changed.wait()
+        release.set()
+        tasks.cancel_scope.cancel()
+    # At the look that found the second, the first still hung.
+    assert [doing for doing, _ in told] == ["checking payloads", "writing to the log"]
+    assert all(isinstance(error, TimeoutError) for _, error in told)
+    assert threads.left == []
+
+
+async def test_a_call_that_is_cancelled_is_waited_for(release: threading.Event) -> None:
+    ended = threading.Event()
+    begun = anyio.Event()
+    token = anyio.lowlevel.current_token()
+
+    def write() -> None:
+        anyio.from_thread.run_sync(begun.set, token=token)
+        release.wait()
+        ended.set()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(Threads().write, write)
+        await begun.wait()
+        tasks.cancel_scope.cancel()
+        release.set()
+    assert ended.is_set()
+
+
+@pytest.mark.parametrize("before", [True, False])
+async def test_at_the_end_a_call_that_hangs_is_left_to_itself(
+    before: bool, release: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(threads_module, "_LAST_SECONDS", 0.01)
+    threads = Threads()
+    if before:
+        threads.end()
+    with anyio.fail_after(60):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(threads.write, release.wait)
+            await anyio.wait_all_tasks_blocked()
+            threads.end()
+            tasks.cancel_scope.cancel()
+    assert threads.left == ["writing to the log"]
+    assert not release.is_set()
