@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 
 import anyio
@@ -12,10 +13,14 @@ from gossiplog.errors import StorageError
 from gossiplog.log.writing import Outcome
 from gossiplog.net import deliveries as deliveries_module
 from gossiplog.net.deliveries import Deliveries
+from gossiplog.net.driver import Driver
 from gossiplog.net.record import Record
 from gossiplog.net.threads import Threads
+from gossiplog.net.validation import Publication
 from gossiplog.protocol import broadcast_events as broadcast
+from gossiplog.protocol import gossip
 from gossiplog.protocol.broadcast_events import Delivery, Judged, Verdict
+from tests.net.support import FakeRouter
 
 pytestmark = pytest.mark.anyio
 
@@ -75,6 +80,42 @@ async def test_what_cannot_be_stored_is_refused(opened: Open, signer: Signer) ->
     assert isinstance(event, Judged)
     assert event.verdict is Verdict.REFUSED
     assert record.counters.errors == {"StorageError": 1}
+
+
+async def test_a_burst_by_gossip_costs_one_verification(
+    opened: Open, signer: Signer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def check(payload: object) -> None:
+        begun.set()
+        go_on.wait()
+
+    router, tickets = FakeRouter(), range(201)
+    data = [gossip.encode(*signer.sign("org.example.test", 1, [], number)) for number in tickets]
+    publications = [Publication(ticket, None, "somebody", data[ticket]) for ticket in tickets]
+    sizes: list[int] = []
+    async with Driver(log := opened(payload=check), router=router) as driver:
+        verify = driver.replica.verify
+
+        def count(values: Sequence[bytes]) -> tuple[core.Batch, int]:
+            sizes.append(len(values))
+            return verify(values)
+
+        monkeypatch.setattr(driver.replica, "verify", count)
+        try:
+            await driver.take_gossip(publications[:1])
+            await anyio.to_thread.run_sync(begun.wait)
+            # The log is busy with the first; the others come one by one.
+            for publication in publications[1:]:
+                await driver.take_gossip([publication])
+        finally:
+            go_on.set()
+        answers = await router.answered(201)
+        assert set(answers.values()) == {"accept"}
+        assert len(log) == 201
+    assert sizes == [1, 200]
+    assert list(map(len, router.batches)) == [1, 200]
 
 
 async def test_peers_wait_while_there_are_many(opened: Open, signer: Signer, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -119,7 +119,7 @@ class Driver:
         count = await self._threads.read(self.replica.count)
         async with AsyncExitStack() as stack:
             stack.callback(self.record.flush)
-            stack.callback(self._tell_of_what_hangs)
+            stack.callback(self._threads.tell_of_left, self._fail)
             self._tasks = await stack.enter_async_context(background())
             stack.push_async_callback(self._end_exchanges)
             for task in (self._feed.follow, self._feed.announce, self._feed.tell):
@@ -142,11 +142,6 @@ class Driver:
     def hurry(self) -> None:
         """The context is about to end: calls of the log that do not return within seconds are left to themselves."""
         self._threads.end()
-
-    def _tell_of_what_hangs(self) -> None:
-        for doing in self._threads.left:
-            reason = "it has not ended and is left to itself: a function of the application's, or the database, hangs"
-            self._fail(doing, TimeoutError(reason))
 
     async def _end_exchanges(self) -> None:
         self._is_open = False

@@ -52,14 +52,9 @@ class _Call:
 
 class Threads:
     """Runs calls that block. Reads, verification, checks and writes do not wait for each other; writes take turns
-    anyway.
-
-    Attributes:
-        left: what calls were doing that had not returned when the driver ended.
-    """
+    anyway."""
 
     def __init__(self) -> None:
-        self.left: list[str] = []
         self._readers = anyio.CapacityLimiter(_READERS)
         self._verifiers = anyio.CapacityLimiter(_VERIFIERS)
         self._checker = anyio.CapacityLimiter(1)
@@ -68,6 +63,8 @@ class Threads:
         self._unlimited = anyio.CapacityLimiter(math.inf)
         self._running: set[_Call] = set()
         self._end = math.inf
+        # What calls were doing that had not returned by then.
+        self._left: list[str] = []
 
     async def read(self, call: Callable[[*_Arguments], _Result], *arguments: *_Arguments) -> _Result:
         """A call that reads the log."""
@@ -106,6 +103,12 @@ class Threads:
         for call in self._running:
             call.scope.deadline = self._end
 
+    def tell_of_left(self, tell: Callable[[str, Exception], None]) -> None:
+        """Tells of the calls that were left to themselves, as `watch` does of long ones."""
+        for doing in self._left:
+            reason = "it has not ended and is left to itself: a function of the application's, or the database, hangs"
+            tell(doing, TimeoutError(reason))
+
     async def _run(
         self,
         doing: str,
@@ -124,7 +127,7 @@ class Threads:
                     )
                 finally:
                     self._running.discard(running)
-        self.left.append(doing)
+        self._left.append(doing)
         # Until the cancellation that `end` goes before.
         await anyio.sleep_forever()
         raise AssertionError("a driver that ended cancels its tasks")
