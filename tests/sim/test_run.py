@@ -6,7 +6,9 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -14,7 +16,9 @@ from gossiplog.protocol.broadcast import Broadcast
 from gossiplog.protocol.broadcast_config import Config
 from gossiplog.sim.checks import BrokenInvariantError
 from gossiplog.sim.kernel import TraceHash
-from gossiplog.sim.run import replay_command, run_seed
+from gossiplog.sim.latency import Faults
+from gossiplog.sim.run import Run, replay_command, run_seed
+from gossiplog.sim.scenario import Append, Crash, Partition, draw
 from tests.sim.broken import BROKEN
 
 PEERS = 12
@@ -33,6 +37,44 @@ def test_seeds_differ_in_what_they_try() -> None:
     assert any(result.orphans for result in results)
     assert any(result.dropped for result in results)
     assert any(result.pushes for result in results)
+
+
+HALVES = {peer: peer % 2 for peer in range(PEERS)}
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    "fault",
+    [
+        pytest.param({"faults": Faults(loss=0.1)}, id="a tenth of gossip is lost"),
+        pytest.param({"faults": Faults(reordering=0.3, held_up=2.0)}, id="gossip is out of order"),
+        pytest.param({"faults": Faults(duplication=0.3)}, id="gossip comes twice"),
+        pytest.param({"faults": Faults(0.1, 0.1, 0.1)}, id="all of these"),
+        pytest.param({"partitions": (Partition(2.0, 6.0, HALVES),)}, id="a partition"),
+        pytest.param(
+            {"crashes": tuple(Crash(1.0 + peer / 2, peer, 3.0) for peer in range(PEERS))}, id="all crash, in turn"
+        ),
+    ],
+)
+def test_a_mesh_with_one_fault_alone(seed: int, fault: dict[str, Any]) -> None:
+    """That all have the same at the end, and what was appended, is checked by the run."""
+    drawn = draw(seed, PEERS)
+    quiet = replace(
+        drawn,
+        edges=tuple(replace(edge, gossips=True) for edge in drawn.edges),
+        hostile=(),
+        appends=tuple(Append(1.0 + number / 10, number % PEERS, 1, False) for number in range(100)),
+        crashes=(),
+        partitions=(),
+        cuts=(),
+        lags=(),
+        refusals={},
+        faults=Faults(),
+        seconds=12.0,
+    )
+    result = Run(replace(quiet, **fault)).run()
+    # Who is down appends nothing.
+    assert result.messages == 100 if "crashes" not in fault else 50 < result.messages < 100
 
 
 @pytest.mark.parametrize(("machine", "seed", "said"), BROKEN, ids=[machine.__name__ for machine, _, _ in BROKEN])
