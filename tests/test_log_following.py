@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from gossiplog import Log, Signer
+from gossiplog import Log, Signer, StorageError
 from gossiplog.log import following
+from gossiplog.storage import base
 
 
 def test_what_is_there_comes_in_the_order_of_arrival(log: Log, signer: Signer) -> None:
@@ -83,6 +84,32 @@ def test_closing_ends_it(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     closer.start()
     assert list(arrivals) == []
     closer.join()
+
+
+def test_a_log_that_cannot_be_read_is_closed_all_the_same(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(base, "_CLOSING_SECONDS", 0.01)
+    begun, end, reading = threading.Event(), threading.Event(), threading.Event()
+
+    def hang() -> None:
+        with log._storage.transaction():
+            begun.set()
+            end.wait()
+
+    def follow() -> None:
+        reading.set()
+        assert list(log.subscribe(after=0)) == []
+
+    threads = [threading.Thread(target=hang), threading.Thread(target=follow)]
+    try:
+        for thread, event in zip(threads, (begun, reading), strict=True):
+            thread.start()
+            event.wait()
+        with pytest.raises(StorageError, match="hang"):
+            log.close()
+    finally:
+        end.set()
+        for thread in threads:
+            thread.join()
 
 
 def test_commits_through_another_connection_are_found(

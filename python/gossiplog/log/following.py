@@ -40,6 +40,7 @@ class Follower:
         self._topic = topic
         self._changed = threading.Condition()
         self._waiting = 0
+        self._wakings = 0
         self._listeners: tuple[Listener, ...] = ()
         # The values of messages by their sequences; guarded by the lock of `_changed`.
         self._recent: OrderedDict[int, bytes] = OrderedDict()
@@ -66,6 +67,7 @@ class Follower:
         # Whoever begins to wait after this look has counted first, and then finds what was committed before it.
         if self._waiting:
             with self._changed:
+                self._wakings += 1
                 self._changed.notify_all()
         for listener in self._listeners:
             listener(last)
@@ -116,13 +118,17 @@ class Follower:
         """
         with self._changed:
             self._waiting += 1
-            try:
-                # Looked up when it is known that somebody waits: what is committed from now on notifies.
-                count = self._count()
-                if count <= cursor:
+            wakings = self._wakings
+        try:
+            # Looked up when it is known that somebody waits: what is committed from now on notifies. And not under the
+            # lock, because a log in memory may not be read for as long as a transaction hangs, and who wakes must not.
+            count = self._count()
+            with self._changed:
+                if count <= cursor and wakings == self._wakings:
                     self._changed.wait(POLL_SECONDS)
-                return count
-            finally:
+            return count
+        finally:
+            with self._changed:
                 self._waiting -= 1
 
     def _count(self) -> int:
