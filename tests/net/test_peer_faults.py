@@ -232,7 +232,7 @@ HONEST = [Signer(bytes([9] * 32)).sign(TOPIC, 1, [], number) for number in range
         pytest.param(tell_of_heads, snapshot([forged(0)]), "its log has an invalid message: ", id="an invalid log"),
     ],
 )
-async def test_who_lies_is_dropped_and_shunned_and_the_honest_converge(
+async def test_who_lies_is_dropped_and_the_honest_converge(
     opened: Open,
     misdeed: Callable[[Host, Stream], Awaitable[None]],
     begin: Serve,
@@ -262,12 +262,6 @@ async def test_who_lies_is_dropped_and_shunned_and_the_honest_converge(
             tasks.cancel_scope.cancel()
         assert gone[0].blamed
         assert gone[0].reason.startswith(reason)
-        assert victim.counters.dropped == 1
-        await arrival.connection.aclose()
-        with contextlib.suppress(NetworkError):
-            await host.dial(victim.addresses[0])
-        while not victim.counters.refused_connections:
-            await anyio.sleep(0.01)
         await until_equal(*logs)
         for log in logs:
             log.append("as ever")
