@@ -256,8 +256,7 @@ async def test_who_lies_is_dropped_and_the_honest_converge(
             while not (gone := [event for event in heard.of(events.Disconnected) if event.peer == host.peer_id]):
                 for log in logs:
                     log.append("meanwhile")
-                with anyio.move_on_after(0.1):
-                    await heard.changed()
+                await anyio.sleep(0.1)
                 assert victim.counters.held <= Limits().peer_bytes
             tasks.cancel_scope.cancel()
         assert gone[0].blamed
