@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from functools import partial
 from typing import Any, TypeVar
 
@@ -110,16 +110,21 @@ class FakeRouter:
 
 async def until_equal(*logs: Log) -> None:
     """Waits until all logs have the same root."""
-    while len({log.root for log in logs}) > 1:
-        shortest = min(logs, key=len)
-        await until_longer(shortest, len(shortest))
+    await _until(lambda: len({log.root for log in logs}) == 1, logs)
 
 
 async def until_longer(log: Log, count: int) -> None:
     """Waits until a log has more messages than so many."""
-    committed, call_soon = anyio.Event(), caller()
-    with log.replica.listening(lambda last: call_soon(committed.set)):
-        if len(log) <= count:
+    await _until(lambda: len(log) > count, [log])
+
+
+async def _until(reached: Callable[[], bool], logs: Sequence[Log]) -> None:
+    """Looks again whenever one of the logs got messages."""
+    committed, call_soon = Signal(), caller()
+    with ExitStack() as stack:
+        for log in logs:
+            stack.enter_context(log.replica.listening(lambda last: call_soon(committed.set)))
+        while not reached():
             await committed.wait()
 
 
