@@ -14,7 +14,7 @@ import hypercorn.config
 import hypercorn.trio
 import sniffio
 
-from gossiplog import Log, SignedMessage
+from gossiplog import Log, SignedMessage, _core
 from gossiplog.errors import NetworkError
 from gossiplog.net import events
 from gossiplog.net.background import background
@@ -32,6 +32,29 @@ HEARTBEAT = 0.1
 """Seconds between rounds of their gossip: a mesh forms in some of them."""
 
 Kind = TypeVar("Kind", bound=events.Event)
+_HostCore = _core.Host
+
+
+class Defective:
+    """The core of a host, to stand for `gossiplog._core.Host`, which fails as one does whose thread has panicked."""
+
+    def __init__(self, **arguments: Any) -> None:
+        self._core = _HostCore(**arguments)
+        self._failed = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._core, name)
+
+    def poll(self) -> list[Any]:
+        happened = self._core.poll()
+        if self._failed:
+            raise NetworkError("the host's task panicked")
+        return happened
+
+    def panic(self) -> None:
+        self._failed = True
+        # Nobody listens there: that much is told, and has the core polled.
+        self._core.dial("/ip4/127.0.0.1/tcp/1")
 
 
 class Heard:

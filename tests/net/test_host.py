@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import anyio
 import pytest
 
+from gossiplog import _core
 from gossiplog.errors import ConnectionLost, NetworkError
 from gossiplog.net.host import Arrival, Host, News, open_host
 from gossiplog.net.limits import Limits
 from gossiplog.net.stream import Signal
-from tests.net.support import FOREIGN, HEARTBEAT, LISTEN
+from tests.net.support import FOREIGN, HEARTBEAT, LISTEN, Defective
 
 pytestmark = pytest.mark.anyio
 
@@ -166,6 +167,30 @@ async def test_a_stopped_host_says_so() -> None:
     for call in (ours.publish, ours.validate):
         with pytest.raises(NetworkError, match="stopped"):
             call(b"")  # type: ignore[operator]
+
+
+async def test_a_host_that_ended_by_a_defect_fails_whoever_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    theirs = host(2)
+    cores: list[Defective] = []
+    monkeypatch.setattr(_core, "Host", lambda **arguments: cores.append(Defective(**arguments)) or cores[0])
+    ours = host(1)
+    failed: list[str] = []
+
+    async def wait(call: Callable[[], Awaitable[object]]) -> None:
+        with pytest.raises(NetworkError, match="panicked"):
+            await call()
+        failed.append(repr(call))
+
+    async with pair(ours, theirs) as (there, _):
+        async with anyio.create_task_group() as tasks:
+            for call in (ours.accept, ours.gossip, there.connection.accept, there.connection.wait_closed):
+                tasks.start_soon(wait, call)
+            await anyio.wait_all_tasks_blocked()
+            assert not failed
+            cores[0].panic()
+        assert len(failed) == 4
+        with pytest.raises(NetworkError, match="panicked"):
+            await ours.accept()
 
 
 async def test_more_connections_than_allowed_are_refused() -> None:

@@ -13,14 +13,14 @@ import anyio
 import pytest
 
 import gossiplog
-from gossiplog import Hub, Log, Peer, Signer, core
+from gossiplog import Hub, Log, Peer, Signer, _core, core
 from gossiplog.errors import ConnectionLost, KeyFileError, NetworkError
 from gossiplog.net import events
 from gossiplog.net.client import connect
 from gossiplog.net.protocols import Protocols
 from gossiplog.protocol import gossip
 from tests.net.meshes import QUICK, TOPIC, key_of, member, running, shunned, signers, stranger
-from tests.net.support import FOREIGN, LISTEN, Heard, serving, until_equal
+from tests.net.support import FOREIGN, LISTEN, Defective, Heard, serving, until_equal
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("quick_gossip")]
 
@@ -322,3 +322,16 @@ async def test_what_on_message_raises_ends_the_context(opened: Open, signer: Sig
 
 def test_the_name_is_loaded_when_it_is_used() -> None:
     assert gossiplog.Peer is Peer
+
+
+async def test_a_defect_of_the_host_ends_the_peer(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    cores: list[Defective] = []
+    monkeypatch.setattr(_core, "Host", lambda **arguments: cores.append(Defective(**arguments)) or cores[0])
+
+    async def fail() -> None:
+        async with Peer(opened(), [LISTEN]):
+            cores[0].panic()
+            await anyio.sleep_forever()
+
+    with anyio.fail_after(60), pytest.raises(NetworkError, match="panicked"):
+        await fail()

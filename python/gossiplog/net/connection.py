@@ -20,7 +20,7 @@ import anyio.abc
 import anyio.lowlevel
 
 from gossiplog._core import Closed, ConnectionEvent, StreamEvent
-from gossiplog.errors import ConnectionLost, StreamRefused, StreamReset
+from gossiplog.errors import ConnectionLost, NetworkError, StreamRefused, StreamReset
 from gossiplog.net.stream import Signal, Stream, StreamCore
 
 __all__ = ["Carrier", "Closed", "Connection"]
@@ -254,8 +254,18 @@ class Carrier:
     async def _dispatch(self) -> None:
         while True:
             await anyio.wait_readable(self._core.fileno())
-            for event in self._core.poll():
+            try:
+                events = self._core.poll()
+            except NetworkError as error:
+                self._fail(error)
+                return
+            for event in events:
                 self._take(event)
+
+    def _fail(self, error: NetworkError) -> None:
+        """What moves the bytes has ended before its time: wakes everybody, to find that out."""
+        for connection in self._connections.values():
+            connection._stop(str(error))
 
     def _take(self, event: object) -> None:
         """Something happened."""

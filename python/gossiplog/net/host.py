@@ -21,7 +21,7 @@ import anyio.lowlevel
 
 from gossiplog import _core
 from gossiplog._core import HostEvent, MeshEvent, PeerEvent, PeerInfo
-from gossiplog.errors import ConnectionLost
+from gossiplog.errors import ConnectionLost, NetworkError
 from gossiplog.net.connection import Carrier, Connection
 from gossiplog.net.limits import Limits
 from gossiplog.net.stream import Signal
@@ -65,6 +65,7 @@ class Host(Carrier):
         self._arrived: deque[Arrival] = deque()
         self._arriving = Signal()
         self._gossiping = Signal()
+        self._failure: NetworkError | None = None
 
     @property
     def addresses(self) -> list[str]:
@@ -100,9 +101,14 @@ class Host(Carrier):
                 connection._let_go("it was not established")
 
     async def accept(self) -> Arrival:
-        """The next peer that is connected, whoever dialled. Waits for it."""
+        """The next peer that is connected, whoever dialled. Waits for it.
+
+        Raises:
+            NetworkError: the host has ended by a defect: nobody will be connected.
+        """
         await anyio.lowlevel.checkpoint()
         while not self._arrived:
+            self._check()
             await self._arriving.wait()
         return self._arrived.popleft()
 
@@ -132,13 +138,28 @@ class Host(Carrier):
 
     async def gossip(self) -> list[Publication]:
         """The messages that came by gossip since, one at least. Waits for them. Each has to be answered (`validate`),
-        and is not passed on before."""
+        and is not passed on before.
+
+        Raises:
+            NetworkError: the host was stopped, or has ended by a defect.
+        """
         while not (messages := self._host.gossip()):
+            self._check()
             await self._gossiping.wait()
         return [
             Publication(message.ticket, self._connections.get(message.connection), message.peer_id, message.data)
             for message in messages
         ]
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise NetworkError(str(self._failure))
+
+    def _fail(self, error: NetworkError) -> None:
+        self._failure = error
+        super()._fail(error)
+        self._arriving.set()
+        self._gossiping.set()
 
     def _take(self, event: object) -> None:
         match event:
