@@ -16,7 +16,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 unexport VIRTUAL_ENV PYTHONPATH GOSSIPLOG_CORE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check test soak bench lint format protobuf lock system
+.PHONY: help setup demo check test quic soak bench lint format protobuf lock system
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -33,6 +33,10 @@ check: setup ## the quick loop: the fast tests, in a minute or two
 test: system setup ## every test, the wheel's and the processes' too
 	cargo test
 	$(BIN)/pytest
+
+quic: ## hosts over QUIC, a feature that is off otherwise; compiles for minutes the first time
+	cargo clippy -p gossiplog-net --all-targets --features quic -- -D warnings
+	cargo test -p gossiplog-net --features quic --lib --test mesh
 
 soak: setup ## 10,000 simulated networks, an hour or so; SEEDS=first:end for others
 	$(BIN)/python -m gossiplog.sim --seeds $(SEEDS)

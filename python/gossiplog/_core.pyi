@@ -643,7 +643,7 @@ class PeerInfo:
     @property
     def score(self) -> float:
         """How it behaved by gossip: around 0 and more is good; below -400, after seven messages that were rejected,
-        nothing of its gossip is heeded. Rejections are forgiven within ten minutes."""
+        nothing of its gossip is heeded, and the host parts from it. Rejections are forgiven within ten minutes."""
     @property
     def rtt(self) -> float | None:
         """The last round trip in seconds; None before the first."""
@@ -657,22 +657,28 @@ class Host:
     established with the first connection to the peer and closed with the last. Connections that the peer or the host
     itself dialled have handles, too: PeerEvent tells of each.
 
-    Transports are TCP and WebSocket, noise and yamux. Streams are told apart as `Network` does: ended, reset, lost. Not
-    told are streams of the peer that speak no protocol offered here, or do not agree on one in time: they are dropped.
+    Transports are TCP and WebSocket, noise and yamux; and QUIC, where the core was built with its cargo feature `quic`.
+    Streams are told apart as `Network` does: ended, reset, lost. Not told are streams of the peer that speak no
+    protocol offered here, or do not agree on one in time: they are dropped.
 
     Gossip is signed by nobody (StrictNoSign), and a message's id is the SHA-256 of its data. Each message waits for an
     answer (`validate`), and is forwarded once it is accepted. One that waits for 30 seconds is answered "ignore" by the
     host, as is one for which there is no room: 4,096 messages or 64 MiB may wait.
 
-    Beside what `peer_bytes` and `total_bytes` limit, each connection may have a frame of gossip of 4 MiB half-received,
-    and frames that wait to be sent, for 5 seconds at most.
+    Frames of gossip that are half-received count as kept for their peer: `peer_bytes`, `total_bytes`. Beside these
+    limits frames may wait to be sent, for 5 seconds at most, and a connection over QUIC may have a quarter of
+    `peer_bytes` received and not read.
+
+    A peer is parted from (with "violation") when its score falls below -400, and when it says more by gossip that is no
+    message (subscriptions, GRAFT, PRUNE, IHAVE, IWANT, IDONTWANT) than 16 MiB at once or 4 MiB a second for long. Each
+    frame and each of its fields counts as 32 bytes more than it has.
 
     Args:
         identity: the seed of the host's Ed25519 key, 32 bytes. It is kept secret.
         topic: of gossip; Kademlia runs as `/canvas/kad/1.0.0/<topic>`.
         protocols: what streams that peers open may speak.
-        listen: multiaddrs to listen on, `/ip4/127.0.0.1/tcp/0` or `/ip4/127.0.0.1/tcp/0/ws`; none for a host that only
-            dials.
+        listen: multiaddrs to listen on, `/ip4/127.0.0.1/tcp/0` or `/ip4/127.0.0.1/tcp/0/ws`, or with QUIC
+            `/ip4/127.0.0.1/udp/0/quic-v1`; none for a host that only dials.
         bootstrap: multiaddrs of peers that know others, with or without `/p2p/...`; dialled again and again, ever
             more rarely, while there are few connections.
         announce: addresses under which others reach this host, beside those that it listens on.
@@ -739,13 +745,19 @@ class Host:
     def fileno(self) -> int:
         """A file descriptor (on Windows a socket handle) that is readable when `poll` has something."""
     def poll(self) -> list[ConnectionEvent | StreamEvent | PeerEvent | MeshEvent | HostEvent]:
-        """What happened since the last call: of a handle in one event, a connection's before its streams'."""
+        """What happened since the last call: of a handle in one event, a connection's before its streams'.
+
+        Raises:
+            NetworkError: the host has ended by a defect (its thread panicked) and all that happened before was told.
+                Nothing connects, publishes or opens any more; `counts`, `release` and `stop` work as before.
+        """
     def counts(self) -> dict[str, int]:
         """What was counted since the start: the figures of `Network.counts`, and `gossip_received`, `gossip_accepted`,
         `gossip_ignored`, `gossip_rejected` (as `validate` answered), `gossip_expired` (not answered in time),
         `gossip_dropped` (no room), `published`, `dials` (by the host itself) and `dials_failed` (of those)."""
     def held(self) -> int:
-        """Bytes that are kept for all peers now: received on streams and not read, or held."""
+        """Bytes that are kept for all peers now: received on streams and not read, frames of gossip that are not whole,
+        or held."""
     def close(self, connection: int) -> None:
         """Begins to close all connections to a peer. The host does not dial it by itself for the next minutes."""
     def release(self, connection: int) -> None:

@@ -13,7 +13,8 @@
 //! | `halt`, `budget` | having a connection end; the bytes that peers make this side keep, and who has too many |
 //! | `ledger`, `watched` | what yamux does not tell: resets, ends, violations; read off the frames' headers |
 //! | `verdict` | why a connection's yamux stopped |
-//! | `stream`, `negotiation`, `connection` | one stream; agreeing on its protocol; the task that drives a connection |
+//! | `stream`, `table` | one stream; streams by handle, in the caller's hands |
+//! | `negotiation`, `connection` | agreeing on a stream's protocol; the task that drives a connection |
 //! | `shown` | URLs without their secrets |
 //! | `tls`, `websocket` | the client's end of a WebSocket |
 //! | `network` | the handles, and the runtime |
@@ -33,6 +34,7 @@ mod negotiation;
 mod network;
 mod shown;
 mod stream;
+mod table;
 mod tls;
 mod verdict;
 mod wake;
@@ -45,4 +47,5 @@ pub use limits::{Counts, Limits};
 pub use mesh::{Answer, Config, Host, HostCounts, LARGEST_MESSAGE, Message, Notice, PeerInfo};
 pub use network::Network;
 pub use shown::shown;
+pub use table::StreamTable;
 pub use websocket::Target;

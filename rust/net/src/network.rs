@@ -22,6 +22,7 @@ use crate::error::{Cause, Closed, Error, lock};
 use crate::inbox::{Event, Handle, Inbox};
 use crate::limits::{Counters, Counts, Limits};
 use crate::stream::Slot;
+use crate::table::StreamTable;
 use crate::watched::PIPE;
 use crate::websocket::{Address, Target, connect, run};
 
@@ -231,12 +232,6 @@ impl Network {
         Ok((Arc::clone(&member.link), member.pipe.clone()))
     }
 
-    fn stream(&self, stream: Handle) -> Result<Arc<Slot>, Error> {
-        self.check()?;
-        let unknown = || Error::Invalid(format!("there is no stream {stream}, or it was let go"));
-        lock(&self.members).streams.get(&stream).cloned().ok_or_else(unknown)
-    }
-
     fn pipe(&self, connection: Handle) -> Result<(Arc<Link>, Arc<Pipe>), Error> {
         let (link, pipe) = self.find(connection)?;
         let dialled =
@@ -313,37 +308,6 @@ impl Network {
         Ok(handle)
     }
 
-    /// Takes what a stream received, as much as fits. None: nothing now. 0: the peer sent all it had to.
-    pub fn read(&self, stream: Handle, buffer: &mut [u8]) -> Result<Option<usize>, Error> {
-        self.stream(stream)?.read(buffer)
-    }
-
-    /// Gives a stream bytes to send, and says how many were taken: 0 if there is no room now.
-    pub fn write(&self, stream: Handle, bytes: &[u8]) -> Result<usize, Error> {
-        self.stream(stream)?.write(bytes)
-    }
-
-    /// Says how many bytes the caller itself keeps in memory for a stream. They count with those that were not read, until
-    /// it says otherwise or lets go of the stream.
-    pub fn hold(&self, stream: Handle, bytes: usize) -> Result<(), Error> {
-        self.stream(stream)?.hold(bytes);
-        Ok(())
-    }
-
-    /// Lets go of a stream: at once, so that the peer sees a reset; or (`finish`) with all that was written sent and
-    /// both directions ended, for which the peer has the time that the limits allow.
-    pub fn let_go(&self, stream: Handle, finish: bool) -> Result<(), Error> {
-        self.check()?;
-        let mut members = lock(&self.members);
-        let Some(slot) = members.streams.remove(&stream) else { return Ok(()) };
-        let link = members.connections.get(&slot.connection).map(|member| Arc::clone(&member.link));
-        drop(members);
-        if let Some(link) = link {
-            link.release(stream, finish);
-        }
-        Ok(())
-    }
-
     /// Closes everything at once and ends the thread. Nothing but this can be called afterwards.
     pub fn stop(&self) -> Result<(), Error> {
         match self.check() {
@@ -364,6 +328,26 @@ impl Network {
             member.link.forget(Closed::new(Cause::Local, "the network was stopped"));
         }
         self.shared.inbox.close();
+    }
+}
+
+impl StreamTable for Network {
+    fn slot(&self, stream: Handle) -> Result<Arc<Slot>, Error> {
+        self.check()?;
+        let unknown = || Error::Invalid(format!("there is no stream {stream}, or it was let go"));
+        lock(&self.members).streams.get(&stream).cloned().ok_or_else(unknown)
+    }
+
+    fn let_go(&self, stream: Handle, finishing: bool) -> Result<(), Error> {
+        self.check()?;
+        let mut members = lock(&self.members);
+        let Some(slot) = members.streams.remove(&stream) else { return Ok(()) };
+        let link = members.connections.get(&slot.connection).map(|member| Arc::clone(&member.link));
+        drop(members);
+        if let Some(link) = link {
+            link.release(stream, finishing);
+        }
+        Ok(())
     }
 }
 

@@ -2,7 +2,7 @@
 
 mod support;
 
-use gossiplog_net::{Cause, Event, Incident, Limits};
+use gossiplog_net::{Cause, Event, Incident, Limits, StreamTable};
 use support::{
     ACK, DATA, FIN, GO_AWAY, Hostile, PING, PROTOCOL, Pair, RST, SYN, WINDOW_UPDATE, data, header, limits, lines,
     seconds, take_inbound,
@@ -122,7 +122,7 @@ async fn one_that_reads_nothing_is_read_no_further() {
 
 #[tokio::test(start_paused = true)]
 async fn slow_negotiations_are_given_up() {
-    let mut peer = Hostile::new(limits());
+    let mut peer = Hostile::new(Limits { negotiation: seconds(10), ..limits() });
     let slow = limits().inbound_streams as u32;
     for index in 0..slow {
         peer.send(&data(SYN, 2 * index + 1, b"\x13/multi")).await;

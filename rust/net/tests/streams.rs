@@ -2,7 +2,7 @@
 
 mod support;
 
-use gossiplog_net::{Cause, Error, Limits};
+use gossiplog_net::{Cause, Error, Limits, StreamTable};
 use support::{PROTOCOL, Pair, failure_of, limits, seconds};
 
 fn bytes(length: usize) -> Vec<u8> {

@@ -2,7 +2,7 @@
 
 use std::sync::Mutex;
 
-use gossiplog_net::{Answer, Config, Limits, Notice};
+use gossiplog_net::{Answer, Config, Limits, Notice, StreamTable};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
 

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use gossiplog_net::{Counts, Error, Event, Incident, Limits, Target};
+use gossiplog_net::{Counts, Error, Event, Incident, Limits, StreamTable, Target};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
 

@@ -104,7 +104,8 @@ fn addresses(texts: &[String]) -> Result<Vec<Multiaddr>, Error> {
     texts.iter().map(|text| address(text)).collect()
 }
 
-/// Reads a multiaddr that the transports can reach: an IP address or a name, TCP, and a WebSocket or nothing.
+/// Reads a multiaddr that the transports can reach: an IP address or a name, TCP, and a WebSocket or nothing; or, with the
+/// feature `quic`, an IP address and QUIC.
 pub fn address(text: &str) -> Result<Multiaddr, Error> {
     let shown: String = text.chars().take(100).collect();
     let example = "/ip4/127.0.0.1/tcp/4001/ws or /dns4/example.org/tcp/4001";
@@ -112,24 +113,33 @@ pub fn address(text: &str) -> Result<Multiaddr, Error> {
         Error::Invalid(format!("{shown:?} is no address that a host can use: {reason}; expected one such as {example}"))
     };
     let address: Multiaddr = text.parse().map_err(|error: libp2p::multiaddr::Error| invalid(&error))?;
-    if !reachable(&address) {
-        return Err(invalid(&"it is not TCP or a WebSocket"));
+    if reachable(&address) {
+        return Ok(address);
     }
-    Ok(address)
+    let quic = address.iter().any(|protocol| protocol == Protocol::QuicV1);
+    Err(match (quic, cfg!(feature = "quic")) {
+        (true, false) => invalid(&"it is QUIC, and this build has the cargo feature `quic` off"),
+        (true, true) => invalid(&"QUIC is an IP address, /udp/PORT and /quic-v1"),
+        (false, _) => invalid(&"it is not TCP or a WebSocket"),
+    })
 }
 
 /// Whether the transports can reach an address.
 pub fn reachable(address: &Multiaddr) -> bool {
     let mut protocols = address.iter();
-    let host = matches!(
-        protocols.next(),
-        Some(Protocol::Ip4(_) | Protocol::Ip6(_) | Protocol::Dns(_) | Protocol::Dns4(_) | Protocol::Dns6(_))
-    );
-    let tcp = matches!(protocols.next(), Some(Protocol::Tcp(_)));
+    let host = protocols.next();
+    let ip = matches!(host, Some(Protocol::Ip4(_) | Protocol::Ip6(_)));
+    let name = matches!(host, Some(Protocol::Dns(_) | Protocol::Dns4(_) | Protocol::Dns6(_)));
+    let port = protocols.next();
+    if cfg!(feature = "quic") && matches!(port, Some(Protocol::Udp(_))) {
+        let quic = protocols.next() == Some(Protocol::QuicV1);
+        return ip && quic && protocols.all(|protocol| matches!(protocol, Protocol::P2p(_)));
+    }
+    let tcp = matches!(port, Some(Protocol::Tcp(_)));
     let rest = protocols.all(|protocol| {
         matches!(protocol, Protocol::Ws(_) | Protocol::Wss(_) | Protocol::Tls | Protocol::Sni(_) | Protocol::P2p(_))
     });
-    host && tcp && rest
+    (ip || name) && tcp && rest
 }
 
 /// The peer that an address leads to, if it names one.
@@ -164,11 +174,25 @@ mod tests {
         ] {
             assert!(address(&good).is_ok(), "{good}");
         }
-        for bad in ["", "127.0.0.1:4001", "/ip4/127.0.0.1/udp/4001/quic-v1", "/ip4/1.2.3.4", "/ip4/1.2.3/tcp/1"] {
+        for bad in ["", "127.0.0.1:4001", "/ip4/127.0.0.1/udp/4001", "/ip4/1.2.3.4", "/ip4/1.2.3/tcp/1"] {
             assert!(matches!(address(bad), Err(Error::Invalid(_))), "{bad}");
         }
         let relayed = format!("/ip4/127.0.0.1/tcp/1/p2p/{peer}/p2p-circuit");
         assert!(address(&relayed).is_err());
+    }
+
+    #[test]
+    fn addresses_of_quic_need_the_feature() {
+        let on = cfg!(feature = "quic");
+        for good in ["/ip4/127.0.0.1/udp/4001/quic-v1", "/ip6/::1/udp/0/quic-v1"] {
+            assert_eq!(address(good).is_ok(), on, "{good}");
+        }
+        for bad in
+            ["/ip4/127.0.0.1/tcp/4001/quic-v1", "/dns4/example.org/udp/1/quic-v1", "/ip4/1.2.3.4/udp/1/quic-v1/ws"]
+        {
+            let error = address(bad).unwrap_err().to_string();
+            assert_eq!(error.contains("cargo feature `quic`"), !on, "{error}");
+        }
     }
 
     #[test]

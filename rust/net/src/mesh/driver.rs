@@ -16,10 +16,11 @@ use libp2p::{Multiaddr, PeerId, Swarm, identify, mdns, ping};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
-use crate::error::lock;
+use crate::error::{Cause, Closed, lock};
 use crate::limits::Counters;
 use crate::mesh::behaviour::{Parts, PartsEvent, QUERY};
 use crate::mesh::config::{is_loopback, reachable};
+use crate::mesh::gossip::UNHEARD;
 use crate::mesh::link::Opening;
 use crate::mesh::shared::Shared;
 use crate::mesh::streams::bare;
@@ -55,6 +56,9 @@ pub enum Command {
     Publish(Vec<u8>),
     /// To treat messages as they were judged.
     Answer(Vec<(Origin, Answer)>),
+    /// To panic, as over a defect.
+    #[cfg(test)]
+    Panic,
 }
 
 /// libp2p, and what its upkeep needs.
@@ -137,6 +141,8 @@ impl Driver {
                     self.answer(&origin, answer.into());
                 }
             }
+            #[cfg(test)]
+            Command::Panic => std::panic::panic_any("a test's fault"),
         }
     }
 
@@ -323,7 +329,7 @@ impl Driver {
         }
     }
 
-    /// How gossip stands with each peer.
+    /// How gossip stands with each peer. Whoever is unheard is parted from.
     fn grade(&mut self) {
         let gossip = &self.swarm.behaviour().gossip;
         let topic = self.topic.hash();
@@ -333,6 +339,11 @@ impl Driver {
             let Some(known) = link.known() else { continue };
             let in_mesh = mesh.contains(&known.peer);
             let score = gossip.peer_score(&known.peer).unwrap_or_default();
+            if score < UNHEARD {
+                let reason = format!("the peer broke the rules of gossip too often: its score is {score:.0}");
+                link.end(Closed::new(Cause::Violation, reason));
+                self.upkeep.parted(Instant::now(), known.peer);
+            }
             link.stand(|standing| {
                 changed |= standing.in_mesh != in_mesh;
                 subscribers += usize::from(standing.subscribed);

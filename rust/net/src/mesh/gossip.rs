@@ -38,8 +38,8 @@ const PENALTY: f64 = -10.0;
 /// How long it takes until a rejected message is forgiven.
 const FORGIVENESS: Duration = Duration::from_secs(600);
 
-/// Below it nothing that a peer says by gossip is heeded.
-const UNHEARD: f64 = -400.0;
+/// Below it nothing that a peer says by gossip is heeded, and the host parts from it.
+pub const UNHEARD: f64 = -400.0;
 
 /// gossipsub, subscribed to `topic`.
 pub fn gossip(topic: &IdentTopic, heartbeat: Duration) -> Result<Gossip, Error> {

@@ -3,7 +3,7 @@
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use futures::FutureExt;
@@ -30,6 +30,7 @@ use crate::mesh::upkeep::Upkeep;
 use crate::mesh::waiting::{Answer, Waiting};
 use crate::network::check_protocol;
 use crate::stream::{Slot, finish};
+use crate::table::StreamTable;
 
 /// Bytes of messages that may wait until libp2p's task takes them.
 const MOST_OUTGOING: usize = 16 << 20;
@@ -72,7 +73,7 @@ impl Host {
         let peer = config.key.public().to_peer_id();
 
         let within = runtime.enter();
-        let transport = transport(&config.key, parties, &config.limits, &counters)?;
+        let transport = transport(&config, &parties, &counters)?;
         let parts = Parts::new(&config, &members)?;
         let mut swarm = Swarm::new(transport, parts, peer, swarm::Config::with_executor(spawning(&counters)));
         for address in config.listen {
@@ -94,6 +95,7 @@ impl Host {
             inbox,
             counters,
             budget,
+            failure: OnceLock::new(),
             peer,
             own,
         });
@@ -107,8 +109,7 @@ impl Host {
         let watched = Arc::clone(&shared);
         runtime.spawn(async move {
             if AssertUnwindSafe(driver.run()).catch_unwind().await.is_err() {
-                let reason = "a defect of gossiplog-net: the host's task panicked";
-                watched.members.fail(&Closed::new(Cause::Internal, reason));
+                watched.fail("a defect of gossiplog-net: the host's task panicked");
             }
         });
         let running = Mutex::new(Some(Running { runtime, commands }));
@@ -128,9 +129,15 @@ impl Host {
         Err(Error::Stopped(reason.to_owned()))
     }
 
+    /// Fails as [`Self::check`] does, and once the host's task has panicked.
+    fn alive(&self) -> Result<(), Error> {
+        self.check()?;
+        self.shared.failure.get().map_or(Ok(()), |reason| Err(Error::Stopped((*reason).to_owned())))
+    }
+
     fn command(&self, command: Command) {
         if let Some(running) = &*lock(&self.running) {
-            // Refused only by a task that panicked, which everybody was told.
+            // Refused only by a task that has just panicked, which everybody is told.
             let _ = running.commands.send(command);
         }
     }
@@ -153,7 +160,8 @@ impl Host {
         self.shared.inbox.fileno().ok_or_else(stopped)
     }
 
-    /// What happened since the last call, one event a handle.
+    /// What happened since the last call, one event a handle. Fails once all was told of a host whose task has panicked:
+    /// nothing will happen any more.
     pub fn poll(&self) -> Result<Vec<Notice>, Error> {
         self.check()?;
         let (mut notices, mut own) = (Vec::new(), false);
@@ -176,6 +184,12 @@ impl Host {
         if own {
             self.shared.take_notices(&mut notices);
         }
+        if self.shared.failure.get().is_some() {
+            if notices.is_empty() {
+                self.alive()?;
+            }
+            self.shared.tell();
+        }
         Ok(notices)
     }
 
@@ -193,7 +207,7 @@ impl Host {
 
     /// Begins to connect to a multiaddr.
     pub fn dial(&self, text: &str) -> Result<Handle, Error> {
-        self.check()?;
+        self.alive()?;
         let address = address(text)?;
         if peer_of(&address) == Some(self.shared.peer) {
             return Err(Error::Invalid(format!("{address} leads to this host itself")));
@@ -206,7 +220,7 @@ impl Host {
 
     /// Gives a message to those who subscribed to the topic. False: nobody did, or there is no room.
     pub fn publish(&self, data: Vec<u8>) -> Result<bool, Error> {
-        self.check()?;
+        self.alive()?;
         let length = data.len();
         if length > LARGEST_MESSAGE {
             return Err(Error::Invalid(format!("the message has {length} bytes; expected {LARGEST_MESSAGE} at most")));
@@ -223,7 +237,7 @@ impl Host {
 
     /// Takes the messages that wait.
     pub fn gossip(&self) -> Result<Vec<Message>, Error> {
-        self.check()?;
+        self.alive()?;
         let message = |(ticket, source, data)| {
             let connection = self.shared.members.peer(&source).map_or(0, |link| link.handle);
             Message { ticket, connection, peer: source.to_string(), data }
@@ -233,7 +247,7 @@ impl Host {
 
     /// Answers messages by their tickets.
     pub fn validate(&self, answers: &[(u64, Answer)]) -> Result<(), Error> {
-        self.check()?;
+        self.alive()?;
         let settled = self.shared.waiting.settle(answers);
         if !settled.is_empty() {
             self.command(Command::Answer(settled));
@@ -284,46 +298,12 @@ impl Host {
 
     /// Begins to open a stream that speaks `protocol`.
     pub fn open(&self, connection: Handle, protocol: &str) -> Result<Handle, Error> {
-        self.check()?;
+        self.alive()?;
         check_protocol(protocol)?;
         let opening = self.shared.members.open(connection, protocol)?;
         let handle = opening.handle();
         self.command(Command::Open(opening));
         Ok(handle)
-    }
-
-    fn stream(&self, stream: Handle) -> Result<Arc<Slot>, Error> {
-        self.check()?;
-        self.shared.members.stream(stream)
-    }
-
-    /// Takes what a stream received, as much as fits. None: nothing now. 0: the peer sent all it had to.
-    pub fn read(&self, stream: Handle, buffer: &mut [u8]) -> Result<Option<usize>, Error> {
-        self.stream(stream)?.read(buffer)
-    }
-
-    /// Gives a stream bytes to send, and says how many were taken: 0 if there is no room now.
-    pub fn write(&self, stream: Handle, bytes: &[u8]) -> Result<usize, Error> {
-        self.stream(stream)?.write(bytes)
-    }
-
-    /// Says how many bytes the caller itself keeps in memory for a stream.
-    pub fn hold(&self, stream: Handle, bytes: usize) -> Result<(), Error> {
-        self.stream(stream)?.hold(bytes);
-        Ok(())
-    }
-
-    /// Lets go of a stream: at once, so that the peer sees a reset; or (`finishing`) with all that was written sent and
-    /// both directions ended, for which the peer has the time that the limits allow.
-    pub fn let_go(&self, stream: Handle, finishing: bool) -> Result<(), Error> {
-        self.check()?;
-        let Some(carrier) = self.shared.members.release_stream(stream) else { return Ok(()) };
-        if !finishing {
-            carrier.reset();
-        } else if let Some(running) = &*lock(&self.running) {
-            running.runtime.spawn(finish(carrier, self.closing));
-        }
-        Ok(())
     }
 
     /// Closes everything at once and ends the thread. Nothing but this can be called afterwards.
@@ -343,6 +323,24 @@ impl Host {
     fn forget(&self) {
         self.shared.members.forget("the host was stopped");
         self.shared.inbox.close();
+    }
+}
+
+impl StreamTable for Host {
+    fn slot(&self, stream: Handle) -> Result<Arc<Slot>, Error> {
+        self.check()?;
+        self.shared.members.stream(stream)
+    }
+
+    fn let_go(&self, stream: Handle, finishing: bool) -> Result<(), Error> {
+        self.check()?;
+        let Some(carrier) = self.shared.members.release_stream(stream) else { return Ok(()) };
+        if !finishing {
+            carrier.reset();
+        } else if let Some(running) = &*lock(&self.running) {
+            running.runtime.spawn(finish(carrier, self.closing));
+        }
+        Ok(())
     }
 }
 
@@ -372,5 +370,84 @@ impl Drop for Host {
             // A forked process has neither the thread that this would wait for, nor whoever held a lock then.
             std::mem::forget((running, Arc::clone(&self.shared)));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limits::Limits;
+
+    fn host(seed: u8) -> Host {
+        let second = Duration::from_secs(1);
+        let limits = Limits {
+            connections: 8,
+            inbound_streams: 8,
+            outbound_streams: 8,
+            peer_bytes: 1 << 20,
+            total_bytes: 1 << 20,
+            negotiation: 20 * second,
+            closing: second,
+        };
+        let config = Config {
+            identity: [seed; 32],
+            topic: "com.example.test".to_owned(),
+            protocols: vec!["/sync".to_owned()],
+            listen: vec!["/ip4/127.0.0.1/tcp/0".to_owned()],
+            bootstrap: Vec::new(),
+            announce: Vec::new(),
+            mdns: false,
+            heartbeat: second,
+            limits,
+        };
+        Host::start(config).unwrap()
+    }
+
+    fn until<T>(host: &Host, mut found: impl FnMut(Result<Vec<Notice>, Error>) -> Option<T>) -> T {
+        let start = Instant::now();
+        loop {
+            if let Some(value) = found(host.poll()) {
+                return value;
+            }
+            assert!(start.elapsed() < Duration::from_secs(120), "waited in vain");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    fn closed(host: &Host) -> Closed {
+        until(host, |notices| {
+            notices.unwrap().into_iter().find_map(|notice| match notice {
+                Notice::Event(Event::Connection { closed, .. }) => closed,
+                _ => None,
+            })
+        })
+    }
+
+    #[test]
+    fn a_host_whose_task_panicked_says_so_and_does_nothing_more() {
+        let (first, second) = (host(1), host(2));
+        let address = until(&first, |_| first.addresses().unwrap().pop());
+        let connection = second.dial(&address).unwrap();
+        until(&second, |_| (second.peers().unwrap().len() == 1).then_some(()));
+        second.command(Command::Panic);
+        assert_eq!(closed(&second).cause, Cause::Internal);
+        let failed = until(&second, |notices| notices.err());
+        let reason = "a defect of gossiplog-net: the host's task panicked";
+        assert_eq!(failed, Error::Stopped(reason.to_owned()));
+        for result in [
+            second.dial(&address).map(|_| ()),
+            second.open(connection, "/sync").map(|_| ()),
+            second.publish(Vec::new()).map(|_| ()),
+            second.gossip().map(|_| ()),
+            second.validate(&[]),
+            second.poll().map(|_| ()),
+        ] {
+            assert_eq!(result, Err(failed.clone()));
+        }
+        assert_eq!((second.addresses().unwrap(), second.peers().unwrap().len()), (Vec::new(), 0));
+        assert_eq!(second.counts().unwrap().network.defects, 1);
+        assert_ne!(closed(&first).cause, Cause::Internal);
+        second.release(connection).unwrap();
+        second.stop().unwrap();
     }
 }

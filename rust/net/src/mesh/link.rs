@@ -147,6 +147,14 @@ impl Link {
         last
     }
 
+    /// Has its connections end.
+    pub fn end(&self, closed: Closed) {
+        let party = lock(&self.state).known.as_ref().map(|(_, party)| Arc::clone(party));
+        if let Some(party) = party {
+            party.halt.end(closed);
+        }
+    }
+
     /// None of its connections goes on.
     pub fn lost(&self, closed: &Closed) {
         let connections: Vec<_> = lock(&self.state).wires.keys().copied().collect();

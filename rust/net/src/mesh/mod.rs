@@ -7,7 +7,9 @@
 //! | module | holds |
 //! | --- | --- |
 //! | `config` | what a host is made of, checked |
-//! | `party`, `muxer`, `transport` | a peer's account over all its connections; yamux for libp2p; the transports |
+//! | `party`, `allowance` | a peer's account over all its connections, and how much it may say beside messages |
+//! | `frames`, `guarded`, `muxer` | what gossip costs and keeps; a connection under the account's eyes; yamux for libp2p |
+//! | `transport`, `quic` | the transports |
 //! | `rename` | behaviours whose protocols have other names on the wire |
 //! | `link`, `members` | a peer in the caller's hands, its connections and streams; who is there |
 //! | `streams` | opening and accepting streams |
@@ -17,15 +19,20 @@
 //! | `told`, `shared` | what the caller is told; what its calls and the task share |
 //! | `host` | the calls, and the runtime |
 
+mod allowance;
 mod behaviour;
 mod config;
 mod driver;
+mod frames;
 mod gossip;
+mod guarded;
 mod host;
 mod link;
 mod members;
 mod muxer;
 mod party;
+#[cfg(feature = "quic")]
+mod quic;
 mod rename;
 mod shared;
 mod streams;

@@ -14,7 +14,7 @@ use std::sync::atomic::AtomicUsize;
 use std::task::{Context, Poll};
 
 use futures::io::{AsyncRead, AsyncWrite};
-use futures::task::AtomicWaker;
+use libp2p::StreamProtocol;
 use libp2p::core::UpgradeInfo;
 use libp2p::core::muxing::{StreamMuxer, StreamMuxerEvent};
 use libp2p::core::upgrade::{InboundConnectionUpgrade, OutboundConnectionUpgrade};
@@ -24,6 +24,7 @@ use yamux::{ConnectionError, Mode};
 use crate::error::{Cause, Closed};
 use crate::ledger::Ledger;
 use crate::limits::{Counters, INITIAL_WINDOW, Limits, Permit};
+use crate::mesh::guarded::Guarded;
 use crate::mesh::party::Party;
 use crate::stream::Muxed;
 use crate::verdict::verdict;
@@ -31,7 +32,7 @@ use crate::watched::Watched;
 
 /// Streams that each side may have open for libp2p's own protocols, beside those that the limits allow: Kademlia's
 /// handler answers 32 at a time, and identify, ping and gossipsub have a few.
-const OWN_STREAMS: usize = 64;
+pub const OWN_STREAMS: usize = 64;
 
 /// How a connection ended, as it travels through libp2p.
 #[derive(Clone, Debug)]
@@ -49,36 +50,42 @@ impl std::error::Error for Ended {}
 #[derive(Clone)]
 pub struct Upgrade {
     party: Arc<Party>,
+    protocols: Arc<[StreamProtocol]>,
     limits: Limits,
     counters: Arc<Counters>,
 }
 
 impl Upgrade {
-    /// For a connection to `party`.
-    pub fn new(party: Arc<Party>, limits: &Limits, counters: &Arc<Counters>) -> Self {
-        Self { party, limits: limits.clone(), counters: Arc::clone(counters) }
+    /// For a connection to `party`. `protocols`: that the caller speaks.
+    pub fn new(
+        party: Arc<Party>,
+        protocols: &Arc<[StreamProtocol]>,
+        limits: &Limits,
+        counters: &Arc<Counters>,
+    ) -> Self {
+        Self { party, protocols: Arc::clone(protocols), limits: limits.clone(), counters: Arc::clone(counters) }
     }
 
-    fn muxer<T: AsyncRead + AsyncWrite + Unpin>(self, pipe: T, mode: Mode) -> Muxer<T> {
-        let Self { party, limits, counters } = self;
+    fn muxer<T: AsyncRead + AsyncWrite + Unpin>(self, pipe: T, mode: Mode) -> Guarded<Muxer<T>> {
+        let Self { party, protocols, limits, counters } = self;
         let ledger = Arc::new(Ledger::sharing(Arc::clone(&party.account), Arc::clone(&party.halt)));
         // One more than may be open: a stream too many is there until its reset is written.
         let streams = limits.inbound_streams + limits.outbound_streams + 2 * OWN_STREAMS + 1;
         let mut config = yamux::Config::default();
         config.set_max_num_streams(streams);
         config.set_max_connection_receive_window(Some(streams * INITIAL_WINDOW + limits.window_growth()));
-        Muxer {
+        let muxer = Muxer {
             yamux: yamux::Connection::new(Watched::new(pipe, Arc::clone(&ledger)), config, mode),
             ledger,
-            driver: party.driver(),
-            party,
+            party: Arc::clone(&party),
             arrived: VecDeque::new(),
             inbound: Arc::default(),
             outbound: Arc::default(),
             closing: None,
             limits,
             counters,
-        }
+        };
+        Guarded::new(muxer, party, &protocols)
     }
 }
 
@@ -92,7 +99,7 @@ impl UpgradeInfo for Upgrade {
 }
 
 impl<T: AsyncRead + AsyncWrite + Unpin> InboundConnectionUpgrade<T> for Upgrade {
-    type Output = Muxer<T>;
+    type Output = Guarded<Muxer<T>>;
     type Error = Infallible;
     type Future = Ready<Result<Self::Output, Self::Error>>;
 
@@ -102,7 +109,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> InboundConnectionUpgrade<T> for Upgrade 
 }
 
 impl<T: AsyncRead + AsyncWrite + Unpin> OutboundConnectionUpgrade<T> for Upgrade {
-    type Output = Muxer<T>;
+    type Output = Guarded<Muxer<T>>;
     type Error = Infallible;
     type Future = Ready<Result<Self::Output, Self::Error>>;
 
@@ -116,7 +123,6 @@ pub struct Muxer<T> {
     yamux: yamux::Connection<Watched<T>>,
     ledger: Arc<Ledger>,
     party: Arc<Party>,
-    driver: Arc<AtomicWaker>,
     /// The peer's, until libp2p takes them. One task drives all of this: nobody has to be woken.
     arrived: VecDeque<Muxed>,
     inbound: Arc<AtomicUsize>,
@@ -129,10 +135,6 @@ pub struct Muxer<T> {
 impl<T: AsyncRead + AsyncWrite + Unpin> Muxer<T> {
     /// Moves everything on that can be moved on now.
     fn advance(&mut self, context: &mut Context<'_>) -> Result<(), Ended> {
-        self.driver.register(context.waker());
-        if let Some(closed) = self.party.halt.reason() {
-            return Err(Ended(closed));
-        }
         loop {
             match self.yamux.poll_next_inbound(context) {
                 Poll::Ready(Some(Ok(stream))) => self.accept(stream),
@@ -193,10 +195,9 @@ impl<T: AsyncRead + AsyncWrite + Unpin> StreamMuxer for Muxer<T> {
     fn poll_close(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<(), Ended>> {
         let limit = self.limits.closing;
         let late = self.closing.get_or_insert_with(|| Box::pin(sleep(limit))).as_mut().poll(context).is_ready();
-        if late || self.party.halt.reason().is_some() {
+        if late {
             return Poll::Ready(Err(Ended(Closed::new(Cause::Transport, "the peer did not take what was written"))));
         }
-        self.driver.register(context.waker());
         self.yamux.poll_close(context).map_err(|error| self.ended(Some(&error)))
     }
 

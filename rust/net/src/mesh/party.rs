@@ -4,13 +4,15 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, Weak};
 use std::task::{Wake, Waker};
+use std::time::Instant;
 
 use futures::task::AtomicWaker;
 use libp2p::PeerId;
 
 use crate::budget::{Account, Budget};
-use crate::error::lock;
+use crate::error::{Cause, Closed, lock};
 use crate::halt::Halt;
+use crate::mesh::allowance::{Allowance, BURST};
 
 /// What the connections to one peer share.
 #[derive(Debug)]
@@ -20,13 +22,15 @@ pub struct Party {
     /// How its connections are told to end.
     pub halt: Arc<Halt>,
     drivers: Mutex<Vec<Weak<AtomicWaker>>>,
+    allowance: Mutex<Allowance>,
 }
 
 impl Party {
     fn new(budget: &Arc<Budget>) -> Arc<Self> {
         let halt = Arc::<Halt>::default();
         let account = Arc::new(Account::open(budget, &halt));
-        let party = Arc::new(Self { account, halt, drivers: Mutex::default() });
+        let allowance = Mutex::new(Allowance::new(Instant::now()));
+        let party = Arc::new(Self { account, halt, drivers: Mutex::default(), allowance });
         // Once is enough: only the first reason counts.
         party.halt.driver.register(&Waker::from(Arc::new(Alarm(Arc::downgrade(&party)))));
         party
@@ -39,6 +43,15 @@ impl Party {
         drivers.retain(|driver| driver.strong_count() > 0);
         drivers.push(Arc::downgrade(&driver));
         driver
+    }
+
+    /// The peer said so much by gossip beside messages. Ends its connections when that is too much.
+    pub fn chatted(&self, cost: usize) {
+        if cost > 0 && !lock(&self.allowance).spend(cost, Instant::now()) {
+            let what = "about the mesh, subscriptions and ids of messages";
+            let reason = format!("the peer said more by gossip than it may {what}: {BURST} bytes at once");
+            self.halt.end(Closed::new(Cause::Violation, reason));
+        }
     }
 }
 
@@ -82,7 +95,6 @@ impl Parties {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::{Cause, Closed};
 
     #[test]
     fn connections_to_one_peer_share_an_account_until_they_end() {
@@ -113,7 +125,10 @@ mod tests {
         for (driver, flag) in drivers.iter().zip(&flags) {
             driver.register(&Arc::clone(flag).into());
         }
-        party.halt.end(Closed::new(Cause::Local, "a test"));
+        party.chatted(BURST / 2);
+        assert!(flags.iter().all(|flag| !*lock(&flag.0)));
+        party.chatted(BURST);
         assert!(flags.iter().all(|flag| *lock(&flag.0)));
+        assert_eq!(party.halt.reason().map(|closed| closed.cause), Some(Cause::Violation));
     }
 }

@@ -2,13 +2,13 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use libp2p::multiaddr::Protocol;
 use libp2p::{Multiaddr, PeerId};
 
 use crate::budget::Budget;
-use crate::error::lock;
+use crate::error::{Cause, Closed, lock};
 use crate::inbox::{Handle, Inbox};
 use crate::limits::Counters;
 use crate::mesh::link::{Link, Standing};
@@ -55,6 +55,8 @@ pub struct Shared {
     pub inbox: Arc<Inbox>,
     pub counters: Arc<Counters>,
     pub budget: Arc<Budget>,
+    /// Why libp2p's task has ended before its time, if it has.
+    pub failure: OnceLock<&'static str>,
     /// This host.
     pub peer: PeerId,
     /// Stands for the host itself: its news are what concerns no single peer.
@@ -65,6 +67,15 @@ impl Shared {
     /// Wakes the caller: there is something that concerns no single peer, or all.
     pub fn tell(&self) {
         self.inbox.tell(self.own, |news| news.readable = true);
+    }
+
+    /// libp2p's task has ended before its time: nothing is connected any more, or will be.
+    pub fn fail(&self, reason: &'static str) {
+        // Set before anybody is woken: whoever looks then finds the reason.
+        let _ = self.failure.set(reason);
+        lock(&self.notices).addresses.clear();
+        self.members.fail(&Closed::new(Cause::Internal, reason));
+        self.tell();
     }
 
     /// The host listens on one more address.

@@ -1,7 +1,7 @@
-//! How bytes reach peers: TCP and WebSockets, encrypted with noise, and yamux over them.
+//! How bytes reach peers: TCP and WebSockets, encrypted with noise, and yamux over them; with the feature `quic`, QUIC.
 
 use std::io;
-use std::net::{IpAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use libp2p::core::Transport as _;
@@ -10,56 +10,70 @@ use libp2p::core::transport::Boxed;
 use libp2p::core::upgrade::Version;
 use libp2p::dns::tokio::Transport as Dns;
 use libp2p::dns::{ResolverConfig, ResolverOpts};
-use libp2p::identity::Keypair;
 use libp2p::multiaddr::Protocol;
-use libp2p::{Multiaddr, PeerId, noise, tcp, websocket};
+use libp2p::{Multiaddr, PeerId, StreamProtocol, noise, tcp, websocket};
+use socket2::{Domain, Socket, Type};
 
 use crate::error::Error;
-use crate::limits::{Counters, Limits};
+use crate::limits::Counters;
+use crate::mesh::config::Checked;
 use crate::mesh::muxer::Upgrade;
 use crate::mesh::party::Parties;
 
 /// Bytes of a WebSocket's message, which is kept whole: noise's have 64 KiB, and peers may send several at once.
 const LARGEST_FRAME: usize = 1 << 20;
 
-/// Fails if somebody else listens at an address, which is not known of `::`. libp2p's listeners share a port with any other of their kind, and then each gets some of
-/// the connections.
+/// Fails if somebody else listens at an address. libp2p's listeners share a port with any other of their kind, and then
+/// each gets some of the connections. (Those of QUIC do not.)
 pub fn is_free(address: &Multiaddr) -> io::Result<()> {
     let mut parts = address.iter();
     let host = match parts.next() {
         Some(Protocol::Ip4(host)) => IpAddr::from(host),
-        // For `::` std takes the IPv4 port, too, and libp2p does not.
-        Some(Protocol::Ip6(host)) if !host.is_unspecified() => IpAddr::from(host),
+        Some(Protocol::Ip6(host)) => IpAddr::from(host),
         _ => return Ok(()),
     };
-    match parts.next() {
-        Some(Protocol::Tcp(port)) => TcpListener::bind((host, port)).map(drop),
-        _ => Ok(()),
+    let Some(Protocol::Tcp(port)) = parts.next() else { return Ok(()) };
+    let address = SocketAddr::new(host, port);
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
+    if address.is_ipv6() {
+        // As libp2p does: the same port of IPv4 is another.
+        socket.set_only_v6(true)?;
     }
+    // Or connections that have just ended would count. Windows would share the port over it.
+    #[cfg(unix)]
+    socket.set_reuse_address(true)?;
+    socket.bind(&address.into())
 }
 
-/// The transports, for connections by `key`. `limits.negotiation` is what a connection has to be agreed on.
+/// The transports of a host. `config.limits.negotiation` is what a connection has to be agreed on.
 pub fn transport(
-    key: &Keypair,
-    parties: Arc<Parties>,
-    limits: &Limits,
+    config: &Checked,
+    parties: &Arc<Parties>,
     counters: &Arc<Counters>,
 ) -> Result<Boxed<(PeerId, StreamMuxerBox)>, Error> {
     let mut sockets = websocket::Config::new(resolving());
     sockets.set_max_data_size(LARGEST_FRAME);
     let failure = |error| Error::System(format!("the host's key cannot be used: {error}"));
-    let noise = noise::Config::new(key).map_err(failure)?;
-    let (owned, counters) = (limits.clone(), Arc::clone(counters));
-    let upgrade = move |peer: &PeerId, _: &_| Upgrade::new(parties.enter(*peer), &owned, &counters);
+    let noise = noise::Config::new(&config.key).map_err(failure)?;
+    let protocols: Arc<[StreamProtocol]> = config.protocols.clone().into();
+    let upgrade = {
+        let (parties, protocols) = (Arc::clone(parties), Arc::clone(&protocols));
+        let (limits, counters) = (config.limits.clone(), Arc::clone(counters));
+        move |peer: &PeerId, _: &_| Upgrade::new(parties.enter(*peer), &protocols, &limits, &counters)
+    };
     let transport = sockets
         .or_transport(resolving())
         .upgrade(Version::V1)
         .authenticate(noise)
         .multiplex_ext(upgrade)
-        .timeout(limits.negotiation)
-        .map(|(peer, muxer), _| (peer, StreamMuxerBox::new(muxer)))
-        .map_err(io::Error::other);
-    Ok(transport.boxed())
+        .timeout(config.limits.negotiation)
+        .map(|(peer, muxer), _| (peer, StreamMuxerBox::new(muxer)));
+    // QUIC first: the others take any address, and fail on it later.
+    #[cfg(feature = "quic")]
+    let transport = crate::mesh::quic::transport(config, parties, &protocols)
+        .or_transport(transport)
+        .map(|reached, _| reached.into_inner());
+    Ok(transport.map_err(io::Error::other).boxed())
 }
 
 /// TCP, to names too. A host without a list of resolvers asks nobody, and reaches addresses all the same.

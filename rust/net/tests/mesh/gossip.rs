@@ -1,6 +1,6 @@
 //! Gossip: what is accepted goes on, what is rejected is held against whoever passed it on.
 
-use gossiplog_net::{Answer, Error, LARGEST_MESSAGE, Notice};
+use gossiplog_net::{Answer, Cause, Error, Event, LARGEST_MESSAGE, Notice};
 
 use crate::support::{Peer, bytes, config, pair};
 
@@ -60,36 +60,31 @@ fn only_what_is_accepted_goes_on() {
 }
 
 #[test]
-fn a_peer_whose_messages_are_rejected_is_unheard_in_the_end() {
+fn a_peer_whose_messages_are_rejected_is_parted_from_in_the_end() {
     let (mut first, mut second) = pair(config(), config());
     first.meshed(1);
     second.meshed(1);
-    let mut rejected = 0;
-    let offender = first.host.peer();
-    second.until("its score is too low", |peer| {
+    let (offender, victim) = (second.connection(&first), first.connection(&second));
+    let mut published = 0;
+    let closed = second.until("it is parted from", |peer| {
         for message in std::mem::take(&mut peer.messages) {
             peer.host.validate(&[(message.ticket, Answer::Reject)]).unwrap();
-            rejected += 1;
         }
-        first
-            .host
-            .publish(format!("nonsense {rejected} {}", first.host.counts().unwrap().published).into_bytes())
-            .unwrap();
+        first.host.publish(format!("nonsense {published}").into_bytes()).unwrap();
+        published += 1;
         first.poll();
-        let peers = peer.host.peers().unwrap();
-        peers.iter().find(|info| info.peer == offender).filter(|info| info.score < -400.0).map(|_| ())
+        peer.events().find_map(|event| match event {
+            Event::Connection { connection, closed, .. } if *connection == offender => closed.clone(),
+            _ => None,
+        })
     });
-    let before = second.host.counts().unwrap().gossip_received;
-    let published = first.host.counts().unwrap().published;
-    for number in 0..50 {
-        first.host.publish(format!("more nonsense {number}").into_bytes()).unwrap();
-    }
-    first.until("it is sent", |peer| (peer.host.counts().unwrap().published >= published + 50).then_some(()));
-    // A stream that is opened later and answered shows that what was sent before is there.
-    let (ours, theirs) = first.stream(&mut second);
-    first.write(ours, b"?");
-    assert_eq!(second.read(theirs), Ok(b"?".to_vec()));
-    assert!(second.host.counts().unwrap().gossip_received <= before + 2);
+    assert_eq!(closed.cause, Cause::Violation);
+    assert!(closed.reason.contains("score"), "{closed:?}");
+    first.closed(victim);
+    // The score outlasts the connection.
+    let address = second.host.addresses().unwrap()[0].clone();
+    let again = first.host.dial(&address).unwrap();
+    first.closed(again);
 }
 
 #[test]

@@ -4,9 +4,12 @@
 
 #![allow(clippy::panic, clippy::unwrap_used)]
 
+mod flood;
 mod gossip;
 mod hostile;
 mod lifecycle;
 mod peers;
+#[cfg(feature = "quic")]
+mod quic;
 mod streams;
 mod support;

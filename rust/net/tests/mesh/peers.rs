@@ -26,6 +26,16 @@ fn peers_that_know_one_find_each_other() {
 }
 
 #[test]
+fn peers_in_one_local_network_find_each_other() {
+    // Multicast goes out by the interface of a network and comes back to the machine; loopback has none.
+    let near = || Config { listen: vec!["/ip4/0.0.0.0/tcp/0".to_owned()], mdns: true, ..config() };
+    let (mut first, mut second) = (Peer::start(near()), Peer::start(near()));
+    second.connection(&first);
+    first.connection(&second);
+    assert!(first.host.counts().unwrap().dials + second.host.counts().unwrap().dials > 0);
+}
+
+#[test]
 fn a_bootstrap_peer_that_is_not_there_yet_is_dialled_again() {
     let seed = config();
     let (first, address) = Peer::listening(seed.clone());

@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
-use gossiplog_net::{Cause, Error, Limits};
+use gossiplog_net::{Cause, Error, Limits, StreamTable};
 
 use crate::support::{PROTOCOL, Peer, bytes, config, limits, pair};
 
 #[test]
 fn bytes_arrive_in_both_directions_over_each_transport() {
-    for listen in ["/ip4/127.0.0.1/tcp/0", "/ip4/127.0.0.1/tcp/0/ws"] {
+    let quic = cfg!(feature = "quic").then_some("/ip4/127.0.0.1/udp/0/quic-v1");
+    for listen in ["/ip4/127.0.0.1/tcp/0", "/ip4/127.0.0.1/tcp/0/ws"].into_iter().chain(quic) {
         let listening = gossiplog_net::Config { listen: vec![listen.to_owned()], ..config() };
         let (mut first, mut second) = pair(listening, config());
         let sent = bytes(1_000_000);

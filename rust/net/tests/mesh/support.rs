@@ -1,10 +1,15 @@
 //! What the tests share: hosts, and waiting for what they tell.
 
+#[path = "../support/limits.rs"]
+mod limits;
+
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use gossiplog_net::{Answer, Closed, Config, Error, Event, Handle, Host, Limits, Message, Notice};
+use gossiplog_net::{Answer, Closed, Config, Error, Event, Handle, Host, Message, Notice, StreamTable};
+
+pub use limits::limits;
 
 pub const PROTOCOL: &str = "/canvas/v1/com.example.test/sync";
 pub const TOPIC: &str = "com.example.test";
@@ -12,23 +17,13 @@ pub const TOPIC: &str = "com.example.test";
 /// Long enough for any machine.
 const DEADLINE: Duration = Duration::from_secs(120);
 
-pub fn limits() -> Limits {
-    Limits {
-        connections: 1024,
-        inbound_streams: 16,
-        outbound_streams: 16,
-        peer_bytes: 32 << 20,
-        total_bytes: 64 << 20,
-        negotiation: Duration::from_secs(20),
-        closing: Duration::from_secs(5),
-    }
-}
-
 /// A host of its own identity that listens on loopback, over a WebSocket.
 pub fn config() -> Config {
     static LAST: AtomicU64 = AtomicU64::new(0);
     let mut identity = [0; 32];
     identity[..8].copy_from_slice(&LAST.fetch_add(1, Ordering::Relaxed).to_le_bytes());
+    // Who looks for peers in the local network finds those of other runs, too.
+    identity[8..12].copy_from_slice(&std::process::id().to_le_bytes());
     Config {
         identity,
         topic: TOPIC.to_owned(),

@@ -2,25 +2,16 @@
 
 #![allow(clippy::panic, clippy::unwrap_used, dead_code, missing_docs)]
 
+mod limits;
+
 use std::time::Duration;
 
-use gossiplog_net::{Closed, Error, Event, Handle, Limits, Network};
+use gossiplog_net::{Closed, Error, Event, Handle, Limits, Network, StreamTable};
 use tokio::runtime::Handle as RuntimeHandle;
 
-pub const PROTOCOL: &str = "/canvas/v1/com.example.test/sync";
+pub use limits::limits;
 
-/// Small, but enough for what is not about limits.
-pub fn limits() -> Limits {
-    Limits {
-        connections: 1024,
-        inbound_streams: 16,
-        outbound_streams: 16,
-        peer_bytes: 32 << 20,
-        total_bytes: 64 << 20,
-        negotiation: seconds(10),
-        closing: seconds(5),
-    }
-}
+pub const PROTOCOL: &str = "/canvas/v1/com.example.test/sync";
 
 pub fn network(limits: Limits) -> Network {
     Network::within(&RuntimeHandle::current(), limits).unwrap()

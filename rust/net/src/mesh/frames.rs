@@ -1,0 +1,302 @@
+//! What of a stream's bytes gossipsub keeps, and what of them is no message: read off as they pass.
+//!
+//! gossipsub reads a frame whole before it looks at it, so half of one stays in memory for as long as the peer likes. And
+//! it heeds whatever a peer tells of the mesh and of ids, however much that is. Frames are told apart here by their
+//! lengths and by the tags of their fields; what they mean is gossipsub's to find. A stream speaks gossip once
+//! multistream-select names it on it: <https://github.com/multiformats/multistream-select>. Frames:
+//! <https://github.com/libp2p/specs/blob/master/pubsub/README.md#the-rpc>.
+
+use std::sync::Arc;
+
+use libp2p::StreamProtocol;
+
+/// What the names of gossipsub's protocols begin with, whatever their version.
+const GOSSIP: &[u8] = b"/meshsub/";
+
+/// The longest message of multistream-select, in bytes: its lengths have two.
+const LONGEST_LINE: u64 = (1 << 14) - 1;
+
+/// The field of a frame that is a message.
+const MESSAGE: u64 = 2;
+
+/// Bytes that a frame and each of its fields count as, beside their own: they cost work however small they are.
+const EACH: usize = 32;
+
+/// One direction of a stream, as far as it was read.
+#[derive(Debug)]
+pub struct Frames {
+    state: State,
+    /// Protocols that are not libp2p's own, and whose bytes are anybody's.
+    others: Arc<[StreamProtocol]>,
+}
+
+#[derive(Debug)]
+enum State {
+    /// Both sides may still be agreeing on a protocol.
+    Agreeing(Lines),
+    Gossip(Frame),
+    Other,
+}
+
+impl Frames {
+    /// Of a new stream. `others`: the protocols whose streams are not looked into.
+    pub fn new(others: &Arc<[StreamProtocol]>) -> Self {
+        Self { state: State::Agreeing(Lines::default()), others: Arc::clone(others) }
+    }
+
+    /// More bytes were read. What they cost beside messages, in bytes.
+    pub fn advance(&mut self, mut bytes: &[u8]) -> usize {
+        while let State::Agreeing(lines) = &mut self.state
+            && let Some((first, rest)) = bytes.split_first()
+        {
+            bytes = rest;
+            let Some(line) = lines.advance(*first) else { continue };
+            let name = line.strip_suffix(b"\n").unwrap_or(&line);
+            if name.starts_with(GOSSIP) {
+                self.state = State::Gossip(Frame::default());
+            } else if line.is_empty() || self.others.iter().any(|other| other.as_ref().as_bytes() == name) {
+                self.state = State::Other;
+            }
+        }
+        match &mut self.state {
+            State::Gossip(frame) => frame.advance(bytes),
+            _ => 0,
+        }
+    }
+
+    /// Bytes of a frame that is not whole.
+    pub fn kept(&self) -> usize {
+        match &self.state {
+            State::Gossip(frame) => frame.seen,
+            _ => 0,
+        }
+    }
+}
+
+/// The messages of multistream-select.
+#[derive(Debug, Default)]
+struct Lines {
+    length: Varint,
+    left: u64,
+    line: Vec<u8>,
+}
+
+impl Lines {
+    /// One more byte. A line, once it is whole; an empty one for what is none.
+    fn advance(&mut self, byte: u8) -> Option<Vec<u8>> {
+        if self.left == 0 {
+            match self.length.advance(byte)? {
+                Some(length @ 1..=LONGEST_LINE) => self.left = length,
+                _ => return Some(Vec::new()),
+            }
+            return None;
+        }
+        self.line.push(byte);
+        self.left -= 1;
+        (self.left == 0).then(|| std::mem::take(&mut self.line))
+    }
+}
+
+/// A frame of gossip: its length, then fields of protocol buffers.
+#[derive(Debug, Default)]
+struct Frame {
+    part: Part,
+    number: Varint,
+    /// Bytes that were read of it.
+    seen: usize,
+    /// Bytes that are still to come.
+    left: usize,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+enum Part {
+    #[default]
+    Length,
+    Key,
+    Number,
+    Size {
+        message: bool,
+    },
+    Body {
+        left: usize,
+        message: bool,
+    },
+}
+
+/// What cannot be read: gossipsub refuses it when it is whole.
+const REST: Part = Part::Body { left: usize::MAX, message: false };
+
+impl Frame {
+    fn advance(&mut self, mut bytes: &[u8]) -> usize {
+        let mut cost = 0;
+        while let Some(first) = bytes.first() {
+            if let Part::Body { left, message } = &mut self.part {
+                let taken = bytes.len().min(self.left).min(*left);
+                *left -= taken;
+                cost += if *message { 0 } else { taken };
+                if *left == 0 {
+                    self.part = Part::Key;
+                }
+                self.left -= taken;
+                self.seen += taken;
+                bytes = &bytes[taken..];
+            } else {
+                cost += 1 + self.byte(*first);
+                bytes = &bytes[1..];
+            }
+            if self.left == 0 && !matches!(self.part, Part::Length) {
+                *self = Self::default();
+            }
+        }
+        cost
+    }
+
+    /// One more byte of a number. What begins with it costs.
+    fn byte(&mut self, byte: u8) -> usize {
+        self.seen += 1;
+        let inside = !matches!(self.part, Part::Length);
+        self.left -= usize::from(inside);
+        let Some(number) = self.number.advance(byte) else { return 0 };
+        let size = number.map(|number| usize::try_from(number).unwrap_or(usize::MAX));
+        let Some((number, size)) = number.zip(size) else {
+            // Without a length there is no next frame either.
+            self.left = if inside { self.left } else { usize::MAX };
+            self.part = REST;
+            return EACH;
+        };
+        match self.part {
+            Part::Length => {
+                (self.left, self.part) = (size, Part::Key);
+                return EACH;
+            }
+            Part::Key => {
+                self.part = match number & 7 {
+                    0 => Part::Number,
+                    1 => Part::Body { left: 8, message: false },
+                    2 => Part::Size { message: number >> 3 == MESSAGE },
+                    5 => Part::Body { left: 4, message: false },
+                    _ => REST,
+                };
+                return EACH;
+            }
+            Part::Size { message } if size > 0 => self.part = Part::Body { left: size, message },
+            _ => self.part = Part::Key,
+        }
+        0
+    }
+}
+
+/// A number of seven bits a byte, the lowest first.
+#[derive(Debug, Default)]
+struct Varint {
+    number: u64,
+    shift: u32,
+}
+
+impl Varint {
+    /// One more byte. The number, once it is whole; None inside if it has too many bytes.
+    fn advance(&mut self, byte: u8) -> Option<Option<u64>> {
+        if self.shift > 63 {
+            *self = Self::default();
+            return Some(None);
+        }
+        self.number |= u64::from(byte & 0x7f) << self.shift;
+        self.shift += 7;
+        (byte & 0x80 == 0).then(|| Some(std::mem::take(self).number))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn varint(mut number: u64) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        while number >= 0x80 {
+            bytes.push(number as u8 | 0x80);
+            number >>= 7;
+        }
+        bytes.push(number as u8);
+        bytes
+    }
+
+    fn prefixed(bytes: &[u8]) -> Vec<u8> {
+        [varint(bytes.len() as u64), bytes.to_vec()].concat()
+    }
+
+    fn field(number: u64, bytes: &[u8]) -> Vec<u8> {
+        [varint(number << 3 | 2), prefixed(bytes)].concat()
+    }
+
+    fn stream(names: &[&str]) -> Vec<u8> {
+        ["/multistream/1.0.0"].iter().chain(names).flat_map(|name| prefixed(format!("{name}\n").as_bytes())).collect()
+    }
+
+    fn frames() -> Frames {
+        let others: Arc<[StreamProtocol]> = Arc::new([StreamProtocol::new("/sync")]);
+        Frames::new(&others)
+    }
+
+    /// What the bytes cost, and what is kept after each, cut so.
+    fn read(frames: &mut Frames, bytes: &[u8], cut: usize) -> usize {
+        bytes.chunks(cut).map(|piece| frames.advance(piece)).sum()
+    }
+
+    #[test]
+    fn half_a_frame_is_kept_until_the_rest_comes() {
+        let frame = prefixed(&[field(2, &[1; 300]), field(3, &[2; 40]), field(2, &[3; 5])].concat());
+        for cut in 1..400 {
+            let mut frames = frames();
+            read(&mut frames, &stream(&["/foo", "/meshsub/1.1.0"]), cut);
+            assert_eq!(frames.kept(), 0);
+            let (head, tail) = frame.split_at(cut.min(frame.len() - 1));
+            // A length, three keys and sizes, and 40 bytes that are no message.
+            let expected = 2 + (1 + 2) + (1 + 1 + 40) + (1 + 1) + 4 * EACH;
+            let cost = read(&mut frames, head, cut);
+            assert_eq!(frames.kept(), head.len());
+            assert_eq!(cost + read(&mut frames, tail, cut), expected);
+            assert_eq!(frames.kept(), 0);
+            assert_eq!(read(&mut frames, &frame.repeat(3), cut), 3 * expected);
+            assert_eq!(frames.kept(), 0);
+        }
+    }
+
+    #[test]
+    fn other_streams_are_not_looked_into() {
+        let gossip = [stream(&["/meshsub/1.1.0"]), prefixed(&[7; 100])[..50].to_vec()].concat();
+        let mut frames = frames();
+        assert_eq!(read(&mut frames, &[stream(&["/foo", "/sync"]), gossip.clone()].concat(), 7), 0);
+        assert_eq!(frames.kept(), 0);
+        // Nor is what follows a line that multistream-select refuses.
+        let mut frames = self::frames();
+        assert_eq!(read(&mut frames, &[varint(1 << 20), gossip].concat(), 7), 0);
+        assert_eq!(frames.kept(), 0);
+    }
+
+    #[test]
+    fn small_frames_and_fields_cost_more_than_their_bytes() {
+        let mut frames = frames();
+        read(&mut frames, &stream(&["/meshsub/1.2.0"]), 100);
+        assert_eq!(frames.advance(&[0; 1000]), 1000 * (1 + EACH));
+        assert_eq!(frames.advance(&prefixed(&field(2, b"").repeat(100))), 200 + 2 + 101 * EACH);
+    }
+
+    #[test]
+    fn nonsense_is_kept_and_costs() {
+        let forever = [0xff; 1000];
+        let cases = [
+            prefixed(&[1; 999])[..500].to_vec(),
+            prefixed(&[0xff; 999])[..500].to_vec(),
+            prefixed(&[&varint(2 << 3 | 3)[..], &[0; 999]].concat())[..500].to_vec(),
+            prefixed(&[&varint(9 << 3 | 2)[..], &varint(u64::MAX), &[0; 999]].concat())[..500].to_vec(),
+            [&varint(u64::MAX)[..], &[0x12; 500]].concat(),
+            forever.to_vec(),
+        ];
+        for nonsense in cases {
+            let mut frames = frames();
+            read(&mut frames, &stream(&["/meshsub/1.2.0"]), 100);
+            assert!(frames.advance(&nonsense) >= 500, "{nonsense:?}");
+            assert_eq!(frames.kept(), nonsense.len(), "{nonsense:?}");
+        }
+    }
+}

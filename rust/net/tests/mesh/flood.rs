@@ -1,0 +1,212 @@
+//! Peers that say too much by gossip, or half of it. Their frames are written by hand, on streams of a host's.
+
+use gossiplog_net::{Answer, Cause, Config, Handle, Limits, StreamTable};
+
+use crate::support::{Peer, TOPIC, config, limits};
+
+/// So many of everything that is told.
+const MANY: u32 = 10_000;
+
+fn varint(mut number: u64) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    while number >= 0x80 {
+        bytes.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    bytes.push(number as u8);
+    bytes
+}
+
+/// A field of a protobuf message that holds bytes.
+fn field(number: u64, bytes: &[u8]) -> Vec<u8> {
+    [varint(number << 3 | 2), varint(bytes.len() as u64), bytes.to_vec()].concat()
+}
+
+fn frame(fields: &[u8]) -> Vec<u8> {
+    [varint(fields.len() as u64), fields.to_vec()].concat()
+}
+
+/// A frame of gossip with one control message.
+/// <https://github.com/libp2p/specs/blob/master/pubsub/gossipsub/gossipsub-v1.1.md#protobuf>
+fn control(message: &[u8]) -> Vec<u8> {
+    frame(&field(3, message))
+}
+
+fn topic() -> Vec<u8> {
+    field(1, TOPIC.as_bytes())
+}
+
+/// Ids of messages, under the field's number.
+fn ids(number: u64) -> Vec<u8> {
+    (0..MANY).flat_map(|id| field(number, &id.to_le_bytes())).collect()
+}
+
+fn announcement() -> Vec<u8> {
+    control(&field(1, &[topic(), ids(2)].concat()))
+}
+
+fn request() -> Vec<u8> {
+    control(&field(2, &ids(1)))
+}
+
+fn graft() -> Vec<u8> {
+    control(&field(3, &topic()))
+}
+
+fn prune() -> Vec<u8> {
+    control(&field(4, &topic()))
+}
+
+/// A host that writes frames of its own on a stream to another.
+struct Hostile {
+    peer: Peer,
+    stream: Handle,
+    /// What the other knows it by.
+    known: Handle,
+}
+
+impl Hostile {
+    fn dial(first: &mut Peer, address: &str) -> Self {
+        let mut peer = Peer::start(Config { listen: Vec::new(), ..config() });
+        peer.host.dial(address).unwrap();
+        let connection = peer.connection(first);
+        let known = first.connection(&peer);
+        // The host has a stream of gossip, too, and the last one counts: once they are in a mesh it has no more to say.
+        meshed(first, &mut peer);
+        let stream = peer.host.open(connection, "/meshsub/1.1.0").unwrap();
+        Self { peer, stream, known }
+    }
+
+    /// Writes until everything is taken, or the stream is lost. Whether it was taken.
+    fn write(&mut self, first: &mut Peer, bytes: &[u8]) -> bool {
+        let (mut rest, stream) = (bytes, self.stream);
+        self.peer.until("it is taken or refused", |peer| {
+            first.poll();
+            match peer.host.write(stream, rest) {
+                Ok(taken) => rest = &rest[taken..],
+                // It is not open yet.
+                Err(gossiplog_net::Error::Invalid(_)) => {}
+                Err(_) => return Some(false),
+            }
+            rest.is_empty().then_some(true)
+        })
+    }
+}
+
+/// Waits until each of two has the other in its mesh.
+fn meshed(first: &mut Peer, second: &mut Peer) {
+    let has = |peer: &Peer, other: &Peer| {
+        let other = other.host.peer();
+        peer.host.peers().unwrap().iter().any(|info| info.peer == other && info.in_mesh && info.subscribed)
+    };
+    first.until("the mesh stands", |peer| {
+        second.poll();
+        (has(peer, second) && has(second, peer)).then_some(())
+    });
+}
+
+/// What one honest peer says reaches the other.
+fn still_gossip(first: &mut Peer, second: &mut Peer, data: &[u8]) {
+    meshed(first, second);
+    assert_eq!(second.host.publish(data.to_vec()), Ok(true));
+    while first.message(Answer::Accept).data != data {}
+}
+
+/// A host, its address, and an honest peer of its.
+fn honest(limits: Limits) -> (Peer, String, Peer) {
+    let (mut first, address) = Peer::listening(Config { limits, ..config() });
+    let mut second = Peer::start(Config { listen: Vec::new(), ..config() });
+    second.host.dial(&address).unwrap();
+    second.connection(&first);
+    first.connection(&second);
+    (first, address, second)
+}
+
+#[test]
+fn gossip_made_by_hand_harms_nobody() {
+    let (mut first, address, mut second) = honest(limits());
+    let forever = [topic(), varint(3 << 3), varint(u64::MAX)].concat();
+    let made = [
+        announcement().repeat(20),
+        request().repeat(20),
+        graft().repeat(MANY as usize),
+        prune().repeat(MANY as usize),
+        control(&field(4, &forever)),
+        control(&field(9, &[0; 1000])),
+        control(&[0xff; 1000]),
+        [varint(u64::MAX), vec![0; 1000]].concat(),
+        [varint(4 << 20), vec![0; 100_000]].concat(),
+        vec![0xff; 100_000],
+    ];
+    for bytes in made {
+        Hostile::dial(&mut first, &address).write(&mut first, &bytes);
+    }
+    still_gossip(&mut first, &mut second, b"unharmed");
+    assert_eq!(first.host.counts().unwrap().network.defects, 0);
+}
+
+#[test]
+fn who_floods_gossip_is_cut_off() {
+    let (mut first, address, mut second) = honest(limits());
+    let subscription = |topic: &str| field(1, &[vec![8, 1], field(2, topic.as_bytes())].concat());
+    let topics: Vec<_> = (0..MANY).map(|number| subscription(&format!("topic {number}"))).collect();
+    // Whoever asks for the mesh again and again in spite of having left it loses by the score, others by what they say.
+    let floods = [
+        ("score", [frame(&subscription(TOPIC)), prune(), graft().repeat(20)].concat()),
+        ("more by gossip", graft().repeat(1000)),
+        ("more by gossip", prune().repeat(1000)),
+        ("more by gossip", announcement()),
+        ("more by gossip", request()),
+        ("more by gossip", control(&field(5, &ids(1)))),
+        ("more by gossip", topics.iter().flat_map(|topic| frame(topic)).collect()),
+        ("more by gossip", frame(&topics.concat())),
+        ("more by gossip", vec![0; 1000]),
+    ];
+    for (number, (why, bytes)) in floods.iter().enumerate() {
+        let mut hostile = Hostile::dial(&mut first, &address);
+        while hostile.write(&mut first, bytes) {}
+        let closed = first.closed(hostile.known);
+        assert_eq!(closed.cause, Cause::Violation, "{closed:?}");
+        assert!(closed.reason.contains(why), "{closed:?}");
+        still_gossip(&mut first, &mut second, format!("unharmed {number}").as_bytes());
+    }
+    let counts = first.host.counts().unwrap();
+    assert_eq!((counts.network.violations, counts.network.defects), (floods.len() as u64, 0));
+}
+
+#[test]
+fn half_a_frame_counts_as_kept_for_its_peer() {
+    let (mut first, address, mut second) = honest(Limits { peer_bytes: 1 << 20, ..limits() });
+    let mut hostile = Hostile::dial(&mut first, &address);
+    let half = [varint(4 << 20), field(2, &vec![0; 3 << 20])].concat();
+    hostile.write(&mut first, &half[..500_000]);
+    first.until("it is kept", |peer| (peer.host.held().unwrap() == 500_000).then_some(()));
+    hostile.write(&mut first, &half[500_000..]);
+    let closed = first.closed(hostile.known);
+    assert_eq!(closed.cause, Cause::Violation, "{closed:?}");
+    assert!(closed.reason.contains("not whole messages yet"), "{closed:?}");
+    first.until("nothing is kept", |peer| (peer.host.held().unwrap() == 0).then_some(()));
+    still_gossip(&mut first, &mut second, b"unharmed");
+}
+
+#[test]
+fn half_frames_of_many_peers_stay_within_the_budget_of_all() {
+    let total = 8 << 20;
+    let (mut first, address, mut second) = honest(Limits { peer_bytes: 4 << 20, total_bytes: total, ..limits() });
+    let half = [varint(4 << 20), field(2, &vec![0; 3 << 20])].concat();
+    let mut hostile: Vec<_> = (0..6).map(|_| Hostile::dial(&mut first, &address)).collect();
+    for hostile in &mut hostile {
+        hostile.write(&mut first, &half);
+        assert!(first.host.held().unwrap() <= total);
+    }
+    // Those that hold the most are ended, and never more than the budget is held.
+    first.until("four are ended", |peer| {
+        let counts = peer.host.counts().unwrap();
+        assert!(peer.host.held().unwrap() <= total);
+        (counts.network.overloads >= 4).then_some(())
+    });
+    let known =
+        |peer: &Peer, hostile: &Hostile| peer.host.peers().unwrap().iter().any(|info| info.connection == hostile.known);
+    assert_eq!(hostile.iter().filter(|hostile| known(&first, hostile)).count(), 2);
+    still_gossip(&mut first, &mut second, b"unharmed");
+}
