@@ -170,8 +170,10 @@ fn who_floods_gossip_is_cut_off() {
         assert!(closed.reason.contains(why), "{closed:?}");
         still_gossip(&mut first, &mut second, format!("unharmed {number}").as_bytes());
     }
+    // Who comes back with a bad score is parted from again.
     let counts = first.host.counts().unwrap();
-    assert_eq!((counts.network.violations, counts.network.defects), (floods.len() as u64, 0));
+    assert!(counts.network.violations >= floods.len() as u64);
+    assert_eq!(counts.network.defects, 0);
 }
 
 #[test]
