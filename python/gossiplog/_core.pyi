@@ -670,7 +670,7 @@ class Host:
     `peer_bytes` received and not read.
 
     A peer is parted from (with "violation") when its score falls below -400, and when it says more by gossip that is no
-    message (subscriptions, GRAFT, PRUNE, IHAVE, IWANT, IDONTWANT) than 16 MiB at once or 4 MiB a second for long. Each
+    message (subscriptions, GRAFT, PRUNE, IHAVE, IWANT, IDONTWANT) than 16 MiB at once or 1 MiB a second for long. Each
     frame and each of its fields counts as 32 bytes more than it has.
 
     Args:

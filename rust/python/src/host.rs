@@ -2,7 +2,7 @@
 
 use std::sync::Mutex;
 
-use gossiplog_net::{Answer, Config, Limits, Notice, StreamTable};
+use gossiplog_net::{Answer, CHATTER, Config, Limits, Notice, StreamTable};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
 
@@ -122,7 +122,9 @@ impl Host {
             negotiation: seconds("negotiation_seconds", negotiation_seconds)?,
             closing: seconds("closing_seconds", closing_seconds)?,
         };
-        let config = Config { identity, topic, protocols, listen, bootstrap, announce, mdns, heartbeat, limits };
+        let chatter = CHATTER;
+        let config =
+            Config { identity, topic, protocols, listen, bootstrap, announce, mdns, heartbeat, chatter, limits };
         let inner = py.detach(|| gossiplog_net::Host::start(config)).map_err(convert)?;
         Ok(Self { inner, buffer: Mutex::default() })
     }

@@ -41,6 +41,9 @@ pub struct Config {
     pub mdns: bool,
     /// What passes between two rounds of gossip's upkeep.
     pub heartbeat: Duration,
+    /// Bytes that a peer may say by gossip at once and that are no message: usually [`crate::CHATTER`]. A sixteenth of it
+    /// comes back in each second.
+    pub chatter: usize,
     /// What the host and its peers may use.
     pub limits: Limits,
 }
@@ -57,6 +60,7 @@ pub struct Checked {
     pub announce: Vec<Multiaddr>,
     pub mdns: bool,
     pub heartbeat: Duration,
+    pub chatter: usize,
     pub limits: Limits,
 }
 
@@ -87,6 +91,7 @@ impl Config {
             announce: addresses(&self.announce)?,
             mdns: self.mdns,
             heartbeat: self.heartbeat,
+            chatter: self.chatter,
             limits: self.limits,
         })
     }

@@ -68,7 +68,7 @@ impl Host {
         let inbox = Arc::new(Inbox::new().map_err(failure)?);
         let counters = Arc::<Counters>::default();
         let budget = Arc::new(Budget::new(config.limits.peer_bytes, config.limits.total_bytes));
-        let parties = Arc::new(Parties::new(&budget));
+        let parties = Arc::new(Parties::new(&budget, config.chatter));
         let members = Arc::new(Members::new(&inbox, &counters, &config.limits, &parties));
         let peer = config.key.public().to_peer_id();
 
@@ -377,6 +377,7 @@ impl Drop for Host {
 mod tests {
     use super::*;
     use crate::limits::Limits;
+    use crate::mesh::allowance::CHATTER;
 
     fn host(seed: u8) -> Host {
         let second = Duration::from_secs(1);
@@ -398,6 +399,7 @@ mod tests {
             announce: Vec::new(),
             mdns: false,
             heartbeat: second,
+            chatter: CHATTER,
             limits,
         };
         Host::start(config).unwrap()

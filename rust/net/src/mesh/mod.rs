@@ -41,6 +41,7 @@ mod transport;
 mod upkeep;
 mod waiting;
 
+pub use allowance::CHATTER;
 pub use config::{Config, LARGEST_MESSAGE};
 pub use host::Host;
 pub use told::{HostCounts, Message, Notice, PeerInfo};

@@ -12,7 +12,7 @@ use libp2p::PeerId;
 use crate::budget::{Account, Budget};
 use crate::error::{Cause, Closed, lock};
 use crate::halt::Halt;
-use crate::mesh::allowance::{Allowance, BURST};
+use crate::mesh::allowance::Allowance;
 
 /// What the connections to one peer share.
 #[derive(Debug)]
@@ -22,15 +22,16 @@ pub struct Party {
     /// How its connections are told to end.
     pub halt: Arc<Halt>,
     drivers: Mutex<Vec<Weak<AtomicWaker>>>,
+    chatter: usize,
     allowance: Mutex<Allowance>,
 }
 
 impl Party {
-    fn new(budget: &Arc<Budget>) -> Arc<Self> {
+    fn new(budget: &Arc<Budget>, chatter: usize) -> Arc<Self> {
         let halt = Arc::<Halt>::default();
         let account = Arc::new(Account::open(budget, &halt));
-        let allowance = Mutex::new(Allowance::new(Instant::now()));
-        let party = Arc::new(Self { account, halt, drivers: Mutex::default(), allowance });
+        let allowance = Mutex::new(Allowance::new(chatter, Instant::now()));
+        let party = Arc::new(Self { account, halt, drivers: Mutex::default(), chatter, allowance });
         // Once is enough: only the first reason counts.
         party.halt.driver.register(&Waker::from(Arc::new(Alarm(Arc::downgrade(&party)))));
         party
@@ -49,7 +50,7 @@ impl Party {
     pub fn chatted(&self, cost: usize) {
         if cost > 0 && !lock(&self.allowance).spend(cost, Instant::now()) {
             let what = "about the mesh, subscriptions and ids of messages";
-            let reason = format!("the peer said more by gossip than it may {what}: {BURST} bytes at once");
+            let reason = format!("the peer said more by gossip than it may {what}: {} bytes at once", self.chatter);
             self.halt.end(Closed::new(Cause::Violation, reason));
         }
     }
@@ -70,13 +71,14 @@ impl Wake for Alarm {
 #[derive(Debug)]
 pub struct Parties {
     budget: Arc<Budget>,
+    chatter: usize,
     members: Mutex<HashMap<PeerId, Weak<Party>>>,
 }
 
 impl Parties {
-    /// Nobody yet. All share in `budget`.
-    pub fn new(budget: &Arc<Budget>) -> Self {
-        Self { budget: Arc::clone(budget), members: Mutex::default() }
+    /// Nobody yet. All share in `budget`. `chatter`: see [`crate::Config`].
+    pub fn new(budget: &Arc<Budget>, chatter: usize) -> Self {
+        Self { budget: Arc::clone(budget), chatter, members: Mutex::default() }
     }
 
     /// A peer that has one more connection: as it is known, unless its connections are to end.
@@ -85,7 +87,7 @@ impl Parties {
         let known = members.get(&peer).and_then(Weak::upgrade).filter(|party| party.halt.reason().is_none());
         known.unwrap_or_else(|| {
             members.retain(|_, party| party.strong_count() > 0);
-            let party = Party::new(&self.budget);
+            let party = Party::new(&self.budget, self.chatter);
             members.insert(peer, Arc::downgrade(&party));
             party
         })
@@ -99,7 +101,7 @@ mod tests {
     #[test]
     fn connections_to_one_peer_share_an_account_until_they_end() {
         let budget = Arc::new(Budget::new(100, 1000));
-        let parties = Parties::new(&budget);
+        let parties = Parties::new(&budget, 1000);
         let (peer, other) = (PeerId::random(), PeerId::random());
         let (first, second) = (parties.enter(peer), parties.enter(peer));
         first.account.add(60);
@@ -119,15 +121,15 @@ mod tests {
                 *lock(&self.0) = true;
             }
         }
-        let party = Parties::new(&Arc::new(Budget::new(1, 1))).enter(PeerId::random());
+        let party = Parties::new(&Arc::new(Budget::new(1, 1)), 1000).enter(PeerId::random());
         let flags = [Arc::new(Flag::default()), Arc::new(Flag::default())];
         let drivers = [party.driver(), party.driver()];
         for (driver, flag) in drivers.iter().zip(&flags) {
             driver.register(&Arc::clone(flag).into());
         }
-        party.chatted(BURST / 2);
+        party.chatted(1000);
         assert!(flags.iter().all(|flag| !*lock(&flag.0)));
-        party.chatted(BURST);
+        party.chatted(1000);
         assert!(flags.iter().all(|flag| *lock(&flag.0)));
         assert_eq!(party.halt.reason().map(|closed| closed.cause), Some(Cause::Violation));
     }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use gossiplog_net::{Answer, Closed, Config, Error, Event, Handle, Host, Message, Notice, StreamTable};
+use gossiplog_net::{Answer, CHATTER, Closed, Config, Error, Event, Handle, Host, Message, Notice, StreamTable};
 
 pub use limits::limits;
 
@@ -33,6 +33,7 @@ pub fn config() -> Config {
         announce: Vec::new(),
         mdns: false,
         heartbeat: Duration::from_millis(100),
+        chatter: CHATTER,
         limits: limits(),
     }
 }
