@@ -1,0 +1,156 @@
+"""The vocabulary of all routers: what they are told, what they ask for, and the one call that joins both.
+
+A router does no I/O and reads no clock: it is told what happened and what time it is, draws from the random numbers that it
+is given, and answers with what is to be done, in this order. So the same router runs in a simulation, in tests under
+virtual time, and on a network. What peers send each other, and the timers, are each router's own.
+
+Peers are named by any hashable value that the driver chooses. Times are seconds on any clock that never goes back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
+
+PeerId: TypeAlias = Hashable
+
+# In-events
+
+
+@dataclass(frozen=True, slots=True)
+class PeerConnected:
+    """A connection to a peer is open, whoever opened it.
+
+    Attributes:
+        peer: not connected before.
+        protocol: that it speaks, of those that the router knows; "" where a router has only one.
+    """
+
+    peer: PeerId
+    protocol: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PeerDisconnected:
+    """The connection to a peer has ended, whoever ended it."""
+
+    peer: PeerId
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """A packet came.
+
+    Attributes:
+        peer: that sent it.
+        packet: what another router of this kind sent.
+    """
+
+    peer: PeerId
+    packet: Any
+
+
+@dataclass(frozen=True, slots=True)
+class TimerExpired:
+    """The time of a `SetTimer` has come."""
+
+    timer: Hashable
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """The application subscribes to a topic."""
+
+    topic: str
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """The application unsubscribes from a topic."""
+
+    topic: str
+
+
+@dataclass(frozen=True, slots=True)
+class Publish:
+    """The application publishes.
+
+    Attributes:
+        topic: "" where a router has only one.
+        data: of the message.
+    """
+
+    topic: str
+    data: bytes
+
+
+# Out-events
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """A packet is to go out, the same one to each of the peers.
+
+    Attributes:
+        peers: none twice.
+        packet: immutable, so that it may be shared.
+    """
+
+    peers: Sequence[PeerId]
+    packet: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Deliver:
+    """A message for the application, which is handed to it once.
+
+    Attributes:
+        topic: "" where a router has only one.
+        id: of the message.
+        data: of the message.
+        source: the peer that it came from, who need not be its author; None for the application's own.
+    """
+
+    topic: str
+    id: Hashable
+    data: bytes
+    source: PeerId | None
+
+
+@dataclass(frozen=True, slots=True)
+class SetTimer:
+    """A timer is to expire at a time; the same timer, if it is set, no more at the time that it was set for.
+
+    Attributes:
+        timer: any value that the router knows it by.
+        at: seconds, on the clock that `now` is read from.
+    """
+
+    timer: Hashable
+    at: float
+
+
+class Router(Protocol):
+    """A state machine that spreads messages. Made with its configuration and a source of random numbers."""
+
+    def start(self, now: float) -> Sequence[Any]:
+        """Begins.
+
+        Args:
+            now: seconds.
+
+        Returns:
+            What is to be done, in this order.
+        """
+
+    def handle(self, event: Any, now: float) -> Sequence[Any]:
+        """Says what follows from an event.
+
+        Args:
+            event: that happened.
+            now: seconds, not before that of the last call.
+
+        Returns:
+            What is to be done, in this order.
+        """
