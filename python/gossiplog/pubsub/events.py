@@ -85,7 +85,48 @@ class Publish:
     data: bytes
 
 
+@dataclass(frozen=True, slots=True)
+class ConnectFailed:
+    """The connection that a `Connect` asked for did not come about."""
+
+    peer: PeerId
+
+
+@dataclass(frozen=True, slots=True)
+class RoundTrip:
+    """What a `Ping` asked for.
+
+    Attributes:
+        peer: that was asked.
+        seconds: until its answer; None where none came, or where there is no connection.
+    """
+
+    peer: PeerId
+    seconds: float | None
+
+
 # Out-events
+
+
+@dataclass(frozen=True, slots=True)
+class Connect:
+    """A connection to a peer is wanted: `PeerConnected` or `ConnectFailed` follows, at once where there is one."""
+
+    peer: PeerId
+
+
+@dataclass(frozen=True, slots=True)
+class Disconnect:
+    """The connection to a peer is to end, after what was sent on it before; `PeerDisconnected` follows on both sides."""
+
+    peer: PeerId
+
+
+@dataclass(frozen=True, slots=True)
+class Ping:
+    """How long the way to a connected peer and back takes is to be measured; `RoundTrip` follows."""
+
+    peer: PeerId
 
 
 @dataclass(frozen=True, slots=True)
