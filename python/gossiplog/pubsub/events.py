@@ -1,8 +1,8 @@
 """The vocabulary of all routers: what they are told, what they ask for, and the one call that joins both.
 
-A router does no I/O and reads no clock: it is told what happened and what time it is, draws from the random numbers that it
-is given, and answers with what is to be done, in this order. So the same router runs in a simulation, in tests under
-virtual time, and on a network. What peers send each other, and the timers, are each router's own.
+A router does no I/O and reads no clock: it is told what happened and what time it is, draws from the random numbers
+that it is given, and answers with what is to be done, in this order. So the same router runs in a simulation, in
+tests under virtual time, and on a network. What peers send each other, and the timers, are each router's own.
 
 Peers are named by any hashable value that the driver chooses. Times are seconds on any clock that never goes back.
 """
@@ -110,14 +110,14 @@ class RoundTrip:
 
 @dataclass(frozen=True, slots=True)
 class Connect:
-    """A connection to a peer is wanted: `PeerConnected` or `ConnectFailed` follows, at once where there is one."""
+    """A connection to a peer is wanted: `PeerConnected` or `ConnectFailed` follows; nothing, where there is one."""
 
     peer: PeerId
 
 
 @dataclass(frozen=True, slots=True)
 class Disconnect:
-    """The connection to a peer is to end, after what was sent on it before; `PeerDisconnected` follows on both sides."""
+    """The connection to a peer is to end, after what was sent on it; `PeerDisconnected` follows on both sides."""
 
     peer: PeerId
 

@@ -7,7 +7,7 @@ were scheduled, so a run is a function of its seed.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from heapq import heappop, heappush
 from random import Random
 from typing import Any, TypeAlias
@@ -55,6 +55,14 @@ class Kernel:
         """Calls a function at a time, or at once where it has passed."""
         self._scheduled += 1
         heappush(self._queue, (max(time, self.now), self._scheduled, call, arguments))
+
+    def spread(self, call: Callable[..., object], delays: Iterable[tuple[float, Any]], argument: Any) -> None:
+        """Calls a function once for each pair of a delay, in seconds, and a first argument; the second is the same."""
+        queue, now, scheduled = self._queue, self.now, self._scheduled
+        for delay, first in delays:
+            scheduled += 1
+            heappush(queue, (now + delay, scheduled, call, (first, argument)))
+        self._scheduled = scheduled
 
     def run(self, until: float) -> None:
         """Lets everything happen up to a time, which is the time afterwards."""

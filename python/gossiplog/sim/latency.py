@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Protocol
@@ -40,6 +42,28 @@ class UniformLatency:
         if delay is None:
             delay = self._pairs[pair] = self._random.uniform(self._low, self._high)
         return delay * (1.0 + self._jitter * self._random.random()) if self._jitter else delay
+
+
+class MatrixLatency:
+    """Delays that are known for each pair of nodes.
+
+    Args:
+        seconds: from the node of the row to the node of the column; what stands on the diagonal does not matter.
+    """
+
+    def __init__(self, seconds: Sequence[Sequence[float]]) -> None:
+        for number, row in enumerate(seconds):
+            if len(row) != len(seconds):
+                raise ValueError(
+                    f"row {number} of the latencies has {len(row)} columns: expected {len(seconds)}, as rows"
+                )
+            wrong = [delay for delay in row if not 0 <= delay < math.inf]
+            if wrong:
+                raise ValueError(f"row {number} of the latencies has {wrong[0]}: expected seconds, 0 or more")
+        self._seconds = seconds
+
+    def __call__(self, source: int, target: int) -> float:
+        return self._seconds[source][target]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,158 @@
+"""Conditions that a simulated network of routers is under: delays, losses, limits, failures."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from random import Random
+
+from gossiplog.sim.geography import GeographicLatency
+from gossiplog.sim.latency import Latency, MatrixLatency, UniformLatency
+
+LEAST_DOWNTIME = 1.0
+"""Seconds: within that, everybody has noticed that a connection broke, before it is made anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class Uniform:
+    """A delay for each pair of nodes, drawn uniformly; the defaults are simsub's.
+
+    Attributes:
+        low: seconds, at least.
+        high: seconds, at most.
+    """
+
+    low: float = 0.01
+    high: float = 0.15
+
+    def model(self, random: Random, nodes: int) -> Latency:
+        """The delays of a run."""
+        return UniformLatency(random, self.low, self.high)
+
+    def check(self, nodes: int) -> None:
+        """Raises ValueError for what cannot be."""
+        UniformLatency(Random(0), self.low, self.high)
+
+
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """Delays that were measured.
+
+    Attributes:
+        seconds: from the node of the row to the node of the column; as many rows and columns as nodes, at least.
+    """
+
+    seconds: tuple[tuple[float, ...], ...]
+
+    def model(self, random: Random, nodes: int) -> Latency:
+        """The delays of a run."""
+        return MatrixLatency(self.seconds)
+
+    def check(self, nodes: int) -> None:
+        """Raises ValueError for what cannot be."""
+        MatrixLatency(self.seconds)
+        if len(self.seconds) < nodes:
+            raise ValueError(
+                f"a matrix of {len(self.seconds)} latencies squared: expected one row for each of {nodes} nodes"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Geographic:
+    """Delays by the distance between cities, of which each node has one; see `GeographicLatency`."""
+
+    def model(self, random: Random, nodes: int) -> Latency:
+        """The delays of a run."""
+        return GeographicLatency(random, nodes)
+
+    def check(self, nodes: int) -> None:
+        """Any number of nodes will do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Churn:
+    """Nodes fail, and come back with nothing but their first contacts.
+
+    Attributes:
+        rate: failures of one node a second, on average, while messages are published.
+        downtime: seconds until it is back.
+    """
+
+    rate: float
+    downtime: float = 10.0
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for what cannot be."""
+        if not self.rate > 0:
+            raise ValueError(f"churn's rate is {self.rate}: expected more than 0 failures a second")
+        if not self.downtime >= LEAST_DOWNTIME:
+            raise ValueError(f"churn's downtime is {self.downtime}: expected {LEAST_DOWNTIME:g} seconds or more")
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """For some time, some of the nodes reach only each other.
+
+    Attributes:
+        at: seconds since the start of the run.
+        seconds: how long.
+        share: of the nodes that are parted from the rest, drawn at random.
+    """
+
+    at: float
+    seconds: float
+    share: float = 0.5
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for what cannot be."""
+        if not self.at >= 0 or not self.seconds >= LEAST_DOWNTIME:
+            raise ValueError(
+                f"a partition at {self.at} for {self.seconds} s: expected a time of 0 or more,"
+                f" and {LEAST_DOWNTIME:g} seconds or more"
+            )
+        if not 0 < self.share < 1:
+            raise ValueError(f"a partition's share is {self.share}: expected more than 0 and less than 1")
+
+
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """All of them; by default there are delays alone.
+
+    Attributes:
+        latency: the delay of each pair of nodes.
+        jitter: up to this fraction of it is added, for each packet anew.
+        loss: how probable it is that a packet does not arrive.
+        bandwidth: bytes a second that each node can send; None for no limit.
+        lag: seconds that one machine, which carries the packets of all nodes one after the other, takes for each. The
+            nodes' timers and the publishing of messages do not wait for it.
+        churn: of nodes; None for none.
+        partitions: of the network; those at the same time do not add up: the last one counts.
+
+    Raises:
+        ValueError: what cannot be.
+    """
+
+    latency: Uniform | Matrix | Geographic = field(default_factory=Uniform)
+    jitter: float = 0.0
+    loss: float = 0.0
+    bandwidth: float | None = None
+    lag: float = 0.0
+    churn: Churn | None = None
+    partitions: tuple[Partition, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.loss <= 1:
+            raise ValueError(f"loss is {self.loss}: expected a probability, 0 to 1")
+        for name in ("jitter", "lag"):
+            if not getattr(self, name) >= 0:
+                raise ValueError(f"{name} is {getattr(self, name)}: expected 0 or more")
+        if self.bandwidth is not None and not self.bandwidth > 0:
+            raise ValueError(f"bandwidth is {self.bandwidth}: expected more than 0 bytes a second")
+
+    def check(self, nodes: int) -> None:
+        """Raises ValueError for what cannot be with so many nodes."""
+        self.latency.check(nodes)
+
+    @property
+    def calm(self) -> bool:
+        """Whether packets suffer nothing but a fixed delay."""
+        return not (self.jitter or self.loss or self.bandwidth or self.lag or self.churn or self.partitions)

@@ -1,0 +1,132 @@
+"""What a simulation of routers comes to: simsub's rows, and distributions beside them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from gossiplog.sim.plan import Plan
+from gossiplog.sim.routers import RouterKind
+from gossiplog.sim.tally import Tally
+
+BUCKET_SECONDS = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """A run in figures.
+
+    Attributes:
+        router: the kind of routers.
+        nodes: of the plan.
+        messages: of the plan.
+        fanout: of the plan.
+        seed: of the plan.
+        publish: messages given to nodes from outside, one for each node.
+        deliver: messages handed to applications.
+        sent: packets' messages by protocol.name, one for each peer that they were sent to.
+        duplicates: copies of messages that arrived where they were known already, as far as they were on their way at
+            the end as well.
+        lost: copies of messages that did not arrive.
+        bytes: of all packets, one for each peer that they were sent to.
+        hops: (number of nodes that passed a message on, how often), without the publishers' own.
+        latency: seconds from publishing to delivery at the other nodes: mean, and quantiles by name.
+        histogram: deliveries at other nodes with latencies of each 0.1 s from 0 on.
+        link_delay: the mean delay of the links that messages are forwarded on at the end, in seconds.
+        events: that the run took.
+    """
+
+    router: str
+    nodes: int
+    messages: int
+    fanout: int
+    seed: int
+    publish: int
+    deliver: int
+    sent: dict[str, int]
+    duplicates: int
+    lost: int
+    bytes: int
+    hops: tuple[tuple[int, int], ...]
+    latency: dict[str, float]
+    histogram: tuple[int, ...]
+    link_delay: float
+    events: int
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """The rows under the names of the published tables: `!!publish` for the packets, `publish` for the script's."""
+        counts = {"publish": self.publish, "deliver": self.deliver}
+        for name, count in self.sent.items():
+            short = name.partition(".")[2]
+            counts["!!publish" if short == "publish" else short] = count
+        return counts
+
+    def lines(self) -> list[str]:
+        """As simsub prints it: a kind that was never sent has no row."""
+        return [
+            "=== simulation summary ===",
+            f"nodes: {self.nodes}",
+            f"messages: {self.messages}",
+            f"fanout: {self.fanout}",
+            f"publish: {self.publish}",
+            f"deliver: {self.deliver}",
+            *(f"!!{name}: {count}" for name, count in self.sent.items() if count),
+        ]
+
+    def record(self) -> dict[str, Any]:
+        """Everything, as JSON takes it; the rows are under `summary`."""
+        fields = asdict(self)
+        for name in ("publish", "deliver", "sent"):
+            del fields[name]
+        fields["hops"] = {str(hops): count for hops, count in self.hops}
+        fields["histogram"] = list(self.histogram)
+        return {"summary": self.counts} | fields
+
+
+def summarize(kind: RouterKind, plan: Plan, tally: Tally, link_delay: float, events: int) -> Summary:
+    """Sums up what was counted."""
+    rows = tally.deliveries
+    remote = [
+        (latency, hops)
+        for latency, hops, source in zip(rows.latency, rows.hops, rows.source, strict=True)
+        if source >= 0
+    ]
+    latencies = sorted(latency for latency, _ in remote)
+    return Summary(
+        router=kind.name,
+        nodes=plan.nodes,
+        messages=plan.messages,
+        fanout=plan.fanout,
+        seed=plan.seed,
+        publish=tally.published,
+        deliver=len(rows.message),
+        sent=dict(tally.sent),
+        duplicates=tally.sent[kind.payload] - tally.injected - tally.lost - len(remote),
+        lost=tally.lost,
+        bytes=tally.bytes,
+        hops=tuple(sorted(Counter(hops for _, hops in remote).items())),
+        latency=_distribution(latencies),
+        histogram=_histogram(latencies),
+        link_delay=link_delay,
+        events=events,
+    )
+
+
+def _distribution(ascending: Sequence[float]) -> dict[str, float]:
+    if not ascending:
+        return {}
+    last = len(ascending) - 1
+    quantiles = {f"p{percent}": ascending[round(last * percent / 100)] for percent in (50, 95, 99)}
+    return {"mean": sum(ascending) / len(ascending)} | quantiles | {"most": ascending[-1]}
+
+
+def _histogram(ascending: Sequence[float]) -> tuple[int, ...]:
+    if not ascending:
+        return ()
+    buckets = [0] * (int(ascending[-1] / BUCKET_SECONDS) + 1)
+    for latency in ascending:
+        buckets[int(latency / BUCKET_SECONDS)] += 1
+    return tuple(buckets)
