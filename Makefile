@@ -6,10 +6,10 @@ BIN := .venv/bin
 EXTENSION := python/gossiplog/_core.abi3.so
 RUST := Cargo.toml Cargo.lock pyproject.toml $(shell find rust -name '*.rs' -o -name Cargo.toml)
 SOURCES := python tests benches examples
-PROTOCOL := gossiplog/protocol/wire
+PROTOCOLS := gossiplog/protocol/wire gossiplog/pubsub/rpc
 SEEDS ?= 0:10000
-# $(call protoc,FOLDER): what wire.proto generates, under FOLDER
-protoc = $(BIN)/python -m grpc_tools.protoc -Ipython --python_out=$(1) --pyi_out=$(1) python/$(PROTOCOL).proto
+# $(call protoc,FOLDER): what the .proto files generate, under FOLDER
+protoc = $(BIN)/python -m grpc_tools.protoc -Ipython --python_out=$(1) --pyi_out=$(1) $(PROTOCOLS:%=python/%.proto)
 
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 # In case this runs in another environment, or under a test of its own.
@@ -52,15 +52,15 @@ lint: setup ## style, types, the stub against the core, generated files
 	cargo fmt --check
 	cargo clippy --workspace --all-targets -- -D warnings
 	@mkdir -p .venv/generated && $(call protoc,.venv/generated)
-	@for suffix in .py .pyi; do diff -u python/$(PROTOCOL)_pb2$$suffix .venv/generated/$(PROTOCOL)_pb2$$suffix || \
-		{ echo 'wire.proto changed: run make protobuf' >&2; exit 1; }; done
+	@for file in $(foreach protocol,$(PROTOCOLS),$(protocol)_pb2.py $(protocol)_pb2.pyi); do \
+		diff -u python/$$file .venv/generated/$$file || { echo "$$file is out of date: run make protobuf" >&2; exit 1; }; done
 
 format: setup ## write the style that lint asks for
 	$(BIN)/ruff check --fix $(SOURCES)
 	$(BIN)/ruff format $(SOURCES)
 	cargo fmt
 
-protobuf: .venv/.requirements ## generate the modules of wire.proto
+protobuf: .venv/.requirements ## generate the modules of the .proto files
 	$(call protoc,python)
 
 lock: .venv/.requirements ## write requirements.txt anew from the ranges in pyproject.toml

@@ -51,6 +51,8 @@ class SigningKey:
     def sign(
         self, topic: str, clock: int, parents: Sequence[str], payload: Any, codec: str = "dag-cbor"
     ) -> tuple[bytes, bytes]: ...
+    def sign_bytes(self, bytes: bytes) -> bytes:
+        """The signature, 64 bytes, of bytes of another protocol, which say what they are for."""
 
 def sign(
     topic: str, clock: int, parents: Sequence[str], payload: Any, private_key: bytes, codec: str = "dag-cbor"
@@ -84,6 +86,10 @@ class SignedMessage:
     def __hash__(self) -> int: ...
 
 def verify(value: bytes, topic: str) -> SignedMessage: ...
+def verify_bytes(public_key: bytes, signature: bytes, bytes: bytes) -> bool:
+    """Whether an Ed25519 key signed bytes of another protocol, judged as the signatures of messages are. A key or a
+    signature of another length than 32 or 64 bytes never did."""
+
 def read_message(value: bytes, topic: str) -> SignedMessage:
     """A stored value whose signature was verified when it came in: everything is checked but the signature."""
 

@@ -49,6 +49,7 @@ if TYPE_CHECKING or _CHOICE == "rust":
             sign_chain,
             verify,
             verify_batch,
+            verify_bytes,
         )
     except ImportError as error:
         raise ImportError(
@@ -91,6 +92,7 @@ elif _CHOICE == "python":
         sign_chain,
         verify,
         verify_batch,
+        verify_bytes,
     )
 else:
     raise ImportError(f"GOSSIPLOG_CORE is {_CHOICE!r}; it must be 'rust' or 'python'")
@@ -130,4 +132,5 @@ __all__ = [
     "sign_chain",
     "verify",
     "verify_batch",
+    "verify_bytes",
 ]

@@ -136,6 +136,14 @@ class Signer:
         """
         return self._key.sign(topic, clock, parents, payload, codec)
 
+    def sign_bytes(self, content: bytes) -> bytes:
+        """Signs bytes of another protocol, which say what they are for.
+
+        Returns:
+            The signature, 64 bytes.
+        """
+        return self._key.sign_bytes(content)
+
     def sign_chain(
         self,
         topic: str,

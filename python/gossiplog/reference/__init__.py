@@ -21,7 +21,7 @@ from gossiplog.reference.fragment import Fragment
 from gossiplog.reference.id import decode_id, encode_id
 from gossiplog.reference.json import json_decode, json_encode
 from gossiplog.reference.limits import HASH_LENGTH, KEY_LENGTH, MAX_CLOCK, MAX_DEPTH, MAX_OWN_DEPTH
-from gossiplog.reference.message import SignedMessage, SigningKey, read_message, sign, verify
+from gossiplog.reference.message import SignedMessage, SigningKey, read_message, sign, verify, verify_bytes
 from gossiplog.reference.node import Node, check_children, is_boundary, leaf_hash
 from gossiplog.reference.nodes import Nodes
 from gossiplog.reference.tree import Tree
@@ -61,4 +61,5 @@ __all__ = [
     "sign_chain",
     "verify",
     "verify_batch",
+    "verify_bytes",
 ]

@@ -137,6 +137,10 @@ class SigningKey:
         """The did:key URI of the public key."""
         return self._did
 
+    def sign_bytes(self, bytes: bytes) -> bytes:
+        """The signature, 64 bytes, of bytes of another protocol, which say what they are for."""
+        return ed25519.sign_bytes(self._private_key, bytes)
+
     def sign(
         self, topic: str, clock: int, parents: Sequence[str], payload: Any, codec: str = "dag-cbor"
     ) -> tuple[bytes, bytes]:
@@ -184,6 +188,13 @@ def sign(
 ) -> tuple[bytes, bytes]:
     """Signs a single message with a private key: see `SigningKey.sign`."""
     return SigningKey(private_key).sign(topic, clock, parents, payload, codec)
+
+
+def verify_bytes(public_key: bytes, signature: bytes, bytes: bytes) -> bool:
+    """Whether an Ed25519 key signed bytes of another protocol, judged as the signatures of messages are. A key or a
+    signature of another length than 32 or 64 bytes never did."""
+    sound = len(public_key) == ed25519.SEED_LENGTH and len(signature) == ed25519.SIGNATURE_LENGTH
+    return sound and ed25519.is_valid(public_key, bytes, signature)
 
 
 def verify(value: bytes, topic: str) -> SignedMessage:

@@ -42,7 +42,7 @@ mod _core {
     #[pymodule_export]
     use super::host::{GossipMessage, Host, HostEvent, MeshEvent, PeerEvent, PeerInfo};
     #[pymodule_export]
-    use super::message::{SignedMessage, SigningKey, read_message, sign, verify};
+    use super::message::{SignedMessage, SigningKey, read_message, sign, verify, verify_bytes};
     #[pymodule_export]
     use super::net::{Closed, ConnectionEvent, Network, StreamEvent, shown_url};
     #[pymodule_export]

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use gossiplog_core::batch::{Verdict, check, verify_signatures};
 use gossiplog_core::message::{self, Codec, Parsed};
-use gossiplog_core::{Error, id, signature};
+use gossiplog_core::signature::{self, Claim, Ed25519, Scheme};
+use gossiplog_core::{Error, id};
 use pyo3::prelude::*;
 use pyo3::pybacked::{PyBackedBytes, PyBackedStr};
 use pyo3::types::{PyBytes, PyTuple};
@@ -161,6 +162,11 @@ impl SigningKey {
         format!("<SigningKey of {}>", self.0.did())
     }
 
+    /// Signs bytes of another protocol, which says in them what they are for.
+    fn sign_bytes<'py>(&self, py: Python<'py>, bytes: &[u8]) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, &self.0.sign(bytes))
+    }
+
     /// Signs a message: its key and stored value. Parents are ids, in any order; the clock is 1 + the largest of theirs.
     ///
     /// Raises EncodeError for a payload, topic or clock that other peers refuse, DecodeError for a parent that is no id.
@@ -182,6 +188,13 @@ impl SigningKey {
         let (key, value) = signed.map_err(convert)?;
         Ok((PyBytes::new(py, &key), PyBytes::new(py, &value)))
     }
+}
+
+/// Whether an Ed25519 key, 32 bytes, signed these bytes; a key or a signature of another length never did.
+#[pyfunction]
+pub fn verify_bytes(py: Python<'_>, public_key: &[u8], signature: &[u8], bytes: &[u8]) -> bool {
+    let sound = public_key.len() == Ed25519.key_length() && signature.len() == Ed25519.signature_length();
+    sound && py.detach(|| Ed25519.verify(&[Claim { key: public_key, signature, bytes }])) == [true]
 }
 
 pub fn codec_of(name: &str) -> PyResult<Codec> {

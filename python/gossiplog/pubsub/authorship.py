@@ -1,0 +1,129 @@
+"""Who may have published a message, and how that shows: the signature policies of libp2p's pubsub.
+
+Source: https://github.com/libp2p/specs/blob/master/pubsub/README.md, "Message Signing", and what go-libp2p-pubsub
+(sign.go) and rust-libp2p (gossipsub/src/behaviour.rs, `MessageAuthenticity`) do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from random import Random
+from typing import Protocol
+
+from gossiplog import core
+from gossiplog.pubsub import wire
+from gossiplog.pubsub.rpc import Message
+from gossiplog.signer import Signer
+
+SIGNATURE_PREFIX = b"libp2p-pubsub:"
+SEQNO_BYTES = 8
+
+# PeerIds of libp2p (https://github.com/libp2p/specs/blob/master/peer-ids/peer-ids.md): the identity multihash of the
+# public key's protobuf, {Type: Ed25519, Data: 32 bytes}.
+_KEY_PREFIX = b"\x08\x01\x12\x20"
+_PEER_PREFIX = b"\x00\x24" + _KEY_PREFIX
+_PEER_BYTES = len(_PEER_PREFIX) + 32
+
+
+def peer_id_of(public_key: bytes) -> bytes:
+    """The libp2p peer id of an Ed25519 key.
+
+    Args:
+        public_key: 32 bytes.
+    """
+    return _PEER_PREFIX + public_key
+
+
+class Authorship(Protocol):
+    """How messages are made out, and which of others' are genuine."""
+
+    @property
+    def author(self) -> bytes | None:
+        """The name that own messages bear; None where they bear none."""
+
+    def compose(self, topic: str, data: bytes) -> Message:
+        """A new message of one's own."""
+
+    def admits(self, message: Message) -> bool:
+        """Whether a message from outside is made out as it has to be."""
+
+
+class Anonymous:
+    """Messages say nothing of who published them [StrictNoSign]. They need ids that are made from their content."""
+
+    author = None
+
+    def compose(self, topic: str, data: bytes) -> Message:
+        return Message(topic, data)
+
+    def admits(self, message: Message) -> bool:
+        return message.author is message.seqno is message.signature is message.key is None
+
+
+class Named:
+    """Messages bear an author and a number, and no signature: for simulations, and where all peers are trusted.
+
+    Args:
+        author: a name that no other peer has.
+        random: for the first number: a router that begins anew must not repeat what others have seen.
+    """
+
+    def __init__(self, author: bytes, random: Random) -> None:
+        self.author = author
+        self._next = _numbers(random)
+
+    def compose(self, topic: str, data: bytes) -> Message:
+        return Message(topic, data, self.author, self._next())
+
+    def admits(self, message: Message) -> bool:
+        return message.signature is message.key is None and _is_numbered(message)
+
+
+class Signed:
+    """Messages are signed by their authors [StrictSign], with Ed25519: other keys' messages are not admitted.
+
+    Args:
+        signer: of own messages.
+        random: for the first number, as above.
+    """
+
+    def __init__(self, signer: Signer, random: Random) -> None:
+        self.author = peer_id_of(signer.public_key)
+        self._signer = signer
+        self._next = _numbers(random)
+
+    def compose(self, topic: str, data: bytes) -> Message:
+        message = Message(topic, data, self.author, self._next())
+        return replace(message, signature=self._signer.sign_bytes(_signed_bytes(message)))
+
+    def admits(self, message: Message) -> bool:
+        author, signature = message.author, message.signature
+        if author is None or signature is None or not _is_numbered(message):
+            return False
+        if len(author) != _PEER_BYTES or not author.startswith(_PEER_PREFIX):
+            return False
+        public_key = author[len(_PEER_PREFIX) :]
+        if message.key is not None and message.key != _KEY_PREFIX + public_key:
+            return False
+        return core.verify_bytes(public_key, signature, _signed_bytes(message))
+
+
+def _signed_bytes(message: Message) -> bytes:
+    return SIGNATURE_PREFIX + wire.encode_message(replace(message, signature=None, key=None))
+
+
+def _is_numbered(message: Message) -> bool:
+    return message.author is not None and message.seqno is not None and len(message.seqno) == SEQNO_BYTES
+
+
+def _numbers(random: Random) -> Callable[[], bytes]:
+    # Half of the range is left, for as many messages as anybody publishes.
+    number = random.getrandbits(8 * SEQNO_BYTES - 1)
+
+    def following() -> bytes:
+        nonlocal number
+        number += 1
+        return number.to_bytes(SEQNO_BYTES, "big")
+
+    return following

@@ -1,0 +1,118 @@
+"""What floodsub and gossipsub peers send each other: the packets, as values.
+
+Source: the libp2p pubsub interface (https://github.com/libp2p/specs/blob/master/pubsub/README.md) and gossipsub 1.0
+(gossipsub-v1.0.md beside it). `wire` has their bytes; a simulation needs none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+MessageId: TypeAlias = Hashable
+"""Of a message: bytes, where packets go over a network."""
+
+FLOODSUB = "/floodsub/1.0.0"
+GOSSIPSUB = "/meshsub/1.0.0"
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A message, as its author published it.
+
+    Attributes:
+        topic: that it was published to.
+        data: for the application.
+        author: the peer id of who published it; None where authors are not named.
+        seqno: 8 bytes, the author's sequence number, big-endian; None likewise.
+        signature: the author's, 64 bytes; None where messages are not signed.
+        key: the author's public key as libp2p writes it; None where the peer id contains it.
+    """
+
+    topic: str
+    data: bytes = field(repr=False)
+    author: bytes | None = None
+    seqno: bytes | None = None
+    signature: bytes | None = field(default=None, repr=False)
+    key: bytes | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """The sender is in a topic from now on, or no longer."""
+
+    topic: str
+    subscribe: bool
+
+
+@dataclass(frozen=True, slots=True)
+class IHave:
+    """The sender can be asked for messages of a topic."""
+
+    topic: str
+    ids: tuple[MessageId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Control:
+    """What gossipsub peers tell each other.
+
+    Attributes:
+        ihave: what the sender has seen.
+        iwant: ids of messages that the sender asks for.
+        graft: topics in whose mesh the sender has the receiver now.
+        prune: topics in whose mesh it has the receiver no longer.
+    """
+
+    ihave: tuple[IHave, ...] = ()
+    iwant: tuple[MessageId, ...] = ()
+    graft: tuple[str, ...] = ()
+    prune: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Rpc:
+    """A packet.
+
+    Attributes:
+        messages: to be processed before `control`.
+        subscriptions: changes of the sender's, in their order; to be processed before all else.
+        control: None where there is nothing to tell.
+        extension: what a router that extends gossipsub adds, for its like to understand.
+    """
+
+    messages: tuple[Message, ...] = ()
+    subscriptions: tuple[Subscription, ...] = ()
+    control: Control | None = None
+    extension: tuple[Any, ...] = ()
+
+
+def merge(packets: Sequence[Rpc]) -> Rpc:
+    """One packet in the place of several, with what they say in their order.
+
+    Args:
+        packets: one at least.
+    """
+    if len(packets) == 1:
+        return packets[0]
+    controls = [packet.control for packet in packets if packet.control is not None]
+    return Rpc(
+        _joined(packet.messages for packet in packets),
+        _joined(packet.subscriptions for packet in packets),
+        _merge_controls(controls) if controls else None,
+        _joined(packet.extension for packet in packets),
+    )
+
+
+def _merge_controls(controls: Sequence[Control]) -> Control:
+    return Control(
+        _joined(control.ihave for control in controls),
+        _joined(control.iwant for control in controls),
+        _joined(control.graft for control in controls),
+        _joined(control.prune for control in controls),
+    )
+
+
+def _joined(parts: Iterable[tuple[Any, ...]]) -> tuple[Any, ...]:
+    return tuple(item for part in parts for item in part)
