@@ -188,6 +188,10 @@ class ValuesRefused(GossipLogError):
     """Some of the stored values that were to be added to a log were refused. The others are in the log."""
 
 
+class ScenarioError(GossipLogError, ValueError):
+    """A simulation that cannot be: says which value of it, and what was expected."""
+
+
 class SparkError(GossipLogError):
     """Spark cannot run here, or gave up a job; its own exception is the `__cause__`."""
 

@@ -29,6 +29,7 @@ from gossiplog.cli import (
     peers,
     pipeline,
     serve,
+    simulate,
     sync,
 )
 from gossiplog.cli.output import note
@@ -73,6 +74,7 @@ app.command("sync")(sync.sync)
 app.command("serve")(serve.serve)
 app.command("peers")(peers.peers)
 app.command("network")(network.network)
+app.command("simulate")(simulate.simulate)
 app.command("import")(import_values.import_values)
 app.command("import-git")(import_git.import_git)
 app.add_typer(pipeline.app)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from random import Random
 
+from gossiplog.errors import ScenarioError
 from gossiplog.sim.geography import GeographicLatency
 from gossiplog.sim.latency import Latency, MatrixLatency, UniformLatency
 
@@ -51,7 +53,7 @@ class Matrix:
         """Raises ValueError for what cannot be."""
         MatrixLatency(self.seconds)
         if len(self.seconds) < nodes:
-            raise ValueError(
+            raise ScenarioError(
                 f"a matrix of {len(self.seconds)} latencies squared: expected one row for each of {nodes} nodes"
             )
 
@@ -81,11 +83,11 @@ class Churn:
     downtime: float = 10.0
 
     def __post_init__(self) -> None:
-        """Raises ValueError for what cannot be."""
+        """Raises ScenarioError for what cannot be."""
         if not self.rate > 0:
-            raise ValueError(f"churn's rate is {self.rate}: expected more than 0 failures a second")
+            raise ScenarioError(f"churn's rate is {self.rate}: expected more than 0 failures a second")
         if not self.downtime >= LEAST_DOWNTIME:
-            raise ValueError(f"churn's downtime is {self.downtime}: expected {LEAST_DOWNTIME:g} seconds or more")
+            raise ScenarioError(f"churn's downtime is {self.downtime}: expected {LEAST_DOWNTIME:g} seconds or more")
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,14 +105,14 @@ class Partition:
     share: float = 0.5
 
     def __post_init__(self) -> None:
-        """Raises ValueError for what cannot be."""
+        """Raises ScenarioError for what cannot be."""
         if not self.at >= 0 or not self.seconds >= LEAST_DOWNTIME:
-            raise ValueError(
+            raise ScenarioError(
                 f"a partition at {self.at} for {self.seconds} s: expected a time of 0 or more,"
                 f" and {LEAST_DOWNTIME:g} seconds or more"
             )
         if not 0 < self.share < 1:
-            raise ValueError(f"a partition's share is {self.share}: expected more than 0 and less than 1")
+            raise ScenarioError(f"a partition's share is {self.share}: expected more than 0 and less than 1")
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +130,7 @@ class Conditions:
         partitions: of the network; those at the same time do not add up: the last one counts.
 
     Raises:
-        ValueError: what cannot be.
+        ScenarioError: what cannot be.
     """
 
     latency: Uniform | Matrix | Geographic = field(default_factory=Uniform)
@@ -141,16 +143,19 @@ class Conditions:
 
     def __post_init__(self) -> None:
         if not 0 <= self.loss <= 1:
-            raise ValueError(f"loss is {self.loss}: expected a probability, 0 to 1")
+            raise ScenarioError(f"loss is {self.loss}: expected a probability, 0 to 1")
         for name in ("jitter", "lag"):
-            if not getattr(self, name) >= 0:
-                raise ValueError(f"{name} is {getattr(self, name)}: expected 0 or more")
+            if not 0 <= getattr(self, name) < math.inf:
+                raise ScenarioError(f"{name} is {getattr(self, name)}: expected 0 or more")
         if self.bandwidth is not None and not self.bandwidth > 0:
-            raise ValueError(f"bandwidth is {self.bandwidth}: expected more than 0 bytes a second")
+            raise ScenarioError(f"bandwidth is {self.bandwidth}: expected more than 0 bytes a second")
 
     def check(self, nodes: int) -> None:
-        """Raises ValueError for what cannot be with so many nodes."""
-        self.latency.check(nodes)
+        """Raises ScenarioError for what cannot be with so many nodes."""
+        try:
+            self.latency.check(nodes)
+        except ValueError as error:
+            raise ScenarioError(str(error)) from error
 
     @property
     def calm(self) -> bool:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
+from gossiplog.errors import ScenarioError
 from gossiplog.sim.conditions import Conditions
 
 NUMBER_BYTES = 8
@@ -29,7 +31,7 @@ class Plan:
         conditions: of the network.
 
     Raises:
-        ValueError: what cannot be: says which value, and what was expected.
+        ScenarioError: what cannot be: says which value, and what was expected.
     """
 
     nodes: int = 100
@@ -46,22 +48,22 @@ class Plan:
 
     def __post_init__(self) -> None:
         if self.nodes < 2:
-            raise ValueError(f"{self.nodes} nodes: expected 2 or more")
+            raise ScenarioError(f"{self.nodes} nodes: expected 2 or more")
         if not 1 <= self.connections < self.nodes:
-            raise ValueError(
+            raise ScenarioError(
                 f"{self.connections} connections of each of {self.nodes} nodes: expected 1 to {self.nodes - 1}"
             )
         if not 1 <= self.fanout <= self.nodes:
-            raise ValueError(f"fanout is {self.fanout}: expected 1 to {self.nodes}, the number of nodes")
+            raise ScenarioError(f"fanout is {self.fanout}: expected 1 to {self.nodes}, the number of nodes")
         if self.messages < 0:
-            raise ValueError(f"{self.messages} messages: expected 0 or more")
+            raise ScenarioError(f"{self.messages} messages: expected 0 or more")
         if self.payload < NUMBER_BYTES:
-            raise ValueError(
+            raise ScenarioError(
                 f"payload is {self.payload} bytes: expected {NUMBER_BYTES} or more, for the message's number"
             )
         for name in ("message_delay", "connect_delay", "wait"):
-            if not getattr(self, name) >= 0:
-                raise ValueError(f"{name} is {getattr(self, name)}: expected 0 seconds or more")
+            if not 0 <= getattr(self, name) < math.inf:
+                raise ScenarioError(f"{name} is {getattr(self, name)}: expected 0 seconds or more")
         self.conditions.check(self.nodes)
 
     @property

@@ -8,6 +8,7 @@ from enum import Enum
 from random import Random
 from typing import Any
 
+from gossiplog.errors import ScenarioError
 from gossiplog.pubsub import simsub as simsubs
 from gossiplog.pubsub.events import Received, Router
 
@@ -111,3 +112,14 @@ def _simsub_size(packet: simsubs.Packet) -> int:
 
 KINDS: dict[str, Callable[[], RouterKind]] = {"simsub": simsub}
 """What there is, by name, with its default parameters."""
+
+
+def kind_named(name: str) -> RouterKind:
+    """A kind of routers with its default parameters.
+
+    Raises:
+        ScenarioError: there is none of this name.
+    """
+    if name not in KINDS:
+        raise ScenarioError(f"there is no router {name!r}: expected {', '.join(KINDS)}")
+    return KINDS[name]()

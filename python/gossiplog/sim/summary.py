@@ -76,6 +76,18 @@ class Summary:
             *(f"!!{name}: {count}" for name, count in self.sent.items() if count),
         ]
 
+    def histogram_lines(self, width: int) -> list[str]:
+        """The latencies as simsub's later versions print them, with at most so many stars in a line."""
+        most = max(self.histogram, default=0)
+        bounds = [f"{100 * number}-{100 * number + 100}ms" for number in range(len(self.histogram))]
+        return [
+            "=== delivery latency histogram ===",
+            *(
+                f"{bound:>12}  {count:>8}  {'*' * round(width * count / most)}"
+                for bound, count in zip(bounds, self.histogram, strict=True)
+            ),
+        ]
+
     def record(self) -> dict[str, Any]:
         """Everything, as JSON takes it; the rows are under `summary`."""
         fields = asdict(self)

@@ -1,6 +1,6 @@
 # Imports go one way: schema, failures, options, locations; batches, reading, streaming; staging, writing;
 # source; launching, session, progress; payload, summary; rooting, stored, verifying; gathering, reconcile, repair;
-# charts, analysis, report; expressions, folders; folds, checkpoint, arrivals, materializing;
+# analysis, report; expressions, folders; folds, checkpoint, arrivals, materializing;
 # keystore, components, signing, events, event_files, ingesting.
 """Logs in Apache Spark: the data source `gossiplog`, and what the jobs over it have in common."""
 

@@ -10,9 +10,9 @@ from dataclasses import asdict
 from html import escape
 from typing import Any
 
+from gossiplog.charts import Chart, Series, svg
 from gossiplog.errors import OptionError
 from gossiplog.spark.analysis import LIMIT, TOP, Analysis, Author, ClockRange
-from gossiplog.spark.charts import Chart, Series, svg
 from gossiplog.spark.failures import worker_errors
 
 PAGE = "report.html"

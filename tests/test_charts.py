@@ -6,7 +6,7 @@ import xml.etree.ElementTree as ElementTree
 
 import pytest
 
-from gossiplog.spark.charts import COLOURS, Chart, Series, svg, ticks
+from gossiplog.charts import COLOURS, Chart, Series, svg, ticks
 
 NAMESPACE = {"s": "http://www.w3.org/2000/svg"}
 

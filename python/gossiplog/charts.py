@@ -1,6 +1,6 @@
 """Plots as SVG, written by hand: bars and steps over a range of numbers, and bars over categories.
 
-No plotting library: these few shapes need none, and it would be the largest package of the extra. The text stays text,
+No plotting library: these few shapes need none, and it would be the largest package to install. The text stays text,
 which scales and can be searched, and the same figures give the same bytes.
 """
 
@@ -17,6 +17,10 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73")
 _WIDTH, _HEIGHT = 720, 280
 _LEFT, _RIGHT, _TOP, _BOTTOM = 76, 16, 34, 48
 _TICKS = 5
+_STYLE = (
+    "svg { background: #fff; } text { font: 12px sans-serif; fill: #333; }"
+    " .grid { stroke: #ddd; } .axis { stroke: #666; }"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +78,16 @@ def svg(chart: Chart) -> str:
         f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{escape(chart.title)}"'
         f' xmlns="http://www.w3.org/2000/svg">{"".join(parts)}</svg>'
     )
+
+
+def standalone(element: str) -> str:
+    """A plot as a file of its own: with the style that a page would give it.
+
+    Args:
+        element: what `svg` returned, or another SVG element.
+    """
+    opening, _, rest = element.partition(">")
+    return f"{opening}><style>{_STYLE}</style>{rest}\n"
 
 
 def ticks(least: float, most: float) -> list[float]:

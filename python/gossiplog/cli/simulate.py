@@ -1,0 +1,234 @@
+"""`gossiplog simulate`: routers on a network under virtual time, and what they send."""
+
+from __future__ import annotations
+
+import json as json_text
+import os
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.table import Table
+
+from gossiplog.cli.output import Json, Output, progress, spinner
+from gossiplog.errors import ScenarioError
+
+if TYPE_CHECKING:
+    from gossiplog.sim.comparison import Row
+    from gossiplog.sim.named import Named
+
+_STAR_WIDTH = 60
+
+
+def simulate(
+    run: Annotated[str | None, typer.Argument(help="A named run, which the options change; --list shows them.")] = None,
+    router: Annotated[str | None, typer.Option(help="simsub, floodsub, gossipsub or episub.")] = None,
+    nodes: Annotated[int | None, typer.Option(help="How many.")] = None,
+    messages: Annotated[int | None, typer.Option(help="To publish, one after the other.")] = None,
+    message_delay: Annotated[float | None, typer.Option(help="Seconds between them.")] = None,
+    fanout: Annotated[int | None, typer.Option(help="Nodes that are given each message, by chance.")] = None,
+    connections: Annotated[int | None, typer.Option(help="Other nodes that each connects to, by chance.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Of all that is random: the same seed, the same run.")] = None,
+    seeds: Annotated[
+        str | None, typer.Option(metavar="FIRST:END", help="Run all of these instead, END left out, and compare.")
+    ] = None,
+    connect_delay: Annotated[float | None, typer.Option(help="Seconds before the first message.")] = None,
+    wait: Annotated[float | None, typer.Option(help="Seconds after the last message.")] = None,
+    single_source: Annotated[
+        bool | None, typer.Option("--single-source", help="The same nodes publish all messages.")
+    ] = None,
+    payload: Annotated[int | None, typer.Option(help="Bytes of a message.")] = None,
+    latency: Annotated[
+        str | None,
+        typer.Option(metavar="MODEL", help="uniform, geographic, LOW:HIGH in seconds, or a JSON file with a matrix."),
+    ] = None,
+    jitter: Annotated[float | None, typer.Option(help="Fraction of the latency that may be added.")] = None,
+    loss: Annotated[float | None, typer.Option(help="Probability that a packet is lost.")] = None,
+    bandwidth: Annotated[float | None, typer.Option(help="Bytes a second that a node can send.")] = None,
+    lag: Annotated[float | None, typer.Option(help="Seconds that one machine takes for each packet of all.")] = None,
+    churn: Annotated[float | None, typer.Option(help="Failures of a node a second.")] = None,
+    trace: Annotated[
+        bool | None, typer.Option("--trace/--no-trace", help="Print each event; off where results are JSON Lines.")
+    ] = None,
+    transcript: Annotated[Path | None, typer.Option(metavar="FILE", help="Write all events here at the end.")] = None,
+    deliveries: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write a row for each delivery here, as Parquet.")
+    ] = None,
+    plots: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Write plots of latencies, degrees and a tree here, as SVG.")
+    ] = None,
+    scenarios: Annotated[Path | None, typer.Option(metavar="FILE", help="Take named runs from this TOML.")] = None,
+    processes: Annotated[int, typer.Option(min=0, help="At a time, with --seeds; 0 is one a core.")] = 0,
+    show_runs: Annotated[bool, typer.Option("--list", help="Show the named runs.")] = False,
+    json: Json = False,
+) -> None:
+    """Simulate routers that spread messages: who sends what, how long it takes, what it costs."""
+    # Here, because every command would wait for it.
+    from gossiplog.sim import named
+
+    runs = named.read(scenarios or named.BUILT_IN)
+    output = Output(json)
+    if show_runs:
+        _show_runs(runs, output)
+        return
+    fields = {
+        "nodes": nodes,
+        "messages": messages,
+        "message_delay": message_delay,
+        "fanout": fanout,
+        "payload": payload,
+        "connections": connections,
+        "connect_delay": connect_delay,
+        "wait": wait,
+        "single_source": single_source,
+        "seed": seed,
+    }
+    conditions = {"jitter": jitter, "loss": loss, "bandwidth": bandwidth, "lag": lag}
+    try:
+        chosen = _changed(_chosen(run, runs), router, _given(fields), _given(conditions), latency, churn)
+    except ScenarioError as error:
+        raise typer.BadParameter(str(error)) from error
+    if seeds is None:
+        _run_one(chosen, output, not output.json if trace is None else trace, transcript, deliveries, plots)
+    else:
+        beside = {"--seed": seed, "--trace": trace, "--transcript": transcript, "--deliveries": deliveries}
+        for option, value in (beside | {"--plots": plots}).items():
+            if value:
+                raise typer.BadParameter(f"--seeds runs many; {option} is for one run")
+        _run_many(chosen, _range(seeds), processes or os.cpu_count() or 1, output)
+
+
+def _given(options: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def _chosen(run: str | None, runs: dict[str, Named]) -> Named:
+    from gossiplog.sim.named import Named
+
+    if run is None:
+        return Named("")
+    if run not in runs:
+        raise ScenarioError(f"there is no run {run!r}: expected {', '.join(runs)}")
+    return runs[run]
+
+
+def _changed(
+    run: Named,
+    router: str | None,
+    fields: dict[str, Any],
+    conditions: dict[str, Any],
+    latency: str | None,
+    churn: float | None,
+) -> Named:
+    from gossiplog.sim.conditions import Churn
+    from gossiplog.sim.routers import kind_named
+
+    if latency is not None:
+        conditions["latency"] = _latency(latency)
+    if churn is not None:
+        conditions["churn"] = Churn(churn)
+    kind_named(router or run.router)
+    plan = replace(run.plan, **fields, conditions=replace(run.plan.conditions, **conditions))
+    same = plan == replace(run.plan, seed=plan.seed) and (router or run.router) == run.router
+    return replace(run, router=router or run.router, plan=plan, published=run.published if same else {})
+
+
+def _latency(text: str) -> Any:
+    from gossiplog.sim.named import latency
+
+    if pair := re.fullmatch(r"([\d.e+-]+):([\d.e+-]+)", text):
+        try:
+            low, high = map(float, pair.groups())
+        except ValueError:
+            raise ScenarioError(f"--latency {text}: expected LOW:HIGH in seconds, as 0.01:0.15") from None
+        return latency({"low": low, "high": high})
+    if text in ("uniform", "geographic"):
+        return latency(text)
+    try:
+        return latency(json_text.loads(Path(text).read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        raise ScenarioError(f"--latency {text}: expected uniform, geographic, LOW:HIGH or a file") from None
+    except ValueError as error:
+        raise ScenarioError(f"--latency {text}: {error}") from error
+
+
+def _range(text: str) -> range:
+    first, _, end = text.partition(":")
+    if not (first.isdecimal() and end.isdecimal() and int(first) < int(end)):
+        raise typer.BadParameter(f"--seeds {text}: expected two numbers, as in 0:20")
+    return range(int(first), int(end))
+
+
+def _run_one(
+    run: Named, output: Output, trace: bool, transcript: Path | None, deliveries: Path | None, plots: Path | None
+) -> None:
+    from gossiplog.sim.deliveries import write_parquet
+    from gossiplog.sim.plots import write_plots
+    from gossiplog.sim.routers import kind_named
+    from gossiplog.sim.simulation import simulate as run_plan
+
+    def tell(line: str) -> None:
+        if output.json:
+            output.record({"trace": line})
+        else:
+            typer.echo(line)
+
+    with spinner(f"Simulating {run.plan.nodes:,} nodes"):
+        simulation = run_plan(kind_named(run.router), run.plan, tell if trace else None, transcript)
+        summary = simulation.summary()
+    if deliveries is not None:
+        try:
+            write_parquet(simulation.tally.deliveries, deliveries)
+        except ImportError as error:
+            raise ScenarioError(str(error)) from error
+    if plots is not None:
+        write_plots(simulation, plots)
+    if output.json:
+        output.record(({"run": run.name} if run.name else {}) | summary.record())
+    else:
+        output.show(*summary.lines(), *summary.histogram_lines(_STAR_WIDTH))
+
+
+def _run_many(run: Named, seeds: range, processes: int, output: Output) -> None:
+    from gossiplog.sim import comparison
+
+    found = []
+    with progress(f"Simulating {run.plan.nodes:,} nodes", len(seeds)) as advance:
+        for counts in comparison.run_seeds(run, seeds, processes):
+            found.append(counts)
+            advance(1)
+    rows = comparison.compare(found, run.published)
+    if output.json:
+        for row in rows:
+            output.record(comparison.record(row))
+    else:
+        output.show(_table(rows))
+
+
+def _table(rows: list[Row]) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    for heading in ("row", "published", "median", "least", "most", "off by"):
+        table.add_column(heading, justify="left" if heading == "row" else "right")
+    for row in rows:
+        table.add_row(
+            row.name,
+            "" if row.published is None else f"{row.published:,}",
+            f"{row.median:,g}" if row.median % 1 else f"{row.median:,.0f}",
+            f"{row.least:,}",
+            f"{row.most:,}",
+            "" if row.deviation is None else f"{row.deviation:+.1%}",
+        )
+    return table
+
+
+def _show_runs(runs: dict[str, Named], output: Output) -> None:
+    if output.json:
+        for run in runs.values():
+            output.record({"run": run.name, "about": run.about, "router": run.router})
+        return
+    table = Table.grid(padding=(0, 2))
+    for run in runs.values():
+        table.add_row(run.name, run.about)
+    output.show(table)

@@ -1,0 +1,82 @@
+"""Many seeds of one run, beside what was published of it."""
+
+from __future__ import annotations
+
+import multiprocessing
+import signal
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from gossiplog.sim.named import Named
+from gossiplog.sim.routers import kind_named
+from gossiplog.sim.simulation import simulate
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row of the summaries of several seeds.
+
+    Attributes:
+        name: of the row.
+        median: over the seeds.
+        least: of any seed.
+        most: of any seed.
+        published: to compare it with; None where there is nothing.
+    """
+
+    name: str
+    median: float
+    least: int
+    most: int
+    published: int | None
+
+    @property
+    def deviation(self) -> float | None:
+        """Of the median, as a share of what was published; None where that is nothing, or 0."""
+        return (self.median - self.published) / self.published if self.published else None
+
+
+def run_seeds(run: Named, seeds: Sequence[int], processes: int) -> Iterator[dict[str, int]]:
+    """The counts of a run with each of the seeds, in their order.
+
+    Args:
+        run: with any seed.
+        seeds: to run it with.
+        processes: at a time; 1 is this one.
+    """
+    jobs = [run.with_seed(seed) for seed in seeds]
+    if processes == 1:
+        yield from map(_counts, jobs)
+        return
+    # Spawned, because the core's threads do not survive a fork. Ctrl-C is this process's, which ends the others.
+    context = multiprocessing.get_context("spawn")
+    with context.Pool(processes, signal.signal, (signal.SIGINT, signal.SIG_IGN)) as pool:
+        yield from pool.imap(_counts, jobs)
+
+
+def compare(found: Sequence[Mapping[str, int]], published: Mapping[str, int]) -> list[Row]:
+    """The rows of several summaries, in one.
+
+    Args:
+        found: the counts of each seed; one at least.
+        published: by the names of the rows.
+    """
+    names = list(dict.fromkeys(name for counts in found for name in counts))
+    columns = {name: [counts.get(name, 0) for counts in found] for name in names}
+    return [Row(name, median(of), min(of), max(of), published.get(name)) for name, of in columns.items()]
+
+
+def _counts(run: Named) -> dict[str, int]:
+    return simulate(kind_named(run.router), run.plan, trace=None).summary().counts
+
+
+def record(row: Row) -> dict[str, Any]:
+    """A row, as JSON takes it."""
+    fields: dict[str, Any] = {"row": row.name, "median": row.median, "least": row.least, "most": row.most}
+    if row.published is not None:
+        fields["published"] = row.published
+    if row.deviation is not None:
+        fields["deviation"] = round(row.deviation, 4)
+    return fields
