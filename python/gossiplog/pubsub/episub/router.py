@@ -1,0 +1,148 @@
+"""An episub router: the membership and the broadcast layer joined, under the vocabulary of all routers.
+
+The rules of the layers stand in `membership` and `broadcast`. The router's own:
+
+1. Every packet is an `Envelope`, with this node as its source and a sequence id that only grows. A packet counts if it
+   comes from a connected peer, names it as its source, and has a larger sequence id than that peer's last one.
+2. The membership layer's NeighborUp and NeighborDown go to the broadcast layer, and what follows from them goes out in
+   their place.
+3. Messages of the broadcast layer count if they come from a neighbour; else the membership layer answers them.
+
+A router has one topic. It asks its driver for connections and pings; how contacts are found is the driver's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import count
+from random import Random
+from typing import Any
+
+from gossiplog.pubsub.episub.broadcast import Broadcast, Statistics
+from gossiplog.pubsub.episub.config import Config
+from gossiplog.pubsub.episub.events import NeighborDown, NeighborUp, Timer
+from gossiplog.pubsub.episub.membership import Membership
+from gossiplog.pubsub.episub.messages import Envelope, Gossip, Graft, IHave, Prune
+from gossiplog.pubsub.episub.views import Views
+from gossiplog.pubsub.events import (
+    Join,
+    Leave,
+    PeerConnected,
+    PeerDisconnected,
+    PeerId,
+    Publish,
+    Received,
+    Send,
+    TimerExpired,
+)
+
+_BROADCAST = (Gossip, IHave, Graft, Prune)
+_BROADCAST_TIMERS = frozenset((Timer.FLUSH, Timer.MISSING, Timer.EXPIRE))
+
+
+class Episub:
+    """A router for one topic.
+
+    Args:
+        me: the node, as its peers know it.
+        contacts: peers that may be in the overlay, to begin with.
+        random: what is drawn with.
+        config: the parameters.
+        topic: of the overlay.
+        sequence: the first sequence id. One that begins anew under the same name needs a larger one than any that it
+            had, or its messages are taken for old ones.
+    """
+
+    def __init__(
+        self,
+        me: PeerId,
+        contacts: Sequence[PeerId],
+        random: Random,
+        config: Config | None = None,
+        topic: str = "",
+        sequence: int = 0,
+    ) -> None:
+        config = config or Config()
+        self._me = me
+        self._topic = topic
+        self._numbers = count(sequence)
+        self._membership = Membership(me, contacts, topic, random, config)
+        self._broadcast = Broadcast(me, topic, self._numbers, config)
+        self._neighbours = self._membership.views.active
+        # The last sequence id of each connected peer.
+        self._last: dict[PeerId, int] = {}
+
+    @property
+    def views(self) -> Views:
+        """The active and the passive list, to be read."""
+        return self._membership.views
+
+    @property
+    def eager(self) -> Sequence[PeerId]:
+        """The neighbours that messages are sent to."""
+        return tuple(self._broadcast.eager)
+
+    @property
+    def lazy(self) -> Sequence[PeerId]:
+        """The neighbours that messages are announced to."""
+        return tuple(self._broadcast.lazy)
+
+    @property
+    def statistics(self) -> Statistics:
+        """What the broadcast layer has counted."""
+        return self._broadcast.statistics
+
+    def start(self, now: float) -> Sequence[Any]:
+        """Begins; there is nothing to do before the application joins."""
+        return ()
+
+    def handle(self, event: Any, now: float) -> Sequence[Any]:
+        """Says what follows from an event.
+
+        Args:
+            event: of the common vocabulary.
+            now: the time.
+
+        Raises:
+            ValueError: `Join`, `Leave` or `Publish` names another topic than the router's, or the application
+                publishes without having joined.
+        """
+        if type(event) is Received:
+            return self._receive(event.peer, event.packet, now)
+        match event:
+            case TimerExpired(timer) if timer in _BROADCAST_TIMERS:
+                return self._wrap(self._broadcast.handle(event, now), now)
+            case Join(topic) | Leave(topic) | Publish(topic) if topic != self._topic:
+                raise ValueError(f"topic {topic!r}: this router's is {self._topic!r}")
+            case Publish():
+                if not self._membership.joined:
+                    raise ValueError("published before the topic was joined: episub has no other way to reach it")
+                return self._wrap(self._broadcast.handle(event, now), now)
+            case Leave():
+                self._broadcast.forget()
+            case PeerConnected(peer):
+                self._last[peer] = -1
+            case PeerDisconnected(peer):
+                self._last.pop(peer, None)
+        return self._wrap(self._membership.handle(event, now), now)
+
+    def _receive(self, peer: PeerId, envelope: Envelope, now: float) -> Sequence[Any]:
+        last = self._last.get(peer)
+        if last is None or envelope.sequence <= last or envelope.source != peer:
+            return ()
+        self._last[peer] = envelope.sequence
+        message = envelope.message
+        if peer in self._neighbours and isinstance(message, _BROADCAST):
+            return self._wrap(self._broadcast.receive(peer, message, now), now)
+        return self._wrap(self._membership.receive(peer, message, now), now)
+
+    def _wrap(self, events: list[Any], now: float) -> Sequence[Any]:
+        out: list[Any] = []
+        for event in events:
+            if type(event) is Send:
+                out.append(Send(event.peers, Envelope(self._me, next(self._numbers), event.packet)))
+            elif type(event) is NeighborUp or type(event) is NeighborDown:
+                out += self._wrap(self._broadcast.handle(event, now), now)
+            else:
+                out.append(event)
+        return out
