@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from itertools import count
 from random import Random
 from typing import Any
 
 from gossiplog.errors import ScenarioError
 from gossiplog.pubsub import simsub as simsubs
-from gossiplog.pubsub.events import Received, Router
+from gossiplog.pubsub.episub import messages as episubs
+from gossiplog.pubsub.episub.config import Config as EpisubConfig
+from gossiplog.pubsub.episub.router import Episub
+from gossiplog.pubsub.events import Join, Publish, Received, Router
 
 OUTSIDE = -1
 """Who publishes, where messages come to routers in packets."""
@@ -110,7 +114,69 @@ def _simsub_size(packet: simsubs.Packet) -> int:
     return _HEADER
 
 
-KINDS: dict[str, Callable[[], RouterKind]] = {"simsub": simsub}
+_EPISUB_NAMES: dict[type, tuple[str]] = {
+    episubs.Gossip: ("pubsub.publish",),
+    episubs.Graft: ("episub.graft",),
+    episubs.Prune: ("episub.prune",),
+    episubs.IHave: ("episub.ihave",),
+    episubs.GetNodes: ("episub.getnodes",),
+    episubs.Nodes: ("episub.nodes",),
+    episubs.GetTopics: ("episub.gettopics",),
+    episubs.Topics: ("episub.topics",),
+    episubs.Join: ("episub.join",),
+    episubs.ForwardJoin: ("episub.forwardjoin",),
+    episubs.Neighbor: ("episub.neighbor",),
+    episubs.Disconnect: ("episub.disconnect",),
+    episubs.Leave: ("episub.leave",),
+    episubs.Shuffle: ("episub.shuffle",),
+    episubs.ShuffleReply: ("episub.shufflereply",),
+}
+_PEER = 40  # bytes of a peer's id, with its head
+_NUMBER = 9  # bytes of an integer, at most
+
+
+def episub(config: EpisubConfig | None = None) -> RouterKind:
+    """Episub, with the drawn nodes as contacts."""
+    # A node that comes back goes on above the sequence ids that it had.
+    starts = count()
+
+    def neighbours(router: Episub) -> Collection[Any]:
+        return router.eager
+
+    return RouterKind(
+        name="episub",
+        make=lambda seat: Episub(seat.node, seat.contacts, seat.random, config, sequence=next(starts) << 32),
+        wiring=Wiring.OWN,
+        inject=lambda number, data: Publish("", data),
+        read=lambda packet: _EPISUB_NAMES[type(packet.message)],
+        names=tuple(name for (name,) in _EPISUB_NAMES.values()),
+        size=_episub_size,
+        neighbours=neighbours,
+        opening=(Join(""),),
+    )
+
+
+def _episub_size(packet: episubs.Envelope) -> int:
+    """As `episub.encoding` writes it, with ids of libp2p's length, rounded up."""
+    message = packet.message
+    size = _PEER + 2 * _NUMBER
+    match message:
+        case episubs.Gossip():
+            size += _PEER + 2 * _NUMBER + len(message.data)
+        case episubs.IHave(summary):
+            size += len(summary) * (_PEER + 2 * _NUMBER)
+        case episubs.Graft(msgs):
+            size += len(msgs) * (_PEER + _NUMBER)
+        case episubs.Join() | episubs.ForwardJoin() | episubs.Leave():
+            size += _PEER + _NUMBER
+        case episubs.Neighbor(peers) | episubs.Nodes(peers) | episubs.ShuffleReply(peers):
+            size += len(peers) * _PEER + _NUMBER
+        case episubs.Shuffle(peers=peers):
+            size += (1 + len(peers)) * _PEER + _NUMBER
+    return size
+
+
+KINDS: dict[str, Callable[[], RouterKind]] = {"simsub": simsub, "episub": episub}
 """What there is, by name, with its default parameters."""
 
 
