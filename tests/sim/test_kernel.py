@@ -46,3 +46,18 @@ def test_a_traces_digest_depends_on_its_lines_and_their_order() -> None:
             summary(line)
         digests.append(summary.digest())
     assert len(set(digests)) == 4
+
+
+def test_a_call_for_each_of_several_delays() -> None:
+    kernel = Kernel(0)
+    happened: list[tuple[str, str, float]] = []
+
+    def note(name: str, argument: str) -> None:
+        happened.append((name, argument, kernel.now))
+
+    kernel.after(1.0, note, "before", "-")
+    kernel.spread(note, [(2.0, "b"), (1.0, "a"), (1.0, "also a")], "same")
+    kernel.after(1.0, note, "after", "-")
+    kernel.run(5.0)
+    times = [("before", "-", 1.0), ("a", "same", 1.0), ("also a", "same", 1.0), ("after", "-", 1.0), ("b", "same", 2.0)]
+    assert happened == times

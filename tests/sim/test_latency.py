@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from gossiplog.sim.latency import Faults, UniformLatency
+from gossiplog.sim.latency import Faults, MatrixLatency, UniformLatency
 
 
 def test_a_pair_has_one_delay_in_both_directions() -> None:
@@ -29,3 +29,12 @@ def test_impossible_settings() -> None:
         UniformLatency(Random(1), 2.0, 1.0)
     with pytest.raises(ValueError, match=r"loss is 1\.5; expected a probability"):
         Faults(loss=1.5)
+
+
+def test_a_matrix_has_a_delay_for_each_direction() -> None:
+    latency = MatrixLatency([[0, 0.5, 1], [2, 0, 3], [4, 5, 0]])
+    assert [latency(a, b) for a in range(3) for b in range(3) if a != b] == [0.5, 1, 2, 3, 4, 5]
+    with pytest.raises(ValueError, match="row 1 of the latencies has 1 columns: expected 2"):
+        MatrixLatency([[0, 1], [2]])
+    with pytest.raises(ValueError, match="row 1 of the latencies has inf: expected seconds"):
+        MatrixLatency([[0, 1], [float("inf"), 0]])

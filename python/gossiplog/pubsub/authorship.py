@@ -35,6 +35,11 @@ def peer_id_of(public_key: bytes) -> bytes:
     return _PEER_PREFIX + public_key
 
 
+def author_and_number(message: Message) -> bytes:
+    """The id of a message that names its author [go: DefaultMsgIdFn]."""
+    return (message.author or b"") + (message.seqno or b"")
+
+
 class Authorship(Protocol):
     """How messages are made out, and which of others' are genuine."""
 

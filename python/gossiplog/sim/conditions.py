@@ -53,9 +53,7 @@ class Matrix:
         """Raises ValueError for what cannot be."""
         MatrixLatency(self.seconds)
         if len(self.seconds) < nodes:
-            raise ScenarioError(
-                f"a matrix of {len(self.seconds)} latencies squared: expected one row for each of {nodes} nodes"
-            )
+            raise ValueError(f"{len(self.seconds)} rows of latencies: expected one for each of {nodes} nodes")
 
 
 @dataclass(frozen=True, slots=True)

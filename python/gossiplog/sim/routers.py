@@ -10,11 +10,16 @@ from random import Random
 from typing import Any
 
 from gossiplog.errors import ScenarioError
+from gossiplog.pubsub import floodsub as floodsubs
 from gossiplog.pubsub import simsub as simsubs
+from gossiplog.pubsub import wire
+from gossiplog.pubsub.authorship import Anonymous
 from gossiplog.pubsub.episub import messages as episubs
 from gossiplog.pubsub.episub.config import Config as EpisubConfig
 from gossiplog.pubsub.episub.router import Episub
 from gossiplog.pubsub.events import Join, Publish, Received, Router
+from gossiplog.pubsub.rpc import FLOODSUB, Message, Rpc
+from gossiplog.sim.plan import NUMBER_BYTES
 
 OUTSIDE = -1
 """Who publishes, where messages come to routers in packets."""
@@ -77,6 +82,8 @@ class RouterKind:
     protocol: str = ""
 
 
+_TOPIC = "simulation"
+
 # In the order of simsub's summaries.
 _SIMSUB_NAMES: dict[type, tuple[str]] = {
     simsubs.Graft: ("gossipsub.graft",),
@@ -112,6 +119,38 @@ def _simsub_size(packet: simsubs.Packet) -> int:
     if isinstance(packet, simsubs.IHave | simsubs.IWant):
         return _HEADER * (1 + len(packet.ids))
     return _HEADER
+
+
+def floodsub(config: floodsubs.Config | None = None) -> RouterKind:
+    """All messages to all peers. That peers say which topics they are in belongs to connecting, and has no row."""
+
+    def make(seat: Seat) -> floodsubs.FloodSub:
+        return floodsubs.FloodSub(Anonymous(), config, id_of=_number)
+
+    def neighbours(router: floodsubs.FloodSub) -> Collection[Any]:
+        return router.members(_TOPIC)
+
+    return RouterKind(
+        name="floodsub",
+        make=make,
+        wiring=Wiring.DIALLED,
+        inject=lambda number, data: Publish(_TOPIC, data),
+        read=lambda packet: ("pubsub.publish",) * len(packet.messages),
+        names=("pubsub.connect", "pubsub.publish"),
+        size=_rpc_size,
+        neighbours=neighbours,
+        opening=(Join(_TOPIC),),
+        protocol=FLOODSUB,
+    )
+
+
+def _number(message: Message) -> bytes:
+    """The id of a message: all nodes that are given one at once make the same of it."""
+    return message.data[:NUMBER_BYTES]
+
+
+def _rpc_size(packet: Rpc) -> int:
+    return sum(map(len, wire.encode(packet)))
 
 
 _EPISUB_NAMES: dict[type, tuple[str]] = {
@@ -176,7 +215,7 @@ def _episub_size(packet: episubs.Envelope) -> int:
     return size
 
 
-KINDS: dict[str, Callable[[], RouterKind]] = {"simsub": simsub, "episub": episub}
+KINDS: dict[str, Callable[[], RouterKind]] = {"simsub": simsub, "floodsub": floodsub, "episub": episub}
 """What there is, by name, with its default parameters."""
 
 

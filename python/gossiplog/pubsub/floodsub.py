@@ -1,0 +1,189 @@
+"""floodsub: every message goes to every peer that is in its topic.
+
+The rules, from the libp2p pubsub interface (https://github.com/libp2p/specs/blob/master/pubsub/README.md) and from
+"In the beginning was floodsub" of the gossipsub specification; where both are silent, from go-libp2p-pubsub
+(floodsub.go):
+
+1. A peer that connects is told the topics that we are in, and every peer is told when we join one or leave one.
+2. A new message of a topic that we are in is delivered, and goes to all peers in the topic but the one that it came
+from
+   and its author. New is what was not seen for some time, is not our own, is made out as it has to be, and passes the
+   application's judgement.
+3. What the application publishes goes to all peers in the topic, whether we are in it or not.
+
+There is nothing to maintain, so there is no timer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, cast
+
+from gossiplog.protocol.gossip import MAX_DATA
+from gossiplog.pubsub.authorship import Authorship, author_and_number
+from gossiplog.pubsub.events import (
+    Deliver,
+    Join,
+    Leave,
+    PeerConnected,
+    PeerDisconnected,
+    PeerId,
+    Publish,
+    Received,
+    Send,
+)
+from gossiplog.pubsub.rpc import Message, MessageId, Rpc, Subscription
+from gossiplog.pubsub.seen import Seen
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """What a router remembers, at most. The limits are choices of this project.
+
+    Attributes:
+        seen_ttl: seconds for which a message's id is remembered, as gossipsub does.
+        max_data: bytes of a message's data; a longer one is passed over.
+        max_seen: ids that are remembered; more than anybody publishes in `seen_ttl`.
+        max_topics: of a peer's; what it subscribes to beyond that is passed over.
+        max_topic: characters of a peer's topic; a longer one is passed over.
+
+    Raises:
+        ValueError: a value that is 0 or less.
+    """
+
+    seen_ttl: float = 120.0
+    max_data: int = MAX_DATA
+    max_seen: int = 2**20
+    max_topics: int = 1000
+    max_topic: int = 1024
+
+    def __post_init__(self) -> None:
+        for name in (field.name for field in fields(self)):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} is {getattr(self, name)}; expected more than 0")
+
+
+def _name_is_id(peer: PeerId) -> bytes:
+    return cast(bytes, peer)
+
+
+class FloodSub:
+    """A router. A driver connects it to others, and does what it asks for.
+
+    Args:
+        authorship: of own messages and of others'.
+        config: limits.
+        id_of: the id of a message; all peers of a network use the same function. By default the author and its number.
+        is_valid: the application's judgement of a message.
+        name_of: a peer's name as an author of messages; by default it is known by that name.
+    """
+
+    __slots__ = ("_authorship", "_config", "_id_of", "_is_valid", "_name_of", "_peers", "_seen", "_topics")
+
+    def __init__(
+        self,
+        authorship: Authorship,
+        config: Config | None = None,
+        *,
+        id_of: Callable[[Message], MessageId] = author_and_number,
+        is_valid: Callable[[Message], bool] = lambda message: True,
+        name_of: Callable[[PeerId], bytes] = _name_is_id,
+    ) -> None:
+        self._authorship = authorship
+        self._config = config or Config()
+        self._id_of = id_of
+        self._is_valid = is_valid
+        self._name_of = name_of
+        self._seen = Seen(self._config.seen_ttl, self._config.max_seen)
+        # Dictionaries without values: sets, but in an order that does not depend on hashes.
+        self._topics: dict[str, None] = {}
+        self._peers: dict[PeerId, dict[str, None]] = {}
+
+    @property
+    def topics(self) -> Sequence[str]:
+        """The topics that we are in."""
+        return tuple(self._topics)
+
+    def members(self, topic: str) -> Sequence[PeerId]:
+        """The peers that are in a topic, as far as they have told."""
+        return [peer for peer, topics in self._peers.items() if topic in topics]
+
+    def start(self, now: float) -> Sequence[Any]:
+        """Begins: there is nothing to do."""
+        return ()
+
+    def handle(self, event: Any, now: float) -> Sequence[Any]:
+        """Says what follows from an event."""
+        match event:
+            case Received(peer, packet):
+                topics = self._peers.get(peer)
+                if topics is None:
+                    return ()
+                if packet.subscriptions:
+                    self._note(topics, packet.subscriptions)
+                return [order for message in packet.messages for order in self._receive(peer, message, now)]
+            case Publish(topic, data):
+                return self._publish(topic, data, now)
+            case PeerConnected(peer):
+                self._peers[peer] = {}
+                return self._tell([peer], self._topics, True) if self._topics else ()
+            case PeerDisconnected(peer):
+                self._peers.pop(peer, None)
+            case Join(topic) if topic not in self._topics:
+                self._topics[topic] = None
+                return self._tell(list(self._peers), [topic], True)
+            case Leave(topic) if topic in self._topics:
+                del self._topics[topic]
+                return self._tell(list(self._peers), [topic], False)
+        return ()
+
+    def _note(self, topics: dict[str, None], subscriptions: Sequence[Subscription]) -> None:
+        for change in subscriptions:
+            if not change.subscribe:
+                topics.pop(change.topic, None)
+            elif len(topics) < self._config.max_topics and len(change.topic) <= self._config.max_topic:
+                topics[change.topic] = None
+
+    def _receive(self, source: PeerId, message: Message, now: float) -> Sequence[Any]:
+        if message.topic not in self._topics or len(message.data) > self._config.max_data:
+            return ()
+        id = self._id_of(message)
+        if self._seen.has(id, now) or not self._authorship.admits(message) or self._is_own(message):
+            return ()
+        self._remember(id, now)
+        if not self._is_valid(message):
+            return ()
+        return [Deliver(message.topic, id, message.data, source), *self._flood(message, source)]
+
+    def _publish(self, topic: str, data: bytes, now: float) -> Sequence[Any]:
+        message = self._authorship.compose(topic, data)
+        id = self._id_of(message)
+        # Where ids are made from content, somebody may have published the same.
+        if self._seen.has(id, now):
+            return ()
+        self._remember(id, now)
+        delivery = [Deliver(topic, id, data, None)] if topic in self._topics else []
+        return [*delivery, *self._flood(message, None)]
+
+    def _flood(self, message: Message, source: PeerId | None) -> Sequence[Send]:
+        author, topic = message.author, message.topic
+        targets = [
+            peer
+            for peer, topics in self._peers.items()
+            if topic in topics and peer != source and (author is None or self._name_of(peer) != author)
+        ]
+        return [Send(targets, Rpc((message,)))] if targets else []
+
+    def _is_own(self, message: Message) -> bool:
+        return message.author is not None and message.author == self._authorship.author
+
+    def _remember(self, id: MessageId, now: float) -> None:
+        self._seen.expire(now)
+        self._seen.add(id, now)
+
+    def _tell(
+        self, peers: Sequence[PeerId], topics: Sequence[str] | dict[str, None], subscribe: bool
+    ) -> Sequence[Send]:
+        subscriptions = tuple(Subscription(topic, subscribe) for topic in topics)
+        return [Send(peers, Rpc(subscriptions=subscriptions))] if peers else []

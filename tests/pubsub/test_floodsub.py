@@ -1,0 +1,141 @@
+"""`gossiplog.pubsub.floodsub`."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import pytest
+
+from gossiplog.pubsub.authorship import Anonymous, Authorship, Named
+from gossiplog.pubsub.events import (
+    Deliver,
+    Join,
+    Leave,
+    PeerConnected,
+    PeerDisconnected,
+    PeerId,
+    Publish,
+    Received,
+    Send,
+)
+from gossiplog.pubsub.floodsub import Config, FloodSub
+from gossiplog.pubsub.rpc import FLOODSUB, Message, Rpc, Subscription
+
+
+class Node:
+    """A router in topic "t", with peers that are in it, too."""
+
+    def __init__(self, *peers: PeerId, authorship: Authorship | None = None, **options: Any) -> None:
+        options.setdefault("id_of", lambda message: message.data[:4])
+        self.router = FloodSub(authorship or Anonymous(), **options)
+        self.now = 0.0
+        assert self.router.start(0.0) == ()
+        self.tell(Join("t"))
+        for peer in peers:
+            self.tell(PeerConnected(peer, FLOODSUB))
+            self.get(peer, Rpc(subscriptions=(Subscription("t", True),)))
+
+    def tell(self, event: Any) -> list[Any]:
+        return list(self.router.handle(event, self.now))
+
+    def get(self, peer: PeerId, packet: Rpc) -> list[Any]:
+        return self.tell(Received(peer, packet))
+
+
+def message(text: bytes, topic: str = "t") -> Rpc:
+    return Rpc((Message(topic, text),))
+
+
+def test_a_message_goes_to_every_peer_in_the_topic_but_who_sent_it() -> None:
+    """Seed 001, 41."""
+    node = Node("a", "b", "c")
+    node.tell(PeerConnected("elsewhere", FLOODSUB))
+    packet = message(b"hello")
+    assert node.get("b", packet) == [Deliver("t", b"hell", b"hello", "b"), Send(["a", "c"], packet)]
+    assert node.get("a", packet) == []
+    assert node.get("b", message(b"helpless", "other")) == []
+    assert node.get("stranger", message(b"new")) == []
+
+
+def test_a_message_does_not_go_to_its_author() -> None:
+    """Seed 001, 41."""
+    options: dict[str, Any] = {"authorship": Named(b"me", Random(1)), "name_of": lambda peer: str(peer).encode()}
+    node = Node("a", "b", "c", **options)
+    signed = Message("t", b"hello", b"c", bytes(8))
+    assert node.get("a", Rpc((signed,)))[1:] == [Send(["b"], Rpc((signed,)))]
+    own = node.tell(Publish("t", b"mine"))
+    (sent,) = own[1].packet.messages
+    assert sent.author == b"me"
+    assert node.get("a", Rpc((Message("t", b"me, again", b"me", bytes(8)),))) == []
+    assert node.get("a", Rpc((Message("t", b"nobody's"),))) == []
+
+
+def test_the_seen_cache_is_timed() -> None:
+    """Seed 001, 41."""
+    node = Node("a", config=Config(seen_ttl=120.0))
+    assert node.get("a", message(b"once")) != []
+    node.now = 119.9
+    assert node.get("a", message(b"once")) == []
+    node.now = 120.0
+    assert node.get("a", message(b"once")) != []
+
+
+def test_no_timers() -> None:
+    """Seed 001, 41."""
+    node = Node("a")
+    orders = [*node.get("a", message(b"1")), *node.tell(Publish("t", b"2")), *node.tell(Leave("t"))]
+    assert {type(order) for order in orders} == {Deliver, Send}
+
+
+def test_topics_are_told_to_everybody() -> None:
+    node = Node("a")
+    assert node.tell(Join("u")) == [Send(["a"], Rpc(subscriptions=(Subscription("u", True),)))]
+    assert node.tell(Join("u")) == []
+    hello = Rpc(subscriptions=(Subscription("t", True), Subscription("u", True)))
+    assert node.tell(PeerConnected("b", FLOODSUB)) == [Send(["b"], hello)]
+    assert node.tell(Leave("t")) == [Send(["a", "b"], Rpc(subscriptions=(Subscription("t", False),)))]
+    assert node.tell(Leave("t")) == []
+    assert node.router.topics == ("u",)
+    assert Node().tell(Join("x")) == []
+
+
+def test_peers_come_and_go() -> None:
+    node = Node("a", "b")
+    assert node.router.members("t") == ["a", "b"]
+    node.get("b", Rpc(subscriptions=(Subscription("t", False), Subscription("never", False))))
+    node.tell(PeerDisconnected("a"))
+    node.tell(PeerDisconnected("unknown"))
+    assert node.router.members("t") == []
+    assert node.tell(Publish("t", b"alone")) == [Deliver("t", b"alon", b"alone", None)]
+
+
+def test_publishing_where_one_is_not() -> None:
+    node = Node("a", "b")
+    node.tell(Leave("t"))
+    packet = message(b"from outside")
+    assert node.tell(Publish("t", b"from outside")) == [Send(["a", "b"], packet)]
+    assert node.tell(Publish("t", b"from elsewhere")) == []  # the same id
+    assert node.get("a", packet) == []
+
+
+def test_what_the_application_refuses_goes_nowhere() -> None:
+    node = Node("a", "b", is_valid=lambda message: len(message.data) < 100)
+    assert node.get("a", message(bytes(99))) != []
+    assert node.get("a", message(b"x" * 100)) == []
+
+
+def test_what_peers_make_us_remember_is_limited() -> None:
+    node = Node("a", "b", config=Config(max_data=10, max_topics=3, max_topic=5, max_seen=2))
+    assert node.get("a", message(b"x" * 11)) == []
+    node.get("a", Rpc(subscriptions=tuple(Subscription(name, True) for name in ("too long", "u", "v", "w"))))
+    assert [topic for topic in ("t", "too long", "u", "v", "w") if "a" in node.router.members(topic)] == ["t", "u", "v"]
+    for text in (b"1", b"2", b"3"):
+        assert node.get("a", message(text)) != []
+    assert node.get("a", message(b"3")) == []
+    assert node.get("a", message(b"1")) != []
+
+
+def test_limits_that_are_none() -> None:
+    with pytest.raises(ValueError, match="max_seen is 0; expected more than 0"):
+        Config(max_seen=0)
