@@ -195,7 +195,7 @@ def test_lost_packets_are_counted_apart_from_duplicates(router: str) -> None:
 
 @pytest.mark.parametrize("router", sorted(KINDS))
 def test_failed_nodes_come_back_and_get_what_is_published_then(router: str) -> None:
-    plan = replace(SMALL, messages=40, conditions=Conditions(churn=Churn(0.05, 3.0)))
+    plan = replace(SMALL, messages=40, fanout=1, conditions=Conditions(churn=Churn(0.05, 3.0)))
     lines: list[str] = []
     simulation = simulate(KINDS[router](), plan, trace=lines.append)
     failed = [line for line in lines if line.endswith(" fails")]

@@ -182,8 +182,6 @@ class FloodSub:
         self._seen.expire(now)
         self._seen.add(id, now)
 
-    def _tell(
-        self, peers: Sequence[PeerId], topics: Sequence[str] | dict[str, None], subscribe: bool
-    ) -> Sequence[Send]:
+    def _tell(self, peers: Sequence[PeerId], topics: Iterable[str], subscribe: bool) -> Sequence[Send]:
         subscriptions = tuple(Subscription(topic, subscribe) for topic in topics)
         return [Send(peers, Rpc(subscriptions=subscriptions))] if peers else []

@@ -1,0 +1,121 @@
+"""`gossiplog simulate`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.support import Program
+
+SMALL = ("simulate", "--nodes", "20", "--messages", "2", "--connections", "5", "--wait", "2")
+
+
+def test_the_counts_are_under_summary(program: Program) -> None:
+    """Seed 002, 13 and 17."""
+    options = ("--router", "simsub", "--nodes", "100", "--messages", "10", "--message-delay", "1", "--fanout", "5")
+    record = program("simulate", *options, "--seed", "3", "--json").record
+    assert program("simulate", *options, "--seed", "3", "--json").record == record
+    assert program("simulate", "run-1", "--seed", "3").record == record | {"run": "run-1"}
+    summary = record["summary"]
+    assert (summary["publish"], summary["deliver"], summary["connect"]) == (50, 1000, 1000)
+    assert {"graft", "prune", "iwant", "!!publish", "ihave"} < set(summary)
+    assert (record["router"], record["nodes"], record["seed"]) == ("simsub", 100, 3)
+
+
+def test_trace_and_transcript(program: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seed 002, 13."""
+    path = tmp_path / "trace.txt"
+    *traced, last = program(*SMALL, "--trace", "--transcript", path).records
+    lines = path.read_text(encoding="utf-8").splitlines()
+    assert [record["trace"] for record in traced] == lines
+    assert last["summary"]["deliver"] == 40
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    shown = program(*SMALL).out.splitlines()
+    assert shown[: len(lines)] == lines
+    assert shown[len(lines)] == "=== simulation summary ==="
+    assert "=== delivery latency histogram ===" in shown
+    assert program(*SMALL, "--no-trace").out.splitlines() == shown[len(lines) :]
+
+
+def test_files(program: Program, tmp_path: Path) -> None:
+    done = program(*SMALL, "--deliveries", tmp_path / "d.parquet", "--plots", tmp_path / "plots")
+    assert done.code == 0
+    assert (tmp_path / "d.parquet").read_bytes()[:4] == b"PAR1"
+    assert sorted(path.name for path in (tmp_path / "plots").iterdir()) == ["degree.svg", "latency.svg", "tree.svg"]
+
+
+def test_conditions(program: Program, tmp_path: Path) -> None:
+    calm = program(*SMALL).record
+    matrix = tmp_path / "matrix.json"
+    matrix.write_text(json.dumps([[0.5] * 20] * 20))
+    assert program(*SMALL, "--latency", matrix).record["latency"]["p50"] >= 0.5
+    assert program(*SMALL, "--latency", "0.2:0.2").record["link_delay"] == pytest.approx(0.2)
+    assert program(*SMALL, "--latency", "geographic").record["link_delay"] != calm["link_delay"]
+    assert program(*SMALL, "--latency", "uniform").record == calm
+    assert program(*SMALL, "--loss", "0.2").record["lost"] > 0
+    for option, value in (("--jitter", "0.5"), ("--bandwidth", "9999"), ("--lag", "0.001"), ("--churn", "0.05")):
+        assert program(*SMALL, option, value).record != calm
+    assert program(*SMALL, "--single-source").record["summary"]["deliver"] == 40
+
+
+def test_many_seeds_beside_what_was_published(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = {
+        record["row"]: record for record in program("simulate", "run-1", "--seeds", "0:3", "--processes", "1").records
+    }
+    assert rows["deliver"] == {
+        "row": "deliver",
+        "published": 1000,
+        "median": 1000,
+        "least": 1000,
+        "most": 1000,
+        "deviation": 0,
+    }
+    assert rows["graft"]["least"] <= rows["graft"]["median"] <= rows["graft"]["most"]
+    changed = program("simulate", "run-1", "--nodes", "50", "--seeds", "0:2", "--processes", "1").records
+    assert all("published" not in record for record in changed)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    shown = program("simulate", "run-1", "--seeds", "0:2", "--processes", "1").out
+    for text in ("published", "median", "6,473", "%"):
+        assert text in shown
+
+
+def test_the_list_of_runs(program: Program, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert "run-6" in [record["run"] for record in program("simulate", "--list").records]
+    (tmp_path / "mine.toml").write_text("[mine]\nabout = 'my own'\nnodes = 20\nmessages = 1\n")
+    assert program("simulate", "mine", "--scenarios", tmp_path / "mine.toml").record["summary"]["deliver"] == 20
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert "my own" in program("simulate", "--list", "--scenarios", tmp_path / "mine.toml").out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--connections", "100"], "100 connections of each of 100 nodes: expected 1 to 99"),
+        (["--nodes", "10"], "10 connections of each of 10 nodes: expected 1 to 9"),
+        (["run-9"], "there is no run 'run-9': expected run-1"),
+        (["--router", "pigeons"], "there is no router 'pigeons': expected simsub"),
+        (["--loss", "2"], "loss is 2.0"),
+        (["--churn", "0"], "churn's rate is 0.0"),
+        (["--latency", "nowhere"], "--latency nowhere: expected uniform, geographic, LOW:HIGH or a file"),
+        (["--latency", "2:1"], "latencies from 2.0 to 1.0 s"),
+        (["--latency", "1e:e"], "expected LOW:HIGH in seconds"),
+        (["--latency", "."], ""),
+        (["--seeds", "5:5"], "--seeds 5:5: expected two numbers"),
+        (["--seeds", "0:2", "--plots", "x"], "--seeds runs many; --plots is for one run"),
+    ],
+)
+def test_what_cannot_be_is_said_before_anything_runs(program: Program, arguments: list[str], said: str) -> None:
+    failed = program("simulate", *arguments)
+    assert failed.code == (1 if arguments == ["--latency", "."] else 2)
+    assert said in failed.err
+    assert failed.out == ""
+
+
+def test_files_that_cannot_be_read(program: Program, tmp_path: Path) -> None:
+    (tmp_path / "wrong.toml").write_text("[a")
+    failed = program("simulate", "--scenarios", tmp_path / "wrong.toml")
+    assert (failed.code, "is no TOML" in failed.err) == (1, True)
+    (tmp_path / "wrong.json").write_text("[[1")
+    assert "wrong.json" in program("simulate", "--latency", tmp_path / "wrong.json").err

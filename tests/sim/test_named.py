@@ -1,0 +1,170 @@
+"""`gossiplog.sim.named` and the runs of scenarios.toml."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gossiplog.errors import ScenarioError
+from gossiplog.sim.comparison import compare, run_seeds
+from gossiplog.sim.conditions import Churn, Conditions, Geographic, Matrix, Partition, Uniform
+from gossiplog.sim.named import Named, read
+from gossiplog.sim.plan import Plan
+from gossiplog.sim.routers import KINDS
+from gossiplog.sim.simulation import simulate
+
+RUNS = read()
+# The table of the six runs, in another form than scenarios.toml has it:
+# publish, deliver, graft, connect, prune, iwant, !!publish, ihave.
+PUBLISHED = {
+    "run-1": (100, 10, 1.0, [50, 1000, 380, 1000, 7, 31, 6473, 4402]),
+    "run-2": (100, 100, 0.1, [500, 10000, 374, 1000, 8, 163, 63351, 4844]),
+    "run-3": (100, 1000, 0.01, [5000, 100000, 376, 1000, 0, 1037, 646973, 8413]),
+    "run-4": (1000, 10, 1.0, [50, 10000, 3651, 10000, 15, 155, 61957, 45456]),
+    "run-5": (1000, 100, 0.5, [500, 100000, 3661, 10000, 21, 1146, 621559, 198372]),
+    "run-6": (1000, 100, 0.1, [500, 100000, 3740, 10000, 53, 20749, 653634, 84297]),
+}
+EXACT = ["publish", "deliver", "connect"]
+CLOSE = [*EXACT, "graft", "!!publish"]
+
+
+def deviations(name: str, seeds: int) -> dict[str, float]:
+    """How far the medians of some seeds are from the published figures, as a share of them."""
+    run = RUNS[name]
+    rows = compare(list(run_seeds(run, range(seeds), 1)), run.published)
+    return {row.name: row.deviation for row in rows if row.deviation is not None}
+
+
+def check(name: str, seeds: int, close: list[str]) -> None:
+    found = deviations(name, seeds)
+    assert {row: found[row] for row in EXACT} == dict.fromkeys(EXACT, 0.0)
+    assert {row: deviation for row, deviation in found.items() if row in close and abs(deviation) > 0.1} == {}
+
+
+@pytest.mark.parametrize("name", sorted(PUBLISHED))
+def test_the_six_published_runs(name: str) -> None:
+    """Seed 002, 17."""
+    nodes, messages, delay, rows = PUBLISHED[name]
+    run = RUNS[name]
+    assert run.plan == Plan(nodes=nodes, messages=messages, message_delay=delay)
+    assert list(run.published.values()) == rows
+    assert run.router == "simsub"
+    assert rows[:2] == [messages * 5, nodes * messages]
+    lag = RUNS.get(f"{name}-lag")
+    assert (lag is not None) == (name in ("run-3", "run-6"))
+    assert lag is None or lag.published == run.published
+
+
+@pytest.mark.parametrize(("name", "seeds"), [("run-1", 20), ("run-2", 5)])
+def test_small_runs_are_reproduced(name: str, seeds: int) -> None:
+    """Seed 002, 17 and 18."""
+    check(name, seeds, [*CLOSE, "ihave"])
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize(("name", "seeds"), [("run-4", 3), ("run-5", 1)])
+def test_large_runs_are_reproduced(name: str, seeds: int) -> None:
+    """Seed 002, 17 and 18."""
+    check(name, seeds, [*CLOSE, "ihave"])
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("name", ["run-3", "run-6"])
+def test_runs_that_lagged_are_reproduced_with_lag(name: str) -> None:
+    """Seed 002, 17 and 19."""
+    check(name, 1, CLOSE)
+    assert deviations(name, 1)["ihave"] < -0.4
+    check(f"{name}-lag", 1, [*CLOSE, "ihave"])
+
+
+def test_links_are_pruned_in_lumps() -> None:
+    """Seed 002, 20."""
+    plan = RUNS["run-1"].plan
+    prunes = []
+    for seed in range(20):
+        lines: list[str] = []
+        simulate(KINDS["simsub"](), Named("", plan=plan).with_seed(seed).plan, trace=lines.append)
+        beats: dict[tuple[str, str], int] = {}
+        for line in lines:
+            time, node, *_, packet = line.split()
+            if packet == "Prune()":
+                beats[time, node] = beats.get((time, node), 0) + 1
+        assert all(count >= 7 for count in beats.values())
+        prunes.append(sum(beats.values()))
+    assert prunes.count(0) > 10
+    assert max(prunes) >= 7
+
+
+def test_all_runs_run() -> None:
+    for run in RUNS.values():
+        assert run.about
+        assert run.router in KINDS
+        run.plan.conditions.check(run.plan.nodes)
+
+
+def test_a_file_of_ones_own(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(
+        """
+        [a]
+        about = "everything"
+        router = "floodsub"
+        nodes = 2
+        connections = 1
+        fanout = 1
+        wait = 3
+        single_source = true
+        published = { deliver = 7 }
+        [a.conditions]
+        latency = [[0, 1], [0.5, 0]]
+        loss = 0.5
+        bandwidth = 1000
+        churn = { rate = 0.5 }
+        partitions = [{ at = 1, seconds = 2 }]
+        [b]
+        conditions = { latency = { low = 1.0, high = 2.0 } }
+        [c]
+        conditions = { latency = "geographic" }
+        """
+    )
+    runs = read(path)
+    conditions = Conditions(
+        Matrix(((0.0, 1.0), (0.5, 0.0))), 0.0, 0.5, 1000, 0.0, Churn(0.5, 10.0), (Partition(1, 2, 0.5),)
+    )
+    plan = Plan(nodes=2, connections=1, fanout=1, wait=3, single_source=True, conditions=conditions)
+    assert runs["a"] == Named("a", "everything", "floodsub", plan, {"deliver": 7})
+    assert runs["b"].plan.conditions.latency == Uniform(1.0, 2.0)
+    assert runs["c"].plan.conditions.latency == Geographic()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a = 1", "1 is no run: expected a table"),
+        ("a", "is no TOML"),
+        ("[a]\nnode = 3", "there is no node: expected nodes, messages, message_delay"),
+        ("[a]\nnodes = 3.0", r"nodes is 3\.0: expected a whole number"),
+        ("[a]\nwait = true", "wait is True: expected a number"),
+        ("[a]\nsingle_source = 1", "single_source is 1: expected true or false"),
+        ("[a]\nabout = 1", "about is 1: expected a text"),
+        ("[a]\nconnections = 100", "100 connections of each of 100 nodes"),
+        ("[a]\npublished = 1", "published is 1: expected a table of counts"),
+        ("[a]\nconditions = 1", "conditions are 1: expected a table"),
+        ('[a]\nconditions = { latency = "far" }', "latency is 'far': expected uniform, geographic"),
+        ("[a]\nconditions = { latency = { low = 2.0 } }", r"latencies from 2\.0 to 0\.15 s"),
+        ("[a]\nconditions = { latency = [[0]] }", "1 rows of latencies: expected one for each of 100 nodes"),
+        ("[a]\nconditions = { loss = 2.0 }", r"loss is 2\.0"),
+        ('[a]\nconditions = { bandwidth = "much" }', "bandwidth is 'much': expected a number"),
+        ("[a]\nconditions = { churn = 1 }", "1: expected a table"),
+        ("[a]\nconditions = { churn = { rate = 0 } }", "churn's rate is 0"),
+        ("[a]\nconditions = { partitions = 1 }", "partitions are 1: expected an array of tables"),
+        ("[a]\nconditions = { partitions = [{ from = 1 }] }", "there is no from: expected at, seconds, share"),
+    ],
+)
+def test_files_that_say_what_cannot_be(text: str, said: str, tmp_path: Path) -> None:
+    path = tmp_path / "wrong.toml"
+    path.write_text(text)
+    with pytest.raises(ScenarioError, match=said) as caught:
+        read(path)
+    assert str(path) in str(caught.value)
