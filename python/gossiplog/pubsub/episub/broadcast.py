@@ -6,7 +6,10 @@ The rules, from the seed ("Broadcast Protocol"); what it leaves open is marked [
 2. *Publish*: GOSSIP with hops 1 to all eager neighbours; the message into the cache, its id into the lazy queue.
 3. *GOSSIP* for the first time: it is delivered, its sender becomes eager, and it goes with one hop more to the other
    eager neighbours; cache and queue as before. A copy: its sender becomes lazy and is told PRUNE. Who is told PRUNE
-   makes the sender lazy.
+   makes the sender lazy. For `Config.graft_grace` seconds after a GRAFT for messages, copies on its link prune nothing
+   [ours]: late messages come in another order at each of the nodes that graft for them, so that each one's copies
+   prune the links by which the others came. Then nothing is left, and the same happens with the next messages, for
+   ever: measured with 300 nodes, 20 of which grafted each of 600 messages.
 4. *Queue*: every `Config.flush` seconds its ids go out as one IHAVE to all lazy neighbours; an empty queue sends
    nothing [ours: nor does the timer run].
 5. *IHAVE*: unknown ids are missing, with who announced them, in order. One timer for all: the first tick marks, from
@@ -105,6 +108,8 @@ class Broadcast:
         self._queue: deque[tuple[MessageId, int]] = deque()
         self._missing: dict[MessageId, _Missing] = {}
         self._announced: dict[PeerId, int] = {}
+        # Until when copies on a link that was grafted prune nothing.
+        self._spared: dict[PeerId, float] = {}
         self._grafted: dict[PeerId, tuple[float, int]] = {}
         self._ticking = False
 
@@ -127,7 +132,7 @@ class Broadcast:
             case NeighborUp(peer):
                 self._make_eager(peer)
             case NeighborDown(peer):
-                self._lose(peer)
+                self._lose(peer, now)
         return self._take_out()
 
     def receive(self, peer: PeerId, message: Message, now: float) -> list[Any]:
@@ -153,8 +158,8 @@ class Broadcast:
         """The node leaves the overlay: all that it knew is gone, but for the counts."""
         for known in (self.eager, self.lazy, self._cache, self._seen, self._queue, self._missing):
             known.clear()
-        self._announced.clear()
-        self._grafted.clear()
+        for counted in (self._announced, self._spared, self._grafted):
+            counted.clear()
         self._cached_bytes = 0
 
     def _take_out(self) -> list[Any]:
@@ -176,7 +181,8 @@ class Broadcast:
         id = (message.source, message.number)
         if id in self._seen:
             self.statistics.duplicates += 1
-            self._prune(peer)
+            if now >= self._spared.get(peer, now):
+                self._prune(peer)
             return
         if message.source == self._me:
             return
@@ -193,7 +199,7 @@ class Broadcast:
         missing = self._missing.get(id)
         if missing is not None:
             self._resolve(id, missing)
-            self._compare(missing, hops, peer)
+            self._compare(missing, hops, peer, now)
 
     def _prune(self, peer: PeerId) -> None:
         self._make_lazy(peer)
@@ -252,7 +258,7 @@ class Broadcast:
             if known is None:
                 self._miss(peer, id, hops, now)
             elif known[1] - hops > threshold and known[2] is not None:
-                self._replace(known[2], peer)
+                self._replace(known[2], peer, now)
 
     def _miss(self, peer: PeerId, id: MessageId, hops: int, now: float) -> None:
         count = self._announced.get(peer, 0)
@@ -288,13 +294,15 @@ class Broadcast:
                 wanted.setdefault(peer, []).append(id)
         for peer, ids in wanted.items():
             for start in range(0, len(ids), MOST_IDS):
-                self._send_graft(peer, tuple(ids[start : start + MOST_IDS]))
+                self._send_graft(peer, now, tuple(ids[start : start + MOST_IDS]))
         self._ticking = bool(self._missing)
         if self._ticking:
             self._out.append(SetTimer(Timer.MISSING, now + self._config.missing_tick))
 
-    def _send_graft(self, peer: PeerId, ids: tuple[MessageId, ...] = ()) -> None:
+    def _send_graft(self, peer: PeerId, now: float, ids: tuple[MessageId, ...] = ()) -> None:
         self._make_eager(peer)
+        if ids:
+            self._spared[peer] = now + self._config.graft_grace
         self.statistics.grafts += 1
         self._out.append(Send((peer,), Graft(ids)))
 
@@ -303,23 +311,25 @@ class Broadcast:
         since, count = self._grafted.get(peer, (now, 0))
         if now - since >= 1.0:
             since, count = now, 0
-        held = [self._cache[id] for id in message.msgs if id in self._cache]
-        for gossip in islice(held, self._config.grafted - count):
+        if message.msgs:
+            self._spared[peer] = now + self._config.graft_grace
+        held = (id for id in message.msgs if id in self._cache)
+        for id in islice(held, self._config.grafted - count):
             count += 1
-            self._out.append(Send((peer,), gossip))
+            self._out.append(Send((peer,), self._cache[id]))
         self._grafted[peer] = since, count
 
     # Rule 7
 
-    def _compare(self, missing: _Missing, hops: int, sender: PeerId) -> None:
+    def _compare(self, missing: _Missing, hops: int, sender: PeerId, now: float) -> None:
         if missing.announcers:
             nearest = min(missing.announcers, key=lambda peer: missing.announcers[peer])
             if hops - missing.announcers[nearest] > self._config.hop_threshold:
-                self._replace(sender, nearest)
+                self._replace(sender, nearest, now)
 
-    def _replace(self, eager: PeerId, lazy: PeerId) -> None:
+    def _replace(self, eager: PeerId, lazy: PeerId, now: float) -> None:
         if eager in self.eager and lazy in self.lazy:
-            self._send_graft(lazy)
+            self._send_graft(lazy, now)
             self._prune(eager)
 
     # Rules 1 and 8
@@ -332,14 +342,15 @@ class Broadcast:
         self.eager.pop(peer, None)
         self.lazy[peer] = None
 
-    def _lose(self, peer: PeerId) -> None:
+    def _lose(self, peer: PeerId, now: float) -> None:
         eager = peer in self.eager
         self.eager.pop(peer, None)
         self.lazy.pop(peer, None)
         self._announced.pop(peer, None)
         self._grafted.pop(peer, None)
+        self._spared.pop(peer, None)
         for missing in self._missing.values():
             missing.announcers.pop(peer, None)
         if eager and self._config.repair is Repair.PROMOTE:
             for other in list(self.lazy):
-                self._send_graft(other)
+                self._send_graft(other, now)

@@ -81,6 +81,7 @@ class Config:
         missing_tick: [free] of the timer that looks for missing messages; marked by one tick, a message is missing at
             the second. An eager path that is this much slower than the announcement is replaced.
         lost_ticks: [free] after which a message that is missing is given up.
+        graft_grace: [free] after a GRAFT for messages in which copies on its link prune nothing: two ticks.
         cache_time: [free] for which a message can be had by GRAFT; as long as iroh-gossip's.
         seen_time: [free] for which a message's id is known; a copy that comes later is delivered again.
         hop_threshold: [free] by how many hops more than an announcement's a message must have come for the announcer
@@ -121,6 +122,7 @@ class Config:
     flush: float = 0.1
     missing_tick: float = 0.25
     lost_ticks: int = 20
+    graft_grace: float = 0.5
     cache_time: float = 30.0
     seen_time: float = 90.0
     hop_threshold: int = 7
@@ -136,7 +138,15 @@ class Config:
             self._expect(name, getattr(self, name) >= 0, "0 or more")
         for name in ("random_links", "passive_factor", "nodes", "checked", "sampled", "under_way", "lost_ticks"):
             self._expect(name, getattr(self, name) >= 1, "1 or more")
-        for name in ("request_timeout", "join_timeout", "shuffle_timeout", "rejection_pause", "flush", "missing_tick"):
+        for name in (
+            "request_timeout",
+            "join_timeout",
+            "shuffle_timeout",
+            "rejection_pause",
+            "flush",
+            "missing_tick",
+            "graft_grace",
+        ):
             self._expect(name, getattr(self, name) > 0, "more than 0 seconds")
         for name in ("stabilize", "optimize", "shuffle", "check"):
             low, high = getattr(self, name)
