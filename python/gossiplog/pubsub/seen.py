@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from gossiplog.pubsub.rpc import MessageId
 
 
@@ -28,6 +30,11 @@ class Seen:
         """Whether an id was seen within the time."""
         time = self._times.get(id)
         return time is not None and now - time < self._ttl
+
+    def unseen(self, ids: Iterable[MessageId], now: float) -> list[MessageId]:
+        """Those ids that were not seen within the time."""
+        times, ttl = self._times, self._ttl
+        return [id for id in ids if id not in times or now - times[id] >= ttl]
 
     def add(self, id: MessageId, now: float) -> None:
         """An id is seen that was not within the time."""

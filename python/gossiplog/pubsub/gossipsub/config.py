@@ -1,0 +1,78 @@
+"""The parameters and limits of a gossipsub router."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from gossiplog.protocol.gossip import MAX_DATA
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """The parameters are those of the specification (gossipsub-v1.0.md, "Parameters"), with its defaults. The limits it
+    has none of: those marked [go] are go-libp2p-pubsub's, the others choices of this project.
+
+    Attributes:
+        d: peers that a topic's mesh is to have.
+        d_low: below so many, a heartbeat adds some, up to `d`.
+        d_high: above so many, a heartbeat removes some, down to `d`.
+        d_lazy: peers of each topic that a heartbeat gossips to; None for `d`.
+        heartbeat_interval: seconds.
+        fanout_ttl: seconds for which the peers of a topic that we are not in are kept after a publication to it. The
+            specification has a minute, the guide to it two.
+        mcache_len: heartbeats for which a message can be asked for.
+        mcache_gossip: heartbeats at which a message is gossiped about.
+        seen_ttl: seconds for which a message's id is remembered.
+        graft_after: messages that had to be asked of one peer between two heartbeats, because the mesh had not brought
+            them; who had so many joins the mesh. The guide to gossipsub allows that; None turns it off.
+        max_data: bytes of a message's data.
+        max_seen: ids that are remembered; more than anybody publishes in `seen_ttl`.
+        max_cached: bytes of the messages that can be asked for.
+        max_topics: of a peer's; what it subscribes to beyond that is passed over.
+        max_topic: characters of a peer's topic; a longer one is passed over.
+        max_ids: that one peer is told of, or asked for, between two heartbeats [go: MaxIHaveLength].
+        max_repeats: times that one peer gets a message by asking for it [go: GossipRetransmission].
+
+    Raises:
+        ValueError: parameters that contradict each other, or with which the router would stand still or spin.
+    """
+
+    d: int = 6
+    d_low: int = 4
+    d_high: int = 12
+    d_lazy: int | None = None
+    heartbeat_interval: float = 1.0
+    fanout_ttl: float = 60.0
+    mcache_len: int = 5
+    mcache_gossip: int = 3
+    seen_ttl: float = 120.0
+    graft_after: int | None = None
+    max_data: int = MAX_DATA
+    max_seen: int = 2**20
+    max_cached: int = 2**26
+    max_topics: int = 1000
+    max_topic: int = 1024
+    max_ids: int = 5000
+    max_repeats: int = 3
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.d_low <= self.d <= self.d_high:
+            raise ValueError(
+                f"d_low is {self.d_low}, d {self.d}, d_high {self.d_high}; expected 0 <= d_low <= d <= d_high"
+            )
+        if not 0 <= self.mcache_gossip <= self.mcache_len:
+            raise ValueError(
+                f"mcache_gossip is {self.mcache_gossip}, mcache_len {self.mcache_len}; expected"
+                " 0 <= mcache_gossip <= mcache_len"
+            )
+        if self.d_lazy is not None and self.d_lazy < 0:
+            raise ValueError(f"d_lazy is {self.d_lazy}; expected 0 or more")
+        for name in (field.name for field in fields(self)[4:]):
+            value = getattr(self, name)
+            if value is not None and name != "mcache_gossip" and not value > 0:
+                raise ValueError(f"{name} is {value}; expected more than 0")
+
+    @property
+    def lazy(self) -> int:
+        """Peers that a heartbeat gossips to."""
+        return self.d if self.d_lazy is None else self.d_lazy

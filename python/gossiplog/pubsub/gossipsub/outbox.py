@@ -1,0 +1,110 @@
+"""What is to be sent, gathered while an event is handled: all that goes to one peer goes in one packet.
+
+GRAFT and PRUNE that could not be sent are kept, and travel with the next packet to their peer or at the next heartbeat,
+unless they have become untrue; so are announcements of topics [go: pushControl, announceRetry]. Gossip is not: it would
+come late.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from gossiplog.pubsub.events import PeerId, Send
+from gossiplog.pubsub.rpc import Control, Rpc, Subscription, merge
+
+
+@dataclass(slots=True)
+class _Kept:
+    links: dict[str, bool] = field(default_factory=dict)
+    topics: dict[str, None] = field(default_factory=dict)
+
+
+class Outbox:
+    """Packets in the making.
+
+    Args:
+        is_linked: whether a peer is in the mesh of a topic.
+        is_joined: whether we are in a topic.
+    """
+
+    __slots__ = ("_is_joined", "_is_linked", "_kept", "_links", "_parts")
+
+    def __init__(self, is_linked: Callable[[PeerId, str], bool], is_joined: Callable[[str], bool]) -> None:
+        self._is_linked = is_linked
+        self._is_joined = is_joined
+        self._parts: list[tuple[Sequence[PeerId], Rpc]] = []
+        # By peer and topic: GRAFT if true, else PRUNE. A packet with both would not tell which came last.
+        self._links: dict[PeerId, dict[str, bool]] = {}
+        self._kept: dict[PeerId, _Kept] = {}
+
+    def add(self, peers: Sequence[PeerId], packet: Rpc) -> None:
+        """Something goes to each of the peers."""
+        self._parts.append((peers, packet))
+
+    def link(self, peer: PeerId, topic: str, linked: bool) -> None:
+        """A peer is told GRAFT, or PRUNE."""
+        links = self._links.setdefault(peer, {})
+        links.pop(topic, None)
+        links[topic] = linked
+
+    def keep(self, peer: PeerId, packet: Rpc) -> None:
+        """A packet could not be sent."""
+        kept = self._kept.setdefault(peer, _Kept())
+        kept.topics.update(dict.fromkeys(change.topic for change in packet.subscriptions))
+        if packet.control is not None:
+            kept.links.update(dict.fromkeys(packet.control.graft, True))
+            kept.links.update(dict.fromkeys(packet.control.prune, False))
+        if not kept.topics and not kept.links:
+            del self._kept[peer]
+
+    def retry(self) -> None:
+        """What was kept goes out, whether anything else does or not."""
+        for peer in self._kept:
+            self._links.setdefault(peer, {})
+
+    def forget(self, peer: PeerId) -> None:
+        """A peer has gone."""
+        self._kept.pop(peer, None)
+
+    def flush(self) -> Sequence[Send]:
+        """The packets, ready to be sent."""
+        parts = self._parts
+        if len(parts) <= 1 and not self._links and not self._kept:
+            # Nearly always: messages come one by one.
+            if not parts:
+                return ()
+            self._parts = []
+            return (Send(*parts[0]),)
+        addressed: dict[PeerId, list[int]] = {peer: [] for peer in self._links}
+        for index, (peers, _) in enumerate(parts):
+            for peer in peers:
+                addressed.setdefault(peer, []).append(index)
+        groups: dict[tuple[tuple[int, ...], Rpc | None], list[PeerId]] = {}
+        for peer, indices in addressed.items():
+            groups.setdefault((tuple(indices), self._own_part(peer)), []).append(peer)
+        self._parts = []
+        self._links.clear()
+        sends = []
+        for (shared, own), members in groups.items():
+            packets = [parts[index][1] for index in shared]
+            if own is not None:
+                packets.append(own)
+            if packets:
+                sends.append(Send(tuple(members), merge(packets)))
+        return sends
+
+    def _own_part(self, peer: PeerId) -> Rpc | None:
+        """What only this peer is told, or others by chance."""
+        links = self._links.get(peer, {})
+        kept = self._kept.pop(peer, None)
+        subscriptions: tuple[Subscription, ...] = ()
+        if kept is not None:
+            subscriptions = tuple(Subscription(topic, self._is_joined(topic)) for topic in kept.topics)
+            late = {topic: linked for topic, linked in kept.links.items() if self._is_linked(peer, topic) == linked}
+            links = late | links
+        if not links and not subscriptions:
+            return None
+        graft = tuple(topic for topic, linked in links.items() if linked)
+        prune = tuple(topic for topic, linked in links.items() if not linked)
+        return Rpc(subscriptions=subscriptions, control=Control(graft=graft, prune=prune) if links else None)

@@ -1,0 +1,419 @@
+"""gossipsub 1.0: messages travel in full through a sparse random mesh a topic, and gossip about them reaches beyond it.
+
+The rules, from the specification (https://github.com/libp2p/specs/blob/master/pubsub/gossipsub/gossipsub-v1.0.md, r2),
+from the guide to it (https://docs.libp2p.io/concepts/pubsub/overview/: "guide"), and where both are silent from
+go-libp2p-pubsub ("go"); what is from none of them is marked as ours.
+
+1. *Hello.* A peer that connects is told our topics; every peer is told when we join one or leave one.
+2. *Join.* The fan-out peers of the topic, and others drawn up to D, are its mesh, and are told GRAFT. *Leave.* The mesh
+   is told PRUNE. Both in the packet that announces it (guide).
+3. *GRAFT* adds its sender to the mesh of a topic that we are in, and is answered with PRUNE otherwise. *PRUNE* removes
+   it. GRAFT says that the sender is in the topic (rust-libp2p), of which a lost announcement may have told.
+4. *Crossed GRAFT and PRUNE* (ours). A GRAFT from a peer whom we told PRUNE last may have been sent before that arrived,
+   so that it ends up without us where we have it. It is therefore answered with GRAFT, which changes nothing if it was
+   not. Likewise who unsubscribes from a topic without PRUNE, and was in our mesh, is told PRUNE: our GRAFT may be on
+   its way. So at rest two peers are in each other's mesh, or neither is, as long as packets between them keep their
+   order.
+5. *Messages.* A new one of a topic that we are in is delivered, goes to the floodsub peers of the topic and to its
+   mesh, and is kept for those who ask. New is what has an id that was not seen, is not our own, made out as it has to
+   be, and passes the application's judgement; what fails that is not judged again (go).
+6. *Publish.* To the floodsub peers, and to the mesh; for a topic that we are not in, to the fan-out, which is drawn up
+   to D (guide) and knows nothing of it.
+7. *IHAVE* is answered with IWANT for what was not seen, if we are in the topic (go); *IWANT* with the messages that are
+   kept, a few times to each peer (go).
+8. *Heartbeat.* Meshes below D_low are filled, and those above D_high emptied, to D; fan-outs are filled to D, or
+   dropped when nothing was published for a time; IHAVE goes to peers of each topic that are in neither. They are drawn
+   among those: so do the specification's text, the guide and go; its pseudo-code draws among all peers, and then leaves
+   out the members.
+9. *Floodsub peers* get every message of their topics, and no control messages.
+
+The router remembers what `Config` limits, of connected peers only, and of the topics that they are in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from random import Random
+from typing import Any, cast
+
+from gossiplog.pubsub.authorship import Authorship
+from gossiplog.pubsub.events import (
+    Deliver,
+    Join,
+    Leave,
+    PeerConnected,
+    PeerDisconnected,
+    PeerId,
+    Publish,
+    Received,
+    SetTimer,
+    TimerExpired,
+)
+from gossiplog.pubsub.gossipsub.config import Config
+from gossiplog.pubsub.gossipsub.events import Heartbeat, Unsent
+from gossiplog.pubsub.gossipsub.message_cache import MessageCache
+from gossiplog.pubsub.gossipsub.outbox import Outbox
+from gossiplog.pubsub.gossipsub.peering import Fanout, Peer, Peering, PeeringState
+from gossiplog.pubsub.rpc import FLOODSUB, GOSSIPSUB, Control, IHave, Message, MessageId, Rpc, Subscription
+from gossiplog.pubsub.seen import Seen
+
+
+def author_and_number(message: Message) -> bytes:
+    """The id of a message that names its author [go: DefaultMsgIdFn]."""
+    return (message.author or b"") + (message.seqno or b"")
+
+
+def name_is_id(peer: PeerId) -> bytes:
+    """A peer's name as an author, where a peer is known by its name, as on networks."""
+    return cast(bytes, peer)
+
+
+class GossipSub:
+    """A router. A driver connects it to others, and does what it asks for.
+
+    A router that extends it overrides `receive_extension` and `beat_extension`, and sends its own messages, and control
+    messages of this one, with `send`.
+
+    Args:
+        peer: this one, as others know it.
+        random: what peers are drawn with.
+        authorship: of own messages and of others'.
+        config: parameters and limits.
+        id_of: the id of a message; all peers of a network use the same function. By default the author and its number.
+        is_valid: the application's judgement of a message.
+        name_of: a peer's name as an author of messages.
+    """
+
+    def __init__(
+        self,
+        peer: PeerId,
+        random: Random,
+        authorship: Authorship,
+        config: Config | None = None,
+        *,
+        id_of: Callable[[Message], MessageId] = author_and_number,
+        is_valid: Callable[[Message], bool] = lambda message: True,
+        name_of: Callable[[PeerId], bytes] = name_is_id,
+    ) -> None:
+        config = config or Config()
+        self._own = peer
+        self._random = random
+        self._authorship = authorship
+        self._config = config
+        self._id_of = id_of
+        self._is_valid = is_valid
+        self._name_of = name_of
+        self._state = PeeringState(random, config.max_topics, config.max_topic)
+        self._authors: dict[bytes, PeerId] = {}
+        self._seen = Seen(config.seen_ttl, config.max_seen)
+        self._cache = MessageCache(config.mcache_len, config.mcache_gossip, config.max_cached, config.max_repeats)
+        self._outbox = Outbox(
+            lambda peer, topic: peer in self._state.mesh.get(topic, ()), self._state.mesh.__contains__
+        )
+        self._delivered: list[Deliver] = []
+        # Ids since the last heartbeat: that each peer told of, and that it was asked for, by topic.
+        self._told: dict[PeerId, int] = {}
+        self._asked: dict[tuple[PeerId, str], int] = {}
+
+    # What others may see
+
+    @property
+    def peers(self) -> Mapping[PeerId, str]:
+        """The connected peers, and the protocols that they speak."""
+        return {peer: state.protocol for peer, state in self._state.peers.items()}
+
+    @property
+    def topics(self) -> Sequence[str]:
+        """The topics that we are in."""
+        return tuple(self._state.mesh)
+
+    def mesh(self, topic: str) -> Sequence[PeerId]:
+        """The mesh of a topic; empty for one that we are not in."""
+        return tuple(self._state.mesh.get(topic, ()))
+
+    def fanout(self, topic: str) -> Sequence[PeerId]:
+        """The fan-out peers of a topic that we are not in."""
+        fanout = self._state.fanout.get(topic)
+        return () if fanout is None else tuple(fanout.peers)
+
+    def topics_of(self, peer: PeerId) -> Sequence[str]:
+        """The topics that a peer is in, as far as it has told."""
+        state = self._state.peers.get(peer)
+        return () if state is None else tuple(state.topics)
+
+    def peering(self, peer: PeerId, topic: str) -> Peering | None:
+        """How we stand with a peer in a topic; None if it is not in it."""
+        return self._state.peering(peer, topic)
+
+    def peerings(self) -> Iterator[tuple[PeerId, str, Peering]]:
+        """How we stand with each peer in each topic that it is in."""
+        return self._state.peerings()
+
+    # Events
+
+    def start(self, now: float) -> Sequence[Any]:
+        """Begins. The first heartbeat comes within an interval, at random: those of all peers are not to coincide."""
+        return (SetTimer(Heartbeat(), now + self._random.uniform(0, self._config.heartbeat_interval)),)
+
+    def handle(self, event: Any, now: float) -> Sequence[Any]:
+        """Says what follows from an event.
+
+        Raises:
+            ValueError: the application publishes what is too long, or what it calls invalid itself.
+        """
+        if type(event) is Received:
+            self._receive(event.peer, event.packet, now)
+            return self._orders()
+        match event:
+            case TimerExpired(Heartbeat()):
+                self._beat(now)
+                return (*self._outbox.flush(), SetTimer(Heartbeat(), now + self._config.heartbeat_interval))
+            case PeerConnected(peer, protocol):
+                self._connect(peer, protocol)
+            case PeerDisconnected(peer):
+                self._disconnect(peer)
+            case Join(topic):
+                self._join(topic)
+            case Leave(topic):
+                self._leave(topic)
+            case Publish(topic, data):
+                self._publish(topic, data, now)
+            case Unsent(peer, packet):
+                if peer in self._state.peers:
+                    self._outbox.keep(peer, packet)
+        return self._orders()
+
+    def _orders(self) -> Sequence[Any]:
+        sends = self._outbox.flush()
+        if not self._delivered:
+            return sends
+        delivered, self._delivered = self._delivered, []
+        return (*delivered, *sends)
+
+    # Extensions
+
+    def send(self, peers: Sequence[PeerId], packet: Rpc) -> None:
+        """Sends something to each of the connected peers, together with what else goes to them on this event."""
+        self._outbox.add(peers, packet)
+
+    def receive_extension(self, peer: PeerId, extension: Sequence[Any], now: float) -> None:
+        """A connected gossipsub peer sent what this router does not know."""
+
+    def beat_extension(self, now: float) -> None:
+        """The heartbeat has maintained meshes and fan-outs, and gossiped; the message cache is not shifted yet."""
+
+    # Peers and topics
+
+    def _connect(self, peer: PeerId, protocol: str) -> None:
+        if protocol not in (GOSSIPSUB, FLOODSUB) or peer == self._own or peer in self._state.peers:
+            return
+        self._state.peers[peer] = Peer(protocol)
+        self._authors[self._name_of(peer)] = peer
+        if self._state.mesh:
+            self._outbox.add((peer,), Rpc(subscriptions=tuple(Subscription(topic, True) for topic in self._state.mesh)))
+
+    def _disconnect(self, peer: PeerId) -> None:
+        if peer in self._state.peers:
+            self._state.disconnect(peer)
+            self._authors.pop(self._name_of(peer), None)
+            self._outbox.forget(peer)
+
+    def _announce(self, topic: str, subscribe: bool) -> None:
+        if self._state.peers:
+            self._outbox.add(tuple(self._state.peers), Rpc(subscriptions=(Subscription(topic, subscribe),)))
+
+    def _join(self, topic: str) -> None:
+        state = self._state
+        if topic in state.mesh:
+            return
+        fanout = state.fanout.pop(topic, None)
+        mesh = state.mesh[topic] = {} if fanout is None else fanout.peers
+        mesh.update(dict.fromkeys(state.draw(topic, self._config.d - len(mesh), mesh)))
+        self._announce(topic, True)
+        for peer in mesh:
+            self._graft(peer, topic)
+
+    def _leave(self, topic: str) -> None:
+        mesh = self._state.mesh.pop(topic, None)
+        if mesh is not None:
+            self._announce(topic, False)
+            for peer in mesh:
+                self._prune(peer, topic)
+
+    def _graft(self, peer: PeerId, topic: str) -> None:
+        """Tells a peer that it is in the mesh."""
+        self._state.peers[peer].pruned.discard(topic)
+        self._outbox.link(peer, topic, True)
+
+    def _prune(self, peer: PeerId, topic: str) -> None:
+        """Tells a peer that it is not in the mesh."""
+        state = self._state.peers[peer]
+        # Of other topics no honest peer sends GRAFT, and none is in so many.
+        if (topic in self._state.mesh or topic in state.topics) and len(state.pruned) < self._config.max_topics:
+            state.pruned.add(topic)
+        self._outbox.link(peer, topic, False)
+
+    # Packets
+
+    def _receive(self, peer: PeerId, packet: Rpc, now: float) -> None:
+        state = self._state.peers.get(peer)
+        if state is None:
+            return
+        control = packet.control
+        for change in packet.subscriptions:
+            if change.subscribe:
+                self._state.subscribe(peer, change.topic)
+            elif self._state.unsubscribe(peer, change.topic) and (control is None or change.topic not in control.prune):
+                self._prune(peer, change.topic)
+        for message in packet.messages:
+            self._take(peer, message, now)
+        if state.gossips:
+            if control is not None:
+                self._control(peer, control, now)
+            if packet.extension:
+                self.receive_extension(peer, packet.extension, now)
+
+    def _take(self, peer: PeerId, message: Message, now: float) -> None:
+        if message.topic not in self._state.mesh:
+            return
+        id = self._id_of(message)
+        if self._seen.has(id, now):
+            return
+        author = message.author
+        if author is not None and author == self._authorship.author:
+            return
+        if not self._authorship.admits(message):
+            return
+        self._seen.add(id, now)
+        if not self._is_valid(message):
+            return
+        self._cache.put(id, message)
+        self._delivered.append(Deliver(message.topic, id, message.data, peer))
+        origin = peer if author is None else self._authors.get(author, peer)
+        self._forward(message, self._state.mesh[message.topic], peer, origin)
+
+    def _forward(
+        self, message: Message, peers: Mapping[PeerId, None], source: PeerId | None, origin: PeerId | None
+    ) -> None:
+        """Sends a message to the floodsub peers of its topic, and to the peers given."""
+        members = self._state.members.get(message.topic)
+        targets = [peer for peer in members.floodsub if peer != source and peer != origin] if members else []
+        targets += [peer for peer in peers if peer != source and peer != origin]
+        if targets:
+            self._outbox.add(targets, Rpc((message,)))
+
+    def _publish(self, topic: str, data: bytes, now: float) -> None:
+        config, state = self._config, self._state
+        if len(data) > config.max_data:
+            raise ValueError(f"a message of {len(data)} bytes; at most {config.max_data} can be published")
+        message = self._authorship.compose(topic, data)
+        if not self._is_valid(message):
+            raise ValueError(f"the application itself calls this message in {topic!r} invalid, of {len(data)} bytes")
+        id = self._id_of(message)
+        # Where ids are made from the content, it may have been said already.
+        if self._seen.has(id, now):
+            return
+        self._seen.add(id, now)
+        self._cache.put(id, message)
+        mesh = state.mesh.get(topic)
+        if mesh is not None:
+            self._delivered.append(Deliver(topic, id, data, None))
+            self._forward(message, mesh, None, None)
+            return
+        fanout = state.fanout.setdefault(topic, Fanout(now))
+        fanout.published = now
+        self._fill(topic, fanout)
+        self._forward(message, fanout.peers, None, None)
+
+    def _fill(self, topic: str, fanout: Fanout) -> None:
+        missing = self._config.d - len(fanout.peers)
+        fanout.peers.update(dict.fromkeys(self._state.draw(topic, missing, fanout.peers)))
+
+    def _control(self, peer: PeerId, control: Control, now: float) -> None:
+        if control.ihave:
+            self._take_ihave(peer, control.ihave, now)
+        if control.iwant:
+            found = (self._cache.give(id, peer) for id in dict.fromkeys(control.iwant))
+            if messages := tuple(message for message in found if message is not None):
+                self._outbox.add((peer,), Rpc(messages))
+        for topic in control.graft:
+            self._take_graft(peer, topic)
+        for topic in control.prune:
+            if topic in self._state.mesh:
+                self._state.mesh[topic].pop(peer, None)
+
+    def _take_ihave(self, peer: PeerId, announced: Sequence[IHave], now: float) -> None:
+        wanted: dict[MessageId, None] = {}
+        for ihave in announced:
+            if ihave.topic not in self._state.mesh:
+                continue
+            told = self._told.get(peer, 0)
+            ids = ihave.ids[: self._config.max_ids - told]
+            self._told[peer] = told + len(ids)
+            unknown = self._seen.unseen(ids, now)
+            if unknown:
+                wanted.update(dict.fromkeys(unknown))
+                key = peer, ihave.topic
+                self._asked[key] = self._asked.get(key, 0) + len(unknown)
+        if wanted:
+            self._outbox.add((peer,), Rpc(control=Control(iwant=tuple(wanted))))
+
+    def _take_graft(self, peer: PeerId, topic: str) -> None:
+        mesh = self._state.mesh.get(topic)
+        if mesh is None or not self._state.subscribe(peer, topic):
+            self._prune(peer, topic)
+        elif peer not in mesh:
+            mesh[peer] = None
+            if topic in self._state.peers[peer].pruned:
+                self._graft(peer, topic)
+
+    # Heartbeat
+
+    def _beat(self, now: float) -> None:
+        for topic in self._state.mesh:
+            self._maintain_mesh(topic)
+        for topic, fanout in list(self._state.fanout.items()):
+            if now - fanout.published > self._config.fanout_ttl:
+                del self._state.fanout[topic]
+            else:
+                self._fill(topic, fanout)
+        for topic, mesh in self._state.mesh.items():
+            self._gossip(topic, mesh)
+        for topic, fanout in self._state.fanout.items():
+            self._gossip(topic, fanout.peers)
+        self.beat_extension(now)
+        self._cache.shift()
+        self._seen.expire(now)
+        self._told.clear()
+        self._asked.clear()
+        self._outbox.retry()
+
+    def _maintain_mesh(self, topic: str) -> None:
+        config, state = self._config, self._state
+        mesh = state.mesh[topic]
+        if config.graft_after is not None:
+            for (peer, asked_in), count in self._asked.items():
+                if (
+                    asked_in == topic
+                    and count >= config.graft_after
+                    and state.peering(peer, topic) is Peering.METADATA_ONLY
+                ):
+                    self._add_to_mesh(peer, topic, mesh)
+        if len(mesh) < config.d_low:
+            for peer in state.draw(topic, config.d - len(mesh), mesh):
+                self._add_to_mesh(peer, topic, mesh)
+        if len(mesh) > config.d_high:
+            for peer in state.draw_from_mesh(topic, len(mesh) - config.d):
+                del mesh[peer]
+                self._prune(peer, topic)
+
+    def _add_to_mesh(self, peer: PeerId, topic: str, mesh: dict[PeerId, None]) -> None:
+        mesh[peer] = None
+        self._graft(peer, topic)
+
+    def _gossip(self, topic: str, members: Mapping[PeerId, None]) -> None:
+        ids = self._cache.gossip_ids(topic)
+        if ids:
+            peers = self._state.draw(topic, self._config.lazy, members)
+            if peers:
+                self._outbox.add(peers, Rpc(control=Control(ihave=(IHave(topic, tuple(ids[: self._config.max_ids])),))))
