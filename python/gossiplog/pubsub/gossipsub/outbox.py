@@ -70,11 +70,11 @@ class Outbox:
     def flush(self) -> Sequence[Send]:
         """The packets, ready to be sent."""
         parts = self._parts
-        if len(parts) <= 1 and not self._links and not self._kept:
-            # Nearly always: messages come one by one.
-            if not parts:
-                return ()
-            self._parts = []
+        # Nearly always there is nothing, or one message.
+        if not parts and not self._links:
+            return ()
+        self._parts = []
+        if len(parts) == 1 and not self._links and not self._kept:
             return (Send(*parts[0]),)
         addressed: dict[PeerId, list[int]] = {peer: [] for peer in self._links}
         for index, (peers, _) in enumerate(parts):
@@ -83,7 +83,6 @@ class Outbox:
         groups: dict[tuple[tuple[int, ...], Rpc | None], list[PeerId]] = {}
         for peer, indices in addressed.items():
             groups.setdefault((tuple(indices), self._own_part(peer)), []).append(peer)
-        self._parts = []
         self._links.clear()
         sends = []
         for (shared, own), members in groups.items():

@@ -1,0 +1,70 @@
+"""The message cache."""
+
+from __future__ import annotations
+
+from gossiplog.pubsub.gossipsub.message_cache import MessageCache
+from tests.pubsub.gossipsub.node import id_of, message
+
+
+def cache(length: int = 5, gossip: int = 3, max_bytes: int = 1000, max_repeats: int = 2) -> MessageCache:
+    return MessageCache(length, gossip, max_bytes, max_repeats)
+
+
+def test_a_message_is_found_through_four_shifts_and_not_after_the_fifth() -> None:
+    """Seed 001, 8: `put` adds to the current window and the cache."""
+    made = cache()
+    one = message(1)
+    made.put(id_of(one), one)
+    for _ in range(4):
+        made.shift()
+        assert made.get(id_of(one)) == one
+    made.shift()
+    assert made.get(id_of(one)) is None
+    assert len(made) == 0
+
+
+def test_ids_are_gossiped_in_three_windows_the_current_one_included() -> None:
+    """Seed 001, 9: not in a fourth, and of one topic only."""
+    made = cache()
+    one, other = message(1), message(2, topic="other")
+    made.put(id_of(one), one)
+    made.put(id_of(other), other)
+    for _ in range(3):
+        assert made.gossip_ids("topic") == [id_of(one)]
+        assert made.gossip_ids("other") == [id_of(other)]
+        made.shift()
+    assert made.gossip_ids("topic") == []
+    assert made.gossip_ids("neither") == []
+
+
+def test_the_newest_are_told_of_first() -> None:
+    made = cache()
+    numbered = [message(number) for number in range(3)]
+    for one in numbered:
+        made.put(id_of(one), one)
+        made.shift()
+    made.put(b"current", message(9))
+    assert made.gossip_ids("topic") == [b"current", id_of(numbered[2]), id_of(numbered[1])]
+
+
+def test_a_peer_gets_a_message_a_few_times() -> None:
+    made = cache()
+    one = message(1)
+    made.put(id_of(one), one)
+    assert [made.give(id_of(one), "peer") for _ in range(3)] == [one, one, None]
+    assert made.give(id_of(one), "other") == one
+    assert made.give(b"unknown", "peer") is None
+
+
+def test_the_oldest_messages_go_where_there_are_too_many_bytes() -> None:
+    made = cache(max_bytes=10)
+    numbered = [message(number, data=bytes(4)) for number in range(3)]
+    for one in numbered:
+        made.put(id_of(one), one)
+    assert [made.get(id_of(one)) for one in numbered] == [None, numbered[1], numbered[2]]
+    assert made.gossip_ids("topic") == [id_of(numbered[1]), id_of(numbered[2])]
+    for _ in range(5):
+        made.shift()
+    assert len(made) == 0
+    made.put(b"next", message(9, data=bytes(10)))
+    assert made.get(b"next") is not None

@@ -1,0 +1,361 @@
+"""What becomes of messages: those that come, those that are published, and those that are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from random import Random
+from typing import Any
+
+import pytest
+
+from gossiplog.pubsub.authorship import Anonymous, Signed
+from gossiplog.pubsub.events import Deliver, Join, Leave, PeerDisconnected, Publish
+from gossiplog.pubsub.rpc import FLOODSUB, Control, IHave, Message, Rpc
+from gossiplog.signer import Signer
+from tests.pubsub.gossipsub.node import (
+    OWN,
+    TOPIC,
+    Node,
+    delivered,
+    id_of,
+    message,
+    names,
+    packets,
+    receivers,
+    single,
+    told,
+)
+
+ONE, OTHER, THIRD = names(3)
+
+
+def member(**config: Any) -> Node:
+    """In a topic, with three peers in the mesh, which are enough, and two that speak floodsub."""
+    node = Node(**{"d_low": 3} | config)
+    node.join()
+    node.connect(ONE, OTHER, THIRD)
+    for peer in (ONE, OTHER, THIRD):
+        node.receive(peer, graft=[TOPIC])
+    node.connect(b"flooder", b"flooder too", protocol=FLOODSUB)
+    return node
+
+
+FLOODERS = [b"flooder", b"flooder too"]
+
+
+def test_a_new_message_goes_to_floodsub_peers_first_and_then_to_the_mesh() -> None:
+    """Seed 001, 26: all of them."""
+    node = member()
+    node.connect(b"lazy")
+    orders = node.receive(b"lazy", message(1))
+    assert delivered(orders) == [Deliver(TOPIC, id_of(message(1)), b"data", b"lazy")]
+    assert receivers(orders, message(1)) == [*FLOODERS, ONE, OTHER, THIRD]
+
+
+@pytest.mark.parametrize("source", [ONE, b"flooder"])
+@pytest.mark.parametrize("author", [OTHER, b"flooder too"])
+def test_a_message_goes_neither_to_its_origin_nor_back(source: bytes, author: bytes) -> None:
+    """Seed 001, 26."""
+    orders = member().receive(source, message(1, author=author))
+    assert set(receivers(orders, message(1, author=author))) == {*FLOODERS, ONE, OTHER, THIRD} - {source, author}
+
+
+def test_a_message_for_nobody_else_is_delivered_only() -> None:
+    node = Node()
+    node.join()
+    node.connect(ONE)
+    node.receive(ONE, graft=[TOPIC])
+    assert packets(node.receive(ONE, message(1))) == {}
+
+
+def test_a_copy_is_neither_delivered_nor_forwarded() -> None:
+    """Seed 001, 27: from anyone, as long as the id is remembered. Seed 001, 11: the seen cache gates both."""
+    node = member()
+    node.receive(ONE, message(1))
+    node.now = 119.9
+    for peer in (ONE, OTHER, b"flooder"):
+        assert node.receive(peer, message(1), message(1)) == ()
+    node.now = 120.0
+    assert len(delivered(node.receive(ONE, message(1), message(1)))) == 1
+
+
+def test_an_own_message_that_comes_back_is_ignored() -> None:
+    """Seed 001, 27: also when it is not remembered any more."""
+    node = member()
+    (sent,) = single(node.do(Publish(TOPIC, b"own")), ONE).messages
+    assert sent.author == OWN
+    assert node.receive(ONE, sent) == ()
+    node.now = 1000.0
+    assert node.receive(ONE, sent) == ()
+
+
+def test_messages_of_topics_that_we_are_not_in_are_ignored() -> None:
+    """Seed 001, 40: unknown topics leave no state."""
+    node = member()
+    assert node.receive(ONE, message(1, topic="elsewhere")) == ()
+    node.do(Join("elsewhere"))
+    assert len(delivered(node.receive(ONE, message(1, topic="elsewhere")))) == 1
+
+
+def test_messages_of_unknown_peers_are_ignored() -> None:
+    node = member()
+    assert node.receive(b"stranger", message(1)) == ()
+    node.do(PeerDisconnected(ONE))
+    assert node.receive(ONE, message(1)) == ()
+    assert len(delivered(node.receive(OTHER, message(1)))) == 1
+
+
+# Validation
+
+
+def short(message: Message) -> bool:
+    return len(message.data) <= 100
+
+
+def test_invalid_messages_go_nowhere() -> None:
+    """Seed 001, 25: not delivered, forwarded, cached or gossiped; judged after the checks that cost less."""
+    judged: list[Message] = []
+
+    def is_valid(message: Message) -> bool:
+        judged.append(message)
+        return short(message)
+
+    node = Node(options={"is_valid": is_valid})
+    node.join(ONE)
+    node.connect(*names(9))
+    node.receive(ONE, graft=[TOPIC])
+    long, fine = message(1, data=bytes(101)), message(2, data=bytes(100))
+    assert node.receive(ONE, long) == ()
+    assert node.receive(ONE, long) == ()
+    assert len(delivered(node.receive(ONE, fine))) == 1
+    assert node.receive(OTHER, fine) == ()
+    assert node.receive(OTHER, message(3, author=OWN)) == ()
+    assert node.receive(OTHER, message(3, topic="elsewhere")) == ()
+    assert judged == [long, fine]
+    assert packets(node.receive(OTHER, iwant=[id_of(long)])) == {}
+    gossip = told(node.beat(), "ihave")
+    assert {ihave for (ihave,) in gossip.values()} == {IHave(TOPIC, (id_of(fine),))}
+
+
+def test_an_invalid_message_is_not_asked_for_again() -> None:
+    node = Node(options={"is_valid": short})
+    node.join()
+    node.connect(ONE, OTHER)
+    node.receive(ONE, message(1, data=bytes(101)))
+    assert node.receive(OTHER, ihave=[IHave(TOPIC, (id_of(message(1)),))]) == ()
+
+
+def test_the_application_is_told_what_it_cannot_publish() -> None:
+    node = Node(options={"is_valid": short}, max_data=200)
+    with pytest.raises(ValueError, match="calls this message in 'topic' invalid, of 101 bytes"):
+        node.do(Publish(TOPIC, bytes(101)))
+    with pytest.raises(ValueError, match="a message of 201 bytes; at most 200 can be published"):
+        node.do(Publish(TOPIC, bytes(201)))
+    node.connect(*names(9))
+    assert packets(node.beat()) == {}
+
+
+def test_a_forged_message_does_not_stand_in_the_way_of_the_genuine_one() -> None:
+    author = Signed(Signer(bytes(32)), Random(1))
+    node = Node(Signed(Signer(bytes([1]) * 32), Random(2)))
+    node.join()
+    node.connect(ONE, OTHER)
+    genuine = author.compose(TOPIC, b"data")
+    forged = Message(TOPIC, b"other", genuine.author, genuine.seqno, genuine.signature)
+    assert node.receive(ONE, forged) == ()
+    assert [order.data for order in delivered(node.receive(OTHER, genuine))] == [b"data"]
+
+
+# Ids
+
+
+def test_ids_are_the_author_and_the_number_unless_told_otherwise() -> None:
+    """Seed 001, 7: the same id everywhere it is compared."""
+    node = member()
+    (order,) = delivered(node.receive(ONE, message(7, author=b"them")))
+    assert order.id == b"them" + bytes(7) + b"\7"
+
+
+def by_content(message: Message) -> Hashable:
+    return message.data
+
+
+def test_ids_may_be_any_function_of_the_message() -> None:
+    """Seed 001, 7: it is compared with what was seen, announced, asked for, and is delivered."""
+    node = Node(options={"id_of": by_content}, d=1, d_low=1, d_high=1)
+    node.join()
+    node.connect(ONE, OTHER, THIRD)
+    node.receive(ONE, graft=[TOPIC])
+    first, again = message(1, data=b"same"), message(2, data=b"same")
+    assert [order.id for order in delivered(node.receive(ONE, first))] == [b"same"]
+    assert node.receive(OTHER, again) == ()
+    asked = told(node.receive(OTHER, ihave=[IHave(TOPIC, (b"same", b"unknown"))]), "iwant")
+    assert asked == {OTHER: (b"unknown",)}
+    assert single(node.receive(OTHER, iwant=[b"same"]), OTHER).messages == (first,)
+    assert set(told(node.beat(), "ihave").values()) == {(IHave(TOPIC, (b"same",)),)}
+    # Its own, published twice, is one message.
+    assert len(delivered(node.do(Publish(TOPIC, b"mine")))) == 1
+    assert node.do(Publish(TOPIC, b"mine")) == ()
+
+
+# Announcements and requests
+
+
+def test_ihave_is_answered_with_one_iwant() -> None:
+    """Seed 001, 22: for the ids that were not seen. Seed 001, 11: the seen cache gates the answer, own messages too."""
+    node = member()
+    (own,) = single(node.do(Publish(TOPIC, b"own")), ONE).messages
+    node.receive(ONE, message(1))
+    known = (id_of(own), id_of(message(1)))
+    orders = node.receive(OTHER, ihave=[IHave(TOPIC, (*known, b"a", b"b")), IHave(TOPIC, (b"b", b"c"))])
+    assert packets(orders) == {OTHER: [Rpc(control=Control(iwant=(b"a", b"b", b"c")))]}
+    assert node.receive(OTHER, ihave=[IHave(TOPIC, known)]) == ()
+
+
+def test_ihave_of_topics_that_we_are_not_in_is_ignored() -> None:
+    """Seed 001, 40: unknown topics do no harm."""
+    node = member()
+    assert node.receive(ONE, ihave=[IHave("elsewhere", (b"id",))]) == ()
+
+
+def test_what_a_peer_can_make_us_ask_for_is_limited() -> None:
+    node = member(max_ids=10)
+    flood = [IHave(TOPIC, tuple(b"%d %d" % (packet, number) for number in range(4))) for packet in range(5)]
+    asked = [len(told(node.receive(ONE, ihave=[ihave]), "iwant").get(ONE, ())) for ihave in flood]
+    assert asked == [4, 4, 2, 0, 0]
+    assert len(told(node.receive(OTHER, ihave=flood), "iwant")[OTHER]) == 10
+    node.beat()
+    assert len(told(node.receive(ONE, ihave=flood), "iwant")[ONE]) == 10
+
+
+def test_iwant_is_answered_to_the_asker_alone() -> None:
+    """Seed 001, 23: what is still in the cache; other ids are passed over without error."""
+    node = member()
+    node.receive(ONE, message(1))
+    node.receive(ONE, message(2))
+    orders = node.receive(OTHER, iwant=[b"unknown", id_of(message(2)), id_of(message(1)), id_of(message(2))])
+    assert packets(orders) == {OTHER: [Rpc((message(2), message(1)))]}
+    assert node.receive(OTHER, iwant=[b"unknown"]) == ()
+    node.beat(5)
+    assert node.receive(OTHER, iwant=[id_of(message(1))]) == ()
+
+
+def test_a_flood_of_iwant_is_answered_a_few_times() -> None:
+    node = member()
+    node.receive(ONE, message(1))
+    answers = [len(receivers(node.receive(OTHER, iwant=[id_of(message(1))] * 100), message(1))) for _ in range(10)]
+    assert answers == [1, 1, 1, 0, 0, 0, 0, 0, 0, 0]
+    assert receivers(node.receive(THIRD, iwant=[id_of(message(1))]), message(1)) == [THIRD]
+
+
+def test_messages_are_processed_before_control_messages() -> None:
+    """Seed 001, 24: in one packet."""
+    node = member()
+    orders = node.receive(
+        ONE, message(1), ihave=[IHave(TOPIC, (id_of(message(1)),))], iwant=[id_of(message(1))], prune=[TOPIC]
+    )
+    assert told(orders, "iwant") == {}
+    assert receivers(orders, message(1)).count(ONE) == 1
+    node = member()
+    node.receive(ONE, prune=[TOPIC])
+    orders = node.receive(ONE, message(1, author=OTHER), graft=[TOPIC])
+    assert receivers(orders, message(1, author=OTHER)) == [*FLOODERS, THIRD]
+
+
+def test_a_message_that_was_asked_for_is_as_good_as_any() -> None:
+    """Seed 001, 28: delivered, cached, gossiped and forwarded to the mesh."""
+    node = member()
+    node.connect(b"lazy")
+    assert told(node.receive(b"lazy", ihave=[IHave(TOPIC, (id_of(message(1)),))]), "iwant")
+    orders = node.receive(b"lazy", message(1))
+    assert len(delivered(orders)) == 1
+    assert receivers(orders, message(1)) == [*FLOODERS, ONE, OTHER, THIRD]
+    assert receivers(node.receive(b"lazy", iwant=[id_of(message(1))]), message(1)) == [b"lazy"]
+    assert told(node.beat(), "ihave") == {b"lazy": (IHave(TOPIC, (id_of(message(1)),)),)}
+
+
+# Publishing
+
+
+def test_what_is_published_goes_to_floodsub_peers_and_the_whole_mesh() -> None:
+    """Seed 001, 29: it is cached for IWANT and for gossip like what came."""
+    node = member()
+    node.connect(b"lazy")
+    orders = node.do(Publish(TOPIC, b"own"))
+    (sent,) = single(orders, ONE).messages
+    assert receivers(orders, sent) == [*FLOODERS, ONE, OTHER, THIRD]
+    assert delivered(orders) == [Deliver(TOPIC, id_of(sent), b"own", None)]
+    assert receivers(node.receive(b"lazy", iwant=[id_of(sent)]), sent) == [b"lazy"]
+    assert told(node.beat(), "ihave") == {b"lazy": (IHave(TOPIC, (id_of(sent),)),)}
+
+
+def test_own_messages_have_ascending_numbers() -> None:
+    node = member()
+    numbers = [single(node.do(Publish(TOPIC, b"same")), ONE).messages[0].seqno for _ in range(3)]
+    first = int.from_bytes(numbers[0] or b"", "big")
+    assert numbers == [(first + step).to_bytes(8, "big") for step in range(3)]
+
+
+def test_what_is_published_elsewhere_goes_to_floodsub_peers_and_the_fan_out() -> None:
+    """Seed 001, 30: an empty fan-out is filled with D at random, and the next message uses the same."""
+    node = Node()
+    node.connect(*names(20))
+    node.connect(*FLOODERS, protocol=FLOODSUB)
+    first = packets(node.do(Publish(TOPIC, b"first")))
+    fanout = node.router.fanout(TOPIC)
+    assert len(fanout) == 6
+    assert set(first) == {*FLOODERS, *fanout}
+    assert list(first)[:2] == FLOODERS
+    node.connect(*names(40)[20:])
+    assert set(packets(node.do(Publish(TOPIC, b"second")))) == set(first)
+    assert node.router.topics == ()
+
+
+def test_what_is_published_elsewhere_is_not_delivered_here() -> None:
+    node = Node()
+    node.connect(ONE)
+    assert delivered(node.do(Publish(TOPIC, b"data"))) == []
+
+
+@pytest.mark.parametrize("known", [0, 1, 5, 6, 7])
+def test_a_fan_out_has_d_peers_or_all_there_are(known: int) -> None:
+    """Seed 001, 30."""
+    node = Node()
+    node.connect(*names(known))
+    assert len(packets(node.do(Publish(TOPIC, b"data")))) == len(node.router.fanout(TOPIC)) == min(known, 6)
+
+
+def test_fan_out_peers_that_went_away_are_replaced_at_the_next_message() -> None:
+    """Seed 001, 31: to D, those who left the topic and those who disconnected."""
+    node = Node()
+    node.connect(*names(12))
+    node.do(Publish(TOPIC, b"first"))
+    left, gone, *rest = node.router.fanout(TOPIC)
+    node.receive(left, unsubscribe=[TOPIC])
+    node.do(PeerDisconnected(gone))
+    assert set(node.router.fanout(TOPIC)) == set(rest)
+    sent = packets(node.do(Publish(TOPIC, b"second")))
+    assert len(sent) == 6
+    assert set(rest) < set(sent) == set(node.router.fanout(TOPIC))
+    assert not {left, gone} & set(sent)
+
+
+def test_a_message_that_nobody_was_there_for_is_gossiped_about() -> None:
+    node = Node()
+    node.do(Publish(TOPIC, b"data"))
+    node.connect(*names(9))
+    assert len(told(node.beat(), "ihave")) == 3
+
+
+def test_anonymous_messages_travel_by_their_content() -> None:
+    node = Node(Anonymous(), options={"id_of": by_content})
+    node.join()
+    node.connect(ONE, OTHER)
+    for peer in (ONE, OTHER):
+        node.receive(peer, graft=[TOPIC])
+    bare = Message(TOPIC, b"data")
+    assert receivers(node.receive(ONE, bare), bare) == [OTHER]
+    assert node.receive(OTHER, bare) == ()
+    assert node.receive(OTHER, message(1, data=b"named")) == ()
+    node.do(Leave(TOPIC))
+    assert node.receive(ONE, Message(TOPIC, b"more")) == ()
