@@ -1,4 +1,4 @@
-"""Routers of one network under virtual time: packets that take their time, keep their order, and sometimes find no room."""
+"""Routers of one network under virtual time: packets take their time, keep their order, and may find no room."""
 
 from __future__ import annotations
 
@@ -43,7 +43,6 @@ class Network:
         self._protocols: dict[bytes, str] = {}
         self._connections: dict[tuple[bytes, bytes], object] = {}
         self._arrivals: dict[tuple[bytes, bytes], float] = {}
-        self._timers: dict[tuple[bytes, Any], float] = {}
         self._beating = True
         self.routers: dict[bytes, Any] = {}
         self.delivered: dict[bytes, list[Deliver]] = {}
@@ -120,5 +119,3 @@ class Network:
 
 def meshes(network: Network, topic: str) -> Mapping[bytes, set[bytes]]:
     return {name: set(router.mesh(topic)) for name, router in network.routers.items()}
-
-

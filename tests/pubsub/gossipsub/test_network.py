@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import combinations
 from random import Random
 from typing import Any
@@ -21,12 +21,20 @@ from tests.pubsub.gossipsub.network import Network, meshes
 from tests.pubsub.gossipsub.node import TOPIC, names
 
 NODES = names(5, "node")
-pairs = st.sampled_from(list(combinations(NODES, 2)))
-steps = st.one_of(
-    st.tuples(st.sampled_from(["join", "leave", "join and leave", "leave and join"]), st.sampled_from(NODES)),
-    st.tuples(st.sampled_from(["connect", "disconnect"]), pairs),
-    st.tuples(st.just("wait"), st.sampled_from([0.01, 0.3, 1.0, 2.5])),
-)
+PAIRS = list(combinations(NODES, 2))
+CHANGES = ["join", "leave", "join and leave", "leave and join"]
+
+
+def script(random: Random) -> Iterator[tuple[str, Any]]:
+    """So much at once that packets cross."""
+    for _ in range(40):
+        match random.choice(["change", "change", "wait", "wait", "link"]):
+            case "change":
+                yield random.choice(CHANGES), random.choice(NODES)
+            case "wait":
+                yield "wait", random.choice([0.01, 0.1, 0.3, 1.0])
+            case "link":
+                yield random.choice(["connect", "connect", "disconnect"]), random.choice(PAIRS)
 
 
 def take(network: Network, step: tuple[str, Any]) -> None:
@@ -42,23 +50,16 @@ def take(network: Network, step: tuple[str, Any]) -> None:
                 network.do(name, Join(TOPIC) if change == "join" else Leave(TOPIC))
 
 
-@settings(max_examples=300)
-@given(
-    seed=st.integers(0, 999),
-    slowest=st.sampled_from([0.05, 0.9, 3.0]),
-    no_room=st.sampled_from([0.0, 0.3]),
-    script=st.lists(steps, max_size=40),
-)
-def test_at_rest_two_are_in_each_others_mesh_or_neither_is(
-    seed: int, slowest: float, no_room: float, script: Sequence[tuple[str, Any]]
-) -> None:
+@settings(max_examples=200)
+@given(seed=st.integers(0, 10**6), slowest=st.sampled_from([0.05, 0.9, 3.0]), no_room=st.sampled_from([0.0, 0.3]))
+def test_at_rest_two_are_in_each_others_mesh_or_neither_is(seed: int, slowest: float, no_room: float) -> None:
     """Seed 001, 21: after random joins, leaves, disconnects and delays, with packets that find no room."""
     network = Network(seed, slowest, no_room)
     for name in NODES:
-        network.add(name, d=2, d_low=1, d_high=2)
-    for one, other in combinations(NODES, 2):
+        network.add(name, d=2, d_low=2, d_high=3)
+    for one, other in PAIRS:
         network.connect(one, other)
-    for step in script:
+    for step in script(Random(seed)):
         take(network, step)
     # A heartbeat sends again what found no room.
     network.no_room = 0.0
@@ -148,7 +149,7 @@ class Census(GossipSub):
 
     def handle(self, event: Any, now: float) -> Sequence[Any]:
         if event == "greet":
-            self.send([peer for peer in self.peers], Rpc(extension=("hello",)))
+            self.send(list(self.peers), Rpc(extension=("hello",)))
         orders = super().handle(event, now)
         self.got += sum(type(order).__name__ == "Deliver" for order in orders)
         return orders
@@ -187,7 +188,8 @@ def test_a_router_may_add_control_messages_and_gossip() -> None:
     assert {len(network.delivered[name]) for name in nodes} == {1}
     census = network.routers[nodes[0]]
     assert sorted(census.greeted) == nodes[1:-1]
-    assert set(census.counts.values()) == {1}
+    assert max(census.counts.values()) == 1
+    assert set(census.counts) <= set(nodes[1:-1])
     # What it adds travels with what there is: one packet to each peer.
     merged = [packet for packet in network.packets if packet.extension and packet.control is not None]
     assert any(packet.control.ihave for packet in merged if packet.control is not None)

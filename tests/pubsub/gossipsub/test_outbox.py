@@ -12,7 +12,7 @@ ONE, OTHER, THIRD = names(3)
 
 
 def outbox() -> Outbox:
-    return Outbox(lambda peer, topic: False, lambda topic: False)
+    return Outbox(lambda peer, topic, linked: True, lambda topic: False)
 
 
 def test_a_message_to_many_is_one_packet_and_one_order() -> None:

@@ -25,7 +25,7 @@ class Config:
         seen_ttl: seconds for which a message's id is remembered.
         graft_after: messages that had to be asked of one peer between two heartbeats, because the mesh had not brought
             them; who had so many joins the mesh. The guide to gossipsub allows that; None turns it off.
-        max_data: bytes of a message's data.
+        max_data: bytes of a message's data; a longer one is passed over.
         max_seen: ids that are remembered; more than anybody publishes in `seen_ttl`.
         max_cached: bytes of the messages that can be asked for.
         max_topics: of a peer's; what it subscribes to beyond that is passed over.

@@ -24,14 +24,14 @@ class Outbox:
     """Packets in the making.
 
     Args:
-        is_linked: whether a peer is in the mesh of a topic.
+        confirm: whether a peer is to be told GRAFT (true) or PRUNE (false) of a topic after all. It is, if so.
         is_joined: whether we are in a topic.
     """
 
-    __slots__ = ("_is_joined", "_is_linked", "_kept", "_links", "_parts")
+    __slots__ = ("_confirm", "_is_joined", "_kept", "_links", "_parts")
 
-    def __init__(self, is_linked: Callable[[PeerId, str], bool], is_joined: Callable[[str], bool]) -> None:
-        self._is_linked = is_linked
+    def __init__(self, confirm: Callable[[PeerId, str, bool], bool], is_joined: Callable[[str], bool]) -> None:
+        self._confirm = confirm
         self._is_joined = is_joined
         self._parts: list[tuple[Sequence[PeerId], Rpc]] = []
         # By peer and topic: GRAFT if true, else PRUNE. A packet with both would not tell which came last.
@@ -100,7 +100,7 @@ class Outbox:
         subscriptions: tuple[Subscription, ...] = ()
         if kept is not None:
             subscriptions = tuple(Subscription(topic, self._is_joined(topic)) for topic in kept.topics)
-            late = {topic: linked for topic, linked in kept.links.items() if self._is_linked(peer, topic) == linked}
+            late = {topic: linked for topic, linked in kept.links.items() if self._confirm(peer, topic, linked)}
             links = late | links
         if not links and not subscriptions:
             return None

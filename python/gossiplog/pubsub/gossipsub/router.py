@@ -36,7 +36,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from random import Random
 from typing import Any, cast
 
-from gossiplog.pubsub.authorship import Authorship
+from gossiplog.pubsub.authorship import Authorship, author_and_number
 from gossiplog.pubsub.events import (
     Deliver,
     Join,
@@ -56,11 +56,6 @@ from gossiplog.pubsub.gossipsub.outbox import Outbox
 from gossiplog.pubsub.gossipsub.peering import Fanout, Peer, Peering, PeeringState
 from gossiplog.pubsub.rpc import FLOODSUB, GOSSIPSUB, Control, IHave, Message, MessageId, Rpc, Subscription
 from gossiplog.pubsub.seen import Seen
-
-
-def author_and_number(message: Message) -> bytes:
-    """The id of a message that names its author [go: DefaultMsgIdFn]."""
-    return (message.author or b"") + (message.seqno or b"")
 
 
 def name_is_id(peer: PeerId) -> bytes:
@@ -107,9 +102,7 @@ class GossipSub:
         self._authors: dict[bytes, PeerId] = {}
         self._seen = Seen(config.seen_ttl, config.max_seen)
         self._cache = MessageCache(config.mcache_len, config.mcache_gossip, config.max_cached, config.max_repeats)
-        self._outbox = Outbox(
-            lambda peer, topic: peer in self._state.mesh.get(topic, ()), self._state.mesh.__contains__
-        )
+        self._outbox = Outbox(self._confirm, self._state.mesh.__contains__)
         self._delivered: list[Deliver] = []
         # Ids since the last heartbeat: that each peer told of, and that it was asked for, by topic.
         self._told: dict[PeerId, int] = {}
@@ -178,9 +171,11 @@ class GossipSub:
                 self._leave(topic)
             case Publish(topic, data):
                 self._publish(topic, data, now)
-            case Unsent(peer, packet):
-                if peer in self._state.peers:
-                    self._outbox.keep(peer, packet)
+            case Unsent(peer, packet) if peer in self._state.peers:
+                # Until a GRAFT is sent, the last that the peer is told is the PRUNE before it.
+                for topic in packet.control.graft if packet.control is not None else ():
+                    self._mark(peer, topic)
+                self._outbox.keep(peer, packet)
         return self._orders()
 
     def _orders(self) -> Sequence[Any]:
@@ -247,11 +242,24 @@ class GossipSub:
 
     def _prune(self, peer: PeerId, topic: str) -> None:
         """Tells a peer that it is not in the mesh."""
+        self._mark(peer, topic)
+        self._outbox.link(peer, topic, False)
+
+    def _mark(self, peer: PeerId, topic: str) -> None:
         state = self._state.peers[peer]
         # Of other topics no honest peer sends GRAFT, and none is in so many.
         if (topic in self._state.mesh or topic in state.topics) and len(state.pruned) < self._config.max_topics:
             state.pruned.add(topic)
-        self._outbox.link(peer, topic, False)
+
+    def _confirm(self, peer: PeerId, topic: str, linked: bool) -> bool:
+        """Whether a GRAFT or PRUNE that could not be sent is still true."""
+        if (peer in self._state.mesh.get(topic, ())) != linked:
+            return False
+        if linked:
+            self._state.peers[peer].pruned.discard(topic)
+        else:
+            self._mark(peer, topic)
+        return True
 
     # Packets
 
@@ -274,7 +282,7 @@ class GossipSub:
                 self.receive_extension(peer, packet.extension, now)
 
     def _take(self, peer: PeerId, message: Message, now: float) -> None:
-        if message.topic not in self._state.mesh:
+        if message.topic not in self._state.mesh or len(message.data) > self._config.max_data:
             return
         id = self._id_of(message)
         if self._seen.has(id, now):
