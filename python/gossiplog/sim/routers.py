@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import cache
 from itertools import count
 from random import Random
 from typing import Any
@@ -18,7 +19,9 @@ from gossiplog.pubsub.episub import messages as episubs
 from gossiplog.pubsub.episub.config import Config as EpisubConfig
 from gossiplog.pubsub.episub.router import Episub
 from gossiplog.pubsub.events import Join, Publish, Received, Router
-from gossiplog.pubsub.rpc import FLOODSUB, Message, Rpc
+from gossiplog.pubsub.gossipsub import Config as GossipsubConfig
+from gossiplog.pubsub.gossipsub import GossipSub
+from gossiplog.pubsub.rpc import FLOODSUB, GOSSIPSUB, Message, Rpc
 from gossiplog.sim.plan import NUMBER_BYTES
 
 OUTSIDE = -1
@@ -144,13 +147,56 @@ def floodsub(config: floodsubs.Config | None = None) -> RouterKind:
     )
 
 
+def gossipsub(config: GossipsubConfig | None = None) -> RouterKind:
+    """gossipsub 1.0. Announcements of topics belong to connecting here, too, and have no row."""
+
+    def neighbours(router: GossipSub) -> Collection[Any]:
+        return router.mesh(_TOPIC)
+
+    def make(seat: Seat) -> GossipSub:
+        return GossipSub(seat.node, seat.random, Anonymous(), config, id_of=_number)
+
+    return RouterKind(
+        name="gossipsub",
+        make=make,
+        wiring=Wiring.DIALLED,
+        inject=lambda number, data: Publish(_TOPIC, data),
+        read=_read_rpc,
+        names=tuple(name for (name,) in _SIMSUB_NAMES.values()),
+        size=_rpc_size,
+        neighbours=neighbours,
+        opening=(Join(_TOPIC),),
+        protocol=GOSSIPSUB,
+    )
+
+
+def _read_rpc(packet: Rpc) -> Sequence[str]:
+    names = ["pubsub.publish"] * len(packet.messages)
+    control = packet.control
+    if control is not None:
+        names += ["gossipsub.ihave"] * len(control.ihave)
+        # A packet has one at most, with all that is asked for.
+        names += ["gossipsub.iwant"] * bool(control.iwant)
+        names += ["gossipsub.graft"] * len(control.graft)
+        names += ["gossipsub.prune"] * len(control.prune)
+    return names
+
+
 def _number(message: Message) -> bytes:
     """The id of a message: all nodes that are given one at once make the same of it."""
     return message.data[:NUMBER_BYTES]
 
 
 def _rpc_size(packet: Rpc) -> int:
+    if len(packet.messages) == 1 and not packet.subscriptions and packet.control is None:
+        return _message_size(len(packet.messages[0].data))
     return sum(map(len, wire.encode(packet)))
+
+
+@cache
+def _message_size(length: int) -> int:
+    """The bytes of a packet with one message: nearly all packets of a run are of one size."""
+    return sum(map(len, wire.encode(Rpc((Message(_TOPIC, bytes(length)),)))))
 
 
 _EPISUB_NAMES: dict[type, tuple[str]] = {
@@ -215,7 +261,12 @@ def _episub_size(packet: episubs.Envelope) -> int:
     return size
 
 
-KINDS: dict[str, Callable[[], RouterKind]] = {"simsub": simsub, "floodsub": floodsub, "episub": episub}
+KINDS: dict[str, Callable[[], RouterKind]] = {
+    "simsub": simsub,
+    "floodsub": floodsub,
+    "gossipsub": gossipsub,
+    "episub": episub,
+}
 """What there is, by name, with its default parameters."""
 
 
