@@ -157,8 +157,8 @@ class SimSub:
     def _control(self, source: PeerId, packet: Packet) -> Sequence[Any]:
         match packet:
             case IHave(ids):
-                unknown = tuple(id for id in ids if id not in self._messages)
-                return (Send((source,), IWant(unknown)),) if unknown else ()
+                unknown = [id for id in ids if id not in self._messages]
+                return (Send((source,), IWant(tuple(unknown))),) if unknown else ()
             case IWant(ids):
                 return [Send((source,), self._messages[id]) for id in ids if id in self._messages]
             case Graft():

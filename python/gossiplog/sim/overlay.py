@@ -97,10 +97,10 @@ class Overlay:
         links = self._links[source]
         received = Received(source, packet)
         if not self._open:
-            for peer in peers:
-                if peer not in links:
-                    self._nodes.lost(packet)
-            peers = [peer for peer in peers if peer in links]
+            linked = [peer for peer in peers if peer in links]
+            for _ in range(len(peers) - len(linked)):
+                self._nodes.lost(packet)
+            peers = linked
         if self._calm:
             self._kernel.spread(self._land, [(links[peer], peer) for peer in peers], received)
         else:

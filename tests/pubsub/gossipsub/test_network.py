@@ -9,7 +9,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gossiplog.pubsub.authorship import Named
@@ -19,6 +19,7 @@ from gossiplog.pubsub.gossipsub import GossipSub
 from gossiplog.pubsub.rpc import FLOODSUB, Rpc
 from tests.pubsub.gossipsub.network import Network, meshes
 from tests.pubsub.gossipsub.node import TOPIC, names
+from tests.strategies import repeatable
 
 NODES = names(5, "node")
 PAIRS = list(combinations(NODES, 2))
@@ -50,7 +51,7 @@ def take(network: Network, step: tuple[str, Any]) -> None:
                 network.do(name, Join(TOPIC) if change == "join" else Leave(TOPIC))
 
 
-@settings(max_examples=200)
+@repeatable(200)
 @given(seed=st.integers(0, 10**6), slowest=st.sampled_from([0.05, 0.9, 3.0]), no_room=st.sampled_from([0.0, 0.3]))
 def test_at_rest_two_are_in_each_others_mesh_or_neither_is(seed: int, slowest: float, no_room: float) -> None:
     """Seed 001, 21: after random joins, leaves, disconnects and delays, with packets that find no room."""
