@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gossiplog import reference
@@ -186,7 +186,33 @@ def test_a_longer_form_of_the_author_makes_a_value_that_is_not_canonical(core: M
     assert not core.verify(bytes.fromhex(verdict["value"]), VERDICTS["topic"]).canonical
 
 
+SIGNED_ELSEWHERE = vectors.load("pubsub")["signed"]
+
+
+@pytest.mark.parametrize("row", SIGNED_ELSEWHERE, ids=lambda row: row["privateKey"][:4])
+def test_bytes_of_other_protocols_are_signed_and_verified(core: ModuleType, row: dict[str, str]) -> None:
+    key = core.SigningKey(bytes.fromhex(row["privateKey"]))
+    signature = key.sign_bytes(b"what it is for")
+    assert key.public_key.hex() == row["publicKey"]
+    assert core.verify_bytes(key.public_key, signature, b"what it is for") is True
+    assert core.verify_bytes(key.public_key, signature, b"something else") is False
+    assert core.verify_bytes(key.public_key, signature[:32] + bytes(32), b"what it is for") is False
+
+
+@pytest.mark.parametrize("lengths", [(31, 64), (33, 64), (0, 64), (32, 63), (32, 65), (32, 0)])
+def test_keys_and_signatures_of_other_lengths_never_hold(core: ModuleType, lengths: tuple[int, int]) -> None:
+    assert core.verify_bytes(bytes(lengths[0]), bytes(lengths[1]), b"") is False
+
+
 # The cores held against each other
+
+
+@settings(max_examples=20)
+@given(seed=st.binary(min_size=32, max_size=32), content=st.binary(max_size=100))
+def test_both_sign_bytes_alike(rust: ModuleType, seed: bytes, content: bytes) -> None:
+    signature = rust.SigningKey(seed).sign_bytes(content)
+    assert signature == reference.SigningKey(seed).sign_bytes(content)
+    assert reference.verify_bytes(rust.SigningKey(seed).public_key, signature, content)
 
 
 def encoded(core: ModuleType, encode: str, value: Any) -> bytes:

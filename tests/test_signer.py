@@ -35,6 +35,11 @@ def test_what_it_signs_is_valid(codec: str) -> None:
     assert (message.key, message.author, message.codec) == (key, signer.did, codec)
 
 
+def test_it_signs_bytes_of_other_protocols() -> None:
+    signer = Signer.generate()
+    assert core.verify_bytes(signer.public_key, signer.sign_bytes(b"content"), b"content")
+
+
 def test_a_key_file_holds_the_key_for_its_owner_alone(tmp_path: Path) -> None:
     path = tmp_path / "folder" / "key"
     signer = Signer.generate()

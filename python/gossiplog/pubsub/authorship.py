@@ -109,7 +109,7 @@ class Signed:
         if len(author) != _PEER_BYTES or not author.startswith(_PEER_PREFIX):
             return False
         public_key = author[len(_PEER_PREFIX) :]
-        if message.key is not None and message.key != _KEY_PREFIX + public_key:
+        if message.key and message.key != _KEY_PREFIX + public_key:
             return False
         return core.verify_bytes(public_key, signature, _signed_bytes(message))
 

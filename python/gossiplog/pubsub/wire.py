@@ -6,7 +6,7 @@ Frames are cut out of a stream by `gossiplog.protocol.wire.FrameReader`. What is
   UTF-8.
 - Passed over, as protobuf has it: unknown fields, and what lacks the topic that it is about.
 
-Absent and empty are told apart in messages only, where a signature covers the difference.
+Absent and empty are told apart in messages alone, and there not for the data, which is written always.
 """
 
 from __future__ import annotations
@@ -99,13 +99,10 @@ def _read_message(message: rpc_pb2.Message) -> Message:
 
 
 def _read_control(control: rpc_pb2.ControlMessage) -> Control:
-    for name, messages in (
-        ("IHAVE", control.ihave),
-        ("IWANT", control.iwant),
-        ("GRAFT", control.graft),
-        ("PRUNE", control.prune),
-    ):
-        _refuse_more(f"{name} messages", messages)
+    _refuse_more("IHAVE messages", control.ihave)
+    _refuse_more("IWANT messages", control.iwant)
+    _refuse_more("GRAFT messages", control.graft)
+    _refuse_more("PRUNE messages", control.prune)
     for told in (control.ihave, control.iwant):
         count = sum(len(message.messageIDs) for message in told)
         if count > MAX_ITEMS:
