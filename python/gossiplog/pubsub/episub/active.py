@@ -89,10 +89,8 @@ class Active:
         node, views = self._node, self._views
         stated = node.me in peers
         if peer in views.active:
-            views.active[peer].peers = frozenset((*peers, node.me))
             if not stated:
                 self._tell(peer)
-            self._listed(peer)
         elif views.crammed:
             self._reject(peer)
         elif stated:
@@ -108,6 +106,9 @@ class Active:
             node.wait(Wait.JUDGING, peer, node.config.request_timeout, now)
         elif peer not in self._judged:
             self._reject(peer)
+        if peer in views.active:
+            views.active[peer].peers = frozenset((*peers, node.me))
+            self._listed(peer)
 
     def take_disconnect(self, peer: PeerId, now: float) -> None:
         """DISCONNECT came: the end of a link, or the answer to a request."""

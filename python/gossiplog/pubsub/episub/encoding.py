@@ -66,7 +66,7 @@ def encode(envelope: messages.Envelope) -> bytes:
     _, fields = _KINDS[kind]
     values = [getattr(message, name) for name, _ in fields]
     if isinstance(message, messages.IHave):
-        values = [[(*id, hops) for id, hops in message.summary]]
+        values = [tuple((*id, hops) for id, hops in message.summary)]
     try:
         for value, (_, read) in zip(values, fields, strict=True):
             read(_listed(value))

@@ -1,0 +1,150 @@
+"""`gossiplog.pubsub.episub.encoding`."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gossiplog.core import cbor_encode
+from gossiplog.errors import DecodeError, EncodeError
+from gossiplog.pubsub.episub import encoding
+from gossiplog.pubsub.episub.messages import (
+    Disconnect,
+    Envelope,
+    ForwardJoin,
+    GetNodes,
+    GetTopics,
+    Gossip,
+    Graft,
+    IHave,
+    Join,
+    Leave,
+    Neighbor,
+    Nodes,
+    Prune,
+    Shuffle,
+    ShuffleReply,
+    Topics,
+)
+from tests.strategies import repeatable
+
+peers = st.binary(min_size=1, max_size=8)
+lists = st.lists(peers, max_size=4).map(tuple)
+ttls = st.integers(0, encoding.MAX_HOPS)
+hops = st.integers(1, encoding.MAX_HOPS)
+numbers = st.integers(0, encoding.MAX_NUMBER)
+ids = st.tuples(peers, numbers)
+contents = st.one_of(
+    st.sampled_from([GetNodes(), GetTopics(), Disconnect(), Prune()]),
+    st.builds(Nodes, lists, ttls),
+    st.builds(Topics, st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=4), max_size=3).map(tuple)),
+    st.builds(Join, peers, ttls),
+    st.builds(ForwardJoin, peers, ttls),
+    st.builds(Neighbor, lists),
+    st.builds(Leave, peers, ttls),
+    st.builds(Shuffle, peers, lists, ttls),
+    st.builds(ShuffleReply, lists),
+    st.builds(Gossip, peers, hops, numbers, st.binary(max_size=8)),
+    st.builds(IHave, st.lists(st.tuples(ids, hops), max_size=3).map(tuple)),
+    st.builds(Graft, st.lists(ids, max_size=3).map(tuple)),
+)
+envelopes = st.builds(Envelope, peers, numbers, contents)
+
+
+@repeatable(400)
+@given(envelopes)
+def test_what_is_written_is_read(envelope: Envelope) -> None:
+    """Seed 004, 3 and 4."""
+    assert encoding.decode(encoding.encode(envelope)) == envelope
+
+
+@repeatable(400)
+@given(envelopes, st.data())
+def test_damaged_bytes_are_refused_or_mean_what_they_say(envelope: Envelope, data: st.DataObject) -> None:
+    """Seed 004, 3: whatever is read is written as the same bytes."""
+    written = bytearray(encoding.encode(envelope))
+    for _ in range(data.draw(st.integers(1, 3))):
+        written[data.draw(st.integers(0, len(written) - 1))] = data.draw(st.integers(0, 255))
+    damaged = bytes(written[: data.draw(st.integers(0, len(written)))])
+    try:
+        read = encoding.decode(damaged)
+    except DecodeError:
+        return
+    assert encoding.encode(read) == damaged
+
+
+@repeatable(200)
+@given(st.binary(max_size=64))
+def test_any_bytes_are_read_or_refused(data: bytes) -> None:
+    try:
+        read = encoding.decode(data)
+    except DecodeError:
+        return
+    assert encoding.encode(read) == data
+
+
+PEER = b"a"
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        ({}, "no list of kind"),
+        ([2, PEER], "no list of kind"),
+        ([15, PEER, 0], "kind 15: expected 0 to 14"),
+        ([True, PEER, 0], "kind True"),
+        ([2, "a", 0], "a peer that is not 1 to 128 bytes"),
+        ([2, b"", 0], "a peer that is not 1 to 128 bytes"),
+        ([2, bytes(129), 0], "a peer that is not 1 to 128 bytes"),
+        ([2, PEER, -1], "a sequence id is -1"),
+        ([2, PEER, 2**63], "a sequence id is 9223372036854775808"),
+        ([2, PEER, 0, 0], "GetTopics with 1 fields: expected 0"),
+        ([4, PEER, 0, PEER], "Join with 1 fields: expected 2"),
+        ([4, PEER, 0, PEER, -1], "a TTL is -1"),
+        ([4, PEER, 0, PEER, 2**16], "a TTL is 65536"),
+        ([4, PEER, 0, PEER, True], "a TTL is True"),
+        ([6, PEER, 0, PEER], "peers are bytes: expected a list"),
+        ([6, PEER, 0, [PEER] * 257], "257 peers: expected 256 at most"),
+        ([3, PEER, 0, ["t"] * 257], "257 topics: expected 256 at most"),
+        ([3, PEER, 0, ["t" * 257]], "a topic that is no text of 256 bytes"),
+        ([11, PEER, 0, PEER, 0, 0, b""], "a number of hops is 0"),
+        ([11, PEER, 0, PEER, 1, 0, "x"], "data is str: expected bytes"),
+        ([12, PEER, 0, [[PEER, 1]]], "an announcement that is no list"),
+        ([12, PEER, 0, [[PEER, 1, 1]] * 4097], "4097 announcements: expected 4096 at most"),
+        ([14, PEER, 0, [[PEER, 1, 1]]], "a message id that is no list"),
+        ([14, PEER, 0, [[PEER, 1]] * 4097], "4097 message ids: expected 4096 at most"),
+    ],
+)
+def test_what_is_no_packet_is_refused(value: Any, reason: str) -> None:
+    """Seed 004, 3."""
+    with pytest.raises(DecodeError, match=re.escape(reason)):
+        encoding.decode(cbor_encode(value))
+
+
+def test_packets_have_one_form_and_a_limit() -> None:
+    packet = encoding.encode(Envelope(PEER, 3, Prune()))
+    assert packet == bytes.fromhex("830d416103")
+    for other in (packet + b"\x00", bytes.fromhex("830d41611803"), bytes.fromhex("9f0d416103ff")):
+        with pytest.raises(DecodeError):
+            encoding.decode(other)
+    with pytest.raises(DecodeError, match="expected 1049600 at most"):
+        encoding.decode(bytes(encoding.MAX_PACKET + 1))
+
+
+@pytest.mark.parametrize(
+    ("envelope", "reason"),
+    [
+        (Envelope(7, 0, Prune()), "Prune: a peer that is not 1 to 128 bytes: 7"),
+        (Envelope(PEER, 0, Join(7, 1)), "Join: a peer"),
+        (Envelope(PEER, 0, Neighbor((PEER,) * 257)), "Neighbor: 257 peers"),
+        (Envelope(PEER, 0, IHave((((PEER, 1), 0),))), "IHave: a number of hops is 0"),
+        (Envelope(PEER, 0, Gossip(PEER, 1, 0, bytes(2**20 + 2**10))), "Gossip: .* bytes: expected 1049600 at most"),
+    ],
+)
+def test_what_would_be_refused_is_not_written(envelope: Envelope, reason: str) -> None:
+    with pytest.raises(EncodeError, match=reason):
+        encoding.encode(envelope)
