@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gossiplog.errors import ScenarioError
-from gossiplog.sim.conditions import Churn, Conditions, Geographic, Matrix, Partition, Uniform
+from gossiplog.sim.conditions import Churn, Conditions, Failure, Geographic, Matrix, Partition, Uniform
 
 
 def test_latencies_are_uniform_unless_told_otherwise() -> None:
@@ -35,6 +35,7 @@ def test_calm() -> None:
         {"bandwidth": 1e6},
         {"lag": 1e-6},
         {"churn": Churn(0.1)},
+        {"failures": (Failure(1.0),)},
         {"partitions": (Partition(1.0, 2.0),)},
     ]
     assert not any(Conditions(**storm).calm for storm in storms)
@@ -49,6 +50,8 @@ def test_calm() -> None:
         (lambda: Conditions(bandwidth=0.0), r"bandwidth is 0\.0"),
         (lambda: Churn(0.0), r"churn's rate is 0\.0"),
         (lambda: Churn(1.0, 0.5), r"churn's downtime is 0\.5: expected 1 seconds or more"),
+        (lambda: Failure(-1.0), r"a failure at -1\.0 s: expected a time of 0 or more"),
+        (lambda: Failure(1.0, 0.0), r"a failure's share is 0\.0"),
         (lambda: Partition(-1.0, 2.0), r"a partition at -1\.0 for 2\.0 s"),
         (lambda: Partition(1.0, 0.5), r"a partition at 1\.0 for 0\.5 s"),
         (lambda: Partition(1.0, 2.0, 1.0), r"share is 1\.0"),

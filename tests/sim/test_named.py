@@ -8,7 +8,7 @@ import pytest
 
 from gossiplog.errors import ScenarioError
 from gossiplog.sim.comparison import compare, run_seeds
-from gossiplog.sim.conditions import Churn, Conditions, Geographic, Matrix, Partition, Uniform
+from gossiplog.sim.conditions import Churn, Conditions, Failure, Geographic, Matrix, Partition, Uniform
 from gossiplog.sim.named import Named, read
 from gossiplog.sim.plan import Plan
 from gossiplog.sim.routers import KINDS
@@ -121,6 +121,7 @@ def test_a_file_of_ones_own(tmp_path: Path) -> None:
         loss = 0.5
         bandwidth = 1000
         churn = { rate = 0.5 }
+        failures = [{ at = 3.0 }, { at = 4.0, share = 0.2 }]
         partitions = [{ at = 1, seconds = 2 }]
         [b]
         conditions = { latency = { low = 1.0, high = 2.0 } }
@@ -130,7 +131,12 @@ def test_a_file_of_ones_own(tmp_path: Path) -> None:
     )
     runs = read(path)
     conditions = Conditions(
-        Matrix(((0.0, 1.0), (0.5, 0.0))), 0.0, 0.5, 1000, 0.0, Churn(0.5, 10.0), (Partition(1, 2, 0.5),)
+        Matrix(((0.0, 1.0), (0.5, 0.0))),
+        loss=0.5,
+        bandwidth=1000,
+        churn=Churn(0.5, 10.0),
+        failures=(Failure(3.0, 0.1), Failure(4.0, 0.2)),
+        partitions=(Partition(1, 2, 0.5),),
     )
     plan = Plan(nodes=2, connections=1, fanout=1, wait=3, single_source=True, conditions=conditions)
     assert runs["a"] == Named("a", "everything", "floodsub", plan, {"deliver": 7})
@@ -158,6 +164,7 @@ def test_a_file_of_ones_own(tmp_path: Path) -> None:
         ('[a]\nconditions = { bandwidth = "much" }', "bandwidth is 'much': expected a number"),
         ("[a]\nconditions = { churn = 1 }", "1: expected a table"),
         ("[a]\nconditions = { churn = { rate = 0 } }", "churn's rate is 0"),
+        ("[a]\nconditions = { failures = 1 }", "failures are 1: expected an array of tables"),
         ("[a]\nconditions = { partitions = 1 }", "partitions are 1: expected an array of tables"),
         ("[a]\nconditions = { partitions = [{ from = 1 }] }", "there is no from: expected at, seconds, share"),
     ],

@@ -25,7 +25,7 @@ from gossiplog.pubsub.events import (
     SetTimer,
     TimerExpired,
 )
-from gossiplog.sim.conditions import Churn, Conditions, Partition
+from gossiplog.sim.conditions import Churn, Conditions, Failure, Partition
 from gossiplog.sim.kernel import TraceHash
 from gossiplog.sim.plan import Plan
 from gossiplog.sim.routers import KINDS, OUTSIDE, RouterKind, Seat, Wiring, floodsub, simsub
@@ -204,6 +204,20 @@ def test_failed_nodes_come_back_and_get_what_is_published_then(router: str) -> N
     deliver = simulation.summary().deliver
     assert 0.6 * 30 * 40 < deliver < 30 * 40
     assert all(router is not None for router in simulation.routers)
+
+
+@pytest.mark.parametrize("router", sorted(KINDS))
+def test_some_fail_at_once_for_good_and_never_the_source(router: str) -> None:
+    conditions = Conditions(failures=(Failure(6.0, 0.2),))
+    plan = replace(SMALL, messages=20, connections=10, fanout=1, single_source=True, conditions=conditions)
+    simulation = run(plan, KINDS[router]())
+    assert sum(router is None for router in simulation.routers) == 6
+    last = [node for number, node in zip(*_columns(simulation), strict=True) if number == 19]
+    assert sorted(last) == [node for node, router in enumerate(simulation.routers) if router is not None]
+
+
+def _columns(simulation: Simulation) -> tuple[Sequence[int], Sequence[int]]:
+    return simulation.tally.deliveries.message, simulation.tally.deliveries.node
 
 
 @pytest.mark.parametrize("router", sorted(KINDS))

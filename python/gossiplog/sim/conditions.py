@@ -89,6 +89,26 @@ class Churn:
 
 
 @dataclass(frozen=True, slots=True)
+class Failure:
+    """Some of the nodes fail at once, and do not come back; those that publish are spared.
+
+    Attributes:
+        at: seconds since the start of the run.
+        share: of the nodes, drawn at random.
+    """
+
+    at: float
+    share: float = 0.1
+
+    def __post_init__(self) -> None:
+        """Raises ScenarioError for what cannot be."""
+        if not self.at >= 0:
+            raise ScenarioError(f"a failure at {self.at} s: expected a time of 0 or more")
+        if not 0 < self.share < 1:
+            raise ScenarioError(f"a failure's share is {self.share}: expected more than 0 and less than 1")
+
+
+@dataclass(frozen=True, slots=True)
 class Partition:
     """For some time, some of the nodes reach only each other.
 
@@ -125,6 +145,7 @@ class Conditions:
         lag: seconds that one machine, which carries the packets of all nodes one after the other, takes for each. The
             nodes' timers and the publishing of messages do not wait for it.
         churn: of nodes; None for none.
+        failures: of nodes, for good.
         partitions: of the network; those at the same time do not add up: the last one counts.
 
     Raises:
@@ -137,6 +158,7 @@ class Conditions:
     bandwidth: float | None = None
     lag: float = 0.0
     churn: Churn | None = None
+    failures: tuple[Failure, ...] = ()
     partitions: tuple[Partition, ...] = ()
 
     def __post_init__(self) -> None:
@@ -158,4 +180,6 @@ class Conditions:
     @property
     def calm(self) -> bool:
         """Whether packets suffer nothing but a fixed delay."""
-        return not (self.jitter or self.loss or self.bandwidth or self.lag or self.churn or self.partitions)
+        return not (
+            self.jitter or self.loss or self.bandwidth or self.lag or self.churn or self.failures or self.partitions
+        )

@@ -1,8 +1,8 @@
 """Named runs: plans as TOML has them, those of `scenarios.toml` beside this module or of a user's own file.
 
 A table for each run: `about` and `router`, the fields of `Plan` by their names, `conditions` with the fields of
-`Conditions`, `churn` and `partitions` with theirs, and `published`, rows that a run is compared with. `latency` is
-"uniform", "geographic", a table of `low` and `high`, or rows of a matrix.
+`Conditions`, `churn`, `failures` and `partitions` with theirs, and `published`, rows that a run is compared with.
+`latency` is "uniform", "geographic", a table of `low` and `high`, or rows of a matrix.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from gossiplog.errors import ScenarioError
-from gossiplog.sim.conditions import Churn, Conditions, Geographic, Matrix, Partition, Uniform
+from gossiplog.sim.conditions import Churn, Conditions, Failure, Geographic, Matrix, Partition, Uniform
 from gossiplog.sim.plan import Plan
 
 BUILT_IN = Path(__file__).parent / "scenarios.toml"
 
-_Fields = TypeVar("_Fields", Plan, Conditions, Churn, Partition, Uniform)
+_Fields = TypeVar("_Fields", Plan, Conditions, Churn, Failure, Partition, Uniform)
 _NUMBERS = (int, float)
 
 
@@ -84,9 +84,7 @@ def _conditions(table: Any) -> Conditions:
     rest = dict(table)
     delays = latency(rest.pop("latency", "uniform"))
     churn = rest.pop("churn", None)
-    partitions = rest.pop("partitions", [])
-    if not isinstance(partitions, list):
-        raise ScenarioError(f"partitions are {partitions!r}: expected an array of tables")
+    failures, partitions = (_array(name, rest.pop(name, [])) for name in ("failures", "partitions"))
     bandwidth = rest.pop("bandwidth", None)
     if bandwidth is not None and type(bandwidth) not in _NUMBERS:
         raise ScenarioError(f"bandwidth is {bandwidth!r}: expected a number")
@@ -95,6 +93,7 @@ def _conditions(table: Any) -> Conditions:
         latency=delays,
         bandwidth=bandwidth,
         churn=None if churn is None else _fill(Churn(1.0), churn),
+        failures=tuple(_fill(Failure(0.0), failure) for failure in failures),
         partitions=tuple(_fill(Partition(0.0, 1.0), part) for part in partitions),
     )
 
@@ -139,6 +138,12 @@ def _fill(default: _Fields, table: Any) -> _Fields:
 
 
 _EXPECTED: dict[type, str] = {int: "a whole number", float: "a number", bool: "true or false"}
+
+
+def _array(name: str, value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise ScenarioError(f"{name} are {value!r}: expected an array of tables")
+    return value
 
 
 def _text(name: str, value: Any) -> str:

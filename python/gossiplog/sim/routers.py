@@ -225,12 +225,15 @@ def episub(config: EpisubConfig | None = None) -> RouterKind:
     # A node that comes back goes on above the sequence ids that it had.
     starts = count()
 
+    def make(seat: Seat) -> Episub:
+        return Episub(seat.node, seat.contacts, seat.random, config, sequence=next(starts) << 32, name=_outside)
+
     def neighbours(router: Episub) -> Collection[Any]:
         return router.eager
 
     return RouterKind(
         name="episub",
-        make=lambda seat: Episub(seat.node, seat.contacts, seat.random, config, sequence=next(starts) << 32),
+        make=make,
         wiring=Wiring.OWN,
         inject=lambda number, data: Publish("", data),
         read=lambda packet: _EPISUB_NAMES[type(packet.message)],
@@ -239,6 +242,11 @@ def episub(config: EpisubConfig | None = None) -> RouterKind:
         neighbours=neighbours,
         opening=(Join(""),),
     )
+
+
+def _outside(data: bytes) -> tuple[int, int]:
+    """The id of a message, likewise: as if somebody outside had published it."""
+    return OUTSIDE, int.from_bytes(data[:NUMBER_BYTES], "big")
 
 
 def _episub_size(packet: episubs.Envelope) -> int:

@@ -241,6 +241,8 @@ class Simulation:
             chosen = set(random.sample(range(plan.nodes), max(1, round(partition.share * plan.nodes))))
             kernel.at(partition.at, self._part, {node: int(node in chosen) for node in range(plan.nodes)})
             kernel.at(partition.at + partition.seconds, self._part, {})
+        for failure in plan.conditions.failures:
+            kernel.at(failure.at, self._fail_some, round(failure.share * plan.nodes))
         churn = plan.conditions.churn
         if churn is not None:
             for node in range(plan.nodes):
@@ -258,6 +260,12 @@ class Simulation:
         self.kernel.log(node, "fails")
         self.routers[node] = None
         self._overlay.stop(node)
+
+    def _fail_some(self, most: int) -> None:
+        spared = set(self._sources)
+        running = [node for node, router in enumerate(self.routers) if router is not None and node not in spared]
+        for node in self._failures.sample(running, min(most, len(running))):
+            self._fail(node)
 
     def _return(self, node: int) -> None:
         self.kernel.log(node, "is back")

@@ -24,7 +24,8 @@ class Layer:
     """The broadcast layer of ME, driven by hand."""
 
     def __init__(self, *neighbours: str, lazy: str = "", **options: Any) -> None:
-        self.layer = Broadcast(ME, "t", count(100), Config(**options))
+        numbers = count(100)
+        self.layer = Broadcast(ME, "t", lambda data: (ME, next(numbers)), Config(**options))
         self.now = 0.0
         self.timers: dict[Any, float] = {}
         for peer in neighbours:

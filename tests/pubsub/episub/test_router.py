@@ -64,6 +64,14 @@ def test_the_first_sequence_id_is_the_drivers() -> None:
     assert deliver.id == (ME, 5000)
 
 
+def test_what_several_publish_under_one_name_is_one_message() -> None:
+    router = Episub(ME, (), Random(0), name=lambda data: ("outside", len(data)))
+    router.handle(JoinTopic(""), 0.0)
+    [deliver, *_] = router.handle(Publish("", b"xyz"), 0.0)
+    assert deliver.id == ("outside", 3)
+    assert list(router.handle(Publish("", b"xyz"), 0.0)) == []
+
+
 def test_another_topic_and_publishing_before_joining_are_errors() -> None:
     lone = Lone(joined=False)
     for event in (JoinTopic("other"), Leave("other"), Publish("other", b"")):

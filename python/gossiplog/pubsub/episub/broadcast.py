@@ -3,7 +3,8 @@
 The rules, from the seed ("Broadcast Protocol"); what it leaves open is marked [ours].
 
 1. Neighbours are eager or lazy, and eager at first. The eager links make the tree.
-2. *Publish*: GOSSIP with hops 1 to all eager neighbours; the message into the cache, its id into the lazy queue.
+2. *Publish*: GOSSIP with hops 1 to all eager neighbours; the message into the cache, its id into the lazy queue. What
+   has come already, where others publish it as well, is not published again [ours].
 3. *GOSSIP* for the first time: it is delivered, its sender becomes eager, and it goes with one hop more to the other
    eager neighbours; cache and queue as before. A copy: its sender becomes lazy and is told PRUNE. Who is told PRUNE
    makes the sender lazy. For `Config.graft_grace` seconds after a GRAFT for messages, copies on its link prune nothing
@@ -33,7 +34,7 @@ This is the hot path: one call for each message received, one shared packet for 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
@@ -82,7 +83,7 @@ class Broadcast:
     Args:
         me: the node, as its peers know it.
         topic: that messages are delivered for.
-        numbers: for the messages that are published, growing.
+        name: gives the id of a message that is published here, from its data.
         config: of the router.
 
     Attributes:
@@ -91,13 +92,13 @@ class Broadcast:
         statistics: what was counted.
     """
 
-    def __init__(self, me: PeerId, topic: str, numbers: Iterator[int], config: Config) -> None:
+    def __init__(self, me: PeerId, topic: str, name: Callable[[bytes], MessageId], config: Config) -> None:
         self.eager: dict[PeerId, None] = {}
         self.lazy: dict[PeerId, None] = {}
         self.statistics = Statistics()
         self._me = me
         self._topic = topic
-        self._numbers = numbers
+        self._name = name
         self._config = config
         self._out: list[Any] = []
         # As it is sent on: with one hop more than it came with.
@@ -170,8 +171,10 @@ class Broadcast:
     # Rules 2 and 3
 
     def _publish(self, data: bytes, now: float) -> None:
-        message = Gossip(self._me, 1, next(self._numbers), data)
-        id = (self._me, message.number)
+        id = self._name(data)
+        if id in self._seen:
+            return
+        message = Gossip(id[0], 1, id[1], data)
         self._out.append(Deliver(self._topic, id, data, None))
         self._hold(id, message, 0, None, now)
         if self.eager:

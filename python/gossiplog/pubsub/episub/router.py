@@ -13,7 +13,7 @@ A router has one topic. It asks its driver for connections and pings; how contac
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import count
 from random import Random
 from typing import Any
@@ -22,7 +22,7 @@ from gossiplog.pubsub.episub.broadcast import Broadcast, Statistics
 from gossiplog.pubsub.episub.config import Config
 from gossiplog.pubsub.episub.events import NeighborDown, NeighborUp, Timer
 from gossiplog.pubsub.episub.membership import Membership
-from gossiplog.pubsub.episub.messages import Envelope, Gossip, Graft, IHave, Prune
+from gossiplog.pubsub.episub.messages import Envelope, Gossip, Graft, IHave, MessageId, Prune
 from gossiplog.pubsub.episub.views import Views
 from gossiplog.pubsub.events import (
     Join,
@@ -51,6 +51,8 @@ class Episub:
         topic: of the overlay.
         sequence: the first sequence id. One that begins anew under the same name needs a larger one than any that it
             had, or its messages are taken for old ones.
+        name: gives the ids of messages from their data, so that what several nodes publish is one message; None for
+            this node's own name and the next sequence id.
     """
 
     def __init__(
@@ -61,13 +63,14 @@ class Episub:
         config: Config | None = None,
         topic: str = "",
         sequence: int = 0,
+        name: Callable[[bytes], MessageId] | None = None,
     ) -> None:
         config = config or Config()
         self._me = me
         self._topic = topic
         self._numbers = count(sequence)
         self._membership = Membership(me, contacts, topic, random, config)
-        self._broadcast = Broadcast(me, topic, self._numbers, config)
+        self._broadcast = Broadcast(me, topic, name or self._next_name, config)
         self._neighbours = self._membership.views.active
         # The last sequence id of each connected peer.
         self._last: dict[PeerId, int] = {}
@@ -125,6 +128,9 @@ class Episub:
             case PeerDisconnected(peer):
                 self._last.pop(peer, None)
         return self._wrap(self._membership.handle(event, now), now)
+
+    def _next_name(self, data: bytes) -> MessageId:
+        return self._me, next(self._numbers)
 
     def _receive(self, peer: PeerId, envelope: Envelope, now: float) -> Sequence[Any]:
         last = self._last.get(peer)
