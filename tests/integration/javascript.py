@@ -38,11 +38,12 @@ class Event:
     """What a peer reports by itself.
 
     Attributes:
-        name: "message", "sync", "connect", "disconnect", "graft", "identify", "page", or "error" for a failure that the
-            original handles nowhere.
+        name: "message", "sync", "connect", "disconnect", "graft", "prune", "identify", "page", or "error" for a failure
+            that the original handles nowhere; of a carrier "data".
         fields: of a message its `id` and its `source` ("push", "sync", "pubsub", or None for the peer's own); of a
             sync, which is one stream, how many `messages` it brought in how many `milliseconds`; of a connection the
-            `peer`'s URL; of a graft, and of what identify said, the `peer`'s id; of a page its `origin`.
+            `peer`'s URL; of a graft or a prune, whoever said so, of what identify said, and of data, which comes as
+            `data`, the `peer`'s id; of a page its `origin`.
     """
 
     name: str
@@ -84,19 +85,17 @@ def find_chromium() -> Path:
     raise JavaScriptError("Chromium is missing; as root, on Debian: apt-get install --no-install-recommends chromium")
 
 
-class Peer:
-    """A process that holds one log of the original, and its connections.
+class Process:
+    """A script of `js/` that answers lines and reports events.
 
     Args:
         script: in `js/`.
-        topic: of the log.
-        private_key: 32 bytes, with which it signs.
-        arguments: the script's others.
+        arguments: the script's.
     """
 
-    def __init__(self, script: str, topic: str, private_key: bytes, *arguments: str) -> None:
+    def __init__(self, script: str, *arguments: str) -> None:
         self._process = subprocess.Popen(
-            [NODE, script, "--topic", topic, "--key", private_key.hex(), *arguments],
+            [NODE, script, *arguments],
             cwd=FOLDER,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -115,47 +114,6 @@ class Peer:
         for reader in self._readers:
             reader.start()
 
-    # The log
-
-    def append(self, payload: Any, *, codec: str = "dag-cbor", parents: Sequence[str] | None = None) -> str:
-        return str(self._call("append", payload=payload, codec=codec, parents=parents and list(parents)))
-
-    def append_numbers(self, start: int, count: int) -> None:
-        self._call("append_numbers", start=start, count=count)
-
-    def insert(self, values: Sequence[bytes]) -> list[tuple[int, str]]:
-        return [(index, reason) for index, reason in self._call("insert", values=list(values))]
-
-    def values(self) -> list[bytes]:
-        """All stored values in the order of their ids: as the original encodes them again, which it does for syncs."""
-        return list(self._call("values"))
-
-    def ids(self) -> list[str]:
-        return list(self._call("ids"))
-
-    def state(self) -> State:
-        return _state(self._call("state"))
-
-    def wait(self, *, count: int | None = None, root: Node | None = None) -> State:
-        """The state, as soon as it has at least so many messages, or this root."""
-        return _state(self._call("wait", count=count, hash=root and root.hash))
-
-    def wait_for_message(self, id: str) -> str | None:
-        source = self.wait_for_event("message", lambda fields: fields["id"] == id).fields["source"]
-        return None if source is None else str(source)
-
-    # The network
-
-    def connect(self, url: str) -> None:
-        self._call("connect", url=url)
-
-    def disconnect(self, url: str) -> None:
-        self._call("disconnect", url=url)
-
-    def syncs(self) -> list[int]:
-        with self._changed:
-            return [event.fields["messages"] for event in self._events if event.name == "sync"]
-
     def wait_for_event(self, name: str, wanted: Callable[[dict[str, Any]], bool] = lambda fields: True) -> Event:
         """The first event of a name whose fields are as wanted: one that came before, or the next."""
         found: list[Event] = []
@@ -170,7 +128,10 @@ class Peer:
             raise self._failure(f"no {name!r} event {'before it ended' if arrived else f'within {PATIENCE:.0f} s'}")
         return found[0]
 
-    # The process
+    def events(self, *names: str) -> list[Event]:
+        """The events of some names that have come."""
+        with self._changed:
+            return [event for event in self._events if event.name in names]
 
     def kill(self) -> None:
         """Ends the process at once, as a crash does."""
@@ -240,6 +201,92 @@ class Peer:
 
     def _failure(self, what: str) -> JavaScriptError:
         return JavaScriptError(f"{what}; it printed:\n{b''.join(self._printed).decode(errors='replace')}")
+
+
+class Peer(Process):
+    """A process that holds one log of the original, and its connections.
+
+    Args:
+        script: in `js/`.
+        topic: of the log.
+        private_key: 32 bytes, with which it signs.
+        arguments: the script's others.
+    """
+
+    def __init__(self, script: str, topic: str, private_key: bytes, *arguments: str) -> None:
+        super().__init__(script, "--topic", topic, "--key", private_key.hex(), *arguments)
+
+    # The log
+
+    def append(self, payload: Any, *, codec: str = "dag-cbor", parents: Sequence[str] | None = None) -> str:
+        return str(self._call("append", payload=payload, codec=codec, parents=parents and list(parents)))
+
+    def append_numbers(self, start: int, count: int) -> None:
+        self._call("append_numbers", start=start, count=count)
+
+    def insert(self, values: Sequence[bytes]) -> list[tuple[int, str]]:
+        return [(index, reason) for index, reason in self._call("insert", values=list(values))]
+
+    def values(self) -> list[bytes]:
+        """All stored values in the order of their ids: as the original encodes them again, which it does for syncs."""
+        return list(self._call("values"))
+
+    def ids(self) -> list[str]:
+        return list(self._call("ids"))
+
+    def state(self) -> State:
+        return _state(self._call("state"))
+
+    def wait(self, *, count: int | None = None, root: Node | None = None) -> State:
+        """The state, as soon as it has at least so many messages, or this root."""
+        return _state(self._call("wait", count=count, hash=root and root.hash))
+
+    def wait_for_message(self, id: str) -> str | None:
+        source = self.wait_for_event("message", lambda fields: fields["id"] == id).fields["source"]
+        return None if source is None else str(source)
+
+    # The network
+
+    def connect(self, url: str) -> None:
+        self._call("connect", url=url)
+
+    def disconnect(self, url: str) -> None:
+        self._call("disconnect", url=url)
+
+    def syncs(self) -> list[int]:
+        return [event.fields["messages"] for event in self.events("sync")]
+
+
+class Carrier(Process):
+    """A libp2p peer that leaves one protocol to the test: what arrives on its streams is told, and can be answered.
+
+    Args:
+        protocol: that it carries.
+    """
+
+    def __init__(self, protocol: str) -> None:
+        super().__init__("carrier.mjs", "--protocol", protocol)
+        self._taken = 0
+
+    def dial(self, address: str) -> str:
+        """Connects to a peer, and returns its id."""
+        return str(self._call("dial", address=address))
+
+    def write(self, peer: str, data: bytes) -> None:
+        """Sends bytes to a connected peer."""
+        self._call("write", peer=peer, data=data)
+
+    def read(self, seconds: float) -> tuple[str, bytes] | None:
+        """The next bytes that came, and the peer that sent them; None if there are none for so long."""
+        with self._changed:
+            self._changed.wait_for(lambda: len(self._events) > self._taken or self._ended, seconds)
+            if len(self._events) > self._taken:
+                event = self._events[self._taken]
+                self._taken += 1
+                return event.fields["peer"], event.fields["data"]
+            if self._ended:
+                raise self._failure("it ended")
+        return None
 
 
 class JavaScriptPeer(Peer):

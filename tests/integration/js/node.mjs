@@ -45,9 +45,11 @@ class NodeCommands extends Commands {
   async join({ listen, bootstrap }) {
     // It cannot do without a registry of metrics, and announces a port that is not its own unless told otherwise.
     const libp2p = await this.#log.startLibp2p({ listen, announce: [], bootstrapList: bootstrap, registry: new Registry() });
-    libp2p.services.pubsub.addEventListener("gossipsub:graft", ({ detail: { peerId } }) =>
-      report({ event: "graft", peer: peerId }),
-    );
+    for (const event of ["graft", "prune"]) {
+      libp2p.services.pubsub.addEventListener(`gossipsub:${event}`, ({ detail: { peerId } }) =>
+        report({ event, peer: peerId }),
+      );
+    }
     libp2p.addEventListener("peer:identify", ({ detail: { peerId, protocols } }) =>
       report({ event: "identify", peer: peerId.toString(), protocols }),
     );
