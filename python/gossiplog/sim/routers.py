@@ -256,10 +256,8 @@ def _episub_size(packet: episubs.Envelope) -> int:
     match message:
         case episubs.Gossip():
             size += _PEER + 2 * _NUMBER + len(message.data)
-        case episubs.IHave(summary):
-            size += len(summary) * (_PEER + 2 * _NUMBER)
-        case episubs.Graft(msgs):
-            size += len(msgs) * (_PEER + _NUMBER)
+        case episubs.IHave(ids) | episubs.Graft(ids):
+            size += len(ids) * (_PEER + 2 * _NUMBER)
         case episubs.Join() | episubs.ForwardJoin() | episubs.Leave():
             size += _PEER + _NUMBER
         case episubs.Neighbor(peers) | episubs.Nodes(peers) | episubs.ShuffleReply(peers):
