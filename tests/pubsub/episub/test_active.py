@@ -140,6 +140,21 @@ def test_passive_peers_are_asked_when_neighbours_are_lacking() -> None:
     assert asked["p2"] == Neighbor(("n1", "p3"))
 
 
+def test_rejections_are_remembered_for_a_limited_number_of_peers() -> None:
+    """Floods of DISCONNECT leave bounded state: as many as the passive list has peers."""
+    lone = Lone("n1", random_links=1, near_links=1, passive_factor=2)
+    lone.learn("p1")
+    lone.views.measured("p1", 0.1)
+    lone.connect("p1")
+    request = ("p1", Neighbor(("n1",)))
+    assert sent(lone.expire(Timer.STABILIZE)) == [request]
+    lone.get("p1", Disconnect())
+    for number in range(4):
+        lone.link(f"x{number}")
+        assert (request in sent(lone.get(f"x{number}", Disconnect()))) == (number == 3)
+        lone.get("n1", Leave(f"x{number}", 0))
+
+
 def test_a_passive_peer_that_cannot_be_reached_is_forgotten_and_the_next_is_asked() -> None:
     lone = Lone("n1", "n2", random_links=1, near_links=1)
     lone.learn("p1", "p2")

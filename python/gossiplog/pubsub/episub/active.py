@@ -12,7 +12,8 @@ is marked [ours].
    enough (more than C_rand in its last list [ours]), that one is dropped, and the peer accepted. Else DISCONNECT.
    Nobody is accepted beyond `Config.most_links` [ours], and two that ask each other at once have accepted.
 3. *Filling up to A.* Passive peers are asked by NEIGHBOR, nearest first; those not measured come last. Who rejects is
-   not asked again for `Config.rejection_pause` [ours], who cannot be reached is forgotten; then the next is asked.
+   not asked again for `Config.rejection_pause`, as far as P such peers are remembered [ours]; who cannot be reached is
+   forgotten; then the next is asked.
 4. *Leaving.* By LEAVE, which its receivers pass on to all their neighbours if it made them remove the node from a list,
    or while its TTL lasts; or by DISCONNECT, which nobody passes on. A neighbour that disconnects may be alive, so it
    moves to the passive list, whose checks find out.
@@ -115,7 +116,7 @@ class Active:
         self._judged.discard(peer)
         if peer in self._views.active:
             self._remove(peer, keep=True)
-            self._rejected[peer] = now + self._node.config.rejection_pause
+            self._pause(peer, now)
             self.fill(now)
         elif peer in self._requests:
             self._refused(peer, now)
@@ -186,8 +187,14 @@ class Active:
 
     def _refused(self, peer: PeerId, now: float) -> None:
         del self._requests[peer]
-        self._rejected[peer] = now + self._node.config.rejection_pause
+        self._pause(peer, now)
         self.fill(now)
+
+    def _pause(self, peer: PeerId, now: float) -> None:
+        self._rejected.pop(peer, None)
+        self._rejected[peer] = now + self._node.config.rejection_pause
+        if len(self._rejected) > self._node.config.passive:
+            del self._rejected[next(iter(self._rejected))]
 
     # Rules 4 and 5
 
@@ -221,8 +228,8 @@ class Active:
     def lose(self, peer: PeerId, now: float) -> None:
         """A peer has failed: whatever was under way with it has, too."""
         self._judged.discard(peer)
-        asked = self._requests.pop(peer, self) is not self
-        active = peer in self._views.active
+        asked, active = peer in self._requests, peer in self._views.active
+        self._requests.pop(peer, None)
         if active:
             self._remove(peer, keep=False)
         if active or asked:
