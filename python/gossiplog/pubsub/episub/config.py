@@ -1,8 +1,8 @@
 """The parameters of an episub router, each with where it comes from.
 
-"Seed" is the episub specification (specs/pubsub/gossipsub/episub.md of libp2p, r1, 2018-06-28). What it leaves open is
-marked [free]; the value is then a choice of this project, in some cases one that a paper or another implementation made
-first:
+"Seed" is the episub specification (episub.md in pubsub/gossipsub of libp2p/specs, r1, 2018-06-28). What it leaves open
+is marked [free]; the value is then a choice of this project, in some cases one that a paper or another implementation
+made first:
 
 - HyParView: Leitao, Pereira, Rodrigues, "HyParView", DSN 2007, the experiments' configuration;
 - Plumtree: Leitao, Pereira, Rodrigues, "Epidemic Broadcast Trees", SRDS 2007.
