@@ -53,7 +53,6 @@ INFINITE = (("alpha", float("inf")),)
 TREES = [Run("episub", "episub", SOURCE), Run("gossipsub 1.0", "gossipsub", SOURCE)]
 DISTANCES = [
     Run("alpha 2", "episub", FEWER),
-    Run("alpha 1.25", "episub", FEWER, (("alpha", 1.25),)),
     Run("alpha infinite", "episub", FEWER, INFINITE),
 ]
 REPAIRS = [
