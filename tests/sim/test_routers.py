@@ -17,7 +17,9 @@ from gossiplog.pubsub.episub.messages import (
     Prune,
     Shuffle,
 )
+from gossiplog.sim.plan import Plan
 from gossiplog.sim.routers import episub
+from gossiplog.sim.simulation import simulate
 
 PEER = bytes(38)
 ID = (PEER, 2**40)
@@ -42,3 +44,8 @@ def test_packets_of_episub_have_about_the_size_of_what_is_written(message: Messa
     size = episub().size(envelope)
     written = len(encoding.encode(envelope))
     assert written <= size <= 1.3 * written + 20
+
+
+def test_a_message_that_several_nodes_are_given_is_one_to_episub() -> None:
+    summary = simulate(episub(), Plan(nodes=30, messages=3, fanout=3, connections=5), trace=None).summary()
+    assert (summary.publish, summary.deliver) == (9, 90)

@@ -34,7 +34,7 @@ from gossiplog.sim.simulation import Simulation, simulate
 SMALL = Plan(nodes=30, messages=5, message_delay=0.5, connections=5, seed=1)
 
 
-# Those whose connections are the drawn ones, and for which a message that several nodes are given is one.
+# Those whose connections are the drawn ones.
 MESHES = [name for name in KINDS if name != "episub"]
 
 

@@ -81,6 +81,15 @@ def test_connections_that_nobody_uses_are_closed() -> None:
     assert node.take_out() == [Disconnect("c")]
 
 
+def test_all_connections_are_closed_neighbours_too() -> None:
+    node = Purposes().node
+    for peer in "ab":
+        node.opened(peer, 0.0)
+    node.views.add_active("a")
+    node.close_all()
+    assert node.take_out() == [Disconnect("a"), Disconnect("b")]
+
+
 def test_waits_are_timers() -> None:
     node = Purposes().node
     node.wait(Wait.CHECK, "a", 2.0, 3.0)

@@ -19,6 +19,7 @@ from gossiplog.pubsub.episub.messages import (
     Shuffle,
     Topics,
 )
+from gossiplog.pubsub.events import Disconnect as DisconnectPeer
 from gossiplog.pubsub.events import Join as JoinTopic
 from gossiplog.pubsub.events import Leave as LeaveTopic
 from gossiplog.pubsub.events import PeerDisconnected, Received
@@ -61,7 +62,7 @@ def test_who_has_joined_says_so() -> None:
 def test_who_joins_again_begins_anew_and_joining_twice_is_joining_once() -> None:
     lone = Lone("n1")
     assert lone.tell(JoinTopic("")) == []
-    lone.tell(LeaveTopic(""))
+    assert lone.tell(LeaveTopic(""))[-1] == DisconnectPeer("n1")
     assert lone.tell(LeaveTopic("")) == []
     assert sent(lone.expire(Timer.STABILIZE)) == []
     assert sent(lone.tell(JoinTopic(""))) == [("n1", GetNodes())]

@@ -2,7 +2,7 @@
 
 A connection is asked for when it is needed, for a purpose that goes on when it is there or has failed. Purposes that
 others' messages gave rise to are limited (`Config.under_way`): beyond the limit they fail at once. A connection to a
-peer that is no neighbour is closed when no message came on it for `Config.idle` seconds.
+peer that is no neighbour is closed when no message came on it for `Config.idle` seconds; all are when the node leaves.
 """
 
 from __future__ import annotations
@@ -124,6 +124,11 @@ class Node:
     def used(self, peer: PeerId, now: float) -> None:
         """A message came."""
         self._connected[peer] = now
+
+    def close_all(self) -> None:
+        """Closes every connection, after what was sent on it."""
+        for peer in self._connected:
+            self._out.append(Disconnect(peer))
 
     def close_idle(self, now: float) -> None:
         """Closes what nobody uses. Every time-out is shorter than that, so nothing waits for an answer there."""

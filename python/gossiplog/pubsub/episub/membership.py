@@ -105,6 +105,7 @@ class Membership:
                 self._active.leave()
                 self._joining.forget()
                 self._passive.forget()
+                node.close_all()
                 node.joined = False
         return node.take_out()
 
