@@ -78,6 +78,14 @@ def test_runs_that_lagged_are_reproduced_with_lag(name: str) -> None:
     check(f"{name}-lag", 1, [*CLOSE, "ihave"])
 
 
+@pytest.mark.integration
+def test_late_heartbeats_ask_for_less() -> None:
+    """Seed 002, 20."""
+    assert deviations("run-4", 3)["iwant"] > 0
+    assert deviations("run-4-late", 3)["iwant"] < 0
+    check("run-4-late", 3, [*CLOSE, "ihave"])
+
+
 def test_links_are_pruned_in_lumps() -> None:
     """Seed 002, 20."""
     plan = RUNS["run-1"].plan
@@ -131,7 +139,7 @@ def test_a_file_of_ones_own(tmp_path: Path) -> None:
     )
     runs = read(path)
     conditions = Conditions(
-        Matrix(((0.0, 1.0), (0.5, 0.0))),
+        latency=Matrix(((0.0, 1.0), (0.5, 0.0))),
         loss=0.5,
         bandwidth=1000,
         churn=Churn(0.5, 10.0),

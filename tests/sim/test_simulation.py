@@ -234,6 +234,21 @@ def test_floodsub_is_connected_again_after_a_partition() -> None:
     assert run(plan, floodsub()).summary().deliver == 30
 
 
+def test_timers_may_wait_for_the_machine() -> None:
+    lagging = replace(SMALL, messages=1, conditions=Conditions(lag=0.02))
+    waiting = replace(lagging, conditions=Conditions(lag=0.02, late_timers=True))
+    beats: dict[bool, list[float]] = {}
+    for plan in (lagging, waiting):
+        lines: list[str] = []
+        simulation = simulate(simsub(), plan, trace=lines.append)
+        grafts = [float(line.split()[0]) for line in lines if line.endswith("Graft()")]
+        beats[plan.conditions.late_timers] = grafts
+        assert simulation.summary().deliver == 30
+    # 150 packets at the start keep the machine busy for 3 s.
+    assert min(beats[False]) < 2.0
+    assert min(beats[True]) >= 3.0
+
+
 class Asking:
     """A router that connects by itself, and notes what it is told."""
 

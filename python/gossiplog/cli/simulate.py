@@ -48,6 +48,9 @@ def simulate(
     loss: Annotated[float | None, typer.Option(help="Probability that a packet is lost.")] = None,
     bandwidth: Annotated[float | None, typer.Option(help="Bytes a second that a node can send.")] = None,
     lag: Annotated[float | None, typer.Option(help="Seconds that one machine takes for each packet of all.")] = None,
+    late_timers: Annotated[
+        bool | None, typer.Option("--late-timers", help="With --lag: the nodes' timers wait for that machine, too.")
+    ] = None,
     churn: Annotated[float | None, typer.Option(help="Failures of a node a second.")] = None,
     trace: Annotated[
         bool | None, typer.Option("--trace/--no-trace", help="Print each event; off where results are JSON Lines.")
@@ -85,7 +88,7 @@ def simulate(
         "single_source": single_source,
         "seed": seed,
     }
-    conditions = {"jitter": jitter, "loss": loss, "bandwidth": bandwidth, "lag": lag}
+    conditions = {"jitter": jitter, "loss": loss, "bandwidth": bandwidth, "lag": lag, "late_timers": late_timers}
     try:
         chosen = _changed(_chosen(run, runs), router, _given(fields), _given(conditions), latency, churn)
     except ScenarioError as error:

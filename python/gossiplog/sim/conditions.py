@@ -143,7 +143,8 @@ class Conditions:
         loss: how probable it is that a packet does not arrive.
         bandwidth: bytes a second that each node can send; None for no limit.
         lag: seconds that one machine, which carries the packets of all nodes one after the other, takes for each. The
-            nodes' timers and the publishing of messages do not wait for it.
+            publishing of messages does not wait for it.
+        late_timers: whether the nodes' timers wait until that machine has nothing to carry.
         churn: of nodes; None for none.
         failures: of nodes, for good.
         partitions: of the network; those at the same time do not add up: the last one counts.
@@ -157,6 +158,7 @@ class Conditions:
     loss: float = 0.0
     bandwidth: float | None = None
     lag: float = 0.0
+    late_timers: bool = False
     churn: Churn | None = None
     failures: tuple[Failure, ...] = ()
     partitions: tuple[Partition, ...] = ()

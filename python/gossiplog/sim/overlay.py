@@ -88,9 +88,10 @@ class Overlay:
         self._uplinks = [0.0] * count  # when each node is through with what it has to send
         self._arrivals: dict[tuple[int, int], float] = {}
 
-    def delay(self, node: int, peer: int) -> float:
-        """Seconds from one node to another."""
-        return self._latency(node, peer)
+    @property
+    def free(self) -> float:
+        """When the machine that carries all packets has no more to carry, as things are; it may have passed."""
+        return self._busy
 
     def send(self, source: int, peers: Sequence[Any], packet: Any, size: int) -> None:
         """Sends a packet of so many bytes to several peers. To those without a connection it is lost."""

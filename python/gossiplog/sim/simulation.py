@@ -195,7 +195,13 @@ class Simulation:
 
     def _expire(self, node: int, timer: Any, at: float) -> None:
         timers = self._timers[node]
-        if timers.get(timer) == at:
+        if timers.get(timer) != at:
+            return
+        free = self._overlay.free
+        if self.plan.conditions.late_timers and free > self.kernel.now:
+            timers[timer] = free
+            self.kernel.at(free, self._expire, node, timer, free)
+        else:
             del timers[timer]
             self.receive(node, TimerExpired(timer))
 
