@@ -275,11 +275,10 @@ class GossipSub:
                 self._prune(peer, change.topic)
         for message in packet.messages:
             self._take(peer, message, now)
-        if state.gossips:
-            if control is not None:
-                self._control(peer, control, now)
-            if packet.extension:
-                self.receive_extension(peer, packet.extension, now)
+        if control is not None and state.gossips:
+            self._control(peer, control, now)
+        if packet.extension and state.gossips:
+            self.receive_extension(peer, packet.extension, now)
 
     def _take(self, peer: PeerId, message: Message, now: float) -> None:
         if message.topic not in self._state.mesh or len(message.data) > self._config.max_data:
