@@ -13,7 +13,7 @@ from html import escape
 from itertools import pairwise
 
 # Colours that also those tell apart who do not see all of them (Okabe and Ito, https://jfly.uni-koeln.de/color/).
-COLOURS = ("#0072B2", "#D55E00", "#009E73")
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")
 _WIDTH, _HEIGHT = 720, 280
 _LEFT, _RIGHT, _TOP, _BOTTOM = 76, 16, 34, 48
 _TICKS = 5

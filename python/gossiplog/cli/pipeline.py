@@ -11,9 +11,10 @@ from gossiplog.cli.pipeline_read import read
 from gossiplog.cli.pipeline_reconcile import reconcile
 from gossiplog.cli.pipeline_root import root
 from gossiplog.cli.pipeline_session import job
+from gossiplog.cli.pipeline_sweep import sweep
 from gossiplog.cli.pipeline_verify import verify
 
 app = typer.Typer(name="pipeline", help="Jobs on Apache Spark, for logs and fleets of logs that outgrow one machine.")
 
-for function in (read, root, verify, reconcile, analyze, materialize, ingest):
+for function in (read, root, verify, reconcile, analyze, materialize, ingest, sweep):
     app.command(function.__name__)(job(function))

@@ -100,7 +100,7 @@ def simulate(
         for option, value in (beside | {"--plots": plots}).items():
             if value:
                 raise typer.BadParameter(f"--seeds runs many; {option} is for one run")
-        _run_many(chosen, _range(seeds), processes or os.cpu_count() or 1, output)
+        _run_many(chosen, seed_range(seeds), processes or os.cpu_count() or 1, output)
 
 
 def _given(options: dict[str, Any]) -> dict[str, Any]:
@@ -157,7 +157,12 @@ def _latency(text: str) -> Any:
         raise ScenarioError(f"--latency {text}: {error}") from error
 
 
-def _range(text: str) -> range:
+def seed_range(text: str) -> range:
+    """The seeds that an option names.
+
+    Raises:
+        typer.BadParameter: it is not FIRST:END.
+    """
     first, _, end = text.partition(":")
     if not (first.isdecimal() and end.isdecimal() and int(first) < int(end)):
         raise typer.BadParameter(f"--seeds {text}: expected two numbers, as in 0:20")

@@ -1,7 +1,7 @@
 # Imports go one way: schema, failures, options, locations; batches, reading, streaming; staging, writing;
 # source; launching, session, progress; payload, summary; rooting, stored, verifying; gathering, reconcile, repair;
 # analysis, report; expressions, folders; folds, checkpoint, arrivals, materializing;
-# keystore, components, signing, events, event_files, ingesting.
+# keystore, components, signing, events, event_files, ingesting; sweeping.
 """Logs in Apache Spark: the data source `gossiplog`, and what the jobs over it have in common."""
 
 try:
@@ -30,6 +30,7 @@ from gossiplog.spark.session import running, session
 from gossiplog.spark.source import GossipLogSource, read
 from gossiplog.spark.stored import Stored, stored
 from gossiplog.spark.summary import LogSummary, summarize
+from gossiplog.spark.sweeping import medians, sweep, write_sweep
 from gossiplog.spark.verifying import Verification, reports, verify, verify_log
 from gossiplog.spark.writing import Written, write
 
@@ -60,6 +61,7 @@ __all__ = [
     "ingest",
     "locations",
     "materialize",
+    "medians",
     "parse_payload",
     "read",
     "read_events",
@@ -71,6 +73,7 @@ __all__ = [
     "session",
     "stored",
     "summarize",
+    "sweep",
     "tables",
     "tasks",
     "verify",
@@ -79,4 +82,5 @@ __all__ = [
     "write",
     "write_repairs",
     "write_report",
+    "write_sweep",
 ]

@@ -1,0 +1,61 @@
+"""`gossiplog pipeline sweep`: many simulations of routers at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gossiplog.cli.output import Json, Output
+from gossiplog.cli.pipeline_session import SessionOptions, show_rows, spark_session
+from gossiplog.cli.simulate import seed_range
+from gossiplog.errors import ScenarioError
+
+_SHOWN = ("router", "nodes", "degree", "loss", "runs", "delivered", "duplicates", "p50", "p95", "bytes")
+
+
+def sweep(
+    folder: Annotated[str, typer.Argument(metavar="FOLDER", help="A new folder, for the runs as Parquet and plots.")],
+    router: Annotated[
+        list[str] | None, typer.Option(help="simsub, floodsub, gossipsub, episub; may be given often.")
+    ] = None,
+    nodes: Annotated[list[int] | None, typer.Option(help="How many; may be given often.")] = None,
+    degree: Annotated[list[int] | None, typer.Option(help="D of simsub and gossipsub; may be given often.")] = None,
+    loss: Annotated[list[float] | None, typer.Option(help="Probability that a packet is lost; likewise.")] = None,
+    seeds: Annotated[str, typer.Option(metavar="FIRST:END", help="All of these, END left out.")] = "0:5",
+    messages: Annotated[int, typer.Option(help="To publish in each run, one after the other.")] = 10,
+    message_delay: Annotated[float, typer.Option(help="Seconds between them.")] = 1.0,
+    connections: Annotated[int, typer.Option(help="Other nodes that each connects to, by chance.")] = 10,
+    json: Json = False,
+    *,
+    options: SessionOptions,
+) -> None:
+    """Simulate routers with all combinations of sizes, degrees, losses and seeds; show and plot the medians."""
+    from gossiplog.sim.plan import Plan
+    from gossiplog.sim.sweep import Grid
+
+    result = Output(json)
+    plan = Plan(messages=messages, message_delay=message_delay, connections=connections, fanout=1)
+    try:
+        grid = Grid(
+            routers=router or ("simsub", "gossipsub"),
+            nodes=nodes or (100,),
+            degrees=degree or (6,),
+            losses=loss or (0.0,),
+            seeds=seed_range(seeds),
+            plan=plan,
+        )
+    except (ScenarioError, ValueError) as error:
+        raise typer.BadParameter(str(error)) from error
+    with spark_session(options, "sweep") as running:
+        from gossiplog import spark
+
+        rows = spark.write_sweep(spark.sweep(running, grid), Path(folder))
+    if not result.json:
+        rows = [{name: _rounded(row[name]) for name in _SHOWN} for row in rows]
+    show_rows(result, rows)
+
+
+def _rounded(value: object) -> object:
+    return f"{value:.3g}" if isinstance(value, float) else value

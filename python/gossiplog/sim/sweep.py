@@ -1,0 +1,124 @@
+"""Sweeps: one plan with each of several routers, sizes, degrees, losses and seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import product
+from typing import Any
+
+from gossiplog.errors import ScenarioError
+from gossiplog.pubsub import simsub as simsubs
+from gossiplog.pubsub.gossipsub import Config as GossipsubConfig
+from gossiplog.sim import routers
+from gossiplog.sim.plan import Plan
+from gossiplog.sim.routers import RouterKind, kind_named
+from gossiplog.sim.simulation import simulate
+
+ROWS = ("connect", "!!publish", "graft", "prune", "ihave", "iwant")
+"""The rows of a summary that a sweep keeps: all of simsub's but the script's own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run of a sweep.
+
+    Attributes:
+        router: the name of its kind.
+        degree: of the mesh; None for routers that have no such parameter.
+        plan: what happens.
+    """
+
+    router: str
+    degree: int | None
+    plan: Plan
+
+    def record(self) -> dict[str, Any]:
+        """Runs it, and sums it up in one row of plain values; None where there is nothing to say."""
+        summary = simulate(_kind(self.router, self.degree), self.plan, trace=None).summary()
+        wanted = self.plan.nodes * self.plan.messages
+        remote = sum(summary.histogram)
+        return {
+            "router": self.router,
+            "nodes": self.plan.nodes,
+            "degree": self.degree,
+            "loss": self.plan.conditions.loss,
+            "seed": self.plan.seed,
+            "delivered": summary.deliver / wanted if wanted else None,
+            "duplicates": summary.duplicates / remote if remote else None,
+            **{name: summary.latency.get(name) for name in ("p50", "p95", "p99", "most")},
+            "hops": sum(hops * count for hops, count in summary.hops) / remote if remote else None,
+            "bytes": summary.bytes,
+            **{name.removeprefix("!!"): summary.counts.get(name) for name in ROWS},
+            "events": summary.events,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """What a sweep varies. Its runs are all combinations.
+
+    Attributes:
+        routers: names of kinds.
+        nodes: sizes of the network.
+        degrees: D, of the routers that have it: simsub and gossipsub. D_low and D_high are two thirds and twice of it,
+            as with the defaults; the others run once for all degrees.
+        losses: how probable it is that a packet is lost.
+        seeds: of everything that is random.
+        plan: what is the same in all runs. One node publishes each message: several make several messages of it with
+            episub.
+
+    Raises:
+        ScenarioError: what cannot be, before anything runs.
+    """
+
+    routers: Sequence[str] = ("simsub", "gossipsub")
+    nodes: Sequence[int] = (100,)
+    degrees: Sequence[int] = (6,)
+    losses: Sequence[float] = (0.0,)
+    seeds: Sequence[int] = range(5)
+    plan: Plan = field(default_factory=lambda: Plan(fanout=1))
+
+    def __post_init__(self) -> None:
+        if self.plan.fanout != 1:
+            raise ScenarioError(f"fanout is {self.plan.fanout}: a sweep has one publisher for each message")
+        for name in ("routers", "nodes", "degrees", "losses", "seeds"):
+            values = getattr(self, name)
+            if not values or len(set(values)) < len(values):
+                raise ScenarioError(f"{name} are {list(values)}: expected one or more, each once")
+        for degree in self.degrees:
+            if degree < 1:
+                raise ScenarioError(f"degree {degree}: expected 1 or more")
+        # Whatever a plan or a router refuses is refused here.
+        for run in self.runs():
+            _kind(run.router, run.degree)
+
+    def runs(self) -> list[Run]:
+        """All runs, the largest networks first, which take longest."""
+        return [
+            Run(router, degree, replace(self.plan, nodes=nodes, seed=seed, conditions=conditions))
+            for nodes, router, loss, seed in product(
+                sorted(self.nodes, reverse=True), self.routers, self.losses, self.seeds
+            )
+            for conditions in [replace(self.plan.conditions, loss=loss)]
+            for degree in (self.degrees if router in _WITH_DEGREE else [None])
+        ]
+
+
+def _simsub(degree: int) -> RouterKind:
+    return routers.simsub(simsubs.Config(d=degree, d_low=_low(degree), d_high=2 * degree))
+
+
+def _gossipsub(degree: int) -> RouterKind:
+    return routers.gossipsub(GossipsubConfig(d=degree, d_low=_low(degree), d_high=2 * degree))
+
+
+def _low(degree: int) -> int:
+    return round(degree * 2 / 3)
+
+
+_WITH_DEGREE: dict[str, Callable[[int], RouterKind]] = {"simsub": _simsub, "gossipsub": _gossipsub}
+
+
+def _kind(router: str, degree: int | None) -> RouterKind:
+    return kind_named(router) if degree is None else _WITH_DEGREE[router](degree)

@@ -1,0 +1,149 @@
+"""Sweeps of simulations: each run is a task of Spark's, and a row of the result."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import DoubleType, LongType, StringType, StructField, StructType
+
+from gossiplog.charts import COLOURS, Chart, Series, standalone, svg
+from gossiplog.errors import OptionError
+from gossiplog.sim.sweep import Grid, Run
+from gossiplog.spark.failures import worker_errors
+
+AXES = ("router", "nodes", "degree", "loss")
+"""The columns that a sweep varies, beside the seed."""
+_TEXTS, _NUMBERS = ("router",), ("loss", "delivered", "duplicates", "p50", "p95", "p99", "most", "hops")
+_COUNTS = ("bytes", "connect", "publish", "graft", "prune", "ihave", "iwant", "events")
+_FIELDS = ("router", "nodes", "degree", "loss", "seed", *_NUMBERS[1:], *_COUNTS)
+
+
+def _type(name: str) -> StringType | DoubleType | LongType:
+    return StringType() if name in _TEXTS else DoubleType() if name in _NUMBERS else LongType()
+
+
+SCHEMA = StructType([StructField(name, _type(name)) for name in _FIELDS])
+"""A row for each run: the axes and the seed; `delivered`, the share of all deliveries that came about; `duplicates` for
+each delivery at another node; latencies in seconds (`p50`, `p95`, `p99`, `most`); the mean of `hops`; `bytes` of all
+packets; the summary's rows, null where a router has no such packets; and the `events` of the run."""
+
+
+def sweep(spark: SparkSession, grid: Grid) -> DataFrame:
+    """Simulates every run of a grid, when the frame is asked for its rows: write it, or cache it, to run them once.
+
+    Args:
+        spark: the session.
+        grid: of the runs.
+
+    Returns:
+        `SCHEMA`, in no order.
+    """
+    runs = grid.runs()
+    numbers = spark.range(0, len(runs), 1, numPartitions=len(runs))
+    return numbers.mapInArrow(partial(_simulate, runs), SCHEMA)
+
+
+def _simulate(runs: Sequence[Run], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        rows = [runs[number].record() for number in batch.column("id").to_pylist()]
+        columns = [pa.array([row[field.name] for row in rows], _ARROW[type(field.dataType)]) for field in SCHEMA]
+        yield pa.record_batch(columns, names=SCHEMA.names)
+
+
+_ARROW: dict[type, pa.DataType] = {StringType: pa.string(), DoubleType: pa.float64(), LongType: pa.int64()}
+
+
+def medians(frame: DataFrame) -> DataFrame:
+    """The median of each column over the seeds, for each combination of `AXES`, in their order.
+
+    Args:
+        frame: of `sweep`.
+    """
+    measured = [name for name in SCHEMA.names if name not in (*AXES, "seed")]
+    found = frame.groupBy(*AXES).agg(F.count("seed").alias("runs"), *(F.median(name).alias(name) for name in measured))
+    return found.orderBy(*AXES)
+
+
+@dataclass(frozen=True, slots=True)
+class _Measure:
+    """What is drawn.
+
+    Attributes:
+        column: of the medians.
+        title: of the plot.
+        label: of its vertical axis.
+        factor: from the column's unit to the label's.
+    """
+
+    column: str
+    title: str
+    label: str
+    factor: float = 1.0
+
+
+_MEASURES = (
+    _Measure("p50", "Median latency", "milliseconds", 1000),
+    _Measure("p95", "95th percentile of latency", "milliseconds", 1000),
+    _Measure("duplicates", "Duplicates", "copies in vain for each delivery"),
+    _Measure("delivered", "Delivery", "% of all deliveries", 100),
+)
+
+
+def write_sweep(frame: DataFrame, folder: Path) -> list[dict[str, Any]]:
+    """Writes the runs of a sweep as Parquet (`runs`), and plots of their medians over each axis that varies, as SVG.
+
+    Args:
+        frame: of `sweep`; its runs take place now, once.
+        folder: to be made.
+
+    Returns:
+        The rows of `medians`.
+
+    Raises:
+        OptionError: something is there already.
+        OSError: the folder cannot be written.
+    """
+    if folder.exists():
+        raise OptionError(f"{folder} is there already: name a new folder for the sweep")
+    with worker_errors():
+        frame.write.parquet(str(folder / "runs"))
+        rows = [row.asDict() for row in medians(frame.sparkSession.read.parquet(str(folder / "runs"))).collect()]
+    for name, chart in charts(rows).items():
+        (folder / f"{name}.svg").write_text(standalone(svg(chart)), encoding="utf-8")
+    return rows
+
+
+def charts(rows: Sequence[dict[str, Any]]) -> dict[str, Chart]:
+    """A plot of each measure over each axis that has several values, by name: a line for each router, of the means over
+    the other axes.
+
+    Args:
+        rows: of `medians`.
+    """
+    found: dict[str, Chart] = {}
+    for axis in AXES[1:]:
+        values = sorted({row[axis] for row in rows if row[axis] is not None})
+        if len(values) < 2:
+            continue
+        named = sorted({row["router"] for row in rows if row[axis] is not None})[: len(COLOURS)]
+        for measure in _MEASURES:
+            series = tuple(Series(router, _means(rows, measure, axis, values, router)) for router in named)
+            labels = [f"{value:g}" for value in values]
+            chart = Chart(f"{measure.title} by {axis}", axis, measure.label, series, labels=labels)
+            found[f"{measure.column}-by-{axis}"] = chart
+    return found
+
+
+def _means(
+    rows: Sequence[dict[str, Any]], measure: _Measure, axis: str, values: Sequence[Any], router: str
+) -> list[float]:
+    own = [row for row in rows if row["router"] == router and row[measure.column] is not None]
+    found = [[row[measure.column] for row in own if row[axis] == value] for value in values]
+    return [measure.factor * sum(column) / len(column) if column else 0.0 for column in found]
