@@ -69,7 +69,7 @@ def test_help(program: Program) -> None:
     result = program()
     assert (result.code, result.err) == (0, "")
     commands = ["init", "keygen", "append", "read", "show", "info", "verify", "sync", "serve", "peers"]
-    commands += ["network", "import", "import-git", "demo", "bench", "pipeline"]
+    commands += ["network", "simulate", "import", "import-git", "demo", "bench", "pipeline"]
     assert re.findall(r"^│ ([a-z-]+) ", result.out, re.MULTILINE)[-len(commands) :] == commands
 
 
