@@ -13,7 +13,7 @@ from gossiplog.sim.named import read
 from tests.readme import DOCS, Block, blocks, fits, run_command, run_program, steps
 
 PAGE = DOCS / "simulator.md"
-TIMEOUT = 120  # seconds
+TIMEOUT = 600  # seconds: Spark takes its time where others work, too
 BLOCKS = blocks(PAGE)
 SESSIONS = [block for block in BLOCKS if block.language == "console"]
 
@@ -23,7 +23,14 @@ def test_there_is_nothing_else_than_what_is_tested() -> None:
     assert len(SESSIONS) > 3
 
 
-@pytest.mark.parametrize("block", SESSIONS, ids=[f"line {block.line}" for block in SESSIONS])
+def marks(block: Block) -> list[pytest.MarkDecorator]:
+    """What starts Spark is left out of the quick loop."""
+    return [pytest.mark.integration, pytest.mark.timeout(1800)] if "gossiplog pipeline" in block.text else []
+
+
+@pytest.mark.parametrize(
+    "block", [pytest.param(block, marks=marks(block), id=f"line {block.line}") for block in SESSIONS]
+)
 def test_session(block: Block, tmp_path: Path) -> None:
     (runs,) = (block for block in BLOCKS if block.language == "toml")
     (tmp_path / "mine.toml").write_text(runs.text, encoding="utf-8")
