@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -109,6 +110,29 @@ def test_all_runs_run() -> None:
         assert run.about
         assert run.router in KINDS
         run.plan.conditions.check(run.plan.nodes)
+
+
+def test_episub_makes_hardly_any_copies_where_gossipsub_makes_five() -> None:
+    """Seed 004, 45: the run of the comparison, with fewer nodes."""
+    plan = replace(RUNS["episub"].plan, nodes=100, messages=250, connect_delay=30.0)
+    summaries = {router: simulate(KINDS[router](), plan, trace=None).summary() for router in ("episub", "gossipsub")}
+    assert all(summary.deliver == 100 * 250 for summary in summaries.values())
+    copies = {router: summary.duplicates / summary.deliver for router, summary in summaries.items()}
+    assert copies["episub"] < 0.2
+    assert 4.5 < copies["gossipsub"] < 6
+    assert summaries["episub"].latency["p95"] < 2 * summaries["gossipsub"].latency["p95"]
+
+
+def test_some_nodes_fail_in_the_run_that_says_so() -> None:
+    """Seed 004, 45: every message reaches all others within 5 s."""
+    run = RUNS["episub-failure"].plan
+    simulation = simulate(KINDS["episub"](), replace(run, nodes=100, messages=400), trace=None)
+    rows = simulation.tally.deliveries
+    up = [router is not None for router in simulation.routers]
+    assert sum(up) == 90
+    came = sum(up[node] and number >= 250 for number, node in zip(rows.message, rows.node, strict=True))
+    assert came == 90 * 150
+    assert max(latency for node, latency in zip(rows.node, rows.latency, strict=True) if up[node]) < 5.0
 
 
 def test_a_file_of_ones_own(tmp_path: Path) -> None:
