@@ -92,29 +92,38 @@ def distances(run: Run) -> list[str]:
 
 
 def repairs(run: Run) -> list[str]:
-    """How long messages were late for, and whether they all came."""
+    """When everybody is reached again, and how many messages are late meanwhile."""
     simulation = _run(run)
     plan, rows = run.plan, simulation.tally.deliveries
     up = [router is not None for router in simulation.routers]
-    published = [plan.connect_delay + number * plan.message_delay for number in range(plan.messages)]
-    columns = list(zip(rows.message, rows.node, rows.latency, strict=True))
-    # Those before the failure by so much that it cannot have held them up.
-    usual = max(latency for number, _, latency in columns if number >= SETTLED and published[number] < FAILED_AT - 2.0)
-    late = [
-        (published[number] + latency - FAILED_AT, latency)
-        for number, _, latency in columns
-        if latency > usual and published[number] > FAILED_AT - 2.0
+    # When each message was published, in seconds after the failure.
+    published = [plan.connect_delay + number * plan.message_delay - FAILED_AT for number in range(plan.messages)]
+    deliveries = [
+        (published[number], node, latency)
+        for number, node, latency in zip(rows.message, rows.node, rows.latency, strict=True)
+        if number >= SETTLED and up[node]
     ]
-    after = [number for number in range(plan.messages) if published[number] >= FAILED_AT]
-    came = sum(up[node] and published[number] >= FAILED_AT for number, node, _ in columns)
+    before = sorted(latency for at, _, latency in deliveries if at < -1.0)
+    late = 2 * before[round(0.99 * len(before))]
+    after = [delivery for delivery in deliveries if delivery[0] >= 0.0]
+    reached: dict[int, float] = {}
+    for at, node, latency in after:
+        reached[node] = min(reached.get(node, at + latency), at + latency)
     return [
-        f"{came / (len(after) * sum(up)):.2%}",
-        _milliseconds(usual),
-        f"{max((until for until, _ in late), default=0.0):.1f} s",
-        f"{max((latency for _, latency in late), default=0.0):.1f} s",
-        f"{len(late) / sum(up):.2f}",
+        f"{len(after) / (sum(at >= 0.0 for at in published) * sum(up)):.2%}",
+        f"{max(reached.values()):.2f} s",
+        f"{max(latency for _, _, latency in after):.2f} s",
+        f"{_share(before, late):.1%}",
+        *(
+            f"{_share([latency for at, _, latency in after if second <= at < second + 1], late):.1%}"
+            for second in range(5)
+        ),
         _connected(simulation),
     ]
+
+
+def _share(latencies: list[float], late: float) -> float:
+    return sum(latency > late for latency in latencies) / len(latencies)
 
 
 def _connected(simulation: Simulation) -> str:
@@ -149,7 +158,7 @@ TABLES: list[tuple[Callable[[Run], list[str]], list[Run], str]] = [
     (
         repairs,
         REPAIRS,
-        "router | delivered after it | slowest before | late until | slowest after | late messages a node | connected",
+        "router | delivered | all reached | slowest | late before | 1st s | 2nd s | 3rd s | 4th s | 5th s | connected",
     ),
 ]
 
