@@ -27,6 +27,7 @@ class Plan:
         connect_delay: seconds before the first message, in which the routers find together.
         wait: seconds after the last message, and its delay, until the run ends.
         single_source: whether the nodes drawn for the first message publish all of them.
+        publishers: how many nodes, the first ones, are drawn from for that; None for all.
         payload: bytes of each message.
         conditions: of the network.
 
@@ -43,6 +44,7 @@ class Plan:
     connect_delay: float = 5.0
     wait: float = 10.0
     single_source: bool = False
+    publishers: int | None = None
     payload: int = 64
     conditions: Conditions = field(default_factory=Conditions)
 
@@ -55,6 +57,10 @@ class Plan:
             )
         if not 1 <= self.fanout <= self.nodes:
             raise ScenarioError(f"fanout is {self.fanout}: expected 1 to {self.nodes}, the number of nodes")
+        if self.publishers is not None and not self.fanout <= self.publishers <= self.nodes:
+            raise ScenarioError(
+                f"{self.publishers} publishers: expected {self.fanout} to {self.nodes}, fanout to nodes"
+            )
         if self.messages < 0:
             raise ScenarioError(f"{self.messages} messages: expected 0 or more")
         if self.payload < NUMBER_BYTES:

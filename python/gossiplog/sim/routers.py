@@ -85,7 +85,7 @@ class RouterKind:
     protocol: str = ""
 
 
-_TOPIC = "simulation"
+TOPIC = "simulation"
 
 # In the order of simsub's summaries.
 _SIMSUB_NAMES: dict[type, tuple[str]] = {
@@ -131,18 +131,18 @@ def floodsub(config: floodsubs.Config | None = None) -> RouterKind:
         return floodsubs.FloodSub(Anonymous(), config, id_of=_number)
 
     def neighbours(router: floodsubs.FloodSub) -> Collection[Any]:
-        return router.members(_TOPIC)
+        return router.members(TOPIC)
 
     return RouterKind(
         name="floodsub",
         make=make,
         wiring=Wiring.DIALLED,
-        inject=lambda number, data: Publish(_TOPIC, data),
+        inject=lambda number, data: Publish(TOPIC, data),
         read=lambda packet: ("pubsub.publish",) * len(packet.messages),
         names=("pubsub.connect", "pubsub.publish"),
         size=_rpc_size,
         neighbours=neighbours,
-        opening=(Join(_TOPIC),),
+        opening=(Join(TOPIC),),
         protocol=FLOODSUB,
     )
 
@@ -151,7 +151,7 @@ def gossipsub(config: GossipsubConfig | None = None) -> RouterKind:
     """gossipsub 1.0. Announcements of topics belong to connecting here, too, and have no row."""
 
     def neighbours(router: GossipSub) -> Collection[Any]:
-        return router.mesh(_TOPIC)
+        return router.mesh(TOPIC)
 
     def make(seat: Seat) -> GossipSub:
         return GossipSub(seat.node, seat.random, Anonymous(), config, id_of=_number)
@@ -160,12 +160,12 @@ def gossipsub(config: GossipsubConfig | None = None) -> RouterKind:
         name="gossipsub",
         make=make,
         wiring=Wiring.DIALLED,
-        inject=lambda number, data: Publish(_TOPIC, data),
+        inject=lambda number, data: Publish(TOPIC, data),
         read=_read_rpc,
         names=tuple(name for (name,) in _SIMSUB_NAMES.values()),
         size=_rpc_size,
         neighbours=neighbours,
-        opening=(Join(_TOPIC),),
+        opening=(Join(TOPIC),),
         protocol=GOSSIPSUB,
     )
 
@@ -196,7 +196,7 @@ def _rpc_size(packet: Rpc) -> int:
 @cache
 def _message_size(length: int) -> int:
     """The bytes of a packet with one message: nearly all packets of a run are of one size."""
-    return sum(map(len, wire.encode(Rpc((Message(_TOPIC, bytes(length)),)))))
+    return sum(map(len, wire.encode(Rpc((Message(TOPIC, bytes(length)),)))))
 
 
 _EPISUB_NAMES: dict[type, tuple[str]] = {

@@ -222,7 +222,7 @@ class Simulation:
     def _publish(self, number: int) -> None:
         plan = self.plan
         if not plan.single_source or not self._sources:
-            self._sources = self._script.sample(range(plan.nodes), plan.fanout)
+            self._sources = self._script.sample(range(plan.publishers or plan.nodes), plan.fanout)
         self._numbers.add(number)
         self.tally.publish(number, self.kernel.now)
         data = number.to_bytes(NUMBER_BYTES, "big") + bytes(plan.payload - NUMBER_BYTES)
