@@ -28,6 +28,8 @@ def test_the_defaults_of_the_script() -> None:
         ({"connections": 0}, "0 connections"),
         ({"fanout": 0}, "fanout is 0: expected 1 to 100"),
         ({"fanout": 101}, "fanout is 101"),
+        ({"publishers": 4}, "4 publishers: expected 5 to 100"),
+        ({"publishers": 101}, "101 publishers"),
         ({"messages": -1}, "-1 messages"),
         ({"payload": 7}, "payload is 7 bytes"),
         ({"message_delay": -0.1}, "message_delay is -0.1"),

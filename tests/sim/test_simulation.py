@@ -100,6 +100,12 @@ def test_the_script_publishes_at_random_nodes_at_its_times() -> None:
     assert len({line.split()[1] for line in same if " publishes " in line}) == 5
 
 
+def test_publishers_may_be_the_first_nodes_only() -> None:
+    lines: list[str] = []
+    simulate(simsub(), replace(SMALL, messages=9, publishers=6), trace=lines.append)
+    assert {int(line.split()[1]) for line in lines if " publishes " in line} == set(range(6))
+
+
 def test_the_scripts_own_packets_are_counted() -> None:
     """Seed 002, 12."""
     simulation = run(replace(SMALL, messages=1, wait=0.0, message_delay=0.0, fanout=2))
