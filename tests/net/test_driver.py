@@ -18,6 +18,7 @@ from gossiplog import Log, Signer, core
 from gossiplog.errors import ConnectionLost, LogClosed, NetworkError, StorageError
 from gossiplog.net import events, feed, validation
 from gossiplog.net.driver import Driver
+from gossiplog.net.event_loop import caller
 from gossiplog.net.streams import Connection, Network, open_network
 from gossiplog.net.validation import Answer, Publication
 from gossiplog.protocol import gossip
@@ -293,11 +294,27 @@ class Gossiping:
 
     @asynccontextmanager
     async def running(self, network: Network) -> AsyncIterator[None]:
+        greeted = self._greeting()
         with anyio.fail_after(60):
             async with self.client, self.server, joined(network, self.client, self.server, gossips=True) as (_, end):
                 self._end = end
                 await self.heard.wait(events.Connected)
+                await greeted.wait()
                 yield
+
+    def _greeting(self) -> anyio.Event:
+        """Set when the first side has read the heads that it tells of at the beginning: those of a log that gets messages
+        before would be synced, and not come by gossip alone."""
+        replica, greeted, call_soon = self.client.replica, anyio.Event(), caller()
+        heads = replica.heads
+
+        def read() -> list[bytes]:
+            found = heads()
+            call_soon(greeted.set)
+            return found
+
+        replica.heads = read  # type: ignore[method-assign]
+        return greeted
 
     async def give(self, *data: bytes) -> list[int]:
         """Has the second side's router bring messages; their tickets."""
