@@ -188,7 +188,7 @@ def test_who_is_there(sides: tuple[Side, Side]) -> None:
         ({"listen": ["localhost:4001"]}, "no address that a host can use"),
         (
             {"bootstrap": ["/ip4/127.0.0.1/udp/4001/quic-v1"]},
-            "it is QUIC, and this build has the cargo feature `quic` off",
+            "has the cargo feature `quic` off",
         ),
         ({"heartbeat": 0.0}, "heartbeat is 0"),
         ({"heartbeat": 3600.0}, "heartbeat is 3600"),
