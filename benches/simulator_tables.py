@@ -1,6 +1,6 @@
 """Runs simsub's published runs with twenty seeds each, and writes their tables into docs/simulator.md.
 
-Usage: .venv/bin/python benches/simulator_tables.py [SEEDS]
+Usage: .venv/bin/python benches/simulator_tables.py [SEEDS]. With another number of seeds the tables are only printed.
 
 On two cores it takes some minutes. The figures depend on the seeds alone, not on the machine.
 """
@@ -72,6 +72,8 @@ def main() -> None:
     published = table([runs[f"run-{number}"] for number in range(1, 7)], seeds, processes)
     with_lag = table([runs["run-3-lag"], runs["run-6-lag"]], seeds, processes)
     late = table([runs["run-4-late"], runs["run-5-late"]], seeds, processes)
+    if seeds != SEEDS:
+        return
     text = PAGE.read_text(encoding="utf-8")
     for name, lines in (
         ("published runs", published),

@@ -54,7 +54,16 @@ async def test_commits_that_come_close_together_are_told_of_as_one(
     heard = Heard()
     record = Record(heard)
     made = Feed(log.replica, Threads(), record, lambda event: None, lambda: False, heard.message)
-    monkeypatch.setattr(feed, "_TELLING_SECONDS", 1e9)
+    paused, go_on, sleep = anyio.Event(), anyio.Event(), anyio.sleep
+
+    async def pause(seconds: float) -> None:
+        if seconds == feed._TELLING_SECONDS:
+            paused.set()
+            await go_on.wait()
+        else:
+            await sleep(seconds)
+
+    monkeypatch.setattr(anyio, "sleep", pause)
     async with anyio.create_task_group() as tasks:
         for task in (made.follow, made.announce, made.tell):
             tasks.start_soon(task, 0)
@@ -66,7 +75,25 @@ async def test_commits_that_come_close_together_are_told_of_as_one(
         for number in range(5):
             log.append(number)
         await heard.wait_for_messages(6)
+        await paused.wait()
         assert len(heard.of(events.Committed)) == 1
+        go_on.set()
+        assert await heard.wait(events.Committed, 2) == [committed, events.Committed(6, log.root)]
+        tasks.cancel_scope.cancel()
+
+
+async def test_what_was_committed_before_it_follows_is_told_of_at_once(
+    opened: Open, signer: Signer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feed, "POLL_SECONDS", 1e9)
+    log = opened(signer=signer)
+    heard = Heard()
+    made = Feed(log.replica, Threads(), Record(heard), lambda event: None, lambda: False, heard.message)
+    log.append("before")
+    async with anyio.create_task_group() as tasks:
+        for task in (made.follow, made.announce):
+            tasks.start_soon(task, 0)
+        await heard.wait_for_messages(1)
         tasks.cancel_scope.cancel()
 
 

@@ -16,8 +16,11 @@ import gossiplog
 from gossiplog import Hub, Log, Peer, Signer, _core, core
 from gossiplog.errors import ConnectionLost, KeyFileError, NetworkError
 from gossiplog.net import events
+from gossiplog.net import peer as peer_module
+from gossiplog.net.background import background
 from gossiplog.net.client import connect
 from gossiplog.net.protocols import Protocols
+from gossiplog.net.validation import Publication
 from gossiplog.protocol import gossip
 from tests.net.meshes import QUICK, TOPIC, key_of, member, running, shunned, signers, stranger
 from tests.net.support import FOREIGN, LISTEN, Defective, Heard, serving, until_equal
@@ -335,3 +338,20 @@ async def test_a_defect_of_the_host_ends_the_peer(opened: Open, monkeypatch: pyt
 
     with anyio.fail_after(60), pytest.raises(NetworkError, match="panicked"):
         await fail()
+
+
+async def test_gossip_without_end_leaves_others_their_turn(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with Peer(opened()) as peer:
+
+        async def gossip() -> list[Publication]:
+            return [Publication(1, None, "somebody", b"nonsense")]
+
+        assert peer._running is not None
+        monkeypatch.setattr(peer._running.host, "gossip", gossip)
+        monkeypatch.setattr(peer._running.host, "validate", lambda answers: None)
+        async with background() as tasks:
+            tasks.start_soon(peer_module._take_gossip, peer._running)
+            with anyio.fail_after(60):
+                for _ in range(100):
+                    await anyio.lowlevel.checkpoint()
+    assert peer.counters.invalid > 1

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import anyio
 import pytest
 
+from gossiplog.errors import NetworkError
 from gossiplog.net import threads as threads_module
 from gossiplog.net.stream import Signal
 from gossiplog.net.threads import Threads
@@ -67,19 +68,31 @@ async def test_a_call_that_is_cancelled_is_waited_for(release: threading.Event) 
         release.wait()
         ended.set()
 
+    over = anyio.Event()
+
+    async def run() -> None:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(Threads().write, write)
+            await begun.wait()
+            tasks.cancel_scope.cancel()
+        assert ended.is_set()
+        over.set()
+
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(Threads().write, write)
+        tasks.start_soon(run)
         await begun.wait()
-        tasks.cancel_scope.cancel()
+        await anyio.wait_all_tasks_blocked()
+        assert not over.is_set()
         release.set()
-    assert ended.is_set()
+        await over.wait()
 
 
 @pytest.mark.parametrize("before", [True, False])
 async def test_at_the_end_a_call_that_hangs_is_left_to_itself(
     before: bool, release: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(threads_module, "_LAST_SECONDS", 0.01)
+    # Enough for the call to begin in.
+    monkeypatch.setattr(threads_module, "_LAST_SECONDS", 1.0 if before else 0.01)
     threads = Threads()
     if before:
         threads.end()
@@ -93,3 +106,12 @@ async def test_at_the_end_a_call_that_hangs_is_left_to_itself(
     threads.tell_of_left(lambda doing, error: told.append((doing, str(error).partition(":")[0])))
     assert told == [("writing to the log", "it has not ended and is left to itself")]
     assert not release.is_set()
+
+
+async def test_after_the_end_nothing_is_called_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threads_module, "_LAST_SECONDS", 0.0)
+    threads = Threads()
+    threads.end()
+    with pytest.raises(NetworkError, match="not replicated any more"):
+        await threads.read(pytest.fail, "it was called")
+    threads.tell_of_left(pytest.fail)

@@ -5,7 +5,10 @@ from __future__ import annotations
 import pytest
 
 from gossiplog.errors import ScenarioError
-from gossiplog.sim.attacks import ATTACKS, Outcome, attacked
+from gossiplog.sim.attacks import ATTACKS, Outcome, attacked, hostile_kind
+from gossiplog.sim.plan import Plan
+from gossiplog.sim.routers import kind_named
+from gossiplog.sim.simulation import simulate
 
 
 def outcome(router: str, attack: str) -> Outcome:
@@ -40,6 +43,19 @@ def test_one_victim_is_slower_than_all_without_an_attack() -> None:
     assert quiet.p95 is not None
     assert eclipsed.p95 is not None
     assert eclipsed.p95 > quiet.p95
+
+
+def test_a_victim_is_in_no_honest_mesh_and_asks_for_what_it_gets() -> None:
+    honest, attack = 12, ATTACKS["eclipse"]
+    nodes = honest * (1 + attack.hostile)
+    plan = Plan(nodes, 10, 0.1, fanout=1, connections=1, publishers=honest, connect_delay=10.0, seed=1)
+    run = simulate(hostile_kind(kind_named("gossipsub"), attack, honest), plan, trace=None)
+    victim, *others = (run.kind.neighbours(router) for router in run.routers[:honest])
+    assert len(victim) > 0
+    assert all(peer >= honest for peer in victim)
+    assert all(0 not in mesh for mesh in others)
+    asked = run.summary().counts["iwant"]
+    assert asked > 0
 
 
 def test_a_seed_is_one_run() -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from gossiplog.errors import ScenarioError
 from gossiplog.pubsub import gossipsub, simsub
+from gossiplog.sim.conditions import Churn, Conditions
 from gossiplog.sim.plan import Plan
 from gossiplog.sim.routers import kind_named
 from gossiplog.sim.simulation import simulate
@@ -52,6 +53,13 @@ def test_the_default_degree_is_the_routers_own(router: str) -> None:
 def test_the_degree_matters() -> None:
     few, many = (Run("gossipsub", degree, SMALL).record()["duplicates"] for degree in (2, 8))
     assert few < many
+
+
+def test_what_a_node_is_handed_again_counts_once() -> None:
+    conditions = Conditions(churn=Churn(0.05, downtime=1.0))
+    plan = Plan(30, 20, 0.5, fanout=1, connections=10, conditions=conditions)
+    assert simulate(kind_named("gossipsub"), plan, trace=None).summary().deliver > 600
+    assert Run("gossipsub", 6, plan).record()["delivered"] <= 1.0
 
 
 def test_nothing_is_said_where_nothing_was_published() -> None:

@@ -57,11 +57,20 @@ def test_a_plot_has_a_line_for_each_router() -> None:
         for router, nodes, value in (("a", 10, 0.1), ("a", 20, 0.2), ("b", 10, 0.3), ("b", 20, 0.5))
     ]
     found = charts(rows)
-    assert set(found) == {"p50-by-nodes", "p95-by-nodes", "duplicates-by-nodes", "delivered-by-nodes"}
+    # No run has a 95th percentile.
+    assert set(found) == {"p50-by-nodes", "duplicates-by-nodes", "delivered-by-nodes"}
     chart = found["p50-by-nodes"]
     assert chart.labels == ["10", "20"]
     assert {series.name: list(series.values) for series in chart.series} == {"a": [100, 200], "b": [300, 500]}
-    assert [list(series.values) for series in found["p95-by-nodes"].series] == [[0, 0], [0, 0]]
+
+
+def test_a_router_without_a_value_has_no_line() -> None:
+    rows = [
+        {"router": router, "nodes": nodes, "degree": None, "loss": 0.0, "p50": value, "p95": None}
+        | {"duplicates": None, "delivered": 0.0}
+        for router, nodes, value in (("a", 10, 0.1), ("a", 20, None), ("b", 10, 0.3), ("b", 20, 0.5))
+    ]
+    assert [series.name for series in charts(rows)["p50-by-nodes"].series] == ["b"]
 
 
 def test_the_command(spark: SparkSession, tmp_path: Path) -> None:
@@ -72,3 +81,11 @@ def test_the_command(spark: SparkSession, tmp_path: Path) -> None:
     assert [(row["nodes"], row["runs"], row["delivered"]) for row in rows] == [(8, 2, 1.0), (12, 2, 1.0)]
     refused = CliRunner().invoke(app, [*command, "--connections", "9"])
     assert refused.exit_code == 2
+    assert "9 connections of each of 8 nodes" in refused.output
+
+
+def test_large_networks_may_have_many_connections(spark: SparkSession, tmp_path: Path) -> None:
+    command = ["pipeline", "sweep", str(tmp_path / "sweep"), "--router", "floodsub", "--nodes", "130", "--json"]
+    done = CliRunner().invoke(app, [*command, "--connections", "110", "--seeds", "0:1", "--messages", "1"])
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["delivered"] == 1.0

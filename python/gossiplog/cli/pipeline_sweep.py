@@ -36,11 +36,13 @@ def sweep(
     from gossiplog.sim.sweep import Grid
 
     result = Output(json)
-    plan = Plan(messages=messages, message_delay=message_delay, connections=connections, fanout=1)
+    sizes = nodes or [100]
     try:
+        # Of the sizes, the grid takes one after the other.
+        plan = Plan(max(sizes), messages, message_delay, fanout=1, connections=connections)
         grid = Grid(
             routers=router or ("simsub", "gossipsub"),
-            nodes=nodes or (100,),
+            nodes=sizes,
             degrees=degree or (6,),
             losses=loss or (0.0,),
             seeds=seed_range(seeds),

@@ -141,6 +141,8 @@ class Feed:
 
         self._last, self._followed = max(self._last, cursor), cursor
         with self._replica.listening(listen):
+            # What was committed before anybody listened.
+            await self._look()
             while True:
                 count = await self._count()
                 # With the lock, the sequences of every transaction of ours are known.
@@ -160,9 +162,12 @@ class Feed:
             with anyio.move_on_after(0 if self._is_closed else POLL_SECONDS):
                 await self._news.wait()
             if self._last <= self._followed:
-                count = await self.insist("following the log", lambda: self._threads.read(self._replica.count))
-                self._last = max(self._last, count)
+                await self._look()
         return self._last
+
+    async def _look(self) -> None:
+        count = await self.insist("following the log", lambda: self._threads.read(self._replica.count))
+        self._last = max(self._last, count)
 
     async def _forward(self, sequences: range) -> None:
         after = sequences.start - 1

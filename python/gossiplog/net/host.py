@@ -124,7 +124,7 @@ class Host(Carrier):
         """Gives a message to peers that subscribed to the topic; False if there was none, or no room to send it.
 
         Raises:
-            NetworkError: it is too large, or the host was stopped.
+            NetworkError: it is too large, or the host was stopped, or has ended by a defect.
         """
         return self._host.publish(data)
 
@@ -132,7 +132,7 @@ class Host(Carrier):
         """Says what is to become of messages, by their tickets.
 
         Raises:
-            NetworkError: the host was stopped.
+            NetworkError: the host was stopped, or has ended by a defect.
         """
         self._host.validate(answers)
 

@@ -9,10 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TypeVar, TypeVarTuple
+from typing import NoReturn, TypeVar, TypeVarTuple
 
 import anyio
 import anyio.to_thread
+
+from gossiplog.errors import NetworkError
 
 _Arguments = TypeVarTuple("_Arguments")
 _Result = TypeVar("_Result")
@@ -52,7 +54,7 @@ class _Call:
 
 class Threads:
     """Runs calls that block. Reads, verification, checks and writes do not wait for each other; writes take turns
-    anyway."""
+    anyway. Some seconds after `end` every call raises NetworkError."""
 
     def __init__(self) -> None:
         self._readers = anyio.CapacityLimiter(_READERS)
@@ -116,6 +118,8 @@ class Threads:
         call: Callable[[*_Arguments], _Result],
         *arguments: *_Arguments,
     ) -> _Result:
+        if anyio.current_time() >= self._end:
+            await self._gone()
         async with limiter:
             running = _Call(doing, anyio.current_time())
             self._running.add(running)
@@ -128,6 +132,9 @@ class Threads:
                 finally:
                     self._running.discard(running)
         self._left.append(doing)
-        # Until the cancellation that `end` goes before.
-        await anyio.sleep_forever()
-        raise AssertionError("a driver that ended cancels its tasks")
+        await self._gone()
+
+    async def _gone(self) -> NoReturn:
+        # The driver's own tasks are cancelled meanwhile.
+        await anyio.sleep(_LAST_SECONDS)
+        raise NetworkError("the log is not replicated any more")

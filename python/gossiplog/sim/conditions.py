@@ -169,6 +169,8 @@ class Conditions:
         for name in ("jitter", "lag"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise ScenarioError(f"{name} is {getattr(self, name)}: expected 0 or more")
+        if self.late_timers and not self.lag:
+            raise ScenarioError("late_timers without lag: timers wait for a machine that takes no time")
         if self.bandwidth is not None and not self.bandwidth > 0:
             raise ScenarioError(f"bandwidth is {self.bandwidth}: expected more than 0 bytes a second")
 

@@ -71,11 +71,16 @@ def _named(name: str, table: Any) -> Named:
         raise ScenarioError(f"{table!r} is no run: expected a table")
     rest = dict(table)
     about, router = (_text(key, rest.pop(key, default)) for key, default in (("about", ""), ("router", "simsub")))
+    publishers = rest.pop("publishers", None)
+    if publishers is not None and type(publishers) is not int:
+        raise ScenarioError(f"publishers is {publishers!r}: expected a whole number")
     published = rest.pop("published", {})
     if not isinstance(published, dict) or not all(type(count) is int for count in published.values()):
         raise ScenarioError(f"published is {published!r}: expected a table of counts")
     conditions = _conditions(rest.pop("conditions", {}))
-    return Named(name, about, router, replace(_fill(Plan(), rest), conditions=conditions), published)
+    return Named(
+        name, about, router, replace(_fill(Plan(), rest), conditions=conditions, publishers=publishers), published
+    )
 
 
 def _conditions(table: Any) -> Conditions:

@@ -35,7 +35,10 @@ class Run:
 
     def record(self) -> dict[str, Any]:
         """Runs it, and sums it up in one row of plain values; None where there is nothing to say."""
-        summary = simulate(_kind(self.router, self.degree), self.plan, trace=None).summary()
+        simulation = simulate(_kind(self.router, self.degree), self.plan, trace=None)
+        summary, rows = simulation.summary(), simulation.tally.deliveries
+        # A node that failed and came back is handed again what it had.
+        delivered = len(set(zip(rows.message, rows.node, strict=True)))
         wanted = self.plan.nodes * self.plan.messages
         remote = sum(summary.histogram)
         return {
@@ -44,7 +47,7 @@ class Run:
             "degree": self.degree,
             "loss": self.plan.conditions.loss,
             "seed": self.plan.seed,
-            "delivered": summary.deliver / wanted if wanted else None,
+            "delivered": delivered / wanted if wanted else None,
             "duplicates": summary.duplicates / remote if remote else None,
             **{name: summary.latency.get(name) for name in ("p50", "p95", "p99", "most")},
             "hops": sum(hops * count for hops, count in summary.hops) / remote if remote else None,

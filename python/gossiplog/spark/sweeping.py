@@ -122,7 +122,7 @@ def write_sweep(frame: DataFrame, folder: Path) -> list[dict[str, Any]]:
 
 def charts(rows: Sequence[dict[str, Any]]) -> dict[str, Chart]:
     """A plot of each measure over each axis that has several values, by name: a line for each router, of the means over
-    the other axes.
+    the other axes. A router that lacks a value, because nothing was delivered, has no line.
 
     Args:
         rows: of `medians`.
@@ -133,17 +133,20 @@ def charts(rows: Sequence[dict[str, Any]]) -> dict[str, Chart]:
         if len(values) < 2:
             continue
         named = sorted({row["router"] for row in rows if row[axis] is not None})[: len(COLOURS)]
+        labels = [f"{value:g}" for value in values]
         for measure in _MEASURES:
-            series = tuple(Series(router, _means(rows, measure, axis, values, router)) for router in named)
-            labels = [f"{value:g}" for value in values]
-            chart = Chart(f"{measure.title} by {axis}", axis, measure.label, series, labels=labels)
-            found[f"{measure.column}-by-{axis}"] = chart
+            lines = ((router, _means(rows, measure, axis, values, router)) for router in named)
+            series = tuple(Series(router, means) for router, means in lines if means)
+            if series:
+                chart = Chart(f"{measure.title} by {axis}", axis, measure.label, series, labels=labels)
+                found[f"{measure.column}-by-{axis}"] = chart
     return found
 
 
 def _means(
     rows: Sequence[dict[str, Any]], measure: _Measure, axis: str, values: Sequence[Any], router: str
 ) -> list[float]:
+    """The mean for each value; none at all where one has none."""
     own = [row for row in rows if row["router"] == router and row[measure.column] is not None]
     found = [[row[measure.column] for row in own if row[axis] == value] for value in values]
-    return [measure.factor * sum(column) / len(column) if column else 0.0 for column in found]
+    return [measure.factor * sum(column) / len(column) for column in found] if all(found) else []
