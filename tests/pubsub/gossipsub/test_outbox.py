@@ -6,13 +6,13 @@ from gossiplog.pubsub.events import Join, Leave, Publish
 from gossiplog.pubsub.gossipsub import Unsent
 from gossiplog.pubsub.gossipsub.outbox import Outbox
 from gossiplog.pubsub.rpc import Control, IHave, Message, Rpc, Subscription, merge
-from tests.pubsub.gossipsub.node import TOPIC, Node, id_of, message, names, packets, single
+from tests.pubsub.gossipsub.node import TOPIC, Node, id_of, message, names, packets, single, told
 
 ONE, OTHER, THIRD = names(3)
 
 
 def outbox() -> Outbox:
-    return Outbox(lambda peer, topic, linked: True, lambda topic: False)
+    return Outbox(lambda peer, topic, linked: True, lambda topic: False, lambda peer, topic: True, 10)
 
 
 def test_a_message_to_many_is_one_packet_and_one_order() -> None:
@@ -105,6 +105,7 @@ def lose(node: Node, **control: tuple[str, ...]) -> None:
 def test_graft_and_prune_are_sent_again_with_the_next_packet() -> None:
     """Seed 001, 38: to that peer, and to no other."""
     node = lonely()
+    node.receive(ONE, subscribe=["elsewhere"])
     lose(node, graft=(TOPIC,), prune=("elsewhere",))
     sent = packets(node.do(Join("next")))
     assert sent[ONE] == [
@@ -130,6 +131,29 @@ def test_what_is_outdated_is_not_sent_again() -> None:
     lose(node, graft=(TOPIC,))
     node.receive(ONE, prune=[TOPIC], unsubscribe=[TOPIC])
     assert packets(node.beat()) == {}
+
+
+def test_prune_of_a_topic_that_nobody_is_in_is_not_sent_again() -> None:
+    """Seed 001, 19 and 38: GRAFTs from a peer that does not read leave no state."""
+    node = lonely()
+    for number in range(50):
+        answer = single(node.receive(ONE, graft=[f"topic {number}"]), ONE)
+        node.do(Unsent(ONE, answer))
+    assert packets(node.beat()) == {}
+
+
+def test_what_is_kept_for_a_peer_is_limited() -> None:
+    """Seed 001, 38: although the peer is in each of the topics for a while."""
+    node = Node(max_topics=10)
+    node.connect(ONE, topics=[])
+    for number in range(50):
+        topic = f"topic {number}"
+        node.receive(ONE, subscribe=[topic])
+        lose(node, prune=(topic,))
+        node.receive(ONE, unsubscribe=[topic])
+    # What was lost of a topic last counts all the same, and is outdated here.
+    lose(node, graft=("topic 0",))
+    assert told(node.beat(), "prune") == {ONE: tuple(f"topic {number}" for number in range(1, 10))}
 
 
 def test_what_has_changed_since_is_told_as_it_is_now() -> None:

@@ -2,7 +2,8 @@
 
 GRAFT and PRUNE that could not be sent are kept, and travel with the next packet to their peer or at the next heartbeat,
 unless they have become untrue; so are announcements of topics [go: pushControl, announceRetry]. Gossip is not: it would
-come late.
+come late. Nor is what is told of topics that are neither ours nor the peer's: anybody can make us answer GRAFTs for as
+many of these as there are names.
 """
 
 from __future__ import annotations
@@ -26,13 +27,23 @@ class Outbox:
     Args:
         confirm: whether a peer is to be told GRAFT (true) or PRUNE (false) of a topic after all. It is, if so.
         is_joined: whether we are in a topic.
+        concerns: whether we are in a topic, or a peer is.
+        max_topics: of which GRAFT and PRUNE are kept for a peer.
     """
 
-    __slots__ = ("_confirm", "_is_joined", "_kept", "_links", "_parts")
+    __slots__ = ("_concerns", "_confirm", "_is_joined", "_kept", "_links", "_max_topics", "_parts")
 
-    def __init__(self, confirm: Callable[[PeerId, str, bool], bool], is_joined: Callable[[str], bool]) -> None:
+    def __init__(
+        self,
+        confirm: Callable[[PeerId, str, bool], bool],
+        is_joined: Callable[[str], bool],
+        concerns: Callable[[PeerId, str], bool],
+        max_topics: int,
+    ) -> None:
         self._confirm = confirm
         self._is_joined = is_joined
+        self._concerns = concerns
+        self._max_topics = max_topics
         self._parts: list[tuple[Sequence[PeerId], Rpc]] = []
         # By peer and topic: GRAFT if true, else PRUNE. A packet with both would not tell which came last.
         self._links: dict[PeerId, dict[str, bool]] = {}
@@ -53,8 +64,10 @@ class Outbox:
         kept = self._kept.setdefault(peer, _Kept())
         kept.topics.update(dict.fromkeys(change.topic for change in packet.subscriptions))
         if packet.control is not None:
-            kept.links.update(dict.fromkeys(packet.control.graft, True))
-            kept.links.update(dict.fromkeys(packet.control.prune, False))
+            links = dict.fromkeys(packet.control.graft, True) | dict.fromkeys(packet.control.prune, False)
+            for topic, linked in links.items():
+                if topic in kept.links or (len(kept.links) < self._max_topics and self._concerns(peer, topic)):
+                    kept.links[topic] = linked
         if not kept.topics and not kept.links:
             del self._kept[peer]
 

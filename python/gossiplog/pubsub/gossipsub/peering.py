@@ -123,6 +123,10 @@ class PeeringState:
         mesh.pop(peer, None)
         return was_meshed
 
+    def concerns(self, peer: PeerId, topic: str) -> bool:
+        """Whether we are in a topic, or a connected peer is. Of other topics no honest peer sends GRAFT."""
+        return topic in self.mesh or topic in self.peers[peer].topics
+
     def draw(self, topic: str, count: int, excluded: Collection[PeerId]) -> list[PeerId]:
         """Gossipsub peers that are in a topic, at random: as many, or all that there are.
 

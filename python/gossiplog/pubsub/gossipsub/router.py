@@ -102,7 +102,7 @@ class GossipSub:
         self._authors: dict[bytes, PeerId] = {}
         self._seen = Seen(config.seen_ttl, config.max_seen)
         self._cache = MessageCache(config.mcache_len, config.mcache_gossip, config.max_cached, config.max_repeats)
-        self._outbox = Outbox(self._confirm, self._state.mesh.__contains__)
+        self._outbox = Outbox(self._confirm, self._state.mesh.__contains__, self._state.concerns, config.max_topics)
         self._delivered: list[Deliver] = []
         # Ids since the last heartbeat: that each peer told of, and that it was asked for, by topic.
         self._told: dict[PeerId, int] = {}
@@ -246,10 +246,10 @@ class GossipSub:
         self._outbox.link(peer, topic, False)
 
     def _mark(self, peer: PeerId, topic: str) -> None:
-        state = self._state.peers[peer]
-        # Of other topics no honest peer sends GRAFT, and none is in so many.
-        if (topic in self._state.mesh or topic in state.topics) and len(state.pruned) < self._config.max_topics:
-            state.pruned.add(topic)
+        pruned = self._state.peers[peer].pruned
+        # No honest peer is in more topics.
+        if self._state.concerns(peer, topic) and len(pruned) < self._config.max_topics:
+            pruned.add(topic)
 
     def _confirm(self, peer: PeerId, topic: str, linked: bool) -> bool:
         """Whether a GRAFT or PRUNE that could not be sent is still true."""
