@@ -23,6 +23,20 @@ def test_a_message_is_found_through_four_shifts_and_not_after_the_fifth() -> Non
     assert len(made) == 0
 
 
+def test_a_message_that_comes_again_is_counted_once() -> None:
+    made = cache(max_bytes=10)
+    one, other = message(1, data=bytes(4)), message(2, data=bytes(4))
+    for _ in range(9):
+        made.put(id_of(one), one)
+    assert made.gossip_ids("topic") == [id_of(one)]
+    for _ in range(5):
+        made.shift()
+        made.put(id_of(one), one)
+    # Dropped at the fifth shift, and put again since: both find room.
+    made.put(id_of(other), other)
+    assert len(made) == 2
+
+
 def test_ids_are_gossiped_in_three_windows_the_current_one_included() -> None:
     """Seed 001, 9: not in a fourth, and of one topic only."""
     made = cache()

@@ -35,7 +35,12 @@ class MessageCache:
         return len(self._messages)
 
     def put(self, id: MessageId, message: Message) -> None:
-        """Adds a message to the current window."""
+        """Adds a message to the current window, unless the cache has it.
+
+        It comes again if its id was forgotten sooner, as happens where more messages come than ids are remembered.
+        """
+        if id in self._messages:
+            return
         self._messages[id] = message
         self._windows[0].setdefault(message.topic, []).append(id)
         self._bytes += len(message.data)
