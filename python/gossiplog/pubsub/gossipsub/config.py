@@ -22,7 +22,7 @@ class Config:
             specification has a minute, the guide to it two.
         mcache_len: heartbeats for which a message can be asked for.
         mcache_gossip: heartbeats at which a message is gossiped about.
-        seen_ttl: seconds for which a message's id is remembered.
+        seen_ttl: seconds for which a message's id is remembered; no fewer than those for which it can be asked for.
         graft_after: messages that had to be asked of one peer between two heartbeats, because the mesh had not brought
             them; who had so many joins the mesh. The guide to gossipsub allows that; None turns it off.
         max_data: bytes of a message's data; a longer one is passed over.
@@ -71,6 +71,11 @@ class Config:
             value = getattr(self, name)
             if value is not None and name != "mcache_gossip" and not value > 0:
                 raise ValueError(f"{name} is {value}; expected more than 0")
+        if self.seen_ttl < self.mcache_len * self.heartbeat_interval:
+            raise ValueError(
+                f"seen_ttl is {self.seen_ttl}, mcache_len {self.mcache_len}, heartbeat_interval"
+                f" {self.heartbeat_interval}; expected seen_ttl >= mcache_len * heartbeat_interval"
+            )
 
     @property
     def lazy(self) -> int:
