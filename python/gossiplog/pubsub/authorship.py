@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from random import Random
-from typing import Protocol
+from typing import Protocol, cast
 
 from gossiplog import core
 from gossiplog.pubsub import wire
+from gossiplog.pubsub.events import PeerId
 from gossiplog.pubsub.rpc import Message
 from gossiplog.signer import Signer
 
@@ -33,6 +34,11 @@ def peer_id_of(public_key: bytes) -> bytes:
         public_key: 32 bytes.
     """
     return _PEER_PREFIX + public_key
+
+
+def name_is_id(peer: PeerId) -> bytes:
+    """A peer's name as an author, where a peer is known by its name, as on networks."""
+    return cast(bytes, peer)
 
 
 def author_and_number(message: Message) -> bytes:

@@ -6,9 +6,8 @@ The rules, from the libp2p pubsub interface (https://github.com/libp2p/specs/blo
 
 1. A peer that connects is told the topics that we are in, and every peer is told when we join one or leave one.
 2. A new message of a topic that we are in is delivered, and goes to all peers in the topic but the one that it came
-from
-   and its author. New is what was not seen for some time, is not our own, is made out as it has to be, and passes the
-   application's judgement.
+   from and its author. New is what was not seen for some time, is not our own, is made out as it has to be, and passes
+   the application's judgement.
 3. What the application publishes goes to all peers in the topic, whether we are in it or not.
 
 There is nothing to maintain, so there is no timer.
@@ -18,10 +17,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, cast
+from typing import Any
 
 from gossiplog.protocol.gossip import MAX_DATA
-from gossiplog.pubsub.authorship import Authorship, author_and_number
+from gossiplog.pubsub.authorship import Authorship, author_and_number, name_is_id
 from gossiplog.pubsub.events import (
     Deliver,
     Join,
@@ -64,10 +63,6 @@ class Config:
                 raise ValueError(f"{name} is {getattr(self, name)}; expected more than 0")
 
 
-def _name_is_id(peer: PeerId) -> bytes:
-    return cast(bytes, peer)
-
-
 class FloodSub:
     """A router. A driver connects it to others, and does what it asks for.
 
@@ -88,7 +83,7 @@ class FloodSub:
         *,
         id_of: Callable[[Message], MessageId] = author_and_number,
         is_valid: Callable[[Message], bool] = lambda message: True,
-        name_of: Callable[[PeerId], bytes] = _name_is_id,
+        name_of: Callable[[PeerId], bytes] = name_is_id,
     ) -> None:
         self._authorship = authorship
         self._config = config or Config()

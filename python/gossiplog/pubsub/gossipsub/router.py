@@ -34,9 +34,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from random import Random
-from typing import Any, cast
+from typing import Any
 
-from gossiplog.pubsub.authorship import Authorship, author_and_number
+from gossiplog.pubsub.authorship import Authorship, author_and_number, name_is_id
 from gossiplog.pubsub.events import (
     Deliver,
     Join,
@@ -56,11 +56,6 @@ from gossiplog.pubsub.gossipsub.outbox import Outbox
 from gossiplog.pubsub.gossipsub.peering import Fanout, Peer, Peering, PeeringState
 from gossiplog.pubsub.rpc import FLOODSUB, GOSSIPSUB, Control, IHave, Message, MessageId, Rpc, Subscription
 from gossiplog.pubsub.seen import Seen
-
-
-def name_is_id(peer: PeerId) -> bytes:
-    """A peer's name as an author, where a peer is known by its name, as on networks."""
-    return cast(bytes, peer)
 
 
 class GossipSub:
