@@ -136,6 +136,12 @@ def test_what_peers_make_us_remember_is_limited() -> None:
     assert node.get("a", message(b"1")) != []
 
 
+def test_anonymous_messages_need_ids_of_their_own() -> None:
+    """Seed 001, 2."""
+    with pytest.raises(ValueError, match="pass an id_of"):
+        FloodSub(Anonymous())
+
+
 def test_limits_that_are_none() -> None:
     with pytest.raises(ValueError, match="max_seen is 0; expected more than 0"):
         Config(max_seen=0)

@@ -14,7 +14,7 @@ from typing import Protocol, cast
 from gossiplog import core
 from gossiplog.pubsub import wire
 from gossiplog.pubsub.events import PeerId
-from gossiplog.pubsub.rpc import Message
+from gossiplog.pubsub.rpc import Message, MessageId
 from gossiplog.signer import Signer
 
 SIGNATURE_PREFIX = b"libp2p-pubsub:"
@@ -58,6 +58,19 @@ class Authorship(Protocol):
 
     def admits(self, message: Message) -> bool:
         """Whether a message from outside is made out as it has to be."""
+
+
+def check_ids(authorship: Authorship, id_of: Callable[[Message], MessageId]) -> None:
+    """Makes sure that messages can be told apart.
+
+    Raises:
+        ValueError: ids are made of authors and numbers, and messages have neither: all would be one.
+    """
+    if authorship.author is None and id_of is author_and_number:
+        raise ValueError(
+            "anonymous messages have no author and no number to make their ids of; pass an id_of that makes them of the"
+            " topic and the data, such as a hash of both"
+        )
 
 
 class Anonymous:

@@ -20,7 +20,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from gossiplog.protocol.gossip import MAX_DATA
-from gossiplog.pubsub.authorship import Authorship, author_and_number, name_is_id
+from gossiplog.pubsub.authorship import Authorship, author_and_number, check_ids, name_is_id
 from gossiplog.pubsub.events import (
     Deliver,
     Join,
@@ -72,6 +72,9 @@ class FloodSub:
         id_of: the id of a message; all peers of a network use the same function. By default the author and its number.
         is_valid: the application's judgement of a message.
         name_of: a peer's name as an author of messages; by default it is known by that name.
+
+    Raises:
+        ValueError: messages have no author, and `id_of` is the default, which would give all of them one id.
     """
 
     __slots__ = ("_authorship", "_config", "_id_of", "_is_valid", "_name_of", "_peers", "_seen", "_topics")
@@ -85,6 +88,7 @@ class FloodSub:
         is_valid: Callable[[Message], bool] = lambda message: True,
         name_of: Callable[[PeerId], bytes] = name_is_id,
     ) -> None:
+        check_ids(authorship, id_of)
         self._authorship = authorship
         self._config = config or Config()
         self._id_of = id_of

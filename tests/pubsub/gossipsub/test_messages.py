@@ -180,6 +180,12 @@ def by_content(message: Message) -> Hashable:
     return message.data
 
 
+def test_anonymous_messages_need_ids_of_their_own() -> None:
+    """Seed 001, 2: the author and the number would be the same of all of them."""
+    with pytest.raises(ValueError, match="no author and no number to make their ids of; pass an id_of"):
+        Node(Anonymous())
+
+
 def test_ids_may_be_any_function_of_the_message() -> None:
     """Seed 001, 7: it is compared with what was seen, announced, asked for, and is delivered."""
     node = Node(options={"id_of": by_content}, d=1, d_low=1, d_high=1)

@@ -36,7 +36,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from random import Random
 from typing import Any
 
-from gossiplog.pubsub.authorship import Authorship, author_and_number, name_is_id
+from gossiplog.pubsub.authorship import Authorship, author_and_number, check_ids, name_is_id
 from gossiplog.pubsub.events import (
     Deliver,
     Join,
@@ -71,7 +71,10 @@ class GossipSub:
         config: parameters and limits.
         id_of: the id of a message; all peers of a network use the same function. By default the author and its number.
         is_valid: the application's judgement of a message.
-        name_of: a peer's name as an author of messages.
+        name_of: a peer's name as an author of messages; by default it is known by that name.
+
+    Raises:
+        ValueError: messages have no author, and `id_of` is the default, which would give all of them one id.
     """
 
     def __init__(
@@ -85,6 +88,7 @@ class GossipSub:
         is_valid: Callable[[Message], bool] = lambda message: True,
         name_of: Callable[[PeerId], bytes] = name_is_id,
     ) -> None:
+        check_ids(authorship, id_of)
         config = config or Config()
         self._own = peer
         self._random = random
