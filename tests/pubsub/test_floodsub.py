@@ -125,6 +125,16 @@ def test_what_the_application_refuses_goes_nowhere() -> None:
     assert node.get("a", message(b"x" * 100)) == []
 
 
+def test_the_application_is_told_what_it_cannot_publish() -> None:
+    node = Node("a", config=Config(max_data=200), is_valid=lambda message: len(message.data) <= 100)
+    with pytest.raises(ValueError, match="calls this message in 't' invalid, of 101 bytes"):
+        node.tell(Publish("t", bytes(101)))
+    with pytest.raises(ValueError, match="a message of 201 bytes; at most 200 can be published"):
+        node.tell(Publish("t", bytes(201)))
+    # Nothing of it is remembered.
+    assert len(node.tell(Publish("t", bytes(100)))) == 2
+
+
 def test_what_peers_make_us_remember_is_limited() -> None:
     node = Node("a", "b", config=Config(max_data=10, max_topics=3, max_topic=5, max_seen=2))
     assert node.get("a", message(b"x" * 11)) == []

@@ -73,6 +73,29 @@ def check_ids(authorship: Authorship, id_of: Callable[[Message], MessageId]) -> 
         )
 
 
+def compose_valid(
+    authorship: Authorship, topic: str, data: bytes, max_data: int, is_valid: Callable[[Message], bool]
+) -> Message:
+    """A new message of one's own, which is held to what others' are.
+
+    Args:
+        authorship: of the message.
+        topic: that it is published to.
+        data: of the message.
+        max_data: bytes that it may have.
+        is_valid: the application's judgement.
+
+    Raises:
+        ValueError: the message is too long, or the application calls it invalid itself.
+    """
+    if len(data) > max_data:
+        raise ValueError(f"a message of {len(data)} bytes; at most {max_data} can be published")
+    message = authorship.compose(topic, data)
+    if not is_valid(message):
+        raise ValueError(f"the application itself calls this message in {topic!r} invalid, of {len(data)} bytes")
+    return message
+
+
 class Anonymous:
     """Messages say nothing of who published them [StrictNoSign]. They need ids that are made from their content."""
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from gossiplog.protocol.gossip import MAX_DATA
-from gossiplog.pubsub.authorship import Authorship, author_and_number, check_ids, name_is_id
+from gossiplog.pubsub.authorship import Authorship, author_and_number, check_ids, compose_valid, name_is_id
 from gossiplog.pubsub.events import (
     Deliver,
     Join,
@@ -42,7 +42,7 @@ class Config:
 
     Attributes:
         seen_ttl: seconds for which a message's id is remembered, as gossipsub does.
-        max_data: bytes of a message's data; a longer one is passed over.
+        max_data: bytes of a message's data; a longer one is passed over, and cannot be published.
         max_seen: ids that are remembered; more than anybody publishes in `seen_ttl`.
         max_topics: of a peer's; what it subscribes to beyond that is passed over.
         max_topic: characters of a peer's topic; a longer one is passed over.
@@ -113,7 +113,11 @@ class FloodSub:
         return ()
 
     def handle(self, event: Any, now: float) -> Sequence[Any]:
-        """Says what follows from an event."""
+        """Says what follows from an event.
+
+        Raises:
+            ValueError: the application publishes what is too long, or what it calls invalid itself.
+        """
         match event:
             case Received(peer, packet):
                 topics = self._peers.get(peer)
@@ -156,7 +160,7 @@ class FloodSub:
         return [Deliver(message.topic, id, message.data, source), *self._flood(message, source)]
 
     def _publish(self, topic: str, data: bytes, now: float) -> Sequence[Any]:
-        message = self._authorship.compose(topic, data)
+        message = compose_valid(self._authorship, topic, data, self._config.max_data, self._is_valid)
         id = self._id_of(message)
         # Where ids are made from content, somebody may have published the same.
         if self._seen.has(id, now):

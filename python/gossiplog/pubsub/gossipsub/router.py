@@ -36,7 +36,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from random import Random
 from typing import Any
 
-from gossiplog.pubsub.authorship import Authorship, author_and_number, check_ids, name_is_id
+from gossiplog.pubsub.authorship import Authorship, author_and_number, check_ids, compose_valid, name_is_id
 from gossiplog.pubsub.events import (
     Deliver,
     Join,
@@ -309,12 +309,8 @@ class GossipSub:
             self._outbox.add(targets, Rpc((message,)))
 
     def _publish(self, topic: str, data: bytes, now: float) -> None:
-        config, state = self._config, self._state
-        if len(data) > config.max_data:
-            raise ValueError(f"a message of {len(data)} bytes; at most {config.max_data} can be published")
-        message = self._authorship.compose(topic, data)
-        if not self._is_valid(message):
-            raise ValueError(f"the application itself calls this message in {topic!r} invalid, of {len(data)} bytes")
+        state = self._state
+        message = compose_valid(self._authorship, topic, data, self._config.max_data, self._is_valid)
         id = self._id_of(message)
         # Where ids are made from the content, it may have been said already.
         if self._seen.has(id, now):
