@@ -21,6 +21,7 @@ from gossiplog.pubsub.events import (
 )
 from gossiplog.pubsub.floodsub import Config, FloodSub
 from gossiplog.pubsub.rpc import FLOODSUB, Message, Rpc, Subscription
+from tests.pubsub.ids import Ids
 
 
 class Node:
@@ -79,6 +80,15 @@ def test_the_seen_cache_is_timed() -> None:
     assert node.get("a", message(b"once")) == []
     node.now = 120.0
     assert node.get("a", message(b"once")) != []
+
+
+def test_ids_are_forgotten_when_their_time_is_over() -> None:
+    """Seed 001, 41: at the next message at the latest."""
+    ids = Ids()
+    node = Node("a", config=Config(seen_ttl=2.0), id_of=ids.id_of)
+    for node.now in (0.0, 1.0, 2.5):
+        assert node.get("a", message(b"data")) != []
+    assert ids.remembered == [False, True, True]
 
 
 def test_no_timers() -> None:

@@ -11,6 +11,7 @@ from gossiplog.pubsub.events import Join, Leave, Publish, TimerExpired
 from gossiplog.pubsub.gossipsub import GossipSub, Heartbeat
 from gossiplog.pubsub.rpc import FLOODSUB, Control, IHave, Rpc
 from tests.pubsub.gossipsub.node import OWN, TOPIC, Node, id_of, message, names, packets, receivers, single, told
+from tests.pubsub.ids import Ids
 
 
 def meshed(count: int, candidates: int = 0, **config: float) -> Node:
@@ -193,6 +194,50 @@ def test_gossip_is_limited() -> None:
         node.receive(names(1)[0], message(number))
     ((ihave,),) = told(node.beat(), "ihave").values()
     assert len(ihave.ids) == 3
+
+
+# The order
+
+
+@pytest.mark.parametrize(("before", "candidates"), [(0, 6), (3, 9), (13, 0)])
+def test_gossip_goes_to_those_whom_the_heartbeat_left_out_of_the_mesh(before: int, candidates: int) -> None:
+    """Seed 001, 32, 33 and 35: meshes are filled or cut first."""
+    node = meshed(before, candidates)
+    node.receive([*names(before), *names(candidates, "candidate")][0], message(1))
+    gossip = told(node.beat(), "ihave")
+    everybody = {*names(before), *names(candidates, "candidate")}
+    assert len(node.router.mesh(TOPIC)) == 6
+    assert len(gossip) == min(6, len(everybody) - 6)
+    assert set(gossip) <= everybody - set(node.router.mesh(TOPIC))
+
+
+def test_gossip_goes_to_those_whom_the_heartbeat_left_out_of_the_fan_out() -> None:
+    """Seed 001, 34 and 35: fan-outs are filled first, and those that are over are dropped."""
+    node = Node()
+    node.connect(*names(2))
+    node.do(Publish(TOPIC, b"data"))
+    node.connect(*names(8)[2:])
+    gossip = told(node.beat(), "ihave")
+    assert set(gossip) == set(names(8)) - set(node.router.fanout(TOPIC))
+    assert len(gossip) == 2
+    brief = Node(fanout_ttl=0.1)
+    brief.connect(*names(8))
+    brief.now = brief.due - 0.2
+    brief.do(Publish(TOPIC, b"data"))
+    assert told(brief.beat(), "ihave") == {}
+
+
+def test_ids_are_forgotten_when_their_time_is_over() -> None:
+    """Seed 001, 11: the seen cache is timed, also where no more messages come."""
+    ids = Ids()
+    node = Node(options={"id_of": ids.id_of})
+    node.join()
+    node.connect(b"peer")
+    node.receive(b"peer", message(1))
+    node.beat(100)
+    assert ids.remembered == [True]
+    node.beat(22)
+    assert ids.remembered == [False]
 
 
 # Peers that have what the mesh lacks
