@@ -188,12 +188,14 @@ def test_floodsub_peers_never_get_control_messages() -> None:
     assert [packet.control for packet in sent] == [None] * len(sent)
 
 
-def test_gossip_is_limited() -> None:
-    node = meshed(6, 1, max_ids=3)
+def test_gossip_of_each_topic_is_limited() -> None:
+    node = meshed(6, 1, max_ids=3, d_low=0)
+    node.do(Join("other"))
+    node.receive(names(1, "candidate")[0], subscribe=["other"])
     for number in range(5):
-        node.receive(names(1)[0], message(number))
-    ((ihave,),) = told(node.beat(), "ihave").values()
-    assert len(ihave.ids) == 3
+        node.receive(names(1)[0], message(number), message(number + 5, "other"))
+    (ihaves,) = told(node.beat(), "ihave").values()
+    assert [(ihave.topic, len(ihave.ids)) for ihave in ihaves] == [(TOPIC, 3), ("other", 3)]
 
 
 # The order

@@ -25,12 +25,13 @@ class Config:
         seen_ttl: seconds for which a message's id is remembered; no fewer than those for which it can be asked for.
         graft_after: messages that had to be asked of one peer between two heartbeats, because the mesh had not brought
             them; who had so many joins the mesh. The guide to gossipsub allows that; None turns it off.
-        max_data: bytes of a message's data; a longer one is passed over.
+        max_data: bytes of a message's data; a longer one is passed over, and cannot be published.
         max_seen: ids that are remembered; more than anybody publishes in `seen_ttl`.
         max_cached: bytes of the messages that can be asked for.
         max_topics: of a peer's; what it subscribes to beyond that is passed over.
         max_topic: characters of a peer's topic; a longer one is passed over.
-        max_ids: that one peer is told of, or asked for, between two heartbeats [go: MaxIHaveLength].
+        max_ids: that a peer is told of in each topic at a heartbeat, and that it may tell of in all topics between two
+            [go: MaxIHaveLength]. What it tells beyond that, of several busy topics, is passed over.
         max_repeats: times that one peer gets a message by asking for it [go: GossipRetransmission].
 
     Raises:
