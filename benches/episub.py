@@ -73,7 +73,6 @@ def tree(run: Run) -> list[str]:
         _milliseconds(summary.latency["p50"]),
         _milliseconds(summary.latency["p95"]),
         _milliseconds(summary.latency["p99"]),
-        f"{summary.bytes / summary.deliver:,.0f}",
     ]
 
 
@@ -153,7 +152,7 @@ def _milliseconds(seconds: float) -> str:
 
 
 TABLES: list[tuple[Callable[[Run], list[str]], list[Run], str]] = [
-    (tree, TREES, "router | delivered | copies a delivery | p50 | p95 | p99 | bytes a delivery"),
+    (tree, TREES, "router | delivered | copies a delivery | p50 | p95 | p99"),
     (distances, DISTANCES, "proximity | round trip, active | round trip, eager | p50 | p95 | copies a delivery"),
     (
         repairs,

@@ -56,6 +56,18 @@ def test_an_answer_gives_passive_peers_which_what_came_replaces() -> None:
     assert len(lone.views.passive.keys() & {"p1", "p2", "p3", "p4"}) == 3
 
 
+def test_the_origin_is_neither_given_nor_replaced() -> None:
+    """Seed 004, 30: it has just shown that it is there, and knows itself."""
+    for seed in range(10):
+        lone = Lone("n1", seed=seed)
+        lone.learn("p1", "p2", "p3", "far")
+        lone.connect("far")
+        [(_, reply)] = sent(lone.get("n1", Shuffle("far", ("x1", "p1"), 0)))
+        assert isinstance(reply, ShuffleReply)
+        assert set(reply.peers) == {"p1", "p2", "p3"}
+        assert {"far", "p1", "x1"} <= lone.views.passive.keys()
+
+
 def test_the_origin_takes_the_answer_likewise() -> None:
     """Seed 004, 30."""
     lone = Lone("n1", "n2", random_links=1, near_links=1, passive_factor=2, shuffle_passive=2)

@@ -61,6 +61,14 @@ def test_what_came_replaces_what_was_given_one_by_one() -> None:
     assert 9 in views.passive
 
 
+def test_what_was_given_and_came_as_well_stays() -> None:
+    """Seed 004, 30."""
+    views = Views(ME, Random(0), Config(random_links=1, near_links=1, passive_factor=3))
+    views.learn(range(1, 7))
+    views.learn(iter([2, 7]), instead=[1, 2])
+    assert set(views.passive) == {2, 3, 4, 5, 6, 7}
+
+
 def test_round_trips_move_with_a_peer_and_are_smoothed_for_neighbours() -> None:
     """Seed 004, 26: the smoothed average gives a new sample an eighth."""
     views = views_with({})
@@ -116,3 +124,5 @@ def test_random_choices_leave_out_and_do_not_repeat() -> None:
     assert sorted(views.some_active(5)) == list("abc")
     assert len(set(views.some_active(2))) == 2
     assert views.some_passive(3) == []
+    views.learn("de")
+    assert {peer for _ in range(9) for peer in views.some_passive(1, "d")} == {"e"}

@@ -85,8 +85,8 @@ class Passive:
             def answer(connected: bool, now: float) -> None:
                 if connected:
                     came = (origin, *message.peers[: self._most])
-                    given = views.some_passive(len(came))
-                    node.send([origin], ShuffleReply(tuple(peer for peer in given if peer != origin)))
+                    given = views.some_passive(len(came), origin)
+                    node.send([origin], ShuffleReply(tuple(given)))
                     views.learn(came, instead=given)
 
             node.reach(origin, answer, now, foreign=True)

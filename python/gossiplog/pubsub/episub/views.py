@@ -74,10 +74,12 @@ class Views:
 
         Args:
             peers: that were heard of.
-            instead: which ones they replace first; where there are no more of them, a random one if the list is full.
+            instead: which ones they replace first, but for those that were heard of, too; where there are no more of
+                them, a random one if the list is full.
         """
-        replaced = [peer for peer in instead if peer in self.passive]
-        for peer in peers:
+        heard = dict.fromkeys(peers)
+        replaced = [peer for peer in instead if peer in self.passive and peer not in heard]
+        for peer in heard:
             if peer == self._me or peer in self.active or peer in self.passive:
                 continue
             if replaced:
@@ -129,9 +131,9 @@ class Views:
         """Random neighbours."""
         return self._some(list(self.active), most)
 
-    def some_passive(self, most: int) -> list[PeerId]:
-        """Random passive peers."""
-        return self._some(list(self.passive), most)
+    def some_passive(self, most: int, *without: PeerId) -> list[PeerId]:
+        """Random passive peers, but none of these."""
+        return self._some([peer for peer in self.passive if peer not in without], most)
 
     def _some(self, peers: list[PeerId], most: int) -> list[PeerId]:
         return self._random.sample(peers, min(most, len(peers)))
