@@ -17,6 +17,7 @@ from gossiplog.pubsub.events import (
     Deliver,
     Disconnect,
     Join,
+    Leave,
     PeerConnected,
     PeerDisconnected,
     PeerId,
@@ -140,6 +141,7 @@ class Net:
         self.config = Config(**options)
         self.delivered: dict[int, list[bytes]] = {node: [] for node in range(nodes)}
         self.log: list[tuple[float, int, int, Message]] = []
+        self.joined: set[int] = set()
         self._delay = delay
         self._hidden = hidden
         self._links: dict[int, set[int]] = {node: set() for node in range(nodes)}
@@ -166,6 +168,11 @@ class Net:
         router = self.routers.get(node)
         if router is None:
             return
+        match event:
+            case Join():
+                self.joined.add(node)
+            case Leave():
+                self.joined.discard(node)
         orders = router.handle(event, self.kernel.now)
         self._check(node, router)
         for order in orders:
@@ -178,6 +185,7 @@ class Net:
                     self._timers[node][timer] = at
                     self.kernel.at(at, self._expire, node, timer, at)
                 case Deliver(data=data):
+                    assert node in self.joined
                     self.delivered[node].append(data)
                 case Connect(peer):
                     self.kernel.after(2 * self._delay(node, peer), self._connect, node, peer)
@@ -194,6 +202,7 @@ class Net:
         assert not views.active.keys() & views.passive.keys()
         assert len(views.passive) <= self.config.passive
         assert len(views.active) <= self.config.most_links
+        assert node in self.joined or not (views.active or views.passive)
         assert not set(router.eager) & set(router.lazy)
         assert {*router.eager, *router.lazy} == views.active.keys()
 

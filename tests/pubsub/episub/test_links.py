@@ -17,6 +17,7 @@ class Purposes:
 
     def __init__(self, **options: Any) -> None:
         self.node = Node("me", "", Random(0), Config(**options))
+        self.node.joined = True
         self.found: list[tuple[str, bool]] = []
 
     def reach(self, peer: str, name: str, foreign: bool = False) -> list[Any]:
@@ -88,6 +89,26 @@ def test_all_connections_are_closed_neighbours_too() -> None:
     node.views.add_active("a")
     node.close_all()
     assert node.take_out() == [Disconnect("a"), Disconnect("b")]
+
+
+def test_who_has_left_closes_what_was_being_connected() -> None:
+    purposes = Purposes(under_way=1)
+    node = purposes.node
+    for peer in "abc":
+        purposes.reach(peer, peer, foreign=peer == "a")
+    node.close_all()
+    node.joined = False
+    node.opened("a", 2.0)
+    node.failed("b", 2.0)
+    # Nobody had asked for this one.
+    node.opened("stranger", 2.0)
+    assert node.take_out() == [Disconnect("a")]
+    # Whoever joins again meanwhile finds the connection on its way, and nothing that others want under way.
+    node.joined = True
+    assert purposes.reach("c", "again", foreign=True) == []
+    node.opened("c", 3.0)
+    assert purposes.found == [("again", True)]
+    assert node.take_out() == []
 
 
 def test_waits_are_timers() -> None:

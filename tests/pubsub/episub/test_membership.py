@@ -10,6 +10,7 @@ from gossiplog.pubsub.episub.messages import (
     ForwardJoin,
     GetNodes,
     GetTopics,
+    Gossip,
     IHave,
     Join,
     Leave,
@@ -19,11 +20,11 @@ from gossiplog.pubsub.episub.messages import (
     Shuffle,
     Topics,
 )
+from gossiplog.pubsub.events import Connect, PeerDisconnected, Received
 from gossiplog.pubsub.events import Disconnect as DisconnectPeer
 from gossiplog.pubsub.events import Join as JoinTopic
 from gossiplog.pubsub.events import Leave as LeaveTopic
-from gossiplog.pubsub.events import PeerDisconnected, Received
-from tests.pubsub.episub.harness import Lone, sent
+from tests.pubsub.episub.harness import Lone, peers_of, sent
 
 RANGES = {"stabilize": (1.0, 2.0), "optimize": (3.0, 4.0), "shuffle": (5.0, 6.0), "check": (7.0, 8.0)}
 
@@ -66,6 +67,20 @@ def test_who_joins_again_begins_anew_and_joining_twice_is_joining_once() -> None
     assert lone.tell(LeaveTopic("")) == []
     assert sent(lone.expire(Timer.STABILIZE)) == []
     assert sent(lone.tell(JoinTopic(""))) == [("n1", GetNodes())]
+
+
+def test_what_waits_for_a_connection_is_given_up_by_leaving() -> None:
+    lone = Lone("n1")
+    lone.learn("p1")
+    messages: list[Message] = [Join("new", 0), Shuffle("far", ("x1", "x2"), 0)]
+    assert [peers_of(lone.get("n1", message), Connect) for message in messages] == [["new"], ["far"]]
+    assert peers_of(lone.expire(Timer.CHECK), Connect) == ["p1"]
+    lone.tell(LeaveTopic(""))
+    for peer in ("new", "far", "p1"):
+        assert lone.connect(peer) == [DisconnectPeer(peer)]
+    assert not lone.views.active
+    assert not lone.views.passive
+    assert lone.get("new", Gossip("s", 1, 1, b"x")) == []
 
 
 def test_broadcasts_of_one_who_is_no_neighbour_are_answered_by_disconnect() -> None:

@@ -2,7 +2,8 @@
 
 A connection is asked for when it is needed, for a purpose that goes on when it is there or has failed. Purposes that
 others' messages gave rise to are limited (`Config.under_way`): beyond the limit they fail at once. A connection to a
-peer that is no neighbour is closed when no message came on it for `Config.idle` seconds; all are when the node leaves.
+peer that is no neighbour is closed when no message came on it for `Config.idle` seconds; all are when the node leaves,
+and those that it had asked for as soon as they are there.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ class Node:
         self.joined = False
         self._out: list[Any] = []
         self._connected: dict[PeerId, float] = {}
+        # By the peers that are being connected to.
         self._purposes: dict[PeerId, list[Purpose]] = {}
         self._foreign: set[PeerId] = set()
 
@@ -111,6 +113,8 @@ class Node:
     def opened(self, peer: PeerId, now: float) -> None:
         """There is a connection."""
         self._connected[peer] = now
+        if not self.joined and peer in self._purposes:
+            self._out.append(Disconnect(peer))
         self._go_on(peer, True, now)
 
     def failed(self, peer: PeerId, now: float) -> None:
@@ -126,9 +130,13 @@ class Node:
         self._connected[peer] = now
 
     def close_all(self) -> None:
-        """Closes every connection, after what was sent on it."""
+        """Closes every connection, after what was sent on it, and gives up all purposes."""
         for peer in self._connected:
             self._out.append(Disconnect(peer))
+        # Who is being connected to stays known: the connection, when it comes, is to be closed or used.
+        for purposes in self._purposes.values():
+            purposes.clear()
+        self._foreign.clear()
 
     def close_idle(self, now: float) -> None:
         """Closes what nobody uses. Every time-out is shorter than that, so nothing waits for an answer there."""
