@@ -279,6 +279,17 @@ def test_above_a_one_link_of_two_neighbours_that_are_linked_is_dropped() -> None
     assert len(lone.views.active) == 8
 
 
+def test_above_a_one_who_would_not_keep_c_rand_stays_linked() -> None:
+    """Seed 004, 23: n1 and n2 are linked, and have C_rand links each."""
+    lone = Lone(*FULL, "n8")
+    lone.expire(Timer.STABILIZE)
+    events = lone.get("n1", Neighbor((ME, "n2", "x", "y"))) + lone.get("n2", Neighbor((ME, "n1", "x", "y")))
+    for peer in [*FULL[2:], "n8"]:
+        events += lone.get(peer, _list(peer, 4))
+    assert dropped(events) == []
+    assert len(lone.views.active) == 8
+
+
 def test_a_list_that_does_not_come_holds_nothing_up() -> None:
     """Seed 004, 22."""
     lone = Lone(*FULL, "n8")

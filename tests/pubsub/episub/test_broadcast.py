@@ -310,6 +310,14 @@ def test_an_announcer_that_is_nearer_by_more_than_the_threshold_takes_the_sender
         assert (layer.eager, layer.lazy) == ("b", "a")
 
 
+def test_the_announcer_with_the_fewest_hops_is_grafted() -> None:
+    """Seed 004, 42."""
+    layer = Layer("a", "b", "c", lazy="bc", hop_threshold=3)
+    layer.get("c", ihave(1, hops=5))
+    layer.get("b", ihave(1, hops=2))
+    assert layer.get("a", gossip(1, hops=6)) == [deliver(1, "a"), Send(("b",), graft()), Send(("a",), Prune())]
+
+
 def test_at_the_threshold_nothing_happens() -> None:
     """Seed 004, 42."""
     layer = Layer("a", "b", "c", lazy="b", hop_threshold=3)

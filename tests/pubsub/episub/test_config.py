@@ -62,6 +62,10 @@ def test_what_the_seed_leaves_open_is_marked_and_can_be_set() -> None:
         ("cache_time", 0.1, "more seconds than flush"),
         ("seen_time", 29.0, "cache_time"),
         ("missing", 0, "1 or more"),
+        ("most_links", 257, "256 at most"),
+        ("nodes", 257, "256 at most"),
+        ("shuffle_passive", 253, "252 at most"),
+        ("leave_ttl", 65536, "65535 at most"),
         ("hop_threshold", -1, "0 or more"),
     ],
 )

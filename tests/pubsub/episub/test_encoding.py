@@ -142,7 +142,7 @@ def test_packets_have_one_form_and_a_limit() -> None:
         (Envelope(PEER, 0, Join(7, 1)), "Join: a peer"),
         (Envelope(PEER, 0, Neighbor((PEER,) * 257)), "Neighbor: 257 peers"),
         (Envelope(PEER, 0, IHave((((PEER, 1), 0),))), "IHave: a number of hops is 0"),
-        (Envelope(PEER, 0, Gossip(PEER, 1, 0, bytes(2**20 + 2**10))), "Gossip: .* bytes: expected 1049600 at most"),
+        (Envelope(PEER, 0, Gossip(PEER, 1, 0, bytes(2**20 + 1))), "Gossip: data of .* bytes: expected 1048576 at most"),
     ],
 )
 def test_what_would_be_refused_is_not_written(envelope: Envelope, reason: str) -> None:

@@ -81,6 +81,13 @@ def test_another_topic_and_publishing_before_joining_are_errors() -> None:
         lone.tell(Publish("", b""))
 
 
+def test_a_message_too_large_to_be_sent_is_refused_before_anything_happens() -> None:
+    lone = Lone("n1")
+    with pytest.raises(ValueError, match="a message of 1048577 bytes: expected 1048576 at most"):
+        lone.tell(Publish("", bytes(2**20 + 1)))
+    assert type(lone.tell(Publish("", bytes(2**20)))[0]) is Deliver
+
+
 # Networks
 
 
@@ -183,4 +190,11 @@ def test_at_rest_nothing_is_announced() -> None:
     """Seed 004, 37."""
     net = Net(10)
     net.run(20.0)
+    for number in range(3):
+        net.publish(0, b"%d" % number)
+    net.run(1.0)
+    assert any(isinstance(message, IHave) for _, _, _, message in net.log)
+    net.log.clear()
+    net.run(20.0)
+    assert net.log
     assert not any(isinstance(message, IHave) for _, _, _, message in net.log)

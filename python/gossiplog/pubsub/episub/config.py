@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
 
+from gossiplog.pubsub.episub.encoding import MAX_HOPS, MAX_PEERS
+
 Range: TypeAlias = tuple[float, float]
 """Seconds, from and to: a randomized timer draws from it each time."""
 
@@ -153,6 +155,15 @@ class Config:
             self._expect(name, 0 < low <= high, "from more than 0 to as many seconds or more")
         for name in ("cache_bytes", "seen", "missing", "grafted"):
             self._expect(name, getattr(self, name) >= 1, "1 or more")
+        for name in ("join_ttl", "forward_join_ttl", "leave_ttl", "shuffle_ttl"):
+            self._expect(name, getattr(self, name) <= MAX_HOPS, f"{MAX_HOPS} at most, which can be written")
+        for name in ("most_links", "nodes"):
+            self._expect(name, getattr(self, name) <= MAX_PEERS, f"{MAX_PEERS} at most, which a list can have")
+        # An answer has one more than an offer: for the origin.
+        room = MAX_PEERS - 1 - self.shuffle_active
+        self._expect(
+            "shuffle_passive", self.shuffle_passive <= room, f"{room} at most, with shuffle_active in one list"
+        )
         self._expect("near_links", self.near_links >= 0, "0 or more")
         self._expect("hop_threshold", self.hop_threshold >= 0, "0 or more")
         self._expect("most_links", self.most_links >= self.active, f"A, {self.active}, or more")

@@ -28,8 +28,11 @@ from gossiplog.pubsub.episub import messages
 PROTOCOL = "/gossiplog/episub/1.0.0"
 """What connections that carry these packets are negotiated as."""
 
-MAX_PACKET = 2**20 + 2**10
-"""Bytes: a message of 1 MiB, as much as gossipsub's implementations carry by default, and its envelope."""
+MAX_DATA = 2**20
+"""Bytes of a message: as much as gossipsub's implementations carry by default."""
+
+MAX_PACKET = MAX_DATA + 2**10
+"""Bytes: a message and its envelope."""
 
 MAX_PEER = 128
 """Bytes of a peer."""
@@ -140,6 +143,8 @@ def _topic(value: Any) -> str:
 
 def _data(value: Any) -> bytes:
     _expect(type(value) is bytes, f"data is {type(value).__name__}: expected bytes")
+    # What leaves no room for longer peers and numbers could be read, but not be passed on.
+    _expect(len(value) <= MAX_DATA, f"data of {len(value)} bytes: expected {MAX_DATA} at most")
     data: bytes = value
     return data
 

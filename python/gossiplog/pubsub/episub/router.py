@@ -20,6 +20,7 @@ from typing import Any
 
 from gossiplog.pubsub.episub.broadcast import Broadcast, Statistics
 from gossiplog.pubsub.episub.config import Config
+from gossiplog.pubsub.episub.encoding import MAX_DATA
 from gossiplog.pubsub.episub.events import NeighborDown, NeighborUp, Timer
 from gossiplog.pubsub.episub.membership import Membership
 from gossiplog.pubsub.episub.messages import Envelope, Gossip, Graft, IHave, MessageId, Prune
@@ -108,7 +109,7 @@ class Episub:
 
         Raises:
             ValueError: `Join`, `Leave` or `Publish` names another topic than the router's, or the application
-                publishes without having joined.
+                publishes without having joined, or more than `MAX_DATA` bytes.
         """
         if type(event) is Received:
             return self._receive(event.peer, event.packet, now)
@@ -117,7 +118,9 @@ class Episub:
                 return self._wrap(self._broadcast.handle(event, now), now)
             case Join(topic) | Leave(topic) | Publish(topic) if topic != self._topic:
                 raise ValueError(f"topic {topic!r}: this router's is {self._topic!r}")
-            case Publish():
+            case Publish(data=data):
+                if len(data) > MAX_DATA:
+                    raise ValueError(f"a message of {len(data)} bytes: expected {MAX_DATA} at most")
                 if not self._membership.joined:
                     raise ValueError("published before the topic was joined: episub has no other way to reach it")
                 return self._wrap(self._broadcast.handle(event, now), now)
