@@ -23,7 +23,7 @@ use crate::mesh::config::{is_loopback, reachable};
 use crate::mesh::gossip::UNHEARD;
 use crate::mesh::link::Opening;
 use crate::mesh::shared::Shared;
-use crate::mesh::streams::bare;
+use crate::mesh::streams::{bare, verdict};
 use crate::mesh::upkeep::{ENOUGH, FEW, MANY, Upkeep};
 use crate::mesh::waiting::{Answer, Origin};
 
@@ -170,8 +170,11 @@ impl Driver {
                 }
                 self.upkeep.connected(now, connection_id, peer_id);
             }
-            SwarmEvent::ConnectionClosed { connection_id, .. } => {
+            SwarmEvent::ConnectionClosed { peer_id, connection_id, cause, .. } => {
                 self.lost.remove(&connection_id);
+                if verdict(cause.as_ref()).cause == Cause::Violation {
+                    self.upkeep.parted(Instant::now(), peer_id);
+                }
                 self.grade();
                 self.shared.tell();
             }
@@ -342,7 +345,6 @@ impl Driver {
             if score < UNHEARD {
                 let reason = format!("the peer broke the rules of gossip too often: its score is {score:.0}");
                 link.end(Closed::new(Cause::Violation, reason));
-                self.upkeep.parted(Instant::now(), known.peer);
             }
             link.stand(|standing| {
                 changed |= standing.in_mesh != in_mesh;

@@ -126,7 +126,7 @@ pub fn bare(address: &Multiaddr) -> Multiaddr {
 }
 
 /// How a connection ended.
-fn verdict(cause: Option<&ConnectionError>) -> Closed {
+pub fn verdict(cause: Option<&ConnectionError>) -> Closed {
     match cause {
         None => Closed::new(Cause::Local, "this side closed the connection"),
         Some(ConnectionError::KeepAliveTimeout) => Closed::new(Cause::Local, "nobody used the connection"),

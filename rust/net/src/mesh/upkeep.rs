@@ -33,7 +33,7 @@ const SHORTEST: Duration = Duration::from_secs(1);
 /// The longest one.
 const LONGEST: Duration = Duration::from_secs(120);
 
-/// How long a peer is left alone that the caller parted from.
+/// How long a peer is left alone that this side parted from.
 const PARTED: Duration = Duration::from_secs(300);
 
 /// Peers whose pauses are remembered.
@@ -155,7 +155,7 @@ impl Upkeep {
         }
     }
 
-    /// The caller parted from a peer.
+    /// This side parted from a peer: the caller wanted it, or the peer broke the rules.
     pub fn parted(&mut self, now: Instant, peer: PeerId) {
         let pause = || Pause { until: now + PARTED, length: LONGEST };
         for seed in self.seeds.iter_mut().filter(|seed| seed.peer == Some(peer)) {

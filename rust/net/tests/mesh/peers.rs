@@ -106,3 +106,25 @@ fn a_peer_that_the_caller_parted_from_is_not_dialled_at_once() {
     assert_eq!(peer.host.peers().unwrap().len(), 1);
     drop(other);
 }
+
+#[test]
+fn a_peer_that_was_cut_off_is_not_dialled_again_at_once() {
+    let (mut bootstrap, address) = Peer::listening(config());
+    // Nobody is there; what is tried again shows that time has passed.
+    let nobody = "/ip4/127.0.0.1/tcp/1".to_owned();
+    // Not even the subscription may be said.
+    let strict = Config { listen: Vec::new(), bootstrap: vec![address, nobody], chatter: 1, ..config() };
+    let mut peer = Peer::start(strict);
+    let closed = peer.until("it is cut off", |peer| {
+        bootstrap.poll();
+        peer.events().find_map(|event| match event {
+            Event::Connection { closed, .. } => closed.clone(),
+            _ => None,
+        })
+    });
+    assert_eq!(closed.cause, Cause::Violation, "{closed:?}");
+    let failed = peer.host.counts().unwrap().dials_failed;
+    peer.until("others are tried again", |peer| (peer.host.counts().unwrap().dials_failed >= failed + 2).then_some(()));
+    let dialled = peer.told.iter().filter(|notice| matches!(notice, Notice::Peer { .. })).count();
+    assert_eq!(dialled, 1);
+}
