@@ -343,7 +343,7 @@ impl Driver {
             let in_mesh = mesh.contains(&known.peer);
             let score = gossip.peer_score(&known.peer).unwrap_or_default();
             if score < UNHEARD {
-                let reason = format!("the peer broke the rules of gossip too often: its score is {score:.0}");
+                let reason = format!("too many of the peer's messages were rejected: its score is {score:.0}");
                 link.end(Closed::new(Cause::Violation, reason));
             }
             link.stand(|standing| {

@@ -68,8 +68,9 @@ pub fn gossip(topic: &IdentTopic, heartbeat: Duration) -> Result<Gossip, Error> 
     Ok(gossip)
 }
 
-/// Peers lose by messages that are rejected and by breaking gossipsub's rules. Whoever is quiet loses nothing: a log may
-/// be quiet for days. Addresses do not count: hosts share them, behind NAT and on one machine.
+/// Peers lose by messages that are rejected, and by nothing else: the host parts from who loses too much, so only what
+/// is proven counts. Whoever is quiet loses nothing: a log may be quiet for days. Addresses do not count: hosts share
+/// them, behind NAT and on one machine.
 fn scores(topic: &IdentTopic) -> PeerScoreParams {
     let scores = TopicScoreParams {
         topic_weight: 1.0,
@@ -87,7 +88,11 @@ fn scores(topic: &IdentTopic) -> PeerScoreParams {
     PeerScoreParams {
         topics: HashMap::from([(topic.hash(), scores)]),
         ip_colocation_factor_weight: 0.0,
-        behaviour_penalty_threshold: 6.0,
+        // Messages that wait too long for their turn to be sent: it may be the network that is slow.
+        slow_peer_weight: 0.0,
+        // Mostly messages that were asked for and did not come within three seconds, each of up to 5,000 by itself: the
+        // network again. Requests to join the mesh that come too early count here, too; the allowance bounds those.
+        behaviour_penalty_weight: 0.0,
         ..PeerScoreParams::default()
     }
 }
@@ -99,5 +104,24 @@ fn thresholds() -> PeerScoreThresholds {
         graylist_threshold: UNHEARD,
         opportunistic_graft_threshold: 1.0,
         ..PeerScoreThresholds::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn peers_are_blamed_for_rejected_messages_alone() {
+        let topic = IdentTopic::new("com.example.test");
+        let scores = scores(&topic);
+        scores.validate().unwrap();
+        let for_network =
+            [scores.slow_peer_weight, scores.behaviour_penalty_weight, scores.ip_colocation_factor_weight];
+        assert_eq!(for_network, [0.0; 3]);
+        let scores = &scores.topics[&topic.hash()];
+        assert_eq!([scores.mesh_message_deliveries_weight, scores.mesh_failure_penalty_weight], [0.0; 2]);
+        let seven = 7.0 * 7.0 * scores.invalid_message_deliveries_weight;
+        assert!(seven + scores.time_in_mesh_weight * scores.time_in_mesh_cap < UNHEARD);
     }
 }
