@@ -2,7 +2,7 @@
 
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -96,6 +96,7 @@ impl Host {
             counters,
             budget,
             failure: OnceLock::new(),
+            over: AtomicBool::new(false),
             peer,
             own,
         });
@@ -164,6 +165,8 @@ impl Host {
     /// nothing will happen any more.
     pub fn poll(&self) -> Result<Vec<Notice>, Error> {
         self.check()?;
+        // Before anything is taken: what was told until then is among it.
+        let over = self.shared.over.load(Ordering::Acquire);
         let (mut notices, mut own) = (Vec::new(), false);
         for (event, known) in self.shared.members.take() {
             if matches!(event, Event::Connection { connection, .. } if connection == self.shared.own) {
@@ -184,7 +187,7 @@ impl Host {
         if own {
             self.shared.take_notices(&mut notices);
         }
-        if self.shared.failure.get().is_some() {
+        if over {
             if notices.is_empty() {
                 self.alive()?;
             }
@@ -375,6 +378,9 @@ impl Drop for Host {
 
 #[cfg(test)]
 mod tests {
+    use libp2p::gossipsub::MessageId;
+    use libp2p::swarm::ConnectionId;
+
     use super::*;
     use crate::limits::Limits;
     use crate::mesh::allowance::CHATTER;
@@ -431,6 +437,8 @@ mod tests {
         let address = until(&first, |_| first.addresses().unwrap().pop());
         let connection = second.dial(&address).unwrap();
         until(&second, |_| (second.peers().unwrap().len() == 1).then_some(()));
+        let origin = (MessageId::new(b"untaken"), first.shared.peer);
+        assert!(second.shared.waiting.offer(origin, b"data".to_vec(), Instant::now()));
         second.command(Command::Panic);
         assert_eq!(closed(&second).cause, Cause::Internal);
         let failed = until(&second, |notices| notices.err());
@@ -451,5 +459,20 @@ mod tests {
         assert_ne!(closed(&first).cause, Cause::Internal);
         second.release(connection).unwrap();
         second.stop().unwrap();
+    }
+
+    #[test]
+    fn a_host_that_fails_says_so_after_all_else_is_told() {
+        let host = host(3);
+        let listens = |notice: &Notice| matches!(notice, Notice::Host { .. });
+        until(&host, |notices| notices.unwrap().iter().any(listens).then_some(()));
+        let handle = host.shared.members.dialled(ConnectionId::new_unchecked(0)).unwrap();
+        host.shared.failure.set("a test's fault").unwrap();
+        assert!(host.dial("/ip4/127.0.0.1/tcp/1").is_err());
+        host.poll().unwrap();
+        host.shared.fail("a test's fault");
+        assert_eq!(closed(&host).cause, Cause::Internal);
+        until(&host, |notices| notices.err());
+        host.release(handle).unwrap();
     }
 }

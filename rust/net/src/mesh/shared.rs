@@ -1,7 +1,7 @@
 //! What the caller's calls and libp2p's task share.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use libp2p::multiaddr::Protocol;
@@ -57,6 +57,8 @@ pub struct Shared {
     pub budget: Arc<Budget>,
     /// Why libp2p's task has ended before its time, if it has.
     pub failure: OnceLock<&'static str>,
+    /// All that its end means for others has been told to the inbox.
+    pub over: AtomicBool,
     /// This host.
     pub peer: PeerId,
     /// Stands for the host itself: its news are what concerns no single peer.
@@ -74,7 +76,10 @@ impl Shared {
         // Set before anybody is woken: whoever looks then finds the reason.
         let _ = self.failure.set(reason);
         lock(&self.notices).addresses.clear();
+        // Nobody takes or answers them any more.
+        self.waiting.clear();
         self.members.fail(&Closed::new(Cause::Internal, reason));
+        self.over.store(true, Ordering::Release);
         self.tell();
     }
 

@@ -117,6 +117,12 @@ impl Waiting {
         answers.iter().filter_map(|(ticket, answer)| Some((state.settle(*ticket)?, *answer))).collect()
     }
 
+    /// Has nothing wait any more.
+    pub fn clear(&self) {
+        let mut state = lock(&self.0);
+        *state = State { last: state.last, ..State::default() };
+    }
+
     /// The messages that have waited too long, which wait no more.
     pub fn expired(&self, now: Instant) -> Vec<Origin> {
         let mut state = lock(&self.0);
