@@ -174,6 +174,8 @@ impl Driver {
                 self.lost.remove(&connection_id);
                 if verdict(cause.as_ref()).cause == Cause::Violation {
                     self.upkeep.parted(Instant::now(), peer_id);
+                    // Or the next walk would connect to it.
+                    self.swarm.behaviour_mut().kademlia.remove_peer(&peer_id);
                 }
                 self.grade();
                 self.shared.tell();
