@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from gossiplog.sim.kernel import Kernel, TraceHash
+
+# Many at the same time, in the same millisecond, and in the next one.
+delays = st.one_of(st.sampled_from([0.0, 0.0002, 0.0009, 0.001]), st.floats(0.0, 2.0))
+plans = st.lists(st.tuples(delays, st.lists(delays, max_size=3)), max_size=20)
 
 
 def test_events_happen_in_the_order_of_their_times_and_then_of_their_scheduling() -> None:
@@ -61,3 +69,47 @@ def test_a_call_for_each_of_several_delays() -> None:
     kernel.run(5.0)
     times = [("before", "-", 1.0), ("a", "same", 1.0), ("also a", "same", 1.0), ("after", "-", 1.0), ("b", "same", 2.0)]
     assert happened == times
+
+
+@given(plans, st.lists(st.floats(0.0, 4.0), max_size=4))
+def test_the_order_is_that_of_a_sorted_list(plan: list[tuple[float, list[float]]], pauses: list[float]) -> None:
+    """Also where events make others at once, and where the run is interrupted at any time."""
+    kernel = Kernel(0)
+    scheduled: list[tuple[float, int]] = []
+    happened: list[tuple[float, int]] = []
+
+    def schedule(delay: float, following: list[float]) -> None:
+        number = len(scheduled)
+        scheduled.append((kernel.now + delay, number))
+        kernel.spread(happen, [(delay, number)], following)
+
+    def happen(number: int, following: list[float]) -> None:
+        happened.append((kernel.now, number))
+        for delay in following:
+            schedule(delay, [])
+
+    for delay, following in plan:
+        schedule(delay, following)
+    for pause in sorted(pauses):
+        kernel.run(pause)
+        assert kernel.now == pause
+        assert happened == sorted(event for event in scheduled if event[0] <= pause)
+        schedule(0.0005, [])
+    kernel.run(9.0)
+    assert happened == sorted(scheduled)
+    assert kernel.events == len(scheduled)
+
+
+def test_what_failed_has_happened_and_the_rest_has_not() -> None:
+    kernel = Kernel(0)
+    happened: list[str] = []
+
+    def fail() -> None:
+        raise LookupError("nothing there")
+
+    kernel.at(1.0, fail)
+    kernel.at(1.0, happened.append, "after")
+    with pytest.raises(LookupError):
+        kernel.run(2.0)
+    kernel.run(2.0)
+    assert (happened, kernel.events) == (["after"], 2)

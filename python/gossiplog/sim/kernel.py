@@ -7,16 +7,28 @@ were scheduled, so a run is a function of its seed.
 from __future__ import annotations
 
 import hashlib
+from bisect import insort
 from collections.abc import Callable, Iterable
 from heapq import heappop, heappush
+from operator import itemgetter
 from random import Random
 from typing import Any, TypeAlias
 
 Trace: TypeAlias = Callable[[str], object]
 
 
+_Event: TypeAlias = tuple[float, Callable[[Any, Any], object], Any, Any]
+
+_SLOTS = 1000  # a second
+_time: Callable[[_Event], float] = itemgetter(0)
+
+
 class Kernel:
-    """A queue of events under virtual time.
+    """A calendar of events under virtual time.
+
+    The events of each millisecond are gathered, and sorted when it comes (R. Brown, "Calendar queues: a fast O(1)
+    priority queue implementation for the simulation event set problem", CACM 31(10), 1988): a heap of millions would be
+    read from end to end of memory, again and again.
 
     Args:
         seed: of the random numbers.
@@ -32,8 +44,12 @@ class Kernel:
         self.now = 0.0
         self.random = Random(seed)
         self.events = 0
-        self._queue: list[tuple[float, int, Callable[..., object], tuple[Any, ...]]] = []
-        self._scheduled = 0
+        # Of the slot that has begun, sorted, without those that have happened.
+        self._current: list[_Event] = []
+        self._slot = -1
+        # Of later slots, in the order in which they were scheduled, and a heap of these slots.
+        self._later: dict[int, list[_Event]] = {}
+        self._slots: list[int] = []
         self._trace = trace
 
     @property
@@ -48,30 +64,64 @@ class Kernel:
 
     def after(self, delay: float, call: Callable[..., object], *arguments: Any) -> None:
         """Calls a function after so many seconds."""
-        self._scheduled += 1
-        heappush(self._queue, (self.now + delay, self._scheduled, call, arguments))
+        self._schedule((self.now + delay, _apply, call, arguments))
 
     def at(self, time: float, call: Callable[..., object], *arguments: Any) -> None:
         """Calls a function at a time, or at once where it has passed."""
-        self._scheduled += 1
-        heappush(self._queue, (max(time, self.now), self._scheduled, call, arguments))
+        self._schedule((max(time, self.now), _apply, call, arguments))
 
     def spread(self, call: Callable[..., object], delays: Iterable[tuple[float, Any]], argument: Any) -> None:
         """Calls a function once for each pair of a delay, in seconds, and a first argument; the second is the same."""
-        queue, now, scheduled = self._queue, self.now, self._scheduled
+        now, later = self.now, self._later
         for delay, first in delays:
-            scheduled += 1
-            heappush(queue, (now + delay, scheduled, call, (first, argument)))
-        self._scheduled = scheduled
+            event = (now + delay, call, first, argument)
+            slot = int(event[0] * _SLOTS)
+            # As `_schedule` does, which would take longer: millions of packets go this way.
+            if slot in later:
+                later[slot].append(event)
+            else:
+                self._schedule(event)
 
     def run(self, until: float) -> None:
         """Lets everything happen up to a time, which is the time afterwards."""
-        queue = self._queue
-        while queue and queue[0][0] <= until:
-            self.now, _, call, arguments = heappop(queue)
-            self.events += 1
-            call(*arguments)
+        while self._begin():
+            current, happened = self._current, 0
+            try:
+                for self.now, call, first, second in current:
+                    if self.now > until:
+                        self.now = until
+                        return
+                    happened += 1
+                    # What it schedules for this slot comes into the list behind it.
+                    call(first, second)
+            finally:
+                del current[:happened]
+                self.events += happened
         self.now = until
+
+    def _schedule(self, event: _Event) -> None:
+        slot = int(event[0] * _SLOTS)
+        if slot <= self._slot:
+            insort(self._current, event, key=_time)
+        elif slot in self._later:
+            self._later[slot].append(event)
+        else:
+            self._later[slot] = [event]
+            heappush(self._slots, slot)
+
+    def _begin(self) -> bool:
+        """Begins the next slot with events, unless the last has some left. False: there is none."""
+        if not self._current:
+            if not self._slots:
+                return False
+            self._slot = heappop(self._slots)
+            self._current = self._later.pop(self._slot)
+            self._current.sort(key=_time)
+        return True
+
+
+def _apply(call: Callable[..., object], arguments: tuple[Any, ...]) -> None:
+    call(*arguments)
 
 
 class TraceHash:
