@@ -152,9 +152,10 @@ class FloodSub:
         if message.topic not in self._topics or len(message.data) > self._config.max_data:
             return ()
         id = self._id_of(message)
-        if self._seen.has(id, now) or not self._authorship.admits(message) or self._is_own(message):
+        self._seen.expire(now)
+        if self._seen.has(id) or not self._authorship.admits(message) or self._is_own(message):
             return ()
-        self._remember(id, now)
+        self._seen.add(id, now)
         if not self._is_valid(message):
             return ()
         return [Deliver(message.topic, id, message.data, source), *self._flood(message, source)]
@@ -162,10 +163,11 @@ class FloodSub:
     def _publish(self, topic: str, data: bytes, now: float) -> Sequence[Any]:
         message = compose_valid(self._authorship, topic, data, self._config.max_data, self._is_valid)
         id = self._id_of(message)
+        self._seen.expire(now)
         # Where ids are made from content, somebody may have published the same.
-        if self._seen.has(id, now):
+        if self._seen.has(id):
             return ()
-        self._remember(id, now)
+        self._seen.add(id, now)
         delivery = [Deliver(topic, id, data, None)] if topic in self._topics else []
         return [*delivery, *self._flood(message, None)]
 
@@ -180,10 +182,6 @@ class FloodSub:
 
     def _is_own(self, message: Message) -> bool:
         return message.author is not None and message.author == self._authorship.author
-
-    def _remember(self, id: MessageId, now: float) -> None:
-        self._seen.expire(now)
-        self._seen.add(id, now)
 
     def _tell(self, peers: Sequence[PeerId], topics: Iterable[str], subscribe: bool) -> Sequence[Send]:
         subscriptions = tuple(Subscription(topic, subscribe) for topic in topics)

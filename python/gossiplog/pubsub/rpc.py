@@ -87,6 +87,11 @@ class Rpc:
     control: Control | None = None
     extension: tuple[Any, ...] = ()
 
+    @property
+    def is_message(self) -> bool:
+        """Whether it is one message, and nothing else."""
+        return len(self.messages) == 1 and self.control is None and not self.subscriptions and not self.extension
+
 
 def merge(packets: Sequence[Rpc]) -> Rpc:
     """One packet in the place of several, with what they say in their order.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from itertools import filterfalse
 
 from gossiplog.pubsub.rpc import MessageId
 
@@ -10,36 +11,35 @@ from gossiplog.pubsub.rpc import MessageId
 class Seen:
     """Ids, each for a time after it was first seen: copies do not prolong it [go: FirstSeenCacheStrategy].
 
+    The time passes with `expire`: a router asks about ids far more often than any is forgotten.
+
     Args:
         ttl: seconds.
         limit: ids; the oldest go first. Only who is flooded reaches it.
+
+    Attributes:
+        has: whether an id is seen. It is the dictionary's own method, since this is asked for each copy of a message.
     """
 
-    __slots__ = ("_limit", "_times", "_ttl")
+    __slots__ = ("_limit", "_times", "_ttl", "has")
 
     def __init__(self, ttl: float, limit: int) -> None:
         self._ttl = ttl
         self._limit = limit
         # In the order in which they were first seen.
         self._times: dict[MessageId, float] = {}
+        self.has: Callable[[MessageId], bool] = self._times.__contains__
 
     def __len__(self) -> int:
         return len(self._times)
 
-    def has(self, id: MessageId, now: float) -> bool:
-        """Whether an id was seen within the time."""
-        time = self._times.get(id)
-        return time is not None and now - time < self._ttl
-
-    def unseen(self, ids: Iterable[MessageId], now: float) -> list[MessageId]:
-        """Those ids that were not seen within the time."""
-        times, ttl = self._times, self._ttl
-        return [id for id in ids if id not in times or now - times[id] >= ttl]
+    def unseen(self, ids: Iterable[MessageId]) -> list[MessageId]:
+        """Those ids that are not seen."""
+        return list(filterfalse(self.has, ids))
 
     def add(self, id: MessageId, now: float) -> None:
-        """An id is seen that was not within the time."""
+        """An id is seen that was not."""
         times = self._times
-        times.pop(id, None)
         times[id] = now
         if len(times) > self._limit:
             del times[next(iter(times))]

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from gossiplog.pubsub.authorship import Anonymous, Signed
-from gossiplog.pubsub.events import Deliver, Join, Leave, PeerDisconnected, Publish
+from gossiplog.pubsub.events import Deliver, Join, Leave, PeerDisconnected, Publish, TimerExpired
+from gossiplog.pubsub.gossipsub import Heartbeat
 from gossiplog.pubsub.rpc import FLOODSUB, Control, IHave, Message, Rpc
 from gossiplog.signer import Signer
 from tests.pubsub.gossipsub.node import (
@@ -73,9 +74,11 @@ def test_a_copy_is_neither_delivered_nor_forwarded() -> None:
     node = member()
     node.receive(ONE, message(1))
     node.now = 119.9
+    node.do(TimerExpired(Heartbeat()))
     for peer in (ONE, OTHER, b"flooder"):
         assert node.receive(peer, message(1), message(1)) == ()
     node.now = 120.0
+    node.do(TimerExpired(Heartbeat()))
     assert len(delivered(node.receive(ONE, message(1), message(1)))) == 1
 
 
@@ -86,6 +89,7 @@ def test_an_own_message_that_comes_back_is_ignored() -> None:
     assert sent.author == OWN
     assert node.receive(ONE, sent) == ()
     node.now = 1000.0
+    node.do(TimerExpired(Heartbeat()))
     assert node.receive(ONE, sent) == ()
 
 

@@ -22,7 +22,8 @@ class Config:
             specification has a minute, the guide to it two.
         mcache_len: heartbeats for which a message can be asked for.
         mcache_gossip: heartbeats at which a message is gossiped about.
-        seen_ttl: seconds for which a message's id is remembered; no fewer than those for which it can be asked for.
+        seen_ttl: seconds for which a message's id is remembered, and then until the next heartbeat; no fewer than those
+            for which it can be asked for.
         graft_after: messages that had to be asked of one peer between two heartbeats, because the mesh had not brought
             them; who had so many joins the mesh. The guide to gossipsub allows that; None turns it off.
         max_data: bytes of a message's data; a longer one is passed over, and cannot be published.

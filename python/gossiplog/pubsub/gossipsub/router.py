@@ -77,6 +77,24 @@ class GossipSub:
         ValueError: messages have no author, and `id_of` is the default, which would give all of them one id.
     """
 
+    __slots__ = (
+        "_asked",
+        "_authors",
+        "_authorship",
+        "_cache",
+        "_config",
+        "_delivered",
+        "_id_of",
+        "_is_valid",
+        "_name_of",
+        "_outbox",
+        "_own",
+        "_random",
+        "_seen",
+        "_state",
+        "_told",
+    )
+
     def __init__(
         self,
         peer: PeerId,
@@ -155,7 +173,7 @@ class GossipSub:
         """
         if type(event) is Received:
             self._receive(event.peer, event.packet, now)
-            return self._orders()
+            return self._orders() if self._outbox.waiting or self._delivered else ()
         match event:
             case TimerExpired(Heartbeat()):
                 self._beat(now)
@@ -263,28 +281,28 @@ class GossipSub:
     # Packets
 
     def _receive(self, peer: PeerId, packet: Rpc, now: float) -> None:
-        state = self._state.peers.get(peer)
-        if state is None:
+        state = self._state
+        if peer not in state.peers:
             return
         control = packet.control
         for change in packet.subscriptions:
             if change.subscribe:
-                self._state.subscribe(peer, change.topic)
-            elif self._state.unsubscribe(peer, change.topic) and (control is None or change.topic not in control.prune):
+                state.subscribe(peer, change.topic)
+            elif state.unsubscribe(peer, change.topic) and (control is None or change.topic not in control.prune):
                 self._prune(peer, change.topic)
+        # Nearly all packets are a message, and most of these copies: this loop is where a router spends its time.
         for message in packet.messages:
-            self._take(peer, message, now)
-        if control is not None and state.gossips:
+            if message.topic in state.mesh and len(message.data) <= self._config.max_data:
+                id = self._id_of(message)
+                if not self._seen.has(id):
+                    self._take(peer, message, id, packet if packet.is_message else Rpc((message,)), now)
+        if control is not None and state.peers[peer].gossips:
             self._control(peer, control, now)
-        if packet.extension and state.gossips:
+        if packet.extension and state.peers[peer].gossips:
             self.receive_extension(peer, packet.extension, now)
 
-    def _take(self, peer: PeerId, message: Message, now: float) -> None:
-        if message.topic not in self._state.mesh or len(message.data) > self._config.max_data:
-            return
-        id = self._id_of(message)
-        if self._seen.has(id, now):
-            return
+    def _take(self, peer: PeerId, message: Message, id: MessageId, packet: Rpc, now: float) -> None:
+        """Accepts a message that is new, and goes on in the packet given."""
         author = message.author
         if author is not None and author == self._authorship.author:
             return
@@ -296,36 +314,36 @@ class GossipSub:
         self._cache.put(id, message)
         self._delivered.append(Deliver(message.topic, id, message.data, peer))
         origin = peer if author is None else self._authors.get(author, peer)
-        self._forward(message, self._state.mesh[message.topic], peer, origin)
+        self._forward(message.topic, packet, self._state.mesh[message.topic], peer, origin)
 
     def _forward(
-        self, message: Message, peers: Mapping[PeerId, None], source: PeerId | None, origin: PeerId | None
+        self, topic: str, packet: Rpc, peers: Mapping[PeerId, None], source: PeerId | None, origin: PeerId | None
     ) -> None:
         """Sends a message to the floodsub peers of its topic, and to the peers given."""
-        members = self._state.members.get(message.topic)
+        members = self._state.members.get(topic)
         targets = [peer for peer in members.floodsub if peer != source and peer != origin] if members else []
         targets += [peer for peer in peers if peer != source and peer != origin]
         if targets:
-            self._outbox.add(targets, Rpc((message,)))
+            self._outbox.add(targets, packet)
 
     def _publish(self, topic: str, data: bytes, now: float) -> None:
         state = self._state
         message = compose_valid(self._authorship, topic, data, self._config.max_data, self._is_valid)
         id = self._id_of(message)
         # Where ids are made from the content, it may have been said already.
-        if self._seen.has(id, now):
+        if self._seen.has(id):
             return
         self._seen.add(id, now)
         self._cache.put(id, message)
         mesh = state.mesh.get(topic)
         if mesh is not None:
             self._delivered.append(Deliver(topic, id, data, None))
-            self._forward(message, mesh, None, None)
+            self._forward(topic, Rpc((message,)), mesh, None, None)
             return
         fanout = state.fanout.setdefault(topic, Fanout(now))
         fanout.published = now
         self._fill(topic, fanout)
-        self._forward(message, fanout.peers, None, None)
+        self._forward(topic, Rpc((message,)), fanout.peers, None, None)
 
     def _fill(self, topic: str, fanout: Fanout) -> None:
         missing = self._config.d - len(fanout.peers)
@@ -352,7 +370,7 @@ class GossipSub:
             told = self._told.get(peer, 0)
             ids = ihave.ids[: self._config.max_ids - told]
             self._told[peer] = told + len(ids)
-            unknown = self._seen.unseen(ids, now)
+            unknown = self._seen.unseen(ids)
             if unknown:
                 wanted.update(dict.fromkeys(unknown))
                 key = peer, ihave.topic
