@@ -5,6 +5,8 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
+import pytest
+
 from gossiplog.pubsub.events import ConnectFailed, PeerConnected, PeerDisconnected, Received, RoundTrip
 from gossiplog.sim.conditions import Conditions, Partition
 from gossiplog.sim.kernel import Kernel
@@ -17,14 +19,25 @@ NODES = 4
 class World:
     """Nodes that note what they are told; each pair is 1 s apart."""
 
-    def __init__(self, open: bool = False, conditions: Conditions | None = None, seed: int = 1) -> None:
+    def __init__(
+        self, open: bool = False, conditions: Conditions | None = None, seed: int = 1, lasting: bool = False
+    ) -> None:
         self.kernel = Kernel(seed)
         self.told: list[tuple[float, int, Any]] = []
         self.losses = 0
         self.breaks: list[tuple[int, int]] = []
         self.down: set[int] = set()
         latency = UniformLatency(Random(1), 1.0, 1.0)
-        self.overlay = Overlay(self.kernel, self, NODES, latency, conditions or Conditions(), Random(seed), open)
+        self.overlay = Overlay(
+            self.kernel,
+            self,
+            NODES,
+            latency,
+            conditions or Conditions(),
+            Random(seed),
+            open=open,
+            lasting=lasting,
+        )
 
     def up(self, node: int) -> bool:
         return node not in self.down
@@ -61,8 +74,9 @@ def test_open_links_reach_everybody() -> None:
     assert world.run(2.0) == [(1.0, 1, Received(0, "hello")), (1.0, 3, Received(0, "hello"))]
 
 
-def test_a_connection_takes_a_round_trip_and_both_ends_are_told() -> None:
-    world = World()
+@pytest.mark.parametrize("lasting", [False, True])
+def test_a_connection_takes_a_round_trip_and_both_ends_are_told(lasting: bool) -> None:
+    world = World(lasting=lasting)
     world.overlay.send(0, [1], "too early", 9)
     world.overlay.connect(0, 1)
     world.overlay.connect(1, 0)

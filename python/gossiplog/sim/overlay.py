@@ -62,6 +62,7 @@ class Overlay:
         conditions: that packets are under.
         random: what losses are drawn with.
         open: whether packets go to any node, without connections.
+        lasting: whether no node ends a connection by itself.
     """
 
     def __init__(
@@ -72,7 +73,9 @@ class Overlay:
         latency: Latency,
         conditions: Conditions,
         random: Random,
+        *,
         open: bool,
+        lasting: bool,
     ) -> None:
         self._kernel = kernel
         self._nodes = nodes
@@ -82,7 +85,8 @@ class Overlay:
         self._open = open
         self._links: list[dict[int, float]] = [_OpenLinks(node, latency) if open else {} for node in range(count)]
         self._calm = conditions.calm
-        self._land = nodes.receive if self._calm and open else self._arrive
+        # Where no connection ends, what was sent arrives.
+        self._land = nodes.receive if self._calm and (open or lasting) else self._arrive
         self._sides: Mapping[int, int] = {}
         self._busy = 0.0  # when the machine is through with what it has to carry
         self._uplinks = [0.0] * count  # when each node is through with what it has to send
@@ -97,16 +101,17 @@ class Overlay:
         """Sends a packet of so many bytes to several peers. To those without a connection it is lost."""
         links = self._links[source]
         received = Received(source, packet)
-        if not self._open:
-            linked = [peer for peer in peers if peer in links]
-            for _ in range(len(peers) - len(linked)):
+        try:
+            delays = [(links[peer], peer) for peer in peers]
+        except KeyError:
+            delays = [(links[peer], peer) for peer in peers if peer in links]
+            for _ in range(len(peers) - len(delays)):
                 self._nodes.lost(packet)
-            peers = linked
         if self._calm:
-            self._kernel.spread(self._land, [(links[peer], peer) for peer in peers], received)
+            self._kernel.spread(self._land, delays, received)
         else:
-            for peer in peers:
-                self._send_under_conditions(source, peer, links[peer], received, size)
+            for delay, peer in delays:
+                self._send_under_conditions(source, peer, delay, received, size)
 
     def connect(self, source: int, target: int) -> None:
         """Asks for a connection, which takes a round trip: both ends are told, or the one that asked."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from functools import cache
+from functools import cache, lru_cache
 from itertools import count
 from random import Random
 from typing import Any
@@ -127,8 +127,10 @@ def _simsub_size(packet: simsubs.Packet) -> int:
 def floodsub(config: floodsubs.Config | None = None) -> RouterKind:
     """All messages to all peers. That peers say which topics they are in belongs to connecting, and has no row."""
 
+    number = _numbers()
+
     def make(seat: Seat) -> floodsubs.FloodSub:
-        return floodsubs.FloodSub(Anonymous(), config, id_of=_number)
+        return floodsubs.FloodSub(Anonymous(), config, id_of=number)
 
     def neighbours(router: floodsubs.FloodSub) -> Collection[Any]:
         return router.members(TOPIC)
@@ -153,8 +155,10 @@ def gossipsub(config: GossipsubConfig | None = None) -> RouterKind:
     def neighbours(router: GossipSub) -> Collection[Any]:
         return router.mesh(TOPIC)
 
+    number = _numbers()
+
     def make(seat: Seat) -> GossipSub:
-        return GossipSub(seat.node, seat.random, Anonymous(), config, id_of=_number)
+        return GossipSub(seat.node, seat.random, Anonymous(), config, id_of=number)
 
     return RouterKind(
         name="gossipsub",
@@ -182,21 +186,36 @@ def _read_rpc(packet: Rpc) -> Sequence[str]:
     return names
 
 
-def _number(message: Message) -> bytes:
-    """The id of a message: all nodes that are given one at once make the same of it."""
-    return message.data[:NUMBER_BYTES]
+def _numbers() -> Callable[[Message], bytes]:
+    """The ids of messages: all nodes that are given one at once make the same of it.
+
+    It is one object for all nodes, as a million copies of a message are told by it.
+    """
+
+    @cache
+    def head(data: bytes) -> bytes:
+        return data[:NUMBER_BYTES]
+
+    def number(message: Message) -> bytes:
+        return head(message.data)
+
+    return number
 
 
 def _rpc_size(packet: Rpc) -> int:
-    if len(packet.messages) == 1 and not packet.subscriptions and packet.control is None:
-        return _message_size(len(packet.messages[0].data))
-    return sum(map(len, wire.encode(packet)))
+    return _message_size(len(packet.messages[0].data)) if packet.is_message else _encoded_size(packet)
 
 
 @cache
 def _message_size(length: int) -> int:
     """The bytes of a packet with one message: nearly all packets of a run are of one size."""
-    return sum(map(len, wire.encode(Rpc((Message(TOPIC, bytes(length)),)))))
+    return _encoded_size(Rpc((Message(TOPIC, bytes(length)),)))
+
+
+@lru_cache(maxsize=1024)
+def _encoded_size(packet: Rpc) -> int:
+    """The bytes of a packet; many say the same as others before."""
+    return sum(map(len, wire.encode(packet)))
 
 
 _EPISUB_NAMES: dict[type, tuple[str]] = {

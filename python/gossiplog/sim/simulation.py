@@ -90,7 +90,14 @@ class Simulation:
             for peer in contacts:
                 self._latency(node, peer)
         self._overlay = Overlay(
-            self.kernel, self, plan.nodes, self._latency, plan.conditions, losses, kind.wiring is Wiring.OPEN
+            self.kernel,
+            self,
+            plan.nodes,
+            self._latency,
+            plan.conditions,
+            losses,
+            open=kind.wiring is Wiring.OPEN,
+            lasting=kind.wiring is not Wiring.OWN,
         )
         self._timers: list[dict[Any, float]] = [{} for _ in range(plan.nodes)]
         self._sources: list[int] = []
