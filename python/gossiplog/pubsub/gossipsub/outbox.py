@@ -29,12 +29,9 @@ class Outbox:
         is_joined: whether we are in a topic.
         concerns: whether we are in a topic, or a peer is.
         max_topics: of which GRAFT and PRUNE are kept for a peer.
-
-    Attributes:
-        waiting: whether there is anything for `flush`. Mostly there is not: a copy of a message calls for nothing.
     """
 
-    __slots__ = ("_concerns", "_confirm", "_is_joined", "_kept", "_links", "_max_topics", "_parts", "waiting")
+    __slots__ = ("_concerns", "_confirm", "_is_joined", "_kept", "_links", "_max_topics", "_parts")
 
     def __init__(
         self,
@@ -47,7 +44,6 @@ class Outbox:
         self._is_joined = is_joined
         self._concerns = concerns
         self._max_topics = max_topics
-        self.waiting = False
         self._parts: list[tuple[Sequence[PeerId], Rpc]] = []
         # By peer and topic: GRAFT if true, else PRUNE. A packet with both would not tell which came last.
         self._links: dict[PeerId, dict[str, bool]] = {}
@@ -56,14 +52,12 @@ class Outbox:
     def add(self, peers: Sequence[PeerId], packet: Rpc) -> None:
         """Something goes to each of the peers."""
         self._parts.append((peers, packet))
-        self.waiting = True
 
     def link(self, peer: PeerId, topic: str, linked: bool) -> None:
         """A peer is told GRAFT, or PRUNE."""
         links = self._links.setdefault(peer, {})
         links.pop(topic, None)
         links[topic] = linked
-        self.waiting = True
 
     def keep(self, peer: PeerId, packet: Rpc) -> None:
         """A packet could not be sent."""
@@ -81,7 +75,6 @@ class Outbox:
         """What was kept goes out, whether anything else does or not."""
         for peer in self._kept:
             self._links.setdefault(peer, {})
-            self.waiting = True
 
     def forget(self, peer: PeerId) -> None:
         """A peer has gone."""
@@ -89,11 +82,11 @@ class Outbox:
 
     def flush(self) -> Sequence[Send]:
         """The packets, ready to be sent."""
-        if not self.waiting:
+        parts = self._parts
+        # Nearly always there is nothing, or one message.
+        if not parts and not self._links:
             return ()
-        parts, self._parts = self._parts, []
-        self.waiting = False
-        # Nearly always it is one message.
+        self._parts = []
         if len(parts) == 1 and not self._links and not self._kept:
             return (Send(*parts[0]),)
         addressed: dict[PeerId, list[int]] = {peer: [] for peer in self._links}

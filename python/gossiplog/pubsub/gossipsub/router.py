@@ -172,8 +172,7 @@ class GossipSub:
             ValueError: the application publishes what is too long, or what it calls invalid itself.
         """
         if type(event) is Received:
-            self._receive(event.peer, event.packet, now)
-            return self._orders() if self._outbox.waiting or self._delivered else ()
+            return self._orders() if self._receive(event.peer, event.packet, now) else ()
         match event:
             case TimerExpired(Heartbeat()):
                 self._beat(now)
@@ -280,26 +279,29 @@ class GossipSub:
 
     # Packets
 
-    def _receive(self, peer: PeerId, packet: Rpc, now: float) -> None:
+    def _receive(self, peer: PeerId, packet: Rpc, now: float) -> bool:
+        """Takes a packet. Returns whether anything can follow from it: from copies, which most are, nothing does."""
         state = self._state
         if peer not in state.peers:
-            return
+            return False
         control = packet.control
         for change in packet.subscriptions:
             if change.subscribe:
                 state.subscribe(peer, change.topic)
             elif state.unsubscribe(peer, change.topic) and (control is None or change.topic not in control.prune):
                 self._prune(peer, change.topic)
-        # Nearly all packets are a message, and most of these copies: this loop is where a router spends its time.
+        new = False
         for message in packet.messages:
             if message.topic in state.mesh and len(message.data) <= self._config.max_data:
                 id = self._id_of(message)
                 if not self._seen.has(id):
+                    new = True
                     self._take(peer, message, id, packet if packet.is_message else Rpc((message,)), now)
         if control is not None and state.peers[peer].gossips:
             self._control(peer, control, now)
         if packet.extension and state.peers[peer].gossips:
             self.receive_extension(peer, packet.extension, now)
+        return new or control is not None or bool(packet.subscriptions or packet.extension)
 
     def _take(self, peer: PeerId, message: Message, id: MessageId, packet: Rpc, now: float) -> None:
         """Accepts a message that is new, and goes on in the packet given."""
