@@ -7,8 +7,8 @@ Source: the libp2p pubsub interface (https://github.com/libp2p/specs/blob/master
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from dataclasses import dataclass, fields
+from typing import Any, TypeAlias, cast
 
 MessageId: TypeAlias = Hashable
 """Of a message: bytes, where packets go over a network."""
@@ -16,9 +16,27 @@ MessageId: TypeAlias = Hashable
 FLOODSUB = "/floodsub/1.0.0"
 GOSSIPSUB = "/meshsub/1.0.0"
 
+_SHOWN = 16  # bytes: the 6 that begin all peer ids of Ed25519, and enough to tell them apart
 
-@dataclass(frozen=True, slots=True)
-class Message:
+
+class _Terse:
+    """Values whose text, which stands in traces, leaves out what is empty and the most of what is long."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        named = ((field.name, getattr(self, field.name)) for field in fields(cast(Any, self)))
+        return f"{type(self).__name__}({', '.join(f'{name}={_text(value)}' for name, value in named if value)})"
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bytes):
+        return value[:_SHOWN].hex() + "…" * (len(value) > _SHOWN)
+    return repr(value)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Message(_Terse):
     """A message, as its author published it.
 
     Attributes:
@@ -31,11 +49,11 @@ class Message:
     """
 
     topic: str
-    data: bytes = field(repr=False)
+    data: bytes
     author: bytes | None = None
     seqno: bytes | None = None
-    signature: bytes | None = field(default=None, repr=False)
-    key: bytes | None = field(default=None, repr=False)
+    signature: bytes | None = None
+    key: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +72,8 @@ class IHave:
     ids: tuple[MessageId, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Control:
+@dataclass(frozen=True, slots=True, repr=False)
+class Control(_Terse):
     """What gossipsub peers tell each other.
 
     Attributes:
@@ -71,8 +89,8 @@ class Control:
     prune: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Rpc:
+@dataclass(frozen=True, slots=True, repr=False)
+class Rpc(_Terse):
     """A packet.
 
     Attributes:
