@@ -57,6 +57,8 @@ from gossiplog.pubsub.gossipsub.peering import Fanout, Peer, Peering, PeeringSta
 from gossiplog.pubsub.rpc import FLOODSUB, GOSSIPSUB, Control, IHave, Message, MessageId, Rpc, Subscription
 from gossiplog.pubsub.seen import Seen
 
+_HEARTBEAT = Heartbeat()
+
 
 class GossipSub:
     """A router. A driver connects it to others, and does what it asks for.
@@ -84,6 +86,7 @@ class GossipSub:
         "_cache",
         "_config",
         "_delivered",
+        "_hello",
         "_id_of",
         "_is_valid",
         "_name_of",
@@ -121,6 +124,8 @@ class GossipSub:
         self._cache = MessageCache(config.mcache_len, config.mcache_gossip, config.max_cached, config.max_repeats)
         self._outbox = Outbox(self._confirm, self._state.mesh.__contains__, self._state.concerns, config.max_topics)
         self._delivered: list[Deliver] = []
+        # What a peer that connects is told; None where our topics have changed since.
+        self._hello: Rpc | None = None
         # Ids since the last heartbeat: that each peer told of, and that it was asked for, by topic.
         self._told: dict[PeerId, int] = {}
         self._asked: dict[tuple[PeerId, str], int] = {}
@@ -163,7 +168,7 @@ class GossipSub:
 
     def start(self, now: float) -> Sequence[Any]:
         """Begins. The first heartbeat comes within an interval, at random: those of all peers are not to coincide."""
-        return (SetTimer(Heartbeat(), now + self._random.uniform(0, self._config.heartbeat_interval)),)
+        return (SetTimer(_HEARTBEAT, now + self._random.uniform(0, self._config.heartbeat_interval)),)
 
     def handle(self, event: Any, now: float) -> Sequence[Any]:
         """Says what follows from an event.
@@ -176,7 +181,7 @@ class GossipSub:
         match event:
             case TimerExpired(Heartbeat()):
                 self._beat(now)
-                return (*self._outbox.flush(), SetTimer(Heartbeat(), now + self._config.heartbeat_interval))
+                return (*self._outbox.flush(), SetTimer(_HEARTBEAT, now + self._config.heartbeat_interval))
             case PeerConnected(peer, protocol):
                 self._connect(peer, protocol)
             case PeerDisconnected(peer):
@@ -221,7 +226,9 @@ class GossipSub:
         self._state.peers[peer] = Peer(protocol)
         self._authors[self._name_of(peer)] = peer
         if self._state.mesh:
-            self._outbox.add((peer,), Rpc(subscriptions=tuple(Subscription(topic, True) for topic in self._state.mesh)))
+            if self._hello is None:
+                self._hello = Rpc(subscriptions=tuple(Subscription(topic, True) for topic in self._state.mesh))
+            self._outbox.add((peer,), self._hello)
 
     def _disconnect(self, peer: PeerId) -> None:
         if peer in self._state.peers:
@@ -230,6 +237,7 @@ class GossipSub:
             self._outbox.forget(peer)
 
     def _announce(self, topic: str, subscribe: bool) -> None:
+        self._hello = None
         if self._state.peers:
             self._outbox.add(tuple(self._state.peers), Rpc(subscriptions=(Subscription(topic, subscribe),)))
 
@@ -323,8 +331,8 @@ class GossipSub:
     ) -> None:
         """Sends a message to the floodsub peers of its topic, and to the peers given."""
         members = self._state.members.get(topic)
-        targets = [peer for peer in members.floodsub if peer != source and peer != origin] if members else []
-        targets += [peer for peer in peers if peer != source and peer != origin]
+        everybody = [*members.floodsub, *peers] if members is not None and members.floodsub else peers
+        targets = [peer for peer in everybody if peer != source and peer != origin]
         if targets:
             self._outbox.add(targets, packet)
 
