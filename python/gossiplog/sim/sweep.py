@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
-from typing import Any
+from typing import TypedDict
 
 from gossiplog.errors import ScenarioError
 from gossiplog.pubsub import simsub as simsubs
@@ -15,8 +15,46 @@ from gossiplog.sim.plan import Plan
 from gossiplog.sim.routers import RouterKind, kind_named
 from gossiplog.sim.simulation import simulate
 
-ROWS = ("connect", "!!publish", "graft", "prune", "ihave", "iwant")
-"""The rows of a summary that a sweep keeps: all of simsub's but the script's own."""
+
+class Record(TypedDict):
+    """One run in a row of plain values; None where there is nothing to say.
+
+    Attributes:
+        router: the name of its kind.
+        nodes: of the network.
+        degree: of the mesh; None for routers that have no such parameter.
+        loss: how probable it is that a packet is lost.
+        seed: of everything that is random.
+        delivered: the share of all deliveries that came about.
+        duplicates: for each delivery at another node.
+        p50: of the latencies at other nodes, in seconds; so are `p95`, `p99` and `most`.
+        hops: the mean.
+        bytes: of all packets.
+        connect: of the summary; so are `publish` (there `!!publish`), `graft`, `prune`, `ihave` and `iwant`. None where
+            a router has no such packets.
+        events: that the run took.
+    """
+
+    router: str
+    nodes: int
+    degree: int | None
+    loss: float
+    seed: int
+    delivered: float | None
+    duplicates: float | None
+    p50: float | None
+    p95: float | None
+    p99: float | None
+    most: float | None
+    hops: float | None
+    bytes: int
+    connect: int | None
+    publish: int | None
+    graft: int | None
+    prune: int | None
+    ihave: int | None
+    iwant: int | None
+    events: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,14 +71,15 @@ class Run:
     degree: int | None
     plan: Plan
 
-    def record(self) -> dict[str, Any]:
-        """Runs it, and sums it up in one row of plain values; None where there is nothing to say."""
+    def record(self) -> Record:
+        """Runs it, and sums it up."""
         simulation = simulate(_kind(self.router, self.degree), self.plan, trace=None)
         summary, rows = simulation.summary(), simulation.tally.deliveries
         # A node that failed and came back is handed again what it had.
         delivered = len(set(zip(rows.message, rows.node, strict=True)))
         wanted = self.plan.nodes * self.plan.messages
         remote = sum(summary.histogram)
+        counts, latency = summary.counts, summary.latency
         return {
             "router": self.router,
             "nodes": self.plan.nodes,
@@ -49,10 +88,18 @@ class Run:
             "seed": self.plan.seed,
             "delivered": delivered / wanted if wanted else None,
             "duplicates": summary.duplicates / remote if remote else None,
-            **{name: summary.latency.get(name) for name in ("p50", "p95", "p99", "most")},
+            "p50": latency.get("p50"),
+            "p95": latency.get("p95"),
+            "p99": latency.get("p99"),
+            "most": latency.get("most"),
             "hops": sum(hops * count for hops, count in summary.hops) / remote if remote else None,
             "bytes": summary.bytes,
-            **{name.removeprefix("!!"): summary.counts.get(name) for name in ROWS},
+            "connect": counts.get("connect"),
+            "publish": counts.get("!!publish"),
+            "graft": counts.get("graft"),
+            "prune": counts.get("prune"),
+            "ihave": counts.get("ihave"),
+            "iwant": counts.get("iwant"),
             "events": summary.events,
         }
 

@@ -6,33 +6,33 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from types import NoneType
+from typing import Any, get_args, get_type_hints
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import DoubleType, LongType, StringType, StructField, StructType
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import DataType, DoubleType, LongType, StringType, StructField, StructType
 
 from gossiplog.charts import COLOURS, Chart, Series, standalone, svg
 from gossiplog.errors import OptionError
-from gossiplog.sim.sweep import Grid, Run
+from gossiplog.sim.sweep import Grid, Record, Run
 from gossiplog.spark.failures import worker_errors
 
 AXES = ("router", "nodes", "degree", "loss")
 """The columns that a sweep varies, beside the seed."""
-_TEXTS, _NUMBERS = ("router",), ("loss", "delivered", "duplicates", "p50", "p95", "p99", "most", "hops")
-_COUNTS = ("bytes", "connect", "publish", "graft", "prune", "ihave", "iwant", "events")
-_FIELDS = ("router", "nodes", "degree", "loss", "seed", *_NUMBERS[1:], *_COUNTS)
+_TYPES: dict[type, DataType] = {str: StringType(), float: DoubleType(), int: LongType()}
 
 
-def _type(name: str) -> StringType | DoubleType | LongType:
-    return StringType() if name in _TEXTS else DoubleType() if name in _NUMBERS else LongType()
+def _type(hint: Any) -> DataType:
+    """Of a record's field, which is annotated with a type, or with a type and None."""
+    (kind,) = {*(get_args(hint) or (hint,))} - {NoneType}
+    return _TYPES[kind]
 
 
-SCHEMA = StructType([StructField(name, _type(name)) for name in _FIELDS])
-"""A row for each run: the axes and the seed; `delivered`, the share of all deliveries that came about; `duplicates` for
-each delivery at another node; latencies in seconds (`p50`, `p95`, `p99`, `most`); the mean of `hops`; `bytes` of all
-packets; the summary's rows, null where a router has no such packets; and the `events` of the run."""
+SCHEMA = StructType([StructField(name, _type(hint)) for name, hint in get_type_hints(Record).items()])
+"""A row for each run: the fields of `gossiplog.sim.sweep.Record`."""
 
 
 def sweep(spark: SparkSession, grid: Grid) -> DataFrame:
@@ -53,11 +53,7 @@ def sweep(spark: SparkSession, grid: Grid) -> DataFrame:
 def _simulate(runs: Sequence[Run], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         rows = [runs[number].record() for number in batch.column("id").to_pylist()]
-        columns = [pa.array([row[field.name] for row in rows], _ARROW[type(field.dataType)]) for field in SCHEMA]
-        yield pa.record_batch(columns, names=SCHEMA.names)
-
-
-_ARROW: dict[type, pa.DataType] = {StringType: pa.string(), DoubleType: pa.float64(), LongType: pa.int64()}
+        yield pa.RecordBatch.from_pylist(rows, schema=to_arrow_schema(SCHEMA))
 
 
 def medians(frame: DataFrame) -> DataFrame:
