@@ -1,2 +1,2 @@
-# Imports go one way: events; then floodsub, gossipsub, simsub, episub, which know nothing of each other.
+# Imports go one way: events, checks; then floodsub, gossipsub, simsub, episub, which know nothing of each other.
 """Routers that spread messages among peers: state machines without I/O, under one vocabulary."""

@@ -16,11 +16,12 @@ There is nothing to maintain, so there is no timer.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 from gossiplog.protocol.gossip import MAX_DATA
 from gossiplog.pubsub.authorship import Authorship, author_and_number, check_ids, compose_valid, name_is_id
+from gossiplog.pubsub.checks import check_positive
 from gossiplog.pubsub.events import (
     Deliver,
     Join,
@@ -58,9 +59,7 @@ class Config:
     max_topic: int = 1024
 
     def __post_init__(self) -> None:
-        for name in (field.name for field in fields(self)):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} is {getattr(self, name)}; expected more than 0")
+        check_positive(self)
 
 
 class FloodSub:

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, TypeAlias
 
+from gossiplog.pubsub.checks import check_order
 from gossiplog.pubsub.events import Deliver, PeerId, Received, Send, SetTimer, TimerExpired
 
 _HEARTBEAT = "heartbeat"
@@ -47,15 +48,8 @@ class Config:
     heartbeat_interval: float = 1.0
 
     def __post_init__(self) -> None:
-        if not 0 <= self.d_low <= self.d <= self.d_high:
-            raise ValueError(
-                f"d_low {self.d_low}, d {self.d}, d_high {self.d_high}: expected 0 <= d_low <= d <= d_high"
-            )
-        if not 1 <= self.history_gossip <= self.history_length:
-            raise ValueError(
-                f"history_gossip {self.history_gossip}, history_length {self.history_length}: expected"
-                " 1 <= history_gossip <= history_length"
-            )
+        check_order(self, 0, "d_low", "d", "d_high")
+        check_order(self, 1, "history_gossip", "history_length")
         if self.heartbeat_interval <= 0:
             raise ValueError(f"heartbeat_interval is {self.heartbeat_interval}; expected more than 0 seconds")
 

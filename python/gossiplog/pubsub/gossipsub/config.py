@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 from gossiplog.protocol.gossip import MAX_DATA
+from gossiplog.pubsub.checks import check_order, check_positive
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,21 +59,11 @@ class Config:
     max_repeats: int = 3
 
     def __post_init__(self) -> None:
-        if not 0 <= self.d_low <= self.d <= self.d_high:
-            raise ValueError(
-                f"d_low is {self.d_low}, d {self.d}, d_high {self.d_high}; expected 0 <= d_low <= d <= d_high"
-            )
-        if not 0 <= self.mcache_gossip <= self.mcache_len:
-            raise ValueError(
-                f"mcache_gossip is {self.mcache_gossip}, mcache_len {self.mcache_len}; expected"
-                " 0 <= mcache_gossip <= mcache_len"
-            )
+        check_order(self, 0, "d_low", "d", "d_high")
+        check_order(self, 0, "mcache_gossip", "mcache_len")
         if self.d_lazy is not None and self.d_lazy < 0:
             raise ValueError(f"d_lazy is {self.d_lazy}; expected 0 or more")
-        for name in (field.name for field in fields(self)[4:]):
-            value = getattr(self, name)
-            if value is not None and name != "mcache_gossip" and not value > 0:
-                raise ValueError(f"{name} is {value}; expected more than 0")
+        check_positive(self, "d", "d_low", "d_high", "d_lazy", "mcache_gossip")
         if self.seen_ttl < self.mcache_len * self.heartbeat_interval:
             raise ValueError(
                 f"seen_ttl is {self.seen_ttl}, mcache_len {self.mcache_len}, heartbeat_interval"

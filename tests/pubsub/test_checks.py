@@ -1,0 +1,54 @@
+"""`gossiplog.pubsub.checks`."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import pytest
+
+from gossiplog.pubsub.checks import check_order, check_positive
+
+
+@dataclass
+class Three:
+    low: int = 1
+    middle: float | None = 2.5
+    high: int = 3
+
+
+@pytest.mark.parametrize("config", [Three(), Three(0, 0, 0), Three(1, 3, 3)])
+def test_fields_in_order(config: Three) -> None:
+    check_order(config, 0, "low", "middle", "high")
+
+
+@pytest.mark.parametrize(
+    ("config", "least", "said"),
+    [
+        (Three(), 2, "low is 1, middle 2.5, high 3; expected 2 <= low <= middle <= high"),
+        (Three(3), 0, "low is 3, middle 2.5, high 3; expected 0 <="),
+        (Three(middle=4), 0, "low is 1, middle 4, high 3; expected 0 <="),
+        (Three(middle=float("nan")), 0, "low is 1, middle nan, high 3; expected 0 <="),
+    ],
+)
+def test_fields_out_of_order(config: Three, least: int, said: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(said)):
+        check_order(config, least, "low", "middle", "high")
+
+
+@pytest.mark.parametrize("config", [Three(), Three(middle=None), Three(-1, 0.5, 1)])
+def test_positive_fields(config: Three) -> None:
+    check_positive(config, "low")
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        (Three(middle=0), "middle is 0; expected more than 0"),
+        (Three(middle=float("nan")), "middle is nan; expected more than 0"),
+        (Three(high=-2), "high is -2; expected more than 0"),
+    ],
+)
+def test_fields_that_are_not_positive(config: Three, said: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(said)):
+        check_positive(config, "low")
