@@ -110,7 +110,8 @@ PEER = b"a"
         ([6, PEER, 0, PEER], "peers are bytes: expected a list"),
         ([6, PEER, 0, [PEER] * 257], "257 peers: expected 256 at most"),
         ([3, PEER, 0, ["t"] * 257], "257 topics: expected 256 at most"),
-        ([3, PEER, 0, ["t" * 257]], "a topic that is no text of 256 bytes"),
+        ([3, PEER, 0, ["t", "é" * 129]], "a topic that is no text of up to 256 bytes"),
+        ([3, PEER, 0, [b"t"]], "a topic that is no text of up to 256 bytes"),
         ([11, PEER, 0, PEER, 0, 0, b""], "a number of hops is 0"),
         ([11, PEER, 0, PEER, 1, 0, "x"], "data is str: expected bytes"),
         ([12, PEER, 0, [[PEER, 1]]], "an announcement that is no list"),
@@ -141,6 +142,8 @@ def test_packets_have_one_form_and_a_limit() -> None:
         (Envelope(7, 0, Prune()), "Prune: a peer that is not 1 to 128 bytes: 7"),
         (Envelope(PEER, 0, Join(7, 1)), "Join: a peer"),
         (Envelope(PEER, 0, Neighbor((PEER,) * 257)), "Neighbor: 257 peers"),
+        (Envelope(PEER, 0, Topics(("é" * 129,))), "Topics: a topic that is no text of up to 256 bytes"),
+        (Envelope(PEER, 0, Topics(("\ud800",))), "Topics: a topic that is no text of up to 256 bytes"),
         (Envelope(PEER, 0, IHave((((PEER, 1), 0),))), "IHave: a number of hops is 0"),
         (Envelope(PEER, 0, Gossip(PEER, 1, 0, bytes(2**20 + 1))), "Gossip: data of .* bytes: expected 1048576 at most"),
     ],
@@ -148,3 +151,8 @@ def test_packets_have_one_form_and_a_limit() -> None:
 def test_what_would_be_refused_is_not_written(envelope: Envelope, reason: str) -> None:
     with pytest.raises(EncodeError, match=reason):
         encoding.encode(envelope)
+
+
+def test_the_longest_topic_is_written_and_read() -> None:
+    envelope = Envelope(PEER, 0, Topics(("é" * 128, "t" * 256)))
+    assert encoding.decode(encoding.encode(envelope)) == envelope

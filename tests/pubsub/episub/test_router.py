@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gossiplog.pubsub.episub.config import Repair
-from gossiplog.pubsub.episub.messages import Envelope, Gossip, Graft, IHave, Join, Prune
+from gossiplog.pubsub.episub.encoding import decode, encode
+from gossiplog.pubsub.episub.messages import Envelope, GetTopics, Gossip, Graft, IHave, Join, Prune, Topics
 from gossiplog.pubsub.episub.router import Episub
 from gossiplog.pubsub.events import Deliver, Leave, PeerConnected, PeerDisconnected, Publish, Received, Send
 from gossiplog.pubsub.events import Join as JoinTopic
@@ -86,6 +87,24 @@ def test_a_message_too_large_to_be_sent_is_refused_before_anything_happens() -> 
     with pytest.raises(ValueError, match="a message of 1048577 bytes: expected 1048576 at most"):
         lone.tell(Publish("", bytes(2**20 + 1)))
     assert type(lone.tell(Publish("", bytes(2**20)))[0]) is Deliver
+
+
+@pytest.mark.parametrize("topic", ["t" * 257, "é" * 129, "\ud800"])
+def test_a_topic_that_peers_cannot_be_told_is_not_joined(topic: str) -> None:
+    router = Episub(ME, ("n1",), Random(0), topic=topic)
+    with pytest.raises(ValueError, match=r"topic .*: expected text of 256 bytes at most"):
+        router.handle(JoinTopic(topic), 0.0)
+    router.handle(PeerConnected("n1"), 0.0)
+    assert sent(router.handle(Received("n1", Envelope("n1", 0, GetTopics())), 0.0)) == [("n1", Topics(()))]
+
+
+@pytest.mark.parametrize("topic", ["t" * 256, "é" * 128])
+def test_the_longest_topic_is_told_to_peers(topic: str) -> None:
+    router = Episub(b"me", (), Random(0), topic=topic)
+    router.handle(JoinTopic(topic), 0.0)
+    router.handle(PeerConnected(b"n1"), 0.0)
+    (told,) = router.handle(Received(b"n1", Envelope(b"n1", 0, GetTopics())), 0.0)
+    assert decode(encode(told.packet)).message == Topics((topic,))
 
 
 # Networks

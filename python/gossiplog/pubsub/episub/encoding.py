@@ -44,7 +44,7 @@ MAX_TOPICS = 256
 """Topics in a list."""
 
 MAX_TOPIC = 256
-"""Bytes of a topic."""
+"""Bytes of a topic, as UTF-8."""
 
 MAX_IDS = 4096
 """Message ids in a list."""
@@ -102,6 +102,14 @@ def decode(data: bytes) -> messages.Envelope:
     return envelope
 
 
+def topic_fits(topic: str) -> bool:
+    """Whether a packet can name a topic: one of `MAX_TOPIC` bytes at most, without lone surrogates."""
+    try:
+        return len(topic.encode()) <= MAX_TOPIC
+    except UnicodeEncodeError:
+        return False
+
+
 def _expect(holds: bool, reason: str) -> None:
     if not holds:
         raise DecodeError(reason)
@@ -136,7 +144,7 @@ def _list(what: str, most: int, read: _Read) -> _Read:
 
 
 def _topic(value: Any) -> str:
-    _expect(type(value) is str and len(value.encode()) <= MAX_TOPIC, f"a topic that is no text of {MAX_TOPIC} bytes")
+    _expect(type(value) is str and topic_fits(value), f"a topic that is no text of up to {MAX_TOPIC} bytes")
     topic: str = value
     return topic
 

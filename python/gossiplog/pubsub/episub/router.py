@@ -20,7 +20,7 @@ from typing import Any
 
 from gossiplog.pubsub.episub.broadcast import Broadcast, Statistics
 from gossiplog.pubsub.episub.config import Config
-from gossiplog.pubsub.episub.encoding import MAX_DATA
+from gossiplog.pubsub.episub.encoding import MAX_DATA, MAX_TOPIC, topic_fits
 from gossiplog.pubsub.episub.events import NeighborDown, NeighborUp, Timer
 from gossiplog.pubsub.episub.membership import Membership
 from gossiplog.pubsub.episub.messages import Envelope, Gossip, Graft, IHave, MessageId, Prune
@@ -109,7 +109,8 @@ class Episub:
 
         Raises:
             ValueError: `Join`, `Leave` or `Publish` names another topic than the router's, or the application
-                publishes without having joined, or more than `MAX_DATA` bytes.
+                joins one of more than `MAX_TOPIC` bytes, publishes without having joined, or more than `MAX_DATA`
+                bytes.
         """
         if type(event) is Received:
             return self._receive(event.peer, event.packet, now)
@@ -118,6 +119,10 @@ class Episub:
                 return self._wrap(self._broadcast.handle(event, now), now)
             case Join(topic) | Leave(topic) | Publish(topic) if topic != self._topic:
                 raise ValueError(f"topic {topic!r}: this router's is {self._topic!r}")
+            case Join(topic) if not topic_fits(topic):
+                raise ValueError(
+                    f"topic {topic!r}: expected text of {MAX_TOPIC} bytes at most, which peers can be told"
+                )
             case Publish(data=data):
                 if len(data) > MAX_DATA:
                     raise ValueError(f"a message of {len(data)} bytes: expected {MAX_DATA} at most")
