@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import anyio
@@ -16,11 +17,10 @@ from gossiplog.net import events
 from gossiplog.net.background import background
 from gossiplog.net.host import Arrival, Host, open_host
 from gossiplog.net.protocols import Protocols
-from gossiplog.protocol.broadcast_config import Config
-from tests.net.support import HEARTBEAT, LISTEN, Heard
+from tests.net.support import HEARTBEAT, LISTEN, QUICK, TOPIC, Heard
 
-TOPIC = "org.example.test"
-QUICK = Config(backoff=0.01, longest_backoff=0.05, retry=0.01, longest_retry=0.05, announce=0.5)
+QUICK_PEER = replace(QUICK, announce=0.5)
+"""Delays of a peer: a driver's, but what gossip has lost is soon made up for."""
 
 
 @asynccontextmanager
@@ -32,7 +32,7 @@ async def running(*logs: Log, **options: Any) -> AsyncIterator[tuple[list[Peer],
         async with AsyncExitStack() as stack:
             for log, listener in zip(logs, heard, strict=True):
                 known = peers[0].addresses if peers else ()
-                settings = {"config": QUICK, "on_event": listener, "on_message": listener.message} | options
+                settings = {"config": QUICK_PEER, "on_event": listener, "on_message": listener.message} | options
                 peers.append(await stack.enter_async_context(Peer(log, [LISTEN], known, **settings)))
             for listener in heard:
                 await listener.wait(events.Connected)

@@ -23,7 +23,12 @@ from gossiplog.net.event_loop import caller
 from gossiplog.net.stream import Signal
 from gossiplog.net.streams import Connection, Network, PipeConnection
 from gossiplog.net.validation import Answer
+from gossiplog.protocol.broadcast_config import Config
 
+TOPIC = "org.example.test"
+"""Of the logs that `opened` opens."""
+QUICK = Config(backoff=0.01, longest_backoff=0.05, retry=0.01, longest_retry=0.05)
+"""Delays of a driver that waits for nothing."""
 LISTEN = "/ip4/127.0.0.1/tcp/0/ws"
 """Where hosts of tests listen."""
 FOREIGN = "/ip4/192.0.2.1/tcp/0/ws"

@@ -20,6 +20,7 @@ from gossiplog.net.api import MAX_BODY_BYTES, create_api
 from gossiplog.net.exchange import to_json
 from tests import vectors
 from tests.net.asgi import call, scope
+from tests.net.support import TOPIC
 
 pytestmark = pytest.mark.anyio
 
@@ -30,7 +31,7 @@ UNKNOWN = "0" * 32
 
 @pytest.fixture
 def log() -> Iterator[Log]:
-    with gossiplog.open(MemoryStorage(), topic="org.example.test", signer=Signer(bytes(32))) as log:
+    with gossiplog.open(MemoryStorage(), topic=TOPIC, signer=Signer(bytes(32))) as log:
         yield log
 
 

@@ -20,7 +20,7 @@ from gossiplog.net.validation import Publication
 from gossiplog.protocol import broadcast_events as broadcast
 from gossiplog.protocol import gossip
 from gossiplog.protocol.broadcast_events import Delivery, Judged, Verdict
-from tests.net.support import FakeRouter
+from tests.net.support import TOPIC, FakeRouter
 
 pytestmark = pytest.mark.anyio
 
@@ -92,7 +92,7 @@ async def test_a_burst_by_gossip_costs_one_verification(
         go_on.wait()
 
     router, tickets = FakeRouter(), range(201)
-    data = [gossip.encode(*signer.sign("org.example.test", 1, [], number)) for number in tickets]
+    data = [gossip.encode(*signer.sign(TOPIC, 1, [], number)) for number in tickets]
     publications = [Publication(ticket, None, "somebody", data[ticket]) for ticket in tickets]
     sizes: list[int] = []
     async with Driver(log := opened(payload=check), router=router) as driver:

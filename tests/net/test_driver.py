@@ -23,13 +23,11 @@ from gossiplog.net.streams import Connection, Network, open_network
 from gossiplog.net.validation import Answer, Publication
 from gossiplog.protocol import gossip
 from gossiplog.protocol.broadcast_config import Config
-from tests.net.support import FakeRouter, Heard, connect_pair, joined, until_equal
+from tests.net.support import QUICK, TOPIC, FakeRouter, Heard, connect_pair, joined, until_equal
 
 pytestmark = pytest.mark.anyio
 
 Open = Callable[..., Log]
-
-QUICK = Config(backoff=0.01, longest_backoff=0.05, retry=0.01, longest_retry=0.05)
 
 
 async def test_messages_go_both_ways_and_are_told_of_once_in_order(
@@ -452,7 +450,7 @@ async def test_gossip_of_a_peer_that_is_gone_is_accepted(network: Network, opene
     driver = Driver(opened(), router=(router := FakeRouter()))
     with anyio.fail_after(60):
         async with driver:
-            data = gossip.encode(*signer.sign("org.example.test", 1, [], "a"))
+            data = gossip.encode(*signer.sign(TOPIC, 1, [], "a"))
             await driver.take_gossip([Publication(1, None, "gone", data)])
             assert await router.answered(1) == {1: "accept"}
 

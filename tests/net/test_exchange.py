@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from gossiplog import DecodeError, EncodeError, Signer, core
 from gossiplog.net.exchange import CONTENT_TYPES, from_body, to_json
 from tests import strategies, vectors
+from tests.net.support import TOPIC
 from tests.strategies import build, repeatable
 
-TOPIC = "org.example.test"
 SIGNER = Signer(bytes(32))
 
 

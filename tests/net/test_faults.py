@@ -19,16 +19,13 @@ from gossiplog.net.streams import Connection, Network, open_network
 from gossiplog.net.syncing import serve_sync
 from gossiplog.net.threads import Threads
 from gossiplog.protocol import wire
-from gossiplog.protocol.broadcast_config import Config
 from gossiplog.protocol.sync import ServerConfig
-from tests.net.support import Heard, guest, joined, until_equal, until_longer
+from tests.net.support import QUICK, TOPIC, Heard, guest, joined, until_equal, until_longer
 
 pytestmark = pytest.mark.anyio
 
 Open = Callable[..., Log]
 Misdeed = Callable[[Connection, Driver], Awaitable[None]]
-
-QUICK = Config(backoff=0.01, longest_backoff=0.05, retry=0.01, longest_retry=0.05)
 
 
 async def push(connection: Connection, driver: Driver, *frames: bytes) -> Stream:
@@ -46,14 +43,14 @@ async def ask(connection: Connection, driver: Driver, data: bytes) -> Stream:
 
 def invalid() -> tuple[bytes, bytes]:
     """A message whose signature does not hold, and its key."""
-    _, value = Signer(bytes(32)).sign("org.example.test", 1, [], "text")
+    _, value = Signer(bytes(32)).sign(TOPIC, 1, [], "text")
     value = value.replace(b"text", b"TEXT")
-    return core.read_message(value, "org.example.test").key, value
+    return core.read_message(value, TOPIC).key, value
 
 
 def misplaced(signer: Signer) -> tuple[bytes, bytes]:
     """A valid message behind a key of another clock."""
-    key, value = signer.sign("org.example.test", 1, [], "misplaced")
+    key, value = signer.sign(TOPIC, 1, [], "misplaced")
     return b"\2" + key[1:], value
 
 
@@ -182,8 +179,8 @@ async def test_an_orphan_is_repaired_by_a_sync(network: Network, opened: Open, s
 async def test_children_pushed_before_their_parents_are_forwarded_after_them(
     network: Network, opened: Open, signer: Signer
 ) -> None:
-    first = signer.sign("org.example.test", 1, [], "first")
-    second = signer.sign("org.example.test", 2, [core.encode_id(first[0])], "second")
+    first = signer.sign(TOPIC, 1, [], "first")
+    second = signer.sign(TOPIC, 2, [core.encode_id(first[0])], "second")
     ours, theirs = opened(), opened()
     heard = Heard()
     async with Driver(theirs, on_event=heard) as server, Driver(ours) as client, joined(network, client, server):
@@ -350,7 +347,7 @@ async def test_a_peer_that_leaves_in_the_middle_of_a_message(network: Network, o
     log = opened()
     async with Driver(log, on_event=heard) as server:
         async with guest(network, server) as connection:
-            key, value = signer.sign("org.example.test", 1, [], bytes(1000))
+            key, value = signer.sign(TOPIC, 1, [], bytes(1000))
             await push(connection, server, wire.encode_push(wire.Insert(key, value))[:500])
             await heard.wait(events.Connected)
             await connection.aclose()

@@ -15,11 +15,10 @@ from gossiplog.errors import ConnectionLost, NetworkError
 from gossiplog.net.host import Arrival, Host, News, open_host
 from gossiplog.net.limits import Limits
 from gossiplog.net.stream import Signal
-from tests.net.support import FOREIGN, HEARTBEAT, LISTEN, Defective
+from tests.net.support import FOREIGN, HEARTBEAT, LISTEN, TOPIC, Defective
 
 pytestmark = pytest.mark.anyio
 
-TOPIC = "org.example.test"
 PROTOCOL = "/test/1.0.0"
 
 

@@ -18,6 +18,7 @@ from gossiplog.net.latency import Latency
 from gossiplog.net.metrics import metric_routes
 from gossiplog.net.record import Counters
 from tests.net.asgi import call
+from tests.net.support import TOPIC
 
 pytestmark = pytest.mark.anyio
 
@@ -47,7 +48,7 @@ PEERS = [{"peer": "12D3KooW", "kind": "mesh"}]
 
 @pytest.fixture
 def log() -> Iterator[Log]:
-    with gossiplog.open(MemoryStorage(), topic="org.example.test", signer=Signer(bytes(32))) as log:
+    with gossiplog.open(MemoryStorage(), topic=TOPIC, signer=Signer(bytes(32))) as log:
         yield log
 
 

@@ -22,8 +22,8 @@ from gossiplog.net.client import connect
 from gossiplog.net.protocols import Protocols
 from gossiplog.net.validation import Publication
 from gossiplog.protocol import gossip
-from tests.net.meshes import QUICK, TOPIC, key_of, member, running, shunned, signers, stranger
-from tests.net.support import FOREIGN, LISTEN, Defective, Heard, serving, until_equal
+from tests.net.meshes import QUICK_PEER, key_of, member, running, shunned, signers, stranger
+from tests.net.support import FOREIGN, LISTEN, TOPIC, Defective, Heard, serving, until_equal
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("quick_gossip")]
 
@@ -78,7 +78,7 @@ async def test_what_was_appended_offline_is_merged(opened: Open) -> None:
 async def test_an_orphan_is_ignored_and_its_source_asked(opened: Open, signer: Signer) -> None:
     key, value = signer.sign(TOPIC, 2, [core.encode_id(b"\1" + bytes(19))], "orphan")
     with anyio.fail_after(60):
-        async with Peer(opened(), [LISTEN], config=QUICK) as peer, member(peer) as (host, arrival):
+        async with Peer(opened(), [LISTEN], config=QUICK_PEER) as peer, member(peer) as (host, arrival):
             assert host.publish(gossip.encode(key, value))
             protocol, _ = await arrival.connection.accept()
             assert protocol == Protocols(TOPIC).sync
@@ -95,7 +95,7 @@ async def test_an_invalid_message_is_rejected(opened: Open, signer: Signer, kind
         value = signer.sign(TOPIC, 1, [], "true")[1].replace(b"true", b"lies")
         data = gossip.encode(key_of(value), value)
     with anyio.fail_after(60):
-        async with Peer(log, [LISTEN], config=QUICK) as peer, member(peer) as (host, _):
+        async with Peer(log, [LISTEN], config=QUICK_PEER) as peer, member(peer) as (host, _):
             assert host.publish(data)
             while not peer.counters.network["gossip_rejected"]:
                 await anyio.sleep(0.01)

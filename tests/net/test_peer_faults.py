@@ -26,8 +26,8 @@ from gossiplog.net.validation import Answer, Publication
 from gossiplog.protocol import gossip, wire
 from gossiplog.protocol.sync import ClientConfig, Server
 from gossiplog.sim.hostile import Forged
-from tests.net.meshes import QUICK, TOPIC, key_of, line, member, running, signers
-from tests.net.support import HEARTBEAT, LISTEN, Heard, serving, until_equal
+from tests.net.meshes import QUICK_PEER, key_of, line, member, running, signers
+from tests.net.support import HEARTBEAT, LISTEN, TOPIC, Heard, serving, until_equal
 from tests.protocol.endless import Endless
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("quick_gossip")]
@@ -44,7 +44,7 @@ async def test_a_partition_and_its_end(opened: Open) -> None:
     the only way."""
     near, further, far, furthest = logs = [opened(signer=signer) for signer in signers(4)]
     heard = [Heard() for _ in logs]
-    options = [{"config": QUICK, "on_event": each, "on_message": each.message} for each in heard]
+    options = [{"config": QUICK_PEER, "on_event": each, "on_message": each.message} for each in heard]
     with anyio.fail_after(120):
         async with (
             Peer(near, [LISTEN], **options[0]) as here,

@@ -19,11 +19,9 @@ from gossiplog.net.validation import Publication, Validation
 from gossiplog.protocol import broadcast_events as broadcast
 from gossiplog.protocol import gossip
 from gossiplog.protocol.broadcast_events import Delivery, Gossip, Received, Validated
-from tests.net.support import FakeRouter, Heard, connect_pair
+from tests.net.support import TOPIC, FakeRouter, Heard, connect_pair
 
 pytestmark = pytest.mark.anyio
-
-TOPIC = "org.example.test"
 
 
 class Bench:
