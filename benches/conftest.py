@@ -25,13 +25,13 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import data
 
+from benches.pages import head, line, rewrite
 from gossiplog.bench.stage import Logs, Stage
 from gossiplog.bench.turns import ROUNDS, Prepare, Result, Turns
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benches" / "RESULTS.md"
 STORE = data.FOLDER / "results.json"
-BEGIN, END = "<!-- results -->", "<!-- end of results -->"
 
 
 class BareRust:
@@ -116,20 +116,14 @@ def machine() -> str:
 
 
 def write_results(rows: dict[str, Result]) -> None:
-    """Merges rows into the stored ones, and writes the table between the markers of RESULTS.md."""
+    """Merges rows into the stored ones, and writes the table into RESULTS.md."""
     stored = json.loads(STORE.read_text()) if STORE.exists() else {}
     today = datetime.date.today().isoformat()
     stored |= {row.work: {**dataclasses.asdict(row), "date": today, "machine": machine()} for row in rows.values()}
     STORE.write_text(json.dumps(stored, indent=1))
-    lines = ["| work | must reach | reached | met | in figures | measured |", "| --- | --- | --- | --- | --- | --- |"]
-    lines += [
-        f"| {row['work']} | {row['must']} | {row['reached']} | {'yes' if row['met'] else '**no**'} | {row['detail']} |"
-        f" {row['date']} |"
-        for row in stored.values()
-    ]
+    lines = head(["work", "must reach", "reached", "met", "in figures", "measured"], [])
+    for row in stored.values():
+        met = "yes" if row["met"] else "**no**"
+        lines.append(line(row["work"], row["must"], row["reached"], met, row["detail"], row["date"]))
     machines = "; ".join(sorted({row["machine"] for row in stored.values()}))
-    text = RESULTS.read_text()
-    before, _, rest = text.partition(BEGIN)
-    after = rest.partition(END)[2]
-    table = "\n".join([BEGIN, "", f"Machine: {machines}.", "", *lines, "", END])
-    RESULTS.write_text(before + table + after)
+    rewrite(RESULTS, {"results": [f"Machine: {machines}.", "", *lines]})

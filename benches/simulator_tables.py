@@ -1,6 +1,6 @@
 """Runs simsub's published runs with twenty seeds each, and writes their tables into docs/simulator.md.
 
-Usage: .venv/bin/python benches/simulator_tables.py [SEEDS]. With another number of seeds the tables are only printed.
+Usage: .venv/bin/python -m benches.simulator_tables [SEEDS]. With another number of seeds the tables are only printed.
 
 On two cores it takes some minutes. The figures depend on the seeds alone, not on the machine.
 """
@@ -10,12 +10,11 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
+from benches.pages import DOCS, head, line, rewrite
 from gossiplog.sim.comparison import Row, compare, run_seeds
 from gossiplog.sim.named import Named, read
 
-PAGE = Path(__file__).parents[1] / "docs" / "simulator.md"
 EXACT = ("publish", "deliver", "connect")
 CLOSE = ("graft", "!!publish", "ihave")
 OTHERS = (*CLOSE, "prune", "iwant")
@@ -33,15 +32,15 @@ def lines_of(run: Named, rows: Sequence[Row]) -> list[str]:
     medians = [_median(of[row], row in CLOSE) for row in OTHERS]
     spread = [f"{of[row].least:,} to {of[row].most:,}" for row in OTHERS]
     return [
-        _line(name, "published", *published),
-        _line("", "median", *medians),
-        _line("", "least to most", *spread),
+        line(name, "published", *published),
+        line("", "median", *medians),
+        line("", "least to most", *spread),
     ]
 
 
 def table(runs: Sequence[Named], seeds: int, processes: int) -> list[str]:
     """A Markdown table of several runs."""
-    lines = [_line("run", "", *OTHERS), _line("---", "---", *["---:"] * len(OTHERS))]
+    lines = head(["run", ""], OTHERS)
     for run in runs:
         rows = compare(list(run_seeds(run, range(seeds), processes)), run.published)
         lines += lines_of(run, rows)
@@ -49,39 +48,21 @@ def table(runs: Sequence[Named], seeds: int, processes: int) -> list[str]:
     return lines
 
 
-def replaced(text: str, name: str, lines: Sequence[str]) -> str:
-    """A page with other lines between the markers of a name."""
-    begin, end = f"<!-- {name} -->", f"<!-- end of {name} -->"
-    before, _, rest = text.partition(begin)
-    _, _, after = rest.partition(end)
-    return "\n".join([before + begin, "", *lines, "", end + after])
-
-
 def _median(row: Row, close: bool) -> str:
     figure = f"{row.median:,.1f}".removesuffix(".0")
     return f"{figure} ({row.deviation:+.1%})" if close and row.deviation is not None else figure
 
 
-def _line(*cells: str) -> str:
-    return f"| {' | '.join(cells)} |"
-
-
 def main() -> None:
     seeds = int(sys.argv[1]) if len(sys.argv) > 1 else SEEDS
     runs, processes = read(), os.cpu_count() or 1
-    published = table([runs[f"run-{number}"] for number in range(1, 7)], seeds, processes)
-    with_lag = table([runs["run-3-lag"], runs["run-6-lag"]], seeds, processes)
-    late = table([runs["run-4-late"], runs["run-5-late"]], seeds, processes)
-    if seeds != SEEDS:
-        return
-    text = PAGE.read_text(encoding="utf-8")
-    for name, lines in (
-        ("published runs", published),
-        ("runs with lag", with_lag),
-        ("runs with late heartbeats", late),
-    ):
-        text = replaced(text, name, lines)
-    PAGE.write_text(text, encoding="utf-8")
+    parts = {
+        "published runs": table([runs[f"run-{number}"] for number in range(1, 7)], seeds, processes),
+        "runs with lag": table([runs["run-3-lag"], runs["run-6-lag"]], seeds, processes),
+        "runs with late heartbeats": table([runs["run-4-late"], runs["run-5-late"]], seeds, processes),
+    }
+    if seeds == SEEDS:
+        rewrite(DOCS / "simulator.md", parts)
 
 
 if __name__ == "__main__":
