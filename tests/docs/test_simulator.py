@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import re
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
-from benches.simulator_tables import table
-from gossiplog.sim.named import read
+from benches import simulator_tables
+from gossiplog.sim.comparison import run_seeds
+from gossiplog.sim.named import Named, read
 from tests.readme import DOCS, Block, blocks, fits, run_command, run_program, steps
 
 PAGE = DOCS / "simulator.md"
 TIMEOUT = 600  # seconds: Spark takes its time where others work, too
 BLOCKS = blocks(PAGE)
+LONG = [pytest.mark.integration, pytest.mark.timeout(1800)]
 SESSIONS = [block for block in BLOCKS if block.language == "console"]
 
 
@@ -25,7 +29,7 @@ def test_there_is_nothing_else_than_what_is_tested() -> None:
 
 def marks(block: Block) -> list[pytest.MarkDecorator]:
     """What starts Spark is left out of the quick loop."""
-    return [pytest.mark.integration, pytest.mark.timeout(1800)] if "gossiplog pipeline" in block.text else []
+    return LONG if "gossiplog pipeline" in block.text else []
 
 
 @pytest.mark.parametrize(
@@ -44,21 +48,59 @@ def test_the_program(tmp_path: Path) -> None:
     assert fits(printed.text, run_program(program.text, tmp_path, TIMEOUT))
 
 
-def test_the_published_figures_stand_in_the_tables() -> None:
+def tabled() -> Iterator[tuple[Named, dict[str, list[str]]]]:
+    """The runs of the tables, with the cells of their lines: "published", "median" and "least to most"."""
     text = PAGE.read_text(encoding="utf-8")
     for run in read().values():
-        if not run.published:
-            continue
-        figures = [run.published[row] for row in ("graft", "!!publish", "ihave", "prune", "iwant")]
-        name = run.name.replace("-", " ", 1).replace("-", ", ")
-        assert f"| {name} | published | {' | '.join(f'{figure:,}' for figure in figures)} |" in text
+        if run.published:
+            name = run.name.replace("-", " ", 1).replace("-", ", ")
+            (lines,) = re.findall(rf"^\| {name} (\|.*\n\| +\|.*\n\| +\|.*)$", text, re.MULTILINE)
+            cells = [[cell.strip() for cell in line.split("|")[-7:-1]] for line in lines.splitlines()]
+            yield run, {title: figures for title, *figures in cells}
 
 
-def test_a_run_of_the_table_is_what_it_says() -> None:
-    text = PAGE.read_text(encoding="utf-8")
-    lines = table([read()["run-1"]], 20, 1)
+def number(cell: str) -> float:
+    """The figure at the beginning of a cell."""
+    return float(cell.partition(" ")[0].replace(",", ""))
+
+
+def test_the_published_figures_stand_in_the_tables() -> None:
+    for run, lines in tabled():
+        assert lines["published"] == [f"{run.published[row]:,}" for row in simulator_tables.OTHERS]
+
+
+def test_the_medians_of_the_tables_are_close_to_what_was_published() -> None:
+    for run, lines in tabled():
+        medians = dict(zip(simulator_tables.OTHERS, map(number, lines["median"]), strict=True))
+        deviations = {row: medians[row] / run.published[row] - 1 for row in ("graft", "!!publish", "ihave")}
+        # Those that lagged, without lag.
+        if run.name in ("run-3", "run-6"):
+            assert deviations.pop("ihave") < -0.4
+        assert {row: deviation for row, deviation in deviations.items() if abs(deviation) > 0.1} == {}, run.name
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "run-1",
+        *(pytest.param(name, marks=LONG) for name in ("run-2", "run-3", "run-4", "run-4-late")),
+    ],
+)
+def test_a_run_of_the_tables_is_what_they_say(name: str) -> None:
+    lines = simulator_tables.table([read()[name]], simulator_tables.SEEDS, os.cpu_count() or 1)
     assert len(lines) == 5
-    assert "\n".join(lines[2:]) in text
+    assert "\n".join(lines[2:]) in PAGE.read_text(encoding="utf-8")
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("name", ["run-5", "run-6", "run-3-lag", "run-6-lag", "run-5-late"])
+def test_a_seed_of_the_other_runs_is_within_the_spread_of_all(name: str) -> None:
+    """All seeds of these take five minutes."""
+    ((run, lines),) = ((run, lines) for run, lines in tabled() if run.name == name)
+    (counts,) = run_seeds(run, [simulator_tables.SEEDS - 1], 1)
+    for row, spread in zip(simulator_tables.OTHERS, lines["least to most"], strict=True):
+        least, most = map(number, spread.split(" to "))
+        assert least <= counts[row] <= most, row
 
 
 def test_the_plots_are_there() -> None:

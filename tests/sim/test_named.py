@@ -37,8 +37,7 @@ def deviations(name: str, seeds: int) -> dict[str, float]:
     return {row.name: row.deviation for row in rows if row.deviation is not None}
 
 
-def check(name: str, seeds: int, close: list[str]) -> None:
-    found = deviations(name, seeds)
+def check(found: dict[str, float], close: list[str]) -> None:
     assert {row: found[row] for row in EXACT} == dict.fromkeys(EXACT, 0.0)
     assert {row: deviation for row, deviation in found.items() if row in close and abs(deviation) > 0.1} == {}
 
@@ -60,31 +59,33 @@ def test_the_six_published_runs(name: str) -> None:
 @pytest.mark.parametrize(("name", "seeds"), [("run-1", 20), ("run-2", 5)])
 def test_small_runs_are_reproduced(name: str, seeds: int) -> None:
     """Seed 002, 17 and 18."""
-    check(name, seeds, [*CLOSE, "ihave"])
+    check(deviations(name, seeds), [*CLOSE, "ihave"])
 
 
 @pytest.mark.integration
 @pytest.mark.parametrize(("name", "seeds"), [("run-4", 3), ("run-5", 1)])
 def test_large_runs_are_reproduced(name: str, seeds: int) -> None:
     """Seed 002, 17 and 18."""
-    check(name, seeds, [*CLOSE, "ihave"])
+    check(deviations(name, seeds), [*CLOSE, "ihave"])
 
 
 @pytest.mark.integration
 @pytest.mark.parametrize("name", ["run-3", "run-6"])
 def test_runs_that_lagged_are_reproduced_with_lag(name: str) -> None:
     """Seed 002, 17 and 19."""
-    check(name, 1, CLOSE)
-    assert deviations(name, 1)["ihave"] < -0.4
-    check(f"{name}-lag", 1, [*CLOSE, "ihave"])
+    found = deviations(name, 1)
+    check(found, CLOSE)
+    assert found["ihave"] < -0.4
+    check(deviations(f"{name}-lag", 1), [*CLOSE, "ihave"])
 
 
 @pytest.mark.integration
 def test_late_heartbeats_ask_for_less() -> None:
     """Seed 002, 20."""
     assert deviations("run-4", 3)["iwant"] > 0
-    assert deviations("run-4-late", 3)["iwant"] < 0
-    check("run-4-late", 3, [*CLOSE, "ihave"])
+    late = deviations("run-4-late", 3)
+    assert late["iwant"] < 0
+    check(late, [*CLOSE, "ihave"])
 
 
 def test_links_are_pruned_in_lumps() -> None:
