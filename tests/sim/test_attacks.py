@@ -1,69 +1,145 @@
-"""`gossiplog.sim.attacks`: hostile nodes among honest ones."""
+"""`gossiplog.sim.attacks`, and what comes of them: hostile nodes among honest ones."""
 
 from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from random import Random
 
 import pytest
 
 from gossiplog.errors import ScenarioError
-from gossiplog.sim.attacks import ATTACKS, Outcome, attacked, hostile_kind
+from gossiplog.sim.attacks import ATTACKS, attack_named, with_hostile
 from gossiplog.sim.plan import Plan
-from gossiplog.sim.routers import kind_named
-from gossiplog.sim.simulation import simulate
+from gossiplog.sim.routers import KINDS, kind_named
+from gossiplog.sim.simulation import Simulation, simulate
+from gossiplog.sim.summary import Outcome, outcome
+
+HONEST, HOSTILE = 12, 48
 
 
-def outcome(router: str, attack: str) -> Outcome:
-    return attacked(router, attack, honest=12, messages=10, seed=1)
+@cache
+def attacked(router: str, attack: str) -> tuple[Simulation, Outcome]:
+    """A run of few nodes, and what came of it."""
+    run = simulate(kind_named(router), plan(attack), trace=None)
+    return run, outcome(run.plan, run.tally.deliveries)
 
 
-@pytest.mark.parametrize("attack", ATTACKS)
-def test_floodsub_delivers_whatever_the_attack(attack: str) -> None:
-    found = outcome("floodsub", attack)
-    assert found.delivered == 1.0
+def plan(attack: str) -> Plan:
+    """Twenty seconds, a second of messages, and five more."""
+    under = attack_named(attack)
+    return Plan(
+        HONEST,
+        messages=10,
+        message_delay=0.1,
+        fanout=1,
+        connections=8,
+        seed=1,
+        connect_delay=20.0,
+        wait=5.0,
+        attack=under and with_hostile(under, HOSTILE // HONEST),
+    )
+
+
+@pytest.mark.parametrize("router", KINDS)
+def test_all_is_delivered_where_nobody_attacks(router: str) -> None:
+    _, found = attacked(router, "none")
+    assert (found.name, found.hostile, found.delivered) == ("none", 0, 1.0)
     assert found.p50 is not None
     assert found.p95 is not None
     assert found.p50 <= found.p95 < 1.0
 
 
-def test_gossipsub_delivers_at_once_where_nobody_attacks() -> None:
-    found = outcome("gossipsub", "none")
-    assert found.delivered == 1.0
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_floodsub_delivers_whatever_the_attack(attack: str) -> None:
+    _, found = attacked("floodsub", attack)
+    assert (found.name, found.hostile, found.delivered) == (attack, HOSTILE, 1.0)
     assert found.p95 is not None
     assert found.p95 < 1.0
 
 
 @pytest.mark.parametrize("attack", ["sybil", "cold-boot", "spam"])
-def test_a_mesh_of_hostile_nodes_holds_messages_up(attack: str) -> None:
-    found = outcome("gossipsub", attack)
+@pytest.mark.parametrize("router", ["simsub", "gossipsub"])
+def test_hostile_meshes_leave_gossip_alone(router: str, attack: str) -> None:
+    run, found = attacked(router, attack)
     assert found.p50 is not None
     assert found.p50 > 1.0
+    meshes = [run.kind.neighbours(node) for node in run.routers[:HONEST]]
+    assert all(len(mesh) >= 6 for mesh in meshes)
+    assert all(peer >= HONEST for mesh in meshes for peer in mesh)
 
 
-def test_one_victim_is_slower_than_all_without_an_attack() -> None:
-    quiet, eclipsed = outcome("gossipsub", "none"), outcome("gossipsub", "eclipse")
-    assert quiet.p95 is not None
-    assert eclipsed.p95 is not None
-    assert eclipsed.p95 > quiet.p95
-
-
-def test_a_victim_is_in_no_honest_mesh_and_asks_for_what_it_gets() -> None:
-    honest, attack = 12, ATTACKS["eclipse"]
-    nodes = honest * (1 + attack.hostile)
-    plan = Plan(nodes, 10, 0.1, fanout=1, connections=1, publishers=honest, connect_delay=10.0, seed=1)
-    run = simulate(hostile_kind(kind_named("gossipsub"), attack, honest), plan, trace=None)
-    victim, *others = (run.kind.neighbours(router) for router in run.routers[:honest])
+@pytest.mark.parametrize("router", ["simsub", "gossipsub"])
+def test_a_victim_is_in_no_honest_mesh_and_asks_for_what_it_gets(router: str) -> None:
+    run, found = attacked(router, "eclipse")
+    victim, *others = (run.kind.neighbours(node) for node in run.routers[:HONEST])
     assert len(victim) > 0
-    assert all(peer >= honest for peer in victim)
+    assert all(peer >= HONEST for peer in victim)
     assert all(0 not in mesh for mesh in others)
-    asked = run.summary().counts["iwant"]
-    assert asked > 0
+    assert run.summary().counts["iwant"] > 0
+    assert found.delivered == 1.0
+    _, quiet = attacked(router, "none")
+    assert quiet.p95 is not None
+    assert found.p50 is not None
+    assert found.p50 > quiet.p95
 
 
-def test_a_seed_is_one_run() -> None:
-    assert outcome("gossipsub", "sybil") == outcome("gossipsub", "sybil")
+@pytest.mark.parametrize("attack", ["sybil", "cold-boot", "spam"])
+def test_episub_has_no_honest_links_left(attack: str) -> None:
+    run, found = attacked("episub", attack)
+    assert (found.delivered, found.p50) == (0.0, None)
+    links = [run.kind.neighbours(node) for node in run.routers[:HONEST]]
+    assert all(len(eager) == 21 for eager in links)
+    assert all(peer >= HONEST for eager in links for peer in eager)
 
 
-def test_unknown_attacks_and_routers_are_refused() -> None:
+def test_a_victim_of_episub_gets_nothing_and_the_others_everything() -> None:
+    run, found = attacked("episub", "eclipse")
+    assert found.delivered == 0.0
+    rows = run.tally.deliveries
+    own = {number for number, node in zip(rows.message, rows.node, strict=True) if node == 0}
+    others = [node for number, node in zip(rows.message, rows.node, strict=True) if number not in own and node < HONEST]
+    assert len(others) == (10 - len(own)) * (HONEST - 1)
+
+
+def test_the_honest_nodes_do_as_without_an_attack_until_it_begins() -> None:
+    def until(time: float, attack: str) -> list[str]:
+        lines: list[str] = []
+        simulate(kind_named("episub"), replace(plan(attack), messages=0, connect_delay=2.0, wait=0.0), lines.append)
+        return [line for line in lines if float(line.split()[0]) < time]
+
+    assert until(1.0, "sybil") == until(1.0, "none") != []
+    assert until(2.0, "sybil") != until(2.0, "none")
+    assert until(1.0, "cold-boot") != until(1.0, "none")
+
+
+@pytest.mark.parametrize("router", ["gossipsub", "episub"])
+def test_a_seed_is_one_run(router: str) -> None:
+    first, found = attacked(router, "spam")
+    again = Simulation(kind_named(router), first.plan)
+    again.run()
+    assert again.summary() == first.summary()
+    assert again.summary().attack == found
+
+
+def test_whom_hostile_nodes_connect_to() -> None:
+    attack = with_hostile(ATTACKS["sybil"], 3)
+    targets = attack.targets(Random(1), 5, 4)
+    assert len(targets) == 15
+    assert all(len(set(drawn)) == 4 and set(drawn) <= set(range(5)) for drawn in targets)
+    assert len(set(targets)) > 1
+    assert with_hostile(ATTACKS["eclipse"], 3).targets(Random(1), 5, 4) == [(0,)] * 15
+
+
+def test_attacks_by_name() -> None:
+    assert {name: attack_named(name) for name in ATTACKS} == ATTACKS
+    assert attack_named("none") is None
     with pytest.raises(ScenarioError, match="no attack 'flood': expected none, sybil, cold-boot, eclipse, spam"):
-        attacked("gossipsub", "flood")
-    with pytest.raises(ScenarioError, match="on floodsub and gossipsub, not on 'episub'"):
-        attacked("episub", "sybil")
+        attack_named("flood")
+
+
+def test_what_cannot_be() -> None:
+    with pytest.raises(ScenarioError, match="0 hostile nodes for each other one: expected 1 or more"):
+        with_hostile(ATTACKS["spam"], 0)
+    with pytest.raises(ScenarioError, match="3 hostile nodes for each other one, but no attack: expected sybil, cold"):
+        with_hostile(None, 3)

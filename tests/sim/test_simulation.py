@@ -25,6 +25,7 @@ from gossiplog.pubsub.events import (
     SetTimer,
     TimerExpired,
 )
+from gossiplog.sim import tactics
 from gossiplog.sim.conditions import Churn, Conditions, Failure, Partition
 from gossiplog.sim.kernel import TraceHash
 from gossiplog.sim.plan import Plan
@@ -293,6 +294,7 @@ def test_routers_that_ask_for_connections_and_round_trips() -> None:
         names=("x.y",),
         size=len,
         neighbours=lambda router: router.contacts,
+        tactics=tactics.simsub(),
         payload="x.y",
     )
     simulation = run(Plan(nodes=5, messages=1, fanout=2, connections=2, seed=1), kind)

@@ -18,6 +18,7 @@ from gossiplog.errors import ScenarioError
 if TYPE_CHECKING:
     from gossiplog.sim.comparison import Row
     from gossiplog.sim.named import Named
+    from gossiplog.sim.summary import Outcome
 
 _STAR_WIDTH = 60
 
@@ -25,7 +26,7 @@ _STAR_WIDTH = 60
 def simulate(
     run: Annotated[str | None, typer.Argument(help="A named run, which the options change; --list shows them.")] = None,
     router: Annotated[str | None, typer.Option(help="simsub, floodsub, gossipsub or episub.")] = None,
-    nodes: Annotated[int | None, typer.Option(help="How many.")] = None,
+    nodes: Annotated[int | None, typer.Option(help="How many, without the hostile ones of an attack.")] = None,
     messages: Annotated[int | None, typer.Option(help="To publish, one after the other.")] = None,
     message_delay: Annotated[float | None, typer.Option(help="Seconds between them.")] = None,
     fanout: Annotated[int | None, typer.Option(help="Nodes that are given each message, by chance.")] = None,
@@ -52,6 +53,11 @@ def simulate(
         bool | None, typer.Option("--late-timers", help="With --lag: the nodes' timers wait for that machine, too.")
     ] = None,
     churn: Annotated[float | None, typer.Option(help="Failures of a node a second.")] = None,
+    attack: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Of hostile nodes that pass nothing on: sybil, cold-boot, eclipse or spam."),
+    ] = None,
+    hostile: Annotated[int | None, typer.Option(help="With --attack: so many for each other node; else 10.")] = None,
     trace: Annotated[
         bool | None, typer.Option("--trace/--no-trace", help="Print each event; off where results are JSON Lines.")
     ] = None,
@@ -91,6 +97,7 @@ def simulate(
     conditions = {"jitter": jitter, "loss": loss, "bandwidth": bandwidth, "lag": lag, "late_timers": late_timers}
     try:
         chosen = _changed(_chosen(run, runs), router, _given(fields), _given(conditions), latency, churn)
+        chosen = _attacked(chosen, attack, hostile)
     except ScenarioError as error:
         raise typer.BadParameter(str(error)) from error
     if seeds is None:
@@ -136,6 +143,16 @@ def _changed(
     plan = replace(run.plan, **fields, conditions=replace(run.plan.conditions, **conditions))
     same = plan == replace(run.plan, seed=plan.seed) and (router or run.router) == run.router
     return replace(run, router=router or run.router, plan=plan, published=run.published if same else {})
+
+
+def _attacked(run: Named, attack: str | None, hostile: int | None) -> Named:
+    from gossiplog.sim.attacks import attack_named, with_hostile
+
+    under = run.plan.attack if attack is None else attack_named(attack)
+    if hostile is not None:
+        under = with_hostile(under, hostile)
+    same = under == run.plan.attack
+    return replace(run, plan=replace(run.plan, attack=under), published=run.published if same else {})
 
 
 def _latency(text: str) -> Any:
@@ -196,7 +213,19 @@ def _run_one(
     if output.json:
         output.record(({"run": run.name} if run.name else {}) | summary.record())
     else:
-        output.show(*summary.lines(), *summary.histogram_lines(_STAR_WIDTH))
+        attack = [] if summary.attack is None else [_attack_table(summary.attack)]
+        output.show(*summary.lines(), *attack, *summary.histogram_lines(_STAR_WIDTH))
+
+
+def _attack_table(outcome: Outcome) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column("attack")
+    for heading in ("hostile nodes", "delivered", "p50", "p95"):
+        table.add_column(heading, justify="right")
+    share = "" if outcome.delivered is None else f"{outcome.delivered:.1%}"
+    times = ["" if seconds is None else f"{seconds:.2f} s" for seconds in (outcome.p50, outcome.p95)]
+    table.add_row(outcome.name, f"{outcome.hostile:,}", share, *times)
+    return table
 
 
 def _run_many(run: Named, seeds: range, processes: int, output: Output) -> None:
@@ -223,9 +252,7 @@ def _table(rows: list[Row]) -> Table:
         table.add_row(
             row.name,
             "" if row.published is None else f"{row.published:,}",
-            f"{row.median:,g}" if row.median % 1 else f"{row.median:,.0f}",
-            f"{row.least:,}",
-            f"{row.most:,}",
+            *(f"{figure:,g}" if figure % 1 else f"{figure:,.0f}" for figure in (row.median, row.least, row.most)),
             "" if row.deviation is None else f"{row.deviation:+.1%}",
         )
     return table

@@ -13,14 +13,17 @@ from gossiplog.sim.named import Named
 from gossiplog.sim.routers import kind_named
 from gossiplog.sim.simulation import simulate
 
+FIGURES = ("delivered", "p50", "p95")
+"""What is compared of the outcome of an attack."""
+
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One row of the summaries of several seeds.
+    """One row of the summaries of several seeds, or one figure of what came of an attack.
 
     Attributes:
         name: of the row.
-        median: over the seeds.
+        median: over the seeds that have it.
         least: of any seed.
         most: of any seed.
         published: to compare it with; None where there is nothing.
@@ -28,8 +31,8 @@ class Row:
 
     name: str
     median: float
-    least: int
-    most: int
+    least: float
+    most: float
     published: int | None
 
     @property
@@ -38,8 +41,8 @@ class Row:
         return (self.median - self.published) / self.published if self.published else None
 
 
-def run_seeds(run: Named, seeds: Sequence[int], processes: int) -> Iterator[dict[str, int]]:
-    """The counts of a run with each of the seeds, in their order.
+def run_seeds(run: Named, seeds: Sequence[int], processes: int) -> Iterator[dict[str, float]]:
+    """The counts of a run with each of the seeds, in their order, and what came of its attack, if there is one.
 
     Args:
         run: with any seed.
@@ -56,7 +59,7 @@ def run_seeds(run: Named, seeds: Sequence[int], processes: int) -> Iterator[dict
         yield from pool.imap(_counts, jobs)
 
 
-def compare(found: Sequence[Mapping[str, int]], published: Mapping[str, int]) -> list[Row]:
+def compare(found: Sequence[Mapping[str, float]], published: Mapping[str, int]) -> list[Row]:
     """The rows of several summaries, in one.
 
     Args:
@@ -64,12 +67,14 @@ def compare(found: Sequence[Mapping[str, int]], published: Mapping[str, int]) ->
         published: by the names of the rows.
     """
     names = list(dict.fromkeys(name for counts in found for name in counts))
-    columns = {name: [counts.get(name, 0) for counts in found] for name in names}
+    columns = {name: [counts[name] for counts in found if name in counts] for name in names}
     return [Row(name, median(of), min(of), max(of), published.get(name)) for name, of in columns.items()]
 
 
-def _counts(run: Named) -> dict[str, int]:
-    return simulate(kind_named(run.router), run.plan, trace=None).summary().counts
+def _counts(run: Named) -> dict[str, float]:
+    summary = simulate(kind_named(run.router), run.plan, trace=None).summary()
+    outcome = {} if summary.attack is None else {name: getattr(summary.attack, name) for name in FIGURES}
+    return summary.counts | {name: figure for name, figure in outcome.items() if figure is not None}
 
 
 def record(row: Row) -> dict[str, Any]:

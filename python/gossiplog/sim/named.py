@@ -2,7 +2,8 @@
 
 A table for each run: `about` and `router`, the fields of `Plan` by their names, `conditions` with the fields of
 `Conditions`, `churn`, `failures` and `partitions` with theirs, and `published`, rows that a run is compared with.
-`latency` is "uniform", "geographic", a table of `low` and `high`, or rows of a matrix.
+`latency` is "uniform", "geographic", a table of `low` and `high`, or rows of a matrix; `attack` a name, or a table of
+`name` and `hostile`.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from gossiplog.errors import ScenarioError
+from gossiplog.sim.attacks import Attack, attack_named, with_hostile
 from gossiplog.sim.conditions import Churn, Conditions, Failure, Geographic, Matrix, Partition, Uniform
 from gossiplog.sim.plan import Plan
 
@@ -74,13 +76,13 @@ def _named(name: str, table: Any) -> Named:
     publishers = rest.pop("publishers", None)
     if publishers is not None and type(publishers) is not int:
         raise ScenarioError(f"publishers is {publishers!r}: expected a whole number")
+    under = attack(rest.pop("attack", "none"))
     published = rest.pop("published", {})
     if not isinstance(published, dict) or not all(type(count) is int for count in published.values()):
         raise ScenarioError(f"published is {published!r}: expected a table of counts")
     conditions = _conditions(rest.pop("conditions", {}))
-    return Named(
-        name, about, router, replace(_fill(Plan(), rest), conditions=conditions, publishers=publishers), published
-    )
+    plan = replace(_fill(Plan(), rest), conditions=conditions, publishers=publishers, attack=under)
+    return Named(name, about, router, plan, published)
 
 
 def _conditions(table: Any) -> Conditions:
@@ -125,6 +127,24 @@ def latency(value: Any) -> Uniform | Matrix | Geographic:
             raise ScenarioError(
                 f"latency is {value!r}: expected uniform, geographic, a table of low and high, or rows of a matrix"
             )
+
+
+def attack(value: Any) -> Attack | None:
+    """An attack as a file says it.
+
+    Args:
+        value: a name, or a mapping with `name` and `hostile`.
+
+    Raises:
+        ScenarioError: it is nothing of this.
+    """
+    match value:
+        case str():
+            return attack_named(value)
+        case {"name": str(name), "hostile": int(hostile), **rest} if not rest and type(hostile) is int:
+            return with_hostile(attack_named(name), hostile)
+        case _:
+            raise ScenarioError(f"attack is {value!r}: expected a name, or a table of name and hostile")
 
 
 def _fill(default: _Fields, table: Any) -> _Fields:

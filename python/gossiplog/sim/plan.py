@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, field
 
 from gossiplog.errors import ScenarioError
+from gossiplog.sim.attacks import Attack
 from gossiplog.sim.conditions import Conditions
 
 NUMBER_BYTES = 8
@@ -17,7 +18,7 @@ class Plan:
     """The script of a run. Its defaults are those of simsub's script (simsub/scripts.ss of gerbil-simsub, ee1ea87).
 
     Attributes:
-        nodes: how many.
+        nodes: how many honest ones.
         messages: that are published, one after the other.
         message_delay: seconds between them.
         fanout: how many nodes, drawn for each message, get it from outside at once.
@@ -30,6 +31,7 @@ class Plan:
         publishers: how many nodes, the first ones, are drawn from for that; None for all.
         payload: bytes of each message.
         conditions: of the network.
+        attack: that the nodes are under; None for none.
 
     Raises:
         ScenarioError: what cannot be: says which value, and what was expected.
@@ -47,6 +49,7 @@ class Plan:
     publishers: int | None = None
     payload: int = 64
     conditions: Conditions = field(default_factory=Conditions)
+    attack: Attack | None = None
 
     def __post_init__(self) -> None:
         if self.nodes < 2:
@@ -70,7 +73,12 @@ class Plan:
         for name in ("message_delay", "connect_delay", "wait"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise ScenarioError(f"{name} is {getattr(self, name)}: expected 0 seconds or more")
-        self.conditions.check(self.nodes)
+        self.conditions.check(self.population)
+
+    @property
+    def population(self) -> int:
+        """How many nodes there are; the honest ones have the first numbers."""
+        return self.nodes * (1 + (0 if self.attack is None else self.attack.hostile))
 
     @property
     def seconds(self) -> float:

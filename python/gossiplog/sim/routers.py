@@ -22,7 +22,9 @@ from gossiplog.pubsub.events import Join, Publish, Received, Router
 from gossiplog.pubsub.gossipsub import Config as GossipsubConfig
 from gossiplog.pubsub.gossipsub import GossipSub
 from gossiplog.pubsub.rpc import FLOODSUB, GOSSIPSUB, Message, Rpc
+from gossiplog.sim import tactics
 from gossiplog.sim.plan import NUMBER_BYTES
+from gossiplog.sim.tactics import Tactics
 
 OUTSIDE = -1
 """Who publishes, where messages come to routers in packets."""
@@ -67,6 +69,7 @@ class RouterKind:
             left out of it.
         size: the bytes of a packet.
         neighbours: the peers that a router forwards messages to.
+        tactics: what hostile nodes say to such routers.
         payload: the name, of those in `names`, of the packets' messages that bring what is published.
         opening: events for each node when it has started.
         protocol: what the nodes speak, as `PeerConnected` tells it.
@@ -80,6 +83,7 @@ class RouterKind:
     names: tuple[str, ...]
     size: Callable[[Any], int]
     neighbours: Callable[[Any], Collection[Any]]
+    tactics: Tactics
     payload: str = "pubsub.publish"
     opening: Sequence[Any] = ()
     protocol: str = ""
@@ -113,6 +117,7 @@ def simsub(config: simsubs.Config | None = None) -> RouterKind:
         names=tuple(name for (name,) in _SIMSUB_NAMES.values()),
         size=_simsub_size,
         neighbours=neighbours,
+        tactics=tactics.simsub(),
     )
 
 
@@ -144,6 +149,7 @@ def floodsub(config: floodsubs.Config | None = None) -> RouterKind:
         names=("pubsub.connect", "pubsub.publish"),
         size=_rpc_size,
         neighbours=neighbours,
+        tactics=tactics.floodsub(TOPIC),
         opening=(Join(TOPIC),),
         protocol=FLOODSUB,
     )
@@ -169,6 +175,7 @@ def gossipsub(config: GossipsubConfig | None = None) -> RouterKind:
         names=tuple(name for (name,) in _SIMSUB_NAMES.values()),
         size=_rpc_size,
         neighbours=neighbours,
+        tactics=tactics.gossipsub(TOPIC),
         opening=(Join(TOPIC),),
         protocol=GOSSIPSUB,
     )
@@ -259,6 +266,7 @@ def episub(config: EpisubConfig | None = None) -> RouterKind:
         names=tuple(name for (name,) in _EPISUB_NAMES.values()),
         size=_episub_size,
         neighbours=neighbours,
+        tactics=tactics.episub("", (config or EpisubConfig()).random_links),
         opening=(Join(""),),
     )
 

@@ -10,6 +10,7 @@ from random import Random
 from typing import Any, TypeAlias
 
 from gossiplog.pubsub.events import Connect, Deliver, Disconnect, Ping, Received, Router, Send, SetTimer, TimerExpired
+from gossiplog.sim.attackers import Hostile
 from gossiplog.sim.kernel import Kernel, Trace
 from gossiplog.sim.overlay import Overlay
 from gossiplog.sim.plan import NUMBER_BYTES, Plan
@@ -77,29 +78,31 @@ class Simulation:
         self.kind = kind
         self.plan = plan
         self.kernel = Kernel(plan.seed, trace)
-        self.routers: list[Router | None] = [None] * plan.nodes
-        self.tally = Tally(plan.nodes, kind.names)
+        self.routers: list[Router | None] = [None] * plan.population
+        self.tally = Tally(plan.population, kind.names)
         # A source of its own for each: what is drawn for the one does not change what is drawn for the other.
         self._script, drawing, latencies, losses, self._failures, self._seats = (
             Random(f"{plan.seed} {purpose}")
             for purpose in ("script", "connections", "latencies", "losses", "failures", "routers")
         )
         self._contacts = [_others(drawing, node, plan) for node in range(plan.nodes)]
-        self._latency = plan.conditions.latency.model(latencies, plan.nodes)
+        self._latency = plan.conditions.latency.model(latencies, plan.population)
         for node, contacts in enumerate(self._contacts):
             for peer in contacts:
                 self._latency(node, peer)
+        if plan.attack is not None:
+            self._contacts += plan.attack.targets(Random(f"{plan.seed} attack"), plan.nodes, plan.connections)
         self._overlay = Overlay(
             self.kernel,
             self,
-            plan.nodes,
+            plan.population,
             self._latency,
             plan.conditions,
             losses,
             open=kind.wiring is Wiring.OPEN,
             lasting=kind.wiring is not Wiring.OWN,
         )
-        self._timers: list[dict[Any, float]] = [{} for _ in range(plan.nodes)]
+        self._timers: list[dict[Any, float]] = [{} for _ in range(plan.population)]
         self._sources: list[int] = []
         self._numbers: set[int] = set()
 
@@ -108,6 +111,9 @@ class Simulation:
         plan, kernel = self.plan, self.kernel
         for node in range(plan.nodes):
             self._start(node)
+        if plan.attack is not None:
+            for node in range(plan.nodes, plan.population):
+                kernel.at(plan.attack.begins * plan.connect_delay, self._start, node)
         for number in range(plan.messages):
             kernel.at(plan.connect_delay + number * plan.message_delay, self._publish, number)
         self._schedule_failures()
@@ -123,7 +129,7 @@ class Simulation:
         """The mean delay of the links that messages are forwarded on, in seconds; 0 where there is none."""
         delays = [
             self._latency(node, peer)
-            for node, router in enumerate(self.routers)
+            for node, router in enumerate(self.routers[: self.plan.nodes])
             if router is not None
             for peer in self.kind.neighbours(router)
         ]
@@ -216,7 +222,7 @@ class Simulation:
 
     def _start(self, node: int) -> None:
         seat = Seat(node, self._contacts[node], self._seats)
-        router = self.routers[node] = self.kind.make(seat)
+        router = self.routers[node] = self.kind.make(seat) if node < self.plan.nodes else self._hostile(seat)
         self._timers[node] = {}
         self._perform(node, router.start(self.kernel.now))
         for event in self.kind.opening:
@@ -225,6 +231,10 @@ class Simulation:
             self.tally.sent[_CONNECT] += len(seat.contacts)
             for peer in seat.contacts:
                 self._overlay.connect(node, peer)
+
+    def _hostile(self, seat: Seat) -> Router:
+        attack = self.plan.attack
+        return Hostile(seat, self.kind, self.plan.payload if attack is not None and attack.spam else None)
 
     def _publish(self, number: int) -> None:
         plan = self.plan
@@ -245,14 +255,16 @@ class Simulation:
 
     def _sample(self) -> None:
         neighbours = self.kind.neighbours
-        self.tally.sample(self.kernel.now, [len(neighbours(router)) for router in self.routers if router is not None])
+        honest = self.routers[: self.plan.nodes]
+        self.tally.sample(self.kernel.now, [len(neighbours(router)) for router in honest if router is not None])
         self.kernel.after(_SAMPLE_SECONDS, self._sample)
 
     def _schedule_failures(self) -> None:
         plan, random, kernel = self.plan, self._failures, self.kernel
         for partition in plan.conditions.partitions:
-            chosen = set(random.sample(range(plan.nodes), max(1, round(partition.share * plan.nodes))))
-            kernel.at(partition.at, self._part, {node: int(node in chosen) for node in range(plan.nodes)})
+            nodes = range(plan.population)
+            chosen = set(random.sample(nodes, max(1, round(partition.share * len(nodes)))))
+            kernel.at(partition.at, self._part, {node: int(node in chosen) for node in nodes})
             kernel.at(partition.at + partition.seconds, self._part, {})
         for failure in plan.conditions.failures:
             kernel.at(failure.at, self._fail_some, round(failure.share * plan.nodes))
@@ -276,7 +288,8 @@ class Simulation:
 
     def _fail_some(self, most: int) -> None:
         spared = set(self._sources)
-        running = [node for node, router in enumerate(self.routers) if router is not None and node not in spared]
+        honest = enumerate(self.routers[: self.plan.nodes])
+        running = [node for node, router in honest if router is not None and node not in spared]
         for node in self._failures.sample(running, min(most, len(running))):
             self._fail(node)
 

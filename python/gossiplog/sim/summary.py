@@ -9,14 +9,33 @@ from typing import Any
 
 from gossiplog.sim.plan import Plan
 from gossiplog.sim.routers import RouterKind
-from gossiplog.sim.tally import Tally
+from gossiplog.sim.tally import Deliveries, Tally
 
 BUCKET_SECONDS = 0.1
 
 
 @dataclass(frozen=True, slots=True)
+class Outcome:
+    """What honest nodes got of what they published: all of them, or the victim of the attack alone.
+
+    Attributes:
+        name: of the attack; "none" without one.
+        hostile: how many nodes are.
+        delivered: the share of all deliveries to come, without those from outside; None where none was to come.
+        p50: seconds from publishing to delivery, the median of what was delivered; None where nothing was.
+        p95: seconds, likewise.
+    """
+
+    name: str
+    hostile: int
+    delivered: float | None
+    p50: float | None
+    p95: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class Summary:
-    """A run in figures.
+    """A run in figures. Under an attack, packets and bytes are those of hostile nodes as well.
 
     Attributes:
         router: the kind of routers.
@@ -36,6 +55,7 @@ class Summary:
         histogram: deliveries at other nodes with latencies of each 0.1 s from 0 on.
         link_delay: the mean delay of the links that messages are forwarded on at the end, in seconds.
         events: that the run took.
+        attack: what came of it; None without one.
     """
 
     router: str
@@ -54,6 +74,7 @@ class Summary:
     histogram: tuple[int, ...]
     link_delay: float
     events: int
+    attack: Outcome | None
 
     @property
     def counts(self) -> dict[str, int]:
@@ -93,6 +114,8 @@ class Summary:
         fields = asdict(self)
         for name in ("publish", "deliver", "sent"):
             del fields[name]
+        if self.attack is None:
+            del fields["attack"]
         fields["hops"] = {str(hops): count for hops, count in self.hops}
         fields["histogram"] = list(self.histogram)
         return {"summary": self.counts} | fields
@@ -124,6 +147,29 @@ def summarize(kind: RouterKind, plan: Plan, tally: Tally, link_delay: float, eve
         histogram=_histogram(latencies),
         link_delay=link_delay,
         events=events,
+        attack=None if plan.attack is None else outcome(plan, rows),
+    )
+
+
+def outcome(plan: Plan, rows: Deliveries) -> Outcome:
+    """What the nodes that count got from others of all that was published, with an attack or without."""
+    attack = plan.attack
+    counted = range(plan.nodes) if attack is None or attack.victim is None else (attack.victim,)
+    # A node that failed and came back is handed again what it had.
+    first: dict[tuple[int, int], tuple[int, float]] = {}
+    for number, node, source, latency in zip(rows.message, rows.node, rows.source, rows.latency, strict=True):
+        if node in counted:
+            first.setdefault((number, node), (source, latency))
+    latencies = sorted(latency for source, latency in first.values() if source >= 0)
+    given = len(first) - len(latencies)
+    wanted = plan.messages * len(counted) - given
+    quantiles = _distribution(latencies)
+    return Outcome(
+        name="none" if attack is None else attack.name,
+        hostile=plan.population - plan.nodes,
+        delivered=len(latencies) / wanted if wanted else None,
+        p50=quantiles.get("p50"),
+        p95=quantiles.get("p95"),
     )
 
 
