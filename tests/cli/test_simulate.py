@@ -60,6 +60,42 @@ def test_conditions(program: Program, tmp_path: Path) -> None:
     assert program(*SMALL, "--single-source").record["summary"]["deliver"] == 40
 
 
+ATTACKED = ("simulate", "attacked", "--nodes", "12", "--messages", "5", "--wait", "5", "--hostile", "4")
+
+
+def test_an_attack_and_what_comes_of_it(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    record = program(*ATTACKED, "--router", "simsub", "--attack", "eclipse").record
+    assert (record["nodes"], record["router"], record["summary"]["publish"]) == (12, "simsub", 5)
+    outcome = record["attack"]
+    assert (outcome["name"], outcome["hostile"], outcome["delivered"]) == ("eclipse", 48, 1.0)
+    assert record["latency"]["p50"] < 0.2 < outcome["p50"] <= outcome["p95"] < 2.0
+    cut = program(*ATTACKED, "--router", "episub", "--attack", "eclipse").record["attack"]
+    assert cut == {"name": "eclipse", "hostile": 48, "delivered": 0.0, "p50": None, "p95": None}
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    shown = program(*ATTACKED, "--no-trace", "--router", "simsub", "--attack", "eclipse").out.splitlines()
+    heading = next(number for number, line in enumerate(shown) if "hostile nodes" in line)
+    assert all(name in shown[heading] for name in ("delivered", "p50", "p95"))
+    assert shown[heading + 1].split()[:3] == ["eclipse", "48", "100.0%"]
+    assert f"{outcome['p95']:.2f} s" in shown[heading + 1]
+    assert "=== delivery latency histogram ===" in shown[heading + 2]
+
+
+def test_without_an_attack_there_is_nothing_to_tell_of_one(program: Program) -> None:
+    record = program("simulate", "attacked", "--messages", "2", "--attack", "none").record
+    assert "attack" not in record
+    assert record == program("simulate", "attacked", "--messages", "2").record
+
+
+def test_an_attack_with_many_seeds(program: Program) -> None:
+    options = ("--router", "simsub", "--attack", "sybil", "--processes", "1")
+    rows = {record["row"]: record for record in program(*ATTACKED, *options, "--seeds", "0:2").records}
+    outcomes = [program(*ATTACKED, *options[:4], "--seed", str(seed)).record["attack"] for seed in range(2)]
+    for name in ("delivered", "p50", "p95"):
+        first, last = sorted(outcome[name] for outcome in outcomes)
+        assert (rows[name]["least"], rows[name]["most"]) == (first, last)
+        assert rows[name]["median"] == pytest.approx((first + last) / 2)
+
+
 def test_many_seeds_beside_what_was_published(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = {
         record["row"]: record for record in program("simulate", "run-1", "--seeds", "0:3", "--processes", "1").records
@@ -96,6 +132,10 @@ def test_the_list_of_runs(program: Program, monkeypatch: pytest.MonkeyPatch, tmp
         (["--nodes", "10"], "10 connections of each of 10 nodes: expected 1 to 9"),
         (["run-9"], "there is no run 'run-9': expected run-1"),
         (["--router", "pigeons"], "there is no router 'pigeons': expected simsub"),
+        (["--attack", "flood"], "there is no attack 'flood': expected none, sybil, cold-boot, eclipse, spam"),
+        (["--hostile", "3"], "3 hostile nodes for each other one, but no attack: expected sybil"),
+        (["--attack", "none", "--hostile", "3"], "but no attack"),
+        (["--attack", "sybil", "--hostile", "0"], "0 hostile nodes for each other one: expected 1 or more"),
         (["--loss", "2"], "loss is 2.0"),
         (["--churn", "0"], "churn's rate is 0.0"),
         (["--latency", "nowhere"], "--latency nowhere: expected uniform, geographic, LOW:HIGH or a file"),

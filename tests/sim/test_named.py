@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from gossiplog.errors import ScenarioError
+from gossiplog.sim.attacks import ATTACKS, with_hostile
 from gossiplog.sim.comparison import compare, run_seeds
 from gossiplog.sim.conditions import Churn, Conditions, Failure, Geographic, Matrix, Partition, Uniform
 from gossiplog.sim.named import Named, read
@@ -160,6 +161,9 @@ def test_a_file_of_ones_own(tmp_path: Path) -> None:
         conditions = { latency = { low = 1.0, high = 2.0 } }
         [c]
         conditions = { latency = "geographic" }
+        attack = "eclipse"
+        [d]
+        attack = { name = "spam", hostile = 3 }
         """
     )
     runs = read(path)
@@ -175,6 +179,12 @@ def test_a_file_of_ones_own(tmp_path: Path) -> None:
     assert runs["a"] == Named("a", "everything", "floodsub", plan, {"deliver": 7})
     assert runs["b"].plan.conditions.latency == Uniform(1.0, 2.0)
     assert runs["c"].plan.conditions.latency == Geographic()
+    assert [run.plan.attack for run in runs.values()] == [
+        None,
+        None,
+        ATTACKS["eclipse"],
+        with_hostile(ATTACKS["spam"], 3),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -195,6 +205,13 @@ def test_a_file_of_ones_own(tmp_path: Path) -> None:
         ("[a]\nconditions = { latency = [[0]] }", "1 rows of latencies: expected one for each of 100 nodes"),
         ("[a]\nconditions = { loss = 2.0 }", r"loss is 2\.0"),
         ('[a]\nconditions = { bandwidth = "much" }', "bandwidth is 'much': expected a number"),
+        ('[a]\nattack = "flood"', "there is no attack 'flood': expected none, sybil"),
+        ("[a]\nattack = 3", "attack is 3: expected a name, or a table of name and hostile"),
+        ('[a]\nattack = { name = "sybil" }', "expected a name, or a table"),
+        ('[a]\nattack = { name = "sybil", hostile = true }', "expected a name, or a table"),
+        ('[a]\nattack = { name = "sybil", hostile = 2, when = 3 }', "expected a name, or a table"),
+        ('[a]\nattack = { name = "sybil", hostile = 0 }', "0 hostile nodes for each other one"),
+        ('[a]\nattack = { name = "none", hostile = 2 }', "2 hostile nodes for each other one, but no attack"),
         ("[a]\nconditions = { churn = 1 }", "1: expected a table"),
         ("[a]\nconditions = { churn = { rate = 0 } }", "churn's rate is 0"),
         ("[a]\nconditions = { failures = 1 }", "failures are 1: expected an array of tables"),

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from gossiplog.errors import ScenarioError
+from gossiplog.sim.attacks import ATTACKS, with_hostile
 from gossiplog.sim.conditions import Conditions, Matrix
 from gossiplog.sim.plan import Plan
 
@@ -18,6 +19,11 @@ def test_the_defaults_of_the_script() -> None:
     assert (plan.nodes, plan.connections, plan.messages, plan.fanout, plan.message_delay) == (100, 10, 10, 5, 1.0)
     assert (plan.connect_delay, plan.wait) == (5.0, 10.0)
     assert plan.seconds == 25.0
+
+
+def test_hostile_nodes_come_on_top() -> None:
+    assert Plan().population == 100
+    assert Plan(attack=with_hostile(ATTACKS["sybil"], 3)).population == 400
 
 
 @pytest.mark.parametrize(
@@ -36,6 +42,10 @@ def test_the_defaults_of_the_script() -> None:
         ({"wait": math.inf}, "wait is inf"),
         ({"connect_delay": math.nan}, "connect_delay is nan"),
         ({"conditions": Conditions(latency=Matrix(((0.0,),)))}, "expected one for each of 100 nodes"),
+        (
+            {"conditions": Conditions(latency=Matrix(((0.0,),))), "attack": ATTACKS["sybil"]},
+            "1 rows of latencies: expected one for each of 1100 nodes",
+        ),
     ],
 )
 def test_what_cannot_be(fields: dict[str, Any], said: str) -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+from gossiplog.sim.attacks import ATTACKS, with_hostile
 from gossiplog.sim.plan import Plan
 from gossiplog.sim.routers import floodsub, simsub
 from gossiplog.sim.simulation import simulate
-from gossiplog.sim.summary import Summary, summarize
-from gossiplog.sim.tally import Tally
+from gossiplog.sim.summary import Outcome, Summary, outcome, summarize
+from gossiplog.sim.tally import Deliveries, Tally
 
 PLAN = Plan(nodes=30, messages=3, fanout=2, connections=5, seed=1)
 
@@ -90,6 +91,44 @@ def test_nothing_happened() -> None:
     summary = summary_of(replace(PLAN, messages=0, wait=0.0, connect_delay=0.0))
     assert (summary.latency, summary.histogram, summary.hops, summary.duplicates) == ({}, (), (), 0)
     assert summary.histogram_lines(10) == ["=== delivery latency histogram ==="]
+
+
+def delivered(*rows: tuple[int, int, int, float]) -> Deliveries:
+    """Rows of message, node, source and latency."""
+    deliveries = Deliveries()
+    for message, node, source, latency in rows:
+        deliveries.message.append(message)
+        deliveries.node.append(node)
+        deliveries.source.append(source)
+        deliveries.latency.append(latency)
+        deliveries.hops.append(1)
+    return deliveries
+
+
+def test_the_outcome_of_an_attack_is_what_came_from_others() -> None:
+    sybil = with_hostile(ATTACKS["sybil"], 2)
+    plan = Plan(nodes=3, messages=2, fanout=1, connections=1, attack=sybil)
+    rows = delivered((0, 1, -1, 0.0), (0, 0, 1, 0.25), (1, 2, -1, 0.0), (1, 0, 2, 0.75), (1, 1, 0, 1.5), (1, 1, 0, 9.0))
+    assert outcome(plan, rows) == Outcome("sybil", 6, 3 / 4, 0.75, 1.5)
+    assert outcome(replace(plan, attack=None), rows) == Outcome("none", 0, 3 / 4, 0.75, 1.5)
+    eclipse = replace(plan, attack=ATTACKS["eclipse"])
+    assert outcome(eclipse, rows) == Outcome("eclipse", 30, 1.0, 0.25, 0.75)
+    assert outcome(eclipse, delivered((0, 1, -1, 0.0), (1, 0, -1, 0.0))) == Outcome("eclipse", 30, 0.0, None, None)
+    assert outcome(replace(plan, messages=0), delivered()) == Outcome("sybil", 6, None, None, None)
+
+
+def test_the_record_of_an_attack() -> None:
+    summary = summary_of(replace(PLAN, attack=with_hostile(ATTACKS["eclipse"], 1)))
+    assert summary.nodes == 30
+    assert summary.attack is not None
+    assert summary.record()["attack"] == {
+        "name": "eclipse",
+        "hostile": 30,
+        "delivered": summary.attack.delivered,
+        "p50": summary.attack.p50,
+        "p95": summary.attack.p95,
+    }
+    assert "attack" not in summary_of().record()
 
 
 def test_the_record_is_json_with_the_counts_under_summary() -> None:
