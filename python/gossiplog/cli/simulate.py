@@ -55,9 +55,11 @@ def simulate(
     churn: Annotated[float | None, typer.Option(help="Failures of a node a second.")] = None,
     attack: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Of hostile nodes that pass nothing on: sybil, cold-boot, eclipse or spam."),
+        typer.Option(metavar="NAME", help="Add nodes that pass nothing on: sybil, cold-boot, eclipse or spam."),
     ] = None,
-    hostile: Annotated[int | None, typer.Option(help="With --attack: so many for each other node; else 10.")] = None,
+    hostile: Annotated[
+        int | None, typer.Option(help="With --attack: such nodes for each other one, 10 unless given.")
+    ] = None,
     trace: Annotated[
         bool | None, typer.Option("--trace/--no-trace", help="Print each event; off where results are JSON Lines.")
     ] = None,
