@@ -202,7 +202,7 @@ def _run_one(
         else:
             typer.echo(line)
 
-    with spinner(f"Simulating {run.plan.nodes:,} nodes"):
+    with spinner(f"Simulating {run.plan.population:,} nodes"):
         simulation = run_plan(kind_named(run.router), run.plan, tell if trace else None, transcript)
         summary = simulation.summary()
     if deliveries is not None:
@@ -234,7 +234,7 @@ def _run_many(run: Named, seeds: range, processes: int, output: Output) -> None:
     from gossiplog.sim import comparison
 
     found = []
-    with progress(f"Simulating {run.plan.nodes:,} nodes", len(seeds)) as advance:
+    with progress(f"Simulating {run.plan.population:,} nodes", len(seeds)) as advance:
         for counts in comparison.run_seeds(run, seeds, processes):
             found.append(counts)
             advance(1)

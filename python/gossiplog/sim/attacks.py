@@ -24,7 +24,7 @@ class Attack:
     Attributes:
         name: by which it is asked for.
         about: it, in words.
-        hostile: such nodes for each honest one; the paper has up to ten.
+        hostile: such nodes for each honest one.
         begins: when they start, as a share of the time before the first message.
         victim: the one node that all of them connect to, whose deliveries alone count; None for nodes drawn at random,
             and all deliveries.

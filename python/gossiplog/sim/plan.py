@@ -78,7 +78,7 @@ class Plan:
     @property
     def population(self) -> int:
         """How many nodes there are; the honest ones have the first numbers."""
-        return self.nodes * (1 + (0 if self.attack is None else self.attack.hostile))
+        return self.nodes if self.attack is None else self.nodes * (1 + self.attack.hostile)
 
     @property
     def seconds(self) -> float:
