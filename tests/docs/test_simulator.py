@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from benches import simulator_tables
+from benches import attack_tables, simulator_tables
 from gossiplog.sim.comparison import run_seeds
 from gossiplog.sim.named import Named, read
 from tests.readme import DOCS, Block, blocks, fits, run_command, run_program, steps
@@ -101,6 +101,13 @@ def test_a_seed_of_the_other_runs_is_within_the_spread_of_all(name: str) -> None
     for row, spread in zip(simulator_tables.OTHERS, lines["least to most"], strict=True):
         least, most = map(number, spread.split(" to "))
         assert least <= counts[row] <= most, row
+
+
+def test_an_attack_of_the_table_went_as_it_says() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    outcomes = [attack_tables.attacked("simsub", "eclipse", 30, seed) for seed in range(attack_tables.SEEDS)]
+    figures = attack_tables.cells(outcomes)
+    assert f"| eclipse | simsub | {' | '.join(figures)} |" in text
 
 
 def test_the_plots_are_there() -> None:

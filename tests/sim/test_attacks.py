@@ -10,6 +10,7 @@ import pytest
 
 from gossiplog.errors import ScenarioError
 from gossiplog.sim.attacks import ATTACKS, attack_named, with_hostile
+from gossiplog.sim.conditions import Conditions
 from gossiplog.sim.plan import Plan
 from gossiplog.sim.routers import KINDS, kind_named
 from gossiplog.sim.simulation import Simulation, simulate
@@ -120,6 +121,19 @@ def test_a_seed_is_one_run(router: str) -> None:
     again.run()
     assert again.summary() == first.summary()
     assert again.summary().attack == found
+
+
+@pytest.mark.parametrize("router", ["simsub", "floodsub", "gossipsub"])
+def test_messages_count_that_do_not_come_to_hostile_nodes(router: str) -> None:
+    spared, found = attacked(router, "sybil")
+    # Under any conditions but delays, everything arrives where it is sent to; these ones change nothing.
+    conditions = Conditions(bandwidth=1e15)
+    whole = simulate(kind_named(router), replace(spared.plan, conditions=conditions), trace=None)
+    assert whole.tally.sent == spared.tally.sent
+    assert whole.kernel.events > spared.kernel.events + 1000
+    other = outcome(whole.plan, whole.tally.deliveries)
+    assert other.delivered == found.delivered
+    assert (other.p50, other.p95) == pytest.approx((found.p50, found.p95))
 
 
 def test_whom_hostile_nodes_connect_to() -> None:
