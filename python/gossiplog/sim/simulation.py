@@ -187,7 +187,8 @@ class Simulation:
                 self._overlay.ping(node, order.peer)
 
     def _send(self, node: int, order: Send) -> None:
-        tally, peers, packet = self.tally, order.peers, order.packet
+        tally, packet = self.tally, order.packet
+        peers: Sequence[Any] = order.peers
         size = self.kind.size(packet)
         tally.bytes += size * len(peers)
         sent = tally.sent
