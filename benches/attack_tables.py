@@ -1,8 +1,8 @@
 """Attacks routers in the simulator, and writes what comes of it into docs/simulator.md.
 
-Usage: .venv/bin/python benches/attack_tables.py
+    python -m benches.attack_tables
 
-It takes half an hour on two cores. The figures depend on the seeds alone, not on the machine.
+It takes a quarter of an hour on two cores. The figures depend on the seeds alone, not on the machine.
 """
 
 from __future__ import annotations
@@ -10,17 +10,15 @@ from __future__ import annotations
 import os
 from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import replace
-from pathlib import Path
 from statistics import median
 
+from benches.pages import DOCS, head, line, rewrite
 from gossiplog.sim import named
 from gossiplog.sim.attacks import ATTACKS, attack_named
 from gossiplog.sim.routers import KINDS, kind_named
 from gossiplog.sim.simulation import simulate
 from gossiplog.sim.summary import Outcome, outcome
 
-PAGE = Path(__file__).parents[1] / "docs" / "simulator.md"
-BEGIN, END = "<!-- attacks -->", "<!-- end of attacks -->"
 SIZES, SEEDS = (30, 100), 3
 HEADINGS = ("delivered", "least", "p50, s", "p95, s")
 
@@ -44,10 +42,7 @@ def cells(outcomes: list[Outcome]) -> list[str]:
 
 def table(attacks: list[str], sizes: tuple[int, ...], seeds: int) -> list[str]:
     """The lines of the table, each printed when it is known."""
-    lines = [
-        f"| attack | router |{''.join(f' {honest} nodes: {name} |' for honest in sizes for name in HEADINGS)}",
-        f"| --- | --- |{' ---: |' * len(sizes) * len(HEADINGS)}",
-    ]
+    lines = head(["attack", "router"], [f"{honest} nodes: {name}" for honest in sizes for name in HEADINGS])
     with ProcessPoolExecutor(os.cpu_count()) as pool:
         runs: dict[tuple[str, str], list[list[Future[Outcome]]]] = {
             (attack, router): [
@@ -58,16 +53,13 @@ def table(attacks: list[str], sizes: tuple[int, ...], seeds: int) -> list[str]:
         }
         for (attack, router), found in runs.items():
             figures = [cell for of_size in found for cell in cells([run.result() for run in of_size])]
-            lines.append(f"| {' | '.join((attack, router, *figures))} |")
+            lines.append(line(attack, router, *figures))
             print(lines[-1], flush=True)
     return lines
 
 
 def main() -> None:
-    lines = table(["none", *ATTACKS], SIZES, SEEDS)
-    before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
-    after = rest.partition(END)[2]
-    PAGE.write_text("\n".join([before + BEGIN, "", *lines, "", END + after]), encoding="utf-8")
+    rewrite(DOCS / "simulator.md", {"attacks": table(["none", *ATTACKS], SIZES, SEEDS)})
 
 
 if __name__ == "__main__":
