@@ -299,10 +299,11 @@ class GossipSub:
             elif state.unsubscribe(peer, change.topic) and (control is None or change.topic not in control.prune):
                 self._prune(peer, change.topic)
         new = False
+        id_of, is_seen = self._id_of, self._seen.has
         for message in packet.messages:
             if message.topic in state.mesh and len(message.data) <= self._config.max_data:
-                id = self._id_of(message)
-                if not self._seen.has(id):
+                id = id_of(message)
+                if not is_seen(id):
                     new = True
                     self._take(peer, message, id, packet if packet.is_message else Rpc((message,)), now)
         if control is not None and state.peers[peer].gossips:
