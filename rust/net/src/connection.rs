@@ -173,6 +173,11 @@ impl Link {
         let streams: Vec<_> = state.streams.iter().map(|(handle, slot)| (*handle, Arc::clone(slot))).collect();
         drop(state);
         let inbox = &self.shared.inbox;
+        // Before the streams, as in one `take`: whoever hears that a stream failed knows already if its connection ended.
+        inbox.tell(self.handle, |news| {
+            (news.readable, news.writable) = (true, true);
+            news.ended = Some(closed.clone());
+        });
         for (handle, slot) in streams {
             let failed = slot.is_opening().then(|| closed.clone());
             inbox.tell(handle, |news| {
@@ -180,10 +185,6 @@ impl Link {
                 news.ended = failed;
             });
         }
-        inbox.tell(self.handle, |news| {
-            (news.readable, news.writable) = (true, true);
-            news.ended = Some(closed);
-        });
     }
 }
 
