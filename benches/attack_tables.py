@@ -1,6 +1,6 @@
 """Attacks routers in the simulator, and writes what comes of it into docs/simulator.md.
 
-    python -m benches.attack_tables
+Usage: .venv/bin/python -m benches.attack_tables
 
 It takes a quarter of an hour on two cores. The figures depend on the seeds alone, not on the machine.
 """

@@ -63,6 +63,13 @@ def test_conditions(program: Program, tmp_path: Path) -> None:
 ATTACKED = ("simulate", "attacked", "--nodes", "12", "--messages", "5", "--wait", "5", "--hostile", "4")
 
 
+def test_an_attack_of_a_run_keeps_its_hostile_nodes_where_it_is_named_again(program: Program, tmp_path: Path) -> None:
+    runs = tmp_path / "runs.toml"
+    runs.write_text('[mine]\nabout = "mine"\nnodes = 12\nmessages = 1\nattack = { name = "sybil", hostile = 2 }\n')
+    for options, hostile in (((), 24), (("--attack", "sybil"), 24), (("--attack", "spam"), 120)):
+        assert program("simulate", "mine", "--scenarios", runs, *options).record["attack"]["hostile"] == hostile
+
+
 def test_an_attack_and_what_comes_of_it(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
     record = program(*ATTACKED, "--router", "simsub", "--attack", "eclipse").record
     assert (record["nodes"], record["router"], record["summary"]["publish"]) == (12, "simsub", 5)

@@ -55,6 +55,22 @@ def test_the_tables_have_what_is_measured(number: int) -> None:
         assert alone[0] == alone[1]
 
 
+def figure(cell: str) -> float:
+    """The number at the beginning of a cell."""
+    return float(cell.split(" ")[0].rstrip("%"))
+
+
+@pytest.mark.parametrize("name", [name for name, *_ in TABLES])
+def test_the_medians_of_the_tables_are_within_their_spreads(name: str) -> None:
+    part = PAGE.read_text(encoding="utf-8").partition(f"<!-- {name} -->\n\n")[2]
+    lines = [
+        [cell.strip() for cell in line.split("|")[3:-1]] for line in part.partition("\n\n<!--")[0].splitlines()[2:]
+    ]
+    for medians, spreads in zip(lines[::2], lines[1::2], strict=True):
+        for median, spread in zip(medians, spreads, strict=True):
+            assert figure(spread.split(" to ")[0]) <= figure(median) <= figure(spread.split(" to ")[-1])
+
+
 def test_medians_and_spreads() -> None:
     found = [{"delivered": share, "p50": seconds} for share, seconds in ((1.0, 0.1), (0.5, 0.3), (1.0, 0.2))]
     assert lines_of(Run("title", "episub", TABLES[0][3][0].plan), found) == [

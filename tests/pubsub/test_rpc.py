@@ -25,7 +25,7 @@ def test_a_packet_may_be_a_message_and_nothing_else(packet: Rpc, expected: bool)
     assert packet.is_message is expected
 
 
-def test_a_text_leaves_out_what_is_empty_and_the_most_of_what_is_long() -> None:
+def test_a_text_leaves_out_what_is_empty_and_the_most_of_long_bytes() -> None:
     packet = Rpc((Message("topic", bytes(17), b"\xff" * 16),), control=Control(graft=("topic",)))
     message = f"Message(topic='topic', data={'00' * 16}…, author={'ff' * 16})"
     assert repr(packet) == f"Rpc(messages=({message},), control=Control(graft=('topic',)))"

@@ -19,7 +19,8 @@ from gossiplog.pubsub.events import (
     SetTimer,
     TimerExpired,
 )
-from gossiplog.sim.attackers import SPAM_SECONDS, Hostile
+from gossiplog.sim.attackers import Hostile
+from gossiplog.sim.attacks import SPAM_SECONDS
 from gossiplog.sim.routers import KINDS, RouterKind, Seat, episub, floodsub, gossipsub, simsub
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -113,3 +115,14 @@ def test_what_failed_has_happened_and_the_rest_has_not() -> None:
         kernel.run(2.0)
     kernel.run(2.0)
     assert (happened, kernel.events) == (["after"], 2)
+
+
+def test_what_is_to_happen_before_now_happens_at_once_and_what_is_infinitely_far_never() -> None:
+    kernel = Kernel(0)
+    happened: list[str] = []
+    kernel.at(1.0, kernel.after, -0.5, happened.append, "after")
+    kernel.at(1.0, kernel.at, 0.5, happened.append, "at")
+    kernel.after(math.inf, happened.append, "never")
+    kernel.at(math.inf, happened.append, "never")
+    kernel.run(2.0)
+    assert (happened, kernel.events) == (["after", "at"], 4)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import subprocess
 import sys
@@ -211,6 +212,24 @@ def test_failed_nodes_come_back_and_get_what_is_published_then(router: str) -> N
     deliver = simulation.summary().deliver
     assert 0.6 * 30 * 40 < deliver < 30 * 40
     assert all(router is not None for router in simulation.routers)
+
+
+def test_what_never_comes_does_not_come() -> None:
+    never = math.inf
+    conditions = Conditions(
+        churn=Churn(0.05, never), failures=(Failure(never),), partitions=(Partition(never, 1.0), Partition(5.0, never))
+    )
+    lines: list[str] = []
+    simulation = simulate(KINDS["gossipsub"](), replace(SMALL, fanout=1, conditions=conditions), trace=lines.append)
+    assert not any(line.endswith((" is back", "the network is whole")) for line in lines)
+    assert sum(line.endswith("the network is parted") for line in lines) == 1
+    failed = sum(line.endswith(" fails") for line in lines)
+    assert 0 < failed == sum(router is None for router in simulation.routers)
+
+
+def test_nothing_leaves_a_node_that_sends_no_byte_in_the_time() -> None:
+    simulation = run(replace(SMALL, fanout=1, conditions=Conditions(bandwidth=1e-320)), KINDS["gossipsub"]())
+    assert simulation.summary().deliver == SMALL.messages
 
 
 @pytest.mark.parametrize("router", sorted(KINDS))

@@ -58,7 +58,8 @@ def simulate(
         typer.Option(metavar="NAME", help="Add nodes that pass nothing on: sybil, cold-boot, eclipse or spam."),
     ] = None,
     hostile: Annotated[
-        int | None, typer.Option(help="With --attack: such nodes for each other one, 10 unless given.")
+        int | None,
+        typer.Option(help="With --attack: such nodes for each other one; 10 unless the run says."),
     ] = None,
     trace: Annotated[
         bool | None, typer.Option("--trace/--no-trace", help="Print each event; off where results are JSON Lines.")
@@ -150,11 +151,12 @@ def _changed(
 def _attacked(run: Named, attack: str | None, hostile: int | None) -> Named:
     from gossiplog.sim.attacks import attack_named, with_hostile
 
-    under = run.plan.attack if attack is None else attack_named(attack)
+    chosen = own = run.plan.attack
+    if attack is not None and (own is None or own.name != attack):
+        chosen = attack_named(attack)
     if hostile is not None:
-        under = with_hostile(under, hostile)
-    same = under == run.plan.attack
-    return replace(run, plan=replace(run.plan, attack=under), published=run.published if same else {})
+        chosen = with_hostile(chosen, hostile)
+    return replace(run, plan=replace(run.plan, attack=chosen), published=run.published if chosen == own else {})
 
 
 def _latency(text: str) -> Any:

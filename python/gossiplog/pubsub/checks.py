@@ -23,8 +23,8 @@ def check_order(config: DataclassInstance, least: int, *names: str) -> None:
     """
     values = [getattr(config, name) for name in names]
     if not all(low <= high for low, high in pairwise([least, *values])):
-        found = ", ".join(f"{name} {value}" for name, value in zip(names, values, strict=True)).replace(" ", " is ", 1)
-        raise ValueError(f"{found}; expected {least} <= {' <= '.join(names)}")
+        others = "".join(f", {name} {value}" for name, value in zip(names[1:], values[1:], strict=True))
+        raise ValueError(f"{names[0]} is {values[0]}{others}; expected {least} <= {' <= '.join(names)}")
 
 
 def check_positive(config: DataclassInstance, *others: str) -> None:

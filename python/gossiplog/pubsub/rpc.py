@@ -20,7 +20,7 @@ _SHOWN = 16  # bytes: the 6 that begin all peer ids of Ed25519, and enough to te
 
 
 class _Terse:
-    """Values whose text, which stands in traces, leaves out what is empty and the most of what is long."""
+    """Values whose text, which stands in traces, leaves out what is empty, and the most of long bytes."""
 
     __slots__ = ()
 

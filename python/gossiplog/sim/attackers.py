@@ -16,11 +16,9 @@ from gossiplog.pubsub.events import (
     SetTimer,
     TimerExpired,
 )
+from gossiplog.sim.attacks import SPAM_SECONDS
 from gossiplog.sim.plan import NUMBER_BYTES
 from gossiplog.sim.routers import RouterKind, Seat, Wiring
-
-SPAM_SECONDS = 10.0
-"""Between two messages of a hostile node that publishes."""
 
 _REDIAL_SECONDS = 1.0
 _SPAM = "spam"
@@ -71,10 +69,10 @@ class Hostile:
                 self._peers.pop(peer, None)
                 if self._wiring is Wiring.OWN and peer in self._seat.contacts:
                     return (SetTimer(peer, now + _REDIAL_SECONDS),)
-            case TimerExpired("spam"):
-                return [*self._publish(), SetTimer(_SPAM, now + SPAM_SECONDS)]
-            case TimerExpired(peer):
-                return (Connect(peer),)
+            case TimerExpired(timer):
+                if timer == _SPAM and self._spam is not None:
+                    return [*self._publish(self._spam), SetTimer(_SPAM, now + SPAM_SECONDS)]
+                return (Connect(timer),)
         return ()
 
     def _send(self, peers: Iterable[PeerId], packets: Iterable[Any]) -> list[Send]:
@@ -85,11 +83,11 @@ class Hostile:
             self._sent += 1
         return sends
 
-    def _publish(self) -> list[Send]:
-        if self._spam is None or not self._peers:
+    def _publish(self, size: int) -> list[Send]:
+        if not self._peers:
             return []
         number = self._published
         self._published += 1
         head = _NOBODYS + (self._seat.node << 32 | number).to_bytes(NUMBER_BYTES - 1, "big")
-        data = head + bytes(self._spam - NUMBER_BYTES)
+        data = head + bytes(size - NUMBER_BYTES)
         return self._send(self._peers, [self._tactics.spam(self._seat.node, number, data)])

@@ -2,7 +2,7 @@
 
 After the evaluation of gossipsub 1.1 (D. Vyzovitis et al., "GossipSub: Attack-Resilient Message Propagation in the
 Filecoin and ETH2.0 Networks", https://arxiv.org/abs/2007.02754, section 5). Hostile nodes look like any members to the
-honest ones, have as many connections, want to be where messages are forwarded to, and pass nothing on. They lie about
+honest ones, open as many connections, want to be where messages are forwarded to, and pass nothing on. They lie about
 themselves alone: nothing goes out in another node's name. Honest nodes have the same connections to each other as
 without an attack. What hostile nodes say to each kind of routers is in `tactics`.
 """
@@ -13,6 +13,9 @@ from dataclasses import dataclass, replace
 from random import Random
 
 from gossiplog.errors import ScenarioError
+
+SPAM_SECONDS = 10.0
+"""Between two messages of a hostile node that publishes."""
 
 _VICTIM = 0
 
@@ -65,7 +68,7 @@ ATTACKS = {
         Attack("sybil", "hostile nodes join when the others have found together"),
         Attack("cold-boot", "hostile nodes are there from the start", begins=0.0),
         Attack("eclipse", "all hostile nodes surround one node, whose deliveries alone count", victim=_VICTIM),
-        Attack("spam", "as sybil, and each hostile node publishes every ten seconds, which nobody refuses", spam=True),
+        Attack("spam", f"as sybil, and each publishes every {SPAM_SECONDS:g} s, which nobody refuses", spam=True),
     )
 }
 """All of them, by name."""

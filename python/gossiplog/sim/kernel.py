@@ -1,4 +1,4 @@
-"""The event kernel: virtual time, an ordered queue of calls, and the one source of random numbers.
+"""The event kernel: virtual time, a calendar of calls, and the one source of random numbers.
 
 Nothing here waits: time jumps from one event to the next. Events at the same time happen in the order in which they
 were scheduled, so a run is a function of its seed.
@@ -15,11 +15,10 @@ from random import Random
 from typing import Any, TypeAlias
 
 Trace: TypeAlias = Callable[[str], object]
-
-
 _Event: TypeAlias = tuple[float, Callable[[Any, Any], object], Any, Any]
 
 _SLOTS = 1000  # a second
+_NEVER = 1e300  # seconds: no run comes to it, and what is infinite has no slot
 _time: Callable[[_Event], float] = itemgetter(0)
 
 
@@ -28,7 +27,8 @@ class Kernel:
 
     The events of each millisecond are gathered, and sorted when it comes (R. Brown, "Calendar queues: a fast O(1)
     priority queue implementation for the simulation event set problem", CACM 31(10), 1988): a heap of millions would be
-    read from end to end of memory, again and again.
+    read from end to end of memory, again and again. It is made for delays of many milliseconds: what an event schedules
+    for its own millisecond is sorted in one by one.
 
     Args:
         seed: of the random numbers.
@@ -44,7 +44,7 @@ class Kernel:
         self.now = 0.0
         self.random = Random(seed)
         self.events = 0
-        # Of the slot that has begun, sorted, without those that have happened.
+        # Of the slot that has begun, sorted. Those that have happened leave it when the slot, or the run, is through.
         self._current: list[_Event] = []
         self._slot = -1
         # Of later slots, in the order in which they were scheduled, and a heap of these slots.
@@ -63,15 +63,16 @@ class Kernel:
             self._trace(f"{self.now:11.6f}  {who!s:>6}  {what}")
 
     def after(self, delay: float, call: Callable[..., object], *arguments: Any) -> None:
-        """Calls a function after so many seconds."""
-        self._schedule((self.now + delay, _apply, call, arguments))
+        """Calls a function after so many seconds: at once where they are fewer than 0, never where infinitely many."""
+        self._schedule((self.now + max(delay, 0.0), _apply, call, arguments))
 
     def at(self, time: float, call: Callable[..., object], *arguments: Any) -> None:
         """Calls a function at a time, or at once where it has passed."""
         self._schedule((max(time, self.now), _apply, call, arguments))
 
     def spread(self, call: Callable[..., object], delays: Iterable[tuple[float, Any]], argument: Any) -> None:
-        """Calls a function once for each pair of a delay, in seconds, and a first argument; the second is the same."""
+        """Calls a function once for each pair of a finite delay, in seconds, and a first argument; the second is the
+        same."""
         now, later = self.now, self._later
         for delay, first in delays:
             event = (now + delay, call, first, argument)
@@ -100,6 +101,8 @@ class Kernel:
         self.now = until
 
     def _schedule(self, event: _Event) -> None:
+        if event[0] >= _NEVER:
+            return
         slot = int(event[0] * _SLOTS)
         if slot <= self._slot:
             insort(self._current, event, key=_time)

@@ -28,8 +28,8 @@ class UniformLatency:
     """
 
     def __init__(self, random: Random, low: float = 0.01, high: float = 0.15, jitter: float = 0.0) -> None:
-        if not 0 <= low <= high:
-            raise ValueError(f"latencies from {low} to {high} s: expected 0 <= low <= high")
+        if not 0 <= low <= high < math.inf:
+            raise ValueError(f"latencies from {low} to {high} s: expected 0 <= low <= high, and an end")
         self._random = random
         self._low = low
         self._high = high

@@ -76,12 +76,12 @@ def _named(name: str, table: Any) -> Named:
     publishers = rest.pop("publishers", None)
     if publishers is not None and type(publishers) is not int:
         raise ScenarioError(f"publishers is {publishers!r}: expected a whole number")
-    under = attack(rest.pop("attack", "none"))
+    attack_of_run = attack(rest.pop("attack", "none"))
     published = rest.pop("published", {})
     if not isinstance(published, dict) or not all(type(count) is int for count in published.values()):
         raise ScenarioError(f"published is {published!r}: expected a table of counts")
     conditions = _conditions(rest.pop("conditions", {}))
-    plan = replace(_fill(Plan(), rest), conditions=conditions, publishers=publishers, attack=under)
+    plan = replace(_fill(Plan(), rest), conditions=conditions, publishers=publishers, attack=attack_of_run)
     return Named(name, about, router, plan, published)
 
 

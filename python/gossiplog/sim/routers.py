@@ -29,6 +29,7 @@ from gossiplog.sim.tactics import Tactics
 OUTSIDE = -1
 """Who publishes, where messages come to routers in packets."""
 
+_REMEMBERED = 64  # packets' sizes, and messages' ids: more than are under way at a time, mostly; they keep the payloads
 _HEADER = 8  # bytes that a packet of simsub's takes beside its content, and each id in it: simsub has no encoding
 
 
@@ -199,7 +200,7 @@ def _numbers() -> Callable[[Message], bytes]:
     It is one object for all nodes, as a million copies of a message are told by it.
     """
 
-    @cache
+    @lru_cache(maxsize=_REMEMBERED)
     def head(data: bytes) -> bytes:
         return data[:NUMBER_BYTES]
 
@@ -219,7 +220,7 @@ def _message_size(length: int) -> int:
     return _encoded_size(Rpc((Message(TOPIC, bytes(length)),)))
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=_REMEMBERED)
 def _encoded_size(packet: Rpc) -> int:
     """The bytes of a packet; many say the same as others before."""
     return sum(map(len, wire.encode(packet)))
