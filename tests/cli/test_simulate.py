@@ -70,6 +70,13 @@ def test_an_attack_of_a_run_keeps_its_hostile_nodes_where_it_is_named_again(prog
         assert program("simulate", "mine", "--scenarios", runs, *options).record["attack"]["hostile"] == hostile
 
 
+def test_a_matrix_has_the_hostile_nodes_too(program: Program, tmp_path: Path) -> None:
+    matrix = tmp_path / "matrix.json"
+    matrix.write_text(json.dumps([[0.05] * 60] * 60))
+    record = program(*ATTACKED, "--attack", "sybil", "--latency", matrix).record
+    assert (record["attack"]["hostile"], round(record["link_delay"], 9)) == (48, 0.05)
+
+
 def test_an_attack_and_what_comes_of_it(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
     record = program(*ATTACKED, "--router", "simsub", "--attack", "eclipse").record
     assert (record["nodes"], record["router"], record["summary"]["publish"]) == (12, "simsub", 5)

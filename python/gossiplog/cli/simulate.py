@@ -16,6 +16,7 @@ from gossiplog.cli.output import Json, Output, progress, spinner
 from gossiplog.errors import ScenarioError
 
 if TYPE_CHECKING:
+    from gossiplog.sim.attacks import Attack
     from gossiplog.sim.comparison import Row
     from gossiplog.sim.named import Named
     from gossiplog.sim.summary import Outcome
@@ -99,8 +100,9 @@ def simulate(
     }
     conditions = {"jitter": jitter, "loss": loss, "bandwidth": bandwidth, "lag": lag, "late_timers": late_timers}
     try:
-        chosen = _changed(_chosen(run, runs), router, _given(fields), _given(conditions), latency, churn)
-        chosen = _attacked(chosen, attack, hostile)
+        base = _chosen(run, runs)
+        under = _attack(base.plan.attack, attack, hostile)
+        chosen = _changed(base, router, _given(fields), _given(conditions), latency, churn, under)
     except ScenarioError as error:
         raise typer.BadParameter(str(error)) from error
     if seeds is None:
@@ -134,6 +136,7 @@ def _changed(
     conditions: dict[str, Any],
     latency: str | None,
     churn: float | None,
+    attack: Attack | None,
 ) -> Named:
     from gossiplog.sim.conditions import Churn
     from gossiplog.sim.routers import kind_named
@@ -143,20 +146,16 @@ def _changed(
     if churn is not None:
         conditions["churn"] = Churn(churn)
     kind_named(router or run.router)
-    plan = replace(run.plan, **fields, conditions=replace(run.plan.conditions, **conditions))
+    plan = replace(run.plan, **fields, conditions=replace(run.plan.conditions, **conditions), attack=attack)
     same = plan == replace(run.plan, seed=plan.seed) and (router or run.router) == run.router
     return replace(run, router=router or run.router, plan=plan, published=run.published if same else {})
 
 
-def _attacked(run: Named, attack: str | None, hostile: int | None) -> Named:
+def _attack(own: Attack | None, name: str | None, hostile: int | None) -> Attack | None:
     from gossiplog.sim.attacks import attack_named, with_hostile
 
-    chosen = own = run.plan.attack
-    if attack is not None and (own is None or own.name != attack):
-        chosen = attack_named(attack)
-    if hostile is not None:
-        chosen = with_hostile(chosen, hostile)
-    return replace(run, plan=replace(run.plan, attack=chosen), published=run.published if chosen == own else {})
+    chosen = own if name is None or (own is not None and own.name == name) else attack_named(name)
+    return chosen if hostile is None else with_hostile(chosen, hostile)
 
 
 def _latency(text: str) -> Any:
