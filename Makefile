@@ -4,10 +4,15 @@ PYTHON ?= $(firstword $(foreach name,python3 python3.14 python3.13 python3.12 py
 	$(name) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $(name))))
 BIN := .venv/bin
 EXTENSION := python/gossiplog/_core.abi3.so
+# The extension as the demo and the tests have it; benchmarks run what is released.
+CORE := .venv/.core-dev
+PYTEST := $(BIN)/pytest --numprocesses $(WORKERS) --dist loadgroup --no-loadscope-reorder
 RUST := Cargo.toml Cargo.lock pyproject.toml $(shell find rust -name '*.rs' -o -name Cargo.toml)
 SOURCES := python tests benches examples
 PROTOCOLS := gossiplog/protocol/wire gossiplog/pubsub/rpc
 SEEDS ?= 0:10000
+# Processes that run tests: one more than there are cores, because many tests wait for others.
+WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 # $(call protoc,FOLDER): what the .proto files generate, under FOLDER
 protoc = $(BIN)/python -m grpc_tools.protoc -Ipython --python_out=$(1) --pyi_out=$(1) $(PROTOCOLS:%=python/%.proto)
 
@@ -16,32 +21,39 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 unexport VIRTUAL_ENV PYTHONPATH GOSSIPLOG_CORE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check test quic soak bench lint format protobuf lock system
+.PHONY: help setup demo check test test-rust test-python quic wheel soak bench lint format protobuf lock system
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
 
-setup: $(EXTENSION) ## .venv with everything in it, and the compiled core
+setup: .venv/.requirements $(CORE) ## .venv with everything in it, and the compiled core
 
-demo: setup ## import this repository's history into a log, part three peers, sync them
+demo: .venv/.runtime $(CORE) ## import this repository's history into a log, part three peers, sync them
 	@if [ -t 1 ]; then $(BIN)/gossiplog demo; else FORCE_COLOR=1 COLUMNS=120 $(BIN)/gossiplog demo; fi
 
-check: setup ## the quick loop: the fast tests, in a minute or two
+check: setup ## the quick loop: the fast tests, in a minute
 	cargo test --quiet
-	$(BIN)/pytest -q -m 'not integration'
+	$(PYTEST) -q -m 'not integration'
 
-test: system setup ## every test, the wheel's and the processes' too
+test: system test-rust test-python ## every test, the wheel's and the processes' too
+
+test-rust: ## the tests of the Rust crates
 	cargo test
-	$(BIN)/pytest
+
+test-python: setup ## the tests of the package
+	$(PYTEST)
 
 quic: ## hosts over QUIC, a feature that is off otherwise; compiles for minutes the first time
 	cargo clippy -p gossiplog-net --all-targets --features quic -- -D warnings
 	cargo test -p gossiplog-net --features quic --lib --test mesh
 
+wheel: setup ## the tests of the wheel, compiled as it is released
+	GOSSIPLOG_WHEEL=release $(BIN)/pytest tests/integration/test_wheel.py
+
 soak: setup ## 10,000 simulated networks, an hour or so; SEEDS=first:end for others
 	$(BIN)/python -m gossiplog.sim --seeds $(SEEDS)
 
-bench: setup ## the benchmarks; results go to benches/RESULTS.md
+bench: .venv/.requirements .venv/.core-release ## the benchmarks; results go to benches/RESULTS.md
 	$(BIN)/pytest --timeout 0 benches
 
 lint: setup ## style, types, the stub against the core, generated files
@@ -70,15 +82,25 @@ lock: .venv/.requirements ## write requirements.txt anew from the ranges in pypr
 system:
 	@PYTHON='$(PYTHON)' .ci/system-packages
 
-.venv/.requirements: requirements.txt
+.venv/.runtime: requirements.txt pyproject.toml
 	@test -n '$(PYTHON)' || { echo 'Python 3.11 or newer is missing; name one with: make PYTHON=/path/to/python' >&2; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv || \
 		{ echo '$(PYTHON) cannot make a virtual environment (on Debian or Ubuntu, as root: apt-get install python3-venv)' >&2; exit 1; }
-	@echo 'installing packages…'
+	@echo 'installing the packages that it runs on…'
+	@$(BIN)/python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['dependencies'], 'maturin', sep='\n')" \
+		> .venv/runtime.txt
+	$(BIN)/python -m pip install --quiet --constraint requirements.txt --requirement .venv/runtime.txt
+	@touch $@
+
+.venv/.requirements: requirements.txt .venv/.runtime
+	@echo 'installing the packages for development…'
 	$(BIN)/python -m pip install --quiet --requirement requirements.txt
 	@touch $@
 
-$(EXTENSION): .venv/.requirements $(RUST)
-	@echo 'compiling the core, about a minute…'
-	PIP_QUIET=1 $(BIN)/maturin develop --release --quiet
+.venv/.core-%: .venv/.runtime $(RUST) $(if $(wildcard $(EXTENSION)),,missing-extension)
+	@echo 'compiling the core…'
+	@rm -f .venv/.core-*
+	PIP_QUIET=1 $(BIN)/maturin develop --profile $* $(if $(filter dev,$*),--features paused-time) --quiet
 	@touch $@
+
+missing-extension:

@@ -1,4 +1,4 @@
-"""What many tests share: signers, and a log over each storage."""
+"""What many tests share: signers, a log over each storage, and the groups that run in one process."""
 
 from __future__ import annotations
 
@@ -11,8 +11,14 @@ import pytest
 
 import gossiplog
 from gossiplog import Log, MemoryStorage, Signer
+from tests.groups import Groups
 
 TOPIC = "org.example.test"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Run tests that share something in one process, and report what they take."""
+    config.pluginmanager.register(Groups())
 
 
 @pytest.fixture

@@ -15,6 +15,8 @@ from tests.readme import first_program
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
 ROOT = Path(__file__).parent.parent.parent
+# The profile that the other tests have compiled already; `make wheel` tests what is released.
+PROFILES = {"dev": ("--profile", "dev", "--features", "paused-time"), "release": ("--release",)}
 
 
 def run(*command: str | Path, cwd: Path, path: Path | None = None) -> str:
@@ -37,7 +39,8 @@ def run(*command: str | Path, cwd: Path, path: Path | None = None) -> str:
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
     maturin = Path(sys.executable).parent / "maturin"
-    run(maturin, "build", "--release", "--quiet", "--out", folder, cwd=ROOT)
+    profile = PROFILES[os.environ.get("GOSSIPLOG_WHEEL", "dev")]
+    run(maturin, "build", *profile, "--quiet", "--out", folder, cwd=ROOT)
     (wheel,) = folder.glob("*.whl")
     return wheel
 

@@ -8,7 +8,7 @@ use futures::StreamExt;
 use gossiplog_net::Answer;
 use libp2p::gossipsub::{self, IdentTopic, MessageAuthenticity, MessageId, ValidationMode};
 use libp2p::swarm::{NetworkBehaviour, SwarmEvent};
-use libp2p::{Multiaddr, Swarm, SwarmBuilder, identify, kad, noise, ping, tcp, yamux};
+use libp2p::{Multiaddr, Swarm, SwarmBuilder, identify, kad, noise, ping, tcp};
 
 use crate::support::{Peer, TOPIC, config, pair};
 
@@ -40,7 +40,7 @@ impl Stock {
         let gossip = gossipsub::Behaviour::new(MessageAuthenticity::Anonymous, config.build().unwrap()).unwrap();
         let mut swarm = SwarmBuilder::with_new_identity()
             .with_tokio()
-            .with_tcp(tcp::Config::default(), noise::Config::new, yamux::Config::default)
+            .with_tcp(tcp::Config::default(), noise::Config::new, libp2p_yamux::Config::default)
             .unwrap()
             .with_behaviour(|key| {
                 let me = key.public().to_peer_id();

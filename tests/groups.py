@@ -1,0 +1,63 @@
+"""Which tests run in one worker process of pytest-xdist, and how long each of these groups takes.
+
+A group is a test file, so that what a module's fixtures build is built once; or a resource that many files share.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+MOST = 10
+
+# The fixture that a test takes, and the group that it is then in.
+BY_FIXTURE = {"spark": "spark", "browser": "browser", "javascript": "javascript"}
+
+# The longest groups, in the order in which they start: what starts last decides when a run ends.
+FIRST = ("spark", "javascript", "browser")
+
+
+def group_of(item: pytest.Item) -> str:
+    """Return the group of a test: its own mark, the resource that it takes, or its file."""
+    mark = item.get_closest_marker("xdist_group")
+    if mark is not None:
+        return str(mark.kwargs["name"])
+    taken = getattr(item, "fixturenames", ())
+    shared = next((group for fixture, group in BY_FIXTURE.items() if fixture in taken), None)
+    return shared or item.path.relative_to(ROOT).with_suffix("").as_posix()
+
+
+def rank(group: str) -> int:
+    """Return where a group stands in the order of starts."""
+    return FIRST.index(group) if group in FIRST else len(FIRST)
+
+
+class Groups:
+    """A plugin that marks tests with their groups, starts the longest first, and reports the slowest."""
+
+    def __init__(self) -> None:
+        self._seconds: Counter[str] = Counter()
+        self._cases: Counter[str] = Counter()
+
+    @pytest.hookimpl(tryfirst=True)  # before xdist reads the marks
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        for item in items:
+            group = group_of(item)
+            item.add_marker(pytest.mark.xdist_group(name=group))
+            item.user_properties.append(("group", group))
+        items.sort(key=lambda item: rank(dict(item.user_properties)["group"]))
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        group = dict(report.user_properties)["group"]
+        self._seconds[group] += report.duration
+        self._cases[group] += report.when == "call"
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        if len(self._seconds) <= MOST:
+            return
+        terminalreporter.section(f"the {MOST} slowest groups of {len(self._seconds)}")
+        for group, seconds in self._seconds.most_common(MOST):
+            terminalreporter.line(f"{seconds:8.1f} s {self._cases[group]:6} cases  {group}")
