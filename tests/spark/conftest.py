@@ -1,37 +1,19 @@
-"""One Spark session for all tests, and logs to read through it."""
+"""Logs to read through Spark."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
 
 import gossiplog
 from gossiplog import Signer
-from gossiplog.spark import session
 
 TOPIC = "org.example.spark"
 ADA, BEN, EVE = (Signer(bytes([number]) * 32) for number in (1, 2, 3))
 
 MakeLog = Callable[..., Path]
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Whatever runs in the session starts Java, and may have to wait for it on a busy machine."""
-    for item in items:
-        if "spark" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.integration)
-            item.add_marker(pytest.mark.timeout(900))
-
-
-@pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
-    """A session on two cores, with few partitions after a shuffle."""
-    running = session("local[2]", conf={"spark.sql.shuffle.partitions": "2"}, driver_memory="1g", name="tests")
-    yield running
-    running.stop()
 
 
 @pytest.fixture
