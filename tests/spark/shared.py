@@ -25,6 +25,7 @@ def start(folder: Path) -> SparkSession:
     """
     conf = {
         "spark.driver.extraJavaOptions": java.OPTIONS,
+        "spark.python.daemon.module": "tests.spark.daemon",
         "spark.sql.shuffle.partitions": "2",
     }
     with pytest.MonkeyPatch.context() as patch, chdir(folder):
