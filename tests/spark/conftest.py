@@ -31,10 +31,15 @@ def make_log(tmp_path: Path) -> MakeLog:
 
 @pytest.fixture
 def replicas(tmp_path: Path) -> list[Path]:
+    """The logs of `make_replicas`, which the test may change."""
+    return make_replicas(tmp_path)
+
+
+def make_replicas(folder: Path) -> list[Path]:
     """Three logs that have 400 messages in common. The first has 30 of its own, the second 5, the third none; 7 more
     are in the first two alone.
     """
-    paths = [tmp_path / f"{name}.db" for name in ("one", "two", "three")]
+    paths = [folder / f"{name}.db" for name in ("one", "two", "three")]
     one, two, three = (gossiplog.open(path, TOPIC, synchronous="off") for path in paths)
     with one, two, three:
         one.append_many(range(400), signer=ADA)
