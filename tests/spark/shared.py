@@ -27,6 +27,9 @@ def start(folder: Path) -> SparkSession:
         "spark.driver.extraJavaOptions": java.OPTIONS,
         "spark.python.daemon.module": "tests.spark.daemon",
         "spark.sql.shuffle.partitions": "2",
+        # No query here has enough rows to be worth compiling.
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     }
     with pytest.MonkeyPatch.context() as patch, chdir(folder):
         # Workers import functions of the tests by name.
