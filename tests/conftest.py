@@ -1,11 +1,12 @@
-"""What many tests share: signers, a log over each storage, and the groups that run in one process."""
+"""What many tests share: signers, a log over each storage, the one Spark session, and groups in one process."""
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -13,12 +14,23 @@ import gossiplog
 from gossiplog import Log, MemoryStorage, Signer
 from tests.groups import Groups
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 TOPIC = "org.example.test"
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Run tests that share something in one process, and report what they take."""
     config.pluginmanager.register(Groups())
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Whatever runs in the session starts Java, and may have to wait for it on a busy machine."""
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.integration)
+            item.add_marker(pytest.mark.timeout(900))
 
 
 @pytest.fixture
@@ -52,3 +64,41 @@ def opened() -> Iterator[Callable[..., Log]]:
 def log(location: Any, signer: Signer, opened: Callable[..., Log]) -> Log:
     """An empty log over each storage."""
     return opened(location, signer=signer)
+
+
+@pytest.fixture(scope="session")
+def spark_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The working folder of Spark's processes."""
+    return tmp_path_factory.mktemp("spark")
+
+
+@pytest.fixture(scope="session")
+def spark(spark_folder: Path) -> Iterator[SparkSession]:
+    """The session of all tests, in the one Java process that they start."""
+    from tests.spark.shared import start
+
+    running = start(spark_folder)
+    yield running
+    running.stop()
+
+
+@pytest.fixture(autouse=True)
+def _spark_settings_end_with_the_test(request: pytest.FixtureRequest) -> Iterator[None]:
+    if "spark" not in request.fixturenames:
+        yield
+        return
+    from tests.spark.shared import isolated
+
+    with isolated(request.getfixturevalue("spark")):
+        yield
+
+
+@pytest.fixture
+def workplace(spark: SparkSession, spark_folder: Path) -> Iterator[Path]:
+    """The working folder of Spark's processes, for a test that works in it: empty, and emptied afterwards."""
+    yield spark_folder
+    for path in spark_folder.iterdir():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()

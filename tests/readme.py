@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
+from unittest.mock import patch
+
+from gossiplog.cli.main import main
+from tests.spark import java
 
 README = Path(__file__).parent.parent / "README.md"
 DOCS = README.parent / "docs"
+# What a shell expands in double quotes is the group.
+_QUOTED = re.compile(r"""'[^']*'|("[^"]*")""")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,14 +67,31 @@ def fits(expected: str, printed: str) -> bool:
     return re.fullmatch(pattern, printed.strip()) is not None
 
 
+def starts_spark(block: Block) -> bool:
+    """Whether a command in a block is a job on Spark."""
+    return "gossiplog pipeline" in block.text
+
+
+def words(command: str) -> list[str] | None:
+    """The words of a simple command; None if only a shell knows what they mean."""
+    unquoted = _QUOTED.sub(" ", command)
+    expanded = "".join(_QUOTED.findall(command))
+    if re.search(r"[|&;<>()$`*?~#{}!\\\[\]]", unquoted) or re.search(r"[`\\]|\$[\w({@*#?$!-]", expanded):
+        return None
+    return shlex.split(command)
+
+
 def environment(home: Path) -> dict[str, str]:
     """That of a user with nothing in a home folder."""
     programs = str(Path(sys.executable).parent)
-    inherited = {name: value for name, value in os.environ.items() if name not in ("FORCE_COLOR", "TTY_COMPATIBLE")}
+    # A session in this process leaves variables of Spark's.
+    ours = re.compile("FORCE_COLOR|TTY_COMPATIBLE|SPARK_.*|PYSPARK_.*")
+    inherited = {name: value for name, value in os.environ.items() if not ours.fullmatch(name)}
     return inherited | {
         "PATH": programs + os.pathsep + os.environ["PATH"],
         "HOME": str(home),
         "XDG_CONFIG_HOME": str(home / "config"),
+        "SPARK_SUBMIT_OPTS": java.OPTIONS,
     }
 
 
@@ -98,3 +125,43 @@ def run_command(command: str, folder: Path, timeout: float) -> str:
     )
     assert run.returncode == 0, run.stdout
     return run.stdout
+
+
+def run_here(command: str, folder: Path, timeout: float) -> str:
+    """Run a simple command as `run_command` does, but in this process; where it needs a shell, `run_command` does it.
+
+    A job on Spark finds the session that runs in this process. By a relative path it means the same file as Spark does
+    if the folder is the one that Spark was started in.
+    """
+    arguments = words(command)
+    if arguments is None or arguments[0] != "gossiplog":
+        return run_command(command, folder, timeout)
+    with tempfile.TemporaryFile() as file:
+        with patch.dict(os.environ, environment(folder), clear=True), chdir(folder), _writing_to(file.fileno()):
+            code = main(arguments[1:])
+        file.seek(0)
+        printed = file.read().decode("utf-8")
+    assert code == 0, printed
+    return printed
+
+
+@contextmanager
+def _writing_to(descriptor: int) -> Iterator[None]:
+    """Have what this process and its threads write go elsewhere for a block, as a shell's `>file 2>&1` does."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    before = {number: os.dup(number) for number in (1, 2)}
+    try:
+        for number in before:
+            os.dup2(descriptor, number)
+        with (
+            open(1, "w", encoding="utf-8", closefd=False) as out,
+            open(2, "w", encoding="utf-8", closefd=False, buffering=1) as error,
+            redirect_stdout(out),
+            redirect_stderr(error),
+        ):
+            yield
+    finally:
+        for number, saved in before.items():
+            os.dup2(saved, number)
+            os.close(saved)

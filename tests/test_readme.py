@@ -12,7 +12,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.readme import Block, blocks, environment, fits, run_command, run_program, steps
+from tests.readme import (
+    Block,
+    blocks,
+    environment,
+    fits,
+    run_command,
+    run_here,
+    run_program,
+    starts_spark,
+    steps,
+)
 
 ROOT = Path(__file__).parent.parent
 BLOCKS = blocks()
@@ -42,12 +52,7 @@ def test_program(block: Block, output: Block | None, tmp_path: Path) -> None:
     assert fits(expected, printed), printed
 
 
-def marks(block: Block) -> list[pytest.MarkDecorator]:
-    """What starts Spark is left out of the quick loop."""
-    return [pytest.mark.integration, pytest.mark.timeout(1800)] if "gossiplog pipeline" in block.text else []
-
-
-@pytest.mark.parametrize("block", [pytest.param(block, marks=marks(block), id=named(block)) for block in SESSIONS])
+@pytest.mark.parametrize("block", [block for block in SESSIONS if not starts_spark(block)], ids=named)
 def test_session(block: Block, tmp_path: Path) -> None:
     """Commands behind `$ `, each followed by what it prints, in one folder; with ` &` by what it prints first."""
     with ExitStack() as stack:
@@ -57,6 +62,15 @@ def test_session(block: Block, tmp_path: Path) -> None:
             else:
                 printed = run_command(command, tmp_path, TIMEOUT)
             assert fits(expected, printed), f"{command}\n{printed}"
+
+
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("block", [block for block in SESSIONS if starts_spark(block)], ids=named)
+def test_session_with_jobs_on_spark(block: Block, workplace: Path) -> None:
+    """As above, with the jobs in the tests' Spark session."""
+    for command, expected in steps(block):
+        printed = run_here(command, workplace, TIMEOUT)
+        assert fits(expected, printed), f"{command}\n{printed}"
 
 
 @contextmanager

@@ -1,37 +1,19 @@
-"""One Spark session for all tests, and logs to read through it."""
+"""Logs to read through Spark."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
 
 import gossiplog
 from gossiplog import Signer
-from gossiplog.spark import session
 
 TOPIC = "org.example.spark"
 ADA, BEN, EVE = (Signer(bytes([number]) * 32) for number in (1, 2, 3))
 
 MakeLog = Callable[..., Path]
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Whatever runs in the session starts Java, and may have to wait for it on a busy machine."""
-    for item in items:
-        if "spark" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.integration)
-            item.add_marker(pytest.mark.timeout(900))
-
-
-@pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
-    """A session on two cores, with few partitions after a shuffle."""
-    running = session("local[2]", conf={"spark.sql.shuffle.partitions": "2"}, driver_memory="1g", name="tests")
-    yield running
-    running.stop()
 
 
 @pytest.fixture
@@ -49,10 +31,15 @@ def make_log(tmp_path: Path) -> MakeLog:
 
 @pytest.fixture
 def replicas(tmp_path: Path) -> list[Path]:
+    """The logs of `make_replicas`, which the test may change."""
+    return make_replicas(tmp_path)
+
+
+def make_replicas(folder: Path) -> list[Path]:
     """Three logs that have 400 messages in common. The first has 30 of its own, the second 5, the third none; 7 more
     are in the first two alone.
     """
-    paths = [tmp_path / f"{name}.db" for name in ("one", "two", "three")]
+    paths = [folder / f"{name}.db" for name in ("one", "two", "three")]
     one, two, three = (gossiplog.open(path, TOPIC, synchronous="off") for path in paths)
     with one, two, three:
         one.append_many(range(400), signer=ADA)

@@ -6,12 +6,14 @@ import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
 import gossiplog
-from gossiplog.spark.gathering import Replica, gather
+from gossiplog.spark.gathering import Gathering, Replica, gather
 from tests.spark.conftest import TOPIC
 
 MakeLog = Callable[..., Path]
@@ -57,18 +59,28 @@ def test_the_next_holder_is_asked(
             assert (bytes(row.value), row.clock, row.size, row.error) == (value, number, len(value), None)
 
 
-def test_only_holders_are_asked(spark: SparkSession, replicas: tuple[list[bytes], list[bytes], list[Replica]]) -> None:
+# A task by itself
+
+
+def gathered(asked: list[tuple[bytes, list[int]]], logs: list[Replica]) -> dict[bytes, dict[str, Any]]:
+    """The rows of a task by key."""
+    keys = pa.array([key for key, _ in asked], pa.binary())
+    holders = pa.array([numbers for _, numbers in asked], pa.list_(pa.int32()))
+    batches = [pa.record_batch({"key": keys, "holders": holders})]
+    rows = [row for batch in Gathering(tuple(logs))(batches) for row in batch.to_pylist()]
+    assert len(rows) == len(asked)
+    return {row["key"]: row for row in rows}
+
+
+def test_only_holders_are_asked(replicas: tuple[list[bytes], list[bytes], list[Replica]]) -> None:
     keys, values, logs = replicas
-    asked = spark.createDataFrame([(keys[0], [0]), (keys[1], [0]), (keys[2], [1])], "key binary, holders array<int>")
-    rows = {bytes(row.key): row for row in gather(asked, logs).collect()}
-    found = [None if rows[key].value is None else bytes(rows[key].value) for key in keys[:3]]
-    assert found == [values[0], None, values[2]]
+    rows = gathered([(keys[0], [0]), (keys[1], [0]), (keys[2], [1])], logs)
+    assert [rows[key]["value"] for key in keys[:3]] == [values[0], None, values[2]]
 
 
-def test_long_values_come_in_pages(spark: SparkSession, make_log: MakeLog) -> None:
+def test_long_values_come_in_pages(make_log: MakeLog) -> None:
     path = make_log("long.db", 0)
     with gossiplog.open(path) as log:
         messages = log.append_many(("x" * 2**20 for _ in range(9)), signer=gossiplog.Signer(bytes(32)))
-    asked = spark.createDataFrame([(message.key, [0]) for message in messages], "key binary, holders array<int>")
-    rows = gather(asked, [Replica(str(path), TOPIC, 9, 0, "")]).collect()
-    assert {bytes(row.value) for row in rows} == {message.value for message in messages}
+    rows = gathered([(message.key, [0]) for message in messages], [Replica(str(path), TOPIC, 9, 0, "")])
+    assert {row["value"] for row in rows.values()} == {message.value for message in messages}

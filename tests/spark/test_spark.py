@@ -1,4 +1,4 @@
-"""The package as a whole: what it says where the extra is not installed."""
+"""The package as a whole: what it imports, and what it says where the extra is not installed."""
 
 from __future__ import annotations
 
@@ -15,3 +15,16 @@ def test_without_the_extra(missing: str) -> None:
     assert run.returncode == 1
     assert "ImportError" in run.stderr
     assert "pip install 'gossiplog[spark]'" in run.stderr
+
+
+def test_workers_do_not_import_the_simulator() -> None:
+    program = "import sys, gossiplog.spark.source; print([name for name in sys.modules if name == 'gossiplog.sim'])"
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert run.stdout == "[]\n"
+
+
+def test_there_is_everything_that_it_names() -> None:
+    from gossiplog import spark
+
+    assert [name for name in spark.__all__ if not hasattr(spark, name)] == []
+    assert not hasattr(spark, "nothing")

@@ -23,6 +23,7 @@ from gossiplog import CorruptLog, Signer
 from gossiplog.spark.options import STREAM_OPTIONS, read_options
 from gossiplog.spark.schema import SCHEMA, pruned
 from gossiplog.spark.streaming import LogStreamReader
+from tests.spark import java
 
 MakeLog = Callable[..., Path]
 SIGNER = Signer(bytes(32))
@@ -175,7 +176,8 @@ def test_a_query_that_was_killed_goes_on(spark: SparkSession, make_log: MakeLog,
     folder = tmp_path / "stream"
     command = [sys.executable, "-c", QUERY, str(path), str(folder)]
     # A session of its own, so that Java dies with it.
-    process = subprocess.Popen(command, start_new_session=True, stderr=subprocess.PIPE, text=True)
+    environment = os.environ | {"SPARK_SUBMIT_OPTS": java.OPTIONS}
+    process = subprocess.Popen(command, start_new_session=True, stderr=subprocess.PIPE, text=True, env=environment)
     try:
         commits = folder / "checkpoint" / "commits"
         while not list(commits.glob("[0-9]*")):

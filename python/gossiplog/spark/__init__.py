@@ -4,6 +4,8 @@
 # keystore, components, signing, events, event_files, ingesting; sweeping.
 """Logs in Apache Spark: the data source `gossiplog`, and what the jobs over it have in common."""
 
+from typing import TYPE_CHECKING, Any
+
 try:
     import pyarrow  # noqa: F401
     import pyspark  # noqa: F401
@@ -30,9 +32,11 @@ from gossiplog.spark.session import running, session
 from gossiplog.spark.source import GossipLogSource, read
 from gossiplog.spark.stored import Stored, stored
 from gossiplog.spark.summary import LogSummary, summarize
-from gossiplog.spark.sweeping import medians, sweep, write_sweep
 from gossiplog.spark.verifying import Verification, reports, verify, verify_log
 from gossiplog.spark.writing import Written, write
+
+if TYPE_CHECKING:
+    from gossiplog.spark.sweeping import medians, sweep, write_sweep
 
 __all__ = [
     "COLUMNS",
@@ -84,3 +88,12 @@ __all__ = [
     "write_report",
     "write_sweep",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    # Every worker imports this package, and only those of sweeps need the simulator.
+    if name in ("medians", "sweep", "write_sweep"):
+        from gossiplog.spark import sweeping
+
+        return getattr(sweeping, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

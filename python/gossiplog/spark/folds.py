@@ -17,7 +17,7 @@ stood.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -166,7 +166,7 @@ class FunctionFold(Fold):
         schema = f"key {key}, value string, id string, stored binary, topic string"
         # Sorted on disk if need be: a task holds one batch and one state, however many messages a key has.
         ordered = rows.repartition("key").sortWithinPartitions("key", "id")
-        return ordered.mapInArrow(_Runs(self.function), schema)
+        return ordered.mapInArrow(Runs(self.function), schema)
 
     def late(self, state: DataFrame, rows: DataFrame) -> DataFrame:
         first = rows.groupBy("key").agg(F.min("id").alias("first"))
@@ -174,12 +174,13 @@ class FunctionFold(Fold):
 
 
 @dataclass(frozen=True, slots=True)
-class _Runs:
+class Runs:
     """Runs a function over rows that ascend by (key, id)."""
 
     function: FoldFunction
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Fold batches into rows of the state."""
         finished: list[dict[str, Any]] = []
         current: dict[str, Any] | None = None
         state: Any = None

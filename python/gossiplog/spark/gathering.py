@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cache
@@ -63,19 +63,30 @@ def gather(keys: DataFrame, replicas: Sequence[Replica]) -> DataFrame:
         Both columns with `clock`, `author`, `size` and `value`, which are null where `error` is not: no holder's value
         is that message.
     """
-    compared = tuple(replicas)
+    return keys.select("key", "holders").mapInArrow(Gathering(tuple(replicas)), _COLUMNS)
 
-    def fetch(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+
+@dataclass(frozen=True, slots=True)
+class Gathering:
+    """What a task of `gather` does.
+
+    Attributes:
+        replicas: of one log.
+    """
+
+    replicas: tuple[Replica, ...]
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Read and verify the values of batches of keys and holders."""
         with ExitStack() as stack:
 
             @cache
             def storage(replica: int) -> Storage:
-                return stack.enter_context(opened(compared[replica].log, compared[replica].topic))[0]
+                found = self.replicas[replica]
+                return stack.enter_context(opened(found.log, found.topic))[0]
 
             for batch in batches:
-                yield from _gathered(batch, compared, storage)
-
-    return keys.select("key", "holders").mapInArrow(fetch, _COLUMNS)
+                yield from _gathered(batch, self.replicas, storage)
 
 
 def _gathered(

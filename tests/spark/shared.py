@@ -1,0 +1,63 @@
+"""The one Java process that all tests of a run share, and what keeps a test's changes of its session from the next."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import chdir, contextmanager
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from gossiplog.spark import session
+from tests.spark import java
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+def start(folder: Path) -> SparkSession:
+    """Start Spark on two cores, with few partitions after a shuffle.
+
+    Args:
+        folder: the working folder of Java and of Python's workers. A command that runs in this process and in this
+            folder means the same by a relative path as they do.
+    """
+    conf = {
+        "spark.driver.extraJavaOptions": java.OPTIONS,
+        "spark.python.daemon.module": "tests.spark.daemon",
+        "spark.sql.shuffle.partitions": "2",
+        # No query here has enough rows to be worth compiling.
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    }
+    with pytest.MonkeyPatch.context() as patch, chdir(folder):
+        # Workers import functions of the tests by name.
+        patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])))
+        return session("local[2]", conf=conf, driver_memory="1g", name="tests")
+
+
+@contextmanager
+def isolated(running: SparkSession) -> Iterator[None]:
+    """Undo what a block leaves in a session: settings, temporary views, streams, another session.
+
+    Cached frames stay: a fixture of a whole module may have them.
+    """
+    before = running.conf.getAll
+    try:
+        yield
+    finally:
+        for stream in running.streams.active:
+            stream.stop()
+        after = running.conf.getAll
+        for name in after.keys() - before.keys():
+            running.conf.unset(name)
+        for name, value in before.items():
+            if after.get(name) != value:
+                running.conf.set(name, value)
+        for table in running.catalog.listTables():
+            if table.isTemporary:
+                running.catalog.dropTempView(table.name)
+        if SparkSession.getActiveSession() is not running:
+            # The one public way to make a session the active one again.
+            running.createDataFrame([], "nothing int")
