@@ -61,7 +61,9 @@ def start(javascript: SharedProcess, topic: str, tmp_path: Path, request: pytest
             key, folder = bytes([started]) * 32, tmp_path / f"peer-{started}"
             match kind:
                 case "javascript":
-                    peer = JavaScriptPeer(topic, key, **({"process": javascript.get()} | options))
+                    if "process" not in options:
+                        options["process"] = javascript.get()
+                    peer = JavaScriptPeer(topic, key, **options)
                 case "javascript-disk":
                     peer = JavaScriptPeer(topic, key, **({"directory": folder} | options))
                 case "browser":

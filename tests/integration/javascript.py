@@ -152,8 +152,13 @@ class Process:
         self._reader.start()
 
     @property
+    def exited(self) -> bool:
+        return self._process.poll() is not None
+
+    @property
     def ended(self) -> bool:
-        return self._ended or self._process.poll() is not None
+        """Whether the process has exited, and all that it said is here."""
+        return self._ended
 
     @property
     def printed(self) -> int:
@@ -262,7 +267,7 @@ class SharedProcess:
 
     def get(self) -> Process:
         """Return the process that runs; start one if none does."""
-        if self._process is not None and self._process.ended:
+        if self._process is not None and self._process.exited:
             # It ended while a test used it, which has reported that, or after its last test.
             self.close()
         if self._process is None:
