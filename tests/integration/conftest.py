@@ -1,49 +1,75 @@
-"""Starts the peers that are processes of their own, and ends them after the test."""
+"""Starts the peers of a test, and ends them after it."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.integration import javascript
+from tests.integration.javascript import (
+    BrowserPeer,
+    JavaScriptPeer,
+    SharedProcess,
+    install,
+    start_browser,
+    start_shared_node,
+)
 from tests.integration.own import OwnPeer
-
-TOPIC = "org.example.test"
 
 Start = Callable[..., Any]
 
 
 @pytest.fixture(scope="session")
-def javascript_packages() -> None:
-    """The original is installed."""
-    javascript.install()
+def javascript() -> Iterator[SharedProcess]:
+    """canvas-js in Node.js, for all tests; it starts when one needs it."""
+    install()
+    with closing(SharedProcess(start_shared_node)) as shared:
+        yield shared
+
+
+@pytest.fixture(scope="session")
+def browser(javascript: SharedProcess) -> Iterator[SharedProcess]:
+    """canvas-js in Chromium, for all tests; it starts when one needs it."""
+    with closing(SharedProcess(start_browser)) as shared:
+        yield shared
 
 
 @pytest.fixture
-def start(javascript_packages: None, tmp_path: Path) -> Iterator[Start]:
-    """Starts a peer of a kind; each has a key and a folder of its own.
+def topic(request: pytest.FixtureRequest) -> str:
+    """The test's own, so that peers of other tests, in the same process, are strangers to it."""
+    return "org.example." + re.sub(r"[^a-zA-Z0-9]+", "-", request.node.name)
 
-    Kinds: the original as "javascript", "javascript-disk" or "browser"; ours as "asyncio" or "trio".
+
+@pytest.fixture
+def start(javascript: SharedProcess, topic: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Start]:
+    """Start a peer of a kind; each has a key and a folder of its own, and those of a test have a topic in common.
+
+    Kinds: canvas-js as "javascript" or "browser", in the processes of all tests, or as "javascript-disk", in a process
+    of its own, which the test may kill; ours as "asyncio" or "trio".
     """
     with ExitStack() as stack:
         started = 0
 
-        def start_peer(kind: str, topic: str = TOPIC, **options: Any) -> Any:
+        def start_peer(kind: str, topic: str = topic, **options: Any) -> Any:
             nonlocal started
             started += 1
             peer: Any
             key, folder = bytes([started]) * 32, tmp_path / f"peer-{started}"
             match kind:
                 case "javascript":
-                    peer = javascript.JavaScriptPeer(topic, key, **options)
+                    if "process" not in options:
+                        options["process"] = javascript.get()
+                    peer = JavaScriptPeer(topic, key, **options)
                 case "javascript-disk":
-                    peer = javascript.JavaScriptPeer(topic, key, **({"directory": folder} | options))
+                    peer = JavaScriptPeer(topic, key, **({"directory": folder} | options))
                 case "browser":
-                    peer = javascript.BrowserPeer(topic, key, profile=folder, **options)
+                    # Not for every test: those that have a page are recognized by it (tests/conftest.py).
+                    browser: SharedProcess = request.getfixturevalue("browser")
+                    peer = BrowserPeer(browser.get(), topic, key, **options)
                 case "asyncio" | "trio":
                     peer = OwnPeer(topic, key, backend=kind, **({"directory": folder} | options))
             return stack.enter_context(peer)

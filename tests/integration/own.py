@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import Future
-from contextlib import ExitStack
+from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 from random import Random
 from types import TracebackType
@@ -127,10 +127,16 @@ class OwnPeer(LogReplica):
         """Returns once the connection stands. Our client makes it again by itself, if it is connected to the hub."""
         if url not in self._clients:
             self._clients[url] = stack = ExitStack()
-            connecting = client.connect(self.log, url, config=self._config, server=self._server, on_event=self._take)
-            made = stack.enter_context(self._portal.wrap_async_context_manager(connecting))
-            _observe(made._driver, self._config, self._learn)
+            stack.enter_context(self._portal.wrap_async_context_manager(self._connect(url)))
         self.wait_for_event(events.Connected, lambda event: event.peer == url)
+
+    @asynccontextmanager
+    async def _connect(self, url: str) -> AsyncIterator[None]:
+        connecting = client.connect(self.log, url, config=self._config, server=self._server, on_event=self._take)
+        async with connecting as made:
+            # On the event loop, which has not begun to connect: a machine put in later would not know of the hub.
+            _observe(made._driver, self._config, self._learn)
+            yield
 
     def join(self, bootstrap: Sequence[str] = (), *, listens: bool = True) -> list[str]:
         joined = peer.Peer(

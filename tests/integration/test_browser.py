@@ -7,7 +7,7 @@ import pytest
 from tests.integration.conftest import Start
 from tests.integration.replica import Hub
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("browser")]
 
 
 @pytest.fixture(params=["javascript", "trio"])

@@ -38,8 +38,8 @@ from gossiplog.pubsub.events import (
 from gossiplog.pubsub.gossipsub import Config, GossipSub, Peering
 from gossiplog.pubsub.rpc import GOSSIPSUB, Message, Rpc
 from gossiplog.pubsub.wire import decode, encode
-from tests.integration.conftest import TOPIC, Start
-from tests.integration.javascript import Carrier, JavaScriptPeer
+from tests.integration.conftest import Start
+from tests.integration.javascript import Carrier, JavaScriptPeer, SharedProcess
 
 pytestmark = pytest.mark.integration
 
@@ -62,24 +62,25 @@ class Remote(Protocol):
         """Whether a message came by gossip."""
 
 
-def written(number: int) -> bytes:
+def written(topic: str, number: int) -> bytes:
     """The data of a message that every log accepts: the original passes on nothing else."""
-    return gossip.encode(*Signer(bytes([99]) * 32).sign(TOPIC, 1, [], {"number": number}))
+    return gossip.encode(*Signer(bytes([99]) * 32).sign(topic, 1, [], {"number": number}))
 
 
 class Rust:
     """rust-libp2p's."""
 
-    def __init__(self) -> None:
+    def __init__(self, topic: str) -> None:
         self.host = Host(
             identity=secrets.token_bytes(32),
-            topic=TOPIC,
+            topic=topic,
             protocols=[],
             listen=["/ip4/127.0.0.1/tcp/0/ws"],
             bootstrap=[],
             heartbeat=0.2,
             **asdict(Limits()),
         )
+        self._topic = topic
         self._got: set[bytes] = set()
 
     def address(self) -> str:
@@ -88,7 +89,7 @@ class Rust:
         return addresses[0]
 
     def publish(self, number: int) -> bytes:
-        data = written(number)
+        data = written(self._topic, number)
         assert self.host.publish(data)
         return data
 
@@ -105,8 +106,9 @@ class Rust:
 class Original:
     """The original's, with a log behind it."""
 
-    def __init__(self, peer: JavaScriptPeer) -> None:
+    def __init__(self, peer: JavaScriptPeer, topic: str) -> None:
         self._peer = peer
+        self._topic = topic
         self._join = iter(peer.join())
 
     def address(self) -> str:
@@ -114,7 +116,7 @@ class Original:
 
     def publish(self, number: int) -> bytes:
         id = self._peer.append({"number": number})
-        (value,) = (value for value in self._peer.values() if core.verify(value, TOPIC).id == id)
+        (value,) = (value for value in self._peer.values() if core.verify(value, self._topic).id == id)
         return gossip.encode(core.decode_id(id), value)
 
     def has_in_mesh(self) -> bool:
@@ -122,7 +124,7 @@ class Original:
         return bool(links) and links[-1].name == "graft"
 
     def got(self, data: bytes) -> bool:
-        message = {"event": "message", "id": core.encode_id(gossip.decode(data)[0]), "source": "pubsub"}
+        message = {"id": core.encode_id(gossip.decode(data)[0]), "source": "pubsub"}
         return any(event.fields == message for event in self._peer.events("message"))
 
 
@@ -135,7 +137,7 @@ class Conversation:
         deaf: drops messages, until there is an IHAVE.
     """
 
-    def __init__(self, carrier: Carrier, remote: Remote, config: Config) -> None:
+    def __init__(self, carrier: Carrier, remote: Remote, topic: str, config: Config) -> None:
         self._carrier = carrier
         self._readers: dict[str, FrameReader] = {}
         self._timers: dict[Any, float] = {}
@@ -144,7 +146,7 @@ class Conversation:
         self.packets: list[Rpc] = []
         self.router = GossipSub("own", Random(1), Anonymous(), config, id_of=content_hash)
         self._perform(self.router.start(time.monotonic()))
-        self.do(Join(TOPIC))
+        self.do(Join(topic))
         self.peer = carrier.dial(remote.address())
         self.do(PeerConnected(self.peer, GOSSIPSUB))
 
@@ -197,45 +199,45 @@ def content_hash(message: Message) -> bytes:
 
 
 @pytest.fixture(params=["rust", "javascript"])
-def remote(request: pytest.FixtureRequest, start: Start) -> Iterator[Remote]:
+def remote(request: pytest.FixtureRequest, start: Start, topic: str) -> Iterator[Remote]:
     if request.param == "javascript":
-        yield Original(start("javascript"))
+        yield Original(start("javascript"), topic)
     else:
-        rust = Rust()
+        rust = Rust(topic)
         yield rust
         rust.host.stop()
 
 
 @pytest.fixture
-def carrier(javascript_packages: None) -> Iterator[Carrier]:
-    with Carrier(GOSSIPSUB) as carrier:
+def carrier(javascript: SharedProcess) -> Iterator[Carrier]:
+    with Carrier(javascript.get(), GOSSIPSUB) as carrier:
         yield carrier
 
 
-def test_it_grafts_and_delivers_both_ways(remote: Remote, carrier: Carrier) -> None:
-    talk = Conversation(carrier, remote, Config(heartbeat_interval=0.2))
-    talk.until(lambda: talk.router.mesh(TOPIC) == (talk.peer,) and remote.has_in_mesh())
+def test_it_grafts_and_delivers_both_ways(remote: Remote, carrier: Carrier, topic: str) -> None:
+    talk = Conversation(carrier, remote, topic, Config(heartbeat_interval=0.2))
+    talk.until(lambda: talk.router.mesh(topic) == (talk.peer,) and remote.has_in_mesh())
     for number in range(3):
         talk.until(partial(talk.delivered, remote.publish(number)))
-        ours = written(100 + number)
-        talk.do(Publish(TOPIC, ours))
+        ours = written(topic, 100 + number)
+        talk.do(Publish(topic, ours))
         talk.until(partial(remote.got, ours))
     assert talk.router.peers == {talk.peer: GOSSIPSUB}
-    assert talk.router.peering(talk.peer, TOPIC) is Peering.FULL_MESSAGE
-    talk.do(Leave(TOPIC))
+    assert talk.router.peering(talk.peer, topic) is Peering.FULL_MESSAGE
+    talk.do(Leave(topic))
     talk.until(lambda: not remote.has_in_mesh())
 
 
-def test_it_answers_who_asks_and_asks_who_has(remote: Remote, carrier: Carrier) -> None:
+def test_it_answers_who_asks_and_asks_who_has(remote: Remote, carrier: Carrier, topic: str) -> None:
     # Nobody is to be in its mesh, so messages come and go by gossip alone.
-    talk = Conversation(carrier, remote, Config(d=0, d_low=0, d_high=0, d_lazy=6, heartbeat_interval=0.2))
-    talk.until(lambda: remote.has_in_mesh() or talk.router.mesh(TOPIC) != ())
+    talk = Conversation(carrier, remote, topic, Config(d=0, d_low=0, d_high=0, d_lazy=6, heartbeat_interval=0.2))
+    talk.until(lambda: remote.has_in_mesh() or talk.router.mesh(topic) != ())
     talk.until(lambda: not remote.has_in_mesh())
-    ours = written(100)
-    talk.do(Publish(TOPIC, ours))
+    ours = written(topic, 100)
+    talk.do(Publish(topic, ours))
     talk.until(lambda: remote.got(ours))
     controls = [packet.control for packet in talk.packets if packet.control is not None]
-    assert [id for control in controls for id in control.iwant] == [content_hash(Message(TOPIC, ours))]
+    assert [id for control in controls for id in control.iwant] == [content_hash(Message(topic, ours))]
     # What it publishes the other side gives to everybody; this is lost, and only heard of.
     talk.deaf = True
     theirs = remote.publish(1)

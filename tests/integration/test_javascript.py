@@ -41,11 +41,6 @@ contents = pytest.mark.parametrize(
 
 
 @pytest.fixture
-def topic() -> str:
-    return "org.example.test"
-
-
-@pytest.fixture
 def hub(request: pytest.FixtureRequest, start: Start, topic: str) -> Any:
     # In a browser the original does not go on after an Abort: its bundle has no WebSocket class to ask for OPEN. Our
     # hub is patient by itself.

@@ -12,8 +12,6 @@ from tests.integration.replica import MeshPeer
 
 pytestmark = pytest.mark.integration
 
-TOPIC = "org.example.test"
-
 # (who listens, who dials). Those of originals alone show that the tests themselves hold.
 pairs = pytest.mark.parametrize(
     ("listener", "dialer"),
@@ -86,15 +84,15 @@ def test_three_originals_and_three_of_ours_end_with_one_root(start: Start) -> No
     assert states[0].heads == (message,)
 
 
-def test_the_original_finds_our_protocols_by_identify(start: Start) -> None:
+def test_the_original_finds_our_protocols_by_identify(start: Start, topic: str) -> None:
     ours, original = start("asyncio"), start("javascript")
     (address,) = ours.join()
     original.join([address])
     said = original.wait_for_event("identify", lambda fields: fields["peer"] == id_of(address)).fields
     assert {
-        f"/canvas/v1/{TOPIC}/push",
-        f"/canvas/v1/{TOPIC}/sync",
-        f"/canvas/kad/1.0.0/{TOPIC}",
+        f"/canvas/v1/{topic}/push",
+        f"/canvas/v1/{topic}/sync",
+        f"/canvas/kad/1.0.0/{topic}",
         "/canvas/id/1.0.0",
         "/canvas/ping/1.0.0",
         "/meshsub/1.0.0",

@@ -1,8 +1,7 @@
-// A log of the original in headless Chromium, driven by lines (answer.mjs): bundles page.mjs, serves it on a loopback
-// port, opens it in the Chromium at --chromium, with a profile in --profile, and passes the lines on. It serves one
-// command itself, "reload": the page loads anew, and with it the log from IndexedDB.
+// Logs of canvas-js in headless Chromium, driven by lines (host.mjs): bundles page.mjs, serves it on a loopback port, and
+// opens it in the Chromium at --chromium, each log in a page with storage and an origin of its own. Two commands are served
+// here, "origin" and "reload": the page loads anew, and with it the log from IndexedDB; the page serves the others.
 
-import * as json from "@ipld/dag-json";
 import { build } from "esbuild";
 import { once } from "node:events";
 import { createServer } from "node:http";
@@ -11,16 +10,9 @@ import { parseArgs } from "node:util";
 import { chromium } from "playwright-core";
 
 import { answer } from "./answer.mjs";
-import { follow, print, report } from "./lines.mjs";
+import { host } from "./host.mjs";
 
-const { values: options } = parseArgs({
-  options: {
-    topic: { type: "string" },
-    key: { type: "string" },
-    chromium: { type: "string" },
-    profile: { type: "string" },
-  },
-});
+const { values: options } = parseArgs({ options: { chromium: { type: "string" } } });
 
 const bundle = await build({
   entryPoints: [fileURLToPath(new URL("page.mjs", import.meta.url))],
@@ -41,39 +33,48 @@ const server = createServer(({ url }, response) => {
 });
 server.listen(0, "127.0.0.1");
 await once(server, "listening");
-const origin = `http://127.0.0.1:${server.address().port}`;
 
 // Its sandbox needs a user other than root, who runs the tests in many containers; it loads this one page.
-const context = await chromium.launchPersistentContext(options.profile, {
-  executablePath: options.chromium,
-  chromiumSandbox: false,
+const browser = await chromium.launch({ executablePath: options.chromium, chromiumSandbox: false });
+const end = () => {
+  process.stderr.write("Chromium has ended\n");
+  process.exit(1);
+};
+browser.once("disconnected", end);
+
+let pages = 0;
+
+await host(async ({ topic, key }, report) => {
+  // Browsers take every name under localhost for loopback.
+  const origin = `http://page-${++pages}.localhost:${server.address().port}`;
+  const context = await browser.newContext();
+  const page = await context.newPage();
+  page.on("pageerror", (error) => report({ event: "error", error: String(error) }));
+  page.on("crash", () => process.stderr.write(`the page at ${origin} crashed\n`));
+  page.on("console", (message) => process.stderr.write(`${message.text()}\n`));
+  await page.exposeFunction("report", report);
+
+  const load = async () => {
+    await page.goto(`${origin}/?${new URLSearchParams({ topic, key })}`);
+    await page.waitForFunction(() => globalThis.answer !== undefined);
+  };
+  await load();
+
+  const own = {
+    async origin() {
+      return origin;
+    },
+    async reload() {
+      await load();
+      return null;
+    },
+  };
+  return {
+    answer: (request, line) =>
+      request.command in own ? answer(own, request) : page.evaluate((text) => globalThis.answer(text), line),
+    close: () => context.close(),
+  };
 });
-const [page] = context.pages();
-page.on("pageerror", (error) => report({ event: "error", error: String(error) }));
-page.on("console", (message) => process.stderr.write(`${message.text()}\n`));
-await page.exposeFunction("report", print);
-
-const load = async () => {
-  await page.goto(`${origin}/?${new URLSearchParams({ topic: options.topic, key: options.key })}`);
-  await page.waitForFunction(() => globalThis.answer !== undefined);
-};
-await load();
-report({ event: "page", origin });
-
-const own = {
-  async reload() {
-    await load();
-    return null;
-  },
-};
-const page_answers = async (line) => {
-  try {
-    return await page.evaluate((text) => globalThis.answer(text), line);
-  } catch (error) {
-    // Not the command's: the page was reloaded meanwhile, or Chromium is gone.
-    return json.stringify({ reply: json.parse(line).request, error: String(error) });
-  }
-};
-await follow((line) => (json.parse(line).command in own ? answer(own, line) : page_answers(line)));
-await context.close();
+browser.off("disconnected", end);
+await browser.close();
 process.exit();

@@ -1,5 +1,5 @@
-// A libp2p peer of the original's packages that runs no protocol but what libp2p needs: it carries the bytes of one
-// protocol between other peers and whoever drives it by lines (lines.mjs), so that a test can speak that protocol itself.
+// A libp2p peer of canvas-js's packages that runs no protocol but what libp2p needs: it carries the bytes of one protocol
+// between other peers and whoever drives it by lines (answer.mjs), so that a test can speak that protocol itself.
 
 import { noise } from "@chainsafe/libp2p-noise";
 import { yamux } from "@chainsafe/libp2p-yamux";
@@ -9,34 +9,39 @@ import { all } from "@libp2p/websockets/filters";
 import { multiaddr } from "@multiformats/multiaddr";
 import { pushable } from "it-pushable";
 import { createLibp2p } from "libp2p";
-import { parseArgs } from "node:util";
 
-import { answer } from "./answer.mjs";
-import { follow, report } from "./lines.mjs";
-
-const { values: options } = parseArgs({ options: { protocol: { type: "string" } } });
-
-const libp2p = await createLibp2p({
-  transports: [webSockets({ filter: all })],
-  connectionMonitor: { enabled: false },
-  streamMuxers: [yamux()],
-  connectionEncrypters: [noise()],
-  // As the original's peers have it.
-  services: { identify: identify({ protocolPrefix: "canvas" }) },
-});
-
-await libp2p.handle(options.protocol, async ({ stream, connection }) => {
-  const peer = connection.remotePeer.toString();
-  for await (const chunk of stream.source) report({ event: "data", peer, data: chunk.subarray() });
-});
-
-class Carrier {
+// Each public method but `open` is a command.
+export class Carrier {
+  #libp2p;
+  #protocol;
   #outgoing = new Map();
+
+  constructor(libp2p, protocol) {
+    this.#libp2p = libp2p;
+    this.#protocol = protocol;
+  }
+
+  // report: takes an event, {event, ...}
+  static async open({ protocol }, report) {
+    const libp2p = await createLibp2p({
+      transports: [webSockets({ filter: all })],
+      connectionMonitor: { enabled: false },
+      streamMuxers: [yamux()],
+      connectionEncrypters: [noise()],
+      // As canvas-js has it.
+      services: { identify: identify({ protocolPrefix: "canvas" }) },
+    });
+    await libp2p.handle(protocol, async ({ stream, connection }) => {
+      const peer = connection.remotePeer.toString();
+      for await (const chunk of stream.source) report({ event: "data", peer, data: chunk.subarray() });
+    });
+    return new Carrier(libp2p, protocol);
+  }
 
   // Returns the peer's id, once there is a stream to it.
   async dial({ address }) {
-    const connection = await libp2p.dial(multiaddr(address));
-    const stream = await connection.newStream(options.protocol);
+    const connection = await this.#libp2p.dial(multiaddr(address));
+    const stream = await connection.newStream(this.#protocol);
     const peer = connection.remotePeer.toString();
     const outgoing = pushable();
     this.#outgoing.set(peer, outgoing);
@@ -48,8 +53,8 @@ class Carrier {
     this.#outgoing.get(peer).push(data);
     return null;
   }
-}
 
-const carrier = new Carrier();
-await follow((line) => answer(carrier, line));
-process.exit();
+  async close() {
+    await this.#libp2p.stop();
+  }
+}

@@ -1,4 +1,4 @@
-// What a test can ask of a log of the original, in Node.js and in a browser alike. Each public method of Commands is a
+// What a test can ask of a log of canvas-js, in Node.js and in a browser alike. Each public method of Commands is a
 // command: it takes the request's fields and returns what the reply carries, both of the IPLD data model.
 
 import { ed25519 } from "@canvas-js/signatures";

@@ -1,6 +1,6 @@
-// A log of the original in Node.js, driven by lines (lines.mjs): on disk in --directory, otherwise in memory.
-// Besides Commands it can listen: then it is the original's hub, on a loopback port of the system's choice; and join a
-// mesh of libp2p peers.
+// Peers in Node.js, driven by lines (host.mjs). A log of canvas-js is on disk in a directory, otherwise in memory. Besides
+// Commands it can listen: then it is canvas-js's hub, on a loopback port of the system's choice; and join a mesh of libp2p
+// peers. A carrier (carrier.mjs) has no log.
 
 import { createAPI } from "@canvas-js/gossiplog/api";
 import { NetworkServer } from "@canvas-js/gossiplog/server";
@@ -10,25 +10,29 @@ import cors from "cors";
 import express from "express";
 import { once } from "node:events";
 import { createServer } from "node:http";
-import { parseArgs } from "node:util";
 import { Registry } from "prom-client";
 import { WebSocketServer } from "ws";
 
 import { answer } from "./answer.mjs";
+import { Carrier } from "./carrier.mjs";
 import { Commands, signerOf } from "./commands.mjs";
-import { follow, report } from "./lines.mjs";
+import { host } from "./host.mjs";
+import { report } from "./lines.mjs";
 
 class NodeCommands extends Commands {
   #log;
+  #report;
   #hub = null;
+  #libp2p = null;
 
-  constructor(log) {
+  constructor(log, report) {
     super(log, report);
     this.#log = log;
+    this.#report = report;
   }
 
-  // What the original's own `listen` does, but for the interface, which there is every one, and the port, which it
-  // does not tell. Port 0 takes a free one.
+  // What canvas-js's own `listen` does, but for the interface, which there is every one, and the port, which it does not
+  // tell. Port 0 takes a free one.
   async listen({ port }) {
     if (this.#hub !== null) throw new Error("listening already");
     const server = createServer(express().use(cors()).use("/api", createAPI(this.#log)));
@@ -45,13 +49,14 @@ class NodeCommands extends Commands {
   async join({ listen, bootstrap }) {
     // It cannot do without a registry of metrics, and announces a port that is not its own unless told otherwise.
     const libp2p = await this.#log.startLibp2p({ listen, announce: [], bootstrapList: bootstrap, registry: new Registry() });
+    this.#libp2p = libp2p;
     for (const event of ["graft", "prune"]) {
       libp2p.services.pubsub.addEventListener(`gossipsub:${event}`, ({ detail: { peerId } }) =>
-        report({ event, peer: peerId }),
+        this.#report({ event, peer: peerId }),
       );
     }
     libp2p.addEventListener("peer:identify", ({ detail: { peerId, protocols } }) =>
-      report({ event: "identify", peer: peerId.toString(), protocols }),
+      this.#report({ event: "identify", peer: peerId.toString(), protocols }),
     );
     return libp2p.getMultiaddrs().map(String);
   }
@@ -67,43 +72,54 @@ class NodeCommands extends Commands {
     await once(server, "close");
     return null;
   }
+
+  async close() {
+    if (this.#hub !== null) await this.stop_listening();
+    await this.#libp2p?.stop();
+    return await super.close();
+  }
 }
 
-function abortAt(limit) {
-  const { handleRequest } = Server.prototype;
-  const counts = new WeakMap();
-  Server.prototype.handleRequest = function (request) {
-    if (request.getValues !== undefined) {
-      const count = 1 + (counts.get(this) ?? 0);
-      counts.set(this, count);
-      if (count === limit) this.abort();
-    }
-    return handleRequest.call(this, request);
-  };
-}
+// How many GetValues of a sync are left before its server sends Abort, by the snapshot that it serves.
+const left = new WeakMap();
+const { handleRequest } = Server.prototype;
+Server.prototype.handleRequest = function (request) {
+  if (request.getValues !== undefined && left.has(this.txn)) {
+    left.set(this.txn, left.get(this.txn) - 1);
+    if (left.get(this.txn) === 0) this.abort();
+  }
+  return handleRequest.call(this, request);
+};
 
-const { values: options } = parseArgs({
-  options: {
-    topic: { type: "string" },
-    key: { type: "string" },
-    directory: { type: "string" },
-    // After how many milliseconds a sync server sends Abort, instead of after 2,000.
-    "abort-after": { type: "string" },
-    // At which GetValues of a stream a sync server sends Abort: so a fast machine, too, sees a sync end early.
-    "abort-at": { type: "string" },
+const { timeout } = Server;
+
+// Has a log's sync servers send Abort after so many milliseconds, or at that GetValues of a stream, so that a fast
+// machine, too, sees a sync end early. Null leaves what canvas-js does.
+const abortSyncs = (log, after, at) => {
+  const serve = log.serve.bind(log);
+  log.serve = (callback) =>
+    serve((snapshot) => {
+      if (at !== null) left.set(snapshot, at);
+      // All logs have it in common, but a server reads it only as it begins, in `callback`.
+      Server.timeout = after ?? timeout;
+      return callback(snapshot);
+    });
+};
+
+const openers = {
+  async log({ topic, key, directory = null, abort_after = null, abort_at = null }, report) {
+    const log = new GossipLog({ topic, signer: signerOf(key), directory, apply: () => {} });
+    abortSyncs(log, abort_after, abort_at);
+    return new NodeCommands(log, report);
   },
-});
-// The original leaves some failures of a connection to nobody; Node.js would end the process for them.
-process.on("unhandledRejection", (error) => report({ event: "error", error: String(error) }));
-if (options["abort-after"] !== undefined) Server.timeout = Number(options["abort-after"]);
-if (options["abort-at"] !== undefined) abortAt(Number(options["abort-at"]));
+  carrier: Carrier.open,
+};
 
-const log = new GossipLog({
-  topic: options.topic,
-  signer: signerOf(options.key),
-  directory: options.directory ?? null,
-  apply: () => {},
+// canvas-js leaves some failures of a connection to nobody; Node.js would end the process for them.
+process.on("unhandledRejection", (error) => report({ event: "error", error: String(error) }));
+
+await host(async ({ kind, ...options }, report) => {
+  const commands = await openers[kind](options, report);
+  return { answer: (request) => answer(commands, request), close: () => commands.close() };
 });
-const commands = new NodeCommands(log);
-await follow((line) => answer(commands, line));
 process.exit();

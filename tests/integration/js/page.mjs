@@ -1,4 +1,4 @@
-// A log of the original in the page of a browser, kept in IndexedDB. browser.mjs calls `answer` and offers `report`.
+// A log of canvas-js in the page of a browser, kept in IndexedDB. browser.mjs calls `answer` and offers `report`.
 
 import { GossipLog } from "@canvas-js/gossiplog/idb";
 import * as json from "@ipld/dag-json";
@@ -12,5 +12,5 @@ const log = await GossipLog.open({
   signer: signerOf(options.get("key")),
   apply: () => {},
 });
-const commands = new Commands(log, (event) => globalThis.report(json.stringify(event)));
-globalThis.answer = (line) => answer(commands, line);
+const commands = new Commands(log, (event) => globalThis.report(event));
+globalThis.answer = (line) => answer(commands, json.parse(line));
