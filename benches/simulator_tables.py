@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import TypeAlias
 
 from benches.pages import DOCS, head, line, rewrite
 from gossiplog.sim.comparison import Row, compare, run_seeds
@@ -19,6 +21,8 @@ EXACT = ("publish", "deliver", "connect")
 CLOSE = ("graft", "!!publish", "ihave")
 OTHERS = (*CLOSE, "prune", "iwant")
 SEEDS = 20
+
+Counts: TypeAlias = Callable[[Named, Sequence[int]], Iterable[Mapping[str, float]]]
 
 
 def lines_of(run: Named, rows: Sequence[Row]) -> list[str]:
@@ -38,11 +42,11 @@ def lines_of(run: Named, rows: Sequence[Row]) -> list[str]:
     ]
 
 
-def table(runs: Sequence[Named], seeds: int, processes: int) -> list[str]:
-    """A Markdown table of several runs."""
+def table(runs: Sequence[Named], seeds: int, counts: Counts) -> list[str]:
+    """Return the lines of a Markdown table of several runs, whose counts `counts` has for each seed."""
     lines = head(["run", ""], OTHERS)
     for run in runs:
-        rows = compare(list(run_seeds(run, range(seeds), processes)), run.published)
+        rows = compare(list(counts(run, range(seeds))), run.published)
         lines += lines_of(run, rows)
         print("\n".join(lines[-3:]), flush=True)
     return lines
@@ -55,11 +59,11 @@ def _median(row: Row, close: bool) -> str:
 
 def main() -> None:
     seeds = int(sys.argv[1]) if len(sys.argv) > 1 else SEEDS
-    runs, processes = read(), os.cpu_count() or 1
+    runs, counts = read(), partial(run_seeds, processes=os.cpu_count() or 1)
     parts = {
-        "published runs": table([runs[f"run-{number}"] for number in range(1, 7)], seeds, processes),
-        "runs with lag": table([runs["run-3-lag"], runs["run-6-lag"]], seeds, processes),
-        "runs with late heartbeats": table([runs["run-4-late"], runs["run-5-late"]], seeds, processes),
+        "published runs": table([runs[f"run-{number}"] for number in range(1, 7)], seeds, counts),
+        "runs with lag": table([runs["run-3-lag"], runs["run-6-lag"]], seeds, counts),
+        "runs with late heartbeats": table([runs["run-4-late"], runs["run-5-late"]], seeds, counts),
     }
     if seeds == SEEDS:
         rewrite(DOCS / "simulator.md", parts)

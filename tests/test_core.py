@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gossiplog import reference
@@ -207,7 +207,7 @@ def test_keys_and_signatures_of_other_lengths_never_hold(core: ModuleType, lengt
 # The cores held against each other
 
 
-@settings(max_examples=20)
+@repeatable(20)
 @given(seed=st.binary(min_size=32, max_size=32), content=st.binary(max_size=100))
 def test_both_sign_bytes_alike(rust: ModuleType, seed: bytes, content: bytes) -> None:
     signature = rust.SigningKey(seed).sign_bytes(content)

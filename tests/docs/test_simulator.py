@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator
 from itertools import pairwise
@@ -11,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from benches import attack_tables, simulator_tables
-from gossiplog.sim.comparison import run_seeds
-from gossiplog.sim.named import Named, read
+from gossiplog.sim.named import Named
 from tests.readme import DOCS, Block, blocks, fits, run_command, run_program, steps
+from tests.simulations import RUNS, counts
 
 PAGE = DOCS / "simulator.md"
 TIMEOUT = 600  # seconds: Spark takes its time where others work, too
@@ -51,7 +50,7 @@ def test_the_program(tmp_path: Path) -> None:
 def tabled() -> Iterator[tuple[Named, dict[str, list[str]]]]:
     """The runs of the tables, with the cells of their lines: "published", "median" and "least to most"."""
     text = PAGE.read_text(encoding="utf-8")
-    for run in read().values():
+    for run in RUNS.values():
         if run.published:
             name = run.name.replace("-", " ", 1).replace("-", ", ")
             (lines,) = re.findall(rf"^\| {name} (\|.*\n\| +\|.*\n\| +\|.*)$", text, re.MULTILINE)
@@ -87,7 +86,7 @@ def test_the_medians_of_the_tables_are_close_to_what_was_published() -> None:
     ],
 )
 def test_a_run_of_the_tables_is_what_they_say(name: str) -> None:
-    lines = simulator_tables.table([read()[name]], simulator_tables.SEEDS, os.cpu_count() or 1)
+    lines = simulator_tables.table([RUNS[name]], simulator_tables.SEEDS, counts)
     assert len(lines) == 5
     assert "\n".join(lines[2:]) in PAGE.read_text(encoding="utf-8")
 
@@ -97,10 +96,10 @@ def test_a_run_of_the_tables_is_what_they_say(name: str) -> None:
 def test_a_seed_of_the_other_runs_is_within_the_spread_of_all(name: str) -> None:
     """All seeds of these take five minutes."""
     ((run, lines),) = ((run, lines) for run, lines in tabled() if run.name == name)
-    (counts,) = run_seeds(run, [simulator_tables.SEEDS - 1], 1)
+    (found,) = counts(run, [0])
     for row, spread in zip(simulator_tables.OTHERS, lines["least to most"], strict=True):
         least, most = map(number, spread.split(" to "))
-        assert least <= counts[row] <= most, row
+        assert least <= found[row] <= most, row
 
 
 def test_an_attack_of_the_table_went_as_it_says() -> None:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from random import Random
 from typing import Any
 
@@ -17,16 +18,22 @@ from gossiplog.protocol.broadcast_config import Config
 from gossiplog.sim.checks import BrokenInvariantError
 from gossiplog.sim.kernel import TraceHash
 from gossiplog.sim.latency import Faults
-from gossiplog.sim.run import Run, replay_command, run_seed
+from gossiplog.sim.run import Result, Run, replay_command, run_seed
 from gossiplog.sim.scenario import Append, Crash, Partition, draw
 from tests.sim.broken import BROKEN
 
 PEERS = 12
 
 
+@cache
+def sound(seed: int) -> Result:
+    """A run of sound machines: several of the broken ones are caught by the same seed."""
+    return run_seed(seed, PEERS)
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_seeds(seed: int) -> None:
-    result = run_seed(seed, PEERS)
+    result = sound(seed)
     assert result.messages > 0
     assert result.syncs > 0
 
@@ -84,7 +91,7 @@ def test_a_machine_without_one_of_its_rules_is_caught(
     with pytest.raises(BrokenInvariantError, match=said) as caught:
         run_seed(seed, PEERS, machine=machine)
     assert replay_command(seed, PEERS) in str(caught.value)
-    assert run_seed(seed, PEERS)
+    assert sound(seed)
 
 
 def trace_of(seed: int) -> str:

@@ -10,8 +10,10 @@ from gossiplog.sim.run import Result, run_seed
 from gossiplog.sim.soak import Failure, soak
 
 
-def test_results_come_in_the_order_of_the_seeds() -> None:
-    assert list(soak(range(3, 6), 4, 1)) == [run_seed(seed, 4) for seed in range(3, 6)]
+def test_results_come_in_the_order_of_the_seeds_in_one_process_or_several() -> None:
+    alone = [run_seed(seed, 4) for seed in range(3, 6)]
+    assert list(soak(range(3, 6), 4, 1)) == alone
+    assert list(soak(range(3, 6), 4, 2)) == alone
 
 
 def test_a_failure_is_told_and_the_next_seed_runs(monkeypatch: pytest.MonkeyPatch) -> None:

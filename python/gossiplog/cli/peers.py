@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json as json_module
 import re
-import urllib.error
-import urllib.request
-from http.client import HTTPException, HTTPMessage
 from pathlib import Path
-from typing import IO, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
 
 from gossiplog.cli.output import Json, Output, printable
 from gossiplog.errors import NetworkError
+
+if TYPE_CHECKING:
+    from http.client import HTTPMessage
+    from typing import IO
 
 _DEFAULT = "http://127.0.0.1:8000"
 _URL = re.compile(r"https?://[^/?#@]+/?", re.IGNORECASE)
@@ -53,8 +54,19 @@ def peers(
 
 def _ask(url: str, headers: dict[str, str]) -> list[dict[str, Any]]:
     """Raises NetworkError: nobody answers there, or somebody else."""
+    # Here, since every command would load them, and only this one uses them.
+    import urllib.error
+    import urllib.request
+    from http.client import HTTPException
+
+    class NoRedirects(urllib.request.HTTPRedirectHandler):
+        def redirect_request(
+            self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
+        ) -> None:
+            return None
+
     # A token goes to nobody else, and nothing through a proxy.
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), _NoRedirects)
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), NoRedirects)
     try:
         with opener.open(
             urllib.request.Request(f"{url.rstrip('/')}/peers", headers=headers), timeout=_SECONDS
@@ -71,13 +83,6 @@ def _ask(url: str, headers: dict[str, str]) -> list[dict[str, Any]]:
     if not isinstance(found, list) or not all(isinstance(peer, dict) and "peer" in peer for peer in found):
         raise NetworkError(f"{url} is no gossiplog server: it lists no peers")
     return found
-
-
-class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    def redirect_request(
-        self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
-    ) -> None:
-        return None
 
 
 def _table(found: list[dict[str, Any]]) -> Table:
