@@ -52,8 +52,6 @@ _LISTENING_SECONDS = 10.0
 # How long a peer that broke a rule is not let in, and how many such are remembered.
 _SHUN_SECONDS = 600.0
 _MOST_SHUNNED = 4096
-# For peers to hear that this side leaves on purpose.
-_FAREWELL_SECONDS = 2.0
 
 
 class Peer:
@@ -299,8 +297,7 @@ async def _exchange(running: _Running, arrival: Arrival) -> None:
         # The driver has told how the connection ended.
         pass
     finally:
-        with anyio.move_on_after(_FAREWELL_SECONDS, shield=True):
-            await connection.aclose()
+        await connection.leave()
 
 
 async def _take_gossip(running: _Running) -> None:
