@@ -1,7 +1,8 @@
-"""What many tests share: signers, and a log over each storage."""
+"""What many tests share: signers, a log over each storage, and processes that can be interrupted."""
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -13,6 +14,13 @@ import gossiplog
 from gossiplog import Log, MemoryStorage, Signer
 
 TOPIC = "org.example.test"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _interruptible() -> None:
+    """Let SIGINT reach what tests start: a shell starts background processes, and those that they start, without."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture
