@@ -83,7 +83,7 @@ def background(command: str, folder: Path) -> Iterator[str]:
         assert process.stdout is not None
         yield process.stdout.readline()
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=30)
+        process.communicate(timeout=TIMEOUT)
         assert process.returncode == 0
 
 

@@ -33,6 +33,8 @@ class Result:
 
 
 Program = Callable[..., Result]
+PATIENCE = 120
+"""Seconds in which a process ends that is about to, on any machine."""
 
 
 class Server:
@@ -72,7 +74,7 @@ class Server:
     def stop(self, number: int = signal.SIGINT) -> int:
         """Ends it with a signal; its exit code."""
         self.process.send_signal(number)
-        self.process.communicate(timeout=60)
+        self.process.communicate(timeout=PATIENCE)
         return self.process.returncode
 
 

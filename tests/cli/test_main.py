@@ -17,7 +17,7 @@ from typing import IO
 
 import pytest
 
-from tests.cli.support import Program, Result
+from tests.cli.support import PATIENCE, Program, Result
 
 PROGRAM = (sys.executable, "-W", "error", "-m", "gossiplog")
 
@@ -29,7 +29,7 @@ def start(*arguments: str | Path) -> Iterator[subprocess.Popen[bytes]]:
         process = subprocess.Popen([*PROGRAM, *arguments], stdout=subprocess.PIPE, stderr=complaints)
         try:
             yield process
-            process.wait(30)
+            process.wait(PATIENCE)
         finally:
             process.kill()
             process.wait()

@@ -21,7 +21,7 @@ from typing import IO, Any
 import pytest
 
 from gossiplog.cli import sync_hub
-from tests.cli.support import Program, Server
+from tests.cli.support import PATIENCE, Program, Server
 
 Serve = Callable[..., Any]
 
@@ -220,7 +220,7 @@ def test_output_that_nobody_reads_holds_nothing_up(program: Program, log: Path) 
         assert complaints.read(filled[1]).isspace()
         assert complaints.readline() == b"gossiplog: Invalid HTTP request received.\n"
         hub.send_signal(signal.SIGINT)
-        assert hub.wait(30) == 0
+        assert hub.wait(PATIENCE) == 0
 
 
 def test_a_hub_whose_output_is_closed_goes_on(program: Program, log: Path) -> None:
@@ -230,7 +230,7 @@ def test_a_hub_whose_output_is_closed_goes_on(program: Program, log: Path) -> No
         for copy in ("one.db", "another.db"):
             assert program("sync", copy, served.url, "--topic", "notes").record["inserted"] == 1
         served.process.send_signal(signal.SIGINT)
-        assert served.process.wait(30) == 0
+        assert served.process.wait(PATIENCE) == 0
         assert served.process.stderr is not None
         complaints = served.process.stderr.read().decode()
     assert complaints.count("\n") == 1
@@ -259,11 +259,11 @@ def test_following_outlives_the_hub(program: Program, log: Path) -> None:
             program("append", "copy.db", "3")
             with Served(log, port=port) as again:
                 read_until(follower.stderr, b"connected to ")
-                deadline = time.monotonic() + 60
+                deadline = time.monotonic() + PATIENCE
                 while len(program("read", "copy.db").records) < 3 or len(program("read", log).records) < 3:
                     assert time.monotonic() < deadline
                 follower.send_signal(signal.SIGINT)
-                follower.communicate(timeout=30)
+                follower.communicate(timeout=PATIENCE)
                 assert follower.returncode == 130
                 assert again.stop() == 0
     assert program("info", log).record["root"] == program("info", "copy.db").record["root"]
@@ -278,11 +278,11 @@ def test_following_stays_connected(program: Program, log: Path) -> None:
             assert json.loads(follower.stdout.readline())["messages"] == 0
             program("append", log, "1")
             program("append", "copy.db", "2")
-            deadline = time.monotonic() + 30
+            deadline = time.monotonic() + PATIENCE
             while len(program("read", "copy.db").records) < 2 or len(program("read", log).records) < 2:
                 assert time.monotonic() < deadline
             follower.send_signal(signal.SIGINT)
-            follower.communicate(timeout=30)
+            follower.communicate(timeout=PATIENCE)
             assert follower.returncode == 130
     assert program("info", log).record["root"] == program("info", "copy.db").record["root"]
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.support import Program, Server
+from tests.cli.support import PATIENCE, Program, Server
 
 LISTEN = ("--listen", "/ip4/127.0.0.1/tcp/0/ws")
 
@@ -107,7 +107,7 @@ def test_a_log_is_synced_with_a_peer(program: Program, log: Path) -> None:
             program("append", log, '"later"')
             assert len(program("read", "copy.db", "--follow", "--limit", "4").records) == 4
             follower.send_signal(signal.SIGINT)
-            follower.communicate(timeout=60)
+            follower.communicate(timeout=PATIENCE)
             assert follower.returncode == 130
 
 

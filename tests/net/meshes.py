@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
@@ -12,7 +11,6 @@ import anyio
 import anyio.abc
 
 from gossiplog import Log, Peer, Signer, core
-from gossiplog.errors import NetworkError
 from gossiplog.net import events
 from gossiplog.net.background import background
 from gossiplog.net.host import Arrival, Host, open_host
@@ -64,11 +62,9 @@ async def member(peer: Peer) -> AsyncIterator[tuple[Host, Arrival]]:
 
 async def shunned(host: Host, peer: Peer) -> None:
     """Returns when a peer has refused a connection to a host that it has dropped."""
+    await host.dial(peer.addresses[0])
     while not peer.counters.refused_connections:
-        # While the end of the last one is under way, no other is made.
-        with contextlib.suppress(NetworkError), anyio.move_on_after(1.0):
-            await host.dial(peer.addresses[0])
-        await anyio.sleep(0.05)
+        await anyio.sleep(0.01)
 
 
 def signers(count: int) -> list[Signer]:

@@ -23,6 +23,7 @@ import gossiplog
 from gossiplog import Hub, Log, Signer
 from gossiplog.errors import ConnectionLost, LogClosed, NetworkError
 from gossiplog.net import client as client_module
+from gossiplog.net import connection as connection_module
 from gossiplog.net import events
 from gossiplog.net.serving import TLS, serve
 from tests.net.support import Heard, serving, until_equal
@@ -39,10 +40,13 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client_module, "_FIRST_PAUSE", 0.01)
 
 
-def free_url() -> str:
-    """Where nobody listens."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return f"ws://127.0.0.1:{server.getsockname()[1]}"
+@pytest.fixture
+def port() -> Iterator[int]:
+    """A port on which nobody listens but the test: the system gives it to no other process, as long as it is bound."""
+    with socket.socket() as place:
+        place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        place.bind(("127.0.0.1", 0))
+        yield place.getsockname()[1]
 
 
 async def test_synced_means_that_both_hold_the_same(opened: Open, signer: Signer, other_signer: Signer) -> None:
@@ -62,9 +66,9 @@ async def test_synced_means_that_both_hold_the_same(opened: Open, signer: Signer
     assert client.counters.syncs["complete"] == len(heard.of(events.SyncEnded))
 
 
-async def test_without_reconnecting_synced_says_why_not(opened: Open) -> None:
+async def test_without_reconnecting_synced_says_why_not(opened: Open, port: int) -> None:
     heard = Heard()
-    url = free_url()
+    url = f"ws://127.0.0.1:{port}"
     async with gossiplog.connect(opened(), url, reconnect=False, on_event=heard) as client:
         with pytest.raises(ConnectionLost, match="cannot be reached"):
             await client.synced()
@@ -88,13 +92,11 @@ async def test_a_hub_of_another_topic_is_named(opened: Open) -> None:
             await client.synced()
 
 
-async def test_a_client_connects_again(opened: Open, signer: Signer) -> None:
+async def test_a_client_connects_again(opened: Open, signer: Signer, port: int) -> None:
     ours, theirs = opened(), opened(signer=signer)
     heard = Heard()
     hub = Hub(theirs)
-    url = free_url()
-    port = int(url.rpartition(":")[2])
-    async with gossiplog.connect(ours, url, on_event=heard) as client:
+    async with gossiplog.connect(ours, f"ws://127.0.0.1:{port}", on_event=heard) as client:
         await heard.wait(events.Failed, 2)
         async with serving(hub, port):
             await client.synced()
@@ -128,11 +130,10 @@ async def test_a_hub_that_refuses_is_an_error_at_once(opened: Open, status: int,
         assert lost.value.cause == "refused"
 
 
-async def test_who_reconnects_is_told_of_each_refusal_and_asks_on(opened: Open, signer: Signer) -> None:
+async def test_who_reconnects_is_told_of_each_refusal_and_asks_on(opened: Open, signer: Signer, port: int) -> None:
     ours, theirs = opened(), opened(signer=signer)
     theirs.append("hi")
     heard = Heard()
-    port = int(free_url().rpartition(":")[2])
     async with gossiplog.connect(ours, f"ws://127.0.0.1:{port}", on_event=heard) as client:
         async with serving(answering(404), port):
             while len(causes := [error.cause for error in lost(heard)]) < 2 or causes[-2:] != ["refused"] * 2:
@@ -172,22 +173,32 @@ async def test_a_user_name_in_an_address_is_refused_without_being_told(opened: O
     assert "a-secret" not in f"{heard.events} {error.value!r}"
 
 
-async def test_leaving_closes_the_websocket_in_order(opened: Open) -> None:
-    """Also while its streams are still being opened, as they are here for ever."""
+@pytest.mark.parametrize("during", ["the dial", "the opening of a stream"])
+async def test_leaving_closes_the_websocket_in_order(
+    opened: Open, during: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection_module, "_FAREWELL_SECONDS", 60.0)
     begun, ended = threading.Event(), threading.Event()
     codes: list[int | None] = []
 
     def serve_nothing(connection: ServerConnection) -> None:
         with suppress(ConnectionClosed):
-            for _ in connection:
-                begun.set()
+            for message in connection:
+                # The first has no stream yet: it measures the round trip.
+                if during == "the dial" or b"/multistream/" in message:
+                    begun.set()
         codes.append(connection.close_code)
         ended.set()
 
     with server.serve(serve_nothing, "127.0.0.1", 0) as listening, in_thread(listening.serve_forever):
         port = listening.socket.getsockname()[1]
         async with gossiplog.connect(opened(), f"ws://127.0.0.1:{port}"):
-            assert await anyio.to_thread.run_sync(begun.wait, 60)
+            await anyio.wait_all_tasks_blocked()
+            if during == "the dial":
+                # The event loop stands still, so the client does not hear that the WebSocket is open.
+                assert begun.wait(60)
+            else:
+                assert await anyio.to_thread.run_sync(begun.wait, 60)
         assert await anyio.to_thread.run_sync(ended.wait, 60)
         listening.shutdown()
     # It would be 1006 after an end without a farewell (RFC 6455, section 7.4.1).

@@ -396,8 +396,10 @@ async def test_starting_and_stopping_leaves_nothing_behind() -> None:
     before = resources()
     for _ in range(50):
         await use()
-    # Less is possible: a thread of an earlier test may end meanwhile.
-    assert all(now <= then for now, then in zip(resources(), before, strict=True))
+    # Threads that end by themselves take their time. Less is possible: one of an earlier test may end meanwhile.
+    with anyio.fail_after(60):
+        while any(now > then for now, then in zip(resources(), before, strict=True)):
+            await anyio.sleep(0.05)
 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
@@ -433,4 +435,5 @@ def test_a_network_can_be_dropped_without_stopping() -> None:
     network = _core.Network(**asdict(Limits()))
     network.attach([SYNC], True)
     del network
-    assert threading.active_count() == threads
+    # One of an earlier test may end meanwhile.
+    assert threading.active_count() <= threads

@@ -91,15 +91,21 @@ async def test_a_call_that_is_cancelled_is_waited_for(release: threading.Event) 
 async def test_at_the_end_a_call_that_hangs_is_left_to_itself(
     before: bool, release: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Enough for the call to begin in.
-    monkeypatch.setattr(threads_module, "_LAST_SECONDS", 1.0 if before else 0.01)
     threads = Threads()
+    begun, token = anyio.Event(), anyio.lowlevel.current_token()
+
+    def hang() -> None:
+        anyio.from_thread.run_sync(begun.set, token=token)
+        release.wait()
+
     if before:
+        monkeypatch.setattr(threads_module, "_LAST_SECONDS", 60.0)
         threads.end()
+    monkeypatch.setattr(threads_module, "_LAST_SECONDS", 0.01)
     with anyio.fail_after(60):
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(threads.write, release.wait)
-            await anyio.wait_all_tasks_blocked()
+            tasks.start_soon(threads.write, hang)
+            await begun.wait()
             threads.end()
             tasks.cancel_scope.cancel()
     told: list[tuple[str, str]] = []

@@ -29,8 +29,6 @@ _FIRST_PAUSE = 0.5
 _LONGEST_PAUSE = 60.0
 # A connection that stood for so long was a good one: the next pause is the first again.
 _GOOD_SECONDS = 30.0
-# For a hub to take what was sent and the farewell, when this side ends a connection.
-_FAREWELL_SECONDS = 2.0
 # Between looks at the hub's root, in seconds: soon at first, because small logs are quick.
 _FIRST_LOOK = 0.02
 _LONGEST_LOOK = 1.0
@@ -173,9 +171,7 @@ class Client:
                 return ProtocolError(f"{self._name}: {error}")
             return error
         finally:
-            # When this side leaves, too: the hub is to hear that it was on purpose.
-            with anyio.move_on_after(_FAREWELL_SECONDS, shield=True):
-                await connection.aclose()
+            await connection.leave()
         if blame:
             return ProtocolError(f"{self._name}: {blame}")
         closed = connection.closed

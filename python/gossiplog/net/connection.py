@@ -25,6 +25,9 @@ from gossiplog.net.stream import Signal, Stream, StreamCore
 
 __all__ = ["Carrier", "Closed", "Connection"]
 
+_FAREWELL_SECONDS = 2.0
+"""For a peer to take what was sent and the farewell, when whoever waits for that is cancelled."""
+
 
 class Core(StreamCore, Protocol):
     """What moves the bytes of connections (`gossiplog._core.Network`, `gossiplog._core.Host`). No call waits."""
@@ -152,6 +155,12 @@ class Connection:
                     await self.wait_closed()
             finally:
                 self._let_go("this side let go of the connection")
+
+    async def leave(self) -> None:
+        """Close as `aclose` does, and wait some seconds for it even when cancelled: the peer is to hear that this side
+        left on purpose."""
+        with anyio.move_on_after(_FAREWELL_SECONDS, shield=True):
+            await self.aclose()
 
     def _check(self) -> None:
         if self._gone is not None:

@@ -24,7 +24,8 @@ class Limits:
         peer_bytes: kept for one peer, on all its streams. A quarter of it is what yamux's windows may grow by.
         total_bytes: kept for all peers together.
         negotiation_seconds: in which a new stream must agree on a protocol.
-        closing_seconds: in which a peer must take what was written, once this side closes a connection or a stream.
+        closing_seconds: in which a peer must take what was written, and end its own side, once this side closes a
+            connection or a stream.
 
     Raises:
         ValueError: a limit that nothing could work with.

@@ -52,8 +52,6 @@ _LISTENING_SECONDS = 10.0
 # How long a peer that broke a rule is not let in, and how many such are remembered.
 _SHUN_SECONDS = 600.0
 _MOST_SHUNNED = 4096
-# For peers to hear that this side leaves on purpose.
-_FAREWELL_SECONDS = 2.0
 
 
 class Peer:
@@ -264,11 +262,13 @@ class _Running:
 
     Attributes:
         shunned: peers that broke a rule, and until when they are not let in again.
+        exchanges: by peer, the end of the last exchange that began.
     """
 
     host: Host
     driver: Driver
     shunned: dict[str, float] = field(default_factory=dict)
+    exchanges: dict[str, anyio.Event] = field(default_factory=dict)
 
     @property
     def counters(self) -> Counters:
@@ -290,7 +290,12 @@ class _Running:
 async def _exchange(running: _Running, arrival: Arrival) -> None:
     """Exchanges messages with a peer until the connection ends."""
     connection, name = arrival.connection, arrival.peer_id
+    before, ended = running.exchanges.get(name), anyio.Event()
+    running.exchanges[name] = ended
     try:
+        if before is not None:
+            # It has dialled again while its last connection ends: what blame there is comes with that end.
+            await before.wait()
         if running.shuns(name):
             running.driver.record.refused(name, "it broke a rule before")
         elif await running.driver.exchange(connection, name, dialer=arrival.dialer, gossips=True):
@@ -299,8 +304,10 @@ async def _exchange(running: _Running, arrival: Arrival) -> None:
         # The driver has told how the connection ended.
         pass
     finally:
-        with anyio.move_on_after(_FAREWELL_SECONDS, shield=True):
-            await connection.aclose()
+        ended.set()
+        if running.exchanges[name] is ended:
+            del running.exchanges[name]
+        await connection.leave()
 
 
 async def _take_gossip(running: _Running) -> None:

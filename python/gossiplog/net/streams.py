@@ -135,7 +135,8 @@ class Network(Carrier):
             await connection._establish()
         finally:
             if not connection._established:
-                connection._let_go("it was not established")
+                # It may stand already, and the hub know of it.
+                await connection.leave()
         return connection
 
 

@@ -141,6 +141,7 @@ struct State {
     last: Option<(Header, bool)>,
     farewell: Option<u32>,
     violation: Option<String>,
+    ended: bool,
 }
 
 /// The account of one connection's frames.
@@ -284,6 +285,16 @@ impl Ledger {
     /// What the peer did wrong.
     pub fn violation(&self) -> Option<String> {
         lock(&self.state).violation.clone()
+    }
+
+    /// This side has written all that it had to.
+    pub fn end(&self) {
+        lock(&self.state).ended = true;
+    }
+
+    /// Whether this side has written all that it had to.
+    pub fn ended(&self) -> bool {
+        lock(&self.state).ended
     }
 
     /// The code of the peer's GoAway: 0 for an end in order.

@@ -22,12 +22,23 @@ pub struct Watched<T> {
     output: Scanner,
     /// A frame of our own, and how much of it is written.
     own: Option<([u8; HEADER], usize)>,
+    /// Closing waits for the peer's end.
+    lingers: bool,
+    /// The last frame is on its way.
+    flushed: bool,
 }
 
 impl<T: AsyncRead + AsyncWrite + Unpin> Watched<T> {
     /// Frames through `pipe`.
     pub fn new(pipe: T, ledger: Arc<Ledger>) -> Self {
-        Self { pipe, ledger, input: Scanner::default(), output: Scanner::default(), own: None }
+        let (input, output) = Default::default();
+        Self { pipe, ledger, input, output, own: None, lingers: false, flushed: false }
+    }
+
+    /// Frames through a `pipe` that ends at a socket. Closing discards what the peer still sends until it ends, too: the
+    /// system resets a connection that is let go with bytes unread, and the peer may lose what was written last.
+    pub fn lingering(pipe: T, ledger: Arc<Ledger>) -> Self {
+        Self { lingers: true, ..Self::new(pipe, ledger) }
     }
 
     fn check(&self) -> io::Result<()> {
@@ -94,6 +105,19 @@ impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Watched<T> {
     }
 
     fn poll_close(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().pipe).poll_close(context)
+        let this = self.get_mut();
+        if !this.flushed {
+            ready!(Pin::new(&mut this.pipe).poll_flush(context))?;
+            this.flushed = true;
+        }
+        if !this.ledger.ended() {
+            // That fails if the peer has taken yamux's farewell, and has gone.
+            let _ = ready!(Pin::new(&mut this.pipe).poll_close(context));
+            this.ledger.end();
+        }
+        let mut discarded = [0; 4096];
+        let mut read = || Pin::new(&mut this.pipe).poll_read(context, &mut discarded);
+        while this.lingers && matches!(ready!(read()), Ok(1..)) {}
+        Poll::Ready(Ok(()))
     }
 }

@@ -157,7 +157,7 @@ pub async fn run(link: &Arc<Link>, socket: Socket, keepalive: Duration) -> Close
 
 /// Carries bytes between a WebSocket and the far end of a connection's pipe until either ends.
 async fn carry(link: &Link, socket: Socket, pipe: DuplexStream, keepalive: Duration) {
-    let (mut sink, stream) = socket.split();
+    let (mut sink, mut stream) = socket.split();
     let (from_pipe, to_pipe) = tokio::io::split(pipe);
     let start = Instant::now();
     let alive = AtomicU64::new(0);
@@ -174,7 +174,7 @@ async fn carry(link: &Link, socket: Socket, pipe: DuplexStream, keepalive: Durat
     };
     // A block, so that the pipe is gone after it: the connection's own task finds the end while the peer is told.
     let ended = {
-        let received = pin!(receive(stream, to_pipe, seen));
+        let received = pin!(receive(&mut stream, to_pipe, seen));
         let sent = pin!(send(&mut sink, from_pipe, keepalive));
         match select(received, select(sent, pin!(silent))).await {
             Either::Left((closed, _)) | Either::Right((Either::Right((closed, _)), _)) => {
@@ -193,12 +193,15 @@ async fn carry(link: &Link, socket: Socket, pipe: DuplexStream, keepalive: Durat
     let farewell = async {
         let _ = sink.send(Message::Close(Some(CloseFrame { code, reason: "".into() }))).await;
         let _ = sink.close().await;
+        // The system resets a connection that is let go with bytes unread, and the peer may lose what was sent last. So what
+        // it still sends is discarded until it ends, too, as RFC 6455 has it (section 7.1.1).
+        while ended.is_none() && code == CloseCode::Normal && matches!(stream.next().await, Some(Ok(_))) {}
     };
     let _ = timeout(link.shared.limits.closing, farewell).await;
 }
 
 /// From the WebSocket into the pipe.
-async fn receive(mut stream: SplitStream<Socket>, mut pipe: WriteHalf<DuplexStream>, seen: impl Fn()) -> Closed {
+async fn receive(stream: &mut SplitStream<Socket>, mut pipe: WriteHalf<DuplexStream>, seen: impl Fn()) -> Closed {
     loop {
         let message = stream.next().await;
         seen();
@@ -396,6 +399,23 @@ mod tests {
         // Yamux's GoAway without an error.
         assert!(bytes.ends_with(&[0, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]));
         assert_eq!(task.await.unwrap().cause, Cause::Local);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_end_waits_for_the_peers_end_for_a_while() {
+        for ends in [true, false] {
+            let (link, task, mut server) = connected().await;
+            let start = Instant::now();
+            link.end(Closed::new(Cause::Local, "enough"));
+            while !matches!(server.next().await, Some(Ok(Message::Close(_)))) {}
+            sleep_until(start + Duration::from_secs(2)).await;
+            assert!(!task.is_finished());
+            if ends {
+                drop(server);
+            }
+            assert_eq!(task.await.unwrap().cause, Cause::Local);
+            assert_eq!(start.elapsed().as_secs(), if ends { 2 } else { 5 });
+        }
     }
 
     #[tokio::test(start_paused = true)]

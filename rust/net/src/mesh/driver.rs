@@ -50,8 +50,8 @@ pub enum Command {
     Dial(DialOpts),
     /// To open a stream.
     Open(Opening),
-    /// To close all connections to a peer.
-    Close(PeerId),
+    /// To close connections to a peer.
+    Close(PeerId, Vec<ConnectionId>),
     /// To pass on a message.
     Publish(Vec<u8>),
     /// To treat messages as they were judged.
@@ -119,9 +119,11 @@ impl Driver {
                 }
             }
             Command::Open(opening) => self.swarm.behaviour_mut().streams.open(opening),
-            Command::Close(peer) => {
+            Command::Close(peer, connections) => {
                 self.upkeep.parted(Instant::now(), peer);
-                self.swarm.behaviour_mut().streams.close(peer);
+                for connection in connections {
+                    self.swarm.behaviour_mut().streams.close(peer, connection);
+                }
             }
             Command::Publish(data) => {
                 self.shared.outgoing.fetch_sub(data.len(), Ordering::Relaxed);

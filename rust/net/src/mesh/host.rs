@@ -285,7 +285,7 @@ impl Host {
         self.check()?;
         let link = self.shared.members.find(connection)?;
         match link.known() {
-            Some(known) => self.command(Command::Close(known.peer)),
+            Some(known) => self.command(Command::Close(known.peer, link.close())),
             // It does not stand yet, and is not wanted once it does.
             None => link.finished(Closed::new(Cause::Local, "this side closed the connection")),
         }

@@ -52,6 +52,8 @@ struct State {
     wires: HashMap<ConnectionId, Arc<Wire>>,
     streams: HashMap<Handle, Arc<Slot>>,
     standing: Standing,
+    /// The caller closes its connections.
+    closing: bool,
     /// The caller let go of it.
     forgotten: bool,
 }
@@ -108,7 +110,7 @@ impl Link {
     /// One more connection. None: the caller let go of the peer, or closed the connection before it stood.
     pub fn wire(self: &Arc<Self>, connection: ConnectionId, party: Arc<Party>, known: Known) -> Option<Arc<Wire>> {
         let mut state = lock(&self.state);
-        if state.forgotten || self.closed().is_some() {
+        if state.forgotten || state.closing || self.closed().is_some() {
             return None;
         }
         let first = state.known.is_none();
@@ -145,6 +147,19 @@ impl Link {
             self.inbox.tell(handle, |news| (news.readable, news.writable) = (true, true));
         }
         last
+    }
+
+    /// The caller closes it: one more connection would be another link's. What connections it has.
+    pub fn close(&self) -> Vec<ConnectionId> {
+        let mut state = lock(&self.state);
+        state.closing = true;
+        state.wires.keys().copied().collect()
+    }
+
+    /// Whether it is to end, and its connections with it.
+    pub fn is_ending(&self) -> bool {
+        let state = lock(&self.state);
+        state.closing || state.known.as_ref().is_some_and(|(_, party)| party.halt.reason().is_some())
     }
 
     /// Has its connections end.

@@ -73,6 +73,13 @@ impl Members {
         let dialled = state.dialled.remove(&connection);
         let unwanted = |_| Closed::new(Cause::Local, "this side has as many connections as it may have");
         let link = match state.peers.get(&peer).cloned() {
+            // A peer that is dropped does not stay because it has dialled again meanwhile.
+            Some(ending) if ending.is_ending() => {
+                let link = dialled.map_or_else(|| self.link(&mut state), Ok).map_err(unwanted)?;
+                // Of subscriptions, gossipsub tells once a peer.
+                link.stand(|standing| *standing = ending.standing());
+                link
+            }
             Some(link) => {
                 if let Some(dialled) = dialled {
                     let reason = format!("the peer is connected already: connection {}", link.handle);
@@ -196,6 +203,60 @@ impl Members {
         drop(state);
         for link in dialled.into_values().chain(wires.into_values()) {
             link.lost(closed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use libp2p::Multiaddr;
+
+    use super::*;
+    use crate::budget::Budget;
+
+    fn members() -> Members {
+        let limits = Limits {
+            connections: 8,
+            inbound_streams: 8,
+            outbound_streams: 8,
+            peer_bytes: 1 << 20,
+            total_bytes: 1 << 20,
+            negotiation: Duration::from_secs(1),
+            closing: Duration::from_secs(1),
+        };
+        let parties = Arc::new(Parties::new(&Arc::new(Budget::new(1 << 20, 1 << 20)), 1000));
+        Members::new(&Arc::new(Inbox::new().unwrap()), &Arc::default(), &limits, &parties)
+    }
+
+    fn connection(number: usize) -> ConnectionId {
+        ConnectionId::new_unchecked(number)
+    }
+
+    #[test]
+    fn a_peer_that_dials_again_while_it_is_dropped_gets_another_handle() {
+        let dropping: [fn(&Link); 2] = [
+            |link| assert_eq!(link.close(), [connection(1)]),
+            |link| link.end(Closed::new(Cause::Violation, "a test's fault")),
+        ];
+        for drop in dropping {
+            let (members, peer) = (members(), PeerId::random());
+            let known = Known { peer, address: Multiaddr::empty(), dialer: false };
+            members.connected(connection(1), known.clone()).unwrap();
+            let first = members.peer(&peer).unwrap();
+            first.stand(|standing| standing.subscribed = true);
+            drop(&first);
+            members.connected(connection(2), known.clone()).unwrap();
+            let second = members.peer(&peer).unwrap();
+            assert_ne!(first.handle, second.handle);
+            assert!(second.standing().subscribed);
+            members.connected(connection(3), known).unwrap();
+            members.disconnected(peer, connection(1), &Closed::new(Cause::Local, "dropped"));
+            assert_eq!(first.closed().unwrap().reason, "dropped");
+            assert_eq!(members.peer(&peer).unwrap().handle, second.handle);
+            members.disconnected(peer, connection(2), &Closed::new(Cause::Remote, "gone"));
+            assert_eq!(second.closed(), None);
         }
     }
 }

@@ -75,7 +75,7 @@ impl Upgrade {
         config.set_max_num_streams(streams);
         config.set_max_connection_receive_window(Some(streams * INITIAL_WINDOW + limits.window_growth()));
         let muxer = Muxer {
-            yamux: yamux::Connection::new(Watched::new(pipe, Arc::clone(&ledger)), config, mode),
+            yamux: yamux::Connection::new(Watched::lingering(pipe, Arc::clone(&ledger)), config, mode),
             ledger,
             party: Arc::clone(&party),
             arrived: VecDeque::new(),
@@ -195,6 +195,9 @@ impl<T: AsyncRead + AsyncWrite + Unpin> StreamMuxer for Muxer<T> {
     fn poll_close(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<(), Ended>> {
         let limit = self.limits.closing;
         let late = self.closing.get_or_insert_with(|| Box::pin(sleep(limit))).as_mut().poll(context).is_ready();
+        if late && self.ledger.ended() {
+            return Poll::Ready(Ok(()));
+        }
         if late {
             return Poll::Ready(Err(Ended(Closed::new(Cause::Transport, "the peer did not take what was written"))));
         }

@@ -30,7 +30,7 @@ pub struct Streams {
     members: Arc<Members>,
     protocols: Arc<[StreamProtocol]>,
     opening: VecDeque<Opening>,
-    closing: VecDeque<PeerId>,
+    closing: VecDeque<(PeerId, ConnectionId)>,
     waker: Option<Waker>,
 }
 
@@ -47,9 +47,9 @@ impl Streams {
         self.wake();
     }
 
-    /// Closes all connections to a peer, what was written first.
-    pub fn close(&mut self, peer: PeerId) {
-        self.closing.push_back(peer);
+    /// Closes a connection to a peer; what was written goes out first.
+    pub fn close(&mut self, peer: PeerId, connection: ConnectionId) {
+        self.closing.push_back((peer, connection));
         self.wake();
     }
 
@@ -107,8 +107,8 @@ impl NetworkBehaviour for Streams {
     }
 
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<ToSwarm<Self::ToSwarm, THandlerInEvent<Self>>> {
-        if let Some(peer_id) = self.closing.pop_front() {
-            let connection = libp2p::swarm::CloseConnection::All;
+        if let Some((peer_id, connection)) = self.closing.pop_front() {
+            let connection = libp2p::swarm::CloseConnection::One(connection);
             return Poll::Ready(ToSwarm::CloseConnection { peer_id, connection });
         }
         if let Some(event) = self.opening.pop_front() {
