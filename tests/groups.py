@@ -1,6 +1,7 @@
 """Which tests run in one worker process of pytest-xdist, and how long each of these groups takes.
 
-A group is a test file, so that what a module's fixtures build is built once; or a resource that many files share.
+A group is a test file, so that what a module's fixtures build is built once; or what several files share: a process,
+or a simulation that is run once. The tests of one file may as well be groups of their own.
 """
 
 from __future__ import annotations
@@ -13,25 +14,34 @@ import pytest
 ROOT = Path(__file__).parent.parent
 MOST = 10
 
-# The fixture that a test takes, and the group that it is then in.
-BY_FIXTURE = {"spark": "spark", "browser": "browser", "javascript": "javascript"}
+SHARED = ("browser", "javascript", "spark")
+SIMULATED = ("tests/docs/test_simulator", "tests/sim/test_named")
+APART = ("tests/integration/test_simulation",)
 
 # The longest groups, in the order in which they start: what starts last decides when a run ends.
-FIRST = ("spark", "javascript", "browser")
+FIRST = ("spark", "browser", "javascript", "tests/integration/test_simulation", "run-4", "run-3")
 
 
 def group_of(item: pytest.Item) -> str:
-    """Return the group of a test: its own mark, the resource that it takes, or its file."""
+    """Return the group of a test: its own mark, the process or simulation that it shares, or its file."""
     mark = item.get_closest_marker("xdist_group")
     if mark is not None:
         return str(mark.kwargs["name"])
-    taken = getattr(item, "fixturenames", ())
-    shared = next((group for fixture, group in BY_FIXTURE.items() if fixture in taken), None)
-    return shared or item.path.relative_to(ROOT).with_suffix("").as_posix()
+    parameters = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+    texts = [value for value in parameters.values() if isinstance(value, str)]
+    for shared in SHARED:
+        if shared in getattr(item, "fixturenames", ()) or shared in texts:
+            return shared
+    file = item.path.relative_to(ROOT).with_suffix("").as_posix()
+    if file in SIMULATED and "name" in parameters:
+        # Its variants, as run-4-late, are compared with it.
+        return "-".join(str(parameters["name"]).split("-")[:2])
+    return f"{file}::{item.name}" if file in APART else file
 
 
 def rank(group: str) -> int:
     """Return where a group stands in the order of starts."""
+    group = group.split("::")[0]
     return FIRST.index(group) if group in FIRST else len(FIRST)
 
 
@@ -51,13 +61,13 @@ class Groups:
         items.sort(key=lambda item: rank(dict(item.user_properties)["group"]))
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        group = dict(report.user_properties)["group"]
+        group = dict(report.user_properties)["group"].split("::")[0]
         self._seconds[group] += report.duration
         self._cases[group] += report.when == "call"
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         if len(self._seconds) <= MOST:
             return
-        terminalreporter.section(f"the {MOST} slowest groups of {len(self._seconds)}")
+        terminalreporter.section(f"the {MOST} slowest of {len(self._seconds)} groups")
         for group, seconds in self._seconds.most_common(MOST):
             terminalreporter.line(f"{seconds:8.1f} s {self._cases[group]:6} cases  {group}")
