@@ -133,10 +133,10 @@ class Network(Carrier):
         connection = self._connections[handle] = Connection(self, handle, f"to {shown_url(url)}")
         try:
             await connection._establish()
-        finally:
-            if not connection._established:
-                # It may stand already, and the hub know of it.
-                await connection.leave()
+        except BaseException:
+            # It may stand already, and the hub know of it, also when this was cancelled.
+            await connection.leave()
+            raise
         return connection
 
 
