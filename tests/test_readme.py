@@ -22,6 +22,7 @@ from tests.readme import (
     run_program,
     starts_spark,
     steps,
+    words,
 )
 
 ROOT = Path(__file__).parent.parent
@@ -85,6 +86,23 @@ def background(command: str, folder: Path) -> Iterator[str]:
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=TIMEOUT)
         assert process.returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        ("""gossiplog a 'b | c' "d(e, '$.f')" --g""", ["gossiplog", "a", "b | c", "d(e, '$.f')", "--g"]),
+        ("gossiplog read '*.db'", ["gossiplog", "read", "*.db"]),
+        ("gossiplog read *.db", None),
+        ("gossiplog read a.db | head", None),
+        ("gossiplog read a.db > b", None),
+        ("gossiplog read a.db || true", None),
+        ('gossiplog read "$HOME/a.db"', None),
+        ("gossiplog read ~/a.db", None),
+    ],
+)
+def test_what_needs_a_shell(command: str, expected: list[str] | None) -> None:
+    assert words(command) == expected
 
 
 def test_make_targets() -> None:

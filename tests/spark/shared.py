@@ -55,9 +55,10 @@ def isolated(running: SparkSession) -> Iterator[None]:
         for name, value in before.items():
             if after.get(name) != value:
                 running.conf.set(name, value)
-        for table in running.catalog.listTables():
-            if table.isTemporary:
-                running.catalog.dropTempView(table.name)
+        # `catalog.listTables` fails where queries are interpreted and there is a view.
+        for view in running.sql("SHOW VIEWS").collect():
+            if view.isTemporary:
+                running.catalog.dropTempView(view.viewName)
         if SparkSession.getActiveSession() is not running:
             # The one public way to make a session the active one again.
             running.createDataFrame([], "nothing int")

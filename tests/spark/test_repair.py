@@ -12,9 +12,9 @@ from pyspark.sql import SparkSession
 import gossiplog
 from gossiplog.cli.main import main
 from gossiplog.errors import OptionError
-from gossiplog.spark import reconcile, write_repairs
+from gossiplog.spark import Reconciliation, reconcile, write_repairs
 from gossiplog.spark.repair import set_names
-from tests.spark.conftest import EVE
+from tests.spark.conftest import EVE, make_replicas
 from tests.spark.test_gathering import lose
 
 
@@ -39,14 +39,20 @@ def test_repaired_replicas_are_equal(spark: SparkSession, replicas: list[Path], 
     assert roots[0] == roots[1] == roots[2]
 
 
-def test_the_comparison_in_figures(spark: SparkSession, replicas: list[Path], tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def compared(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Reconciliation:
+    """Replicas that no test changes."""
+    return reconcile(spark, *map(str, make_replicas(tmp_path_factory.mktemp("replicas"))))
+
+
+def test_the_comparison_in_figures(compared: Reconciliation, tmp_path: Path) -> None:
     folder = tmp_path / "repairs"
-    write_repairs(reconcile(spark, *map(str, replicas)), str(folder))
+    write_repairs(compared, str(folder))
     summary = json.loads((folder / "summary.json").read_text())
     assert (summary["union"], summary["shared"]) == (442, 400)
     first = summary["replicas"][0]
     assert (first["log"], first["messages"], first["lacks"]["messages"], first["repair"]) == (
-        str(replicas[0]),
+        compared.replicas[0].log,
         437,
         5,
         "one.db",
@@ -54,11 +60,10 @@ def test_the_comparison_in_figures(spark: SparkSession, replicas: list[Path], tm
     assert first["lacks"]["most"][0]["author"] == EVE.did
 
 
-def test_what_is_there_already_stays(spark: SparkSession, replicas: list[Path], tmp_path: Path) -> None:
+def test_what_is_there_already_stays(compared: Reconciliation, tmp_path: Path) -> None:
     (tmp_path / "repairs").mkdir()
-    result = reconcile(spark, *map(str, replicas))
     with pytest.raises(OptionError, match="is there already"):
-        write_repairs(result, str(tmp_path / "repairs"))
+        write_repairs(compared, str(tmp_path / "repairs"))
 
 
 def test_a_failure_leaves_nothing(

@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 from gossiplog.errors import SparkError
 from gossiplog.spark import running, session
 from gossiplog.spark.session import check_java
+from tests.spark.shared import isolated
 
 
 def java(folder: Path, version: str) -> str:
@@ -46,3 +47,17 @@ def test_no_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_there_is_one_session(spark: SparkSession) -> None:
     assert running() is spark
     assert session("local[2]").sparkContext is spark.sparkContext
+
+
+def test_what_a_test_changes_in_the_session_is_undone(spark: SparkSession) -> None:
+    partitions = spark.conf.get("spark.sql.shuffle.partitions")
+    with isolated(spark):
+        spark.conf.set("spark.sql.shuffle.partitions", "7")
+        spark.conf.set("spark.sql.of.a.test", "1")
+        spark.range(1).createTempView("of_a_test")
+        spark.newSession().createDataFrame([], "nothing int")
+        assert running() is not spark
+    assert spark.conf.get("spark.sql.shuffle.partitions") == partitions == "2"
+    assert spark.conf.get("spark.sql.of.a.test", None) is None
+    assert not spark.catalog.tableExists("of_a_test")
+    assert running() is spark
