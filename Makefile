@@ -6,7 +6,7 @@ BIN := .venv/bin
 EXTENSION := python/gossiplog/_core.abi3.so
 # The extension as the demo and the tests have it; benchmarks run what is released.
 CORE := .venv/.core-dev
-PYTEST := $(BIN)/pytest --numprocesses $(WORKERS) --dist loadgroup --no-loadscope-reorder
+PYTEST = $(BIN)/pytest --numprocesses $(WORKERS) --dist loadgroup --no-loadscope-reorder
 RUST := Cargo.toml Cargo.lock pyproject.toml $(shell find rust -name '*.rs' -o -name Cargo.toml)
 SOURCES := python tests benches examples
 PROTOCOLS := gossiplog/protocol/wire gossiplog/pubsub/rpc
@@ -17,8 +17,9 @@ WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 protoc = $(BIN)/python -m grpc_tools.protoc -Ipython --python_out=$(1) --pyi_out=$(1) $(PROTOCOLS:%=python/%.proto)
 
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
-# In case this runs in another environment, or under a test of its own.
-unexport VIRTUAL_ENV PYTHONPATH GOSSIPLOG_CORE
+# In case this runs in another environment, or under a test of its own. Without bytecode every process of the tests would
+# compile all that it imports anew.
+unexport VIRTUAL_ENV PYTHONPATH GOSSIPLOG_CORE PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo check test test-rust test-python quic wheel soak bench lint format protobuf lock system

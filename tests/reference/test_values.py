@@ -33,7 +33,7 @@ def nested(depth: int) -> Any:
         ({"/": 2**60, "bytes": 2**60}, "$"),
         ({1: 2}, "$"),
         ([{1, 2}], "$[0]"),
-        (object(), "$"),
+        pytest.param(object(), "$", id="an object"),
         (nested(501), ""),
         (_cycle, ""),
     ],
