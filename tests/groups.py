@@ -27,10 +27,10 @@ def group_of(item: pytest.Item) -> str:
     mark = item.get_closest_marker("xdist_group")
     if mark is not None:
         return str(mark.kwargs["name"])
-    parameters = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
-    texts = [value for value in parameters.values() if isinstance(value, str)]
+    parameters = item.callspec.params if hasattr(item, "callspec") else {}
+    taken = {*getattr(item, "fixturenames", ()), *(value for value in parameters.values() if isinstance(value, str))}
     for shared in SHARED:
-        if shared in getattr(item, "fixturenames", ()) or shared in texts:
+        if shared in taken:
             return shared
     file = item.path.relative_to(ROOT).with_suffix("").as_posix()
     if file in SIMULATED and "name" in parameters:
@@ -59,6 +59,16 @@ class Groups:
             item.add_marker(pytest.mark.xdist_group(name=group))
             item.user_properties.append(("group", group))
         items.sort(key=lambda item: rank(dict(item.user_properties)["group"]))
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        if not session.config.getoption("loadgroup", default=False):
+            return
+        for item in session.items:
+            if not item.nodeid.endswith(f"@{dict(item.user_properties)['group']}"):
+                raise pytest.UsageError(
+                    "pytest-xdist ignores the groups, so that each process would start Spark: this release of pytest"
+                    " is too new for it. Install the versions of requirements.txt with: make setup"
+                )
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         group = dict(report.user_properties)["group"].split("::")[0]

@@ -1,0 +1,84 @@
+"""Tests that share a process or a simulation are in one group, and the longest groups start first."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.groups import FIRST, MOST, ROOT, Groups, group_of
+
+
+def item(file: str, *fixtures: str, name: str = "test", mark: str | None = None, **parameters: Any) -> Any:
+    """What a group is found by."""
+    test = SimpleNamespace(
+        path=ROOT / file,
+        name=name,
+        fixturenames=fixtures,
+        get_closest_marker=lambda kind: SimpleNamespace(kwargs={"name": mark}) if mark else None,
+        user_properties=[],
+        add_marker=lambda mark: None,
+    )
+    if parameters:
+        test.callspec = SimpleNamespace(params=parameters)
+    return test
+
+
+@pytest.mark.parametrize(
+    ("test", "group"),
+    [
+        (item("tests/test_signer.py"), "tests/test_signer"),
+        (item("tests/test_signer.py", mark="own"), "own"),
+        (item("tests/spark/test_rooting.py", "tmp_path", "spark"), "spark"),
+        (item("tests/integration/test_mesh.py", "javascript", "start"), "javascript"),
+        (item("tests/integration/test_mesh.py", "javascript", hub="asyncio", client="browser"), "browser"),
+        (item("tests/sim/test_named.py", seed=1), "tests/sim/test_named"),
+        (item("tests/integration/test_simulation.py", name="test[20]"), "tests/integration/test_simulation::test[20]"),
+    ],
+)
+def test_group(test: Any, group: str) -> None:
+    assert group_of(test) == group
+
+
+@pytest.mark.parametrize(("run", "group"), [("run-4", "run-4"), ("run-4-late", "run-4"), ("run-6-lag", "run-6")])
+def test_variants_of_a_run_are_in_its_group(run: str, group: str) -> None:
+    for file in ("tests/sim/test_named.py", "tests/docs/test_simulator.py"):
+        test = item(file)
+        test.callspec = SimpleNamespace(params={"name": run})
+        assert group_of(test) == group
+
+
+def test_the_longest_start_first() -> None:
+    tests = [item("tests/test_signer.py"), item("tests/a.py", "javascript"), item("tests/b.py", "spark")]
+    Groups().pytest_collection_modifyitems(tests)
+    assert [dict(test.user_properties)["group"] for test in tests] == ["spark", "javascript", "tests/test_signer"]
+    assert FIRST[0] == "spark"
+
+
+def test_the_slowest_are_reported() -> None:
+    groups, lines = Groups(), []
+    for number in range(MOST + 1):
+        for when in ("setup", "call", "teardown"):
+            properties = [("group", f"file-{number}::test[{when}]")]
+            groups.pytest_runtest_logreport(
+                SimpleNamespace(user_properties=properties, duration=number, when=when)  # type: ignore[arg-type]
+            )
+    groups.pytest_terminal_summary(SimpleNamespace(section=lines.append, line=lines.append))  # type: ignore[arg-type]
+    assert lines[0] == "the 10 slowest of 11 groups"
+    assert lines[1].split() == ["30.0", "s", "1", "cases", "file-10"]
+    assert len(lines) == 1 + MOST
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_pytest_that_ignores_groups_is_refused(kept: bool) -> None:
+    test = item("tests/test_signer.py")
+    groups = Groups()
+    groups.pytest_collection_modifyitems([test])
+    test.nodeid = "tests/test_signer.py::test" + "@tests/test_signer" * kept
+    session: Any = SimpleNamespace(items=[test], config=SimpleNamespace(getoption=lambda name, default: True))
+    if kept:
+        groups.pytest_collection_finish(session)
+    else:
+        with pytest.raises(pytest.UsageError, match="make setup"):
+            groups.pytest_collection_finish(session)
