@@ -25,7 +25,7 @@ unexport VIRTUAL_ENV PYTHONPATH GOSSIPLOG_CORE PYTHONDONTWRITEBYTECODE
 .PHONY: help setup demo check test test-rust test-python quic wheel soak bench lint format protobuf lock system
 
 help: ## this list
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
 
 setup: .venv/.requirements $(CORE) ## .venv with everything in it, and the compiled core
 
