@@ -4,7 +4,7 @@ PYTHON ?= $(firstword $(foreach name,python3 python3.14 python3.13 python3.12 py
 	$(name) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $(name))))
 BIN := .venv/bin
 EXTENSION := python/gossiplog/_core.abi3.so
-# The extension as the demo and the tests have it; benchmarks run what is released.
+# Stamp of the development build, which the demo and the tests use; benchmarks use .venv/.core-release.
 CORE := .venv/.core-dev
 PYTEST = $(BIN)/pytest --numprocesses $(WORKERS) --dist loadgroup --no-loadscope-reorder
 RUST := Cargo.toml Cargo.lock pyproject.toml $(shell find rust -name '*.rs' -o -name Cargo.toml)
@@ -22,7 +22,9 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 unexport VIRTUAL_ENV PYTHONPATH GOSSIPLOG_CORE PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check test test-rust test-python quic wheel soak bench lint format protobuf lock system
+# Cargo and pytest-xdist use the cores themselves.
+.NOTPARALLEL:
+.PHONY: help setup demo check test test-rust test-python quic wheel soak bench lint format protobuf lock system missing-extension
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -76,18 +78,20 @@ format: setup ## write the style that lint asks for
 protobuf: .venv/.requirements ## generate the modules of the .proto files
 	$(call protoc,python)
 
-lock: .venv/.requirements ## write requirements.txt anew from the ranges in pyproject.toml
+lock: $(BIN)/python ## write requirements.txt anew from the ranges in pyproject.toml
 	$(BIN)/pip install --upgrade --upgrade-strategy eager '.[dev]'
 	$(BIN)/pip freeze --exclude gossiplog > requirements.txt
 
 system:
 	@PYTHON='$(PYTHON)' .ci/system-packages
 
-.venv/.runtime: requirements.txt pyproject.toml
+$(BIN)/python:
 	@test -n '$(PYTHON)' || { echo 'Python 3.11 or newer is missing; name one with: make PYTHON=/path/to/python' >&2; exit 1; }
-	@test -x $(BIN)/python || $(PYTHON) -m venv .venv || \
+	@$(PYTHON) -m venv .venv || \
 		{ echo '$(PYTHON) cannot make a virtual environment (on Debian or Ubuntu, as root: apt-get install python3-venv)' >&2; exit 1; }
-	@echo 'installing the packages that it runs on…'
+
+.venv/.runtime: requirements.txt pyproject.toml | $(BIN)/python
+	@echo 'installing the runtime packages…'
 	@$(BIN)/python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['dependencies'], 'maturin', sep='\n')" \
 		> .venv/runtime.txt
 	$(BIN)/python -m pip install --quiet --constraint requirements.txt --requirement .venv/runtime.txt

@@ -36,7 +36,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _interruptible() -> None:
-    """Let SIGINT reach what tests start: a shell starts background processes, and those that they start, without."""
+    """Restore the handler of SIGINT, which child processes inherit: a shell ignores it in background jobs."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -1,7 +1,7 @@
 """Which tests run in one worker process of pytest-xdist, and how long each of these groups takes.
 
 A group is a test file, so that what a module's fixtures build is built once; or what several files share: a process,
-or a simulation that is run once. The tests of one file may as well be groups of their own.
+or a simulation that is run once. Each test of the files in SPLIT is a group of its own.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-MOST = 10
+REPORTED = 10
 
 SHARED = ("browser", "javascript", "spark")
 SIMULATED = ("tests/docs/test_simulator", "tests/sim/test_named")
-APART = ("tests/integration/test_simulation",)
+SPLIT = ("tests/integration/test_simulation",)
 
 # The longest groups, in the order in which they start: what starts last decides when a run ends.
-FIRST = ("spark", "browser", "javascript", "tests/integration/test_simulation", "run-4", "run-3")
+START_ORDER = ("spark", "browser", "javascript", "tests/integration/test_simulation", "run-4", "run-3")
 
 
 def group_of(item: pytest.Item) -> str:
@@ -36,13 +36,13 @@ def group_of(item: pytest.Item) -> str:
     if file in SIMULATED and "name" in parameters:
         # Its variants, as run-4-late, are compared with it.
         return "-".join(str(parameters["name"]).split("-")[:2])
-    return f"{file}::{item.name}" if file in APART else file
+    return f"{file}::{item.name}" if file in SPLIT else file
 
 
 def rank(group: str) -> int:
     """Return where a group stands in the order of starts."""
     group = group.split("::")[0]
-    return FIRST.index(group) if group in FIRST else len(FIRST)
+    return START_ORDER.index(group) if group in START_ORDER else len(START_ORDER)
 
 
 class Groups:
@@ -71,13 +71,14 @@ class Groups:
                 )
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        group = dict(report.user_properties)["group"].split("::")[0]
+        # The report of a process that crashed has no properties.
+        group = dict(report.user_properties).get("group", "crashed").split("::")[0]
         self._seconds[group] += report.duration
         self._cases[group] += report.when == "call"
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        if len(self._seconds) <= MOST:
+        if len(self._seconds) <= REPORTED:
             return
-        terminalreporter.section(f"the {MOST} slowest of {len(self._seconds)} groups")
-        for group, seconds in self._seconds.most_common(MOST):
+        terminalreporter.section(f"the {REPORTED} slowest of {len(self._seconds)} groups")
+        for group, seconds in self._seconds.most_common(REPORTED):
             terminalreporter.line(f"{seconds:8.1f} s {self._cases[group]:6} cases  {group}")

@@ -84,7 +84,7 @@ def words(command: str) -> list[str] | None:
 def environment(home: Path) -> dict[str, str]:
     """That of a user with nothing in a home folder."""
     programs = str(Path(sys.executable).parent)
-    # A session in this process leaves variables of Spark's.
+    # Spark sets variables in the process that starts it.
     ours = re.compile("FORCE_COLOR|TTY_COMPATIBLE|SPARK_.*|PYSPARK_.*")
     inherited = {name: value for name, value in os.environ.items() if not ours.fullmatch(name)}
     return inherited | {

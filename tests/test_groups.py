@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from tests.groups import FIRST, MOST, ROOT, Groups, group_of
+from tests.groups import REPORTED, ROOT, START_ORDER, Groups, group_of
 
 
 def item(file: str, *fixtures: str, name: str = "test", mark: str | None = None, **parameters: Any) -> Any:
-    """What a group is found by."""
+    """Return a stand-in for a collected test."""
     test = SimpleNamespace(
         path=ROOT / file,
         name=name,
@@ -53,21 +53,23 @@ def test_the_longest_start_first() -> None:
     tests = [item("tests/test_signer.py"), item("tests/a.py", "javascript"), item("tests/b.py", "spark")]
     Groups().pytest_collection_modifyitems(tests)
     assert [dict(test.user_properties)["group"] for test in tests] == ["spark", "javascript", "tests/test_signer"]
-    assert FIRST[0] == "spark"
+    assert START_ORDER[0] == "spark"
 
 
 def test_the_slowest_are_reported() -> None:
     groups, lines = Groups(), []
-    for number in range(MOST + 1):
+    for number in range(REPORTED + 1):
         for when in ("setup", "call", "teardown"):
             properties = [("group", f"file-{number}::test[{when}]")]
             groups.pytest_runtest_logreport(
                 SimpleNamespace(user_properties=properties, duration=number, when=when)  # type: ignore[arg-type]
             )
+    crashed: Any = SimpleNamespace(user_properties=[], duration=0.0, when="???")
+    groups.pytest_runtest_logreport(crashed)
     groups.pytest_terminal_summary(SimpleNamespace(section=lines.append, line=lines.append))  # type: ignore[arg-type]
-    assert lines[0] == "the 10 slowest of 11 groups"
+    assert lines[0] == "the 10 slowest of 12 groups"
     assert lines[1].split() == ["30.0", "s", "1", "cases", "file-10"]
-    assert len(lines) == 1 + MOST
+    assert len(lines) == 1 + REPORTED
 
 
 @pytest.mark.parametrize("kept", [True, False])

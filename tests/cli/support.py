@@ -34,7 +34,7 @@ class Result:
 
 Program = Callable[..., Result]
 PATIENCE = 120
-"""Seconds in which a process ends that is about to, on any machine."""
+"""Seconds that a process may take to exit on a busy machine."""
 
 
 class Server:

@@ -67,7 +67,7 @@ def start(javascript: SharedProcess, topic: str, tmp_path: Path, request: pytest
                 case "javascript-disk":
                     peer = JavaScriptPeer(topic, key, **({"directory": folder} | options))
                 case "browser":
-                    # Not for every test: those that have a page are recognized by it (tests/conftest.py).
+                    # Not an argument: tests/groups.py would put every test into the group of the browser.
                     browser: SharedProcess = request.getfixturevalue("browser")
                     peer = BrowserPeer(browser.get(), topic, key, **options)
                 case "asyncio" | "trio":

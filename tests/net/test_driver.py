@@ -81,6 +81,8 @@ async def test_leaving_ends_the_exchanges_and_says_so(network: Network, opened: 
                 tasks.start_soon(serve, server)
                 tasks.start_soon(partial(client.exchange, here, "the server", dialer=True))
                 await told.wait(events.Connected)
+                # Until then the client opens its stream, and hears of the end as an error.
+                await heard.wait(events.Connected)
             assert server.peers == ()
             assert [event.reason for event in told.of(events.Disconnected)] == ["this side ended the connection"]
         with pytest.raises(NetworkError, match="not replicated any more"):

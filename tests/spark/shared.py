@@ -39,7 +39,7 @@ def start(folder: Path) -> SparkSession:
 
 @contextmanager
 def isolated(running: SparkSession) -> Iterator[None]:
-    """Undo what a block leaves in a session: settings, temporary views, streams, another session.
+    """Restore a session after a block: settings, temporary views, streams, the active session.
 
     Cached frames stay: a fixture of a whole module may have them.
     """

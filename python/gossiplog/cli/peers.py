@@ -54,7 +54,7 @@ def peers(
 
 def _ask(url: str, headers: dict[str, str]) -> list[dict[str, Any]]:
     """Raises NetworkError: nobody answers there, or somebody else."""
-    # Here, since every command would load them, and only this one uses them.
+    # Imported here: only this command needs them.
     import urllib.error
     import urllib.request
     from http.client import HTTPException

@@ -26,7 +26,7 @@ from gossiplog.net.stream import Signal, Stream, StreamCore
 __all__ = ["Carrier", "Closed", "Connection"]
 
 _FAREWELL_SECONDS = 2.0
-"""For a peer to take what was sent and the farewell, when whoever waits for that is cancelled."""
+"""How long a cancelled task still waits for the peer to take what was sent and the close."""
 
 
 class Core(StreamCore, Protocol):
@@ -157,8 +157,7 @@ class Connection:
                 self._let_go("this side let go of the connection")
 
     async def leave(self) -> None:
-        """Close as `aclose` does, and wait some seconds for it even when cancelled: the peer is to hear that this side
-        left on purpose."""
+        """Close in order even when cancelled, in two seconds at most: the peer is not to take it for a failure."""
         with anyio.move_on_after(_FAREWELL_SECONDS, shield=True):
             await self.aclose()
 

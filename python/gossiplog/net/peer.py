@@ -262,7 +262,7 @@ class _Running:
 
     Attributes:
         shunned: peers that broke a rule, and until when they are not let in again.
-        exchanges: by peer, the end of the last exchange that began.
+        exchanges: by peer id, an event that is set when its latest exchange ends.
     """
 
     host: Host
@@ -294,7 +294,7 @@ async def _exchange(running: _Running, arrival: Arrival) -> None:
     running.exchanges[name] = ended
     try:
         if before is not None:
-            # It has dialled again while its last connection ends: what blame there is comes with that end.
+            # The peer dialled again before its last exchange ended, and that one may still shun it.
             await before.wait()
         if running.shuns(name):
             running.driver.record.refused(name, "it broke a rule before")
@@ -305,7 +305,7 @@ async def _exchange(running: _Running, arrival: Arrival) -> None:
         pass
     finally:
         ended.set()
-        if running.exchanges[name] is ended:
+        if running.exchanges.get(name) is ended:
             del running.exchanges[name]
         await connection.leave()
 

@@ -134,7 +134,7 @@ class Network(Carrier):
         try:
             await connection._establish()
         except BaseException:
-            # It may stand already, and the hub know of it, also when this was cancelled.
+            # The hub may have accepted the connection already: close it in order.
             await connection.leave()
             raise
         return connection

@@ -68,7 +68,7 @@ def gather(keys: DataFrame, replicas: Sequence[Replica]) -> DataFrame:
 
 @dataclass(frozen=True, slots=True)
 class Gathering:
-    """What a task of `gather` does.
+    """Fetch and verify values: one task of `gather`.
 
     Attributes:
         replicas: of one log.

@@ -107,11 +107,11 @@ impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Watched<T> {
     fn poll_close(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         if !this.flushed {
-            ready!(Pin::new(&mut this.pipe).poll_flush(context))?;
+            // That fails if the peer has taken yamux's farewell, and has gone.
+            let _ = ready!(Pin::new(&mut this.pipe).poll_flush(context));
             this.flushed = true;
         }
         if !this.ledger.ended() {
-            // That fails if the peer has taken yamux's farewell, and has gone.
             let _ = ready!(Pin::new(&mut this.pipe).poll_close(context));
             this.ledger.end();
         }
