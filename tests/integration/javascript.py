@@ -222,7 +222,7 @@ class Process:
         with self._output:
             for line in self._output:
                 self._take(core.json_decode(line.rstrip()))
-        # Whoever hears of the end is told its reason, too.
+        # Collect the exit status and standard error before the end is reported.
         self._process.wait()
         self._complaint_reader.join()
         with self.changed:

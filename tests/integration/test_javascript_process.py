@@ -28,7 +28,7 @@ def shared() -> Iterator[SharedProcess]:
         yield shared
 
 
-def test_a_crash_is_reported_by_whoever_used_the_process(shared: SharedProcess) -> None:
+def test_a_crash_fails_the_peer_that_used_the_process(shared: SharedProcess) -> None:
     with Handle(shared.get()) as before:
         assert before._call("what is long past") == "what is long past"
     process = shared.get()

@@ -1,6 +1,6 @@
 """Whole networks under virtual time, many seeds: `make soak` runs far more.
 
-Each test runs its seeds in its own process: whoever runs the tests side by side uses the cores already.
+Each test runs its seeds in its own process: pytest-xdist uses all cores already.
 """
 
 from __future__ import annotations

@@ -287,12 +287,12 @@ impl Ledger {
         lock(&self.state).violation.clone()
     }
 
-    /// This side has written all that it had to.
+    /// Record that this side's direction is closed.
     pub fn end(&self) {
         lock(&self.state).ended = true;
     }
 
-    /// Whether this side has written all that it had to.
+    /// Whether this side's direction is closed.
     pub fn ended(&self) -> bool {
         lock(&self.state).ended
     }

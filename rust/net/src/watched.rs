@@ -24,7 +24,7 @@ pub struct Watched<T> {
     own: Option<([u8; HEADER], usize)>,
     /// Closing waits for the peer's end.
     lingers: bool,
-    /// The last frame is on its way.
+    /// The last frame was flushed.
     flushed: bool,
 }
 

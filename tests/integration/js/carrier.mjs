@@ -1,5 +1,5 @@
 // A libp2p peer of canvas-js's packages that runs no protocol but what libp2p needs: it carries the bytes of one protocol
-// between other peers and whoever drives it by lines (answer.mjs), so that a test can speak that protocol itself.
+// between other peers and the test that drives it by lines (answer.mjs), so that a test can speak that protocol itself.
 
 import { noise } from "@chainsafe/libp2p-noise";
 import { yamux } from "@chainsafe/libp2p-yamux";

@@ -52,7 +52,7 @@ struct State {
     wires: HashMap<ConnectionId, Arc<Wire>>,
     streams: HashMap<Handle, Arc<Slot>>,
     standing: Standing,
-    /// The caller closes its connections.
+    /// No further connection is added.
     closing: bool,
     /// The caller let go of it.
     forgotten: bool,
@@ -107,7 +107,7 @@ impl Link {
         change(&mut lock(&self.state).standing);
     }
 
-    /// One more connection. None: the caller let go of the peer, or closed the connection before it stood.
+    /// One more connection. None: the caller let go of the peer, closes it, or closed the connection before it stood.
     pub fn wire(self: &Arc<Self>, connection: ConnectionId, party: Arc<Party>, known: Known) -> Option<Arc<Wire>> {
         let mut state = lock(&self.state);
         if state.forgotten || state.closing || self.closed().is_some() {
@@ -149,14 +149,14 @@ impl Link {
         last
     }
 
-    /// The caller closes it: one more connection would be another link's. What connections it has.
+    /// Mark as closing, so that further connections get another link; return the connections to close.
     pub fn close(&self) -> Vec<ConnectionId> {
         let mut state = lock(&self.state);
         state.closing = true;
         state.wires.keys().copied().collect()
     }
 
-    /// Whether it is to end, and its connections with it.
+    /// Whether its connections are being closed.
     pub fn is_ending(&self) -> bool {
         let state = lock(&self.state);
         state.closing || state.known.as_ref().is_some_and(|(_, party)| party.halt.reason().is_some())

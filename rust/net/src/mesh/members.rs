@@ -73,10 +73,10 @@ impl Members {
         let dialled = state.dialled.remove(&connection);
         let unwanted = |_| Closed::new(Cause::Local, "this side has as many connections as it may have");
         let link = match state.peers.get(&peer).cloned() {
-            // A peer that is dropped does not stay because it has dialled again meanwhile.
+            // Under the old handle, which is closing, the new connection would keep the peer connected.
             Some(ending) if ending.is_ending() => {
                 let link = dialled.map_or_else(|| self.link(&mut state), Ok).map_err(unwanted)?;
-                // Of subscriptions, gossipsub tells once a peer.
+                // Gossipsub reports a subscription once a peer, not once a connection.
                 link.stand(|standing| *standing = ending.standing());
                 link
             }
