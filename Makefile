@@ -35,8 +35,11 @@ demo: .venv/.runtime $(CORE) ## import this repository's history into a log, par
 	@if [ -t 1 ]; then $(BIN)/gossiplog demo; else FORCE_COLOR=1 COLUMNS=120 $(BIN)/gossiplog demo; fi
 
 check: setup ## the quick loop: the fast tests, in a minute
-	cargo test --quiet
-	$(PYTEST) -q -m 'not integration'
+	cargo test --quiet --no-run
+	@# The Rust tests mostly wait: they run beside the others.
+	@cargo test --quiet > .venv/cargo-test.log 2>&1 & rust=$$!; \
+	$(PYTEST) -q -m 'not integration' --hypothesis-profile quick; python=$$?; \
+	wait $$rust || { cat .venv/cargo-test.log; exit 1; }; exit $$python
 
 test: system test-rust test-python ## every test, the wheel's and the processes' too
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import settings
 
 import gossiplog
 from gossiplog import Log, MemoryStorage, Signer
@@ -17,6 +18,9 @@ from tests.groups import Groups
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+# What `make check` takes: see `repeatable` of tests/strategies.py.
+settings.register_profile("quick")
 
 TOPIC = "org.example.test"
 

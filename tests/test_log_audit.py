@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shutil
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
@@ -20,20 +21,30 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "log.db"
 
 
-@pytest.fixture
-def braid(
-    path: Path, signer: Signer, other_signer: Signer, opened: Callable[..., Log], monkeypatch: pytest.MonkeyPatch
-) -> Path:
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A log of two authors' messages, all indexed, that came in several batches, not in the order of their ids."""
+    path = tmp_path_factory.mktemp("sound") / "log.db"
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        gossiplog.open(path, "org.example.test", signer=Signer(bytes(32))) as log,
+        gossiplog.open(":memory:", "org.example.test", signer=Signer(b"\1" * 32)) as other,
+    ):
+        patch.setattr(writing, "INDEX_LAG", 0)
+        for number in range(6):
+            log.append_many(range(number, 30))
+            other.append_many(range(number, 17))
+            log.pull(other)
+            if number % 2:
+                other.pull(log)
+    return path
+
+
+@pytest.fixture
+def braid(sound: Path, path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the sound log, to damage: what is appended to it is indexed at once."""
     monkeypatch.setattr(writing, "INDEX_LAG", 0)
-    log, other = opened(path, signer=signer), opened(signer=other_signer)
-    for number in range(6):
-        log.append_many(range(number, 30))
-        other.append_many(range(number, 17))
-        log.pull(other)
-        if number % 2:
-            other.pull(log)
-    log.close()
+    shutil.copy(sound, path)
     return path
 
 

@@ -194,6 +194,7 @@ def test_a_source_that_holds_an_invalid_message_is_named(log: Log, source: Log) 
     log.verify()
 
 
+@pytest.mark.integration
 def test_a_failure_ends_the_pull_while_other_batches_are_under_way(log: Log, source: Log) -> None:
     messages = source.append_many(range(13_000))
     entries = dict([*((message.key, message.value) for message in messages), forge_signature(messages[34])])

@@ -46,6 +46,7 @@ def test_there_is_nothing_else_than_what_is_tested() -> None:
     assert {block.language for block in BLOCKS} == {"python", "text", "console", "sh"}
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(("block", "output"), PROGRAMS, ids=[named(block) for block, _ in PROGRAMS])
 def test_program(block: Block, output: Block | None, tmp_path: Path) -> None:
     expected = output.text if output else ""
@@ -53,6 +54,7 @@ def test_program(block: Block, output: Block | None, tmp_path: Path) -> None:
     assert fits(expected, printed), printed
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("block", [block for block in SESSIONS if not starts_spark(block)], ids=named)
 def test_session(block: Block, tmp_path: Path) -> None:
     """Commands behind `$ `, each followed by what it prints, in one folder; with ` &` by what it prints first."""
@@ -105,6 +107,7 @@ def test_what_needs_a_shell(command: str, expected: list[str] | None) -> None:
     assert words(command) == expected
 
 
+@pytest.mark.integration
 def test_make_targets() -> None:
     """The blocks of plain commands call make, and pip, which tests/integration/test_wheel.py runs."""
     commands = [

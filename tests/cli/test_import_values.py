@@ -112,6 +112,7 @@ def test_a_terminal_gets_sentences(
     assert "1 of 2 messages were new, 0 were there, 1 were refused; the log holds 1 messages." in result.out
 
 
+@pytest.mark.integration
 def test_without_pyarrow(log: Path, home: Path) -> None:
     (home / "values.parquet").touch()
     program = "import sys; sys.modules['pyarrow'] = None; from gossiplog.cli.main import main; sys.exit(main())"

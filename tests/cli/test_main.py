@@ -77,6 +77,7 @@ def test_version(program: Program) -> None:
     assert program("--version") == Result(0, f"gossiplog {metadata.version('gossiplog')}\n", "")
 
 
+@pytest.mark.integration
 def test_the_package_is_the_program(program: Program) -> None:
     run = subprocess.run([sys.executable, "-m", "gossiplog", "--version"], capture_output=True, text=True, check=True)
     assert run.stdout == program("--version").out
@@ -111,6 +112,7 @@ def test_json_is_utf_8_in_any_locale(program: Program, log: Path, monkeypatch: p
         assert '"payload":"grün"' in stdout(process).read().decode()
 
 
+@pytest.mark.integration
 def test_a_reader_that_stops(program: Program, log: Path) -> None:
     for _ in range(4):
         program("append", log, *["1"] * 250)
@@ -129,6 +131,7 @@ def test_interrupting(program: Program, log: Path) -> None:
     assert process.returncode == 130
 
 
+@pytest.mark.integration
 def test_following_another_process(program: Program, log: Path) -> None:
     program("append", log, "1")
     with start("read", log, "--follow", "--limit", "2") as process:
@@ -138,6 +141,7 @@ def test_following_another_process(program: Program, log: Path) -> None:
     assert process.returncode == 0
 
 
+@pytest.mark.integration
 def test_a_terminal_gets_colour(program: Program, log: Path) -> None:
     (record,) = program("append", log, '{"text": "hi"}').records
     author = program("read", log).record["author"]
@@ -147,6 +151,7 @@ def test_a_terminal_gets_colour(program: Program, log: Path) -> None:
     assert plain(written) == f'{record["id"]}      1 …{author[-6:]} {{"text":"hi"}}\n'
 
 
+@pytest.mark.integration
 def test_a_terminal_is_not_obeyed_by_payloads(program: Program, log: Path) -> None:
     """U+009B begins a control sequence, U+202E turns text round; square brackets are rich's markup."""
     (record,) = program("append", log, '"\x9b31m\u202e\x1b[red]"'.replace("\x1b", "\\u001b")).records
@@ -155,6 +160,7 @@ def test_a_terminal_is_not_obeyed_by_payloads(program: Program, log: Path) -> No
         assert '"\\u009b31m\\u202e\\u001b[red]"' in plain(written)
 
 
+@pytest.mark.integration
 def test_a_terminal_gets_tables(program: Program, log: Path) -> None:
     program("append", log, "1", "2")
     code, written = on_terminal("info", str(log))
@@ -177,6 +183,7 @@ def test_colour_can_be_forced(program: Program, log: Path, monkeypatch: pytest.M
     assert plain(result.out) != result.out
 
 
+@pytest.mark.integration
 def test_a_terminal_gets_json_when_asked(log: Path) -> None:
     code, written = on_terminal("info", str(log), "--json")
     assert code == 0
@@ -191,6 +198,7 @@ def test_long_lines_are_cut_to_the_terminal(program: Program, log: Path) -> None
     assert line.endswith("…")
 
 
+@pytest.mark.integration
 def test_demo_on_a_terminal() -> None:
     code, written = on_terminal("demo", width=80)
     assert code == 0

@@ -9,6 +9,8 @@ import pytest
 import gossiplog
 from tests.cli.support import Program
 
+pytestmark = pytest.mark.integration
+
 
 @pytest.mark.parametrize("topology", ["mesh", "hub"])
 def test_a_network_that_converges(program: Program, topology: str, tmp_path: Path) -> None:

@@ -31,6 +31,7 @@ def test_nothing_of_spark_is_imported_before_a_job_is_called() -> None:
     assert run.stdout == "set()\n"
 
 
+@pytest.mark.integration
 def test_without_the_extra(log: Path) -> None:
     program = "import sys; sys.modules['pyspark'] = None; from gossiplog.cli.main import main; sys.exit(main())"
     run = subprocess.run(

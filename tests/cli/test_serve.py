@@ -23,6 +23,8 @@ import pytest
 from gossiplog.cli import sync_hub
 from tests.cli.support import PATIENCE, Program, Server
 
+pytestmark = pytest.mark.integration
+
 Serve = Callable[..., Any]
 
 TLS = Path(__file__).parents[2] / "rust" / "net" / "tests" / "tls"

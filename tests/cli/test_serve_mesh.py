@@ -14,6 +14,8 @@ import pytest
 
 from tests.cli.support import PATIENCE, Program, Server
 
+pytestmark = pytest.mark.integration
+
 LISTEN = ("--listen", "/ip4/127.0.0.1/tcp/0/ws")
 
 

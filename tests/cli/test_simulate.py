@@ -100,6 +100,7 @@ def test_without_an_attack_there_is_nothing_to_tell_of_one(program: Program) -> 
     assert record == program("simulate", "attacked", "--messages", "2").record
 
 
+@pytest.mark.integration
 def test_an_attack_with_many_seeds(program: Program) -> None:
     options = ("--router", "simsub", "--attack", "sybil", "--processes", "1")
     rows = {record["row"]: record for record in program(*ATTACKED, *options, "--seeds", "0:2").records}
@@ -110,6 +111,7 @@ def test_an_attack_with_many_seeds(program: Program) -> None:
         assert rows[name]["median"] == pytest.approx((first + last) / 2)
 
 
+@pytest.mark.integration
 def test_many_seeds_beside_what_was_published(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = {
         record["row"]: record for record in program("simulate", "run-1", "--seeds", "0:3", "--processes", "1").records

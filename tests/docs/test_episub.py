@@ -16,6 +16,7 @@ PAGE = DOCS / "episub.md"
 TIMEOUT = 120  # seconds
 
 
+@pytest.mark.integration
 def test_the_session(tmp_path: Path) -> None:
     (session,) = blocks(PAGE)
     assert session.language == "console"
@@ -24,6 +25,7 @@ def test_the_session(tmp_path: Path) -> None:
         assert fits(expected, printed), printed
 
 
+@pytest.mark.integration
 def test_the_plots_are_those_of_the_session(tmp_path: Path) -> None:
     (session,) = blocks(PAGE)
     ((command, _),) = steps(session)
@@ -39,6 +41,7 @@ def smaller(run: Run) -> Run:
     return replace(run, plan=replace(run.plan, nodes=20, messages=500 if run.plan.conditions.failures else 20))
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("number", range(len(TABLES)))
 def test_the_tables_have_what_is_measured(number: int) -> None:
     name, title, measure, runs = TABLES[number]

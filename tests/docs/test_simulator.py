@@ -31,6 +31,7 @@ def marks(block: Block) -> list[pytest.MarkDecorator]:
     return LONG if "gossiplog pipeline" in block.text else []
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     "block", [pytest.param(block, marks=marks(block), id=f"line {block.line}") for block in SESSIONS]
 )

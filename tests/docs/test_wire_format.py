@@ -27,6 +27,7 @@ def test_there_is_nothing_else_than_what_is_tested() -> None:
     assert [output.language for _, output in PROGRAMS] == ["text"] * sum(block.language == "text" for block in BLOCKS)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(("program", "output"), PROGRAMS, ids=[named(program) for program, _ in PROGRAMS])
 def test_program(program: Block, output: Block, tmp_path: Path) -> None:
     # They read the vectors, from the repository's root.

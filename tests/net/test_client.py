@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import queue
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -11,6 +12,7 @@ from functools import partial
 from pathlib import Path
 
 import anyio
+import anyio.lowlevel
 import anyio.to_thread
 import pytest
 from starlette.responses import JSONResponse
@@ -26,6 +28,7 @@ from gossiplog.net import client as client_module
 from gossiplog.net import connection as connection_module
 from gossiplog.net import events
 from gossiplog.net.serving import TLS, serve
+from gossiplog.net.streams import Connection, Network, open_network
 from tests.net.support import Heard, serving, until_equal
 
 pytestmark = pytest.mark.anyio
@@ -173,36 +176,73 @@ async def test_a_user_name_in_an_address_is_refused_without_being_told(opened: O
     assert "a-secret" not in f"{heard.events} {error.value!r}"
 
 
+NORMAL = 1000
+"""It would be 1006 after an end without a farewell (RFC 6455, section 7.4.1)."""
+
+
 @pytest.mark.parametrize("during", ["the dial", "the opening of a stream"])
 async def test_leaving_closes_the_websocket_in_order(
     opened: Open, during: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connection_module, "_FAREWELL_SECONDS", 60.0)
-    begun, ended = threading.Event(), threading.Event()
-    codes: list[int | None] = []
-
-    def serve_nothing(connection: ServerConnection) -> None:
-        with suppress(ConnectionClosed):
-            for message in connection:
-                # The first has no stream yet: it measures the round trip.
-                if during == "the dial" or b"/multistream/" in message:
-                    begun.set()
-        codes.append(connection.close_code)
-        ended.set()
-
-    with server.serve(serve_nothing, "127.0.0.1", 0) as listening, in_thread(listening.serve_forever):
-        port = listening.socket.getsockname()[1]
-        async with gossiplog.connect(opened(), f"ws://127.0.0.1:{port}"):
-            await anyio.wait_all_tasks_blocked()
+    # The first message has no stream yet: it measures the round trip.
+    with accepting(b"" if during == "the dial" else b"/multistream/") as (url, begun, codes):
+        async with gossiplog.connect(opened(), url) as client:
             if during == "the dial":
-                # The event loop stands still, so the client does not hear that the WebSocket is open.
+                assert client._network is not None
+                await dialled(client._network)
                 assert begun.wait(60)
             else:
                 assert await anyio.to_thread.run_sync(begun.wait, 60)
-        assert await anyio.to_thread.run_sync(ended.wait, 60)
-        listening.shutdown()
-    # It would be 1006 after an end without a farewell (RFC 6455, section 7.4.1).
-    assert codes == [1000]
+        assert await anyio.to_thread.run_sync(partial(codes.get, timeout=60)) == NORMAL
+
+
+@pytest.mark.parametrize("cancelled", ["alone", "with its network"])
+async def test_a_dial_that_is_cancelled_closes_the_websocket_in_order(
+    cancelled: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection_module, "_FAREWELL_SECONDS", 60.0)
+    with accepting() as (url, begun, codes):
+        with anyio.CancelScope() as both:
+            async with open_network() as network:
+                with anyio.CancelScope() as alone:
+                    async with anyio.create_task_group() as tasks:
+                        tasks.start_soon(network.dial, url, [])
+                        connection = await dialled(network)
+                        assert begun.wait(60)
+                        (alone if cancelled == "alone" else both).cancel()
+        # As soon as the network has ended.
+        assert connection.closed is not None
+        assert codes.get(timeout=60) == NORMAL
+
+
+async def dialled(network: Network) -> Connection:
+    """The connection of a dial that has begun. While its caller holds the event loop, the dial does not hear that the
+    WebSocket is open."""
+    while not network._connections:
+        await anyio.lowlevel.checkpoint()
+    (connection,) = network._connections.values()
+    return connection
+
+
+@contextmanager
+def accepting(begins: bytes = b"") -> Iterator[tuple[str, threading.Event, queue.Queue[int | None]]]:
+    """A server that takes a WebSocket and answers nothing: its URL, whether a message came that has `begins` in it, and
+    the codes with which connections were closed."""
+    begun, codes = threading.Event(), queue.Queue[int | None]()
+
+    def take(connection: ServerConnection) -> None:
+        with suppress(ConnectionClosed):
+            for message in connection:
+                if isinstance(message, bytes) and begins in message:
+                    begun.set()
+        codes.put(connection.close_code)
+
+    with server.serve(take, "127.0.0.1", 0) as listening, in_thread(listening.serve_forever):
+        try:
+            yield f"ws://127.0.0.1:{listening.socket.getsockname()[1]}", begun, codes
+        finally:
+            listening.shutdown()
 
 
 @contextmanager

@@ -10,7 +10,7 @@ import pytest
 import gossiplog
 from gossiplog.net.local_network import LocalNetwork, Plan, Topology
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.integration]
 
 # Only the bundled server of a hub needs it.
 ASYNCIO = [pytest.param("asyncio", id="asyncio")]

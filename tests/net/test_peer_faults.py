@@ -30,7 +30,7 @@ from tests.net.meshes import QUICK_PEER, key_of, line, member, running, signers
 from tests.net.support import HEARTBEAT, LISTEN, TOPIC, Heard, serving, until_equal
 from tests.protocol.endless import Endless
 
-pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("quick_gossip")]
+pytestmark = [pytest.mark.anyio, pytest.mark.integration, pytest.mark.usefixtures("quick_gossip")]
 
 Open = Callable[..., Log]
 

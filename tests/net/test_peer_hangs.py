@@ -18,7 +18,7 @@ from gossiplog.storage import base
 from tests.net.meshes import QUICK_PEER, running, signers
 from tests.net.support import LISTEN, Heard, serving, until_equal
 
-pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("quick_gossip", "impatient")]
+pytestmark = [pytest.mark.anyio, pytest.mark.integration, pytest.mark.usefixtures("quick_gossip", "impatient")]
 
 Open = Callable[..., Log]
 

@@ -85,6 +85,7 @@ def test_a_victim_is_in_no_honest_mesh_and_asks_for_what_it_gets(router: str) ->
     assert found.p50 > quiet.p95
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("attack", ["sybil", "cold-boot", "spam"])
 def test_episub_has_no_honest_links_left(attack: str) -> None:
     run, found = attacked("episub", attack)

@@ -90,6 +90,7 @@ def test_late_heartbeats_ask_for_less(name: str) -> None:
     check(late, [*CLOSE, "ihave"])
 
 
+@pytest.mark.integration
 def test_links_are_pruned_in_lumps() -> None:
     """Seed 002, 20."""
     plan = RUNS["run-1"].plan
@@ -115,6 +116,7 @@ def test_all_runs_run() -> None:
         run.plan.conditions.check(run.plan.nodes)
 
 
+@pytest.mark.integration
 def test_episub_makes_hardly_any_copies_where_gossipsub_makes_five() -> None:
     """Seed 004, 45: the run of the comparison, with fewer nodes."""
     plan = replace(RUNS["episub"].plan, nodes=100, messages=250, connect_delay=30.0)
@@ -126,6 +128,7 @@ def test_episub_makes_hardly_any_copies_where_gossipsub_makes_five() -> None:
     assert summaries["episub"].latency["p95"] < 2 * summaries["gossipsub"].latency["p95"]
 
 
+@pytest.mark.integration
 def test_some_nodes_fail_in_the_run_that_says_so() -> None:
     """Seed 004, 45: every message reaches all others within 5 s."""
     run = RUNS["episub-failure"].plan

@@ -38,6 +38,7 @@ def test_seeds(seed: int) -> None:
     assert result.syncs > 0
 
 
+@pytest.mark.integration
 def test_seeds_differ_in_what_they_try() -> None:
     results = [run_seed(seed, 5) for seed in range(20)]
     assert len({result.shape for result in results}) > 2
@@ -49,6 +50,7 @@ def test_seeds_differ_in_what_they_try() -> None:
 HALVES = {peer: peer % 2 for peer in range(PEERS)}
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize(
     "fault",
@@ -100,6 +102,7 @@ def trace_of(seed: int) -> str:
     return summary.digest()
 
 
+@pytest.mark.integration
 def test_the_same_seed_leaves_the_same_trace_in_another_process_too() -> None:
     program = "from tests.sim.test_run import trace_of; print(trace_of(3))"
     other = subprocess.run(

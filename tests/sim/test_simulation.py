@@ -50,6 +50,7 @@ def trace_of(seed: int, router: str) -> str:
     return summary.digest()
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("router", sorted(KINDS))
 def test_the_same_seed_leaves_the_same_trace_in_another_process_too(router: str) -> None:
     """Seed 002, 16."""

@@ -10,6 +10,7 @@ from gossiplog.sim.run import Result, run_seed
 from gossiplog.sim.soak import Failure, soak
 
 
+@pytest.mark.integration
 def test_results_come_in_the_order_of_the_seeds_in_one_process_or_several() -> None:
     alone = [run_seed(seed, 4) for seed in range(3, 6)]
     assert list(soak(range(3, 6), 4, 1)) == alone

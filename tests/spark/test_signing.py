@@ -86,6 +86,7 @@ def test_an_event_follows_its_authors_last_and_those_that_it_names(keys: KeyStor
     assert sorted(core.verify(row["value"], TOPIC).payload["text"] for row in rows if row["head"]) == ["a3", "b2", "c1"]
 
 
+@pytest.mark.integration
 def test_batches_and_tasks_do_not_matter(keys: KeyStore) -> None:
     chance = random.Random(4)
     events = [
@@ -111,6 +112,7 @@ def test_batches_and_tasks_do_not_matter(keys: KeyStore) -> None:
     assert {row["event"]: row["value"] for row in apart} == whole
 
 
+@pytest.mark.integration
 def test_a_component_that_is_larger_than_a_chunk(keys: KeyStore) -> None:
     sizes = {1: 10, 2: 10_000, 3: 20_000, 4: 1, 5: 9000}
     numbered = [(one, number) for one, size in sizes.items() for number in range(size)]

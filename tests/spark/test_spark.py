@@ -17,6 +17,7 @@ def test_without_the_extra(missing: str) -> None:
     assert "pip install 'gossiplog[spark]'" in run.stderr
 
 
+@pytest.mark.integration
 def test_workers_do_not_import_the_simulator() -> None:
     program = "import sys, gossiplog.spark.source; print([name for name in sys.modules if name == 'gossiplog.sim'])"
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from functools import cache
 from typing import Annotated
 
 import typer
@@ -93,8 +94,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         The exit code, as the module's text says.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
-    # Not `app()`: it has its own ideas of what to print and how to end.
-    command = typer.main.get_command(app)
+    command = _command()
     try:
         with command.make_context("gossiplog", given or ["--help"]) as context:
             command.invoke(context)
@@ -114,6 +114,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         note(_line(str(error)))
         return FAILED
     return 0
+
+
+@cache
+def _command() -> typer.core.TyperGroup:
+    """The commands, for `main` to run: `app()` has its own ideas of what to print and how to end."""
+    return typer.main.get_group(app)
 
 
 def _line(text: str) -> str:

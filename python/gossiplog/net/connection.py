@@ -231,6 +231,8 @@ class Carrier:
         self._connections: dict[int, Connection] = {}
         self._last: dict[str, int] | None = None
         self._tasks = anyio.create_task_group()
+        # Only leaving the context ends the dispatching: until then a cancelled task closes its connections in order.
+        self._dispatching = anyio.CancelScope(shield=True)
 
     async def __aenter__(self) -> Self:
         await self._tasks.__aenter__()
@@ -241,6 +243,7 @@ class Carrier:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._tasks.cancel_scope.cancel()
+        self._dispatching.cancel()
         try:
             # Without the error: the group would wrap it, and its tasks are ours alone.
             await self._tasks.__aexit__(None, None, None)
@@ -260,15 +263,16 @@ class Carrier:
         return self._core.held() if self._last is None else 0
 
     async def _dispatch(self) -> None:
-        while True:
-            await anyio.wait_readable(self._core.fileno())
-            try:
-                events = self._core.poll()
-            except NetworkError as error:
-                self._fail(error)
-                return
-            for event in events:
-                self._take(event)
+        with self._dispatching:
+            while True:
+                await anyio.wait_readable(self._core.fileno())
+                try:
+                    events = self._core.poll()
+                except NetworkError as error:
+                    self._fail(error)
+                    return
+                for event in events:
+                    self._take(event)
 
     def _fail(self, error: NetworkError) -> None:
         """What moves the bytes has ended before its time: wakes everybody, to find that out."""

@@ -158,6 +158,7 @@ def test_the_first_message_makes_a_tree_and_later_ones_hardly_any_copies() -> No
     assert eager <= 2 * 59 * 1.1
 
 
+@pytest.mark.integration
 def test_proximity_lowers_the_round_trips_of_links() -> None:
     """Seed 004, 45: nodes on a ring, the delay is the distance."""
 
@@ -175,6 +176,7 @@ def test_proximity_lowers_the_round_trips_of_links() -> None:
     assert means[1.5] < 0.9 * means[float("inf")]
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("repair", Repair)
 def test_the_overlay_survives_the_loss_of_a_tenth_of_the_nodes(repair: Repair) -> None:
     """Seed 004, 44 and 45: it stays connected, the tree is repaired, and everybody gets every message."""
