@@ -74,6 +74,19 @@ async def test_each_gets_its_verdict_parents_first(opened: Open, signer: Signer)
     assert (record.counters.orphans, record.counters.invalid) == (1, 1)
 
 
+async def test_a_message_under_the_key_of_another_is_its_senders_fault(opened: Open, signer: Signer) -> None:
+    log = opened()
+    key, value = signer.sign(log.topic, 1, [], "a")
+    other, _ = signer.sign(log.topic, 1, [], "b")
+    reported, record = await judged(log, [(other, value)])
+    assert reported == [
+        broadcast.Appended([(key, value)]),
+        Judged(Delivery(1, other, value), Verdict.INVALID, reason="its key is another message's"),
+    ]
+    assert [message.key for message in log] == [key]
+    assert dict(record.counters.inserted) == {"push": 1}
+
+
 async def test_what_cannot_be_stored_is_refused(opened: Open, signer: Signer) -> None:
     log = opened()
     (event,), record = await judged(log, [signer.sign(log.topic, 1, [], "a")], fails=True)

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 import gossiplog
 from gossiplog import SignedMessage, core
 from gossiplog.errors import EncodeError, OptionError
-from gossiplog.spark import SCHEMA, read, worker_errors
+from gossiplog.spark import SCHEMA, folds, read, worker_errors
 from gossiplog.spark.folds import Counter, ElementSet, Fold, FunctionFold, LastWriter, Runs
 from gossiplog.spark.materializing import Recipe, fold_messages
 from tests.spark.conftest import TOPIC
@@ -116,3 +116,23 @@ def test_a_state_that_cannot_be_kept() -> None:
     row = {"key": TOPIC, "value": None, "id": core.encode_id(key), "stored": value, "topic": TOPIC}
     with pytest.raises(EncodeError, match=f"the fold's state of the key '{TOPIC}' cannot be kept"):
         list(Runs(lambda state, message: {1, 2})([pa.RecordBatch.from_pylist([row])]))
+
+
+def test_each_key_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keys that end in a batch, go on in the next one, and continue from a state."""
+    monkeypatch.setattr(folds, "_BATCH", 2)
+
+    def message(key: str, number: int) -> dict[str, Any]:
+        signed = core.sign(TOPIC, 1, [], {"n": number}, bytes(32))
+        return {"key": key, "value": None, "id": core.encode_id(signed[0]), "stored": signed[1], "topic": TOPIC}
+
+    state = {"key": "c", "value": "[7]", "id": core.encode_id(bytes(20)), "stored": None, "topic": None}
+    rows = [message("a", 1), message("a", 2), message("b", 3), state, message("c", 5), message("d", 6)]
+    schema = pa.schema([("key", pa.string()), ("value", pa.string()), ("id", pa.string()), ("stored", pa.binary())])
+    schema = schema.append(pa.field("topic", pa.string()))
+    batches = [pa.RecordBatch.from_pylist(some, schema) for some in (rows[:1], rows[1:4], rows[4:])]
+    found = [batch.to_pylist() for batch in Runs(trail)(batches)]
+    assert [[(row["key"], row["value"], row["id"]) for row in batch] for batch in found] == [
+        [("a", "[1,4]", rows[1]["id"]), ("b", "[3]", rows[2]["id"])],
+        [("c", "[7,10]", rows[4]["id"]), ("d", "[6]", rows[5]["id"])],
+    ]

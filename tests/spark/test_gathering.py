@@ -78,6 +78,12 @@ def test_only_holders_are_asked(replicas: tuple[list[bytes], list[bytes], list[R
     assert [rows[key]["value"] for key in keys[:3]] == [values[0], None, values[2]]
 
 
+def test_nobody_is_asked_for_what_another_gave(replicas: tuple[list[bytes], list[bytes], list[Replica]]) -> None:
+    keys, values, logs = replicas
+    rows = gathered([(key, [0, 1]) for key in keys], logs)
+    assert [rows[key]["value"] for key in keys] == [*values[:3], None, *values[4:]]
+
+
 def test_long_values_come_in_pages(make_log: MakeLog) -> None:
     path = make_log("long.db", 0)
     with gossiplog.open(path) as log:
