@@ -8,6 +8,7 @@ import stat
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import cast
 
 import anyio
 import pytest
@@ -15,11 +16,15 @@ import pytest
 import gossiplog
 from gossiplog import Hub, Log, Peer, Signer, _core, core
 from gossiplog.errors import ConnectionLost, KeyFileError, NetworkError
+from gossiplog.net import connection as connection_module
 from gossiplog.net import events
 from gossiplog.net import peer as peer_module
 from gossiplog.net.background import background
 from gossiplog.net.client import connect
+from gossiplog.net.driver import Driver
+from gossiplog.net.host import Arrival, Host
 from gossiplog.net.protocols import Protocols
+from gossiplog.net.streams import Connection, Network
 from gossiplog.net.validation import Publication
 from gossiplog.protocol import gossip
 from tests.net.meshes import QUICK_PEER, key_of, member, running, shunned, signers, stranger
@@ -284,6 +289,43 @@ async def test_one_that_is_cancelled_leaves_and_comes_again(opened: Open, signer
                         await anyio.sleep_forever()
                 gone = (await heard.wait(events.Disconnected, count))[-1]
                 assert not gone.blamed
+
+
+async def test_a_peer_that_dials_again_waits_for_its_last_exchange(
+    opened: Open, network: Network, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is not let in where that exchange shuns it, even if another that waited has left."""
+    monkeypatch.setattr(connection_module, "_FAREWELL_SECONDS", 0.0)
+    first, second, third = (network.attach([], client=True) for _ in range(3))
+    exchanged: list[Connection] = []
+    broken = anyio.Event()
+
+    async def exchange(connection: Connection, name: str, **options: bool) -> str:
+        exchanged.append(connection)
+        await broken.wait()
+        return "a rule"
+
+    driver = Driver(opened())
+    monkeypatch.setattr(driver, "exchange", exchange)
+    there = peer_module._Running(cast("Host", None), driver)
+    with anyio.fail_after(60):
+        async with anyio.create_task_group() as tasks:
+            leaving = anyio.CancelScope()
+
+            async def wait(connection: Connection) -> None:
+                with leaving if connection is second else anyio.CancelScope():
+                    await peer_module._exchange(there, Arrival(connection, "a peer", "/ip4/127.0.0.1", False))
+
+            for connection in (first, second, third):
+                tasks.start_soon(wait, connection)
+                await anyio.wait_all_tasks_blocked()
+            leaving.cancel()
+            await anyio.wait_all_tasks_blocked()
+            assert exchanged == [first]
+            broken.set()
+    assert exchanged == [first]
+    assert driver.counters.refused_connections == 1
+    assert not there.turns
 
 
 def resources() -> tuple[int, int]:

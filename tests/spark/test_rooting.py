@@ -30,6 +30,8 @@ def parts(*frames: DataFrame) -> DataFrame:
 @pytest.mark.parametrize("partitions", [1, 4, 16])
 def test_the_root_is_the_log_s_own(spark: SparkSession, make_log: MakeLog, partitions: int) -> None:
     path = make_log(messages=3000)
+    # So that partitions come in several batches.
+    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", 100)
     frame = read(spark, str(path), columns="key,value", partitions=partitions)
     assert frame.rdd.getNumPartitions() == partitions
     found = root(frame, ascending=True)

@@ -262,13 +262,13 @@ class _Running:
 
     Attributes:
         shunned: peers that broke a rule, and until when they are not let in again.
-        exchanges: by peer id, an event that is set when its latest exchange ends.
+        turns: by peer id, what the peer's exchange holds while it lasts.
     """
 
     host: Host
     driver: Driver
     shunned: dict[str, float] = field(default_factory=dict)
-    exchanges: dict[str, anyio.Event] = field(default_factory=dict)
+    turns: dict[str, anyio.Lock] = field(default_factory=dict)
 
     @property
     def counters(self) -> Counters:
@@ -290,23 +290,21 @@ class _Running:
 async def _exchange(running: _Running, arrival: Arrival) -> None:
     """Exchanges messages with a peer until the connection ends."""
     connection, name = arrival.connection, arrival.peer_id
-    before, ended = running.exchanges.get(name), anyio.Event()
-    running.exchanges[name] = ended
+    turn = running.turns.setdefault(name, anyio.Lock())
     try:
-        if before is not None:
-            # The peer dialled again before its last exchange ended, and that one may still shun it.
-            await before.wait()
-        if running.shuns(name):
-            running.driver.record.refused(name, "it broke a rule before")
-        elif await running.driver.exchange(connection, name, dialer=arrival.dialer, gossips=True):
-            running.shun(name)
+        # A peer that dials again before its last exchange has ended may still be shunned by that one.
+        async with turn:
+            if running.shuns(name):
+                running.driver.record.refused(name, "it broke a rule before")
+            elif await running.driver.exchange(connection, name, dialer=arrival.dialer, gossips=True):
+                running.shun(name)
     except NetworkError:
         # The driver has told how the connection ended.
         pass
     finally:
-        ended.set()
-        if running.exchanges.get(name) is ended:
-            del running.exchanges[name]
+        # Released, it is held by the next that waits.
+        if not turn.locked():
+            running.turns.pop(name, None)
         await connection.leave()
 
 

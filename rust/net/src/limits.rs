@@ -35,6 +35,20 @@ impl Limits {
     pub fn window_growth(&self) -> usize {
         self.peer_bytes / 4
     }
+
+    /// Few and short, for unit tests.
+    #[cfg(test)]
+    pub fn small() -> Self {
+        Self {
+            connections: 8,
+            inbound_streams: 8,
+            outbound_streams: 8,
+            peer_bytes: 1 << 20,
+            total_bytes: 1 << 20,
+            negotiation: Duration::from_secs(10),
+            closing: Duration::from_secs(1),
+        }
+    }
 }
 
 /// What a network counted since its start.

@@ -386,16 +386,6 @@ mod tests {
     use crate::mesh::allowance::CHATTER;
 
     fn host(seed: u8) -> Host {
-        let second = Duration::from_secs(1);
-        let limits = Limits {
-            connections: 8,
-            inbound_streams: 8,
-            outbound_streams: 8,
-            peer_bytes: 1 << 20,
-            total_bytes: 1 << 20,
-            negotiation: 20 * second,
-            closing: second,
-        };
         let config = Config {
             identity: [seed; 32],
             topic: "com.example.test".to_owned(),
@@ -404,9 +394,9 @@ mod tests {
             bootstrap: Vec::new(),
             announce: Vec::new(),
             mdns: false,
-            heartbeat: second,
+            heartbeat: Duration::from_secs(1),
             chatter: CHATTER,
-            limits,
+            limits: Limits::small(),
         };
         Host::start(config).unwrap()
     }

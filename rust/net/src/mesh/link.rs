@@ -204,13 +204,15 @@ impl Link {
         let not_yet = || Error::Invalid(format!("connection {} is not established yet", self.handle));
         let (known, party) = state.known.as_ref().ok_or_else(not_yet)?;
         let (peer, account) = (known.peer, Arc::clone(&party.account));
+        let ending = || Error::Lost(Closed::new(Cause::Transport, "the connection has just ended"));
+        let connection = state.wires.keys().min().copied().ok_or_else(ending)?;
         let permit = Permit::take(&self.outbound, limit).ok_or_else(too_many)?;
         let handle = self.inbox.add_stream(self.handle, false);
         let slot = Arc::new(Slot::opening(&self.inbox, self.handle, handle, &account));
         state.streams.insert(handle, Arc::clone(&slot));
         drop(state);
         let ticket = Ticket { link: Arc::clone(self), handle, slot, failure: None };
-        Ok(Opening { peer, protocol: protocol.to_owned(), permit, ticket })
+        Ok(Opening { peer, connection, protocol: protocol.to_owned(), permit, ticket })
     }
 
     /// A stream by its handle.
@@ -339,6 +341,8 @@ impl AsyncWrite for Carried {
 pub struct Opening {
     /// To whom.
     pub peer: PeerId,
+    /// On which of the link's connections: the peer may have another link, whose connections are not this caller's.
+    pub connection: ConnectionId,
     /// What it is to speak.
     pub protocol: String,
     permit: Permit,

@@ -209,25 +209,14 @@ impl Members {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use libp2p::Multiaddr;
 
     use super::*;
     use crate::budget::Budget;
 
     fn members() -> Members {
-        let limits = Limits {
-            connections: 8,
-            inbound_streams: 8,
-            outbound_streams: 8,
-            peer_bytes: 1 << 20,
-            total_bytes: 1 << 20,
-            negotiation: Duration::from_secs(1),
-            closing: Duration::from_secs(1),
-        };
         let parties = Arc::new(Parties::new(&Arc::new(Budget::new(1 << 20, 1 << 20)), 1000));
-        Members::new(&Arc::new(Inbox::new().unwrap()), &Arc::default(), &limits, &parties)
+        Members::new(&Arc::new(Inbox::new().unwrap()), &Arc::default(), &Limits::small(), &parties)
     }
 
     fn connection(number: usize) -> ConnectionId {
@@ -250,6 +239,8 @@ mod tests {
             members.connected(connection(2), known.clone()).unwrap();
             let second = members.peer(&peer).unwrap();
             assert_ne!(first.handle, second.handle);
+            assert_eq!(first.open("/sync").unwrap().connection, connection(1));
+            assert_eq!(second.open("/sync").unwrap().connection, connection(2));
             assert!(second.standing().subscribed);
             members.connected(connection(3), known).unwrap();
             members.disconnected(peer, connection(1), &Closed::new(Cause::Local, "dropped"));

@@ -112,7 +112,7 @@ impl NetworkBehaviour for Streams {
             return Poll::Ready(ToSwarm::CloseConnection { peer_id, connection });
         }
         if let Some(event) = self.opening.pop_front() {
-            let (peer_id, handler) = (event.peer, NotifyHandler::Any);
+            let (peer_id, handler) = (event.peer, NotifyHandler::One(event.connection));
             return Poll::Ready(ToSwarm::NotifyHandler { peer_id, handler, event });
         }
         self.waker = Some(context.waker().clone());
