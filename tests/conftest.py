@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import signal
+import socket
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -53,6 +54,15 @@ def signer() -> Signer:
 @pytest.fixture
 def other_signer() -> Signer:
     return Signer(b"\1" * 32)
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    """A port on which nobody listens but the test: the system gives it to no other process, as long as it is bound."""
+    with socket.socket() as place:
+        place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        place.bind(("127.0.0.1", 0))
+        yield place.getsockname()[1]
 
 
 @pytest.fixture(params=["memory", "sqlite", "sqlite-memory"])

@@ -131,7 +131,7 @@ def run_here(command: str, folder: Path, timeout: float) -> str:
     """Run a simple command as `run_command` does, but in this process; where it needs a shell, `run_command` does it.
 
     A job on Spark finds the session that runs in this process. By a relative path it means the same file as Spark does
-    if the folder is the one that Spark was started in.
+    if the folder is the one that Spark was started in. `timeout`, in seconds, limits a command that needs a shell.
     """
     arguments = words(command)
     if arguments is None or arguments[0] != "gossiplog":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -44,12 +43,6 @@ def read_until(child: subprocess.Popen[str], word: str) -> list[str]:
         if line.startswith(word):
             return line.split()
     raise AssertionError(f"the process ended without saying {word}")
-
-
-@pytest.fixture
-def port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
 
 
 @pytest.fixture(scope="module")
@@ -130,7 +123,8 @@ def test_100_000_sibling_heads_in_one_leaf_span(tmp_path: Path, port: int) -> No
     signed = (signer.sign(TOPIC, 1, [], number) for number in range(104_000))
     ground = [value for key, value in signed if int.from_bytes(core.leaf_hash(key, value)[:4]) >= 2**32 // 32]
     with gossiplog.open(path, TOPIC) as log:
-        # In one transaction: each one reads and hashes the whole span again, and this test is about what is sent.
+        # `insert_many` writes many transactions, each of which reads and hashes the whole span again: minutes, for what
+        # this test is not about.
         _, outcome = log.replica.take(ground)
         assert len(outcome.inserted) >= 100_000
     with process("hub", path, port) as hub:

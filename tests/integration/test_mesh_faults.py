@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import subprocess
 import sys
 import time
@@ -87,10 +86,8 @@ class MeshProcess:
 
 
 @pytest.fixture
-def peers(tmp_path: Path) -> Iterator[list[MeshProcess]]:
+def peers(tmp_path: Path, port: int) -> Iterator[list[MeshProcess]]:
     """Three; the first is at an address that does not change, and the others know it."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
     made = [MeshProcess(tmp_path / f"peer-{n}", f"/ip4/127.0.0.1/tcp/{port if n == 0 else 0}/ws") for n in range(3)]
     with ExitStack() as stack:
         for peer in made:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import queue
-import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -41,15 +40,6 @@ FILES = Path(__file__).parents[2] / "rust" / "net" / "tests" / "tls"
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client_module, "_FIRST_PAUSE", 0.01)
-
-
-@pytest.fixture
-def port() -> Iterator[int]:
-    """A port on which nobody listens but the test: the system gives it to no other process, as long as it is bound."""
-    with socket.socket() as place:
-        place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        place.bind(("127.0.0.1", 0))
-        yield place.getsockname()[1]
 
 
 async def test_synced_means_that_both_hold_the_same(opened: Open, signer: Signer, other_signer: Signer) -> None:

@@ -6,9 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 import gossiplog
 from gossiplog import Signer
+from gossiplog.spark import Reconciliation, reconcile
 
 TOPIC = "org.example.spark"
 ADA, BEN, EVE = (Signer(bytes([number]) * 32) for number in (1, 2, 3))
@@ -33,6 +35,18 @@ def make_log(tmp_path: Path) -> MakeLog:
 def replicas(tmp_path: Path) -> list[Path]:
     """The logs of `make_replicas`, which the test may change."""
     return make_replicas(tmp_path)
+
+
+@pytest.fixture(scope="session")
+def shared_replicas(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """The logs of `make_replicas`, which no test changes."""
+    return make_replicas(tmp_path_factory.mktemp("replicas"))
+
+
+@pytest.fixture(scope="session")
+def compared(spark: SparkSession, shared_replicas: list[Path]) -> Reconciliation:
+    """What the replicas that no test changes lack."""
+    return reconcile(spark, *map(str, shared_replicas))
 
 
 def make_replicas(folder: Path) -> list[Path]:

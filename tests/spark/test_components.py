@@ -51,6 +51,11 @@ def found(request: pytest.FixtureRequest, spark: SparkSession, tmp_path_factory:
     return joined(spark, tmp_path_factory.mktemp("components"), edges, request.param)
 
 
+def test_nothing_else_than_the_nodes_has_a_component(found: list[Row]) -> None:
+    nodes = {number * APART + n for number, name in enumerate(GRAPHS) for edge in GRAPHS[name] for n in edge}
+    assert {row.node for row in found} <= nodes
+
+
 def joined(spark: SparkSession, folder: Path, edges: list[tuple[int, int]], few: int) -> list[Row]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(job, "_FEW", few)

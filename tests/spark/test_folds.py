@@ -111,6 +111,21 @@ def test_what_cannot_be_folded(spark: SparkSession, made: Callable[[], Recipe], 
         fold_messages(messages, made())
 
 
+def set_of_two(state: Any, message: SignedMessage) -> set[int]:
+    """Not a value of the IPLD data model."""
+    return {1, 2}
+
+
+def test_the_error_of_a_state_that_cannot_be_kept_comes_from_its_worker(spark: SparkSession) -> None:
+    key, value = core.sign(TOPIC, 1, [], 0, bytes(32))
+    rows = spark.createDataFrame(
+        [("a", None, core.encode_id(key), bytearray(value), TOPIC)],
+        "key string, value string, id string, stored binary, topic string",
+    )
+    with pytest.raises(EncodeError, match="the fold's state of the key 'a' cannot be kept"), worker_errors():
+        FunctionFold(set_of_two).combine(rows).collect()
+
+
 def test_a_state_that_cannot_be_kept() -> None:
     key, value = core.sign(TOPIC, 1, [], 0, bytes(32))
     row = {"key": TOPIC, "value": None, "id": core.encode_id(key), "stored": value, "topic": TOPIC}

@@ -13,7 +13,7 @@ import gossiplog
 from gossiplog import core
 from gossiplog.errors import CorruptLog, OptionError, TopicMismatch
 from gossiplog.spark.reconcile import AuthorShare, Lack, Reconciliation, differences, reconcile
-from tests.spark.conftest import ADA, BEN, EVE, make_replicas
+from tests.spark.conftest import ADA, BEN, EVE
 from tests.storage.damage import damage
 
 MakeLog = Callable[..., Path]
@@ -24,20 +24,9 @@ def figures(result: Reconciliation) -> list[tuple[int, int]]:
     return [(replica.messages, lack.messages) for replica, lack in zip(result.replicas, result.lacks, strict=True)]
 
 
-@pytest.fixture(scope="module")
-def paths(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """Replicas that no test changes."""
-    return make_replicas(tmp_path_factory.mktemp("replicas"))
-
-
-@pytest.fixture(scope="module")
-def compared(spark: SparkSession, paths: list[Path]) -> Reconciliation:
-    return reconcile(spark, *map(str, paths))
-
-
-def test_who_lacks_what(compared: Reconciliation, paths: list[Path]) -> None:
-    assert [replica.log for replica in compared.replicas] == [str(path) for path in paths]
-    for replica, path in zip(compared.replicas, paths, strict=True):
+def test_who_lacks_what(compared: Reconciliation, shared_replicas: list[Path]) -> None:
+    assert [replica.log for replica in compared.replicas] == [str(path) for path in shared_replicas]
+    for replica, path in zip(compared.replicas, shared_replicas, strict=True):
         with gossiplog.open(path) as log:
             assert (replica.level, replica.root, replica.messages) == (log.root.level, log.root.hash.hex(), len(log))
     assert (compared.union, compared.shared) == (442, 400)
@@ -53,8 +42,8 @@ def test_when_and_whose(compared: Reconciliation) -> None:
     assert third.bytes == sum(share.bytes for share in third.most)
 
 
-def test_missing_messages(compared: Reconciliation, paths: list[Path]) -> None:
-    with gossiplog.open(paths[0]) as log:
+def test_missing_messages(compared: Reconciliation, shared_replicas: list[Path]) -> None:
+    with gossiplog.open(shared_replicas[0]) as log:
         expected = {message.key: message.value for message in log.messages() if message.clock > 407}
     rows = [row for row in compared.missing.collect() if list(row.holders) == [0]]
     assert {bytes(row.key): bytes(row.value) for row in rows} == expected

@@ -14,7 +14,7 @@ from gossiplog.cli.main import main
 from gossiplog.errors import OptionError
 from gossiplog.spark import Reconciliation, reconcile, write_repairs
 from gossiplog.spark.repair import set_names
-from tests.spark.conftest import EVE, make_replicas
+from tests.spark.conftest import EVE
 from tests.spark.test_gathering import lose
 
 
@@ -37,12 +37,6 @@ def test_repaired_replicas_are_equal(spark: SparkSession, replicas: list[Path], 
             log.verify()
             roots.append(log.root)
     assert roots[0] == roots[1] == roots[2]
-
-
-@pytest.fixture(scope="module")
-def compared(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Reconciliation:
-    """Replicas that no test changes."""
-    return reconcile(spark, *map(str, make_replicas(tmp_path_factory.mktemp("replicas"))))
 
 
 def test_the_comparison_in_figures(compared: Reconciliation, tmp_path: Path) -> None:

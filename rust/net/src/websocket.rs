@@ -291,7 +291,8 @@ mod tests {
     /// A connection, and the server's end of its WebSocket.
     async fn connected() -> (Arc<Link>, JoinHandle<Closed>, Server) {
         let inbox = Arc::new(Inbox::new().unwrap());
-        let link = Arc::new(Link::new(&Arc::new(Shared::new(inbox, Limits::small())), vec!["/a".to_owned()]));
+        let limits = Limits { closing: Duration::from_secs(5), ..Limits::small() };
+        let link = Arc::new(Link::new(&Arc::new(Shared::new(inbox, limits)), vec!["/a".to_owned()]));
         let (ours, theirs) = duplex(PIPE);
         let request = "ws://localhost".into_client_request().unwrap();
         let (socket, server) = join(upgrade(request, Box::new(ours), LIMIT), accept_async(theirs)).await;
