@@ -165,11 +165,11 @@ def damaged(draw: st.DrawFn, originals: Sequence[bytes]) -> bytes:
 
 @st.composite
 def shapes(draw: st.DrawFn, largest: int = 24) -> Shape:
-    """Histories with branches and merges; parents may be ancestors of one another."""
+    """Histories with branches and merges; parents may be ancestors of one another, in any order, and more than once."""
     size = draw(st.integers(1, largest))
     recent = draw(st.integers(1, 8))
     return tuple(
-        tuple(sorted(draw(st.sets(st.integers(max(0, index - recent), index - 1), max_size=3)))) if index else ()
+        tuple(draw(st.lists(st.integers(max(0, index - recent), index - 1), max_size=4))) if index else ()
         for index in range(size)
     )
 
@@ -180,9 +180,16 @@ def signed(shape: Shape) -> tuple[bytes, ...]:
     keys: list[bytes] = []
     made: list[bytes] = []
     for index, parents in enumerate(shape):
-        ids = [reference.encode_id(keys[parent]) for parent in parents]
-        clock = 1 + max((reference.decode_clock(keys[parent])[0] for parent in parents), default=0)
-        key, value = reference.sign(TOPIC, clock, ids, index, bytes([index % 3 + 1]) * 32)
-        keys.append(key)
+        value = sign_as_given(TOPIC, [keys[parent] for parent in parents], index, bytes([index % 3 + 1]) * 32)
+        keys.append(reference.read_message(value, TOPIC).key)
         made.append(value)
     return tuple(made)
+
+
+def sign_as_given(topic: str, parents: Sequence[bytes], payload: Any, private_key: bytes) -> bytes:
+    """The stored value of a message whose parents stand as given: in any order, and more than once."""
+    key = reference.SigningKey(private_key)
+    clock = 1 + max((reference.decode_clock(parent)[0] for parent in parents), default=0)
+    ids = [reference.encode_id(parent) for parent in parents]
+    signed = reference.cbor_encode({"topic": topic, "clock": clock, "parents": ids, "payload": payload})
+    return reference.cbor_encode([["dag-cbor", key.did, key.sign_bytes(signed)], topic, clock, list(parents), payload])

@@ -102,6 +102,32 @@ def test_a_repository_without_commits(program: Program, log: Path, repository: R
     assert program("import-git", log, repository.path).record["commits"] == 0
 
 
+def test_a_repository_s_own_configuration_runs_nothing(
+    program: Program, log: Path, repository: Repository, home: Path
+) -> None:
+    """A missing object is not fetched: a repository's own configuration names the command that would fetch it."""
+    repository.branch("main", repository.commit(b"true\n"))
+    (repository.path / ".git" / "refs" / "heads" / "missing").write_text("1" * 40 + "\n")
+    with (repository.path / ".git" / "config").open("a") as config:
+        config.write(
+            f"""
+            [core]
+                repositoryformatversion = 1
+            [extensions]
+                partialClone = origin
+            [remote "origin"]
+                promisor = true
+                url = ext::touch {home}/fetched
+            [protocol "ext"]
+                allow = always
+            """
+        )
+    imported = program("import-git", log, repository.path)
+    assert not (home / "fetched").exists()
+    assert imported.code == 1
+    assert "cannot read the Git repository" in imported.err
+
+
 def test_what_is_no_repository(program: Program, log: Path, home: Path) -> None:
     result = program("import-git", log, home)
     assert result.code == 1

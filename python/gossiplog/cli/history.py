@@ -20,7 +20,9 @@ _LOG = ("log", "-z", "--reverse", "--topo-order", "--no-show-signature", "--no-c
 _FIELDS = ("%H", "%P", "%an", "%ae", "%at", "%B")
 _CHUNK = 1 << 20
 # Set inside Git's own hooks, and stronger there than the folder that is asked for.
-_ENVIRONMENT = frozenset({"GIT_DIR", "GIT_WORK_TREE", "GIT_COMMON_DIR", "GIT_INDEX_FILE", "GIT_NAMESPACE"})
+_REMOVED = frozenset({"GIT_DIR", "GIT_WORK_TREE", "GIT_COMMON_DIR", "GIT_INDEX_FILE", "GIT_NAMESPACE"})
+# A repository's own configuration may name a command that fetches missing objects. The first is for Git 2.45 and later.
+_SET = {"LC_ALL": "C", "GIT_NO_LAZY_FETCH": "1", "GIT_ALLOW_PROTOCOL": ""}
 
 
 class GitError(GossipLogError):
@@ -89,7 +91,7 @@ def _git(repository: Path, *arguments: str) -> Iterator[IO[bytes]]:
     Raises:
         GitError: it is missing, or failed; on leaving the block, because it may fail at the end.
     """
-    environment = {name: value for name, value in os.environ.items() if name not in _ENVIRONMENT} | {"LC_ALL": "C"}
+    environment = {name: value for name, value in os.environ.items() if name not in _REMOVED} | _SET
     # A pipe for the complaints too would block Git when it has many while nobody reads them.
     with tempfile.TemporaryFile() as complaints:
         try:

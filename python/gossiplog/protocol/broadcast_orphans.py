@@ -47,9 +47,10 @@ class Orphans:
             return False
         if not self._orphans:
             self._emit(SetTimer(OrphansDue(), now + self._config.orphan_wait))
-        self._orphans[delivery.key] = _Orphan(delivery, set(missing), now + self._config.orphan_wait)
+        orphan = _Orphan(delivery, set(missing), now + self._config.orphan_wait)
+        self._orphans[delivery.key] = orphan
         self._size += size
-        for parent in missing:
+        for parent in orphan.missing:
             self._children.setdefault(parent, []).append(delivery.key)
         return True
 

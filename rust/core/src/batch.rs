@@ -235,7 +235,7 @@ pub struct Plan {
     pub heads_added: Vec<(Key, u64)>,
     /// The parents that were in the log before.
     pub heads_removed: Vec<Key>,
-    /// Fresh messages left out, each with its missing parents.
+    /// Fresh messages left out, each with its missing parents, ascending.
     pub orphans: Vec<(usize, Vec<Key>)>,
     /// Fresh messages left for another plan.
     pub late: Vec<usize>,
@@ -306,6 +306,9 @@ fn gather<V: AsRef<[u8]> + Sync, E: From<Error>>(
             }
         }
         if !missing.is_empty() {
+            // A message may name a parent more than once.
+            missing.sort_unstable();
+            missing.dedup();
             plan.orphans.push((index, missing));
             continue;
         }
