@@ -36,8 +36,9 @@ demo: .venv/.runtime $(CORE) ## import this repository's history into a log, par
 
 check: setup ## the quick loop: the fast tests, in a minute
 	cargo test --quiet --no-run
-	@# The Rust tests mostly wait: they run beside the others.
+	@# The Rust tests mostly wait: they run beside the others. A shell has what it starts with `&` ignore Ctrl-C.
 	@cargo test --quiet > .venv/cargo-test.log 2>&1 & rust=$$!; \
+	trap 'kill $$rust 2>/dev/null; exit 130' INT TERM; \
 	$(PYTEST) -q -m 'not integration' --hypothesis-profile quick; python=$$?; \
 	wait $$rust || { cat .venv/cargo-test.log; exit 1; }; exit $$python
 

@@ -20,8 +20,10 @@ from tests.groups import Groups
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# What `make check` takes: see `repeatable` of tests/strategies.py.
-settings.register_profile("quick")
+# The same examples on every run; `make check` tries fewer: see `repeatable` of tests/strategies.py.
+settings.register_profile("standard", derandomize=True, database=None, deadline=None)
+settings.register_profile("quick", settings.get_profile("standard"), max_examples=20)
+settings.load_profile("standard")
 
 TOPIC = "org.example.test"
 
@@ -58,11 +60,12 @@ def other_signer() -> Signer:
 
 @pytest.fixture
 def port() -> Iterator[int]:
-    """A port on which nobody listens but the test: the system gives it to no other process, as long as it is bound."""
-    with socket.socket() as place:
-        place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        place.bind(("127.0.0.1", 0))
-        yield place.getsockname()[1]
+    """A port that the system gives to no other process; nobody listens on it until the test does."""
+    with socket.socket() as reserved:
+        # Two sockets may be bound to one port where both set this and neither listens yet.
+        reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        reserved.bind(("127.0.0.1", 0))
+        yield reserved.getsockname()[1]
 
 
 @pytest.fixture(params=["memory", "sqlite", "sqlite-memory"])

@@ -22,9 +22,9 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def intact(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A log of two authors' messages, all indexed, that came in several batches, not in the order of their ids."""
-    path = tmp_path_factory.mktemp("sound") / "log.db"
+    path = tmp_path_factory.mktemp("intact") / "log.db"
     with (
         pytest.MonkeyPatch.context() as patch,
         gossiplog.open(path, "org.example.test", signer=Signer(bytes(32))) as log,
@@ -41,10 +41,11 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def braid(sound: Path, path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A copy of the sound log, to damage: what is appended to it is indexed at once."""
+def braid(intact: Path, path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the intact log, to damage."""
+    # What is appended to it is indexed at once, too.
     monkeypatch.setattr(writing, "INDEX_LAG", 0)
-    shutil.copy(sound, path)
+    shutil.copy(intact, path)
     return path
 
 

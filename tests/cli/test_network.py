@@ -9,9 +9,8 @@ import pytest
 import gossiplog
 from tests.cli.support import Program
 
-pytestmark = pytest.mark.integration
 
-
+@pytest.mark.integration
 @pytest.mark.parametrize("topology", ["mesh", "hub"])
 def test_a_network_that_converges(program: Program, topology: str, tmp_path: Path) -> None:
     found = program(
@@ -39,6 +38,7 @@ def test_a_table_on_a_terminal(program: Program, monkeypatch: pytest.MonkeyPatch
         assert text in shown.out
 
 
+@pytest.mark.integration
 def test_a_network_that_has_no_time_to_converge(program: Program) -> None:
     failed = program("network", "--peers", "3", "--offline-messages", "9", "--until-converged", "--seconds", "0")
     assert failed.code == 1
@@ -47,6 +47,7 @@ def test_a_network_that_has_no_time_to_converge(program: Program) -> None:
     assert len(failed.record["roots"]) == 3
 
 
+@pytest.mark.integration
 def test_appends_that_have_no_time_to_arrive(program: Program) -> None:
     failed = program(
         *("network", "--peers", "2", "--until-converged", "--seconds", "5"),

@@ -23,8 +23,6 @@ import pytest
 from gossiplog.cli import sync_hub
 from tests.cli.support import PATIENCE, Program, Server
 
-pytestmark = pytest.mark.integration
-
 Serve = Callable[..., Any]
 
 TLS = Path(__file__).parents[2] / "rust" / "net" / "tests" / "tls"
@@ -43,6 +41,7 @@ class Served(Server):
         self.url, self.api = self.ready["hub"], self.ready["api"]
 
 
+@pytest.mark.integration
 def test_a_log_and_a_hub_get_what_the_other_holds(program: Program, log: Path) -> None:
     program("append", log, "1", "2")
     program("init", "copy.db", "--topic", "notes")
@@ -60,6 +59,7 @@ def test_a_log_and_a_hub_get_what_the_other_holds(program: Program, log: Path) -
     assert program("info", log).record["root"] == result.record["root"]
 
 
+@pytest.mark.integration
 def test_a_log_that_is_not_there_is_made_with_a_topic(program: Program, log: Path) -> None:
     program("append", log, "1")
     with Served(log) as served:
@@ -70,6 +70,7 @@ def test_a_log_that_is_not_there_is_made_with_a_topic(program: Program, log: Pat
         assert served.stop(signal.SIGTERM) == 0
 
 
+@pytest.mark.integration
 def test_another_topic_is_said(program: Program, log: Path) -> None:
     with Served(log) as served:
         result = program("sync", "other.db", served.url, "--topic", "elsewhere")
@@ -77,6 +78,7 @@ def test_another_topic_is_said(program: Program, log: Path) -> None:
         assert "/canvas/v1/elsewhere/push" in result.err
 
 
+@pytest.mark.integration
 def test_tokens(program: Program, log: Path, home: Path) -> None:
     program("append", log, "1")
     token = home / "token"
@@ -93,6 +95,7 @@ def test_tokens(program: Program, log: Path, home: Path) -> None:
             urllib.request.urlopen(f"{served.api}/clock")
 
 
+@pytest.mark.integration
 def test_who_may_only_read_is_told_so(program: Program, log: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program("append", log, "1")
     token = home / "token"
@@ -117,6 +120,7 @@ def test_a_hub_that_cannot_be_reached_is_named(program: Program, log: Path) -> N
     assert result.err.startswith("gossiplog: ws://127.0.0.1:1/ cannot be reached: ")
 
 
+@pytest.mark.integration
 def test_limits(program: Program, log: Path) -> None:
     limits = ("--connections", "1", "--streams", "2", "--peer-bytes", "9000000", "--total-bytes", "10000000")
     with Served(log, *limits) as served:
@@ -156,6 +160,7 @@ def test_what_is_no_hub_is_an_error_at_once(program: Program, log: Path) -> None
         assert "a-secret" not in results[path].err
 
 
+@pytest.mark.integration
 def test_credentials_in_an_address_are_not_shown(program: Program, log: Path) -> None:
     result = program("sync", log, "ws://user:a-secret@127.0.0.1:1/")
     assert (result.code, result.out, result.err.count("\n")) == (1, "", 1)
@@ -166,6 +171,7 @@ def test_credentials_in_an_address_are_not_shown(program: Program, log: Path) ->
     assert "a-secret" not in result.err + accepted.out + accepted.err
 
 
+@pytest.mark.integration
 def test_tls(program: Program, log: Path) -> None:
     program("append", log, "1")
     with Served(log, "--certificate", TLS / "localhost.pem", "--private-key", TLS / "localhost.key") as served:
@@ -197,6 +203,7 @@ def fill(descriptor: int) -> int:
     return filled
 
 
+@pytest.mark.integration
 def test_output_that_nobody_reads_holds_nothing_up(program: Program, log: Path) -> None:
     program("append", log, "1")
     (out, into_out), (err, into_err) = os.pipe(), os.pipe()
@@ -225,6 +232,7 @@ def test_output_that_nobody_reads_holds_nothing_up(program: Program, log: Path) 
         assert hub.wait(PATIENCE) == 0
 
 
+@pytest.mark.integration
 def test_a_hub_whose_output_is_closed_goes_on(program: Program, log: Path) -> None:
     program("append", log, "1")
     with Served(log) as served:
@@ -244,6 +252,7 @@ def read_until(lines: IO[bytes], text: bytes) -> None:
     assert any(text in line for line in lines)
 
 
+@pytest.mark.integration
 def test_following_outlives_the_hub(program: Program, log: Path) -> None:
     program("append", log, "1")
     with Served(log) as served:
@@ -271,6 +280,7 @@ def test_following_outlives_the_hub(program: Program, log: Path) -> None:
     assert program("info", log).record["root"] == program("info", "copy.db").record["root"]
 
 
+@pytest.mark.integration
 def test_following_stays_connected(program: Program, log: Path) -> None:
     program("init", "copy.db", "--topic", "notes")
     with Served(log) as served:

@@ -14,8 +14,6 @@ import pytest
 
 from tests.cli.support import PATIENCE, Program, Server
 
-pytestmark = pytest.mark.integration
-
 LISTEN = ("--listen", "/ip4/127.0.0.1/tcp/0/ws")
 
 
@@ -27,6 +25,7 @@ class Served(Server):
         return str(self.ready["listen"][0])
 
 
+@pytest.mark.integration
 def test_two_peers_get_what_the_other_appends(program: Program, log: Path) -> None:
     program("append", log, '"offline"')
     with Served(log, *LISTEN) as one:
@@ -45,6 +44,7 @@ def test_two_peers_get_what_the_other_appends(program: Program, log: Path) -> No
         assert one.stop() == 0
 
 
+@pytest.mark.integration
 def test_the_identity_is_a_file_beside_the_log(program: Program, log: Path, home: Path) -> None:
     with Served(log, *LISTEN) as one:
         before = one.ready["peer"]
@@ -60,6 +60,7 @@ def test_the_identity_is_a_file_beside_the_log(program: Program, log: Path, home
     assert f"chmod 600 {path}" in result.err
 
 
+@pytest.mark.integration
 def test_a_hub_in_a_mesh_passes_on_what_comes_from_either_side(program: Program, log: Path) -> None:
     with Served(log, "--hub", "127.0.0.1:0", *LISTEN) as both:
         assert both.ready["hub"].startswith("ws://127.0.0.1:")
@@ -75,6 +76,7 @@ def test_a_hub_in_a_mesh_passes_on_what_comes_from_either_side(program: Program,
         assert both.stop() == 0
 
 
+@pytest.mark.integration
 def test_metrics_and_peers_on_a_port_of_their_own(program: Program, log: Path) -> None:
     program("append", log, "1")
     with Served(log, *LISTEN, "--metrics-port", "0") as one:
@@ -91,6 +93,7 @@ def test_metrics_and_peers_on_a_port_of_their_own(program: Program, log: Path) -
             assert 'gossiplog_network_total{event="gossip_received"}' in metrics
 
 
+@pytest.mark.integration
 def test_a_log_is_synced_with_a_peer(program: Program, log: Path) -> None:
     program("append", log, "1", "2")
     program("init", "copy.db", "--topic", "notes")
@@ -113,11 +116,13 @@ def test_a_log_is_synced_with_a_peer(program: Program, log: Path) -> None:
             assert follower.returncode == 130
 
 
+@pytest.mark.integration
 def test_a_peer_that_cannot_be_reached_is_named(program: Program, log: Path) -> None:
     result = program("sync", log, "/ip4/127.0.0.1/tcp/1/ws")
     assert (result.code, result.out, result.err.count("\n")) == (1, "", 1)
 
 
+@pytest.mark.integration
 def test_a_peer_of_another_topic_is_said(program: Program, log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from gossiplog.cli import sync_mesh
 

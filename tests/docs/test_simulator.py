@@ -27,8 +27,8 @@ def test_there_is_nothing_else_than_what_is_tested() -> None:
 
 
 def marks(block: Block) -> list[pytest.MarkDecorator]:
-    """What starts Spark is left out of the quick loop."""
-    return LONG if "gossiplog pipeline" in block.text else []
+    """Half an hour for what starts Spark."""
+    return [pytest.mark.timeout(1800)] if "gossiplog pipeline" in block.text else []
 
 
 @pytest.mark.integration

@@ -166,8 +166,8 @@ async def test_a_user_name_in_an_address_is_refused_without_being_told(opened: O
     assert "a-secret" not in f"{heard.events} {error.value!r}"
 
 
-NORMAL = 1000
-"""It would be 1006 after an end without a farewell (RFC 6455, section 7.4.1)."""
+NORMAL_CLOSURE = 1000
+"""RFC 6455, section 7.4.1; without a close frame it is 1006."""
 
 
 @pytest.mark.parametrize("during", ["the dial", "the opening of a stream"])
@@ -175,16 +175,16 @@ async def test_leaving_closes_the_websocket_in_order(
     opened: Open, during: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connection_module, "_FAREWELL_SECONDS", 60.0)
-    # The first message has no stream yet: it measures the round trip.
-    with accepting(b"" if during == "the dial" else b"/multistream/") as (url, begun, codes):
+    # The first message is a ping.
+    with accepting(b"" if during == "the dial" else b"/multistream/") as (url, seen, codes):
         async with gossiplog.connect(opened(), url) as client:
             if during == "the dial":
                 assert client._network is not None
                 await dialled(client._network)
-                assert begun.wait(60)
+                assert seen.wait(60)
             else:
-                assert await anyio.to_thread.run_sync(begun.wait, 60)
-        assert await anyio.to_thread.run_sync(partial(codes.get, timeout=60)) == NORMAL
+                assert await anyio.to_thread.run_sync(seen.wait, 60)
+        assert await anyio.to_thread.run_sync(partial(codes.get, timeout=60)) == NORMAL_CLOSURE
 
 
 @pytest.mark.parametrize("cancelled", ["alone", "with its network"])
@@ -192,23 +192,23 @@ async def test_a_dial_that_is_cancelled_closes_the_websocket_in_order(
     cancelled: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connection_module, "_FAREWELL_SECONDS", 60.0)
-    with accepting() as (url, begun, codes):
+    with accepting() as (url, seen, codes):
         with anyio.CancelScope() as both:
             async with open_network() as network:
                 with anyio.CancelScope() as alone:
                     async with anyio.create_task_group() as tasks:
                         tasks.start_soon(network.dial, url, [])
                         connection = await dialled(network)
-                        assert begun.wait(60)
+                        # The event loop stands still, so that the dial does not hear that the WebSocket is open.
+                        assert seen.wait(60)
                         (alone if cancelled == "alone" else both).cancel()
         # As soon as the network has ended.
         assert connection.closed is not None
-        assert codes.get(timeout=60) == NORMAL
+        assert codes.get(timeout=60) == NORMAL_CLOSURE
 
 
 async def dialled(network: Network) -> Connection:
-    """The connection of a dial that has begun. While its caller holds the event loop, the dial does not hear that the
-    WebSocket is open."""
+    """Wait for a dial to begin; return its connection."""
     while not network._connections:
         await anyio.lowlevel.checkpoint()
     (connection,) = network._connections.values()
@@ -216,21 +216,21 @@ async def dialled(network: Network) -> Connection:
 
 
 @contextmanager
-def accepting(begins: bytes = b"") -> Iterator[tuple[str, threading.Event, queue.Queue[int | None]]]:
-    """A server that takes a WebSocket and answers nothing: its URL, whether a message came that has `begins` in it, and
+def accepting(containing: bytes = b"") -> Iterator[tuple[str, threading.Event, queue.Queue[int | None]]]:
+    """Run a WebSocket server that never answers: its URL, an event for the first message with these bytes in it, and
     the codes with which connections were closed."""
-    begun, codes = threading.Event(), queue.Queue[int | None]()
+    seen, codes = threading.Event(), queue.Queue[int | None]()
 
     def take(connection: ServerConnection) -> None:
         with suppress(ConnectionClosed):
             for message in connection:
-                if isinstance(message, bytes) and begins in message:
-                    begun.set()
+                if isinstance(message, bytes) and containing in message:
+                    seen.set()
         codes.put(connection.close_code)
 
     with server.serve(take, "127.0.0.1", 0) as listening, in_thread(listening.serve_forever):
         try:
-            yield f"ws://127.0.0.1:{listening.socket.getsockname()[1]}", begun, codes
+            yield f"ws://127.0.0.1:{listening.socket.getsockname()[1]}", seen, codes
         finally:
             listening.shutdown()
 

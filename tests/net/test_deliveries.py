@@ -74,7 +74,9 @@ async def test_each_gets_its_verdict_parents_first(opened: Open, signer: Signer)
     assert (record.counters.orphans, record.counters.invalid) == (1, 1)
 
 
-async def test_a_message_under_the_key_of_another_is_its_senders_fault(opened: Open, signer: Signer) -> None:
+async def test_a_valid_message_under_a_wrong_key_is_inserted_and_its_sender_blamed(
+    opened: Open, signer: Signer
+) -> None:
     log = opened()
     key, value = signer.sign(log.topic, 1, [], "a")
     other, _ = signer.sign(log.topic, 1, [], "b")

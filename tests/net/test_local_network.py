@@ -10,13 +10,14 @@ import pytest
 import gossiplog
 from gossiplog.net.local_network import LocalNetwork, Plan, Topology
 
-pytestmark = [pytest.mark.anyio, pytest.mark.integration]
+pytestmark = pytest.mark.anyio
 
 # Only the bundled server of a hub needs it.
 ASYNCIO = [pytest.param("asyncio", id="asyncio")]
 PATIENCE = 120
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("anyio_backend", ASYNCIO)
 @pytest.mark.parametrize("topology", ["mesh", "hub"])
 async def test_branches_merge_and_messages_arrive_everywhere(topology: Topology, tmp_path: Path) -> None:
@@ -37,6 +38,7 @@ async def test_branches_merge_and_messages_arrive_everywhere(topology: Topology,
             log.verify()
 
 
+@pytest.mark.integration
 async def test_peers_that_know_one_find_others() -> None:
     with anyio.fail_after(PATIENCE):
         async with LocalNetwork(Plan(peers=6)) as network:

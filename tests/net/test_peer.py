@@ -294,27 +294,28 @@ async def test_one_that_is_cancelled_leaves_and_comes_again(opened: Open, signer
 async def test_a_peer_that_dials_again_waits_for_its_last_exchange(
     opened: Open, network: Network, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is not let in where that exchange shuns it, even if another that waited has left."""
+    """It waits, too, where another redial that waited was cancelled; it is refused if that exchange blames the peer."""
     monkeypatch.setattr(connection_module, "_FAREWELL_SECONDS", 0.0)
     first, second, third = (network.attach([], client=True) for _ in range(3))
     exchanged: list[Connection] = []
-    broken = anyio.Event()
+    rule_broken = anyio.Event()
 
     async def exchange(connection: Connection, name: str, **options: bool) -> str:
         exchanged.append(connection)
-        await broken.wait()
+        await rule_broken.wait()
         return "a rule"
 
     driver = Driver(opened())
     monkeypatch.setattr(driver, "exchange", exchange)
-    there = peer_module._Running(cast("Host", None), driver)
+    # Its host is not used.
+    state = peer_module._Running(cast("Host", None), driver)
     with anyio.fail_after(60):
         async with anyio.create_task_group() as tasks:
             leaving = anyio.CancelScope()
 
             async def wait(connection: Connection) -> None:
                 with leaving if connection is second else anyio.CancelScope():
-                    await peer_module._exchange(there, Arrival(connection, "a peer", "/ip4/127.0.0.1", False))
+                    await peer_module._exchange(state, Arrival(connection, "a peer", "/ip4/127.0.0.1", False))
 
             for connection in (first, second, third):
                 tasks.start_soon(wait, connection)
@@ -322,10 +323,10 @@ async def test_a_peer_that_dials_again_waits_for_its_last_exchange(
             leaving.cancel()
             await anyio.wait_all_tasks_blocked()
             assert exchanged == [first]
-            broken.set()
+            rule_broken.set()
     assert exchanged == [first]
     assert driver.counters.refused_connections == 1
-    assert not there.turns
+    assert not state.exchange_locks
 
 
 def resources() -> tuple[int, int]:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
@@ -20,6 +17,7 @@ from gossiplog.sim.kernel import TraceHash
 from gossiplog.sim.latency import Faults
 from gossiplog.sim.run import Result, Run, replay_command, run_seed
 from gossiplog.sim.scenario import Append, Crash, Partition, draw
+from tests.processes import printed_by_another_process
 from tests.sim.broken import BROKEN
 
 PEERS = 12
@@ -102,14 +100,11 @@ def trace_of(seed: int) -> str:
     return summary.digest()
 
 
+def test_the_same_seed_leaves_the_same_trace() -> None:
+    assert trace_of(3) == trace_of(3) != trace_of(4)
+
+
 @pytest.mark.integration
-def test_the_same_seed_leaves_the_same_trace_in_another_process_too() -> None:
+def test_the_same_seed_leaves_the_same_trace_in_another_process() -> None:
     program = "from tests.sim.test_run import trace_of; print(trace_of(3))"
-    other = subprocess.run(
-        [sys.executable, "-c", program],
-        env=os.environ | {"PYTHONHASHSEED": "7", "PYTHONPATH": os.pathsep.join(["python", "."])},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert other.stdout.strip() == trace_of(3) == trace_of(3) != trace_of(4)
+    assert printed_by_another_process(program) == trace_of(3)

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
-import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -32,6 +29,7 @@ from gossiplog.sim.kernel import TraceHash
 from gossiplog.sim.plan import Plan
 from gossiplog.sim.routers import KINDS, OUTSIDE, RouterKind, Seat, Wiring, floodsub, simsub
 from gossiplog.sim.simulation import Simulation, simulate
+from tests.processes import printed_by_another_process
 
 SMALL = Plan(nodes=30, messages=5, message_delay=0.5, connections=5, seed=1)
 
@@ -50,19 +48,18 @@ def trace_of(seed: int, router: str) -> str:
     return summary.digest()
 
 
+@pytest.mark.parametrize("router", sorted(KINDS))
+def test_the_same_seed_leaves_the_same_trace(router: str) -> None:
+    """Seed 002, 16."""
+    assert trace_of(3, router) == trace_of(3, router) != trace_of(4, router)
+
+
 @pytest.mark.integration
 @pytest.mark.parametrize("router", sorted(KINDS))
-def test_the_same_seed_leaves_the_same_trace_in_another_process_too(router: str) -> None:
+def test_the_same_seed_leaves_the_same_trace_in_another_process(router: str) -> None:
     """Seed 002, 16."""
     program = f"from tests.sim.test_simulation import trace_of; print(trace_of(3, {router!r}))"
-    other = subprocess.run(
-        [sys.executable, "-c", program],
-        env=os.environ | {"PYTHONHASHSEED": "7", "PYTHONPATH": os.pathsep.join(["python", "."])},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert other.stdout.strip() == trace_of(3, router) == trace_of(3, router) != trace_of(4, router)
+    assert printed_by_another_process(program) == trace_of(3, router)
 
 
 def test_each_node_draws_its_first_peers() -> None:

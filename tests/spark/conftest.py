@@ -39,13 +39,13 @@ def replicas(tmp_path: Path) -> list[Path]:
 
 @pytest.fixture(scope="session")
 def shared_replicas(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """The logs of `make_replicas`, which no test changes."""
+    """The logs of `make_replicas`, to be read only."""
     return make_replicas(tmp_path_factory.mktemp("replicas"))
 
 
 @pytest.fixture(scope="session")
 def compared(spark: SparkSession, shared_replicas: list[Path]) -> Reconciliation:
-    """What the replicas that no test changes lack."""
+    """The comparison of `shared_replicas`."""
     return reconcile(spark, *map(str, shared_replicas))
 
 

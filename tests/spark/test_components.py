@@ -51,11 +51,6 @@ def found(request: pytest.FixtureRequest, spark: SparkSession, tmp_path_factory:
     return joined(spark, tmp_path_factory.mktemp("components"), edges, request.param)
 
 
-def test_nothing_else_than_the_nodes_has_a_component(found: list[Row]) -> None:
-    nodes = {number * APART + n for number, name in enumerate(GRAPHS) for edge in GRAPHS[name] for n in edge}
-    assert {row.node for row in found} <= nodes
-
-
 def joined(spark: SparkSession, folder: Path, edges: list[tuple[int, int]], few: int) -> list[Row]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(job, "_FEW", few)
@@ -67,6 +62,11 @@ def check(rows: list[Row], edges: list[tuple[int, int]]) -> None:
     assert len({row.node for row in rows}) == len(rows)
     # The least nodes are not in the result, which has only those that are linked to another.
     assert {row.node: row.component for row in rows} == {n: least for n, least in expected.items() if n != least}
+
+
+def test_only_nodes_of_the_graphs_are_in_the_result(found: list[Row]) -> None:
+    nodes = {number * APART + n for number, name in enumerate(GRAPHS) for edge in GRAPHS[name] for n in edge}
+    assert {row.node for row in found} <= nodes
 
 
 @pytest.mark.parametrize("name", GRAPHS)

@@ -112,7 +112,7 @@ def test_what_cannot_be_folded(spark: SparkSession, made: Callable[[], Recipe], 
 
 
 def set_of_two(state: Any, message: SignedMessage) -> set[int]:
-    """Not a value of the IPLD data model."""
+    """Return what dag-json cannot encode."""
     return {1, 2}
 
 
@@ -130,11 +130,11 @@ def test_a_state_that_cannot_be_kept() -> None:
     key, value = core.sign(TOPIC, 1, [], 0, bytes(32))
     row = {"key": TOPIC, "value": None, "id": core.encode_id(key), "stored": value, "topic": TOPIC}
     with pytest.raises(EncodeError, match=f"the fold's state of the key '{TOPIC}' cannot be kept"):
-        list(Runs(lambda state, message: {1, 2})([pa.RecordBatch.from_pylist([row])]))
+        list(Runs(set_of_two)([pa.RecordBatch.from_pylist([row])]))
 
 
 def test_each_key_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keys that end in a batch, go on in the next one, and continue from a state."""
+    """The state is reset at each new key, also where batches end, and where a key starts from a stored state."""
     monkeypatch.setattr(folds, "_BATCH", 2)
 
     def message(key: str, number: int) -> dict[str, Any]:
@@ -143,9 +143,8 @@ def test_each_key_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
 
     state = {"key": "c", "value": "[7]", "id": core.encode_id(bytes(20)), "stored": None, "topic": None}
     rows = [message("a", 1), message("a", 2), message("b", 3), state, message("c", 5), message("d", 6)]
-    schema = pa.schema([("key", pa.string()), ("value", pa.string()), ("id", pa.string()), ("stored", pa.binary())])
-    schema = schema.append(pa.field("topic", pa.string()))
-    batches = [pa.RecordBatch.from_pylist(some, schema) for some in (rows[:1], rows[1:4], rows[4:])]
+    types = {"key": pa.string(), "value": pa.string(), "id": pa.string(), "stored": pa.binary(), "topic": pa.string()}
+    batches = [pa.RecordBatch.from_pylist(some, pa.schema(types)) for some in (rows[:1], rows[1:4], rows[4:])]
     found = [batch.to_pylist() for batch in Runs(trail)(batches)]
     assert [[(row["key"], row["value"], row["id"]) for row in batch] for batch in found] == [
         [("a", "[1,4]", rows[1]["id"]), ("b", "[3]", rows[2]["id"])],

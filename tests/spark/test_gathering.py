@@ -78,8 +78,9 @@ def test_only_holders_are_asked(replicas: tuple[list[bytes], list[bytes], list[R
     assert [rows[key]["value"] for key in keys[:3]] == [values[0], None, values[2]]
 
 
-def test_nobody_is_asked_for_what_another_gave(replicas: tuple[list[bytes], list[bytes], list[Replica]]) -> None:
+def test_a_value_is_read_from_one_holder_only(replicas: tuple[list[bytes], list[bytes], list[Replica]]) -> None:
     keys, values, logs = replicas
+    # It fails where a key has two rows.
     rows = gathered([(key, [0, 1]) for key in keys], logs)
     assert [rows[key]["value"] for key in keys] == [*values[:3], None, *values[4:]]
 

@@ -96,6 +96,6 @@ def test_differences_of_every_kind_of_key(spark: SparkSession) -> None:
     ]
     alone = frame.where("replica = 2").replace(2, 0).unionByName(frame.where("replica = 0").replace(0, 1))
     assert sorted(bytes(row.key) for row in differences(alone, 2).collect()) == keys[::3]
-    # What both have is not among them, in ranges of which only one has all either.
+    # Keys that both replicas hold are left out, also in a range where one lacks another key.
     both = spark.createDataFrame([(replica, key[:-1]) for replica in (0, 1) for key in keys], "replica int, key binary")
     assert sorted(bytes(row.key) for row in differences(alone.unionByName(both), 2).collect()) == keys[::3]

@@ -94,6 +94,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         The exit code, as the module's text says.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
+    # Not `app()`: it prints errors and exits in its own way.
     command = _command()
     try:
         with command.make_context("gossiplog", given or ["--help"]) as context:
@@ -118,7 +119,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 @cache
 def _command() -> typer.core.TyperGroup:
-    """The commands, for `main` to run: `app()` has its own ideas of what to print and how to end."""
+    """Build the commands, once a process: it takes longer than most of them, and tests call `main` by the thousand."""
     return typer.main.get_group(app)
 
 

@@ -231,7 +231,7 @@ class Carrier:
         self._connections: dict[int, Connection] = {}
         self._last: dict[str, int] | None = None
         self._tasks = anyio.create_task_group()
-        # Only leaving the context ends the dispatching: until then a cancelled task closes its connections in order.
+        # Shielded: a cancelled task still needs events, to close its connections in order. Leaving the context ends it.
         self._dispatching = anyio.CancelScope(shield=True)
 
     async def __aenter__(self) -> Self:

@@ -262,13 +262,13 @@ class _Running:
 
     Attributes:
         shunned: peers that broke a rule, and until when they are not let in again.
-        turns: by peer id, what the peer's exchange holds while it lasts.
+        exchange_locks: by peer id, the lock that the peer's running exchange holds.
     """
 
     host: Host
     driver: Driver
     shunned: dict[str, float] = field(default_factory=dict)
-    turns: dict[str, anyio.Lock] = field(default_factory=dict)
+    exchange_locks: dict[str, anyio.Lock] = field(default_factory=dict)
 
     @property
     def counters(self) -> Counters:
@@ -290,10 +290,10 @@ class _Running:
 async def _exchange(running: _Running, arrival: Arrival) -> None:
     """Exchanges messages with a peer until the connection ends."""
     connection, name = arrival.connection, arrival.peer_id
-    turn = running.turns.setdefault(name, anyio.Lock())
+    lock = running.exchange_locks.setdefault(name, anyio.Lock())
     try:
-        # A peer that dials again before its last exchange has ended may still be shunned by that one.
-        async with turn:
+        # The peer's last exchange may still shun it: wait for its verdict.
+        async with lock:
             if running.shuns(name):
                 running.driver.record.refused(name, "it broke a rule before")
             elif await running.driver.exchange(connection, name, dialer=arrival.dialer, gossips=True):
@@ -302,9 +302,9 @@ async def _exchange(running: _Running, arrival: Arrival) -> None:
         # The driver has told how the connection ended.
         pass
     finally:
-        # Released, it is held by the next that waits.
-        if not turn.locked():
-            running.turns.pop(name, None)
+        # Releasing hands a lock to who waits for it, so that nobody uses one that is not locked.
+        if not lock.locked():
+            running.exchange_locks.pop(name, None)
         await connection.leave()
 
 

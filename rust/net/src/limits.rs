@@ -36,7 +36,7 @@ impl Limits {
         self.peer_bytes / 4
     }
 
-    /// Few and short, for unit tests.
+    /// Small limits, for unit tests.
     #[cfg(test)]
     pub fn small() -> Self {
         Self {

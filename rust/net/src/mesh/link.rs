@@ -193,7 +193,7 @@ impl Link {
         self.inbox.tell(self.handle, |news| news.ended = Some(closed));
     }
 
-    /// Begins to open a stream: what is returned is to be brought to one of the peer's connections.
+    /// Begin to open a stream on the oldest connection of this link; the caller passes the result to its handler.
     pub fn open(self: &Arc<Self>, protocol: &str) -> Result<Opening, Error> {
         let limit = self.limits.outbound_streams;
         let too_many = || Error::Limit(format!("{limit} streams are open on the connection: close one first"));
@@ -341,7 +341,7 @@ impl AsyncWrite for Carried {
 pub struct Opening {
     /// To whom.
     pub peer: PeerId,
-    /// On which of the link's connections: the peer may have another link, whose connections are not this caller's.
+    /// The connection to open it on. Another link to the same peer may have others.
     pub connection: ConnectionId,
     /// What it is to speak.
     pub protocol: String,
