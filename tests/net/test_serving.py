@@ -183,6 +183,33 @@ async def test_connections_without_a_request_are_dropped(
     assert len(caplog.records) == 3
 
 
+async def test_a_client_that_breaks_the_protocol_is_gone(caplog: pytest.LogCaptureFixture) -> None:
+    """Sending to it is OSError, as to one that has left, and no line about the application."""
+    raised: list[str] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await receive()
+        await send({"type": "websocket.accept"})
+        assert (await receive())["type"] == "websocket.disconnect"
+        for message in ({"type": "websocket.send", "bytes": b"late"}, {"type": "websocket.close", "code": 1001}):
+            try:
+                await send(message)
+            except OSError:
+                raised.append(str(message["type"]))
+
+    async with served(app) as address, await anyio.connect_tcp(address.host, address.port) as stream:
+        assert (await request(stream, HANDSHAKE)).startswith(b"HTTP/1.1 101")
+        # A frame with a reserved opcode (RFC 6455, section 5.2).
+        await stream.send(b"\x83\x80\0\0\0\0")
+        with suppress(anyio.EndOfStream, anyio.BrokenResourceError):
+            while await stream.receive():
+                pass
+        with anyio.fail_after(PATIENCE):
+            while len(raised) < 2:
+                await anyio.sleep(0.01)
+    assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
+
+
 async def test_a_refusal_is_no_error_of_the_server(caplog: pytest.LogCaptureFixture) -> None:
     async def refuse(scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "websocket.http.response.start", "status": 503, "headers": []})

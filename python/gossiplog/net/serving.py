@@ -21,6 +21,7 @@ from anyio.abc import TaskStatus
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn._types import ASGISendEvent
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
+from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.frames import Frame
 
@@ -318,6 +319,10 @@ class _WebSocket(_Dropping, WebSocketsSansIOProtocol):  # type: ignore[misc]
     them all until the last one."""
 
     async def send(self, message: ASGISendEvent) -> None:
+        await self.writable.wait()
+        if self.close_sent:
+            # As after a client broke the protocol: uvicorn would blame the application, with a traceback each time.
+            raise ClientDisconnected
         await super().send(message)
         # uvicorn takes a refusal for a handshake that was left incomplete, and writes a line about each.
         self.handshake_complete |= self.close_sent
