@@ -6,7 +6,7 @@ import asyncio
 import logging
 import signal
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidMessage, InvalidStatus
 
 from gossiplog.net import serving
-from gossiplog.net.incidents import SERVER_KEY
+from gossiplog.net.incidents import LINES, SERVER_KEY
 from gossiplog.net.limits import Limits
 from gossiplog.net.serving import LEAST_READ, MAX_FRAGMENTS, MAX_MESSAGE_BYTES, TLS, Address, serve
 
@@ -208,6 +208,45 @@ async def test_a_client_that_breaks_the_protocol_is_gone(caplog: pytest.LogCaptu
             while len(raised) < 2:
                 await anyio.sleep(0.01)
     assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
+
+
+async def send_request_that_is_none(stream: SocketStream) -> None:
+    assert (await request(stream, "nonsense\r\n\r\n")).startswith(b"HTTP/1.1 400")
+
+
+async def send_text_that_is_none(stream: SocketStream) -> None:
+    assert (await request(stream, HANDSHAKE.replace("/flood", "/"))).startswith(b"HTTP/1.1 101")
+    await stream.send(b"\x81\x81\0\0\0\0\xff")
+    # Status 1007: data that is not of its type (RFC 6455, section 7.4.1).
+    assert (await stream.receive()).startswith(b"\x88\x02\x03\xef")
+
+
+async def send_upgrade_to_something_else(stream: SocketStream) -> None:
+    text = "GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n"
+    assert (await request(stream, text)).startswith(b"HTTP/1.1 200")
+
+
+@pytest.mark.parametrize("send", [send_request_that_is_none, send_text_that_is_none, send_upgrade_to_something_else])
+async def test_strangers_do_not_fill_the_log(
+    send: Callable[[SocketStream], Awaitable[None]], caplog: pytest.LogCaptureFixture
+) -> None:
+    async with served() as address:
+        for _ in range(LINES + 5):
+            async with await anyio.connect_tcp(address.host, address.port) as stream:
+                await send(stream)
+    assert len(caplog.records) == LINES
+
+
+async def test_defects_of_the_application_have_tracebacks(caplog: pytest.LogCaptureFixture) -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        raise ValueError("a defect")
+
+    async with served(app) as address:
+        for _ in range(LINES + 5):
+            async with await anyio.connect_tcp(address.host, address.port) as stream:
+                assert (await request(stream, "GET / HTTP/1.1\r\nHost: a\r\n\r\n")).startswith(b"HTTP/1.1 500")
+    assert len(caplog.records) == LINES
+    assert all("ValueError: a defect" in str(record.exc_text) for record in caplog.records)
 
 
 async def test_a_refusal_is_no_error_of_the_server(caplog: pytest.LogCaptureFixture) -> None:

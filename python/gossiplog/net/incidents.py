@@ -45,7 +45,7 @@ class Incidents:
         self._periods: dict[str, _Period] = {}
         self._untold: Counter[str] = Counter()
 
-    def note(self, kind: str, peer: str, text: str, count: int = 1) -> None:
+    def note(self, kind: str, peer: str, text: str, count: int = 1, error: BaseException | None = None) -> None:
         """Something has happened.
 
         Args:
@@ -53,6 +53,7 @@ class Incidents:
             peer: who did it.
             text: what, as a clause.
             count: how often.
+            error: a defect, whose traceback is written as well.
         """
         self._counts[kind] += count
         now = self._clock()
@@ -66,7 +67,8 @@ class Incidents:
         times = f" ({count} times)" if count > 1 else ""
         untold = self._untold.pop(kind, 0)
         before = f"; {untold} more like it were not told of" if untold else ""
-        self._logger.warning("%s: %s%s%s", one_line(peer), one_line(text), times, before)
+        level = logging.WARNING if error is None else logging.ERROR
+        self._logger.log(level, "%s: %s%s%s", one_line(peer), one_line(text), times, before, exc_info=error)
 
 
 def one_line(text: str) -> str:

@@ -241,15 +241,33 @@ class _Reading:
         self._look_later()
 
 
+class _ConnectionLog(logging.Logger):
+    """uvicorn's lines about a connection, counted and limited: strangers cause them, as often as they like."""
+
+    def __init__(self, incidents: Incidents, client: str) -> None:
+        super().__init__(__name__, logging.WARNING)
+        self._incidents = incidents
+        self._client = client
+
+    def handle(self, record: logging.LogRecord) -> None:
+        """Note what uvicorn says, with the traceback of what the application raised."""
+        error = record.exc_info[1] if record.exc_info else None
+        kind = "server_errors" if record.levelno >= logging.ERROR else "bad_requests"
+        self._incidents.note(kind, self._client, record.getMessage(), error=error)
+
+
 class _Dropping(asyncio.Protocol):
     """How both kinds of connections are dropped, and when: those whose client does not read."""
 
     config: uvicorn.Config
     transport: asyncio.Transport
     client: tuple[str, int] | None
+    logger: logging.Logger
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        if isinstance(self.config, _Config):
+            self.logger = _ConnectionLog(self.config.incidents, self._name())
         self._reading = _Reading(self, transport, self._drop_unread)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -272,9 +290,11 @@ class _Dropping(asyncio.Protocol):
             text: what the client did, as a clause.
         """
         if isinstance(self.config, _Config):
-            client = ":".join(map(str, self.client or ("unknown",)))
-            self.config.incidents.note(kind, client, f"dropped: {text}")
+            self.config.incidents.note(kind, self._name(), f"dropped: {text}")
         self.transport.abort()
+
+    def _name(self) -> str:
+        return ":".join(map(str, self.client or ("unknown",)))
 
     def _drop_unread(self) -> None:
         self._drop("unread", f"it does not read what is sent to it: not {LEAST_READ} bytes in {UNREAD_SECONDS:g} s")
