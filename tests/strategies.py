@@ -143,6 +143,17 @@ wild_cbor = st.recursive(
     max_leaves=12,
 )
 
+_PROTOTYPES = [b"\xf6", b"\x40", b"\x42ab", b"\x80", b"\xa0", b"\xd8\x2a\x47\0\x01\x71\x12\x01a\x62", b"\x01"]
+_property_keys = st.sampled_from(
+    ["__proto__"] * 6
+    + ["0", "1", "7", "-0", "-1", "1.5", "1e21", "1e+21", "01", "NaN", "nan", "-nan", "Infinity", "-Infinity", "inf"]
+    + ["-inf", "infinity", "a", "/", "bytes", "asCID", "byteLength", "byteOffset", "buffer", "BYTES_PER_ELEMENT"]
+)
+#: A map in bytes of dag-cbor whose entries set prototypes, and then what those take: keys come more than once.
+prototype_maps = st.lists(st.tuples(_property_keys, st.sampled_from(_PROTOTYPES)), max_size=8).map(
+    lambda pairs: _head(5, len(pairs)) + b"".join(_string(key.encode()) + item for key, item in pairs)
+)
+
 
 @st.composite
 def damaged(draw: st.DrawFn, originals: Sequence[bytes]) -> bytes:

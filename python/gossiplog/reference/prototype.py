@@ -22,6 +22,7 @@ Source: wire format, "The map key `__proto__`"; cborg's `tokenToMap`, multiforma
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -62,6 +63,8 @@ def _is_canonical_number(key: str) -> bool:
     if not key[:1] or key[0] not in "-0123456789" or len(key) > 30:
         return False
     try:
-        return format_number(float(key)) == key
-    except (ValueError, OverflowError):
+        number = float(key)
+    except ValueError:
         return False
+    # Python reads "-inf", too, which is no number in JavaScript.
+    return math.isfinite(number) and format_number(number) == key

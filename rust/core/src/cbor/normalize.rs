@@ -58,7 +58,7 @@ struct OpenMap<'a> {
     key_start: usize,
     entries: Vec<(Cow<'a, str>, usize)>,
     sorted: bool,
-    /// The keys so far, once they are not ascending; until then each is compared with the one before.
+    /// The keys so far, once they are looked up; while they ascend each is compared with the one before.
     seen: Option<HashSet<Cow<'a, str>>>,
     chain: Chain,
     /// What an entry `__proto__` leaves to the copy of the map that is encoded.
@@ -337,6 +337,11 @@ impl<'a> OpenMap<'a> {
         Ok(end)
     }
 
+    /// The keys so far.
+    fn keys(&mut self) -> &HashSet<Cow<'a, str>> {
+        self.seen.get_or_insert_with(|| self.entries.iter().map(|(key, _)| key.clone()).collect())
+    }
+
     /// Assigns a value to the current key. Returns why the map cannot be encoded because of it.
     fn assign(&mut self, data: &[u8], seen: Seen) -> Result<Option<Error>, Error> {
         let key = std::mem::take(&mut self.key);
@@ -353,17 +358,20 @@ impl<'a> OpenMap<'a> {
             }
             return Ok(None);
         }
-        if self.chain.blocks(&key) {
+        let (blocks, swallows) = (self.chain.blocks(&key), self.chain.swallows(&key));
+        if (blocks || swallows) && self.keys().contains(&key) {
+            return Err(duplicate(&key));
+        }
+        if blocks {
             return Err(Error::decode(format!("the map key {key:?} cannot be set behind such a __proto__"), at));
         }
-        if self.chain.swallows(&key) {
+        if swallows {
             self.dropped = true;
             return Ok(None);
         }
-        let ascends = self.entries.last().is_none_or(|(last, _)| key_order(last, &key).is_lt());
-        if !ascends && self.seen.is_none() {
+        if self.entries.last().is_some_and(|(last, _)| key_order(last, &key).is_ge()) {
             self.sorted = false;
-            self.seen = Some(self.entries.iter().map(|(key, _)| key.clone()).collect());
+            self.keys();
         }
         if let Some(keys) = &mut self.seen
             && !keys.insert(key.clone())
