@@ -6,7 +6,8 @@ BIN := .venv/bin
 EXTENSION := python/gossiplog/_core.abi3.so
 # Stamp of the development build, which the demo and the tests use; benchmarks use .venv/.core-release.
 CORE := .venv/.core-dev
-PYTEST = $(BIN)/pytest --numprocesses $(WORKERS) --dist loadgroup --no-loadscope-reorder
+# A worker that crashes ends the run: pytest-xdist would give its whole group to the next.
+PYTEST = $(BIN)/pytest --numprocesses $(WORKERS) --max-worker-restart 0 --dist loadgroup --no-loadscope-reorder
 RUST := Cargo.toml Cargo.lock pyproject.toml $(shell find rust -name '*.rs' -o -name Cargo.toml)
 SOURCES := python tests benches examples
 PROTOCOLS := gossiplog/protocol/wire gossiplog/pubsub/rpc
@@ -35,12 +36,13 @@ demo: .venv/.runtime $(CORE) ## import this repository's history into a log, par
 	@if [ -t 1 ]; then $(BIN)/gossiplog demo; else FORCE_COLOR=1 COLUMNS=120 $(BIN)/gossiplog demo; fi
 
 check: setup ## the quick loop: the fast tests, in a minute
-	cargo test --quiet --no-run
+	@echo 'compiling the Rust tests, which takes minutes the first time…'
+	@cargo test --quiet --no-run
 	@# The Rust tests mostly wait: they run beside the others. A shell has what it starts with `&` ignore Ctrl-C.
 	@cargo test --quiet > .venv/cargo-test.log 2>&1 & rust=$$!; \
 	trap 'kill $$rust 2>/dev/null; exit 130' INT TERM; \
 	$(PYTEST) -q -m 'not integration' --hypothesis-profile quick; python=$$?; \
-	wait $$rust || { cat .venv/cargo-test.log; exit 1; }; exit $$python
+	wait $$rust && echo 'the Rust tests passed' || { cat .venv/cargo-test.log; exit 1; }; exit $$python
 
 test: system test-rust test-python ## every test, the wheel's and the processes' too
 
@@ -82,19 +84,20 @@ format: setup ## write the style that lint asks for
 protobuf: .venv/.requirements ## generate the modules of the .proto files
 	$(call protoc,python)
 
-lock: $(BIN)/python ## write requirements.txt anew from the ranges in pyproject.toml
+lock: $(BIN)/pip ## write requirements.txt anew from the ranges in pyproject.toml
 	$(BIN)/pip install --upgrade --upgrade-strategy eager '.[dev]'
 	$(BIN)/pip freeze --exclude gossiplog > requirements.txt
 
 system:
 	@PYTHON='$(PYTHON)' .ci/system-packages
 
-$(BIN)/python:
+# Its last file: a venv that was interrupted is made anew.
+$(BIN)/pip:
 	@test -n '$(PYTHON)' || { echo 'Python 3.11 or newer is missing; name one with: make PYTHON=/path/to/python' >&2; exit 1; }
-	@$(PYTHON) -m venv .venv || \
+	@$(PYTHON) -m venv --clear .venv || \
 		{ echo '$(PYTHON) cannot make a virtual environment (on Debian or Ubuntu, as root: apt-get install python3-venv)' >&2; exit 1; }
 
-.venv/.runtime: requirements.txt pyproject.toml | $(BIN)/python
+.venv/.runtime: requirements.txt pyproject.toml | $(BIN)/pip
 	@echo 'installing the runtime packages…'
 	@$(BIN)/python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['dependencies'], 'maturin', sep='\n')" \
 		> .venv/runtime.txt
@@ -107,7 +110,7 @@ $(BIN)/python:
 	@touch $@
 
 .venv/.core-%: .venv/.runtime $(RUST) $(if $(wildcard $(EXTENSION)),,missing-extension)
-	@echo 'compiling the core…'
+	@echo 'compiling the core, which takes some minutes the first time…'
 	@rm -f .venv/.core-*
 	PIP_QUIET=1 $(BIN)/maturin develop --profile $* $(if $(filter dev,$*),--features paused-time) --quiet
 	@touch $@

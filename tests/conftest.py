@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import shutil
 import signal
 import socket
@@ -30,7 +31,7 @@ TOPIC = "org.example.test"
 
 def pytest_configure(config: pytest.Config) -> None:
     """Run tests that share something in one process, and report what they take."""
-    config.pluginmanager.register(Groups())
+    config.pluginmanager.register(Groups(is_worker=hasattr(config, "workerinput")))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -39,6 +40,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.integration)
             item.add_marker(pytest.mark.timeout(900))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_leaks() -> Iterator[None]:
+    """Have what was left open found in the last test of a process: what pytest finds later, pytest-xdist loses."""
+    yield
+    gc.collect()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -46,9 +46,14 @@ def rank(group: str) -> int:
 
 
 class Groups:
-    """A plugin that marks tests with their groups, starts the longest first, and reports the slowest."""
+    """A plugin that marks tests with their groups, starts the longest first, and reports the slowest.
 
-    def __init__(self) -> None:
+    Args:
+        is_worker: whether this process runs tests for another.
+    """
+
+    def __init__(self, *, is_worker: bool = False) -> None:
+        self._is_worker = is_worker
         self._seconds: Counter[str] = Counter()
         self._cases: Counter[str] = Counter()
 
@@ -70,9 +75,14 @@ class Groups:
                     " is too new for it. Install the versions of requirements.txt with: make setup"
                 )
 
+    @pytest.hookimpl(tryfirst=True)  # before others keep its name
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         # The report of a process that crashed has no properties.
-        group = dict(report.user_properties).get("group", "crashed").split("::")[0]
+        group = dict(report.user_properties).get("group", "crashed")
+        if not self._is_worker:
+            # A name that can be given to pytest again; workers report under the one that has the group.
+            report.nodeid = report.nodeid.removesuffix(f"@{group}")
+        group = group.split("::")[0]
         self._seconds[group] += report.duration
         self._cases[group] += report.when == "call"
 

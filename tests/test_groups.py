@@ -62,14 +62,22 @@ def test_the_slowest_are_reported() -> None:
         for when in ("setup", "call", "teardown"):
             properties = [("group", f"file-{number}::test[{when}]")]
             groups.pytest_runtest_logreport(
-                SimpleNamespace(user_properties=properties, duration=number, when=when)  # type: ignore[arg-type]
+                SimpleNamespace(nodeid="", user_properties=properties, duration=number, when=when)  # type: ignore[arg-type]
             )
-    crashed: Any = SimpleNamespace(user_properties=[], duration=0.0, when="???")
+    crashed: Any = SimpleNamespace(nodeid="", user_properties=[], duration=0.0, when="???")
     groups.pytest_runtest_logreport(crashed)
     groups.pytest_terminal_summary(SimpleNamespace(section=lines.append, line=lines.append))  # type: ignore[arg-type]
     assert lines[0] == "the 10 slowest of 12 groups"
     assert lines[1].split() == ["30.0", "s", "1", "cases", "file-10"]
     assert len(lines) == 1 + REPORTED
+
+
+def test_a_reported_test_can_be_run_by_its_name() -> None:
+    name, group = "tests/test_signer.py::test[a@b]", "tests/test_signer"
+    properties = [("group", group)]
+    report: Any = SimpleNamespace(nodeid=f"{name}@{group}", user_properties=properties, duration=1.0, when="call")
+    Groups().pytest_runtest_logreport(report)
+    assert report.nodeid == name
 
 
 @pytest.mark.parametrize("kept", [True, False])

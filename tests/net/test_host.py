@@ -81,10 +81,12 @@ async def test_both_sides_know_each_other_and_open_streams() -> None:
                 assert received == 200_000
         (info,) = ours.peers
         assert (info.peer_id, info.dialer) == (theirs.peer_id, True)
+        assert ours.counts()["connections"] == 1
         await there.connection.aclose()
         assert (await here.connection.wait_closed()).cause in ("remote", "transport")
     assert (ours.peers, ours.addresses, ours.held()) == ([], [], 0)
-    assert ours.counts()["connections"] == 1
+    # Hosts with few connections dial the peers that they know: there may have been another by then.
+    assert ours.counts()["connections"] >= 1
 
 
 async def test_a_peer_that_is_connected_is_dialled_in_vain() -> None:

@@ -303,8 +303,8 @@ async def _exchange(running: _Running, arrival: Arrival) -> None:
         pass
     finally:
         # Releasing hands a lock to who waits for it, so that nobody uses one that is not locked.
-        if not lock.locked():
-            running.exchange_locks.pop(name, None)
+        if not lock.locked() and running.exchange_locks.get(name) is lock:
+            del running.exchange_locks[name]
         await connection.leave()
 
 

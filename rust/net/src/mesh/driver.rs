@@ -278,7 +278,8 @@ impl Driver {
                     link.stand(|standing| standing.rtt = Some(rtt.as_secs_f64()));
                 }
             }
-            Err(ping::Failure::Timeout) => {
+            // Where nothing gets through any more, a ping after the first has no stream to go out on.
+            Err(ping::Failure::Timeout | ping::Failure::Other { .. }) => {
                 let lost = self.lost.entry(event.connection).or_default();
                 *lost += 1;
                 if *lost >= MOST_LOST {
@@ -286,7 +287,7 @@ impl Driver {
                 }
             }
             // One of the two names, and not the other.
-            Err(_) => {}
+            Err(ping::Failure::Unsupported) => {}
         }
     }
 

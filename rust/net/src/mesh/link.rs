@@ -193,7 +193,7 @@ impl Link {
         self.inbox.tell(self.handle, |news| news.ended = Some(closed));
     }
 
-    /// Begin to open a stream on the oldest connection of this link; the caller passes the result to its handler.
+    /// Begin to open a stream on the newest connection of this link; the caller passes the result to its handler.
     pub fn open(self: &Arc<Self>, protocol: &str) -> Result<Opening, Error> {
         let limit = self.limits.outbound_streams;
         let too_many = || Error::Limit(format!("{limit} streams are open on the connection: close one first"));
@@ -204,8 +204,9 @@ impl Link {
         let not_yet = || Error::Invalid(format!("connection {} is not established yet", self.handle));
         let (known, party) = state.known.as_ref().ok_or_else(not_yet)?;
         let (peer, account) = (known.peer, Arc::clone(&party.account));
-        let ending = || Error::Lost(Closed::new(Cause::Transport, "the connection has just ended"));
-        let connection = state.wires.keys().min().copied().ok_or_else(ending)?;
+        let ending = || Error::Lost(Closed::new(Cause::Transport, "the connection ended before the stream was opened"));
+        // An older one may lead to where the peer was before it started anew.
+        let connection = state.wires.keys().max().copied().ok_or_else(ending)?;
         let permit = Permit::take(&self.outbound, limit).ok_or_else(too_many)?;
         let handle = self.inbox.add_stream(self.handle, false);
         let slot = Arc::new(Slot::opening(&self.inbox, self.handle, handle, &account));

@@ -243,6 +243,7 @@ mod tests {
             assert_eq!(second.open("/sync").unwrap().connection, connection(2));
             assert!(second.standing().subscribed);
             members.connected(connection(3), known).unwrap();
+            assert_eq!(second.open("/sync").unwrap().connection, connection(3));
             members.disconnected(peer, connection(1), &Closed::new(Cause::Local, "dropped"));
             assert_eq!(first.closed().unwrap().reason, "dropped");
             assert_eq!(members.peer(&peer).unwrap().handle, second.handle);
