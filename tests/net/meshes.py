@@ -88,6 +88,7 @@ class Line:
         self._listener = listener
         self._target = target
         self._is_cut = False
+        self._frozen = 0
         self._carried: set[anyio.CancelScope] = set()
 
     def cut(self) -> None:
@@ -95,6 +96,10 @@ class Line:
         self._is_cut = True
         for scope in self._carried:
             scope.cancel()
+
+    def freeze(self) -> None:
+        """Let nothing more through of what it carries, not even an end. It takes new connections."""
+        self._frozen += 1
 
     def mend(self) -> None:
         """Takes connections again."""
@@ -109,24 +114,32 @@ class Line:
                 return
             with anyio.CancelScope() as scope:
                 self._carried.add(scope)
+                frozen = self._frozen
                 try:
                     async with await anyio.connect_tcp("127.0.0.1", self._target) as far, background() as tasks:
-                        tasks.start_soon(_pump, far, near, scope)
-                        await _pump(near, far, scope)
+                        tasks.start_soon(self._pump, far, near, scope, frozen)
+                        await self._pump(near, far, scope, frozen)
                 finally:
                     self._carried.discard(scope)
 
-
-async def _pump(
-    source: anyio.abc.ByteReceiveStream, target: anyio.abc.ByteSendStream, scope: anyio.CancelScope
-) -> None:
-    try:
-        async for data in source:
-            await target.send(data)
-    except (anyio.BrokenResourceError, anyio.ClosedResourceError):
-        # One end is gone; the other hears of it.
-        pass
-    scope.cancel()
+    async def _pump(
+        self,
+        source: anyio.abc.ByteReceiveStream,
+        target: anyio.abc.ByteSendStream,
+        scope: anyio.CancelScope,
+        frozen: int,
+    ) -> None:
+        try:
+            async for data in source:
+                if frozen < self._frozen:
+                    break
+                await target.send(data)
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+            # One end is gone; the other hears of it.
+            pass
+        if frozen < self._frozen:
+            await anyio.sleep_forever()
+        scope.cancel()
 
 
 @asynccontextmanager

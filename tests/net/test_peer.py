@@ -27,7 +27,7 @@ from gossiplog.net.protocols import Protocols
 from gossiplog.net.streams import Connection, Network
 from gossiplog.net.validation import Publication
 from gossiplog.protocol import gossip
-from tests.net.meshes import QUICK_PEER, key_of, member, running, shunned, signers, stranger
+from tests.net.meshes import QUICK_PEER, key_of, line, member, running, shunned, signers, stranger
 from tests.net.support import FOREIGN, LISTEN, TOPIC, Defective, Heard, serving, until_equal
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("quick_gossip")]
@@ -327,6 +327,25 @@ async def test_a_peer_that_dials_again_waits_for_its_last_exchange(
     assert exchanged == [first]
     assert driver.counters.refused_connections == 1
     assert not state.exchange_locks
+
+
+@pytest.mark.integration
+async def test_a_peer_that_vanished_is_answered_where_it_dials_again(opened: Open, signer: Signer) -> None:
+    """Its old connection stands until pings are lost on it."""
+    ours = opened(signer=signer)
+    ours.append(1)
+    heard = Heard()
+    identity = bytes([1] * 32)
+    with anyio.fail_after(120):
+        async with Peer(ours, [LISTEN]) as here, line(here.addresses[0]) as carrier:
+            address = f"/ip4/127.0.0.1/tcp/{carrier.port}/ws/p2p/{here.peer_id}"
+            async with Peer(opened(), [], [address], identity=identity) as there:
+                await there.synced()
+                carrier.freeze()
+            async with Peer(opened(), [], [address], identity=identity, on_event=heard) as there:
+                await heard.wait(events.Connected)
+                (peer,) = here.driver.peers
+                assert await here.driver.root_of(peer)
 
 
 def resources() -> tuple[int, int]:
