@@ -108,7 +108,7 @@ class Plan:
         """Rows (key, leaf hash, sequence), one for each of `order`."""
     @property
     def children(self) -> list[tuple[int, int]]:
-        """Rows (parent's sequence, child's sequence), without duplicates."""
+        """Rows (parent's sequence, child's sequence), ascending, without duplicates."""
     @property
     def heads_added(self) -> list[tuple[bytes, int]]:
         """Rows (key, sequence), ascending by key: those that no other message of the plan names as a parent."""

@@ -26,7 +26,7 @@ class Plan:
         order: indices into the batch, in the order in which they get their sequences: causal (ascending keys).
         messages: rows (sequence, value, links), one for each of `order`.
         leaves: rows (key, leaf hash, sequence), one for each of `order`.
-        children: rows (parent's sequence, child's sequence), without duplicates, by child and then by parent.
+        children: rows (parent's sequence, child's sequence), ascending, without duplicates.
         heads_added: rows (key, sequence), ascending by key.
         heads_removed: keys, ascending, named as parents here, that were in the log before.
         orphans: valid messages left out: (index, the keys, ascending, of the parents that are neither in the log nor in
@@ -178,6 +178,7 @@ class Batch(Sequence[SignedMessage | InvalidMessage]):
             plan.children.extend((parent, own) for parent in parent_sequences)
             sequences[key] = own
             named.update(parsed.parent_keys)
+        plan.children.sort()
         plan.heads_added.extend(sorted((key, own) for key, _, own in plan.leaves if key not in named))
         plan.heads_removed.extend(sorted(named & parents.keys()))
         return plan

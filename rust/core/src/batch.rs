@@ -229,7 +229,7 @@ pub struct Plan {
     pub links: Vec<Vec<u8>>,
     /// The key and leaf hash of each.
     pub leaves: Vec<(Key, Hash)>,
-    /// Pairs of sequences: a parent, and its child.
+    /// Pairs of sequences, a parent and its child, ascending.
     pub children: Vec<(u64, u64)>,
     /// The planned messages that no other planned message names as a parent: keys, ascending, and sequences.
     pub heads_added: Vec<(Key, u64)>,
