@@ -13,8 +13,8 @@ import sys
 import threading
 import time
 import urllib.request
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -203,6 +203,16 @@ def fill(descriptor: int) -> int:
     return filled
 
 
+@contextmanager
+def ending(process: subprocess.Popen[bytes]) -> Iterator[None]:
+    """Kill a process where the block fails: Popen waits for its end."""
+    try:
+        yield
+    except BaseException:
+        process.kill()
+        raise
+
+
 @pytest.mark.integration
 def test_output_that_nobody_reads_holds_nothing_up(program: Program, log: Path) -> None:
     program("append", log, "1")
@@ -210,6 +220,7 @@ def test_output_that_nobody_reads_holds_nothing_up(program: Program, log: Path) 
     command = [sys.executable, "-m", "gossiplog", "serve", log, "--hub", "127.0.0.1:0"]
     with (
         subprocess.Popen(command, stdout=into_out, stderr=into_err) as hub,
+        ending(hub),
         open(out, "rb") as lines,
         open(err, "rb") as complaints,
     ):
@@ -227,7 +238,7 @@ def test_output_that_nobody_reads_holds_nothing_up(program: Program, log: Path) 
         assert lines.read(filled[0]).isspace()
         assert json.loads(lines.readline())["event"] == "connected"
         assert complaints.read(filled[1]).isspace()
-        assert complaints.readline() == b"gossiplog: Invalid HTTP request received.\n"
+        assert complaints.readline().endswith(b": Invalid HTTP request received.\n")
         hub.send_signal(signal.SIGINT)
         assert hub.wait(PATIENCE) == 0
 

@@ -20,7 +20,7 @@ from gossiplog.cli.logs import open_log
 from gossiplog.cli.output import Output, note, printable
 from gossiplog.cli.printer import Printer
 from gossiplog.log import Log
-from gossiplog.net import events
+from gossiplog.net import events, serving
 from gossiplog.net.access import Access, Token
 from gossiplog.net.background import background
 from gossiplog.net.hub import Hub
@@ -157,12 +157,14 @@ def _complaints() -> Iterator[None]:
     # Nobody is left to tell when stderr is gone.
     with Printer(sys.stderr.fileno(), dropped, gone=lambda error: None) as printer:
         handler = _Handler(printer)
-        logger = logging.getLogger("uvicorn")
-        logger.addHandler(handler)
+        loggers = [logging.getLogger(name) for name in ("uvicorn", serving.__name__)]
+        for logger in loggers:
+            logger.addHandler(handler)
         try:
             yield
         finally:
-            logger.removeHandler(handler)
+            for logger in loggers:
+                logger.removeHandler(handler)
 
 
 class _Handler(logging.Handler):

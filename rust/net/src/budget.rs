@@ -25,11 +25,11 @@ struct State {
 }
 
 impl State {
-    fn expel(&mut self, number: u64, cause: Cause, reason: String) {
-        if let Some(member) = self.members.remove(&number) {
-            self.held -= member.held;
-            member.halt.end(Closed::new(cause, reason));
-        }
+    /// Count a peer no more; return how to end its connection once the lock is released, since that wakes others.
+    fn expel(&mut self, number: u64, cause: Cause, reason: String) -> Option<(Arc<Halt>, Closed)> {
+        let member = self.members.remove(&number)?;
+        self.held -= member.held;
+        Some((member.halt, Closed::new(cause, reason)))
     }
 }
 
@@ -73,6 +73,7 @@ impl Account {
     /// More bytes are kept for the peer. Ends the connection that takes too much, which may be another.
     pub fn add(&self, bytes: usize) {
         let Budget { peer, total, state } = &*self.budget;
+        let mut expelled = Vec::new();
         let mut state = lock(state);
         let Some(member) = state.members.get_mut(&self.number) else { return };
         member.held = member.held.saturating_add(bytes);
@@ -81,14 +82,18 @@ impl Account {
         if held > *peer {
             let what = "not read yet, not whole messages yet, or answers that it does not take";
             let reason = format!("the peer has {held} bytes kept in memory for it, {what}; {peer} at most are");
-            state.expel(self.number, Cause::Violation, reason);
+            expelled.extend(state.expel(self.number, Cause::Violation, reason));
         }
         while state.held > *total {
             let most = state.members.iter().max_by_key(|(_, member)| member.held);
             let Some((number, held)) = most.map(|(number, member)| (*number, member.held)) else { break };
             let reason =
                 format!("the peers have more than {total} bytes kept in memory, and this one the most: {held}");
-            state.expel(number, Cause::Overload, reason);
+            expelled.extend(state.expel(number, Cause::Overload, reason));
+        }
+        drop(state);
+        for (halt, closed) in expelled {
+            halt.end(closed);
         }
     }
 
@@ -113,6 +118,8 @@ impl Drop for Account {
 
 #[cfg(test)]
 mod tests {
+    use std::task::{Wake, Waker};
+
     use super::*;
 
     fn peers(budget: &Arc<Budget>, count: usize) -> Vec<(Account, Arc<Halt>)> {
@@ -125,6 +132,30 @@ mod tests {
 
     fn causes(peers: &[(Account, Arc<Halt>)]) -> Vec<Option<Cause>> {
         peers.iter().map(|(_, halt)| halt.reason().map(|closed| closed.cause)).collect()
+    }
+
+    /// What a task may do that is woken: look at the budget, and let go of its own share.
+    struct Woken {
+        budget: Arc<Budget>,
+        share: Mutex<Option<Account>>,
+    }
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            assert_eq!(self.budget.held(), 0);
+            drop(lock(&self.share).take());
+        }
+    }
+
+    #[test]
+    fn nobody_is_woken_while_the_budget_is_locked() {
+        let budget = Arc::new(Budget::new(10, 100));
+        let [(account, halt), (other, _)] = <[_; 2]>::try_from(peers(&budget, 2)).unwrap();
+        let woken = Arc::new(Woken { budget: Arc::clone(&budget), share: Mutex::new(Some(other)) });
+        halt.driver.register(&Waker::from(Arc::clone(&woken)));
+        account.add(11);
+        assert!(lock(&woken.share).is_none());
+        assert_eq!(causes(&[(account, halt)]), [Some(Cause::Violation)]);
     }
 
     #[test]
