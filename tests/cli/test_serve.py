@@ -229,6 +229,7 @@ def test_output_that_nobody_reads_holds_nothing_up(program: Program, log: Path) 
         # A warning of the server's, and an event.
         host, port = ready["hub"].removeprefix("ws://").split(":")
         with socket.create_connection((host, int(port))) as broken:
+            client = "{}:{}".format(*broken.getsockname())
             broken.sendall(b"no request\r\n\r\n")
             assert broken.recv(100).startswith(b"HTTP/1.1 400")
         assert program("sync", "copy.db", ready["hub"], "--topic", "notes").record["inserted"] == 1
@@ -238,7 +239,7 @@ def test_output_that_nobody_reads_holds_nothing_up(program: Program, log: Path) 
         assert lines.read(filled[0]).isspace()
         assert json.loads(lines.readline())["event"] == "connected"
         assert complaints.read(filled[1]).isspace()
-        assert complaints.readline().endswith(b": Invalid HTTP request received.\n")
+        assert complaints.readline().decode() == f"gossiplog: {client}: Invalid HTTP request received.\n"
         hub.send_signal(signal.SIGINT)
         assert hub.wait(PATIENCE) == 0
 
