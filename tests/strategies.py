@@ -16,6 +16,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 from gossiplog import reference
+from gossiplog.reference.base58 import base58_decode, base58_encode
 
 TOPIC = "test.example.com"
 
@@ -204,3 +205,18 @@ def sign_as_given(topic: str, parents: Sequence[bytes], payload: Any, private_ke
     ids = [reference.encode_id(parent) for parent in parents]
     signed = reference.cbor_encode({"topic": topic, "clock": clock, "parents": ids, "payload": payload})
     return reference.cbor_encode([["dag-cbor", key.did, key.sign_bytes(signed)], topic, clock, list(parents), payload])
+
+
+def alternative(value: bytes, junk: int = 0) -> bytes:
+    """Another encoding of a message whose payload is a small map: with a key that sets JavaScript's prototype."""
+    written = reference.cbor_encode(reference.cbor_decode(value)[4])
+    entry = reference.cbor_encode("__proto__") + reference.cbor_encode(junk)
+    return value.removesuffix(written) + bytes([written[0] + 1]) + entry + written[1:]
+
+
+def longer_author(value: bytes) -> bytes:
+    """Another encoding of a message: its author's URI has a longer varint."""
+    (codec, did, signature), *rest = reference.cbor_decode(value)
+    key = base58_decode(did.removeprefix("did:key:z"))
+    longer = "did:key:z" + base58_encode(key[:1] + bytes([key[1] | 0x80, 0]) + key[2:])
+    return reference.cbor_encode([[codec, longer, signature], *rest])

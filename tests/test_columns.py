@@ -41,7 +41,8 @@ class Foreign:
 def row(message: Any) -> dict[str, Any]:
     """What `decode` must say, but for the payload, of a message that a core has read."""
     return {
-        **{name: getattr(message, name) for name in ("id", "key", "clock", "topic", "author", "codec", "canonical")},
+        **{name: getattr(message, name) for name in ("id", "key", "clock", "topic", "author", "codec")},
+        **{name: getattr(message, name) for name in ("canonical", "content_id")},
         "parents": list(message.parents),
         "parent_keys": [core.decode_id(parent) for parent in message.parents],
         "size": len(message.value),

@@ -20,7 +20,18 @@ from gossiplog.reference.cbor import write_cbor
 from gossiplog.reference.id import message_key
 from gossiplog.reference.message import parse
 from tests import strategies, vectors
-from tests.strategies import TOPIC, Shape, build, damaged, neutral, repeatable, shapes, signed
+from tests.strategies import (
+    TOPIC,
+    Shape,
+    alternative,
+    build,
+    damaged,
+    longer_author,
+    neutral,
+    repeatable,
+    shapes,
+    signed,
+)
 
 CORES = ("gossiplog._core", "gossiplog.reference")
 VERDICTS = vectors.load("verdicts")
@@ -53,7 +64,7 @@ def facts(verdict: Any) -> tuple[Any, ...]:
         return "invalid", verdict.id
     return (
         *(verdict.key, verdict.id, verdict.topic, verdict.clock, verdict.parents, verdict.author, verdict.codec),
-        *(verdict.signature, verdict.value, verdict.canonical),
+        *(verdict.signature, verdict.value, verdict.canonical, verdict.content_id),
     )
 
 
@@ -184,6 +195,56 @@ def test_the_challenge_hashes_points_as_they_are_encoded_canonically(core: Modul
 def test_a_longer_form_of_the_author_makes_a_value_that_is_not_canonical(core: ModuleType) -> None:
     verdict = next(row for row in VERDICTS["verdicts"] if row["name"] == "key varint not minimal")
     assert not core.verify(bytes.fromhex(verdict["value"]), VERDICTS["topic"]).canonical
+
+
+def test_every_encoding_of_a_message_has_its_content_id(core: ModuleType) -> None:
+    id, value = signed_message(core, {"amount": 100})
+    for other in (alternative(value), alternative(value, 7), longer_author(value), longer_author(alternative(value))):
+        message = core.verify(other, TOPIC)
+        assert (message.canonical, message.content_id) == (False, id) != (False, message.id)
+        assert (message.author, message.payload) == (core.verify(value, TOPIC).author, {"amount": 100})
+
+
+def test_lookalikes_are_what_the_signature_says_in_dag_json(core: ModuleType) -> None:
+    link = core.CID.parse("bafyreigaknpexyvxt76zgkitavbwx6ejgfheup5oybpm77f3pxzrvwpfdi")
+    payload = {"bytes": b"\x7f\x80", "deep": [{"/": link}], "link": link, "text": {"/": "no link"}}
+    id, value = signed_message(core, payload, "dag-json")
+    (_, *rest) = core.cbor_decode(value)
+    lookalike = {
+        "bytes": {"/": {"bytes": "f4A"}},
+        "deep": [{"/": {"/": str(link)}}],
+        "link": {"/": str(link)},
+        "text": {"/": "no link"},
+    }
+    other = value.removesuffix(core.cbor_encode(rest[-1])) + core.cbor_encode(lookalike)
+    message = core.verify(other, TOPIC)
+    assert (message.canonical, message.content_id) == (False, id) != (False, message.id)
+    assert message.payload == core.verify(value, TOPIC).payload == payload
+
+
+@pytest.mark.parametrize(
+    "payload", [{"/": {"bytes": "f4A"}}, [{"a": {"/": "QmNLei78zWmzUdbeRB3CiUfAizWUrbeeZh5K1rhAQKCh51"}}]]
+)
+def test_lookalikes_are_not_signed_in_dag_json(core: ModuleType, payload: Any) -> None:
+    _, value = signed_message(core, payload)
+    assert (core.verify(value, TOPIC).canonical, core.verify(value, TOPIC).payload) == (True, payload)
+    with pytest.raises(EncodeError, match="sign it as dag-cbor"):
+        signed_message(core, payload, "dag-json")
+
+
+@pytest.mark.parametrize(
+    "meant", [{"bytes": "f4A="}, {"bytes": "f4B"}, {"bytes": "f4A", "more": 1}, {"bytes": 1}, "zb", "", None]
+)
+def test_maps_that_only_begin_like_a_link_or_bytes_stay(core: ModuleType, meant: Any) -> None:
+    id, value = signed_message(core, {"/": meant}, "dag-json")
+    message = core.verify(value, TOPIC)
+    assert (message.canonical, message.content_id, message.payload) == (True, id, {"/": meant})
+
+
+def signed_message(core: ModuleType, payload: Any, codec: str = "dag-cbor") -> tuple[str, bytes]:
+    """The id and the stored value of a first message."""
+    key, value = core.sign(TOPIC, 1, [], payload, bytes(32), codec)
+    return core.encode_id(key), value
 
 
 SIGNED_ELSEWHERE = vectors.load("pubsub")["signed"]
@@ -394,6 +455,7 @@ class Store:
                 plan.order,
                 plan.messages,
                 plan.leaves,
+                plan.alternatives,
                 plan.children,
                 plan.heads_added,
                 plan.heads_removed,

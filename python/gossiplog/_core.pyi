@@ -82,6 +82,8 @@ class SignedMessage:
     def value(self) -> bytes: ...
     @property
     def canonical(self) -> bool: ...
+    @property
+    def content_id(self) -> str: ...
     def __eq__(self, value: object, /) -> bool: ...
     def __hash__(self) -> int: ...
 
@@ -106,6 +108,9 @@ class Plan:
     @property
     def leaves(self) -> list[tuple[bytes, bytes, int]]:
         """Rows (key, leaf hash, sequence), one for each of `order`."""
+    @property
+    def alternatives(self) -> list[tuple[int, bytes]]:
+        """Rows (sequence, key of the canonical encoding), ascending, of the messages that are alternative encodings."""
     @property
     def children(self) -> list[tuple[int, int]]:
         """Rows (parent's sequence, child's sequence), ascending, without duplicates."""

@@ -39,7 +39,8 @@ def decode(values: Any, topic: str, columns: Sequence[str] | None = None) -> pa.
         Of these columns, all of which may be null: `id` (string), `key` (binary), `clock` (int64), `topic`, `author`,
         `codec` (string), `parents` (list of string: ids, as they stand), `parent_keys` (list of binary), `payload`
         (string: dag-json; null also for the rare one that has no form in it, because of a link that is too long),
-        `size` (int64: the value's bytes), `canonical` (bool) and `error` (string: what makes the value no message).
+        `size` (int64: the value's bytes), `canonical` (bool), `content_id` (string: the id of the
+        canonical encoding) and `error` (string: what makes the value no message).
 
     Raises:
         ColumnError: an array that is of another type or damaged; an unknown column, one twice, or none at all; more

@@ -26,6 +26,8 @@ class Plan:
         order: indices into the batch, in the order in which they get their sequences: causal (ascending keys).
         messages: rows (sequence, value, links), one for each of `order`.
         leaves: rows (key, leaf hash, sequence), one for each of `order`.
+        alternatives: rows (sequence, key of the canonical encoding), ascending, of the messages that are alternative
+            encodings.
         children: rows (parent's sequence, child's sequence), ascending, without duplicates.
         heads_added: rows (key, sequence), ascending by key.
         heads_removed: keys, ascending, named as parents here, that were in the log before.
@@ -37,6 +39,7 @@ class Plan:
     order: list[int]
     messages: list[tuple[int, bytes, bytes]]
     leaves: list[tuple[bytes, bytes, int]]
+    alternatives: list[tuple[int, bytes]]
     children: list[tuple[int, int]]
     heads_added: list[tuple[bytes, int]]
     heads_removed: list[bytes]
@@ -156,7 +159,7 @@ class Batch(Sequence[SignedMessage | InvalidMessage]):
         order: Sequence[int],
         link: Callable[[int, int, Sequence[int]], bytes | None],
     ) -> Plan:
-        plan = Plan([], [], [], [], [], [], [], [])
+        plan = Plan([], [], [], [], [], [], [], [], [])
         sequences = dict(parents)
         named: set[bytes] = set()
         for position, index in enumerate(order):
@@ -175,6 +178,8 @@ class Batch(Sequence[SignedMessage | InvalidMessage]):
             plan.order.append(index)
             plan.messages.append((own, value, record))
             plan.leaves.append((key, leaf_hash(key, value), own))
+            if not parsed.message.canonical:
+                plan.alternatives.append((own, decode_id(parsed.message.content_id)))
             plan.children.extend((parent, own) for parent in parent_sequences)
             sequences[key] = own
             named.update(parsed.parent_keys)

@@ -94,6 +94,48 @@ def _write_string(text: str) -> str:
     return standard_json.dumps(text, ensure_ascii=False)
 
 
+def resolve_lookalikes(value: Any) -> Any:
+    """Copy a normalised value, of any depth, with links and bytes in place of maps that have their text in dag-json.
+
+    A signature over the text holds for both.
+    """
+    root: list[Any] = [None]
+    pending: list[tuple[Any, Any, Any]] = [(root, 0, value)]
+    while pending:
+        target, position, value = pending.pop()
+        match value:
+            case {"/": meant, **others} if not others and (resolved := _resolved(meant)) is not None:
+                target[position] = resolved
+            case dict():
+                target[position] = dict.fromkeys(value)
+                pending += ((target[position], key, item) for key, item in value.items())
+            case list():
+                target[position] = [None] * len(value)
+                pending += ((target[position], index, item) for index, item in enumerate(value))
+            case _:
+                target[position] = value
+    return root[0]
+
+
+def _resolved(meant: Any) -> CID | bytes | None:
+    """Return the link or the bytes that have the text of a map `{"/": meant}`, None where there are none."""
+    match meant:
+        case str():
+            try:
+                link = CID.parse(meant)
+            except DecodeError:
+                return None
+            return link if str(link) == meant else None
+        case {"bytes": str(text), **others} if not others:
+            try:
+                data = b64decode(text + "=" * (-len(text) % 4), validate=True)
+            except ValueError:
+                return None
+            return data if b64encode(data).decode().rstrip("=") == text else None
+        case _:
+            return None
+
+
 def json_decode(data: bytes) -> Any:
     """Reads dag-json text in UTF-8: white space and any form of escapes are accepted, numbers are normalised.
 

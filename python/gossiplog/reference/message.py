@@ -12,7 +12,7 @@ from gossiplog.reference import ed25519
 from gossiplog.reference.cbor import cbor_decode, write_cbor
 from gossiplog.reference.clock import decode_clock, read_clock
 from gossiplog.reference.id import decode_id, encode_id, message_key
-from gossiplog.reference.json import write_json
+from gossiplog.reference.json import resolve_lookalikes, write_json
 from gossiplog.reference.limits import KEY_LENGTH, MAX_CLOCK
 from gossiplog.reference.signature import ED25519, SCHEMES, decode_did, write_did
 from gossiplog.reference.values import normalise
@@ -37,14 +37,13 @@ class SignedMessage:
         topic: the log that it belongs to.
         clock: 1 + the largest clock among the parents.
         parents: ids, in the order in which they were signed.
-        author: the signer's did:key URI, as it was written.
+        author: the signer's did:key URI in its shortest form. A relay can write a longer one: it is not signed.
         codec: in which the message was signed, `dag-cbor` or `dag-json`.
         signature: 64 bytes.
         value: the stored value, byte for byte as it came.
-        canonical: whether the value is encoded as honest peers do. Anybody can make a value that is not from one that
-            is: the same message with the same signature under a second id. Of messages that were signed as dag-json it
-            says less: two canonical values whose texts are equal, as of bytes and of a map that looks like them, share
-            a signature.
+        canonical: whether the value is the encoding that honest peers write. From one that is, anybody can make
+            alternative encodings: the same message with the same signature under further ids.
+        content_id: the id of the canonical encoding, which all encodings of one signed message have in common.
     """
 
     key: bytes
@@ -57,6 +56,7 @@ class SignedMessage:
     signature: bytes
     value: bytes
     canonical: bool
+    content_id: str
 
     def __init__(self) -> None:
         raise TypeError("a SignedMessage comes from `verify`, `read_message` or `verify_batch`")
@@ -64,7 +64,7 @@ class SignedMessage:
     @property
     def payload(self) -> Any:
         """Decoded anew on each access."""
-        return cbor_decode(self.value)[4]
+        return _payload(self.codec, cbor_decode(self.value)[4])
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, SignedMessage) and self.value == other.value
@@ -174,6 +174,10 @@ class SigningKey:
         if clock != expected or expected > MAX_CLOCK:
             raise EncodeError(f"clock {clock}: expected {expected}, 1 + the largest clock among the parents")
         own_payload = normalise(payload)
+        if _payload(codec, own_payload) != own_payload:
+            raise EncodeError(
+                'a map {"/": ...} in the payload has the text of a link or of bytes in dag-json; sign it as dag-cbor'
+            )
         signed = _signed_bytes(codec, topic, clock, [encode_id(key) for key in parent_keys], own_payload)
         signature = ed25519.sign_bytes(self._private_key, signed)
         value = write_cbor([[codec, self._did, signature], topic, clock, parent_keys, own_payload])
@@ -248,19 +252,21 @@ def parse(value: bytes, topic: str) -> Parsed:
         raise InvalidMessage(error.reason, id) from error
     if len(signature) != SCHEMES[scheme].signature_length:
         raise InvalidMessage(f"a signature of {len(signature)} bytes: expected {SCHEMES[scheme].signature_length}", id)
-    # The author's URI is not signed: a longer form of it makes a second id, as other ways to write the value do.
-    canonical = did == write_did(scheme, author_key) and write_cbor(decoded) == value
+    payload = _payload(codec, payload)
+    author = write_did(scheme, author_key)
+    content_key = message_key(clock, write_cbor([[codec, author, signature], own_topic, clock, parent_keys, payload]))
     message = _make(
         key=key,
         id=id,
         topic=own_topic,
         clock=clock,
         parents=tuple(encode_id(parent) for parent in parent_keys),
-        author=did,
+        author=author,
         codec=codec,
         signature=signature,
         value=value,
-        canonical=canonical,
+        canonical=content_key == key,
+        content_id=encode_id(content_key),
     )
     return Parsed(message, tuple(parent_keys), scheme, author_key, payload)
 
@@ -280,6 +286,11 @@ def _check_structure(decoded: Any) -> None:
 
 def _signed_bytes(codec: str, topic: str, clock: int, parents: Sequence[str], payload: Any) -> bytes:
     return _CODECS[codec]({"topic": topic, "clock": clock, "parents": list(parents), "payload": payload})
+
+
+def _payload(codec: str, payload: Any) -> Any:
+    """The payload that a signature in this codec holds for."""
+    return resolve_lookalikes(payload) if codec == "dag-json" else payload
 
 
 def _make(**fields: Any) -> SignedMessage:

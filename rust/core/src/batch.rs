@@ -229,6 +229,8 @@ pub struct Plan {
     pub links: Vec<Vec<u8>>,
     /// The key and leaf hash of each.
     pub leaves: Vec<(Key, Hash)>,
+    /// The sequences, ascending, of the messages that are alternative encodings, with the keys of the canonical ones.
+    pub alternatives: Vec<(u64, Key)>,
     /// Pairs of sequences, a parent and its child, ascending.
     pub children: Vec<(u64, u64)>,
     /// The planned messages that no other planned message names as a parent: keys, ascending, and sequences.
@@ -331,6 +333,11 @@ fn gather<V: AsRef<[u8]> + Sync, E: From<Error>>(
         (key, leaf_hash(&key, values[*index].as_ref()))
     };
     plan.leaves = parallel::map(&plan.order, leaf);
+    let alternative = |(index, sequence): (&usize, u64)| {
+        let parsed = verdicts[*index].parsed().filter(|parsed| !parsed.is_canonical())?;
+        Some((sequence, parsed.content_key(values[*index].as_ref())))
+    };
+    plan.alternatives = plan.order.iter().zip(first..).filter_map(alternative).collect();
     let heads = plan.leaves.iter().zip(first..).map(|((key, _), sequence)| (*key, sequence));
     plan.heads_added = heads.filter(|(key, _)| !has_child.contains(key)).collect();
     plan.heads_added.sort_unstable();

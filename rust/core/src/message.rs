@@ -1,5 +1,6 @@
 //! Messages as they are stored and signed (wire format, "Message, signature, stored value").
 
+use std::borrow::Cow;
 use std::ops::Range;
 
 use crate::cbor::{Head, Item, Major, Writer, normalize, read_head, scan};
@@ -43,6 +44,7 @@ pub struct Parsed {
     /// Who claims to have signed it.
     pub author: Author,
     shape: Shape,
+    /// The value's canonical bytes, where it has others.
     normalized: Option<Box<[u8]>>,
 }
 
@@ -110,7 +112,11 @@ pub fn parse(value: &[u8], topic: &str) -> Result<Parsed, Invalid> {
         Err(error) => return Err(Invalid { reason: error.to_string(), key: shape.key(value) }),
     };
     let key = id::key(shape.clock, value).map_err(refuse)?;
-    Ok(Parsed { key, clock: shape.clock, codec, author, shape, normalized })
+    let mut parsed = Parsed { key, clock: shape.clock, codec, author, shape, normalized };
+    if codec == Codec::Json {
+        parsed.resolve_lookalikes(value);
+    }
+    Ok(parsed)
 }
 
 /// Where the parts of a message stand in canonical bytes.
@@ -209,20 +215,53 @@ impl Parsed {
         Ok(Self { key, clock, codec, author, shape, normalized: None })
     }
 
-    /// Whether the value is the one encoding of its message that honest peers write. A relay can make others, under other
-    /// ids: by encoding otherwise, or by a longer form of the author's URI, which is not signed. Of a message that was signed as
-    /// dag-json there may be another that is canonical, too: with bytes in place of a map that looks like them in that text.
+    /// Takes maps of the payload that have the text of a link or of bytes for those: the signature does not tell them apart.
+    fn resolve_lookalikes(&mut self, value: &[u8]) {
+        if let Some(payload) = json::resolve(self.payload(value)) {
+            let mut data = self.data(value)[..self.shape.payload.start].to_vec();
+            data.extend_from_slice(&payload);
+            self.shape.payload.end = data.len();
+            self.normalized = Some(data.into_boxed_slice());
+        }
+    }
+
+    /// Whether the value is the one encoding of its message that honest peers write. A relay can make alternative ones, under other
+    /// ids: by encoding otherwise, by a longer form of the author's URI, which is not signed, or, of a message that was signed as
+    /// dag-json, with maps that have the text of links or bytes in place of these.
     pub fn is_canonical(&self) -> bool {
         self.normalized.is_none() && self.author.is_shortest
+    }
+
+    /// The key of the canonical encoding: one for all encodings of what was signed, and that of the message where it is canonical.
+    pub fn content_key(&self, value: &[u8]) -> Key {
+        let data = self.data(value);
+        let content = if self.author.is_shortest {
+            if self.normalized.is_none() {
+                return self.key;
+            }
+            id::key(self.clock, data)
+        } else {
+            // What is around the author's URI stays; its head may be shorter.
+            let mut writer = Writer::append_to(data[..self.shape.codec.end].to_vec());
+            writer.item(Item::Text(&self.author.did()));
+            writer.raw(&data[self.shape.did.end..]);
+            id::key(self.clock, &writer.finish())
+        };
+        // Its clock was encoded before.
+        content.unwrap_or(self.key)
     }
 
     fn data<'a>(&'a self, value: &'a [u8]) -> &'a [u8] {
         self.normalized.as_deref().unwrap_or(value)
     }
 
-    /// The author's did:key, as the message names it.
-    pub fn did<'a>(&'a self, value: &'a [u8]) -> &'a str {
-        text(self.data(value), &self.shape.did)
+    /// The author's did:key in its shortest form.
+    pub fn did<'a>(&'a self, value: &'a [u8]) -> Cow<'a, str> {
+        if self.author.is_shortest {
+            Cow::Borrowed(text(self.data(value), &self.shape.did))
+        } else {
+            Cow::Owned(self.author.did())
+        }
     }
 
     /// The topic.
@@ -302,7 +341,8 @@ fn signed_bytes(
 /// `payload` is canonical dag-cbor; `parents` may come in any order and repeat, and are written in ascending order.
 ///
 /// # Errors
-/// [`Error::Encode`] for a topic that no log has and a clock that is not 1 + the largest of the parents' clocks.
+/// [`Error::Encode`] for a topic that no log has, a clock that is not 1 + the largest of the parents' clocks, and a map that dag-json
+/// writes as it does a link or bytes.
 pub fn sign(
     topic: &str,
     clock: u64,
@@ -331,6 +371,11 @@ pub fn sign(
     clock_item.item(Item::Integer(i128::from(clock)));
     let clock_item = clock_item.finish();
     let parts = Parts { clock: &clock_item, topic: Item::Text(topic), payload };
+    if codec == Codec::Json && json::resolve(payload).is_some() {
+        let reason =
+            "a map {\"/\": ...} in the payload has the text of a link or of bytes in dag-json; sign it as dag-cbor";
+        return Err(Error::Encode(reason.to_owned()));
+    }
     let mut bytes = Vec::new();
     signed_bytes(codec, &parts, parents.len(), parents.iter().copied(), &mut bytes)?;
     let signature = signing_key.sign(&bytes);

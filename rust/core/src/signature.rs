@@ -136,7 +136,7 @@ impl SigningKey {
         let key = ed25519_dalek::SigningKey::from_bytes(private_key);
         let public_key = key.verifying_key().to_bytes();
         let author = Author { scheme: &Ed25519, key: public_key.to_vec(), is_shortest: true };
-        Self { key, did: encode_did(&public_key), author }
+        Self { key, did: encode_did(&Ed25519, &public_key), author }
     }
 
     /// The public key.
@@ -160,9 +160,15 @@ impl SigningKey {
     }
 }
 
-/// The did:key URI of an Ed25519 public key.
-fn encode_did(public_key: &[u8; 32]) -> String {
-    let mut bytes = vec![0xed, 0x01];
+/// The shortest did:key URI of a public key.
+fn encode_did(scheme: &dyn Scheme, public_key: &[u8]) -> String {
+    let mut bytes = Vec::new();
+    let mut rest = scheme.multicodec();
+    while rest > 0x7f {
+        bytes.push(0x80 | (rest & 0x7f) as u8);
+        rest >>= 7;
+    }
+    bytes.push(rest as u8);
     bytes.extend_from_slice(public_key);
     format!("did:key:z{}", base58::encode(&bytes))
 }
@@ -179,6 +185,13 @@ pub struct Author {
     pub key: Vec<u8>,
     /// Whether no shorter URI names the same key: a multicodec may be longer than it needs to be.
     pub is_shortest: bool,
+}
+
+impl Author {
+    /// The shortest did:key URI of the key.
+    pub fn did(&self) -> String {
+        encode_did(self.scheme, &self.key)
+    }
 }
 
 /// The author that a did:key URI names.

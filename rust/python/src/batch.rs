@@ -258,6 +258,11 @@ impl Plan {
     }
 
     #[getter]
+    fn alternatives<'py>(&self, py: Python<'py>) -> Vec<(u64, Bound<'py, PyBytes>)> {
+        self.plan.alternatives.iter().map(|(sequence, content)| (*sequence, PyBytes::new(py, content))).collect()
+    }
+
+    #[getter]
     fn children(&self) -> Vec<(u64, u64)> {
         self.plan.children.clone()
     }

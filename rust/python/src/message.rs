@@ -1,5 +1,6 @@
 //! Signing messages, verifying them one by one, and the message as an object.
 
+use std::borrow::Cow;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
@@ -64,7 +65,7 @@ impl SignedMessage {
     }
 
     #[getter]
-    fn author(&self) -> &str {
+    fn author(&self) -> Cow<'_, str> {
         self.parsed.did(&self.value)
     }
 
@@ -86,6 +87,11 @@ impl SignedMessage {
     #[getter]
     fn canonical(&self) -> bool {
         self.parsed.is_canonical()
+    }
+
+    #[getter]
+    fn content_id(&self) -> String {
+        id::encode(&self.parsed.content_key(&self.value))
     }
 
     fn __eq__(&self, other: &Self) -> bool {

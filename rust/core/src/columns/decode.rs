@@ -25,7 +25,7 @@ pub enum Column {
     Clock,
     /// Utf8: the topic.
     Topic,
-    /// Utf8: the author's did:key, as the message names it.
+    /// Utf8: the author's did:key in its shortest form.
     Author,
     /// Utf8: the codec of the signature.
     Codec,
@@ -39,13 +39,15 @@ pub enum Column {
     Size,
     /// Boolean: whether the value is the encoding that honest peers write, see [`Parsed::is_canonical`].
     Canonical,
+    /// Utf8: the id of the canonical encoding, see [`Parsed::content_key`].
+    ContentId,
     /// Utf8: what makes the value no message; null for a message.
     Error,
 }
 
 impl Column {
     /// All of them, in their usual order.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Id,
         Self::Key,
         Self::Clock,
@@ -57,6 +59,7 @@ impl Column {
         Self::Payload,
         Self::Size,
         Self::Canonical,
+        Self::ContentId,
         Self::Error,
     ];
 
@@ -74,6 +77,7 @@ impl Column {
             Self::Payload => "payload",
             Self::Size => "size",
             Self::Canonical => "canonical",
+            Self::ContentId => "content_id",
             Self::Error => "error",
         }
     }
@@ -96,7 +100,9 @@ impl Column {
             Self::Canonical => DataType::Boolean,
             Self::Parents => DataType::new_list(DataType::Utf8, true),
             Self::ParentKeys => DataType::new_list(DataType::Binary, true),
-            Self::Id | Self::Topic | Self::Author | Self::Codec | Self::Payload | Self::Error => DataType::Utf8,
+            Self::Id | Self::Topic | Self::Author | Self::Codec | Self::Payload | Self::ContentId | Self::Error => {
+                DataType::Utf8
+            }
         };
         Field::new(self.name(), data_type, true)
     }
@@ -187,6 +193,7 @@ fn array(column: Column, rows: &[Row<'_>]) -> Result<ArrayRef, Error> {
         Column::Payload => texts(each(rows, |value, parsed| payload(parsed.payload(value))).map(Option::flatten))?,
         Column::Size => Arc::new(Int64Array::from_iter(each(rows, |value, _| value.len() as i64))),
         Column::Canonical => Arc::new(BooleanArray::from_iter(each(rows, |_, parsed| parsed.is_canonical()))),
+        Column::ContentId => texts(each(rows, |value, parsed| id::encode(&parsed.content_key(value))))?,
         Column::Error => texts(rows.iter().map(|row| row.err()))?,
     })
 }

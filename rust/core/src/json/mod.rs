@@ -1,7 +1,9 @@
 //! dag-json, the other codec that messages may be signed in (wire format, "dag-json").
 
+mod lookalike;
 mod read;
 mod write;
 
+pub use lookalike::resolve;
 pub use read::read;
 pub use write::write;
