@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -66,11 +67,13 @@ def run(script: str, *arguments: object) -> list[str]:
 
 
 @pytest.fixture
-def path(tmp_path: Path, signer: Signer) -> Path:
-    path = tmp_path / "log.db"
-    with gossiplog.open(path, "topic", signer=signer) as log:
-        log.append_many(range(50))
-    return path
+def path(signer: Signer) -> Iterator[Path]:
+    # pytest's folders are closed to other users, and every pytest that starts closes them again.
+    with tempfile.TemporaryDirectory(prefix="gossiplog-") as folder:
+        path = Path(folder) / "log.db"
+        with gossiplog.open(path, "topic", signer=signer) as log:
+            log.append_many(range(50))
+        yield path
 
 
 @pytest.mark.parametrize("limit", [700_000, 1_000_000])
@@ -87,9 +90,6 @@ def test_a_file_that_cannot_grow(path: Path, limit: int) -> None:
 @pytest.fixture
 def read_only(path: Path) -> Iterator[Path]:
     """A log that a process may read and not write, not even as root: READ_ONLY takes another user's identity."""
-    for folder in path.parents[:-1]:
-        if folder.name.startswith(("pytest-", "popen-")):  # the latter is a process of pytest-xdist's
-            folder.chmod(0o755)
     path.chmod(0o444)
     yield path
     path.parent.chmod(0o755)

@@ -153,11 +153,11 @@ def test_a_newer_schema_is_refused(storage: SQLiteStorage, path: Path) -> None:
 def test_an_older_schema_is_refused_and_left_as_it_is(storage: SQLiteStorage, path: Path, create: bool) -> None:
     storage.close()
     with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute("UPDATE gossiplog_meta SET value = ? WHERE name = 'schema'", (SCHEMA - 1,))
+        connection.execute("UPDATE gossiplog_meta SET value = 1 WHERE name = 'schema'")
         # As the first layout was.
         connection.execute("DELETE FROM gossiplog_meta WHERE name = 'indexed'")
         before = list(connection.iterdump())
-    with pytest.raises(OlderSchema, match=rf"log\.db .* \(schema {SCHEMA - 1}, .* {SCHEMA}\): move it away, .* anew"):
+    with pytest.raises(OlderSchema, match=rf"log\.db .* \(schema 1, .* 2 to {SCHEMA}\): move it away, .* anew"):
         SQLiteStorage(path).open("topic", create)
     with closing(sqlite3.connect(path)) as connection:
         assert list(connection.iterdump()) == before

@@ -167,6 +167,9 @@ class Audit:
         for (sequence, _, expected), stored in zip(plan.messages, links, strict=True):
             if stored != expected:
                 self._report(f"sequence {sequence}: its links are not those to its ancestors")
+        stored_contents = reader.contents([sequence for sequence, _ in run])
+        for sequence, content in stored_contents.items() ^ dict(plan.alternatives).items():
+            self._report(f"sequence {sequence}: stored or missing wrongly as an encoding of {_id(content)}")
         stored_sequences = reader.sequences([key for key, _, _ in plan.leaves])
         for key, _, sequence in plan.leaves:
             if stored_sequences.get(key) != sequence:

@@ -178,6 +178,22 @@ class Log:
             raise UnknownMessage(id)
         return self._read(found[key])
 
+    def content_id(self, id: str) -> str:
+        """The id that all encodings of a message have in common: that of the canonical one.
+
+        `apply` and the tables that it fills see one encoding of each message, and others' messages may name any of them
+        as a parent. Within `apply`, use the transaction's `content_id`.
+
+        Raises:
+            DecodeError: text that is no id.
+            UnknownMessage: the message is not in the log.
+        """
+        with self._storage.reader() as reader:
+            content = reader.content_key(core.decode_id(id))
+        if content is None:
+            raise UnknownMessage(id)
+        return core.encode_id(content)
+
     def __contains__(self, id: object) -> bool:
         """Whether a message with this id is in the log."""
         try:

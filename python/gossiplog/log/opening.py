@@ -10,6 +10,7 @@ from gossiplog.log.writing import Apply
 from gossiplog.message import check_topic
 from gossiplog.signer import Signer
 from gossiplog.storage import Storage
+from gossiplog.storage.base import Progress
 from gossiplog.storage.location import storage_at
 from gossiplog.storage.sqlite import Synchronous
 
@@ -23,8 +24,12 @@ def open(
     signer: Signer | None = None,
     create: bool = True,
     synchronous: Synchronous = "full",
+    progress: Progress | None = None,
 ) -> Log:
     """Opens a log, and makes it first where there is none.
+
+    A log that an earlier version wrote is upgraded in place, in one transaction; where its file is read-only, it is
+    read as it is. Close programs of earlier versions before: they cannot use it any more.
 
     Args:
         location: the path of an SQLite file, ":memory:" for SQLite in memory, or a storage, as `MemoryStorage()`. In a
@@ -41,6 +46,7 @@ def open(
         signer: what `append` signs with when it is given none.
         create: whether a log is made where there is none.
         synchronous: when SQLite waits for the disk: with "full" an append that returned survives a power cut.
+        progress: `progress(done, total)` is called with numbers of messages while an upgrade goes through them.
 
     Raises:
         NotALog: there is no log and none may be made, or the file is something else.
@@ -60,7 +66,7 @@ def open(
     if topic is not None:
         check_topic(topic)
     storage = storage_at(location, synchronous)
-    stored = storage.open(topic, create)
+    stored = storage.open(topic, create, progress)
     try:
         return Log(storage, stored, apply=apply, payload=payload, signer=signer)
     except BaseException:

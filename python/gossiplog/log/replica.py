@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 from contextlib import AbstractContextManager
 
 from gossiplog import core
+from gossiplog.log import encodings
 from gossiplog.log.ancestry import steps_back
 from gossiplog.log.following import Follower, Listener
 from gossiplog.log.insertion import Inserter
@@ -130,6 +131,19 @@ class Replica:
         """As `arrivals`, from memory: none, unless this process committed what follows a moment ago, while somebody
         listened."""
         return self._follower.recent(after, limit)
+
+    @property
+    def has_alternatives(self) -> bool:
+        """Whether any message is known to be an alternative encoding."""
+        return self._states.alternative > 0
+
+    def counted(self, rows: Sequence[tuple[int, bytes]]) -> Sequence[tuple[int, bytes]]:
+        """Those of the messages (sequence, value) of which no other encoding arrived before."""
+        with self._storage.reader() as reader:
+            if not reader.position().alternative:
+                return rows
+            repeated = encodings.repetitions(reader, rows, self.topic)
+            return [row for row in rows if row[0] not in repeated]
 
     def arrivals(self, after: int, limit: int) -> Sequence[tuple[int, bytes]]:
         """Messages (sequence, value) after a sequence, in the order of their arrival; one at least, if there is one."""

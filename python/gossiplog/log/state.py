@@ -30,6 +30,8 @@ INDEX_LAG = 256
 # Messages of other processes that are replayed; for more, the index is read again.
 _FEW_ARRIVALS = 512
 _PAGE = 4096
+# Beyond twice the heads, before those of former heads are dropped.
+_MANY_CONTENTS = 1024
 # After so many calls in a row leaves are read ahead: fewer happen by chance where differences are scattered.
 _READ_AHEAD = 3
 
@@ -62,7 +64,33 @@ class States:
         with storage.reader() as reader, damage_is_corrupt:
             # Later messages are not looked at before somebody asks: a log whose last ones are damaged opens.
             self._newest = stored_state(reader, reader.position())
+            self._alternative = 0
+            # The keys of canonical encodings, by those of heads that are alternative ones; and of some former heads.
+            self._contents: dict[bytes, bytes] = {}
+            self._learn_contents(reader, reader.position(), self._newest.heads)
         self._tip = (self._newest.count, self._newest.heads)
+
+    @property
+    def alternative(self) -> int:
+        """The sequence of the last alternative encoding that is known of, 0 where there is none."""
+        return self._alternative
+
+    def contents(self, heads: Heads) -> dict[bytes, bytes]:
+        """The keys of the canonical encodings, by those of the heads that are alternative ones; of others, too."""
+        if len(self._contents) > 2 * len(heads) + _MANY_CONTENTS:
+            with self._lock:
+                contents = self._contents
+                self._contents = {key: contents[key] for key, _ in heads if key in contents}
+        return self._contents
+
+    def _learn_contents(self, reader: Reader, position: Position, heads: Heads) -> None:
+        """Looks for alternative encodings among the heads, where some came that are not known of."""
+        if position.alternative > self._alternative:
+            keys = {sequence: key for key, sequence in heads if sequence > self._alternative}
+            found = {keys[sequence]: content for sequence, content in reader.contents([*keys]).items()}
+            with self._lock:
+                self._contents.update(found)
+                self._alternative = max(self._alternative, position.alternative)
 
     @property
     def newest(self) -> State:
@@ -83,6 +111,7 @@ class States:
             if position.count - newest.count > _FEW_ARRIVALS and position.indexed > newest.count:
                 newest = stored_state(reader, position)
             state = replayed(reader, newest, position.count, self._topic)
+            self._learn_contents(reader, position, state.heads)
         self.publish(state)
         return state
 
@@ -114,6 +143,15 @@ class States:
         new = State(state.count + len(plan.order), tree, heads_after(state.heads, plan))
         transaction.index(plan, level1, new.count)
         return new
+
+    def publish_alternatives(self, plan: core.Plan) -> None:
+        """Takes over which messages of a plan that was committed are alternative encodings."""
+        if plan.alternatives:
+            first = plan.leaves[0][2]
+            with self._lock:
+                for sequence, content in plan.alternatives:
+                    self._contents[plan.leaves[sequence - first][0]] = content
+                    self._alternative = max(self._alternative, sequence)
 
     def publish(self, state: State) -> None:
         """Takes over a state that was committed, unless a newer one is known."""

@@ -3,6 +3,7 @@
 The rules of `apply`:
 
 - It runs once for each message, in the order of sequences, in the transaction that stores the message, in a savepoint.
+- It runs for the first of several encodings of a message alone: see `gossiplog.log.encodings`.
 - If it raises, the message is not stored here, and what descends from it waits as for a missing parent.
 - A cursor in the database says how far it has run; a process without `apply` leaves the cursor where it is. So a
   process with `apply` first runs it over the messages that the cursor has not passed. They are stored: an exception
@@ -18,6 +19,7 @@ from typing import Any, TypeAlias
 
 from gossiplog import core
 from gossiplog.errors import CorruptLog, EncodeError, InvalidMessage, Refused, StorageError
+from gossiplog.log import encodings
 from gossiplog.log.results import without_frames
 from gossiplog.log.state import INDEX_LAG, Heads, State, States, damage_is_corrupt, heads_after, read_stored
 from gossiplog.message import MAX_PARENTS, MAX_VALUE_LENGTH, SignedMessage
@@ -233,7 +235,7 @@ class Writer:
         self, payloads: Sequence[Any], heads: Heads, signer: Signer, codec: str
     ) -> tuple[Mapping[bytes, int], core.Batch, list[SignedMessage]]:
         """The heads that the first message follows, with their sequences; the messages, as a batch and as objects."""
-        parents = dict(heads[-MAX_PARENTS:])
+        parents = encodings.parents(heads, self._states.contents(heads), MAX_PARENTS)
         with damage_is_corrupt:
             batch = signer.sign_chain(self._topic, [*parents], payloads, codec, _SIGNED_BYTES)
         messages = [_valid(message) for message in batch]
@@ -268,7 +270,8 @@ class Writer:
         late: Collection[int] = plan.late
         if self._apply is not None and plan.order:
             deadline = time.monotonic() + (float("inf") if patient else _WORKING_SECONDS)
-            failed, unapplied = self._apply_new(transaction, self._apply, batch, plan, deadline)
+            counted = self._counted(transaction, position, plan)
+            failed, unapplied = self._apply_new(transaction, self._apply, batch, plan, counted, deadline)
             refused.update(failed)
             late = [*unapplied, *late]
             if failed or unapplied:
@@ -308,6 +311,7 @@ class Writer:
             if len(self._links) > _MOST_LINKS:
                 self._links = {}
             self._links.update((sequence, record) for sequence, _, record in written.plan.messages)
+        self._states.publish_alternatives(written.plan)
         self._left = written
         self._committed(written.plan, written.position.count)
 
@@ -316,23 +320,55 @@ class Writer:
             raise CorruptLog([f"`apply` ran up to sequence {position.applied} of {position.count}"])
         return self._apply is not None and position.applied < position.count
 
+    @staticmethod
+    def _counted(transaction: Transaction, position: Position, plan: core.Plan) -> set[bytes] | None:
+        """The contents of a plan's messages of which the log has an encoding; None if none can be there twice."""
+        if not plan.alternatives and not position.alternative:
+            return None
+        contents = dict(plan.alternatives)
+        return encodings.stored(transaction, [contents.get(sequence, key) for key, _, sequence in plan.leaves])
+
     def _apply_new(
-        self, transaction: Transaction, apply: Apply, batch: core.Batch, plan: core.Plan, deadline: float
+        self,
+        transaction: Transaction,
+        apply: Apply,
+        batch: core.Batch,
+        plan: core.Plan,
+        counted: set[bytes] | None,
+        deadline: float,
     ) -> tuple[dict[int, Refused], list[int]]:
-        """Runs `apply` over a plan's messages: which it refuses, and which were left when time was up."""
+        """Runs `apply` over a plan's messages: which it refuses, and which were left when time was up.
+
+        Args:
+            transaction: in which they are not written yet.
+            apply: the application's function.
+            batch: of the messages.
+            plan: for them.
+            counted: contents of which the log has an encoding, or None if no message is there in several.
+            deadline: as `time.monotonic` has it.
+        """
         failed: dict[int, Refused] = {}
         lost: set[str] = set()
+        # Of the messages before the one that `apply` is called for.
+        passed: dict[bytes, bytes] = {}
+        transaction.expect(passed)
         for position, index in enumerate(plan.order):
             message = _valid(batch[index])
             if lost and not lost.isdisjoint(message.parents):
                 lost.add(message.id)
                 continue
+            content = message.key if counted is None else core.decode_id(message.content_id)
             try:
-                with transaction.savepoint():
-                    _run(apply, message, transaction)
+                if counted is None or content not in counted:
+                    with transaction.savepoint():
+                        _run(apply, message, transaction)
             except Refused as error:
                 failed[index] = error
                 lost.add(message.id)
+            else:
+                passed[message.key] = content
+                if counted is not None:
+                    counted.add(content)
             if time.monotonic() > deadline:
                 return failed, plan.order[position + 1 :]
         return failed, []
@@ -345,10 +381,13 @@ class Writer:
         failure: Refused | CorruptLog | None = None
         try:
             while applied < position.count and time.monotonic() < deadline:
-                for sequence, value in transaction.arrivals(applied, _CATCH_UP_PAGE):
+                rows = transaction.arrivals(applied, _CATCH_UP_PAGE)
+                repeated = self._repeated(transaction, position, rows)
+                for sequence, value in rows:
                     message = read_stored(value, self._topic)
-                    with transaction.savepoint():
-                        _run(apply, message, transaction)
+                    if sequence not in repeated:
+                        with transaction.savepoint():
+                            _run(apply, message, transaction)
                     applied = sequence
                     if time.monotonic() > deadline:
                         break
@@ -357,6 +396,14 @@ class Writer:
         if applied > position.applied:
             transaction.set_applied(applied)
         return applied < position.count, failure
+
+    def _repeated(
+        self, transaction: Transaction, position: Position, rows: Sequence[tuple[int, bytes]]
+    ) -> Collection[int]:
+        """The sequences of those of the stored messages of which another encoding arrived before."""
+        if not position.alternative:
+            return ()
+        return encodings.repetitions(transaction, rows, self._topic)
 
 
 def _run(apply: Apply, message: SignedMessage, transaction: ApplyTransaction) -> None:

@@ -200,14 +200,22 @@ class Feed:
             await anyio.sleep(_RETRY_SECONDS)
 
     async def announce(self, cursor: int) -> None:
-        """Hands every message to the application, once, in the order of arrival."""
+        """Hands every message to the application, once, in the order of arrival; of several encodings, the first."""
         while self._on_message is not None:
             if cursor >= self._followed:
                 await self._committed.wait()
                 continue
-            for sequence, value in await self._arrivals(cursor, _PAGE):
+            rows = await self._arrivals(cursor, _PAGE)
+            for _, value in await self._counted(rows):
                 self._on_message(read_stored(value, self._replica.topic))
-                cursor = sequence
+            cursor = rows[-1][0]
+
+    async def _counted(self, rows: Sequence[tuple[int, bytes]]) -> Sequence[tuple[int, bytes]]:
+        """Those of the messages of which no other encoding arrived before."""
+        # Where this process has committed the last of them, it knows of all before.
+        if not self._replica.has_alternatives and self._replica.recent(rows[-1][0] - 1, 1):
+            return rows
+        return await self.insist("looking for other encodings", lambda: self._threads.read(self._replica.counted, rows))
 
     async def tell(self, cursor: int) -> None:
         """Tells the application of commits: with one event of those that come close together."""

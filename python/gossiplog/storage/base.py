@@ -14,17 +14,21 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Literal, Protocol, TypeAlias
 
-from gossiplog.core import Plan
-from gossiplog.errors import StorageError, TopicMismatch
+from gossiplog.core import Plan, decode_id, encode_id
+from gossiplog.errors import StorageError, TopicMismatch, UnknownMessage
 
-SCHEMA = 2
-"""The version of what is stored; any other is refused. Version 1, which wrote the index with every message, was never
-released."""
+SCHEMA = 3
+"""The version of what is stored. Older ones are upgraded when a log is opened, newer ones refused.
+
+Version 1, which wrote the index with every message, was never released and is refused, too. Version 3 added the
+alternative encodings.
+"""
 PAGE_BYTES = 4 * 2**20
 """Bytes of values after which a page of messages ends early."""
 
@@ -32,6 +36,8 @@ PAGE_BYTES = 4 * 2**20
 _CLOSING_SECONDS = 30.0
 
 ScanColumn: TypeAlias = Literal["seq", "key", "value"]
+Progress: TypeAlias = Callable[[int, int], object]
+"""Called with the messages that an upgrade has gone through, and with all that there are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +48,13 @@ class Position:
         count: of messages; the largest sequence.
         applied: the sequence up to which the application's `apply` has run.
         indexed: the sequence up to which the index goes.
+        alternative: the sequence of the last alternative encoding, 0 where there is none.
     """
 
     count: int = 0
     applied: int = 0
     indexed: int = 0
+    alternative: int = 0
 
 
 class SequencesTaken(Exception):
@@ -62,6 +70,7 @@ class Reader(ABC):
 
         Raises:
             CorruptLog: what is stored of it cannot be.
+            NewerSchema: another process has upgraded the log.
         """
 
     @abstractmethod
@@ -156,6 +165,19 @@ class Reader(ABC):
     def heads(self) -> Sequence[tuple[bytes, int]]:
         """The messages that no other names as a parent: rows (key, sequence), ascending, as far as the index goes."""
 
+    @abstractmethod
+    def contents(self, sequences: Sequence[int]) -> dict[int, bytes]:
+        """The keys of the canonical encodings of those of the messages that are alternative ones."""
+
+    @abstractmethod
+    def alternatives(self, contents: Sequence[bytes]) -> dict[bytes, int]:
+        """The sequences of the first alternative encodings, by the keys of the canonical ones."""
+
+    def content_key(self, key: bytes) -> bytes | None:
+        """The key of a message's canonical encoding, None where the message is not in the log."""
+        sequence = self.sequences([key]).get(key)
+        return None if sequence is None else self.contents([sequence]).get(sequence, key)
+
 
 class ApplyTransaction(Protocol):
     """What `apply` is given: the transaction that stores the message."""
@@ -177,13 +199,40 @@ class ApplyTransaction(Protocol):
                 Other errors are the driver's own.
         """
 
+    @abstractmethod
+    def content_id(self, id: str, /) -> str:
+        """The id that all encodings of a message have in common, as of a parent that was stored as another encoding
+        than `apply` was called for.
+
+        Raises:
+            DecodeError: text that is no id.
+            UnknownMessage: the message is neither in the log nor in the transaction before this one.
+        """
+
 
 class Transaction(Reader, ApplyTransaction):
     """A state that is being changed: the only one at a time, over all threads and processes."""
 
+    _planned: Mapping[bytes, bytes] = MappingProxyType({})
+
+    def expect(self, contents: Mapping[bytes, bytes]) -> None:
+        """Name messages that `apply` runs over before they are written.
+
+        Args:
+            contents: by the messages' keys, those of their canonical encodings.
+        """
+        self._planned = contents
+
+    def content_id(self, id: str, /) -> str:
+        key = decode_id(id)
+        content = self._planned.get(key) or self.content_key(key)
+        if content is None:
+            raise UnknownMessage(id)
+        return encode_id(content)
+
     @abstractmethod
     def write(self, plan: Plan) -> None:
-        """Adds messages, their link records and their leaves.
+        """Adds messages, their link records, their leaves, and which of them are alternative encodings.
 
         Called once, when nothing is read any more.
 
@@ -217,12 +266,13 @@ class Storage(ABC):
     """A place for one log."""
 
     @abstractmethod
-    def open(self, topic: str | None, create: bool) -> str:
-        """Makes the log ready for use.
+    def open(self, topic: str | None, create: bool, progress: Progress | None = None) -> str:
+        """Makes the log ready for use, and upgrades it where an earlier version wrote it and it can be written.
 
         Args:
             topic: what the log must have, or gets when it is new; None takes that of the log.
             create: whether to make a log where none is.
+            progress: of an upgrade that goes through all messages.
 
         Returns:
             The topic.

@@ -15,6 +15,7 @@ from gossiplog.errors import CorruptLog, LogClosed, NotALog, StorageError
 from gossiplog.storage.base import (
     PAGE_BYTES,
     Position,
+    Progress,
     Reader,
     ScanColumn,
     SequencesTaken,
@@ -39,12 +40,19 @@ class _Tables:
         self.children: dict[int, list[int]] = {}
         self.heads: dict[bytes, int] = {}
         self.tree: dict[bytes, bytes] = {}
+        # Of alternative encodings: the canonical ones' keys by sequences, and the first sequences by these keys.
+        self.contents: dict[int, bytes] = {}
+        self.alternatives: dict[bytes, int] = {}
 
     def write(self, plan: Plan) -> None:
         self.messages.extend((value, links) for _, value, links in plan.messages)
         self._add_keys([key for key, _, _ in plan.leaves])
         self.leaves.update((key, (hash, sequence)) for key, hash, sequence in plan.leaves)
-        self.position = replace(self.position, count=len(self.messages))
+        self.contents.update(plan.alternatives)
+        for sequence, content in plan.alternatives:
+            self.alternatives.setdefault(content, sequence)
+        alternative = plan.alternatives[-1][0] if plan.alternatives else self.position.alternative
+        self.position = replace(self.position, count=len(self.messages), alternative=alternative)
 
     def index(self, plan: Plan, level1: Sequence[tuple[bytes, bytes]], indexed: int) -> None:
         for parent, child in plan.children:
@@ -166,6 +174,14 @@ class _MemoryReader(Reader):
             found.extend((parent, child) for child in own[bisect_left(own, first) : bisect_right(own, last)])
         return found
 
+    def contents(self, sequences: Sequence[int]) -> dict[int, bytes]:
+        contents = self._tables.contents
+        return {sequence: contents[sequence] for sequence in sequences if sequence in contents}
+
+    def alternatives(self, contents: Sequence[bytes]) -> dict[bytes, int]:
+        alternatives = self._tables.alternatives
+        return {content: alternatives[content] for content in contents if content in alternatives}
+
     def heads(self) -> Sequence[tuple[bytes, int]]:
         return sorted(self._tables.heads.items())
 
@@ -215,7 +231,7 @@ class MemoryStorage(Storage):
         self._opened = False
         self._writing = False
 
-    def open(self, topic: str | None, create: bool) -> str:
+    def open(self, topic: str | None, create: bool, progress: Progress | None = None) -> str:
         with self._lock:
             if self._opened:
                 raise StorageError("this MemoryStorage is open already, as another log")

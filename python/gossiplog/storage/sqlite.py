@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Literal, TypeAlias, get_args
 
 from gossiplog.errors import LogClosed, NewerSchema, NotALog, OlderSchema, StorageError
-from gossiplog.storage.base import SCHEMA, Reader, Storage, Transaction, check_same_topic, closing
+from gossiplog.storage.base import SCHEMA, Progress, Reader, Storage, Transaction, check_same_topic, closing
 from gossiplog.storage.sqlite_tables import (
     DAMAGE,
     OURS,
@@ -29,6 +29,7 @@ from gossiplog.storage.sqlite_tables import (
     error_code,
     storage_error,
 )
+from gossiplog.storage.sqlite_upgrades import OLDEST, FormerContents, FormerReader, upgrade
 
 Synchronous: TypeAlias = Literal["off", "normal", "full", "extra"]
 
@@ -57,12 +58,15 @@ class SQLiteStorage(Storage):
         self._guard = Guard()
         self._writer: sqlite3.Connection | None = None
         self._process = 0
+        # Below SCHEMA where the file cannot be written.
+        self._schema = SCHEMA
+        self._former = FormerContents("")
         # What follows is guarded by a lock of its own, because readers do not wait for the writer.
         self._pool_lock = threading.Lock()
         self._idle: list[sqlite3.Connection] = []
         self._closed = True
 
-    def open(self, topic: str | None, create: bool) -> str:
+    def open(self, topic: str | None, create: bool, progress: Progress | None = None) -> str:
         with self._lock:
             if self._writer is not None:
                 raise StorageError(f"{self._path} is open already through this storage")
@@ -72,13 +76,13 @@ class SQLiteStorage(Storage):
             try:
                 with self._errors("open"):
                     self._check_place(connection)
-                    topic = self._open(connection, topic, create)
+                    stored = self._open(connection, topic, create, progress)
             except BaseException:
                 connection.close()
                 raise
             connection.set_authorizer(self._guard)
             self._writer, self._process, self._closed = connection, os.getpid(), False
-            return topic
+            return stored
 
     def _check_there(self) -> None:
         if self._path != _MEMORY and not self._path.startswith("file:") and not os.path.exists(self._path):
@@ -92,20 +96,42 @@ class SQLiteStorage(Storage):
                 f" of a file, or {_MEMORY!r} for a log in memory"
             )
 
-    def _open(self, connection: sqlite3.Connection, topic: str | None, create: bool) -> str:
-        stored = self._stored_topic(connection)
-        if stored is None:
+    def _open(self, connection: sqlite3.Connection, topic: str | None, create: bool, progress: Progress | None) -> str:
+        found = self._stored(connection)
+        if found is None:
             if topic is None or not create:
                 raise NotALog(f"{self._path} holds no log: give a topic to make one in it")
-            stored = self._create(connection, topic)
+            found = self._create(connection, topic)
+        stored, self._schema = found
         check_same_topic(self._path, stored, topic)
         connection.execute(f"PRAGMA synchronous = {self._synchronous}")
         if self._path != _MEMORY:
             self._use_write_ahead_log(connection)
+        if self._schema < SCHEMA:
+            self._former = FormerContents(stored)
+            self._upgrade(connection, progress)
         return stored
 
-    def _stored_topic(self, connection: sqlite3.Connection) -> str | None:
-        """The topic of the log in the database, None where there is none; tables of an application do not matter."""
+    def _upgrade(self, connection: sqlite3.Connection, progress: Progress | None) -> None:
+        """Bring the tables to SCHEMA; leave them as they are where the file cannot be written."""
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            with _Ended(connection):
+                found = self._stored(connection)
+                if found is None:
+                    raise NotALog(f"{self._path} holds no log any more")
+                topic, schema = found
+                if schema < SCHEMA:
+                    upgrade(connection, schema, topic, progress)
+        except sqlite3.OperationalError as error:
+            if error_code(error) != sqlite3.SQLITE_READONLY:
+                raise
+        else:
+            self._schema = SCHEMA
+
+    def _stored(self, connection: sqlite3.Connection) -> tuple[str, int] | None:
+        """The topic and the schema of the log in the database, None where there is none; tables of an application do
+        not matter."""
         try:
             names = [name for (name,) in connection.execute("SELECT name FROM sqlite_schema")]
         except sqlite3.DatabaseError as error:
@@ -128,28 +154,28 @@ class SQLiteStorage(Storage):
                 f"{self._path} was written by a newer version of this package (schema {schema}, this one reads"
                 f" {SCHEMA}): upgrade gossiplog"
             )
-        if schema < SCHEMA:
+        if schema < OLDEST:
             raise OlderSchema(
                 f"{self._path} was written by an older version of this package (schema {schema}, this one reads"
-                f" {SCHEMA}): move it away, and get its messages into a new log from where they came, by gossiplog sync"
-                " with another peer, or by importing them anew"
+                f" {OLDEST} to {SCHEMA}): move it away, and get its messages into a new log from where they came, by"
+                " gossiplog sync with another peer, or by importing them anew"
             )
-        return topic
+        return topic, schema
 
-    def _create(self, connection: sqlite3.Connection, topic: str) -> str:
+    def _create(self, connection: sqlite3.Connection, topic: str) -> tuple[str, int]:
         """Makes a log in a database, beside what an application has there, unless another process was quicker."""
         connection.execute("BEGIN IMMEDIATE")
         with _Ended(connection):
-            stored = self._stored_topic(connection)
-            if stored is not None:
-                return stored
+            found = self._stored(connection)
+            if found is not None:
+                return found
             for table in TABLES:
                 connection.execute(table)
             connection.executemany(
                 "INSERT INTO gossiplog_meta(name, value) VALUES (?, ?)",
                 [("schema", SCHEMA), ("topic", topic), ("applied", 0), ("indexed", 0)],
             )
-        return topic
+        return topic, SCHEMA
 
     @staticmethod
     def _use_write_ahead_log(connection: sqlite3.Connection) -> None:
@@ -172,11 +198,14 @@ class SQLiteStorage(Storage):
     def reader(self, *, single: bool = False) -> Iterator[Reader]:
         with self._reading() as connection:
             if single or self._path == _MEMORY:
-                yield SQLiteReader(connection)
+                yield self._reader_of(connection)
                 return
             connection.execute("BEGIN")
             with _Ended(connection):
-                yield SQLiteReader(connection)
+                yield self._reader_of(connection)
+
+    def _reader_of(self, connection: sqlite3.Connection) -> Reader:
+        return SQLiteReader(connection) if self._schema == SCHEMA else FormerReader(connection, self._former)
 
     @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:
@@ -197,6 +226,11 @@ class SQLiteStorage(Storage):
 
     def transaction(self) -> AbstractContextManager[Transaction]:
         self._check_open()
+        if self._schema < SCHEMA:
+            raise StorageError(
+                f"cannot write to {self._path}: the file or its folder was read-only when it was opened, so that its log"
+                f" still has schema {self._schema}; make it writable, and open it again"
+            )
         return _Writing(self._lock, self._open_writer, self._guard, self._errors("write to"))
 
     def size(self) -> int:

@@ -16,9 +16,22 @@ from itertools import chain
 from typing import Any
 
 from gossiplog.core import Plan
-from gossiplog.errors import CorruptLog, StorageError
-from gossiplog.storage.base import PAGE_BYTES, Position, Reader, ScanColumn, SequencesTaken, Transaction, divisions
+from gossiplog.errors import CorruptLog, NewerSchema, StorageError
+from gossiplog.storage.base import (
+    PAGE_BYTES,
+    SCHEMA,
+    Position,
+    Reader,
+    ScanColumn,
+    SequencesTaken,
+    Transaction,
+    divisions,
+)
 
+ALTERNATIVES = (
+    "CREATE TABLE gossiplog_alternatives(seq INTEGER PRIMARY KEY, content BLOB NOT NULL)",
+    "CREATE INDEX gossiplog_contents ON gossiplog_alternatives(content, seq)",
+)
 TABLES = (
     "CREATE TABLE gossiplog_meta(name TEXT PRIMARY KEY, value) WITHOUT ROWID",
     # The links come first: they are read alone, and a long value would push what follows it to other pages.
@@ -27,6 +40,7 @@ TABLES = (
     "CREATE TABLE gossiplog_children(parent INTEGER, child INTEGER, PRIMARY KEY(parent, child)) WITHOUT ROWID",
     "CREATE TABLE gossiplog_heads(key BLOB PRIMARY KEY, seq INTEGER NOT NULL) WITHOUT ROWID",
     "CREATE TABLE gossiplog_tree(key BLOB PRIMARY KEY, hash BLOB NOT NULL) WITHOUT ROWID",
+    *ALTERNATIVES,
 )
 
 _KEY_HASH = "CAST(key AS BLOB), CAST(hash AS BLOB)"
@@ -140,23 +154,38 @@ class Guard:
 class SQLiteReader(Reader):
     """Reads what a connection sees."""
 
+    _SCHEMA = SCHEMA
+    _LAST_ALTERNATIVE = "(SELECT coalesce(max(seq), 0) FROM gossiplog_alternatives)"
+
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
 
     def position(self) -> Position:
         row = self._connection.execute(
-            "SELECT (SELECT coalesce(max(seq), 0) FROM gossiplog_messages),"
+            "SELECT (SELECT value FROM gossiplog_meta WHERE name = 'schema'),"
+            " (SELECT coalesce(max(seq), 0) FROM gossiplog_messages),"
             " (SELECT value FROM gossiplog_meta WHERE name = 'applied'),"
-            " (SELECT value FROM gossiplog_meta WHERE name = 'indexed')"
+            " (SELECT value FROM gossiplog_meta WHERE name = 'indexed'),"
+            f" {self._LAST_ALTERNATIVE}"
         ).fetchone()
-        count, applied, indexed = row
+        schema, count, applied, indexed, alternative = row
+        if schema != self._SCHEMA:
+            raise NewerSchema(
+                f"another process has changed the log's schema from {self._SCHEMA} to {schema!r}: open it again, with"
+                " the version of gossiplog that did"
+            )
         if not isinstance(applied, int) or applied < 0:
             raise CorruptLog([f"the cursor of `apply` is {applied!r}: expected the sequence of a message, or 0"])
         if not isinstance(indexed, int) or not 0 <= indexed <= count:
             raise CorruptLog(
                 [f"the index goes up to {indexed!r}: expected the sequence of one of {count} messages, or 0"]
             )
-        return Position(count, applied, indexed)
+        return Position(count, applied, indexed, alternative)
+
+    def last_sequence(self) -> int:
+        """The sequence of the last message, 0 in an empty log."""
+        (last,) = self._connection.execute("SELECT coalesce(max(seq), 0) FROM gossiplog_messages").fetchone()
+        return int(last)
 
     def level1(self) -> Sequence[tuple[bytes, bytes]]:
         return self._connection.execute(f"SELECT {_KEY_HASH} FROM gossiplog_tree ORDER BY key").fetchall()
@@ -277,6 +306,18 @@ class SQLiteReader(Reader):
         )
         return sorted(rows)
 
+    def contents(self, sequences: Sequence[int]) -> dict[int, bytes]:
+        return dict(
+            self._select("SELECT seq, CAST(content AS BLOB) FROM gossiplog_alternatives WHERE seq IN ({})", sequences)
+        )
+
+    def alternatives(self, contents: Sequence[bytes]) -> dict[bytes, int]:
+        return dict(
+            self._select(
+                "SELECT content, min(seq) FROM gossiplog_alternatives WHERE content IN ({}) GROUP BY content", contents
+            )
+        )
+
     def heads(self) -> Sequence[tuple[bytes, int]]:
         return self._connection.execute(
             "SELECT CAST(key AS BLOB), CAST(seq AS INTEGER) FROM gossiplog_heads ORDER BY key"
@@ -342,6 +383,8 @@ class SQLiteTransaction(SQLiteReader, Transaction):
         except sqlite3.IntegrityError as error:
             raise SequencesTaken from error
         many("INSERT INTO gossiplog_leaves(key, hash, seq) VALUES (?, ?, ?)", plan.leaves)
+        if plan.alternatives:
+            many("INSERT INTO gossiplog_alternatives(seq, content) VALUES (?, ?)", plan.alternatives)
 
     def index(self, plan: Plan, level1: Sequence[tuple[bytes, bytes]], indexed: int) -> None:
         many = self._connection.executemany

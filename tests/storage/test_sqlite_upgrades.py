@@ -1,0 +1,131 @@
+"""Upgrades of files that earlier versions wrote. The files come from `schemas/`."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import gossiplog
+from gossiplog.core import SignedMessage
+from gossiplog.errors import CorruptLog, NewerSchema, StorageError
+from gossiplog.log import Log
+from gossiplog.storage.base import SCHEMA
+from gossiplog.storage.sqlite_upgrades import OLDEST
+
+SCHEMAS = Path(__file__).parent / "schemas"
+ROOT = "892c732e19ab3cd0d4c15e44a4cd0fc6"
+
+
+@pytest.fixture
+def former(tmp_path: Path) -> Callable[[int], Path]:
+    """Copies the file of a schema."""
+
+    def copy(schema: int) -> Path:
+        return Path(shutil.copy(SCHEMAS / f"schema-{schema}.db", tmp_path))
+
+    return copy
+
+
+def dump(path: Path) -> list[str]:
+    with closing(sqlite3.connect(path)) as connection:
+        return list(connection.iterdump())
+
+
+def check_log(log: Log) -> None:
+    assert (len(log), log.verify().root.hash.hex()) == (315, ROOT)
+    alternatives = [message for message in log if not message.canonical]
+    assert len(alternatives) == 3
+    (content,) = {log.content_id(message.id) for message in alternatives}
+    assert log.get(content).canonical
+    assert log.content_id(content) == content
+
+
+@pytest.mark.parametrize("schema", range(OLDEST, SCHEMA + 1))
+def test_every_schema_opens(former: Callable[[int], Path], schema: int) -> None:
+    path = former(schema)
+    seen: list[tuple[int, int]] = []
+    with gossiplog.open(path, progress=lambda *figures: seen.append(figures)) as log:
+        check_log(log)
+    assert seen == ([] if schema == SCHEMA else [(315, 315)])
+    with closing(sqlite3.connect(path)) as connection:
+        assert dict(connection.execute("SELECT name, value FROM gossiplog_meta"))["schema"] == SCHEMA
+        rows = connection.execute("SELECT seq FROM gossiplog_alternatives ORDER BY seq").fetchall()
+    assert rows == [(311,), (312,), (313,)]
+    with gossiplog.open(path, progress=lambda done, total: pytest.fail("upgraded twice")) as log:
+        check_log(log)
+
+
+@pytest.mark.parametrize("schema", range(OLDEST, SCHEMA))
+def test_an_upgrade_that_fails_leaves_the_file_as_it_was(former: Callable[[int], Path], schema: int) -> None:
+    path = former(schema)
+    before = dump(path)
+
+    def fail(done: int, total: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        gossiplog.open(path, progress=fail)
+    assert dump(path) == before
+    with gossiplog.open(path) as log:
+        check_log(log)
+
+
+@pytest.mark.parametrize("schema", range(OLDEST, SCHEMA))
+@pytest.mark.parametrize("option", ["mode=ro", "immutable=1"])
+def test_a_log_that_cannot_be_written_is_read_as_it_is(former: Callable[[int], Path], schema: int, option: str) -> None:
+    path = former(schema)
+    before = path.read_bytes()
+    with gossiplog.open(f"file:{path}?{option}") as log:
+        check_log(log)
+        with pytest.raises(StorageError, match="read-only"):
+            log.append({"n": 0}, signer=gossiplog.Signer(bytes(32)))
+    assert path.read_bytes() == before
+
+
+def test_two_open_a_former_log_at_once(former: Callable[[int], Path]) -> None:
+    path = former(OLDEST)
+    upgrades: list[int] = []
+
+    def open_log(_: int) -> None:
+        with gossiplog.open(path, progress=lambda done, total: upgrades.append(done)) as log:
+            check_log(log)
+
+    with ThreadPoolExecutor(2) as threads:
+        list(threads.map(open_log, range(2)))
+    assert upgrades == [315]
+
+
+def test_a_damaged_message_is_found_by_the_check_not_by_the_upgrade(former: Callable[[int], Path]) -> None:
+    path = former(OLDEST)
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE gossiplog_messages SET value = x'00' WHERE seq = 7")
+    with gossiplog.open(path) as log, pytest.raises(CorruptLog, match="sequence"):
+        log.verify()
+
+
+def test_a_log_that_a_newer_version_upgrades_meanwhile_is_not_written(former: Callable[[int], Path]) -> None:
+    path = former(SCHEMA)
+    with gossiplog.open(path) as log:
+        (message,) = log.messages(limit=1)
+        with closing(sqlite3.connect(path)) as connection, connection:
+            connection.execute("UPDATE gossiplog_meta SET value = ? WHERE name = 'schema'", (SCHEMA + 1,))
+        with pytest.raises(NewerSchema, match=f"from {SCHEMA} to {SCHEMA + 1}: open it again"):
+            log.insert(message)
+
+
+def test_apply_goes_on_after_an_upgrade(former: Callable[[int], Path]) -> None:
+    seen: list[int] = []
+
+    def apply(message: SignedMessage, transaction: Any) -> None:
+        seen.append(message.payload["n"])
+
+    with gossiplog.open(former(OLDEST), apply=apply):
+        # The three encodings of the first message, on which it ran before, are passed over.
+        assert seen == [310, 311]
