@@ -11,13 +11,14 @@ from gossiplog.errors import DecodeError, EncodeError, TopicMismatch, UnknownMes
 from gossiplog.log.audit import Audit
 from gossiplog.log.following import Follower
 from gossiplog.log.functions import check_runs
+from gossiplog.log.heads import Heads
 from gossiplog.log.insertion import Inserter
 from gossiplog.log.payload import as_peers_read, check_payload, payload_check
 from gossiplog.log.pulling import Puller
 from gossiplog.log.replica import Replica
 from gossiplog.log.results import Arrivals, Info, Inserted, Pulled, Verified
 from gossiplog.log.source import Source
-from gossiplog.log.state import Heads, Snapshot, States, damage_is_corrupt, read_stored, unindexed
+from gossiplog.log.state import Snapshot, States, damage_is_corrupt, read_stored, unindexed
 from gossiplog.log.writing import Apply, Writer
 from gossiplog.message import MAX_VALUE_LENGTH, SignedMessage, ids_of
 from gossiplog.protocol.sync import ServerConfig
@@ -311,14 +312,14 @@ class Log:
     def heads(self) -> tuple[str, ...]:
         """The ids, ascending, of the messages that no other names as a parent."""
         with damage_is_corrupt:
-            return ids_of(key for key, _ in self._heads())
+            return ids_of(key for key, _ in self._heads().rows())
 
     @property
     def clock(self) -> int:
         """The next message's clock: 1 + the largest in the log, 1 in an empty one."""
         with damage_is_corrupt:
             # Nothing follows a message with the largest clock, so it is a head.
-            return 1 + max((core.decode_clock(key)[0] for key, _ in self._heads()[-1:]), default=0)
+            return 1 + max((core.decode_clock(key)[0] for key, _ in self._heads().counted[-1:]), default=0)
 
     def _heads(self) -> Heads:
         with self._storage.reader() as reader:

@@ -61,7 +61,7 @@ class Replica:
     def heads(self) -> list[bytes]:
         """The keys, ascending, of the messages that no other names as a parent."""
         with damage_is_corrupt, self._storage.reader() as reader:
-            return [key for key, _ in self._states.heads(reader, reader.position())]
+            return [key for key, _ in self._states.heads(reader, reader.position()).rows()]
 
     def root(self) -> core.Node:
         """The root of the tree."""
@@ -142,7 +142,7 @@ class Replica:
         with self._storage.reader() as reader:
             if not reader.position().alternative:
                 return rows
-            repeated = encodings.repetitions(reader, rows, self.topic)
+            repeated = encodings.repeated(reader, encodings.contents_of_stored(rows, self.topic))
             return [row for row in rows if row[0] not in repeated]
 
     def arrivals(self, after: int, limit: int) -> Sequence[tuple[int, bytes]]:

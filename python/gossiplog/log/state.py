@@ -8,21 +8,19 @@ messages, and whoever needs a later state replays the few that arrived since. So
 from __future__ import annotations
 
 import threading
-from bisect import bisect_left, insort
-from collections.abc import Callable, Iterator, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from types import TracebackType
-from typing import TypeAlias
 
 from gossiplog import core
 from gossiplog.core import SignedMessage, Tree
 from gossiplog.errors import CorruptLog, DecodeError, InvalidMessage, TreeError
+from gossiplog.log import encodings
+from gossiplog.log.heads import Heads, split
 from gossiplog.storage import Storage
 from gossiplog.storage.base import Position, Reader, Transaction
-
-Heads: TypeAlias = tuple[tuple[bytes, int], ...]
-"""The messages that no other names as a parent: (key, sequence), ascending by key."""
 
 INDEX_LAG = 256
 """Messages that the index may be behind: replaying them takes about a millisecond."""
@@ -30,8 +28,6 @@ INDEX_LAG = 256
 # Messages of other processes that are replayed; for more, the index is read again.
 _FEW_ARRIVALS = 512
 _PAGE = 4096
-# Beyond twice the heads, before those of former heads are dropped.
-_MANY_CONTENTS = 1024
 # After so many calls in a row leaves are read ahead: fewer happen by chance where differences are scattered.
 _READ_AHEAD = 3
 
@@ -64,33 +60,13 @@ class States:
         with storage.reader() as reader, damage_is_corrupt:
             # Later messages are not looked at before somebody asks: a log whose last ones are damaged opens.
             self._newest = stored_state(reader, reader.position())
-            self._alternative = 0
-            # The keys of canonical encodings, by those of heads that are alternative ones; and of some former heads.
-            self._contents: dict[bytes, bytes] = {}
-            self._learn_contents(reader, reader.position(), self._newest.heads)
+            self._alternative = reader.position().alternative
         self._tip = (self._newest.count, self._newest.heads)
 
     @property
     def alternative(self) -> int:
         """The sequence of the last alternative encoding that is known of, 0 where there is none."""
         return self._alternative
-
-    def contents(self, heads: Heads) -> dict[bytes, bytes]:
-        """The keys of the canonical encodings, by those of the heads that are alternative ones; of others, too."""
-        if len(self._contents) > 2 * len(heads) + _MANY_CONTENTS:
-            with self._lock:
-                contents = self._contents
-                self._contents = {key: contents[key] for key, _ in heads if key in contents}
-        return self._contents
-
-    def _learn_contents(self, reader: Reader, position: Position, heads: Heads) -> None:
-        """Looks for alternative encodings among the heads, where some came that are not known of."""
-        if position.alternative > self._alternative:
-            keys = {sequence: key for key, sequence in heads if sequence > self._alternative}
-            found = {keys[sequence]: content for sequence, content in reader.contents([*keys]).items()}
-            with self._lock:
-                self._contents.update(found)
-                self._alternative = max(self._alternative, position.alternative)
 
     @property
     def newest(self) -> State:
@@ -111,7 +87,7 @@ class States:
             if position.count - newest.count > _FEW_ARRIVALS and position.indexed > newest.count:
                 newest = stored_state(reader, position)
             state = replayed(reader, newest, position.count, self._topic)
-            self._learn_contents(reader, position, state.heads)
+        self.publish_alternative(position.alternative)
         self.publish(state)
         return state
 
@@ -120,13 +96,14 @@ class States:
         count, heads = self._tip
         return heads if count == position.count else self.of(reader, position).heads
 
-    def index(self, transaction: Transaction, position: Position, plan: core.Plan) -> State:
+    def index(self, transaction: Transaction, position: Position, plan: core.Plan, repeated: Collection[int]) -> State:
         """Writes the index of a transaction's plan, and of what arrived before it without being indexed.
 
         Args:
             transaction: in which the plan's messages are not written yet.
             position: of the transaction.
             plan: the last that it writes.
+            repeated: the sequences of those of its messages of which another encoding arrived before.
 
         Returns:
             The state after the commit.
@@ -140,18 +117,15 @@ class States:
                 behind += len(keys)
                 transaction.index(late, state.tree.level1(keys), behind)
             tree, level1 = state.tree.insert_leaves(plan.leaves, _leaves(transaction, state.count))
-        new = State(state.count + len(plan.order), tree, heads_after(state.heads, plan))
+        new = State(state.count + len(plan.order), tree, state.heads.after(plan, repeated))
         transaction.index(plan, level1, new.count)
         return new
 
-    def publish_alternatives(self, plan: core.Plan) -> None:
-        """Takes over which messages of a plan that was committed are alternative encodings."""
-        if plan.alternatives:
-            first = plan.leaves[0][2]
+    def publish_alternative(self, sequence: int) -> None:
+        """Takes over the sequence of the last alternative encoding that was committed."""
+        if sequence > self._alternative:
             with self._lock:
-                for sequence, content in plan.alternatives:
-                    self._contents[plan.leaves[sequence - first][0]] = content
-                    self._alternative = max(self._alternative, sequence)
+                self._alternative = max(self._alternative, sequence)
 
     def publish(self, state: State) -> None:
         """Takes over a state that was committed, unless a newer one is known."""
@@ -180,7 +154,10 @@ def stored_state(reader: Reader, position: Position) -> State:
     wrong = [sequence for key, sequence in heads if sequences.get(key) != sequence or sequence > position.indexed]
     if wrong:
         raise CorruptLog([f"{len(wrong)} heads are stored wrongly: they are no messages that the index covers"])
-    return State(position.indexed, Tree.open(reader.level1(), position.indexed), heads)
+    contents = {sequence: key for key, sequence in heads}
+    contents |= reader.contents([*contents]) if position.alternative else {}
+    repeated = _repeated(reader, contents)
+    return State(position.indexed, Tree.open(reader.level1(), position.indexed), split(heads, repeated))
 
 
 def replayed(reader: Reader, state: State, count: int, topic: str) -> State:
@@ -193,7 +170,8 @@ def replayed(reader: Reader, state: State, count: int, topic: str) -> State:
     while state.count < count:
         plan = _arrived(reader, state.count, count, topic)
         tree, _ = state.tree.insert_leaves(plan.leaves, _leaves(reader, state.count))
-        state = State(state.count + len(plan.order), tree, heads_after(state.heads, plan))
+        repeated = _repeated(reader, encodings.contents_of(plan))
+        state = State(state.count + len(plan.order), tree, state.heads.after(plan, repeated))
     return state
 
 
@@ -229,16 +207,9 @@ def unindexed(reader: Reader, position: Position, topic: str) -> Iterator[Signed
         after = rows[-1][0]
 
 
-def heads_after(heads: Heads, plan: core.Plan) -> Heads:
-    """The heads when a plan has been written."""
-    moved = list(heads)
-    for key in plan.heads_removed:
-        place = bisect_left(moved, (key,))
-        if place < len(moved) and moved[place][0] == key:
-            del moved[place]
-    for head in plan.heads_added:
-        insort(moved, head)
-    return tuple(moved)
+def _repeated(reader: Reader, contents: Mapping[int, bytes]) -> Collection[int]:
+    """As `encodings.repeated`, at no cost where all messages are canonical."""
+    return encodings.repeated(reader, contents) if reader.position().alternative else ()
 
 
 class Snapshot:

@@ -20,8 +20,9 @@ from typing import Any, TypeAlias
 from gossiplog import core
 from gossiplog.errors import CorruptLog, EncodeError, InvalidMessage, Refused, StorageError
 from gossiplog.log import encodings
+from gossiplog.log.heads import Heads
 from gossiplog.log.results import without_frames
-from gossiplog.log.state import INDEX_LAG, Heads, State, States, damage_is_corrupt, heads_after, read_stored
+from gossiplog.log.state import INDEX_LAG, State, States, damage_is_corrupt, read_stored
 from gossiplog.message import MAX_PARENTS, MAX_VALUE_LENGTH, SignedMessage
 from gossiplog.signer import Signer
 from gossiplog.storage import Storage
@@ -235,7 +236,7 @@ class Writer:
         self, payloads: Sequence[Any], heads: Heads, signer: Signer, codec: str
     ) -> tuple[Mapping[bytes, int], core.Batch, list[SignedMessage]]:
         """The heads that the first message follows, with their sequences; the messages, as a batch and as objects."""
-        parents = encodings.parents(heads, self._states.contents(heads), MAX_PARENTS)
+        parents = dict(heads.counted[-MAX_PARENTS:])
         with damage_is_corrupt:
             batch = signer.sign_chain(self._topic, [*parents], payloads, codec, _SIGNED_BYTES)
         messages = [_valid(message) for message in batch]
@@ -268,9 +269,9 @@ class Writer:
         with damage_is_corrupt:
             plan = batch.plan(first, parents, links, refused, None if patient else _LINKING_WORK)
         late: Collection[int] = plan.late
+        counted = encodings.counted_before(transaction, position, plan)
         if self._apply is not None and plan.order:
             deadline = time.monotonic() + (float("inf") if patient else _WORKING_SECONDS)
-            counted = self._counted(transaction, position, plan)
             failed, unapplied = self._apply_new(transaction, self._apply, batch, plan, counted, deadline)
             refused.update(failed)
             late = [*unapplied, *late]
@@ -279,23 +280,26 @@ class Writer:
         if not plan.order:
             return _Written(plan, position, heads, None, is_partial=bool(late))
         count, applied, indexed = position.count + len(plan.order), position.applied, position.indexed
+        repeated = encodings.repeated_in(plan, counted)
         state: State | None = None
         if count - indexed > INDEX_LAG:
-            state = self._states.index(transaction, position, plan)
+            state = self._states.index(transaction, position, plan, repeated)
             heads, indexed = state.heads, count
         else:
-            heads = heads_after(heads, plan)
+            heads = heads.after(plan, repeated)
         transaction.write(plan)
+        alternative = plan.alternatives[-1][0] if plan.alternatives else position.alternative
         if self._apply is not None:
             transaction.set_applied(count)
             applied = count
-        return _Written(plan, Position(count, applied, indexed), heads, state, is_partial=bool(late))
+        position = Position(count, applied, indexed, alternative)
+        return _Written(plan, position, heads, state, is_partial=bool(late))
 
     @staticmethod
     def _parents(transaction: Transaction, keys: Sequence[bytes], heads: Heads) -> dict[bytes, int]:
         """The sequences of those of the keys that are in the log: mostly they are its heads."""
-        if len(heads) <= MAX_PARENTS:
-            known = dict(heads)
+        if len(heads.counted) <= MAX_PARENTS:
+            known = dict(heads.counted)
             if known.keys() >= set(keys):
                 return {key: known[key] for key in keys}
         return transaction.sequences(keys)
@@ -311,7 +315,7 @@ class Writer:
             if len(self._links) > _MOST_LINKS:
                 self._links = {}
             self._links.update((sequence, record) for sequence, _, record in written.plan.messages)
-        self._states.publish_alternatives(written.plan)
+        self._states.publish_alternative(written.position.alternative)
         self._left = written
         self._committed(written.plan, written.position.count)
 
@@ -320,21 +324,13 @@ class Writer:
             raise CorruptLog([f"`apply` ran up to sequence {position.applied} of {position.count}"])
         return self._apply is not None and position.applied < position.count
 
-    @staticmethod
-    def _counted(transaction: Transaction, position: Position, plan: core.Plan) -> set[bytes] | None:
-        """The contents of a plan's messages of which the log has an encoding; None if none can be there twice."""
-        if not plan.alternatives and not position.alternative:
-            return None
-        contents = dict(plan.alternatives)
-        return encodings.stored(transaction, [contents.get(sequence, key) for key, _, sequence in plan.leaves])
-
     def _apply_new(
         self,
         transaction: Transaction,
         apply: Apply,
         batch: core.Batch,
         plan: core.Plan,
-        counted: set[bytes] | None,
+        counted: Collection[bytes] | None,
         deadline: float,
     ) -> tuple[dict[int, Refused], list[int]]:
         """Runs `apply` over a plan's messages: which it refuses, and which were left when time was up.
@@ -349,6 +345,8 @@ class Writer:
         """
         failed: dict[int, Refused] = {}
         lost: set[str] = set()
+        contents = [] if counted is None else [*encodings.contents_of(plan).values()]
+        seen = None if counted is None else set(counted)
         # Of the messages before the one that `apply` is called for.
         passed: dict[bytes, bytes] = {}
         transaction.expect(passed)
@@ -357,9 +355,9 @@ class Writer:
             if lost and not lost.isdisjoint(message.parents):
                 lost.add(message.id)
                 continue
-            content = message.key if counted is None else core.decode_id(message.content_id)
+            content = contents[position] if contents else message.key
             try:
-                if counted is None or content not in counted:
+                if seen is None or content not in seen:
                     with transaction.savepoint():
                         _run(apply, message, transaction)
             except Refused as error:
@@ -367,8 +365,8 @@ class Writer:
                 lost.add(message.id)
             else:
                 passed[message.key] = content
-                if counted is not None:
-                    counted.add(content)
+                if seen is not None:
+                    seen.add(content)
             if time.monotonic() > deadline:
                 return failed, plan.order[position + 1 :]
         return failed, []
@@ -403,7 +401,7 @@ class Writer:
         """The sequences of those of the stored messages of which another encoding arrived before."""
         if not position.alternative:
             return ()
-        return encodings.repetitions(transaction, rows, self._topic)
+        return encodings.repeated(transaction, encodings.contents_of_stored(rows, self._topic))
 
 
 def _run(apply: Apply, message: SignedMessage, transaction: ApplyTransaction) -> None:

@@ -228,8 +228,8 @@ class SQLiteStorage(Storage):
         self._check_open()
         if self._schema < SCHEMA:
             raise StorageError(
-                f"cannot write to {self._path}: the file or its folder was read-only when it was opened, so that its log"
-                f" still has schema {self._schema}; make it writable, and open it again"
+                f"cannot write to {self._path}: the file or its folder was read-only when it was opened, so that its"
+                f" log still has schema {self._schema}; make it writable, and open it again"
             )
         return _Writing(self._lock, self._open_writer, self._guard, self._errors("write to"))
 
