@@ -1,7 +1,7 @@
 """A last-writer-wins register: names and their values, the same on every peer that has the same messages.
 
-Message ids are a total order in which effects follow their causes, the same everywhere; so of all writes to a name the
-one with the largest id wins, in whatever order they arrive. `apply` keeps the winners in a table of the log's own
+Content ids are a total order in which effects follow their causes, the same everywhere; so of all writes to a name the
+one with the largest wins, in whatever order they arrive. `apply` keeps the winners in a table of the log's own
 database.
 
     python examples/register.py
@@ -33,7 +33,7 @@ def apply(message: gossiplog.SignedMessage, transaction: Any) -> None:
     transaction.execute(
         "INSERT INTO register (name, value, id) VALUES (?, ?, ?) ON CONFLICT (name) DO UPDATE"
         " SET value = excluded.value, id = excluded.id WHERE excluded.id > register.id",
-        (message.payload["name"], message.payload["value"], message.id),
+        (message.payload["name"], message.payload["value"], message.content_id),
     )
 
 

@@ -116,6 +116,7 @@ def test_show(program: Program, log: Path) -> None:
         "signature",
         "bytes",
         "canonical",
+        "content_id",
         "payload",
     }
     assert (shown["id"], shown["clock"]) == (second, 2)

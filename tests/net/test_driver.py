@@ -24,6 +24,7 @@ from gossiplog.net.validation import Answer, Publication
 from gossiplog.protocol import gossip
 from gossiplog.protocol.broadcast_config import Config
 from tests.net.support import QUICK, TOPIC, FakeRouter, Heard, connect_pair, joined, until_equal
+from tests.strategies import alternative
 
 pytestmark = pytest.mark.anyio
 
@@ -142,6 +143,21 @@ async def test_what_a_function_of_the_application_raises_ends_the_context(
     with pytest.raises(ZeroDivisionError, match="theirs"):
         await replicate()
     assert len(calls) == 1
+
+
+async def test_of_several_encodings_the_first_is_announced(opened: Open, signer: Signer) -> None:
+    log, other = opened(signer=signer), opened(signer=signer)
+    values = [other.append({"n": n}).value for n in range(3)]
+    heard = Heard()
+    async with Driver(log, on_message=heard.message):
+        with anyio.fail_after(60):
+            log.insert(values[0])
+            await heard.wait_for_messages(1)
+            log.insert_many([alternative(values[0]), alternative(values[1]), alternative(values[1], 1)])
+            log.insert_many([values[1], values[2]])
+            messages = await heard.wait_for_messages(3)
+    assert [message.payload["n"] for message in messages] == [0, 1, 2]
+    assert len(log) == 6
 
 
 async def test_an_error_of_the_block_comes_out_as_it_is(opened: Open) -> None:

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 import gossiplog.log
-from gossiplog.cli.output import Json, Output, Stopwatch, fields_table, note, printable, progress, spinner
+from gossiplog.cli.output import Json, Output, Stopwatch, fields_table, note, occasional, printable, progress, spinner
 from gossiplog.errors import CorruptLog, NotALog, StorageError, TreeError
 from gossiplog.log import Log
 
@@ -31,9 +31,9 @@ def open_log(path: Path, topic: str | None = None) -> Log:
         raise NotALog(f"{_IN_MEMORY} is no file: a log in memory would end with the command")
     if topic is None and not path.exists():
         raise NotALog(f"there is no log {path}: gossiplog init {path} --topic TOPIC makes one")
-    with warnings.catch_warnings(record=True, action="always") as caught:
+    with warnings.catch_warnings(record=True, action="always") as caught, occasional("Upgrading the log") as advance:
         try:
-            log = gossiplog.log.open(str(path), topic=topic)
+            log = gossiplog.log.open(str(path), topic=topic, progress=advance)
         except (CorruptLog, TreeError) as error:
             raise StorageError(f"{path}: {error}") from error
     for warning in caught:

@@ -147,6 +147,8 @@ def _print(messages: Iterable[SignedMessage], output: Output, flush: bool = Fals
                 "parents": list(message.parents),
                 "author": message.author,
             }
+            if not message.canonical:
+                fields["content_id"] = message.content_id
             _record(output, message, fields)
         else:
             output.show(_line(message, output.console.width))
@@ -200,11 +202,14 @@ def show(
             "signature": message.signature,
             "bytes": len(message.value),
             "canonical": message.canonical,
+            "content_id": message.content_id,
         }
         _record(output, message, fields)
         return
     table = fields_table()
     table.add_row("id", message.id)
+    if not message.canonical:
+        table.add_row("encoding of", message.content_id)
     table.add_row("clock", f"{message.clock:,}")
     table.add_row("author", message.author)
     table.add_row("parents", "\n".join(message.parents))

@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Annotated, Any, Self
 
@@ -138,6 +138,25 @@ def spinner(description: str) -> Iterator[None]:
     """As `progress`, for work that has no steps to count."""
     with _shown(description, None):
         yield
+
+
+@contextmanager
+def occasional(description: str) -> Iterator[Callable[[int, int], None]]:
+    """As `progress`, for work that is seldom to be done.
+
+    Yields:
+        A function to call with the numbers of steps that are done and of all steps: nothing is shown before.
+    """
+    with ExitStack() as shown:
+        update: Callable[..., None] | None = None
+
+        def advance(done: int, total: int) -> None:
+            nonlocal update
+            if update is None:
+                update = shown.enter_context(_shown(description, total, BarColumn(), MofNCompleteColumn()))
+            update(completed=done)
+
+        yield advance
 
 
 @contextmanager

@@ -26,8 +26,9 @@ def counted_before(reader: Reader, position: Position, plan: Plan) -> set[bytes]
     """
     if not plan.alternatives and not position.alternative:
         return None
-    contents = [*contents_of(plan).values()]
-    return {*reader.sequences(contents), *reader.alternatives(contents)}
+    # A canonical message of the plan is new, so that it can be there as an alternative encoding alone.
+    canonical = reader.sequences([content for _, content in plan.alternatives])
+    return {*canonical, *reader.alternatives([*contents_of(plan).values()])}
 
 
 def repeated_in(plan: Plan, counted: Collection[bytes] | None) -> Collection[int]:
