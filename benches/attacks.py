@@ -1,0 +1,427 @@
+"""What a hub's honest clients notice of attacks: the table of docs/security.md.
+
+    .venv/bin/python -m benches.attacks [--seconds 20] [NAME ...]
+
+Two honest clients replicate through a hub, one appending 50 messages a second, while a hostile process uses half a
+core for one attack; then, on another hub, while a process uses half a core for nothing. All of it is on this machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import anyio
+import anyio.abc
+
+import gossiplog
+from gossiplog import Signer, core
+from gossiplog.errors import ConnectionLost, GossipLogError
+from gossiplog.net.connection import Connection
+from gossiplog.net.protocols import Protocols
+from gossiplog.net.stream import Stream
+from gossiplog.net.streams import Network, open_network
+from gossiplog.protocol import wire
+from gossiplog.protocol.wire import GetChildren, GetRoot, Insert, Update
+
+TOPIC = "attacks.example.com"
+PROTOCOLS = Protocols(TOPIC)
+SHARE = 0.5
+"""Of one core, for an attacker."""
+_BIG = 4 * 2**20 - 4096
+_INTERVAL = 0.02
+_MALLORY = Signer(b"\x66" * 32)
+
+
+class Share:
+    """Keeps the process to a share of a core.
+
+    Args:
+        report: a file that gets the number of steps, from time to time.
+    """
+
+    def __init__(self, report: Path) -> None:
+        self._report = report
+        self._steps = 0
+        self._reported = 0.0
+        self._begin, self._used = time.monotonic(), time.process_time()
+
+    async def keep(self) -> None:
+        """Count a step; wait until the time that was used is the share of the time that has passed."""
+        self._steps += 1
+        if time.monotonic() - self._reported > 0.1:
+            self._report.write_text(str(self._steps))
+            self._reported = time.monotonic()
+        used, passed = time.process_time() - self._used, time.monotonic() - self._begin
+        await anyio.sleep(max(0.0, used / SHARE - passed))
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A hub under attack.
+
+    Attributes:
+        host: address.
+        port: of TCP.
+        network: to connect with.
+        share: to keep.
+    """
+
+    host: str
+    port: int
+    network: Network
+    share: Share
+
+    @property
+    def url(self) -> str:
+        return f"ws://{self.host}:{self.port}"
+
+    @asynccontextmanager
+    async def push(self) -> AsyncIterator[Stream]:
+        """A connection with a push stream, whose first Update is sent."""
+        async with await self.connect() as connection, await connection.open_stream(PROTOCOLS.push) as stream:
+            await stream.send(wire.encode_push(Update([])))
+            yield stream
+
+    async def connect(self) -> Connection:
+        return await self.network.dial(self.url, PROTOCOLS.all)
+
+    async def socket(self) -> anyio.abc.SocketStream:
+        return await anyio.connect_tcp(self.host, self.port)
+
+
+Attack = Callable[[Target], Awaitable[None]]
+
+
+async def again(target: Target, attack: Attack) -> None:
+    """An attack over and over; the hub ends connections as it likes."""
+    while True:
+        try:
+            await attack(target)
+        except (GossipLogError, ConnectionLost, OSError, anyio.EndOfStream, anyio.BrokenResourceError):
+            await anyio.sleep(0.01)
+        await target.share.keep()
+
+
+async def busy(target: Target) -> None:
+    """Nothing to the hub: a loop that uses as much time."""
+    end = time.process_time() + 0.005
+    while time.process_time() < end:
+        pass
+
+
+async def garbage(target: Target) -> None:
+    """Random bytes as WebSocket messages."""
+    async with await target.socket() as socket:
+        await socket.send(_upgrade(target))
+        await socket.receive()
+        while True:
+            await socket.send(b"\x82\xfe\x04\x00" + os.urandom(4 + 1024))
+            await target.share.keep()
+
+
+async def protocol_errors(target: Target) -> None:
+    """WebSocket frames that no client may send, and bytes after them."""
+    async with await target.socket() as socket:
+        await socket.send(_upgrade(target))
+        await socket.receive()
+        for _ in range(50):
+            await socket.send(b"\x82\x05hello" + os.urandom(256))
+
+
+async def half_open(target: Target) -> None:
+    """A thousand requests that never end."""
+    sockets: list[anyio.abc.SocketStream] = []
+    try:
+        for _ in range(1000):
+            sockets.append(await target.socket())
+            await sockets[-1].send(b"GET /api/clock HTTP/1.1\r\nHost: ")
+            await target.share.keep()
+        await anyio.sleep(1)
+    finally:
+        for socket in sockets:
+            await socket.aclose()
+
+
+async def churn(target: Target) -> None:
+    """Connections that end as soon as they stand."""
+    async with target.push():
+        pass
+
+
+async def silent(target: Target) -> None:
+    """Two hundred clients that join and read nothing."""
+    async with anyio.create_task_group() as tasks:
+
+        async def join() -> None:
+            async with target.push():
+                await anyio.sleep(30)
+
+        for _ in range(200):
+            tasks.start_soon(join)
+            await target.share.keep()
+
+
+async def unsorted(target: Target) -> None:
+    """Pushes of 4 MiB, of many small maps whose keys are not sorted, under a signature that does not hold."""
+    entry = b"\xa2\x61\x62\x00\x61\x61\x00"
+    count = _BIG // len(entry)
+    payload = b"\x9a" + count.to_bytes(4, "big") + entry * count
+    await _push(target, [_forged(payload)])
+
+
+async def signatures(target: Target) -> None:
+    """Pushes of messages whose signatures do not hold."""
+    await _push(target, [_forged(core.cbor_encode({"n": n})) for n in range(256)])
+
+
+async def alternatives(target: Target) -> None:
+    """Encodings of one message, 64 KiB each."""
+    _, value = _MALLORY.sign(TOPIC, 1, [], {"amount": 100})
+    payload = core.cbor_encode({"amount": 100})
+    entry = core.cbor_encode("__proto__")
+    values = [
+        value.removesuffix(payload) + b"\xa2" + entry + core.cbor_encode(os.urandom(2**16).hex()) + payload[1:]
+        for _ in range(16)
+    ]
+    await _push(target, values)
+
+
+async def orphans(target: Target) -> None:
+    """Messages whose parents nobody has."""
+    parents = [core.encode_id(core.encode_clock(1) + os.urandom(19)) for _ in range(64)]
+    await _push(target, [_MALLORY.sign(TOPIC, 2, [parent], os.urandom(16))[1] for parent in parents])
+
+
+async def roots(target: Target) -> None:
+    """Messages that follow nothing."""
+    await _push(target, [_MALLORY.sign(TOPIC, 1, [], os.urandom(16))[1] for _ in range(64)])
+
+
+async def requests(target: Target) -> None:
+    """Sync requests whose answers are not read."""
+    async with await target.connect() as connection, await connection.open_stream(PROTOCOLS.sync) as stream:
+        await stream.send(wire.encode_request(GetRoot()))
+        while True:
+            for _ in range(32):
+                await stream.send(wire.encode_request(GetChildren(1, None)))
+            await target.share.keep()
+
+
+async def readers(target: Target) -> None:
+    """Eight readers of a payload of 4 MiB, over HTTP, that hang up at the first byte."""
+    async with anyio.create_task_group() as tasks:
+
+        async def read() -> None:
+            async with await target.socket() as socket:
+                await socket.send(_get(target.host, target.port, "/api/messages"))
+                await socket.receive(1)
+
+        for _ in range(8):
+            tasks.start_soon(read)
+
+
+async def posts(target: Target) -> None:
+    """Bodies of 4 MiB, of nested lists, over HTTP."""
+    body = (b"[" * 499 + b"]" * 499 + b",") * (_BIG // 999)
+    head = f"POST /api/messages HTTP/1.1\r\nHost: {target.host}:{target.port}\r\nContent-Type: application/json\r\n"
+    async with await target.socket() as socket:
+        await socket.send(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+        await socket.receive()
+
+
+ATTACKS: dict[str, Attack] = {
+    function.__name__: function
+    for function in (
+        *(garbage, protocol_errors, half_open, churn, silent, unsorted, signatures),
+        *(alternatives, orphans, roots, requests, readers, posts),
+    )
+}
+
+
+def _upgrade(target: Target) -> bytes:
+    return (
+        f"GET / HTTP/1.1\r\nHost: {target.host}:{target.port}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        f"Sec-WebSocket-Key: {base64.b64encode(os.urandom(16)).decode()}\r\nSec-WebSocket-Version: 13\r\n\r\n"
+    ).encode()
+
+
+def _get(host: str, port: int, path: str) -> bytes:
+    return f"GET {path} HTTP/1.1\r\nHost: {host}:{port}\r\nConnection: close\r\n\r\n".encode()
+
+
+def _forged(payload: bytes) -> bytes:
+    """A stored value whose signature does not hold."""
+    _, value = _MALLORY.sign(TOPIC, 1, [], None)
+    return value[:-1] + payload
+
+
+async def _push(target: Target, values: Sequence[bytes]) -> None:
+    async with target.push() as stream:
+        for value in values:
+            await stream.send(wire.encode_push(Insert(_key(value), value)))
+            await target.share.keep()
+        # Until the hub has taken what was sent, or hung up.
+        with anyio.move_on_after(1):
+            while await stream.receive():
+                pass
+
+
+def _key(value: bytes) -> bytes:
+    return core.read_batch([value], TOPIC).keys[0]
+
+
+async def attack(name: str, host: str, port: int, report: Path) -> None:
+    """The hostile process."""
+    async with open_network() as network:
+        target = Target(host, port, network, Share(report))
+        await again(target, busy if name == busy.__name__ else ATTACKS[name])
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What honest clients noticed.
+
+    Attributes:
+        messages: how many of them arrived.
+        lost: how many did not.
+        delivery: milliseconds from append to arrival, 99th percentile.
+        clock: milliseconds of GET /api/clock, 99th percentile.
+        resident: most MiB of the hub.
+        steps: of the attacker: messages, requests or connections.
+    """
+
+    messages: int
+    lost: int
+    delivery: float
+    clock: float
+    resident: float
+    steps: int
+
+
+async def honest(url: str, seconds: float) -> tuple[list[float], list[float], int]:
+    """Seconds of each delivery and each GET /api/clock; and how many messages did not arrive."""
+    parts = urlsplit(url)
+    delays: list[float] = []
+    clocks: list[float] = []
+    sent = 0
+
+    def arrived(message: gossiplog.SignedMessage) -> None:
+        if message.author == signer.did:
+            delays.append(time.monotonic() - message.payload["sent"])
+
+    async def look() -> None:
+        host, port = str(parts.hostname), int(parts.port or 0)
+        while True:
+            begin = time.monotonic()
+            async with await anyio.connect_tcp(host, port) as socket:
+                await socket.send(_get(host, port, "/api/clock"))
+                await socket.receive()
+            clocks.append(time.monotonic() - begin)
+            await anyio.sleep(_INTERVAL)
+
+    signer = Signer.generate()
+    with tempfile.TemporaryDirectory() as folder:
+        ours, theirs = (gossiplog.open(Path(folder) / f"{name}.db", TOPIC, signer=signer) for name in ("one", "two"))
+        with ours, theirs:
+            async with (
+                gossiplog.connect(ours, url) as one,
+                gossiplog.connect(theirs, url, on_message=arrived) as two,
+                anyio.create_task_group() as tasks,
+            ):
+                await one.synced()
+                await two.synced()
+                tasks.start_soon(look)
+                end = time.monotonic() + seconds
+                while time.monotonic() < end:
+                    await anyio.to_thread.run_sync(ours.append, {"sent": time.monotonic()})
+                    sent += 1
+                    await anyio.sleep(_INTERVAL)
+                with anyio.move_on_after(10):
+                    while len(delays) < sent:
+                        await anyio.sleep(0.1)
+                tasks.cancel_scope.cancel()
+    return delays, clocks, sent - len(delays)
+
+
+def measure(name: str, seconds: float) -> Outcome:
+    """One attack, on a hub of its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "hub.db"
+        with gossiplog.open(path, TOPIC, signer=Signer.generate()) as log:
+            log.append_many([{"n": n} for n in range(1000)])
+            log.append([[] for _ in range(_BIG - 1024)])
+        serve = [sys.executable, "-m", "gossiplog", "serve", str(path), "--hub", "127.0.0.1:0"]
+        hub = subprocess.Popen(serve, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        assert hub.stdout is not None
+        url = json.loads(hub.stdout.readline())["hub"]
+        parts = urlsplit(url)
+        report = Path(folder) / "steps"
+        hostile = [sys.executable, "-m", "benches.attacks", "--attack", name, parts.hostname, str(parts.port), report]
+        attacker = subprocess.Popen(hostile, stderr=subprocess.DEVNULL)
+        try:
+            time.sleep(2)
+            if attacker.poll() is not None:
+                raise RuntimeError(f"the attacker ended with {attacker.returncode}")
+            delays, clocks, lost = anyio.run(honest, url, seconds)
+            resident, steps = _resident(hub.pid), int(report.read_text())
+        finally:
+            for process in (attacker, hub):
+                process.kill()
+                process.communicate()
+    return Outcome(len(delays), lost, 1000 * _p99(delays), 1000 * _p99(clocks), resident, steps)
+
+
+def _p99(durations: Sequence[float]) -> float:
+    ordered = sorted(durations)
+    return ordered[int(0.99 * (len(ordered) - 1))] if ordered else float("inf")
+
+
+def _resident(process: int) -> float:
+    (line,) = [line for line in Path(f"/proc/{process}/status").read_text().splitlines() if line.startswith("VmHWM")]
+    return int(line.split()[1]) / 1024
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"Of {', '.join(ATTACKS)}; all by default.")
+    parser.add_argument("--seconds", type=float, default=20.0, help="Of each attack.")
+    parser.add_argument("--attack", nargs=4, help=argparse.SUPPRESS)
+    arguments: Any = parser.parse_args()
+    if arguments.attack:
+        name, host, port, report = arguments.attack
+        anyio.run(attack, name, host, int(port), Path(report))
+        return
+    unknown = {*arguments.names} - ATTACKS.keys()
+    if unknown:
+        parser.error(f"there is no attack {', '.join(sorted(unknown))}: expected some of {', '.join(ATTACKS)}")
+    print(
+        "| attack | delivery, p99 | beside a busy loop | /api/clock, p99 | beside a busy loop | hub, resident | steps |"
+    )
+    print("| --- | --- | --- | --- | --- | --- | --- |")
+    for name in arguments.names or ATTACKS:
+        under, beside = measure(name, arguments.seconds), measure(busy.__name__, arguments.seconds)
+        what = (ATTACKS[name].__doc__ or "").strip().rstrip(".")
+        lost = f" ({under.lost} late)" if under.lost else ""
+        print(
+            f"| {name}: {what} | {under.delivery:.0f} ms{lost} | {beside.delivery:.0f} ms | {under.clock:.0f} ms |"
+            f" {beside.clock:.0f} ms | {under.resident:.0f} MiB |"
+            f" {under.steps:,} |",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()
