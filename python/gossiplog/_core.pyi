@@ -96,6 +96,36 @@ def read_message(value: bytes, topic: str) -> SignedMessage:
     """A stored value whose signature was verified when it came in: everything is checked but the signature."""
 
 @final
+class MessageJson:
+    """The dag-json of stored messages, in pieces: the maps `{id, signature, message}` of the HTTP API.
+
+    Args:
+        values: stored values, whose signatures are not verified again.
+        topic: of the log.
+        is_list: whether a list is written; otherwise there must be one value, which is written by itself.
+
+    Raises:
+        EncodeError: the first message has no dag-json form: a link in it has no text.
+        InvalidMessage: a value that no message has.
+    """
+
+    def __new__(cls, values: Sequence[bytes], topic: str, is_list: bool = True) -> MessageJson: ...
+    @property
+    def count(self) -> int:
+        """How many of the messages are written: those before the first that has no dag-json form."""
+
+    @property
+    def held(self) -> int:
+        """Bytes that are kept in memory for it, about."""
+
+    def read(self, limit: int) -> bytes:
+        """The next piece, of about so many bytes; b"" at the end. Other threads run meanwhile."""
+
+def read_message_map(data: bytes, codec: str) -> bytes:
+    """The canonical stored value of a message that was sent as the map which MessageJson writes. Its signature is not
+    verified. Raises DecodeError, and EncodeError for another codec than dag-json and dag-cbor."""
+
+@final
 class Plan:
     """What one transaction writes for a batch: made by `Batch.plan`."""
 
@@ -492,7 +522,10 @@ class Network:
         streams that came to nothing), `overloads` (connections closed because all together had too many bytes kept),
         `defects` (connections closed by an error of this package)."""
     def held(self) -> int:
-        """Bytes that are kept for all peers now: received and not read, or held."""
+        """Bytes that are kept for all peers now: received and not read, or held; and what `hold_other` counts."""
+    def hold_other(self, bytes: int) -> None:
+        """So many bytes are kept outside of connections now, which count against `total_bytes`: where all together
+        exceed them, the peer for which most is kept is disconnected."""
     def attach(self, protocols: Sequence[str], client: bool) -> int:
         """A connection over a pipe whose other end is `feed` and `drain`.
 

@@ -4,27 +4,25 @@ The map does not carry a stored value but what it means, so whoever posts one ge
 message whose value is not canonical (`SignedMessage.canonical`) therefore comes back under another id when what GET
 answered is posted: over HTTP its canonical twin travels. Nor does a map whose only key is `/` come back from dag-json,
 which has no way to write it: it reads as bytes or as a link. Push and sync carry values as they are.
+
+The core writes the map from the stored bytes, and reads it into such bytes, while other threads run: Python objects of
+what a stranger sent would take many times its memory, and the interpreter's lock for seconds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
-
 from gossiplog import core
-from gossiplog.errors import DecodeError, EncodeError
 from gossiplog.message import SignedMessage
 
-_DECODERS: dict[str, Callable[[bytes], Any]] = {
-    "application/json": core.json_decode,
-    "application/vnd.ipld.dag-json": core.json_decode,
-    "application/cbor": core.cbor_decode,
-    "application/vnd.ipld.dag-cbor": core.cbor_decode,
+_CODECS = {
+    "application/json": "dag-json",
+    "application/vnd.ipld.dag-json": "dag-json",
+    "application/cbor": "dag-cbor",
+    "application/vnd.ipld.dag-cbor": "dag-cbor",
 }
-CONTENT_TYPES = tuple(_DECODERS)
+CONTENT_TYPES = tuple(_CODECS)
 """The media types of messages that are read: the first and the third are the original's."""
-
-_Value = TypeVar("_Value")
+_PIECE_BYTES = 2**20
 
 
 def to_json(message: SignedMessage) -> bytes:
@@ -33,20 +31,8 @@ def to_json(message: SignedMessage) -> bytes:
     Raises:
         EncodeError: a payload without a dag-json form, which a message that is signed in dag-cbor may have.
     """
-    body = {
-        "id": message.id,
-        "signature": {"codec": message.codec, "publicKey": message.author, "signature": message.signature},
-        "message": {
-            "topic": message.topic,
-            "clock": message.clock,
-            "parents": list(message.parents),
-            "payload": message.payload,
-        },
-    }
-    try:
-        return core.json_encode(body)
-    except EncodeError as error:
-        raise EncodeError(f"message {message.id} has no dag-json form: {error}") from error
+    text = core.MessageJson([message.value], message.topic, is_list=False)
+    return b"".join(iter(lambda: text.read(_PIECE_BYTES), b""))
 
 
 def from_body(data: bytes, content_type: str) -> bytes:
@@ -60,40 +46,5 @@ def from_body(data: bytes, content_type: str) -> bytes:
 
     Raises:
         DecodeError: a body that is no message.
-        EncodeError: one that no message can be made of.
     """
-    body = _read("the body", _DECODERS[content_type](data), dict)
-    signature = _field(body, "signature", dict)
-    message = _field(body, "message", dict)
-    if "payload" not in message:
-        raise DecodeError("'payload' is missing")
-    parents = [core.decode_id(_read("a parent", parent, str)) for parent in _field(message, "parents", list)]
-    return core.cbor_encode(
-        [
-            [
-                _field(signature, "codec", str),
-                _field(signature, "publicKey", str),
-                _field(signature, "signature", bytes),
-            ],
-            _field(message, "topic", str),
-            _field(message, "clock", int),
-            parents,
-            message["payload"],
-        ]
-    )
-
-
-def _field(body: dict[str, Any], name: str, kind: type[_Value]) -> _Value:
-    if name not in body:
-        raise DecodeError(f"{name!r} is missing")
-    return _read(repr(name), body[name], kind)
-
-
-_KINDS: dict[type, str] = {dict: "a map", list: "a list", str: "a string", bytes: "bytes", int: "an integer"}
-
-
-def _read(what: str, value: object, kind: type[_Value]) -> _Value:
-    # A bool is an int in Python, not in the data model.
-    if not isinstance(value, kind) or isinstance(value, bool):
-        raise DecodeError(f"{what} must be {_KINDS[kind]}, not {type(value).__name__}")
-    return value
+    return core.read_message_map(data, _CODECS[content_type])

@@ -9,7 +9,7 @@ two. Imports go only towards the top of this list:
     values, nodes, fragment
     cbor, json
     message, ancestors, tree
-    batch
+    batch, message_json
 """
 
 from gossiplog.reference.ancestors import frontier, is_ancestor, link_record
@@ -22,6 +22,7 @@ from gossiplog.reference.id import decode_id, encode_id
 from gossiplog.reference.json import json_decode, json_encode
 from gossiplog.reference.limits import HASH_LENGTH, KEY_LENGTH, MAX_CLOCK, MAX_DEPTH, MAX_OWN_DEPTH
 from gossiplog.reference.message import SignedMessage, SigningKey, read_message, sign, verify, verify_bytes
+from gossiplog.reference.message_json import MessageJson, read_message_map
 from gossiplog.reference.node import Node, check_children, is_boundary, leaf_hash
 from gossiplog.reference.nodes import Nodes
 from gossiplog.reference.tree import Tree
@@ -35,6 +36,7 @@ __all__ = [
     "MAX_OWN_DEPTH",
     "Batch",
     "Fragment",
+    "MessageJson",
     "Node",
     "Nodes",
     "Plan",
@@ -57,6 +59,7 @@ __all__ = [
     "link_record",
     "read_batch",
     "read_message",
+    "read_message_map",
     "sign",
     "sign_chain",
     "verify",

@@ -84,6 +84,19 @@ fn is_version_0(normalized: &[u8]) -> bool {
     normalized.first() != Some(&1)
 }
 
+/// Whether a normalised CID has a text form.
+///
+/// # Errors
+/// [`Error::Encode`] for a version 0 of more than [`MAX_BASE58_BYTES`].
+pub fn check_text(normalized: &[u8]) -> Result<(), Error> {
+    if !is_version_0(normalized) || normalized.len() <= MAX_BASE58_BYTES {
+        return Ok(());
+    }
+    let length = normalized.len();
+    let reason = format!("a link of version 0 with {length} bytes has no text form; {MAX_BASE58_BYTES} at most");
+    Err(Error::Encode(reason))
+}
+
 /// The text of a normalised CID: base58btc for version 0, base32 for version 1.
 ///
 /// # Errors
@@ -94,11 +107,7 @@ pub fn format(normalized: &[u8]) -> Result<String, Error> {
         text.make_ascii_lowercase();
         return Ok(format!("b{text}"));
     }
-    if normalized.len() > MAX_BASE58_BYTES {
-        let length = normalized.len();
-        let reason = format!("a link of version 0 with {length} bytes has no text form; {MAX_BASE58_BYTES} at most");
-        return Err(Error::Encode(reason));
-    }
+    check_text(normalized)?;
     Ok(base58::encode(normalized))
 }
 

@@ -1,7 +1,7 @@
 //! The algorithms of gossiplog: ids, dag-cbor, signatures, the prolly tree, ancestors. No I/O, no clock, no Python.
 //!
-//! Imports go only towards the top of this list: error, clock, id, base58, cid, cbor, json, topic, signature, message, tree,
-//! ancestors, parallel, batch, columns.
+//! Imports go only towards the top of this list: error, clock, id, base58, cid, cbor, json, topic, signature, message, message_json,
+//! tree, ancestors, parallel, batch, columns.
 
 #![forbid(unsafe_code)]
 
@@ -16,6 +16,7 @@ pub mod error;
 pub mod id;
 pub mod json;
 pub mod message;
+pub mod message_json;
 pub mod parallel;
 pub mod signature;
 pub mod topic;

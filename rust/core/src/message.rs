@@ -162,7 +162,7 @@ impl Shape {
         if self.clock == 0 { None } else { id::key(self.clock, value).ok() }
     }
 
-    fn parents<'a>(&self, data: &'a [u8]) -> impl Iterator<Item = Key> + use<'a> {
+    fn parents<'a>(&self, data: &'a [u8]) -> impl ExactSizeIterator<Item = Key> + use<'a> {
         data[self.parents.clone()].chunks_exact(PARENT_WIDTH).map(|entry| {
             let mut key = [0; KEY_LENGTH];
             key.copy_from_slice(&entry[1..]);
@@ -251,6 +251,11 @@ impl Parsed {
         content.unwrap_or(self.key)
     }
 
+    /// Bytes that are kept in memory for it beside the stored value, about.
+    pub fn held(&self) -> usize {
+        self.normalized.as_ref().map_or(0, |normalized| normalized.len())
+    }
+
     fn data<'a>(&'a self, value: &'a [u8]) -> &'a [u8] {
         self.normalized.as_deref().unwrap_or(value)
     }
@@ -280,7 +285,7 @@ impl Parsed {
     }
 
     /// The parents' keys, in the order in which they stand.
-    pub fn parents<'a>(&'a self, value: &'a [u8]) -> impl Iterator<Item = Key> + use<'a> {
+    pub fn parents<'a>(&'a self, value: &'a [u8]) -> impl ExactSizeIterator<Item = Key> + use<'a> {
         self.shape.parents(self.data(value))
     }
 

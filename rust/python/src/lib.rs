@@ -13,6 +13,7 @@ mod fragment;
 mod gather;
 mod host;
 mod message;
+mod message_json;
 mod net;
 mod nodes;
 mod tree;
@@ -43,6 +44,8 @@ mod _core {
     use super::host::{GossipMessage, Host, HostEvent, MeshEvent, PeerEvent, PeerInfo};
     #[pymodule_export]
     use super::message::{SignedMessage, SigningKey, read_message, sign, verify, verify_bytes};
+    #[pymodule_export]
+    use super::message_json::{MessageJson, read_message_map};
     #[pymodule_export]
     use super::net::{Closed, ConnectionEvent, Network, StreamEvent, shown_url};
     #[pymodule_export]

@@ -18,6 +18,9 @@ use crate::value;
 /// What pickle stores: a function, and its arguments.
 type Reduced<'py, 'a> = (Bound<'py, PyAny>, (Bound<'py, PyBytes>, &'a str));
 
+/// Bytes of a value that is read with the interpreter's lock held.
+const SHORT: usize = 1 << 14;
+
 /// A message that was verified.
 #[pyclass(frozen, module = "gossiplog._core")]
 pub struct SignedMessage {
@@ -133,8 +136,11 @@ pub fn verify(py: Python<'_>, value: PyBackedBytes, topic: &str) -> PyResult<Sig
 
 /// Like verify, for a value whose signature was verified when it came in: everything is checked but the signature.
 #[pyfunction]
-pub fn read_message(value: PyBackedBytes, topic: &str) -> PyResult<SignedMessage> {
-    match message::parse(&value, topic) {
+pub fn read_message(py: Python<'_>, value: PyBackedBytes, topic: &str) -> PyResult<SignedMessage> {
+    // A short value takes less time than letting go of the interpreter's lock, and taking it again.
+    let parsed =
+        if value.len() < SHORT { message::parse(&value, topic) } else { py.detach(|| message::parse(&value, topic)) };
+    match parsed {
         Ok(parsed) => Ok(SignedMessage::new(value, Arc::new(parsed))),
         Err(reason) => Err(invalid(&reason)),
     }

@@ -1,199 +1,356 @@
-//! From canonical dag-cbor to the dag-json that is signed.
+//! From canonical dag-cbor to the dag-json that is signed, whole or in pieces.
 
-use std::collections::HashMap;
+use std::cmp::Ordering;
 
 use data_encoding::BASE64_NOPAD;
 
-use crate::cbor::Item;
-use crate::cbor::events::{Events, events};
+use crate::cbor::events::events;
+use crate::cbor::{Item, read_head};
 use crate::cid;
 use crate::error::Error;
 
-/// A map's entries in JavaScript's order: each key with the place of its value; then where the map ends.
-struct Sorted<'a> {
-    entries: Vec<(&'a str, usize)>,
-    end: usize,
-}
+/// Bytes of a string, or of bytes, that are written at once.
+const CHUNK: usize = 3 << 12;
 
 /// Appends the dag-json of one canonical item to `out`.
 ///
 /// # Errors
 /// [`Error::Decode`] for bytes that are not canonical, [`Error::Encode`] for a link that has no text form.
 pub fn write(canonical: &[u8], out: &mut Vec<u8>) -> Result<(), Error> {
-    let maps = sort_maps(canonical)?;
-    let mut items = events(canonical);
-    let mut stack: Vec<Open<'_, '_>> = Vec::new();
-    loop {
-        let start = items.position();
-        let item = next(&mut items)?;
-        match item {
-            Item::List(count) => {
-                out.push(b'[');
-                stack.push(Open::List { count, remaining: count });
-            }
-            Item::Map(count) => {
-                out.push(b'{');
-                stack.push(match maps.get(&start) {
-                    Some(sorted) => Open::Sorted { sorted, done: 0 },
-                    None => Open::Map { count, remaining: count },
-                });
-            }
-            scalar => write_scalar(scalar, out)?,
-        }
-        loop {
-            match stack.last_mut() {
-                None => return Ok(()),
-                Some(Open::List { remaining: 0, .. }) => {
-                    out.push(b']');
-                    stack.pop();
-                }
-                Some(Open::List { count, remaining }) => {
-                    if remaining < count {
-                        out.push(b',');
-                    }
-                    *remaining -= 1;
-                    break;
-                }
-                Some(Open::Map { remaining: 0, .. }) => {
-                    out.push(b'}');
-                    stack.pop();
-                }
-                Some(Open::Map { count, remaining }) => {
-                    if remaining < count {
-                        out.push(b',');
-                    }
-                    *remaining -= 1;
-                    let at = items.position();
-                    let Item::Text(key) = next(&mut items)? else {
-                        return Err(Error::decode("a map key must be a string", at));
-                    };
-                    write_text(key, out);
-                    out.push(b':');
-                    break;
-                }
-                Some(Open::Sorted { sorted, done }) => {
-                    let Some((key, value)) = sorted.entries.get(*done) else {
-                        out.push(b'}');
-                        items.seek(sorted.end);
-                        stack.pop();
-                        continue;
-                    };
-                    if *done > 0 {
-                        out.push(b',');
-                    }
-                    *done += 1;
-                    write_text(key, out);
-                    out.push(b':');
-                    items.seek(*value);
-                    break;
-                }
-            }
-        }
-    }
+    Text::new(canonical)?.write(canonical, out, usize::MAX).map(drop)
+}
+
+/// The dag-json of one canonical item, written in pieces.
+///
+/// It keeps places in the item's bytes, which each call is given again, and none of what it wrote.
+#[derive(Debug)]
+pub struct Text {
+    index: Index,
+    at: usize,
+    /// Whether an item is to be written now, from `at`.
+    due: bool,
+    stack: Vec<Open>,
 }
 
 /// What is open around the place that is being written.
-enum Open<'m, 'a> {
+#[derive(Debug)]
+enum Open {
     List {
-        count: usize,
+        is_first: bool,
         remaining: usize,
     },
     /// A map whose entries stand in JavaScript's order.
     Map {
-        count: usize,
+        is_first: bool,
         remaining: usize,
     },
-    /// Another one.
+    /// Another one, by its number in the index.
     Sorted {
-        sorted: &'m Sorted<'a>,
+        map: usize,
         done: usize,
     },
+    /// The rest of a long string.
+    Text {
+        at: usize,
+        end: usize,
+        is_key: bool,
+    },
+    /// The rest of long bytes.
+    Bytes {
+        at: usize,
+        end: usize,
+    },
 }
 
-fn next<'a>(items: &mut Events<'a>) -> Result<Item<'a>, Error> {
-    let position = items.position();
-    items.next_item()?.ok_or_else(|| Error::decode("the input ends where an item should begin", position))
+impl Text {
+    /// Looks through the item's bytes; nothing is written yet.
+    ///
+    /// # Errors
+    /// [`Error::Decode`] for bytes that are not canonical, [`Error::Encode`] for a link that has no text form. `write` finds
+    /// nothing else.
+    pub fn new(canonical: &[u8]) -> Result<Self, Error> {
+        Ok(Self { index: Index::new(canonical)?, at: 0, due: true, stack: Vec::new() })
+    }
+
+    /// Bytes that this keeps in memory, about.
+    pub fn held(&self) -> usize {
+        let Index { keys, maps } = &self.index;
+        keys.capacity() * size_of::<u32>() + maps.capacity() * size_of::<Sorted>()
+    }
+
+    /// Appends to `out` what comes next, until `out` has `limit` bytes, or somewhat more: 128 KiB at most, but for a link.
+    /// Returns whether that was the end.
+    ///
+    /// # Errors
+    /// [`Error::Decode`] for other bytes than those that `new` was given.
+    pub fn write(&mut self, canonical: &[u8], out: &mut Vec<u8>, limit: usize) -> Result<bool, Error> {
+        while out.len() < limit {
+            if self.due {
+                self.due = false;
+                self.item(canonical, out)?;
+                continue;
+            }
+            match self.stack.last_mut() {
+                None => return Ok(true),
+                Some(Open::List { remaining: 0, .. }) => {
+                    out.push(b']');
+                    self.stack.pop();
+                }
+                Some(Open::List { is_first, remaining }) => {
+                    separate(is_first, out);
+                    *remaining -= 1;
+                    self.due = true;
+                }
+                Some(Open::Map { remaining: 0, .. }) => {
+                    out.push(b'}');
+                    self.stack.pop();
+                }
+                Some(Open::Map { is_first, remaining }) => {
+                    separate(is_first, out);
+                    *remaining -= 1;
+                    let at = self.at;
+                    self.key(canonical, at, out)?;
+                }
+                Some(Open::Sorted { map, done }) => {
+                    let sorted = &self.index.maps[*map];
+                    let (first, last) = (sorted.first as usize, sorted.last as usize);
+                    if let Some(&at) = self.index.keys[first..last].get(*done) {
+                        separate(&mut (*done == 0), out);
+                        *done += 1;
+                        self.key(canonical, at as usize, out)?;
+                    } else {
+                        out.push(b'}');
+                        self.at = sorted.end as usize;
+                        self.stack.pop();
+                    }
+                }
+                Some(Open::Text { at, end, is_key }) => {
+                    let chunk = slice(canonical, *at, (*end).min(*at + CHUNK))?;
+                    escape(chunk, out);
+                    *at += chunk.len();
+                    if at == end {
+                        out.push(b'"');
+                        if *is_key {
+                            out.push(b':');
+                            self.due = true;
+                        }
+                        self.stack.pop();
+                    }
+                }
+                Some(Open::Bytes { at, end }) => {
+                    // A multiple of three bytes has no rest in base64.
+                    let chunk = slice(canonical, *at, (*end).min(*at + CHUNK))?;
+                    out.extend_from_slice(BASE64_NOPAD.encode(chunk).as_bytes());
+                    *at += chunk.len();
+                    if at == end {
+                        out.extend_from_slice(b"\"}}");
+                        self.stack.pop();
+                    }
+                }
+            }
+        }
+        Ok(!self.due && self.stack.is_empty())
+    }
+
+    /// A scalar, or the opening of a list or map.
+    fn item(&mut self, canonical: &[u8], out: &mut Vec<u8>) -> Result<(), Error> {
+        let start = self.at;
+        let mut items = events(canonical);
+        items.seek(start);
+        let item = items.next_item()?.ok_or_else(|| cut_off(start))?;
+        self.at = items.position();
+        match item {
+            Item::List(remaining) => {
+                out.push(b'[');
+                self.stack.push(Open::List { is_first: true, remaining });
+            }
+            Item::Map(remaining) => {
+                out.push(b'{');
+                self.stack.push(match self.index.find(start) {
+                    Some(map) => Open::Sorted { map, done: 0 },
+                    None => Open::Map { is_first: true, remaining },
+                });
+            }
+            Item::Text(text) => self.text(text, false, out),
+            Item::Bytes(bytes) => {
+                out.extend_from_slice(b"{\"/\":{\"bytes\":\"");
+                self.stack.push(Open::Bytes { at: self.at - bytes.len(), end: self.at });
+            }
+            Item::Null => out.extend_from_slice(b"null"),
+            Item::Bool(true) => out.extend_from_slice(b"true"),
+            Item::Bool(false) => out.extend_from_slice(b"false"),
+            Item::Integer(value) => match i64::try_from(value) {
+                Ok(value) => out.extend_from_slice(value.to_string().as_bytes()),
+                Err(_) => out.extend_from_slice(value.to_string().as_bytes()),
+            },
+            Item::Float(value) => write_float(value, out),
+            Item::Link(link) => {
+                out.extend_from_slice(b"{\"/\":\"");
+                out.extend_from_slice(cid::format(link)?.as_bytes());
+                out.extend_from_slice(b"\"}");
+            }
+        }
+        Ok(())
+    }
+
+    /// The key at `at`; its value is due then.
+    fn key(&mut self, canonical: &[u8], at: usize, out: &mut Vec<u8>) -> Result<(), Error> {
+        let mut items = events(canonical);
+        items.seek(at);
+        let Item::Text(key) = items.next_item()?.ok_or_else(|| cut_off(at))? else {
+            return Err(Error::decode("a map key must be a string", at));
+        };
+        self.at = items.position();
+        self.text(key, true, out);
+        Ok(())
+    }
+
+    /// A string that ends where this stands.
+    fn text(&mut self, text: &str, is_key: bool, out: &mut Vec<u8>) {
+        if text.len() > CHUNK {
+            out.push(b'"');
+            self.stack.push(Open::Text { at: self.at - text.len(), end: self.at, is_key });
+            return;
+        }
+        write_text(text, out);
+        if is_key {
+            out.push(b':');
+            self.due = true;
+        }
+    }
 }
 
-/// The entries of every map whose order is another in JavaScript, by the place where the map begins.
+fn separate(is_first: &mut bool, out: &mut Vec<u8>) {
+    if !std::mem::take(is_first) {
+        out.push(b',');
+    }
+}
+
+fn cut_off(at: usize) -> Error {
+    Error::decode("the input ends where an item should begin", at)
+}
+
+fn slice(canonical: &[u8], at: usize, end: usize) -> Result<&[u8], Error> {
+    canonical.get(at..end).ok_or_else(|| cut_off(canonical.len()))
+}
+
+/// The maps whose order is another in JavaScript, which compares keys by UTF-16 code units; dag-cbor by length and bytes.
 ///
-/// JavaScript compares keys by UTF-16 code units, dag-cbor by length and bytes.
-fn sort_maps(canonical: &[u8]) -> Result<HashMap<usize, Sorted<'_>>, Error> {
-    struct Reading<'a> {
-        start: usize,
-        remaining: usize,
-        entries: Option<Vec<(&'a str, usize)>>,
-    }
-    let mut maps = HashMap::new();
-    let mut items = events(canonical);
-    let mut stack: Vec<Reading<'_>> = Vec::new();
-    loop {
-        let start = items.position();
-        match next(&mut items)? {
-            Item::List(remaining) => stack.push(Reading { start, remaining, entries: None }),
-            Item::Map(remaining) => stack.push(Reading { start, remaining, entries: Some(Vec::new()) }),
-            _ => {}
+/// Places are kept in four bytes, and none of the maps that stand in order already: what a stranger sends is not to cost many
+/// times its size.
+#[derive(Debug, Default)]
+struct Index {
+    /// Where keys begin, those of each map together.
+    keys: Vec<u32>,
+    /// By `start`.
+    maps: Vec<Sorted>,
+}
+
+#[derive(Debug)]
+struct Sorted {
+    start: u32,
+    end: u32,
+    /// Its keys in JavaScript's order: a range of `Index::keys`.
+    first: u32,
+    last: u32,
+}
+
+impl Index {
+    fn new(canonical: &[u8]) -> Result<Self, Error> {
+        struct Reading {
+            start: u32,
+            remaining: usize,
+            /// For a map: how many keys of other maps stand before its own.
+            first: Option<usize>,
         }
+        let place = |at: usize| {
+            u32::try_from(at).map_err(|_| Error::Encode("a value of more than 4 GiB has no dag-json form".to_owned()))
+        };
+        let mut index = Self::default();
+        let mut items = events(canonical);
+        let mut stack: Vec<Reading> = Vec::new();
+        // The keys of the maps that are open.
+        let mut keys: Vec<u32> = Vec::new();
         loop {
-            let Some(top) = stack.last_mut() else {
-                return Ok(maps);
-            };
-            if top.remaining > 0 {
-                top.remaining -= 1;
-                if let Some(entries) = &mut top.entries {
-                    let at = items.position();
-                    let Item::Text(key) = next(&mut items)? else {
-                        return Err(Error::decode("a map key must be a string", at));
-                    };
-                    entries.push((key, items.position()));
-                }
-                break;
+            let start = place(items.position())?;
+            match items.next_item()?.ok_or_else(|| cut_off(start as usize))? {
+                Item::List(remaining) => stack.push(Reading { start, remaining, first: None }),
+                Item::Map(remaining) => stack.push(Reading { start, remaining, first: Some(keys.len()) }),
+                Item::Link(link) => cid::check_text(link)?,
+                _ => {}
             }
-            if let Some(Reading { start, entries: Some(mut entries), .. }) = stack.pop() {
-                let order = |left: &str, right: &str| left.encode_utf16().cmp(right.encode_utf16());
-                if !entries.is_sorted_by(|(left, _), (right, _)| order(left, right).is_lt()) {
-                    entries.sort_unstable_by(|(left, _), (right, _)| order(left, right));
-                    maps.insert(start, Sorted { entries, end: items.position() });
+            loop {
+                let Some(top) = stack.last_mut() else {
+                    index.maps.sort_unstable_by_key(|map| map.start);
+                    return Ok(index);
+                };
+                if top.remaining > 0 {
+                    top.remaining -= 1;
+                    if top.first.is_some() {
+                        let at = items.position();
+                        let Some(Item::Text(_)) = items.next_item()? else {
+                            return Err(Error::decode("a map key must be a string", at));
+                        };
+                        keys.push(place(at)?);
+                    }
+                    break;
+                }
+                if let Some(Reading { start, first: Some(first), .. }) = stack.pop() {
+                    let key = |at: u32| key_at(canonical, at as usize);
+                    let own = &mut keys[first..];
+                    if !own.is_sorted_by(|left, right| utf16_order(key(*left), key(*right)).is_lt()) {
+                        // Stable, though no two are equal: keys of one length stand in order already, and it goes by runs.
+                        own.sort_by(|left, right| utf16_order(key(*left), key(*right)));
+                        let first = place(index.keys.len())?;
+                        index.keys.extend_from_slice(own);
+                        let (end, last) = (place(items.position())?, place(index.keys.len())?);
+                        index.maps.push(Sorted { start, end, first, last });
+                    }
+                    keys.truncate(first);
                 }
             }
         }
+    }
+
+    /// The number of the map that begins at `start`; none if it stands in order.
+    fn find(&self, start: usize) -> Option<usize> {
+        self.maps.binary_search_by_key(&start, |map| map.start as usize).ok()
     }
 }
 
-fn write_scalar(item: Item<'_>, out: &mut Vec<u8>) -> Result<(), Error> {
-    match item {
-        Item::Null => out.extend_from_slice(b"null"),
-        Item::Bool(true) => out.extend_from_slice(b"true"),
-        Item::Bool(false) => out.extend_from_slice(b"false"),
-        Item::Integer(value) => out.extend_from_slice(value.to_string().as_bytes()),
-        Item::Float(value) => {
-            let mut buffer = ryu_js::Buffer::new();
-            let text = buffer.format_finite(value);
-            out.extend_from_slice(text.as_bytes());
-            if !text.contains(['.', 'e']) {
-                out.extend_from_slice(b".0");
-            }
-        }
-        Item::Text(text) => write_text(text, out),
-        Item::Bytes(bytes) => {
-            out.extend_from_slice(b"{\"/\":{\"bytes\":\"");
-            out.extend_from_slice(BASE64_NOPAD.encode(bytes).as_bytes());
-            out.extend_from_slice(b"\"}}");
-        }
-        Item::Link(link) => {
-            out.extend_from_slice(b"{\"/\":\"");
-            out.extend_from_slice(cid::format(link)?.as_bytes());
-            out.extend_from_slice(b"\"}");
-        }
-        Item::List(_) | Item::Map(_) => {}
+/// The bytes of the key at `at`, which was read before.
+fn key_at(canonical: &[u8], at: usize) -> &[u8] {
+    let Ok(head) = read_head(canonical, at) else { return &[] };
+    let end = usize::try_from(head.argument).ok().and_then(|length| head.end.checked_add(length));
+    end.and_then(|end| canonical.get(head.end..end)).unwrap_or_default()
+}
+
+/// The order of two strings by UTF-16 code units. UTF-8's is the same but for characters beyond U+FFFF, which UTF-16 writes
+/// with surrogates: they come before U+E000.
+fn utf16_order(left: &[u8], right: &[u8]) -> Ordering {
+    let rank = |byte: u8| if matches!(byte, 0xee | 0xef) { byte + 0x10 } else { byte };
+    let different = left.iter().zip(right).find(|(left, right)| left != right);
+    different.map_or_else(|| left.len().cmp(&right.len()), |(left, right)| rank(*left).cmp(&rank(*right)))
+}
+
+fn write_float(value: f64, out: &mut Vec<u8>) {
+    let mut buffer = ryu_js::Buffer::new();
+    let text = buffer.format_finite(value);
+    out.extend_from_slice(text.as_bytes());
+    if !text.contains(['.', 'e']) {
+        out.extend_from_slice(b".0");
     }
-    Ok(())
 }
 
 /// A string, escaped as `JSON.stringify` does.
-fn write_text(text: &str, out: &mut Vec<u8>) {
+pub fn write_text(text: &str, out: &mut Vec<u8>) {
     out.push(b'"');
-    for &byte in text.as_bytes() {
+    escape(text.as_bytes(), out);
+    out.push(b'"');
+}
+
+fn escape(text: &[u8], out: &mut Vec<u8>) {
+    for &byte in text {
         match byte {
             b'"' => out.extend_from_slice(b"\\\""),
             b'\\' => out.extend_from_slice(b"\\\\"),
@@ -210,5 +367,74 @@ fn write_text(text: &str, out: &mut Vec<u8>) {
             _ => out.push(byte),
         }
     }
-    out.push(b'"');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cbor::Writer;
+
+    fn order_of(texts: &[&str]) -> bool {
+        texts.is_sorted_by(|left, right| utf16_order(left.as_bytes(), right.as_bytes()).is_lt())
+    }
+
+    #[test]
+    fn keys_are_compared_by_utf_16_code_units() {
+        let texts =
+            ["", "a", "a\u{7f}", "a\u{80}", "b", "\u{d7ff}", "\u{10000}", "\u{1ffff}", "\u{10ffff}", "\u{e000}"];
+        assert!(order_of(&texts));
+        let mut units = texts;
+        units.sort_by(|left, right| left.encode_utf16().cmp(right.encode_utf16()));
+        assert_eq!(units, texts);
+    }
+
+    #[test]
+    fn pieces_make_the_whole_and_are_bounded() {
+        let (long, control) = ("x".repeat(100_000), "\u{1}".repeat(40_000));
+        let mut writer = Writer::new();
+        writer.item(Item::List(4));
+        writer.item(Item::Text(&control));
+        writer.item(Item::Bytes(&[7; 50_000]));
+        writer.item(Item::Map(3));
+        for key in ["b", "aa", &long] {
+            writer.item(Item::Text(key));
+            writer.item(Item::List(0));
+        }
+        writer.item(Item::Integer(-(1 << 64)));
+        let canonical = writer.finish();
+        let mut whole = Vec::new();
+        write(&canonical, &mut whole).unwrap();
+        assert!(whole.ends_with(format!("{{\"aa\":[],\"b\":[],\"{long}\":[]}},-18446744073709551616]").as_bytes()));
+        for limit in [1, 1000, 1 << 16] {
+            let (mut text, mut pieces) = (Text::new(&canonical).unwrap(), Vec::new());
+            loop {
+                let mut piece = Vec::new();
+                let ended = text.write(&canonical, &mut piece, limit).unwrap();
+                assert!(piece.len() < limit + 8 * CHUNK);
+                pieces.extend_from_slice(&piece);
+                if ended {
+                    break;
+                }
+            }
+            assert!(pieces == whole);
+        }
+    }
+
+    #[test]
+    fn an_index_takes_a_few_times_the_bytes_that_it_is_over() {
+        let maps = 100_000;
+        let mut writer = Writer::new();
+        writer.item(Item::List(maps));
+        for _ in 0..maps {
+            writer.item(Item::Map(2));
+            for key in ["b", "aa"] {
+                writer.item(Item::Text(key));
+                writer.item(Item::Null);
+            }
+        }
+        let canonical = writer.finish();
+        let text = Text::new(&canonical).unwrap();
+        assert_eq!(text.index.maps.len(), maps);
+        assert!(text.held() < 6 * canonical.len());
+    }
 }

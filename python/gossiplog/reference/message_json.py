@@ -1,0 +1,123 @@
+"""Messages as the HTTP API exchanges them: the map `{id, signature, message}` (wire format, "HTTP API")."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeVar, final
+
+from gossiplog.errors import DecodeError, EncodeError
+from gossiplog.reference.cbor import cbor_decode, write_cbor
+from gossiplog.reference.id import decode_id
+from gossiplog.reference.json import json_decode, write_json
+from gossiplog.reference.message import Parsed, parse
+
+_DECODERS = {"dag-json": json_decode, "dag-cbor": cbor_decode}
+_KINDS: dict[type, str] = {dict: "a map", list: "a list", str: "a string", bytes: "bytes", int: "an integer"}
+
+_Value = TypeVar("_Value")
+
+
+@final
+class MessageJson:
+    """The dag-json of stored messages, in pieces.
+
+    Args:
+        values: stored values, whose signatures are not verified again.
+        topic: of the log.
+        is_list: whether a list is written; otherwise there must be one value, which is written by itself.
+
+    Attributes:
+        count: how many of the messages are written: those before the first that has no dag-json form.
+        held: bytes that are kept in memory for it, about.
+
+    Raises:
+        EncodeError: the first message has no dag-json form: a link in it has no text.
+        InvalidMessage: a value that no message has.
+    """
+
+    def __init__(self, values: Sequence[bytes], topic: str, is_list: bool = True) -> None:
+        texts: list[bytes] = []
+        for value in values:
+            try:
+                texts.append(_write(parse(value, topic)))
+            except EncodeError:
+                if not texts:
+                    raise
+                break
+        if not is_list and len(texts) != 1:
+            raise EncodeError(f"{len(texts)} messages: expected a single one")
+        self.count = len(texts)
+        self.held = sum(map(len, values)) + sum(map(len, texts))
+        self._rest = b"[" + b",".join(texts) + b"]" if is_list else texts[0]
+
+    def read(self, limit: int) -> bytes:
+        """The next piece, of about so many bytes; b"" at the end."""
+        piece, self._rest = self._rest[: max(limit, 1)], self._rest[max(limit, 1) :]
+        return piece
+
+
+def _write(parsed: Parsed) -> bytes:
+    message = parsed.message
+    body = {
+        "id": message.id,
+        "signature": {"codec": message.codec, "publicKey": message.author, "signature": message.signature},
+        "message": {
+            "topic": message.topic,
+            "clock": message.clock,
+            "parents": list(message.parents),
+            "payload": parsed.payload,
+        },
+    }
+    try:
+        return write_json(body)
+    except EncodeError as error:
+        raise EncodeError(f"message {message.id} has no dag-json form: {error}") from error
+
+
+def read_message_map(data: bytes, codec: str) -> bytes:
+    """The canonical stored value of a message that was sent as the map which `MessageJson` writes.
+
+    The signature is not verified, and the rules of messages are not looked at. What else the maps hold is passed over.
+
+    Args:
+        data: the map.
+        codec: in which it is, `dag-cbor` or `dag-json`.
+
+    Raises:
+        DecodeError: bytes that are no such map.
+        EncodeError: another codec.
+    """
+    if codec not in _DECODERS:
+        raise EncodeError(f"codec {codec!r}: expected one of {', '.join(sorted(_DECODERS))}")
+    body = _checked("the body", _DECODERS[codec](data), dict)
+    signature = _field(body, "signature", dict)
+    message = _field(body, "message", dict)
+    if "payload" not in message:
+        raise DecodeError("'payload' is missing")
+    parents = [decode_id(_checked("a parent", parent, str)) for parent in _field(message, "parents", list)]
+    return write_cbor(
+        [
+            [
+                _field(signature, "codec", str),
+                _field(signature, "publicKey", str),
+                _field(signature, "signature", bytes),
+            ],
+            _field(message, "topic", str),
+            _field(message, "clock", int),
+            parents,
+            message["payload"],
+        ]
+    )
+
+
+def _field(body: dict[str, Any], name: str, kind: type[_Value]) -> _Value:
+    if name not in body:
+        raise DecodeError(f"{name!r} is missing")
+    return _checked(repr(name), body[name], kind)
+
+
+def _checked(what: str, value: object, kind: type[_Value]) -> _Value:
+    # A bool is an int in Python, not in the data model.
+    if not isinstance(value, kind) or isinstance(value, bool):
+        raise DecodeError(f"{what} must be {_KINDS[kind]}, not {type(value).__name__}")
+    return value

@@ -1,0 +1,213 @@
+"""Messages as maps of the HTTP API, on both cores: held against each other, and against writing Python's values."""
+
+from __future__ import annotations
+
+import importlib
+import threading
+from types import ModuleType
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gossiplog import reference
+from gossiplog.errors import DecodeError, EncodeError, GossipLogError, InvalidMessage
+from gossiplog.reference.cbor import write_cbor
+from tests import strategies, vectors
+from tests.strategies import TOPIC, build, prototype_maps, repeatable, wild_cbor
+
+CORES = ("gossiplog._core", "gossiplog.reference")
+MESSAGES = vectors.load("messages")
+KEY = reference.SigningKey(bytes(32))
+
+
+@pytest.fixture(params=CORES)
+def core(request: pytest.FixtureRequest) -> ModuleType:
+    return importlib.import_module(request.param)
+
+
+@pytest.fixture(scope="module")
+def rust() -> ModuleType:
+    return importlib.import_module("gossiplog._core")
+
+
+def unsigned(payload: bytes, parents: int = 0, codec: str = "dag-cbor") -> bytes:
+    """A stored value whose payload is these bytes, however they are encoded, under a signature that does not hold."""
+    keys = [reference.encode_clock(7) + bytes([number]) * 19 for number in range(parents)]
+    return write_cbor([[codec, KEY.did, bytes(64)], TOPIC, 8 if keys else 1, keys, None])[:-1] + payload
+
+
+def written(core: ModuleType, values: list[bytes], topic: str = TOPIC, *, limit: int = 2**20) -> tuple[str, Any]:
+    """What is written in all, and of how many messages; or why nothing is."""
+    try:
+        text = core.MessageJson(values, topic)
+    except GossipLogError as error:
+        return "raised", type(error)
+    pieces = list(iter(lambda: text.read(limit), b""))
+    return "written", (b"".join(pieces), text.count)
+
+
+@pytest.mark.parametrize("is_list", [False, True])
+def test_the_vectors_are_written_as_their_values_are(core: ModuleType, is_list: bool) -> None:
+    for entry in MESSAGES["messages"][:60]:
+        message = core.read_message(bytes.fromhex(entry["value"]), MESSAGES["topic"])
+        body = {
+            "id": message.id,
+            "signature": {"codec": message.codec, "publicKey": message.author, "signature": message.signature},
+            "message": {
+                "topic": message.topic,
+                "clock": message.clock,
+                "parents": list(message.parents),
+                "payload": message.payload,
+            },
+        }
+        text = core.MessageJson([message.value], message.topic, is_list=is_list)
+        assert text.count == 1
+        assert text.held >= len(message.value)
+        assert text.read(2**30) == core.json_encode([body] if is_list else body)
+        assert text.read(2**30) == b""
+
+
+def encoded(value: Any) -> bytes:
+    try:
+        return reference.cbor_encode(build(reference, value))
+    except EncodeError:
+        # A map whose "/" equals its "bytes".
+        return b"\xf6"
+
+
+@repeatable(150)
+@given(
+    payloads=st.lists(st.one_of(wild_cbor, prototype_maps, strategies.values.map(encoded)), max_size=3),
+    parents=st.integers(0, 3),
+    codec=st.sampled_from(["dag-cbor", "dag-json"]),
+    limit=st.integers(1, 100),
+)
+def test_both_cores_write_the_same(
+    rust: ModuleType, payloads: list[bytes], parents: int, codec: str, limit: int
+) -> None:
+    values = [unsigned(payload, parents, codec) for payload in payloads]
+    assert written(rust, values, limit=limit) == written(reference, values)
+
+
+def nested(depth: int) -> bytes:
+    return b"\x81" * (depth - 1) + b"\x80"
+
+
+def test_what_is_nested_as_deep_as_peers_accept_is_written(core: ModuleType) -> None:
+    kind, (text, count) = written(core, [unsigned(nested(2000))])
+    assert (kind, count) == ("written", 1)
+    assert b'"payload":' + b"[" * 2000 + b"]" * 2000 in text
+
+
+def test_values_that_are_no_messages_are_refused(core: ModuleType) -> None:
+    for value in (b"", b"\xff", b"\x80", unsigned(b"\xa2\x61a\x01\x61a\x02")):
+        with pytest.raises(InvalidMessage):
+            core.MessageJson([value], TOPIC)
+    with pytest.raises(InvalidMessage, match="topic"):
+        core.MessageJson([unsigned(b"\xf6")], "another")
+
+
+def test_a_list_ends_before_the_first_message_without_a_form(core: ModuleType) -> None:
+    length = 2**15
+    formless = unsigned(core.cbor_encode(core.CID(b"\x12\x80\x80\x02" + bytes(length))))
+    good = unsigned(b"\x01")
+    id = core.read_message(formless, TOPIC).id
+    with pytest.raises(EncodeError, match=f"message {id} has no dag-json form"):
+        core.MessageJson([formless, good], TOPIC)
+    assert written(core, [good, good, formless, good]) == ("written", (written(core, [good, good])[1][0], 2))
+
+
+def test_by_itself_there_must_be_one(core: ModuleType) -> None:
+    assert written(core, []) == ("written", (b"[]", 0))
+    for values in ([], [unsigned(b"\x01")] * 2):
+        with pytest.raises(EncodeError):
+            core.MessageJson(values, TOPIC, is_list=False)
+
+
+def outcome(core: ModuleType, data: bytes, codec: str) -> bytes | str:
+    try:
+        return bytes(core.read_message_map(data, codec))
+    except DecodeError:
+        return "refused"
+
+
+@repeatable(150)
+@given(payload=strategies.values, parents=st.integers(0, 3), codec=st.sampled_from(["dag-cbor", "dag-json"]))
+def test_both_cores_read_the_same(rust: ModuleType, payload: Any, parents: int, codec: str) -> None:
+    value = unsigned(encoded(payload), parents)
+    text = reference.MessageJson([value], TOPIC, is_list=False).read(2**30)
+    data = text if codec == "dag-json" else write_cbor(reference.json_decode(text))
+    read = outcome(reference, data, codec)
+    assert read == outcome(rust, data, codec)
+
+
+FIELDS: list[Any] = [None, True, 1, 0.5, "dag-json", b"\0", [], ["short"], ["0" * 32], [1], {}, {"payload": 1}]
+
+
+@repeatable(150)
+@given(data=st.data(), codec=st.sampled_from(["dag-cbor", "dag-json"]))
+def test_both_cores_refuse_the_same_maps(rust: ModuleType, data: st.DataObject, codec: str) -> None:
+    def any_of(names: list[str]) -> dict[str, Any]:
+        return {name: data.draw(st.sampled_from(FIELDS)) for name in names if data.draw(st.integers(0, 5))}
+
+    body: Any = any_of(["id", "signature", "message"])
+    if data.draw(st.booleans()):
+        body["signature"] = {"codec": "x", "publicKey": "y", "signature": b"", **any_of(["codec", "signature"])}
+        body["message"] = {"topic": "", "clock": 1, "parents": [], "payload": 1, **any_of(["clock", "parents"])}
+    sent = (reference.json_encode if codec == "dag-json" else reference.cbor_encode)(body)
+    assert outcome(rust, sent, codec) == outcome(reference, sent, codec)
+
+
+@repeatable(150)
+@given(data=st.binary(max_size=60), codec=st.sampled_from(["dag-cbor", "dag-json"]))
+def test_any_bytes_are_read_alike(rust: ModuleType, data: bytes, codec: str) -> None:
+    assert outcome(rust, data, codec) == outcome(reference, data, codec)
+
+
+def test_another_codec_is_refused(core: ModuleType) -> None:
+    with pytest.raises(EncodeError, match="codec"):
+        core.read_message_map(b"{}", "raw")
+
+
+def runs_beside(function: Any) -> bool:
+    """Whether this thread runs while another calls a function that takes some milliseconds."""
+    begun, ended = threading.Event(), threading.Event()
+
+    def call() -> None:
+        begun.set()
+        function()
+        ended.set()
+
+    thread = threading.Thread(target=call)
+    thread.start()
+    begun.wait()
+    # Without the lock there are thousands; with it a few, before it is asked for and after it was let go.
+    turns = 0
+    while not ended.is_set():
+        turns += 1
+    thread.join()
+    return turns > 500
+
+
+@pytest.mark.parametrize("attack", ["lists", "map", "text"])
+def test_other_threads_run_while_a_hostile_value_is_read_and_written(rust: ModuleType, attack: str) -> None:
+    """Tried again on a machine that lets only one of the two threads run; a lock that is held shows each time."""
+    count = 2**20
+    payload = {
+        "lists": b"\x9a" + count.to_bytes(4) + b"\x80" * count,
+        "map": b"\xb9\xff\xff"
+        + b"".join(b"\x63%c%c%c\xf6" % (65 + n // 4096, 32 + n // 64 % 64, 32 + n % 64) for n in range(65535)),
+        "text": b"\x7a" + count.to_bytes(4) + b"\x01" * count,
+    }[attack]
+    value = unsigned(payload)
+    text = rust.MessageJson([value], TOPIC, is_list=False).read(2**30)
+    assert len(text) > len(value)
+    for function in (
+        lambda: rust.read_message(value, TOPIC),
+        lambda: rust.MessageJson([value], TOPIC),
+        lambda: rust.MessageJson([value], TOPIC).read(2**30),
+        lambda: rust.read_message_map(text, "dag-json"),
+    ):
+        assert any(runs_beside(function) for _ in range(50))
