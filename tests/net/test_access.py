@@ -311,7 +311,7 @@ async def test_pages_of_allowed_origins() -> None:
     answer = await call(app, "/", headers=headers("localhost", APP, READ))
     assert answer.headers["access-control-allow-origin"] == APP
     assert "Origin" in answer.headers["vary"]
-    assert answer.headers["access-control-expose-headers"] == "Location"
+    assert answer.headers["access-control-expose-headers"] == "Location, Link, Retry-After"
     # A page can read why it was refused.
     refused = await call(app, "/", headers=headers("localhost", APP, OTHER))
     assert (refused.status, refused.headers["access-control-allow-origin"]) == (401, APP)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 import re
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 from openapi_spec_validator import OpenAPIV31SpecValidator
 from starlette.routing import Route
@@ -15,9 +18,12 @@ from starlette.types import ASGIApp, Message
 
 import gossiplog
 from gossiplog import Log, MemoryStorage, Signer, core
+from gossiplog.net import admission as admission_module
 from gossiplog.net import api as api_module
+from gossiplog.net.admission import Admission
 from gossiplog.net.api import MAX_BODY_BYTES, create_api
 from gossiplog.net.exchange import to_json
+from gossiplog.storage.base import PAGE_BYTES
 from tests import vectors
 from tests.net.asgi import call, scope
 from tests.net.support import TOPIC
@@ -204,6 +210,193 @@ async def test_a_twin_comes_back_canonical(log: Log) -> None:
         body = (await call(app_of(other), f"/messages/{stored.id}")).body
         answer = await call(app_of(third), "/messages", "POST", body, JSON)
         assert answer.headers["location"] == f"messages/{message.id}" != f"messages/{stored.id}"
+
+
+async def pages_of(app: ASGIApp, target: str) -> list[list[str]]:
+    """The ids of each page, from the first to the last."""
+    pages: list[list[str]] = []
+    while target:
+        answer = await call(app, target)
+        assert answer.status == 200
+        pages.append([message["id"] for message in json.loads(answer.body)])
+        found = re.fullmatch(r'<(\?[^>]*)>; rel="next"', answer.headers.get("link", ""))
+        target = f"/messages{found[1]}" if found else ""
+    return pages
+
+
+async def test_pages_are_limited_in_bytes_and_lead_to_the_next(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    ids = [log.append("x" * size).id for size in (10, 900, 900, 5000, 10, 10)]
+    monkeypatch.setattr(api_module, "MAX_PAGE_BYTES", 2500)
+    app = app_of(log)
+    assert await pages_of(app, "/messages") == [ids[:3], ids[3:4], ids[4:]]
+    assert await pages_of(app, "/messages?order=desc&limit=2") == [ids[:3:-1], ids[3:4], ids[2:0:-1], ids[:1]]
+    bounds = f"gte={ids[1]}&lt={ids[5]}"
+    assert await pages_of(app, f"/messages?{bounds}") == [ids[1:3], ids[3:4], ids[4:5]]
+    assert await pages_of(app, f"/messages?{bounds}&order=desc") == [ids[4:5], ids[3:4], ids[2:0:-1]]
+    assert await pages_of(app, f"/messages?gt={ids[-1]}") == [[]]
+
+
+async def test_the_address_of_the_next_page(log: Log) -> None:
+    first, second, third = (message.id for message in log.append_many(range(3)))
+    answer = await call(app_of(log), f"/messages?gte={first}&lte={third}&limit=2")
+    assert answer.headers["link"] == f'<?lte={third}&gt={second}&order=asc&limit=2>; rel="next"'
+
+
+async def test_a_page_of_long_messages(log: Log) -> None:
+    """What the storage reads at once ends earlier than the page, which then cannot know what follows."""
+    long = "x" * (PAGE_BYTES - 1300)
+    ids = [message.id for message in log.append_many([long, long, 1])]
+    assert await pages_of(app_of(log), "/messages") == [ids[:1], ids[1:]]
+    assert await pages_of(app_of(log), "/messages?order=desc") == [ids[:0:-1], ids[:1]]
+
+
+async def test_a_page_ends_before_a_message_without_a_form(log: Log) -> None:
+    first = log.append(1)
+    formless = log.append([core.CID(b"\x12\x80\x80\x02" + bytes(2**15))])
+    last = log.append(2)
+    app = app_of(log)
+    answer = await call(app, "/messages")
+    assert [message["id"] for message in json.loads(answer.body)] == [first.id]
+    assert answer.headers["link"] == f'<?gt={first.id}&order=asc&limit=64>; rel="next"'
+    assert (await call(app, f"/messages?gt={first.id}")).status == 406
+    assert await pages_of(app, f"/messages?gt={formless.id}") == [[last.id]]
+
+
+class Client:
+    """A client that goes on when a test says so.
+
+    Attributes:
+        sent: what it got.
+        pieces: how much of an answer it reads before it stops to.
+    """
+
+    def __init__(self, pieces: float = math.inf) -> None:
+        self.sent: list[Message] = []
+        self.is_stuck = anyio.Event()
+        self.pieces = pieces
+        self._gone = anyio.Event()
+        self._asked = False
+
+    async def receive(self) -> Message:
+        if not self._asked:
+            self._asked = True
+            return {"type": "http.request", "body": b"", "more_body": False}
+        await self._gone.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(self, message: Message) -> None:
+        self.sent.append(message)
+        if len(self.sent) > self.pieces:
+            self.is_stuck.set()
+            await anyio.sleep_forever()
+
+    def leave(self) -> None:
+        self._gone.set()
+
+    @property
+    def status(self) -> int:
+        return int(self.sent[0]["status"])
+
+
+async def test_a_request_ends_with_its_client_while_it_waits(log: Log) -> None:
+    log.append(1)
+    admission, client = Admission(1), Client()
+    app = create_api(log, list, admission)
+    async with admission.share(1), anyio.create_task_group() as tasks:
+        tasks.start_soon(app, scope("http", "/messages"), client.receive, client.send)
+        while not admission._queue:
+            await anyio.lowlevel.checkpoint()
+        client.leave()
+    assert client.sent == []
+    assert admission.kept == 0
+
+
+async def test_an_answer_ends_with_its_client(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    log.append("x" * 100_000)
+    monkeypatch.setattr(api_module, "PIECE_BYTES", 1000)
+    admission, client, read = Admission(2**30), Client(pieces=4), list[int]()
+    app = create_api(log, list, admission)
+    work = admission.work
+
+    async def counted(call: Callable[[], Any]) -> Any:
+        read.append(1)
+        return await work(call)
+
+    monkeypatch.setattr(admission, "work", counted)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(app, scope("http", "/messages"), client.receive, client.send)
+        await client.is_stuck.wait()
+        before = len(read)
+        assert 100_000 < admission.kept < 200_000
+        client.leave()
+    assert (len(client.sent), len(read)) == (5, before)
+    assert before < 6
+    assert admission.kept == 0
+
+
+async def test_a_client_that_does_not_read_is_dropped_when_another_comes(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log.append("x" * 100_000)
+    monkeypatch.setattr(api_module, "PIECE_BYTES", 1000)
+    monkeypatch.setattr(admission_module, "STALLED_SECONDS", 0)
+    app, stuck = create_api(log, list, Admission(1)), Client(pieces=4)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(app, scope("http", "/messages"), stuck.receive, stuck.send)
+        await stuck.is_stuck.wait()
+        answer = await call(app, "/messages")
+    assert (answer.status, len(json.loads(answer.body))) == (200, 1)
+    # Its answer was begun, and has no end.
+    assert stuck.status == 200
+    assert stuck.sent[-1]["more_body"]
+
+
+async def test_overload_is_answered_with_a_time_to_try_again(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    message = log.append(1)
+    monkeypatch.setattr(admission_module, "MOST_WAITING", 0)
+    admission = Admission(1)
+    app = create_api(log, lambda: ["a"], admission)
+    expensive = ("/messages", "/messages/count", f"/messages/{message.id}", f"/ancestors/{message.id}")
+    async with admission.share(1):
+        for target in expensive:
+            answer = await call(app, target)
+            assert (answer.status, answer.headers["retry-after"]) == (503, "1")
+            assert answer.error == "too many requests wait already: try again later"
+        assert (await call(app, "/messages", "POST", b"{}", JSON)).status == 503
+        for target in ("/clock", "/connections", "/openapi.json"):
+            assert (await call(app, target)).status == 200
+    for target in expensive:
+        assert (await call(app, target)).status == 200
+
+
+async def test_the_clock_does_not_wait_for_messages(log: Log) -> None:
+    admission, ended = Admission(2**30), threading.Event()
+    async with anyio.create_task_group() as tasks:
+        for _ in range(4):
+            tasks.start_soon(admission.work, ended.wait)
+        assert (await call(create_api(log, list, admission), "/clock")).body == b'{"clock":1,"parents":[]}'
+        ended.set()
+
+
+async def test_a_body_that_stalls_is_given_up_for_another(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(admission_module, "STALLED_SECONDS", 0)
+    admission, sent = Admission(1), list[Message]()
+    app = create_api(log, list, admission)
+
+    async def receive() -> Message:
+        await anyio.sleep_forever()
+        raise AssertionError
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(app, scope("http", "/messages", "POST", JSON), receive, send)
+        while not any(share.stalled_since for share in admission._shares):
+            await anyio.lowlevel.checkpoint()
+        assert (await call(app, "/messages")).status == 200
+    assert sent[0]["status"] == 503
+    assert b"the client did not go on" in sent[1]["body"]
 
 
 def changed(log: Log, **fields: object) -> bytes:

@@ -129,6 +129,24 @@ async def test_too_many_connections_are_refused(
     assert "not let in: the network has its 2 connections" in caplog.text
 
 
+async def test_requests_over_http_count_against_the_memory_of_all(opened: Open, signer: Signer) -> None:
+    log = opened(signer=signer)
+    log.append("x" * 1_000_000)
+    hub = Hub(log, limits=Limits(peer_bytes=8 * 2**20, total_bytes=8 * 2**20))
+    held: list[int] = []
+
+    async def receive() -> Any:
+        return await anyio.sleep_forever()
+
+    async def send(message: Any) -> None:
+        held.append(hub.counters.held)
+
+    async with hub:
+        await hub({**scope("http"), "path": "/api/messages"}, receive, send)
+        assert max(held) > 1_000_000
+        assert hub.counters.held == 0
+
+
 def scope(kind: str) -> dict[str, Any]:
     """Of a request, as a server shows it to an application."""
     return {

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import AbstractContextManager
+from itertools import accumulate
 
 from gossiplog import core
+from gossiplog.errors import UnknownMessage
 from gossiplog.log import encodings
 from gossiplog.log.ancestry import steps_back
 from gossiplog.log.following import Follower, Listener
@@ -14,6 +16,7 @@ from gossiplog.log.results import Inserted
 from gossiplog.log.state import Snapshot, State, States, damage_is_corrupt
 from gossiplog.log.writing import Outcome, Verdicts, Writer
 from gossiplog.storage import Storage
+from gossiplog.storage.base import PAGE_BYTES
 
 
 class Replica:
@@ -52,6 +55,43 @@ class Replica:
         """Those of the keys that are in the log."""
         with self._storage.reader(single=True) as reader:
             return reader.sequences(keys).keys()
+
+    def value(self, id: str) -> bytes:
+        """The stored value of the message with an id.
+
+        Raises:
+            DecodeError: text that is no id.
+            UnknownMessage: it is not in the log.
+        """
+        key = core.decode_id(id)
+        with self._storage.reader() as reader:
+            found = reader.values([key], reader.position().count)
+        if key not in found:
+            raise UnknownMessage(id)
+        return found[key]
+
+    def page(
+        self, after: bytes | None, before: bytes | None, *, reverse: bool, limit: int, most_bytes: int
+    ) -> tuple[Sequence[tuple[bytes, bytes]], bool]:
+        """Messages (key, value) between two keys, both left out: ascending, or descending, by key.
+
+        Args:
+            after: None is the start of the log.
+            before: None is the end of the log.
+            reverse: descending.
+            limit: the most messages.
+            most_bytes: of their values; one message is returned, however long it is.
+
+        Returns:
+            The messages, and whether there may be more.
+        """
+        with self._storage.reader() as reader:
+            rows = reader.page(after, before, reverse, limit + 1, reader.position().count)
+        sizes = accumulate(len(value) for _, value in rows)
+        fitting = sum(1 for size in sizes if size <= most_bytes)
+        page = rows[: max(1, min(limit, fitting))]
+        # A page of the storage's ends with a long message, too: what follows is not known then.
+        return page, len(page) < len(rows) or sum(len(value) for _, value in rows) > PAGE_BYTES
 
     def ancestors(self, id: str, most_ids: int, most_bytes: int) -> list[tuple[int, tuple[str, ...]]]:
         """The latest ancestors of a message some clocks back, within limits: see `ancestry.steps_back`."""

@@ -211,7 +211,7 @@ def protect(app: ASGIApp, access: Access) -> ASGIApp:
         allow_origins=sorted(access.origins),
         allow_methods=("GET", "HEAD", "POST"),
         allow_headers=("Authorization",),
-        expose_headers=("Location",),
+        expose_headers=("Location", "Link", "Retry-After"),
     )
 
 

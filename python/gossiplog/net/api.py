@@ -4,24 +4,32 @@ It answers as the original does, byte for byte, where that answers well, and ref
 parameter that it cannot use ends the process, and errors are plain text or HTML. Here every error is
 `{"error": "..."}`. Missing in what it answers is `branch`, which tells nothing about a message.
 
-Two more differences are on purpose: `gt`, `gte`, `lt` and `lte` must be ids, where the original compares any text, and
-parameters that are not known are refused, since a misspelt bound would widen the answer.
+Three more differences are on purpose. A page of messages has 4 MiB of stored values at most, and where it may not be
+the last, a header `Link` has the address of the next. `gt`, `gte`, `lt` and `lte` must be ids, where the original
+compares any text, and parameters that are not known are refused, since a misspelt bound would widen the answer.
+
+Whoever writes into a log decides what an answer costs. So the core writes messages from their stored bytes, piece by
+piece as the client reads, on threads that let others run; what requests keep in memory together is limited (see
+`gossiplog.net.admission`), a request ends with its client, and the clock does not wait for any of it.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, asynccontextmanager, contextmanager
+from dataclasses import dataclass
 from importlib import resources
-from typing import TypeAlias, TypeVar
+from typing import Protocol, TypeAlias
+from urllib.parse import urlencode
 
 import anyio
-from anyio import to_thread
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from gossiplog import core
 from gossiplog.errors import (
@@ -35,8 +43,12 @@ from gossiplog.errors import (
     UnknownMessage,
 )
 from gossiplog.log import Log
-from gossiplog.message import SignedMessage
-from gossiplog.net.exchange import CONTENT_TYPES, from_body, to_json
+from gossiplog.log.state import damage_is_corrupt
+from gossiplog.net.admission import Admission, Overloaded, Share
+from gossiplog.net.background import background
+from gossiplog.net.exchange import CONTENT_TYPES, from_body
+from gossiplog.net.limits import Limits
+from gossiplog.storage.base import PAGE_BYTES
 
 MAX_BODY_BYTES = 4 * 2**20
 """Bytes in the body of a request."""
@@ -46,31 +58,36 @@ MAX_LIMIT = 64
 """Messages in an answer; the default, too (wire format, "HTTP API")."""
 MAX_LINKS = 10_000
 """Ids in an answer about ancestors."""
-MAX_READ = 64 * 2**20
-"""Bytes of the log that such an answer may cost (see `gossiplog.log.ancestry`): half a second, or one."""
-# Bytes of a list of messages that are made at once: a longer one is sent in several pieces.
-_PIECE_BYTES = 2**20
-# Requests that use the log at the same time. Each may hold a body or a page of messages in memory.
-_REQUESTS_AT_ONCE = 8
-# Bodies that are being received at the same time: others wait, unread.
-_BODIES_AT_ONCE = 32
+MAX_READ = 16 * 2**20
+"""Bytes of the log that such an answer may cost (see `gossiplog.log.ancestry`): some tenths of a second."""
+MAX_PAGE_BYTES = PAGE_BYTES
+"""Bytes of the stored values in an answer; a single message is answered, however long it is."""
+PIECE_BYTES = 2**18
+"""Bytes of an answer that are written at once: a longer one is sent in several pieces."""
+RETRY_SECONDS = 1
+"""After which whoever is turned away may try again."""
+# What a page may take while it is read: its messages, and one that turns out to be too long for it.
+_READING_BYTES = 2 * MAX_PAGE_BYTES
+# What a body may take: itself, its value in canonical dag-cbor and what that is made of, and the stored value.
+_BODY_COPIES = 4
+_COUNT_BYTES = 2**16
 # The two content types of the original, for what Express writes and for dag-json.
 _JSON = "application/json; charset=utf-8"
 _DAG_JSON = "application/json"
 
-_Result = TypeVar("_Result")
 Connections: TypeAlias = Callable[[], Iterable[str]]
 _Handler: TypeAlias = Callable[[Request], Awaitable[Response]]
 
 
-def create_api(log: Log, connections: Connections) -> Starlette:
+def create_api(log: Log, connections: Connections, admission: Admission | None = None) -> Starlette:
     """Makes the ASGI application that is to be mounted at `/api`.
 
     Args:
         log: it is used in worker threads only.
         connections: gives the addresses of the peers that are connected.
+        admission: of the requests; None for the usual memory.
     """
-    api = _Api(log, connections)
+    api = _Api(log, connections, admission or Admission(Limits().total_bytes // 4))
     application = Starlette(
         routes=[
             _route("/clock", GET=api.clock),
@@ -96,22 +113,31 @@ def _route(path: str, **handlers: _Handler) -> Route:
         handler = handlers.get("GET" if request.method == "HEAD" else request.method)
         if handler is None:
             raise HTTPException(405, f"{request.method} is not possible here: expected {allowed['Allow']}", allowed)
-        try:
+        with _refusing():
             return await handler(request)
-        except UnknownMessage as error:
-            raise HTTPException(404, str(error)) from error
-        # None of these tells a caller more than what the request or the log's content is to blame for.
-        except (DecodeError, InvalidMessage, MissingParents, Refused) as error:
-            raise HTTPException(400, str(error)) from error
-        except EncodeError as error:
-            raise HTTPException(406, str(error)) from error
-        except StorageError as error:
-            raise HTTPException(503, "the log cannot be used at the moment") from error
 
     # Every method comes here: Starlette itself would list those that are possible in any order.
     route = Route(path, answer)
     route.methods = None
     return route
+
+
+@contextmanager
+def _refusing() -> Iterator[None]:
+    """A block whose errors are answers. None tells a caller more than what the request or the log's content is to blame
+    for."""
+    try:
+        yield
+    except UnknownMessage as error:
+        raise HTTPException(404, str(error)) from error
+    except (DecodeError, InvalidMessage, MissingParents, Refused) as error:
+        raise HTTPException(400, str(error)) from error
+    except EncodeError as error:
+        raise HTTPException(406, str(error)) from error
+    except Overloaded as error:
+        raise HTTPException(503, str(error), {"Retry-After": str(RETRY_SECONDS)}) from error
+    except StorageError as error:
+        raise HTTPException(503, "the log cannot be used at the moment") from error
 
 
 async def as_json(request: Request, error: Exception) -> Response:
@@ -131,22 +157,21 @@ async def _describe(request: Request) -> Response:
 class _Api:
     """What the routes share, and their handlers."""
 
-    def __init__(self, log: Log, connections: Connections) -> None:
+    def __init__(self, log: Log, connections: Connections, admission: Admission) -> None:
         self._log = log
         self._connections = connections
-        self._limiter = anyio.CapacityLimiter(_REQUESTS_AT_ONCE)
-        self._bodies = anyio.CapacityLimiter(_BODIES_AT_ONCE)
+        self._admission = admission
 
     async def clock(self, request: Request) -> Response:
         _query(request, ())
 
-        def read() -> dict[str, object]:
+        def read() -> bytes:
             # Of one state: the clock is what follows from the heads.
             heads = self._log.heads
             clock = max((core.decode_clock(core.decode_id(id))[0] for id in heads), default=0)
-            return {"clock": 1 + clock, "parents": heads}
+            return b'{"clock":%d,"parents":%b}' % (1 + clock, _ids_json(heads))
 
-        return JSONResponse(await self._in_thread(read), media_type=_JSON)
+        return Response(await self._admission.look(read), media_type=_JSON)
 
     async def connections(self, request: Request) -> Response:
         _query(request, ())
@@ -154,100 +179,224 @@ class _Api:
 
     async def count(self, request: Request) -> Response:
         after, before = _window(_query(request, _BOUNDS))
-        count = await self._in_thread(lambda: self._log.count(after=after, before=before))
-        return JSONResponse({"count": count}, media_type=_JSON)
+
+        def count() -> bytes:
+            return b'{"count":%d}' % self._log.count(after=after, before=before)
+
+        return self._expensive(_COUNT_BYTES, count, _JSON)
 
     async def messages(self, request: Request) -> Response:
         query = _query(request, (*_BOUNDS, "order", "limit"))
-        after, before = _window(query)
+        after, before = (None if id is None else core.decode_id(id) for id in _window(query))
         reverse, limit = _order(query) == "desc", _limit(query)
-        # In a thread, too: the log is looked at to begin with.
-        pieces = await self._in_thread(
-            lambda: _list(self._log.messages(after=after, before=before, reverse=reverse, limit=limit))
-        )
-        first, second = [await self._in_thread(lambda: next(pieces, None)) for _ in range(2)]
-        if second is None:
-            return Response(first, media_type=_DAG_JSON)
 
-        async def stream() -> AsyncIterator[bytes]:
-            # A message without a dag-json form breaks the answer off here: its status is sent already.
-            for piece in (first, second):
-                yield piece or b""
-            while piece := await self._in_thread(lambda: next(pieces, None)):
-                yield piece
+        def open_page() -> _Page:
+            rows, is_more = self._log.replica.page(
+                after, before, reverse=reverse, limit=limit, most_bytes=MAX_PAGE_BYTES
+            )
+            text = _text([value for _, value in rows], self._log.topic)
+            if text.count < len(rows) or is_more:
+                last = core.encode_id(rows[text.count - 1][0])
+                return _Page(text, {"Link": f'<{_next(query, last)}>; rel="next"'})
+            return _Page(text, {})
 
-        return StreamingResponse(stream(), media_type=_DAG_JSON)
+        return _Expensive(self._admission, _READING_BYTES, open_page)
 
     async def message(self, request: Request) -> Response:
         _query(request, ())
         id = request.path_params["id"]
-        return Response(await self._in_thread(lambda: to_json(self._log.get(id))), media_type=_DAG_JSON)
+
+        def open_one() -> _Page:
+            return _Page(_text([self._log.replica.value(id)], self._log.topic, is_list=False), {})
+
+        return _Expensive(self._admission, _READING_BYTES, open_one)
 
     async def post(self, request: Request) -> Response:
         _query(request, ())
         content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if content_type not in CONTENT_TYPES:
             raise HTTPException(415, f"a body of the type {content_type!r}: expected one of {', '.join(CONTENT_TYPES)}")
-        async with self._bodies:
-            body = await _body(request)
+        size = _announced(request)
 
-        def read() -> tuple[bytes, str]:
-            try:
-                value = from_body(body, content_type)
-            except EncodeError as error:
-                raise DecodeError(str(error)) from error
+        def read(body: bytes) -> tuple[bytes, str]:
+            value = from_body(body, content_type)
             return value, core.read_message(value, self._log.topic).id
 
-        value, id = await self._in_thread(read)
-        await self._in_thread(lambda: self._log.insert(value))
-        return Response(status_code=201, headers={"Location": f"messages/{id}"})
+        async with self._admission.share(_BODY_COPIES * size) as share:
+            body = await _body(request, share)
+            async with _until_disconnected(request.receive):
+                value, id = await self._admission.work(lambda: read(body))
+                await self._admission.write(lambda: self._log.insert(value))
+                return Response(status_code=201, headers={"Location": f"messages/{id}"})
+        # Nobody reads it.
+        return Response(status_code=400)
 
     async def ancestors(self, request: Request) -> Response:
         """The latest ancestors 1, 2, 4, 8, ... clocks back, as the original's repository shows its index of them."""
         _query(request, ())
         id = request.path_params["id"]
+
+        def find() -> bytes:
+            try:
+                found = self._log.replica.ancestors(id, MAX_LINKS, MAX_READ)
+            except TooMuchWork as error:
+                raise HTTPException(413, f"the ancestors of message {id} cannot be answered: {error}") from error
+            return b"[%b]" % b",".join(b'{"clock":%d,"links":%b}' % (clock, _ids_json(ids)) for clock, ids in found)
+
+        return self._expensive(MAX_READ, find, _JSON)
+
+    def _expensive(self, size: int, call: Callable[[], bytes], media_type: str) -> Response:
+        return _Expensive(self._admission, size, lambda: _Page(_Written(call()), {}), media_type)
+
+
+def _ids_json(ids: Sequence[str]) -> bytes:
+    """A list of ids in JSON: they need no escapes, and there may be a hundred thousand."""
+    return b'["%b"]' % '","'.join(ids).encode() if ids else b"[]"
+
+
+class _Text(Protocol):
+    """An answer that is written piece by piece (see `core.MessageJson`)."""
+
+    @property
+    def held(self) -> int: ...
+    def read(self, limit: int, /) -> bytes: ...
+
+
+class _Written:
+    """An answer that was written at once."""
+
+    def __init__(self, text: bytes) -> None:
+        self._rest = text
+        self.held = len(text)
+
+    def read(self, limit: int, /) -> bytes:
+        """All of it; then nothing."""
+        text, self._rest = self._rest, b""
+        return text
+
+
+@dataclass(frozen=True, slots=True)
+class _Page:
+    """An answer that is ready to be written.
+
+    Attributes:
+        text: its body.
+        headers: beside its type.
+    """
+
+    text: _Text
+    headers: Mapping[str, str]
+
+
+def _text(values: Sequence[bytes], topic: str, *, is_list: bool = True) -> core.MessageJson:
+    with damage_is_corrupt:
+        return core.MessageJson(values, topic, is_list)
+
+
+class _Expensive(Response):
+    """An answer that takes memory and time: it is made, as fast as the client reads, once there is room for it.
+
+    Args:
+        admission: of the request.
+        size: bytes that finding it may take.
+        open: finds it, on a thread.
+        media_type: of the answer.
+    """
+
+    def __init__(self, admission: Admission, size: int, open: Callable[[], _Page], media_type: str = _DAG_JSON) -> None:
+        super().__init__(media_type=media_type)
+        self._admission = admission
+        self._size = size
+        self._open = open
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """The answer to a request (ASGI)."""
+        with _refusing():
+            async with _until_disconnected(receive):
+                await self._answer(scope, receive, send)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        is_begun = False
         try:
-            found = await self._in_thread(lambda: self._log.replica.ancestors(id, MAX_LINKS, MAX_READ))
-        except TooMuchWork as error:
-            raise HTTPException(413, f"the ancestors of message {id} cannot be answered: {error}") from error
-        return JSONResponse([{"clock": clock, "links": ids} for clock, ids in found], media_type=_JSON)
+            async with self._admission.share(self._size) as share:
+                page = await self._admission.work(self._open)
+                self._admission.resize(share, page.text.held + 2 * PIECE_BYTES)
+                piece, following = await self._admission.work(lambda: (self._read(page), self._read(page)))
+                is_begun = True
+                if scope["method"] == "HEAD" and following:
+                    await self._stream(share, _Page(_Written(b""), page.headers), (), send)
+                    return
+                if not following:
+                    with share.waiting_for_client():
+                        await Response(piece, media_type=self.media_type, headers=page.headers)(scope, receive, send)
+                    return
+                await self._stream(share, page, (piece, following), send)
+        except Overloaded:
+            # The connection ends within the answer, so that the client sees that it is not whole.
+            if not is_begun:
+                raise
 
-    async def _in_thread(self, function: Callable[[], _Result]) -> _Result:
-        return await to_thread.run_sync(function, limiter=self._limiter)
+    async def _stream(self, share: Share, page: _Page, first: Sequence[bytes], send: Send) -> None:
+        headers = [(b"content-type", self.media_type.encode())] if self.media_type else []
+        headers += [(name.lower().encode(), value.encode()) for name, value in page.headers.items()]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        pieces = deque(first)
+        while piece := pieces.popleft() if pieces else await self._admission.work(lambda: self._read(page)):
+            with share.waiting_for_client():
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    @staticmethod
+    def _read(page: _Page) -> bytes:
+        return page.text.read(PIECE_BYTES)
 
 
-def _list(messages: Iterator[SignedMessage]) -> Iterator[bytes]:
-    """A list in dag-json, in pieces."""
-    piece = bytearray(b"[")
-    separator = b""
-    for message in messages:
-        piece += separator + to_json(message)
-        separator = b","
-        if len(piece) >= _PIECE_BYTES:
-            yield bytes(piece)
-            piece.clear()
-    yield bytes(piece) + b"]"
+@asynccontextmanager
+async def _until_disconnected(receive: Receive) -> AsyncIterator[None]:
+    """A block that is cancelled when the client is gone, and all that it has sent was received."""
+
+    async def watch(scope: anyio.CancelScope) -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        scope.cancel()
+
+    with anyio.CancelScope() as scope:
+        async with background() as tasks:
+            tasks.start_soon(watch, scope)
+            yield
 
 
-async def _body(request: Request) -> bytes:
-    too_long = HTTPException(413, f"a body of more than {MAX_BODY_BYTES} bytes")
-    # Before any of it is read; whoever says less than comes is found out below.
+def _announced(request: Request) -> int:
+    """How long a body may be, before any of it is read; whoever says less than comes is found out later."""
     length = request.headers.get("content-length", "")
-    if length.isdecimal() and int(length[:20]) > MAX_BODY_BYTES:
-        raise too_long
+    if not length.isdecimal():
+        return MAX_BODY_BYTES
+    if int(length[:20]) > MAX_BODY_BYTES:
+        raise _too_long()
+    return int(length)
+
+
+def _too_long() -> HTTPException:
+    return HTTPException(413, f"a body of more than {MAX_BODY_BYTES} bytes")
+
+
+async def _body(request: Request, share: Share) -> bytes:
     body = bytearray()
     try:
         with anyio.fail_after(BODY_SECONDS):
             async with aclosing(request.stream()) as parts:
-                async for part in parts:
+                while True:
+                    with share.waiting_for_client():
+                        part = await anext(parts, None)
+                    if part is None:
+                        return bytes(body)
                     body += part
                     if len(body) > MAX_BODY_BYTES:
-                        raise too_long
+                        raise _too_long()
     except TimeoutError as error:
         raise HTTPException(408, f"the body did not arrive within {BODY_SECONDS:g} s") from error
     except ClientDisconnect as error:
         raise HTTPException(400, "the body was not sent to its end") from error
-    return bytes(body)
 
 
 # Query parameters
@@ -281,6 +430,15 @@ def _key(name: str, id: str) -> bytes:
         return core.decode_id(id)
     except DecodeError as error:
         raise HTTPException(400, f"the query parameter {name!r} must be a message's id: {error}") from error
+
+
+def _next(query: Mapping[str, str], last: str) -> str:
+    """The address of the next page, relative to that of this one, whose last message is known."""
+    passed, order = ("lt", "lte"), "desc"
+    if _order(query) == "asc":
+        passed, order = ("gt", "gte"), "asc"
+    bounds = {name: query[name] for name in _BOUNDS if name in query and name not in passed}
+    return "?" + urlencode({**bounds, passed[0]: last, "order": order, "limit": _limit(query)})
 
 
 def _id(key: int) -> str | None:

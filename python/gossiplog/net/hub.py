@@ -24,6 +24,7 @@ from gossiplog.errors import NetworkError
 from gossiplog.log import Log
 from gossiplog.net import events
 from gossiplog.net.access import SCOPE_KEY, Access, protect
+from gossiplog.net.admission import Admission
 from gossiplog.net.background import background
 from gossiplog.net.connection import Connection
 from gossiplog.net.driver import Driver
@@ -41,6 +42,8 @@ from gossiplog.protocol.sync import ServerConfig
 _GOING_AWAY, _UNSUPPORTED, _VIOLATION, _TRY_AGAIN = 1001, 1003, 1008, 1013
 _NOT_STARTED = "the hub has not started, or has stopped: the application that it is mounted in enters `async with hub`"
 _PATIENCE = 30.0
+# The part of `Limits.total_bytes` that requests over HTTP may take: a fourth.
+_SHARE_OF_REQUESTS = 4
 # For clients to take their leave when the hub stops.
 _CLOSING_SECONDS = 5.0
 
@@ -135,7 +138,9 @@ class Hub:
         self._entered = False
         self._counters = Counters()
         self._stack = AsyncExitStack()
-        self._site = create_site(log, self._names, lambda: self.counters, lambda: self.peers)
+        self._total_bytes = (limits or Limits()).total_bytes
+        admission = Admission(self._total_bytes // _SHARE_OF_REQUESTS, self._room, self._keep)
+        self._site = create_site(log, self._names, lambda: self.counters, lambda: self.peers, admission)
         self._protected = protect(self._answer, access or Access())
 
     async def __aenter__(self) -> Self:
@@ -200,6 +205,15 @@ class Hub:
             await JSONResponse({"error": _NOT_STARTED}, 503)(scope, receive, send)
         else:
             await self._site(scope, receive, send)
+
+    def _room(self) -> int:
+        """Bytes that may still be kept in memory for strangers."""
+        return self._total_bytes - (self._running.network.held() if self._running is not None else 0)
+
+    def _keep(self, size: int) -> None:
+        """Requests over HTTP keep so many bytes now."""
+        if self._running is not None:
+            self._running.network.hold_other(size)
 
     def _names(self) -> list[str]:
         return [peer.name for peer in self._running.driver.peers] if self._running is not None else []

@@ -16,13 +16,14 @@ class Limits:
 
     Bytes count as long as they are kept for a peer: what it sent and was not read, what is not a whole message yet, and
     answers that it does not take. A peer that exceeds its own limit is blamed and dropped. When all peers together
-    exceed theirs, the one for which most is kept is disconnected without blame, and may come again.
+    exceed theirs, the one for which most is kept is disconnected without blame, and may come again. What a hub keeps
+    for requests over HTTP counts with the peers' bytes; it may be a fourth of the total.
 
     Attributes:
         connections: peers at a time.
         streams: that either side may have open on a connection.
         peer_bytes: kept for one peer, on all its streams. A quarter of it is what yamux's windows may grow by.
-        total_bytes: kept for all peers together.
+        total_bytes: kept for all peers together, and for requests over HTTP.
         negotiation_seconds: in which a new stream must agree on a protocol.
         closing_seconds: in which a peer must take what was written, and end its own side, once this side closes a
             connection or a stream.

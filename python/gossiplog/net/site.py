@@ -12,12 +12,15 @@ from starlette.types import ASGIApp
 
 from gossiplog.log import Log
 from gossiplog.net.access import Access, protect
+from gossiplog.net.admission import Admission
 from gossiplog.net.api import Connections, as_json, create_api
 from gossiplog.net.metrics import Peers, metric_routes
 from gossiplog.net.record import Counters
 
 
-def create_site(log: Log, connections: Connections, counters: Callable[[], Counters], peers: Peers) -> Starlette:
+def create_site(
+    log: Log, connections: Connections, counters: Callable[[], Counters], peers: Peers, admission: Admission
+) -> Starlette:
     """Makes the ASGI application that answers a hub's HTTP requests.
 
     Args:
@@ -25,8 +28,9 @@ def create_site(log: Log, connections: Connections, counters: Callable[[], Count
         connections: gives the addresses of the peers that are connected.
         counters: gives the hub's counters as they are now.
         peers: gives the peers that are connected, and how they stand.
+        admission: of requests to the API.
     """
-    return _site([Mount("/api", create_api(log, connections)), *metric_routes(log, counters, peers)])
+    return _site([Mount("/api", create_api(log, connections, admission)), *metric_routes(log, counters, peers)])
 
 
 def create_monitor(log: Log, counters: Callable[[], Counters], peers: Peers) -> ASGIApp:

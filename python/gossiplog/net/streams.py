@@ -11,6 +11,7 @@ each of its streams multistream-select).
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -20,6 +21,7 @@ import anyio.lowlevel
 
 from gossiplog import _core
 from gossiplog._core import Closed, shown_url
+from gossiplog.errors import NetworkError
 from gossiplog.net.connection import Carrier, Connection
 from gossiplog.net.limits import Limits
 from gossiplog.net.stream import CHUNK, Stream
@@ -102,6 +104,12 @@ class Network(Carrier):
         connection = PipeConnection(self, self.pipes.attach(protocols, client), "over a pipe")
         self._connections[connection._handle] = connection
         return connection
+
+    def hold_other(self, size: int) -> None:
+        """Count so many bytes, which are kept outside of connections now, against the total of the limits."""
+        # A network that has failed counts no more.
+        with contextlib.suppress(NetworkError):
+            self.pipes.hold_other(size)
 
     async def dial(
         self,

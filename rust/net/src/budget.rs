@@ -20,6 +20,8 @@ struct Member {
 struct State {
     last: u64,
     held: usize,
+    /// Bytes that are kept outside of connections, for those who ask over HTTP.
+    other: usize,
     /// Ordered by age. Without those that were ended: theirs is about to be given back.
     members: BTreeMap<u64, Member>,
 }
@@ -30,6 +32,19 @@ impl State {
         let member = self.members.remove(&number)?;
         self.held -= member.held;
         Some((member.halt, Closed::new(cause, reason)))
+    }
+
+    /// Count those who have the most no more, until the rest is within `total`.
+    fn expel_most(&mut self, total: usize) -> Vec<(Arc<Halt>, Closed)> {
+        let mut expelled = Vec::new();
+        while self.held.saturating_add(self.other) > total {
+            let most = self.members.iter().max_by_key(|(_, member)| member.held);
+            let Some((number, held)) = most.map(|(number, member)| (*number, member.held)) else { break };
+            let reason =
+                format!("the peers have more than {total} bytes kept in memory, and this one the most: {held}");
+            expelled.extend(self.expel(number, Cause::Overload, reason));
+        }
+        expelled
     }
 }
 
@@ -49,7 +64,20 @@ impl Budget {
 
     /// Bytes that are kept now.
     pub fn held(&self) -> usize {
-        lock(&self.state).held
+        let state = lock(&self.state);
+        state.held.saturating_add(state.other)
+    }
+
+    /// So many bytes are kept outside of connections now. They count with those of peers, and end the connection of the peer
+    /// that has the most where all together exceed the total.
+    pub fn set_other(&self, bytes: usize) {
+        let mut state = lock(&self.state);
+        state.other = bytes;
+        let expelled = state.expel_most(self.total);
+        drop(state);
+        for (halt, closed) in expelled {
+            halt.end(closed);
+        }
     }
 }
 
@@ -84,13 +112,7 @@ impl Account {
             let reason = format!("the peer has {held} bytes kept in memory for it, {what}; {peer} at most are");
             expelled.extend(state.expel(self.number, Cause::Violation, reason));
         }
-        while state.held > *total {
-            let most = state.members.iter().max_by_key(|(_, member)| member.held);
-            let Some((number, held)) = most.map(|(number, member)| (*number, member.held)) else { break };
-            let reason =
-                format!("the peers have more than {total} bytes kept in memory, and this one the most: {held}");
-            expelled.extend(state.expel(number, Cause::Overload, reason));
-        }
+        expelled.extend(state.expel_most(*total));
         drop(state);
         for (halt, closed) in expelled {
             halt.end(closed);
@@ -182,6 +204,23 @@ mod tests {
         }
         assert_eq!(causes(&peers), [None, None, Some(Cause::Overload), None]);
         assert_eq!(budget.held(), 14);
+    }
+
+    #[test]
+    fn what_is_kept_outside_of_connections_counts_with_the_rest() {
+        let budget = Arc::new(Budget::new(10, 20));
+        let peers = peers(&budget, 2);
+        budget.set_other(12);
+        peers[0].0.add(8);
+        assert_eq!(budget.held(), 20);
+        peers[1].0.add(1);
+        assert_eq!(causes(&peers), [Some(Cause::Overload), None]);
+        budget.set_other(20);
+        assert_eq!(causes(&peers), [Some(Cause::Overload), Some(Cause::Overload)]);
+        budget.set_other(30);
+        assert_eq!(budget.held(), 30);
+        budget.set_other(0);
+        assert_eq!(budget.held(), 0);
     }
 
     #[test]

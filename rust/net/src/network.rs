@@ -158,6 +158,13 @@ impl Network {
         Ok(self.shared.budget.held())
     }
 
+    /// So many bytes are kept outside of connections now, which count against [`Limits::total_bytes`].
+    pub fn hold_other(&self, bytes: usize) -> Result<(), Error> {
+        self.check()?;
+        self.shared.budget.set_other(bytes);
+        Ok(())
+    }
+
     /// Makes a connection over a pipe whose far end is [`Self::feed`] and [`Self::drain`]. `protocols`: what the peer's
     /// streams may speak. `client`: this end is yamux's client; the other must not be.
     pub fn attach(&self, protocols: Vec<String>, client: bool) -> Result<Handle, Error> {

@@ -179,6 +179,10 @@ impl Network {
         self.inner.held().map_err(convert)
     }
 
+    fn hold_other(&self, bytes: usize) -> PyResult<()> {
+        self.inner.hold_other(bytes).map_err(convert)
+    }
+
     fn attach(&self, protocols: Vec<String>, client: bool) -> PyResult<u64> {
         self.inner.attach(protocols, client).map_err(convert)
     }

@@ -1,0 +1,196 @@
+"""Which requests over HTTP use the log, and how much memory they keep.
+
+Cheap requests have threads of their own. An expensive one first gets a share of a fixed amount of memory, for as long
+as it is answered; there is a queue for it, and a request that finds it full, or waits too long, is turned away. The
+work itself takes turns on few threads. A stranger who asks for much and reads slowly thus keeps a share, and nothing
+else: it is taken back from a client that has not moved for a while, as soon as somebody else waits for it.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import anyio
+from anyio import to_thread
+
+from gossiplog.errors import GossipLogError
+
+MOST_SHARES = 64
+"""Expensive requests that are answered at a time."""
+MOST_WAITING = 64
+"""Requests that wait for a share; more are turned away."""
+WAIT_SECONDS = 10.0
+"""How long one waits at most."""
+STALLED_SECONDS = 1.0
+"""How long a client may not read, or not send, before its share is taken back for another."""
+
+_CHEAP_THREADS = 4
+# One core stays free for the event loop.
+_EXPENSIVE_THREADS = max(1, (os.cpu_count() or 1) - 1)
+
+_Result = TypeVar("_Result")
+
+
+class Overloaded(GossipLogError):
+    """There are more requests than are answered at a time."""
+
+
+@dataclass(slots=True, eq=False)
+class Share:
+    """The memory of one request.
+
+    Attributes:
+        size: bytes that the request may keep.
+        scope: of the request; cancelled when its share is taken back.
+        stalled_since: when its client was last waited for; None while it is not.
+    """
+
+    size: int
+    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+    stalled_since: float | None = None
+
+    @contextmanager
+    def waiting_for_client(self) -> Iterator[None]:
+        """A block in which nothing happens until the client reads, or sends, something."""
+        self.stalled_since = anyio.current_time()
+        try:
+            yield
+        finally:
+            self.stalled_since = None
+
+
+@dataclass(slots=True, eq=False)
+class _Waiting:
+    size: int
+    share: Share | None = None
+    changed: anyio.Event = field(default_factory=anyio.Event)
+
+
+class Admission:
+    """Lets requests use the log.
+
+    Args:
+        limit: bytes that all of them may keep together; a single one may keep more.
+        room: gives how many more bytes may be kept, whoever keeps them; None where nobody else does.
+        kept: is told how many bytes the requests keep, whenever that has changed.
+    """
+
+    def __init__(
+        self, limit: int, room: Callable[[], int] | None = None, kept: Callable[[int], None] | None = None
+    ) -> None:
+        self._limit = limit
+        self._room = room or (lambda: limit)
+        self._tell_kept = kept or (lambda size: None)
+        self._cheap = anyio.CapacityLimiter(_CHEAP_THREADS)
+        self._expensive = anyio.CapacityLimiter(_EXPENSIVE_THREADS)
+        # A write may hang, with the application's `apply` or with another process: reading goes on.
+        self._writing = anyio.CapacityLimiter(1)
+        self._shares: set[Share] = set()
+        self._queue: deque[_Waiting] = deque()
+
+    @property
+    def kept(self) -> int:
+        """Bytes that requests keep now, at most."""
+        return sum(share.size for share in self._shares)
+
+    async def look(self, call: Callable[[], _Result]) -> _Result:
+        """Make a cheap call of the log on a thread."""
+        return await to_thread.run_sync(call, limiter=self._cheap)
+
+    async def work(self, call: Callable[[], _Result]) -> _Result:
+        """Make an expensive call on a thread, when it is its turn; it is not to wait for a client."""
+        return await to_thread.run_sync(call, limiter=self._expensive)
+
+    async def write(self, call: Callable[[], _Result]) -> _Result:
+        """Make a call that writes to the log on a thread; one at a time."""
+        return await to_thread.run_sync(call, limiter=self._writing)
+
+    @asynccontextmanager
+    async def share(self, size: int) -> AsyncIterator[Share]:
+        """A block that may keep so many bytes. Waits for them.
+
+        Raises:
+            Overloaded: too many requests wait, it waited too long, or the block was cancelled because its client
+                stalled.
+        """
+        share = await self._acquire(size)
+        try:
+            with share.scope:
+                yield share
+        finally:
+            self._shares.discard(share)
+            self._changed()
+        if share.scope.cancelled_caught:
+            raise Overloaded("the client did not go on, and others waited for the memory that its request kept")
+
+    def resize(self, share: Share, size: int) -> None:
+        """Set how many bytes a request keeps, now that it is known."""
+        share.size = size
+        self._changed()
+
+    async def _acquire(self, size: int) -> Share:
+        if not self._queue and self._fits(size):
+            return self._grant(size)
+        if len(self._queue) >= MOST_WAITING:
+            raise Overloaded("too many requests wait already: try again later")
+        waiting = _Waiting(size)
+        self._queue.append(waiting)
+        try:
+            with anyio.move_on_after(WAIT_SECONDS):
+                while waiting.share is None:
+                    self._insist(waiting)
+                    with anyio.move_on_after(STALLED_SECONDS):
+                        await waiting.changed.wait()
+        except BaseException:
+            if waiting.share is not None:
+                self._shares.discard(waiting.share)
+            raise
+        finally:
+            if waiting.share is None:
+                self._queue.remove(waiting)
+            self._changed()
+        if waiting.share is None:
+            raise Overloaded("other requests keep the memory that this one needs: try again later")
+        return waiting.share
+
+    def _fits(self, size: int) -> bool:
+        if not self._shares:
+            return True
+        return len(self._shares) < MOST_SHARES and self.kept + size <= self._limit and size <= self._room()
+
+    def _grant(self, size: int) -> Share:
+        share = Share(size)
+        self._shares.add(share)
+        self._tell_kept(self.kept)
+        return share
+
+    def _serve(self) -> None:
+        """Give shares to those who wait, in their order."""
+        while self._queue and self._fits(self._queue[0].size):
+            waiting = self._queue.popleft()
+            waiting.share = self._grant(waiting.size)
+            waiting.changed.set()
+
+    def _changed(self) -> None:
+        self._tell_kept(self.kept)
+        self._serve()
+
+    def _insist(self, waiting: _Waiting) -> None:
+        """Make room for the first in the queue."""
+        # Others may have given back some, of whom nothing is heard here.
+        self._serve()
+        if self._queue and self._queue[0] is waiting:
+            self._take_back()
+
+    def _take_back(self) -> None:
+        """Cancel the request whose client has stalled for the longest time, if any has for long enough."""
+        late = anyio.current_time() - STALLED_SECONDS
+        stalled = [share for share in self._shares if (share.stalled_since or math.inf) <= late]
+        if stalled:
+            min(stalled, key=lambda share: share.stalled_since or 0.0).scope.cancel()

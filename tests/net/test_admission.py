@@ -1,0 +1,175 @@
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+from gossiplog.net import admission as module
+from gossiplog.net.admission import Admission, Overloaded, Share
+
+pytestmark = pytest.mark.anyio
+
+
+class Holder:
+    """A task that has asked for a share, and keeps it until it is told to let go."""
+
+    def __init__(self, admission: Admission, size: int) -> None:
+        self.share: Share | None = None
+        self.error: Overloaded | None = None
+        self._admission = admission
+        self._size = size
+        self._let_go = anyio.Event()
+
+    async def run(self) -> None:
+        try:
+            async with self._admission.share(self._size) as self.share:
+                await self._let_go.wait()
+        except Overloaded as error:
+            self.error = error
+
+    async def stall(self) -> None:
+        """A client that is waited for, and does nothing."""
+        try:
+            async with self._admission.share(self._size) as self.share:
+                with self.share.waiting_for_client():
+                    await self._let_go.wait()
+        except Overloaded as error:
+            self.error = error
+
+    def let_go(self) -> None:
+        self._let_go.set()
+
+
+async def until(reached: Callable[[], bool]) -> None:
+    while not reached():
+        await anyio.lowlevel.checkpoint()
+
+
+async def test_shares_are_given_up_to_the_limit_and_in_order() -> None:
+    kept: list[int] = []
+    admission = Admission(10, kept=kept.append)
+    first, second, third, small = (Holder(admission, size) for size in (6, 4, 5, 1))
+    async with anyio.create_task_group() as tasks:
+        for holder in (first, second):
+            tasks.start_soon(holder.run)
+            await until(lambda holder=holder: holder.share is not None)  # type: ignore[misc]
+        assert admission.kept == 10
+        tasks.start_soon(third.run)
+        await until(lambda: len(admission._queue) == 1)
+        tasks.start_soon(small.run)
+        await until(lambda: len(admission._queue) == 2)
+        # There is room for the small one, which came later.
+        second.let_go()
+        await until(lambda: admission.kept == 6)
+        assert (third.share, small.share) == (None, None)
+        first.let_go()
+        await until(lambda: small.share is not None)
+        assert third.share is not None
+        third.let_go()
+        small.let_go()
+    assert admission.kept == 0
+    assert kept[-1] == 0
+    assert max(kept) == 10
+
+
+async def test_a_single_request_may_keep_more_than_the_limit() -> None:
+    admission = Admission(10, room=lambda: -5)
+    async with admission.share(1000) as share:
+        assert admission.kept == 1000
+        admission.resize(share, 3)
+        assert admission.kept == 3
+
+
+async def test_what_others_keep_counts() -> None:
+    room = 4
+    admission = Admission(100, room=lambda: room)
+    waiting = Holder(admission, 5)
+    async with anyio.create_task_group() as tasks:
+        async with admission.share(1):
+            tasks.start_soon(waiting.run)
+            await until(lambda: len(admission._queue) == 1)
+            assert waiting.share is None
+            room = 5
+            async with admission.share(4):
+                pass
+            await until(lambda: waiting.share is not None)
+        waiting.let_go()
+
+
+async def test_too_many_who_wait_are_turned_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_WAITING", 1)
+    admission = Admission(10)
+    waiting, late = Holder(admission, 10), Holder(admission, 1)
+    async with anyio.create_task_group() as tasks:
+        async with admission.share(10):
+            tasks.start_soon(waiting.run)
+            await until(lambda: len(admission._queue) == 1)
+            await late.run()
+            assert str(late.error) == "too many requests wait already: try again later"
+        await until(lambda: waiting.share is not None)
+        waiting.let_go()
+
+
+async def test_who_waits_too_long_is_turned_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "WAIT_SECONDS", 0)
+    admission = Admission(10)
+    late = Holder(admission, 1)
+    async with admission.share(10):
+        await late.run()
+    assert str(late.error) == "other requests keep the memory that this one needs: try again later"
+    assert admission.kept == 0
+
+
+async def test_so_many_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "WAIT_SECONDS", 0)
+    monkeypatch.setattr(module, "MOST_SHARES", 1)
+    admission = Admission(10)
+    late = Holder(admission, 1)
+    async with admission.share(1):
+        await late.run()
+    assert late.error is not None
+
+
+async def test_a_stalled_client_s_share_is_taken_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "STALLED_SECONDS", 0)
+    admission = Admission(10)
+    stalled, busy, waiting = Holder(admission, 5), Holder(admission, 5), Holder(admission, 5)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(stalled.stall)
+        tasks.start_soon(busy.run)
+        await until(lambda: admission.kept == 10)
+        # Nobody needs its share.
+        assert stalled.error is None
+        tasks.start_soon(waiting.run)
+        await until(lambda: waiting.share is not None)
+        assert str(stalled.error).startswith("the client did not go on")
+        assert busy.error is None
+        for holder in (busy, waiting):
+            holder.let_go()
+
+
+async def test_who_is_cancelled_waits_no_more() -> None:
+    admission = Admission(10)
+    async with admission.share(10):
+        with anyio.CancelScope() as scope:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(Holder(admission, 1).run)
+                await until(lambda: len(admission._queue) == 1)
+                scope.cancel()
+        assert len(admission._queue) == 0
+    assert admission.kept == 0
+
+
+async def test_a_cheap_call_does_not_wait_for_expensive_ones_nor_for_a_write() -> None:
+    admission = Admission(10)
+    ended = threading.Event()
+    async with anyio.create_task_group() as tasks:
+        for _ in range(3):
+            tasks.start_soon(admission.work, ended.wait)
+            tasks.start_soon(admission.write, ended.wait)
+        assert await admission.look(lambda: 1) == 1
+        ended.set()
+    assert await admission.work(lambda: 2) == 2
