@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from gossiplog.net.incidents import LINES, SECONDS, Incidents
+from gossiplog.net.incidents import LINES, SECONDS, Incidents, client_name
 
 LOGGER = logging.getLogger("gossiplog.test")
 
@@ -31,3 +31,17 @@ def test_a_line_is_one(caplog: pytest.LogCaptureFixture) -> None:
     assert line.startswith("a\\npeer: did\\x1b[2J")
     assert line.isprintable()
     assert len(line) < 2000
+
+
+@pytest.mark.parametrize(
+    ("client", "name"),
+    [
+        (("127.0.0.1", 80), "127.0.0.1:80"),
+        (("::1", 80), "[::1]:80"),
+        # As ASGI servers give it in a scope, and Unix sockets have none.
+        (["::1", 80], "[::1]:80"),
+        (None, "unknown:0"),
+    ],
+)
+def test_clients_are_named_by_their_address(client: list[str | int] | None, name: str) -> None:
+    assert client_name(client) == name

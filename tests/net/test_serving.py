@@ -21,9 +21,18 @@ from websockets.exceptions import ConnectionClosed, InvalidMessage, InvalidStatu
 from gossiplog.net import serving
 from gossiplog.net.incidents import LINES, SERVER_KEY
 from gossiplog.net.limits import Limits
-from gossiplog.net.serving import LEAST_READ, MAX_FRAGMENTS, MAX_MESSAGE_BYTES, TLS, Address, serve
+from gossiplog.net.serving import LEAST_READ, MAX_FRAGMENTS, MAX_HEAD_BYTES, MAX_MESSAGE_BYTES, TLS, Address, serve
+from tests.net.loops import measured_callbacks
 
 pytestmark = pytest.mark.anyio
+
+
+PATIENCE = 60
+"""Seconds that an answer may take on a busy machine."""
+HANDSHAKE = (
+    "GET /flood HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
+    "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+)
 
 
 @pytest.fixture
@@ -66,14 +75,6 @@ async def request(stream: SocketStream, text: str) -> bytes:
     return await stream.receive()
 
 
-PATIENCE = 60
-"""Seconds that an answer may take on a busy machine."""
-HANDSHAKE = (
-    "GET /flood HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
-    "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
-)
-
-
 async def test_requests_and_websockets() -> None:
     async with served() as address:
         assert address.host == "127.0.0.1"
@@ -88,6 +89,63 @@ async def test_requests_and_websockets() -> None:
             for message in (b"", b"\0", bytes(range(256)) * 256):
                 await client.send(message)
                 assert await client.recv() == message
+
+
+async def count(scope: Scope, receive: Receive, send: Send) -> None:
+    """Reads all there is, and says how many messages it was, or bytes."""
+    if scope["type"] == "http":
+        size, more = 0, True
+        while more:
+            message = await receive()
+            size, more = size + len(message["body"]), message["more_body"]
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"read %d" % size})
+        return
+    await receive()
+    await send({"type": "websocket.accept"})
+    messages = 0
+    while (await receive())["type"] == "websocket.receive":
+        messages += 1
+        if messages == MANY:
+            await send({"type": "websocket.send", "bytes": b"read %d" % messages})
+
+
+MANY = 5_000
+
+
+def frame(opcode: int) -> bytes:
+    return bytes([opcode, 0x80, 0, 0, 0, 0])
+
+
+@pytest.mark.parametrize(
+    ("sent", "expected"),
+    [
+        (
+            b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n" + b"1\r\nx\r\n" * MANY + b"0\r\n\r\n",
+            b"read %d" % MANY,
+        ),
+        (b"GET / HTTP/1.1\r\nHost: a\r\n" + b"a:\r\n" * (MAX_HEAD_BYTES // 4 - 20) + b"\r\n", b"read 0"),
+        (b"GET / HTTP/1.1\r\nHost: a\r\n" + b"a:\r\n" * (MAX_HEAD_BYTES // 4), b"Invalid HTTP request"),
+        (
+            b"GET / HTTP/1.1\r\nHost: a\r\n\r\n" * 99 + b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n",
+            b"close",
+        ),
+        (HANDSHAKE.encode() + frame(0x82) * MANY, b"read %d" % MANY),
+        (HANDSHAKE.encode() + frame(0x8A) * MANY + frame(0x82) * MANY, b"read %d" % MANY),
+        (HANDSHAKE.encode() + (frame(0x02) + frame(0) * 100 + frame(0x80)) * 100 + frame(0x88), b"\x88\0"),
+    ],
+    ids=["chunks", "headers", "too many headers", "pipelined", "messages", "pongs", "fragments"],
+)
+async def test_whatever_comes_takes_a_callback_little_time(sent: bytes, expected: bytes) -> None:
+    async with served(count) as address, await anyio.connect_tcp(address.host, address.port) as stream:
+        with measured_callbacks() as callbacks:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(stream.send, sent)
+                answer = b""
+                with anyio.fail_after(PATIENCE):
+                    while expected not in answer:
+                        answer += await stream.receive()
+    callbacks.assert_short()
 
 
 def test_urls() -> None:

@@ -28,6 +28,7 @@ from gossiplog.net.admission import Admission
 from gossiplog.net.background import background
 from gossiplog.net.connection import Connection
 from gossiplog.net.driver import Driver
+from gossiplog.net.incidents import client_name
 from gossiplog.net.limits import Limits
 from gossiplog.net.peer import Peer
 from gossiplog.net.peer_list import peer_list
@@ -241,13 +242,15 @@ class Hub:
         try:
             connection = running.network.attach(running.driver.protocols.all, client=False)
         except NetworkError as error:
-            running.driver.record.refused(_name(scope), str(error))
+            running.driver.record.refused(client_name(scope.get("client")), str(error))
             await _refuse(scope, receive, send, str(error))
             return
         running.joined += 1
         try:
             socket = _Socket(receive, send, running.driver)
-            await self._exchange(running, connection, _name(scope), socket, may_write=scope[SCOPE_KEY].write)
+            await self._exchange(
+                running, connection, client_name(scope.get("client")), socket, may_write=scope[SCOPE_KEY].write
+            )
         finally:
             running.joined -= 1
             running.left.set()
@@ -342,11 +345,6 @@ class _Socket:
         except OSError:
             # What a server raises for a client that is gone.
             self._gone = True
-
-
-def _name(scope: Scope) -> str:
-    host, port = scope.get("client") or ("unknown", 0)
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 async def _refuse(scope: Scope, receive: Receive, send: Send, reason: str) -> None:

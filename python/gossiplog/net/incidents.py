@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -69,6 +69,16 @@ class Incidents:
         before = f"; {untold} more like it were not told of" if untold else ""
         level = logging.WARNING if error is None else logging.ERROR
         self._logger.log(level, "%s: %s%s%s", one_line(peer), one_line(text), times, before, exc_info=error)
+
+
+def client_name(client: Sequence[str | int] | None) -> str:
+    """The name of a client in lines of a log, and in events.
+
+    Args:
+        client: its host and port, as an ASGI server has them in a scope; None where it does not know.
+    """
+    host, port = client or ("unknown", 0)
+    return f"[{host}]:{port}" if ":" in str(host) else f"{host}:{port}"
 
 
 def one_line(text: str) -> str:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import anyio
+import h11
 import uvicorn
 from anyio.abc import TaskStatus
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -24,13 +25,17 @@ from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.frames import Frame
+from websockets.http11 import Request
 
 from gossiplog.net.event_loop import asyncio_loop
-from gossiplog.net.incidents import SERVER_KEY, Incidents
+from gossiplog.net.incidents import SERVER_KEY, Incidents, client_name
 from gossiplog.net.limits import Limits
+from gossiplog.net.pacing import Paced
 
 MAX_MESSAGE_BYTES = 2**20
 """Bytes in a WebSocket message. Peers send one frame of yamux in each, of 64 KiB (the original)."""
+MAX_HEAD_BYTES = 2**13
+"""Bytes in the head of a request, which is parsed in one callback of the event loop."""
 MAX_FRAGMENTS = 256
 """Parts of a WebSocket message. Empty ones count for nothing in its length, but take memory."""
 REQUEST_SECONDS = 10.0
@@ -119,6 +124,7 @@ async def serve(
         counted,
         http=_Protocol,
         ws=_WebSocket,
+        h11_max_incomplete_event_size=MAX_HEAD_BYTES,
         ws_max_size=MAX_MESSAGE_BYTES,
         ws_per_message_deflate=False,
         lifespan="off",
@@ -256,7 +262,7 @@ class _ConnectionLog(logging.Logger):
         self._incidents.note(kind, self._client, record.getMessage(), error=error)
 
 
-class _Dropping(asyncio.Protocol):
+class _Dropping(Paced):
     """How both kinds of connections are dropped, and when: those whose client does not read."""
 
     config: uvicorn.Config
@@ -267,7 +273,7 @@ class _Dropping(asyncio.Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         if isinstance(self.config, _Config):
-            self.logger = _ConnectionLog(self.config.incidents, self._name())
+            self.logger = _ConnectionLog(self.config.incidents, client_name(self.client))
         self._reading = _Reading(self, transport, self._drop_unread)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -290,11 +296,8 @@ class _Dropping(asyncio.Protocol):
             text: what the client did, as a clause.
         """
         if isinstance(self.config, _Config):
-            self.config.incidents.note(kind, self._name(), f"dropped: {text}")
+            self.config.incidents.note(kind, client_name(self.client), f"dropped: {text}")
         self.transport.abort()
-
-    def _name(self) -> str:
-        return ":".join(map(str, self.client or ("unknown",)))
 
     def _drop_unread(self) -> None:
         self._drop("unread", f"it does not read what is sent to it: not {LEAST_READ} bytes in {UNREAD_SECONDS:g} s")
@@ -317,6 +320,15 @@ class _Protocol(_Dropping, H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._timer.cancel()
         super().connection_lost(exc)
+
+    def handle_websocket_upgrade(self, event: h11.Request) -> None:
+        super().handle_websocket_upgrade(event)
+        protocol = self.transport.get_protocol()
+        if isinstance(protocol, _WebSocket):
+            self.successor = protocol
+            # Frames of a client that does not wait for the answer. uvicorn loses them.
+            early, _ = self.conn.trailing_data
+            protocol.data_received(bytes(early))
 
     def _look_later(self) -> None:
         self._timer = self.loop.call_later(REQUEST_SECONDS, self._look)
@@ -343,9 +355,17 @@ class _WebSocket(_Dropping, WebSocketsSansIOProtocol):  # type: ignore[misc]
         if self.close_sent:
             # As after a client broke the protocol: uvicorn would blame the application, with a traceback each time.
             raise ClientDisconnected
+        was_complete = self.handshake_complete
         await super().send(message)
+        if self.handshake_complete and not was_complete:
+            self.transport.resume_reading()
         # uvicorn takes a refusal for a handshake that was left incomplete, and writes a line about each.
         self.handshake_complete |= self.close_sent
+
+    def handle_connect(self, event: Request) -> None:
+        super().handle_connect(event)
+        # uvicorn fails on frames that a client sends before it was let in.
+        self.transport.pause_reading()
 
     def handle_cont(self, event: Frame) -> None:
         if self.transport.is_closing():
