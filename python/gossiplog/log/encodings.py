@@ -7,7 +7,7 @@ canonical encoding: `SignedMessage.content_id`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from gossiplog.core import Plan, SignedMessage, decode_id, read_batch
 from gossiplog.storage.base import Position, Reader
@@ -64,16 +64,13 @@ def repeated(reader: Reader, contents: Mapping[int, bytes]) -> Collection[int]:
     }
 
 
-def contents_of_stored(rows: Sequence[tuple[int, bytes]], topic: str) -> dict[int, bytes]:
-    """The contents of stored messages, by their sequences. One that is damaged has none.
+def contents(messages: Iterable[tuple[int, SignedMessage]]) -> dict[int, bytes]:
+    """The contents of messages, by their sequences."""
+    return {sequence: decode_id(message.content_id) for sequence, message in messages}
 
-    Args:
-        rows: sequences and values.
-        topic: of the log.
-    """
+
+def contents_of_stored(rows: Sequence[tuple[int, bytes]], topic: str) -> dict[int, bytes]:
+    """As `contents`, of stored values. A damaged one has none."""
     batch = read_batch([value for _, value in rows], topic)
-    return {
-        sequence: decode_id(message.content_id)
-        for (sequence, _), message in zip(rows, batch, strict=True)
-        if isinstance(message, SignedMessage)
-    }
+    sound = ((sequence, message) for (sequence, _), message in zip(rows, batch, strict=True))
+    return contents((sequence, message) for sequence, message in sound if isinstance(message, SignedMessage))

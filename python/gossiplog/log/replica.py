@@ -177,13 +177,13 @@ class Replica:
         """Whether any message is known to be an alternative encoding."""
         return self._states.alternative > 0
 
-    def counted(self, rows: Sequence[tuple[int, bytes]]) -> Sequence[tuple[int, bytes]]:
-        """Those of the messages (sequence, value) of which no other encoding arrived before."""
+    def counted(self, messages: Sequence[tuple[int, core.SignedMessage]]) -> Sequence[tuple[int, core.SignedMessage]]:
+        """Those of the log's messages, with their sequences, of which no other encoding arrived before."""
         with self._storage.reader() as reader:
             if not reader.position().alternative:
-                return rows
-            repeated = encodings.repeated(reader, encodings.contents_of_stored(rows, self.topic))
-            return [row for row in rows if row[0] not in repeated]
+                return messages
+            repeated = encodings.repeated(reader, encodings.contents(messages))
+            return [numbered for numbered in messages if numbered[0] not in repeated]
 
     def arrivals(self, after: int, limit: int) -> Sequence[tuple[int, bytes]]:
         """Messages (sequence, value) after a sequence, in the order of their arrival; one at least, if there is one."""

@@ -21,6 +21,7 @@ import anyio.lowlevel
 
 from gossiplog._core import Closed, ConnectionEvent, StreamEvent
 from gossiplog.errors import ConnectionLost, NetworkError, StreamRefused, StreamReset
+from gossiplog.net.pacing import Turns
 from gossiplog.net.stream import Signal, Stream, StreamCore
 
 __all__ = ["Carrier", "Closed", "Connection"]
@@ -271,8 +272,10 @@ class Carrier:
                 except NetworkError as error:
                     self._fail(error)
                     return
+                turns = Turns()
                 for event in events:
                     self._take(event)
+                    await turns.rest()
 
     def _fail(self, error: NetworkError) -> None:
         """What moves the bytes has ended before its time: wakes everybody, to find that out."""

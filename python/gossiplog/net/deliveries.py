@@ -11,6 +11,7 @@ from gossiplog.core import Batch
 from gossiplog.errors import CorruptLog, Refused, StorageError
 from gossiplog.log.writing import Outcome
 from gossiplog.net import events
+from gossiplog.net.pacing import Turns
 from gossiplog.net.record import Record
 from gossiplog.net.tracing import span
 from gossiplog.protocol import broadcast_events as broadcast
@@ -18,6 +19,7 @@ from gossiplog.protocol.broadcast_events import Delivery, Judged, Verdict
 
 _MOST = 1024
 _MOST_BYTES = 8 * 2**20
+_REPORTED_AT_ONCE = 256
 
 
 class Deliveries:
@@ -65,7 +67,11 @@ class Deliveries:
                 self._size -= len(self._waiting.popleft().value)
             self._made_room.set()
             self._made_room = anyio.Event()
-            self._report(*judged)
+            turns = Turns()
+            # Not one by one: a router is given the answers of a report together.
+            for start in range(0, len(judged), _REPORTED_AT_ONCE):
+                await turns.rest()
+                self._report(*judged[start : start + _REPORTED_AT_ONCE])
 
     async def _judge(self, deliveries: Sequence[Delivery]) -> Sequence[Judged]:
         began = anyio.current_time()

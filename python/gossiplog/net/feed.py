@@ -26,6 +26,8 @@ from gossiplog.net.threads import Threads
 from gossiplog.protocol import broadcast_events as broadcast
 
 _PAGE = 256
+_READ_AT_ONCE = 2**14
+"""Bytes of messages whose reading takes less time than a thread takes to wake, however they are encoded."""
 _RETRY_SECONDS = 1.0
 """Between attempts to read the log, where nothing goes on without."""
 _TELLING_SECONDS = 0.05
@@ -173,10 +175,15 @@ class Feed:
         after = sequences.start - 1
         while after < sequences.stop - 1:
             limit = min(_PAGE, sequences.stop - 1 - after)
-            rows = await self._arrivals(after, limit)
-            messages = [read_stored(value, self._replica.topic) for _, value in rows]
-            self._report(broadcast.Appended([(message.key, message.value) for message in messages]))
+            rows = await self._messages(after, limit)
+            self._report(broadcast.Appended([(message.key, message.value) for _, message in rows]))
             after = rows[-1][0]
+
+    async def _messages(self, after: int, limit: int) -> Sequence[tuple[int, SignedMessage]]:
+        rows = await self._arrivals(after, limit)
+        if sum(len(value) for _, value in rows) > _READ_AT_ONCE:
+            return await self._threads.read(_read, rows, self._replica.topic)
+        return _read(rows, self._replica.topic)
 
     async def _arrivals(self, after: int, limit: int) -> Sequence[tuple[int, bytes]]:
         return self._replica.recent(after, limit) or await self.insist(
@@ -205,17 +212,19 @@ class Feed:
             if cursor >= self._followed:
                 await self._committed.wait()
                 continue
-            rows = await self._arrivals(cursor, _PAGE)
-            for _, value in await self._counted(rows):
-                self._on_message(read_stored(value, self._replica.topic))
-            cursor = rows[-1][0]
+            messages = await self._messages(cursor, _PAGE)
+            for _, message in await self._counted(messages):
+                self._on_message(message)
+            cursor = messages[-1][0]
 
-    async def _counted(self, rows: Sequence[tuple[int, bytes]]) -> Sequence[tuple[int, bytes]]:
+    async def _counted(self, messages: Sequence[tuple[int, SignedMessage]]) -> Sequence[tuple[int, SignedMessage]]:
         """Those of the messages of which no other encoding arrived before."""
         # Where this process has committed the last of them, it knows of all before.
-        if not self._replica.has_alternatives and self._replica.recent(rows[-1][0] - 1, 1):
-            return rows
-        return await self.insist("looking for other encodings", lambda: self._threads.read(self._replica.counted, rows))
+        if not self._replica.has_alternatives and self._replica.recent(messages[-1][0] - 1, 1):
+            return messages
+        return await self.insist(
+            "looking for other encodings", lambda: self._threads.read(self._replica.counted, messages)
+        )
 
     async def tell(self, cursor: int) -> None:
         """Tells the application of commits: with one event of those that come close together."""
@@ -227,6 +236,10 @@ class Feed:
             cursor = state.count
             self._record.tell(events.Committed(cursor, state.tree.root))
             await anyio.sleep(_TELLING_SECONDS)
+
+
+def _read(rows: Sequence[tuple[int, bytes]], topic: str) -> Sequence[tuple[int, SignedMessage]]:
+    return [(sequence, read_stored(value, topic)) for sequence, value in rows]
 
 
 def _gaps(own: Sequence[range], after: int, last: int) -> Iterator[range]:

@@ -13,10 +13,25 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import anyio.lowlevel
+
 PART_BYTES = 2**10
 """Handled at once. The costliest take 10 milliseconds: chunks, or frames, of one byte."""
 TURN_SECONDS = 0.002
 """After which no other part is handled in a callback."""
+
+
+class Turns:
+    """Lets other callbacks run now and then, in a loop over what strangers sent."""
+
+    def __init__(self) -> None:
+        self._end = time.perf_counter() + TURN_SECONDS
+
+    async def rest(self) -> None:
+        """Yield to the event loop, if this task has run for long; a checkpoint only then."""
+        if time.perf_counter() >= self._end:
+            await anyio.lowlevel.checkpoint()
+            self._end = time.perf_counter() + TURN_SECONDS
 
 
 class Gate:

@@ -1,0 +1,137 @@
+"""A hub behind the bundled server while strangers send and ask for what costs most: no callback of its event loop takes
+long, what requests keep is within the limits, and cheap requests are answered."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+
+import anyio
+import pytest
+from anyio import to_thread
+
+from gossiplog import Hub, Log, Signer, core
+from gossiplog.net.admission import Admission
+from gossiplog.net.limits import Limits
+from gossiplog.net.serving import Address, serve
+from tests.net.loops import Callbacks, measured_callbacks
+from tests.net.support import TOPIC, Heard
+
+pytestmark = [pytest.mark.anyio, pytest.mark.integration]
+
+Open = Callable[..., Log]
+LISTS = 2**20
+"""In a payload, each a byte in the log, 3 in dag-json, and 64 as a Python object."""
+LIMITS = Limits(peer_bytes=8 * 2**20, total_bytes=32 * 2**20)
+PATIENCE = 60
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(scope="module")
+def costly() -> bytes:
+    """The stored value of a message with very many empty lists."""
+    _, value = Signer(bytes(32)).sign(TOPIC, 1, [], [[]] * LISTS)
+    return value
+
+
+@asynccontextmanager
+async def serving(hub: Hub) -> AsyncIterator[tuple[Address, Callbacks]]:
+    async with hub, anyio.create_task_group() as tasks:
+        address = await tasks.start(partial(serve, hub))
+        with measured_callbacks() as callbacks:
+            yield address, callbacks
+        callbacks.assert_short()
+        tasks.cancel_scope.cancel()
+
+
+def ask(
+    address: Address, path: str, body: bytes | None = None, media_type: str = "application/json"
+) -> tuple[int, int]:
+    """The status of an answer, and the length of its body."""
+    connection = http.client.HTTPConnection(address.host, address.port, timeout=PATIENCE)
+    connection.request("GET" if body is None else "POST", path, body, {"Content-Type": "application/json"})
+    answer = connection.getresponse()
+    size = sum(map(len, iter(lambda: answer.read(2**16), b"")))
+    connection.close()
+    return answer.status, size
+
+
+def hang_up(address: Address) -> None:
+    """Asks for the messages, and is gone when the answer begins."""
+    with socket.create_connection((address.host, address.port), PATIENCE) as client:
+        client.sendall(b"GET /api/messages HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert client.recv(100)
+
+
+async def test_readers_of_a_costly_message(opened: Open, costly: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = opened()
+    log.insert(costly)
+    hub, kept = Hub(log, limits=LIMITS), list[int]()
+    resize = Admission.resize
+
+    def noted(admission: Admission, share: object, size: int) -> None:
+        resize(admission, share, size)  # type: ignore[arg-type]
+        kept.append(admission.kept)
+
+    monkeypatch.setattr(Admission, "resize", noted)
+
+    async def read(address: Address) -> None:
+        for _ in range(2):
+            status, size = await to_thread.run_sync(ask, address, "/api/messages")
+            assert status == 200
+            assert size > 3 * LISTS
+            await to_thread.run_sync(hang_up, address)
+
+    async with serving(hub) as (address, _):
+        async with anyio.create_task_group() as readers:
+            for _ in range(4):
+                readers.start_soon(read, address)
+            for path in ("/api/clock", "/healthz", "/metrics", "/peers", "/api/connections"):
+                assert (await to_thread.run_sync(ask, address, path))[0] == 200
+        assert 0 < max(kept) <= LIMITS.total_bytes // 4
+        # The last to hang up is found out when its connection is.
+        with anyio.fail_after(PATIENCE):
+            while hub.counters.held:
+                await anyio.sleep(0.01)
+
+
+BODIES = {
+    "lists": b"[" + b"[]," * (4 * 2**20 // 3 - 2) + b"[]]",
+    "nested": b"[" * (4 * 2**20),
+    "spaces": b" " * (4 * 2**20),
+    "keys": b"{" + b",".join(b'"%d":0' % number for number in range(300_000)) + b"}",
+    "escapes": b'"' + b"\\u0001" * (4 * 2**20 // 6 - 1) + b'"',
+}
+
+
+@pytest.mark.parametrize("body", BODIES.values(), ids=BODIES.keys())
+async def test_costly_bodies(opened: Open, body: bytes) -> None:
+    async with serving(Hub(opened(), limits=LIMITS)) as (address, _):
+        assert (await to_thread.run_sync(ask, address, "/api/messages", body))[0] == 400
+
+
+async def test_a_costly_message_that_is_posted(opened: Open, costly: bytes) -> None:
+    """It is read once more for those who hear of new messages."""
+    heard = Heard()
+    body = core.MessageJson([costly], TOPIC, is_list=False).read(2**30)
+    async with serving(Hub(opened(), limits=LIMITS, on_message=heard.message)) as (address, _):
+        assert (await to_thread.run_sync(ask, address, "/api/messages", body))[0] == 201
+        with anyio.fail_after(PATIENCE):
+            (message,) = await heard.wait_for_messages(1)
+        assert message.value == costly
+
+
+async def test_very_many_heads(opened: Open, signer: Signer) -> None:
+    log = opened()
+    log.insert_many(signer.sign(TOPIC, 1, [], number)[1] for number in range(5_000))
+    async with serving(Hub(log, limits=LIMITS)) as (address, _):
+        status, size = await to_thread.run_sync(ask, address, "/api/clock")
+    assert (status, size) == (200, len(json.dumps({"clock": 2, "parents": list(log.heads)}, separators=(",", ":"))))
