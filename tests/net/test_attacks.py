@@ -112,10 +112,34 @@ BODIES = {
 }
 
 
+def body_of(**fields: object) -> bytes:
+    body = {
+        "signature": {"codec": "dag-cbor", "publicKey": "did:key:z6Mk", "signature": {"/": {"bytes": ""}}},
+        "message": {"topic": TOPIC, "clock": 1, "parents": [], "payload": None},
+    }
+    for path, value in fields.items():
+        part, _, name = path.partition("_")
+        body[part][name] = value
+    return json.dumps(body, separators=(",", ":")).encode()
+
+
+# What is wrong with them is shown in the answer.
+LONG = "\1" * 600_000
+BODIES |= {
+    "topic": body_of(message_topic=LONG),
+    "codec": body_of(signature_codec=LONG),
+    "author": body_of(signature_publicKey=LONG),
+    "parent": body_of(message_parents=[LONG]),
+    "repeated key": b'{"%b":0,"%b":0}' % (b"\xf3\xa0\x81\xbf" * 500_000, b"\xf3\xa0\x81\xbf" * 500_000),
+}
+
+
 @pytest.mark.parametrize("body", BODIES.values(), ids=BODIES.keys())
 async def test_costly_bodies(opened: Open, body: bytes) -> None:
     async with serving(Hub(opened(), limits=LIMITS)) as (address, _):
-        assert (await to_thread.run_sync(ask, address, "/api/messages", body))[0] == 400
+        status, size = await to_thread.run_sync(ask, address, "/api/messages", body)
+        assert status == 400
+        assert size < 10_000
 
 
 async def test_a_costly_message_that_is_posted(opened: Open, costly: bytes) -> None:

@@ -71,6 +71,7 @@ _READING_BYTES = 2 * MAX_PAGE_BYTES
 # What a body may take: itself, its value in canonical dag-cbor and what that is made of, and the stored value.
 _BODY_COPIES = 4
 _COUNT_BYTES = 2**16
+_LONGEST_REASON = 1000
 # The two content types of the original, for what Express writes and for dag-json.
 _JSON = "application/json; charset=utf-8"
 _DAG_JSON = "application/json"
@@ -129,15 +130,21 @@ def _refusing() -> Iterator[None]:
     try:
         yield
     except UnknownMessage as error:
-        raise HTTPException(404, str(error)) from error
+        raise HTTPException(404, _reason(error)) from error
     except (DecodeError, InvalidMessage, MissingParents, Refused) as error:
-        raise HTTPException(400, str(error)) from error
+        raise HTTPException(400, _reason(error)) from error
     except EncodeError as error:
-        raise HTTPException(406, str(error)) from error
+        raise HTTPException(406, _reason(error)) from error
     except Overloaded as error:
-        raise HTTPException(503, str(error), {"Retry-After": str(RETRY_SECONDS)}) from error
+        raise HTTPException(503, _reason(error), {"Retry-After": str(RETRY_SECONDS)}) from error
     except StorageError as error:
         raise HTTPException(503, "the log cannot be used at the moment") from error
+
+
+def _reason(error: Exception) -> str:
+    """What was wrong. An application's error may show what a stranger sent, all of it."""
+    text = str(error)
+    return text if len(text) <= _LONGEST_REASON else f"{text[:_LONGEST_REASON]}…"
 
 
 async def as_json(request: Request, error: Exception) -> Response:
