@@ -3,11 +3,12 @@ long, what requests keep is within the limits, and cheap requests are answered."
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import json
 import socket
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 
 import anyio
@@ -15,9 +16,13 @@ import pytest
 from anyio import to_thread
 
 from gossiplog import Hub, Log, Signer, core
+from gossiplog.errors import NetworkError
 from gossiplog.net.admission import Admission
 from gossiplog.net.limits import Limits
+from gossiplog.net.protocols import Protocols
 from gossiplog.net.serving import Address, serve
+from gossiplog.net.streams import open_network
+from gossiplog.protocol.push import Push
 from tests.net.loops import Callbacks, measured_callbacks
 from tests.net.support import TOPIC, Heard
 
@@ -159,3 +164,50 @@ async def test_very_many_heads(opened: Open, signer: Signer) -> None:
     async with serving(Hub(log, limits=LIMITS)) as (address, _):
         status, size = await to_thread.run_sync(ask, address, "/api/clock")
     assert (status, size) == (200, len(json.dumps({"clock": 2, "parents": list(log.heads)}, separators=(",", ":"))))
+
+
+def push(address: Address, frames: bytes) -> None:
+    """Pushes to a hub, from an event loop of this thread."""
+
+    async def run() -> None:
+        protocols = Protocols(TOPIC)
+        async with open_network() as network:
+            connection = await network.dial(address.url("ws"), protocols.all)
+            stream = await connection.open_stream(protocols.push)
+            # Until the hub has handled it all, or has dropped this peer for it.
+            with suppress(NetworkError):
+                await stream.send(frames)
+                await stream.aclose()
+                await connection.wait_closed()
+            await connection.leave()
+
+    asyncio.run(run())
+
+
+def made(kind: str, signer: Signer) -> bytes:
+    encoder = Push(lambda keys: ())
+    missing = core.encode_id(core.encode_clock(1) + bytes(19))
+    match kind:
+        case "small":
+            messages = [signer.sign(TOPIC, 1, [], number) for number in range(1_000)]
+        case "orphans":
+            messages = [signer.sign(TOPIC, 2, [missing], number) for number in range(1_000)]
+        case "duplicates":
+            messages = [signer.sign(TOPIC, 1, [], 0)] * 5_000
+        case "garbage":
+            messages = [(encode_key(number), b"x") for number in range(5_000)]
+        case _:
+            keys = [encode_key(number) for number in range(2_000)]
+            return encoder.update(keys) * 5 + b"".join(encoder.update([key]) for key in keys)
+    return b"".join(encoder.insert(key, value) for key, value in messages)
+
+
+def encode_key(number: int) -> bytes:
+    return core.encode_clock(1) + number.to_bytes(19)
+
+
+@pytest.mark.parametrize("kind", ["small", "orphans", "duplicates", "garbage", "heads"])
+async def test_what_is_pushed(opened: Open, signer: Signer, kind: str) -> None:
+    frames = made(kind, signer)
+    async with serving(Hub(opened(), limits=LIMITS)) as (address, _):
+        await to_thread.run_sync(push, address, frames)

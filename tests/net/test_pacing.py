@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from gossiplog.net import pacing
-from gossiplog.net.pacing import PART_BYTES, Paced
+from gossiplog.net.pacing import PART_BYTES, Paced, Turns
 
 pytestmark = pytest.mark.anyio
 
@@ -132,3 +132,16 @@ async def test_the_rest_goes_to_the_protocol_that_follows(monkeypatch: pytest.Mo
     await asyncio.sleep(0)
     assert protocol.data + successor.data == DATA
     assert len(protocol.data) == PART_BYTES
+
+
+async def test_a_long_loop_lets_others_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[str] = []
+    asyncio.get_running_loop().call_soon(ran.append, "other")
+    turns = Turns()
+    monkeypatch.setattr(pacing.time, "perf_counter", lambda: 0.0)
+    await turns.rest()
+    ran.append("short")
+    monkeypatch.setattr(pacing.time, "perf_counter", lambda: 1e9)
+    await turns.rest()
+    ran.append("long")
+    assert ran == ["short", "other", "long"]

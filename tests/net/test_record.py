@@ -56,3 +56,12 @@ async def test_a_function_that_raises_is_not_called_again() -> None:
     record.flush()
     assert calls == [events.Connected("a")]
     assert record.counters.connections == 2
+
+
+def test_the_more_peers_there_are_the_fewer_messages_are_passed_on_at_once() -> None:
+    record = Record(None)
+    found = []
+    for connections in (0, 1, 32, 96, 2**15):
+        record.count(connections=connections - record.connections)
+        found.append(record.most_at_once)
+    assert found == [256, 256, 256, 85, 1]

@@ -19,7 +19,6 @@ from gossiplog.protocol.broadcast_events import Delivery, Judged, Verdict
 
 _MOST = 1024
 _MOST_BYTES = 8 * 2**20
-_REPORTED_AT_ONCE = 256
 
 
 class Deliveries:
@@ -67,11 +66,11 @@ class Deliveries:
                 self._size -= len(self._waiting.popleft().value)
             self._made_room.set()
             self._made_room = anyio.Event()
-            turns = Turns()
+            turns, count = Turns(), self._record.most_at_once
             # Not one by one: a router is given the answers of a report together.
-            for start in range(0, len(judged), _REPORTED_AT_ONCE):
+            for start in range(0, len(judged), count):
                 await turns.rest()
-                self._report(*judged[start : start + _REPORTED_AT_ONCE])
+                self._report(*judged[start : start + count])
 
     async def _judge(self, deliveries: Sequence[Delivery]) -> Sequence[Judged]:
         began = anyio.current_time()

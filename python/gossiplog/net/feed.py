@@ -20,6 +20,7 @@ from gossiplog.log.state import read_stored
 from gossiplog.log.writing import Outcome
 from gossiplog.net import events
 from gossiplog.net.event_loop import caller
+from gossiplog.net.pacing import Turns
 from gossiplog.net.record import Record
 from gossiplog.net.stream import Signal
 from gossiplog.net.threads import Threads
@@ -172,9 +173,11 @@ class Feed:
         self._last = max(self._last, count)
 
     async def _forward(self, sequences: range) -> None:
-        after = sequences.start - 1
+        after, turns = sequences.start - 1, Turns()
         while after < sequences.stop - 1:
-            limit = min(_PAGE, sequences.stop - 1 - after)
+            # What this process committed a moment ago is read without waiting.
+            await turns.rest()
+            limit = min(_PAGE, self._record.most_at_once, sequences.stop - 1 - after)
             rows = await self._messages(after, limit)
             self._report(broadcast.Appended([(message.key, message.value) for _, message in rows]))
             after = rows[-1][0]
@@ -208,7 +211,9 @@ class Feed:
 
     async def announce(self, cursor: int) -> None:
         """Hands every message to the application, once, in the order of arrival; of several encodings, the first."""
+        turns = Turns()
         while self._on_message is not None:
+            await turns.rest()
             if cursor >= self._followed:
                 await self._committed.wait()
                 continue

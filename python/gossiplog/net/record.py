@@ -18,6 +18,9 @@ LOGGER = logging.getLogger("gossiplog")
 # An application that does not set logging up gets nothing on its standard error.
 LOGGER.addHandler(logging.NullHandler())
 
+_MOST_AT_ONCE = 256
+_MOST_COPIES = 2**13
+
 
 @dataclass(frozen=True, slots=True)
 class Counters:
@@ -95,6 +98,17 @@ class Record:
             network=MappingProxyType({}),
             latencies=MappingProxyType({kind: found.latency for kind, found in self._latencies.items()}),
         )
+
+    @property
+    def connections(self) -> int:
+        """Peers that are connected now."""
+        return self._counts["connections"]
+
+    @property
+    def most_at_once(self) -> int:
+        """Messages that may be passed on in one callback of the event loop: some milliseconds, with a thousand peers,
+        too."""
+        return max(1, min(_MOST_AT_ONCE, _MOST_COPIES // max(1, self.connections)))
 
     @property
     def is_heard(self) -> bool:
