@@ -18,6 +18,9 @@ MAX_OWN_DEPTH: Final[int]  # nesting that encoding and signing allow (500)
 KEY_LENGTH: Final[int]  # 20
 HASH_LENGTH: Final[int]  # 16
 
+class PanicException(BaseException):
+    """A panic of the core's: a defect of this package."""
+
 def encode_clock(clock: int) -> bytes: ...
 def decode_clock(data: bytes) -> tuple[int, int]: ...
 def encode_id(key: bytes) -> str: ...

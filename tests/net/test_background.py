@@ -5,6 +5,7 @@ from __future__ import annotations
 import anyio
 import pytest
 
+from gossiplog._core import PanicException
 from gossiplog.net.background import background
 
 pytestmark = pytest.mark.anyio
@@ -50,6 +51,18 @@ async def test_a_group_of_the_blocks_own_stays_one() -> None:
         async with background():
             raise own
     assert raised.value is own
+
+
+@pytest.mark.parametrize("error", [PanicException("a panic"), SystemExit(3)])
+async def test_what_is_no_exception_comes_out_too(error: BaseException) -> None:
+    async def block() -> None:
+        async with background() as tasks:
+            tasks.start_soon(anyio.sleep_forever)
+            raise error
+
+    with pytest.raises(type(error)) as raised:
+        await block()
+    assert raised.value is error
 
 
 async def test_a_cancelled_block_is_cancelled() -> None:

@@ -29,9 +29,9 @@ async def background() -> AsyncIterator[anyio.abc.TaskGroup]:
                 tasks.cancel_scope.cancel()
     except BaseExceptionGroup as group:
         # The block's own error may be a group of its user's, which was taken apart on its way.
-        known = set(map(id, _leaves(own))) if own is not None else set()
-        errors = [error for error in _leaves(group) if id(error) not in known]
-        if isinstance(own, (Exception, BaseExceptionGroup)):
+        known = set(map(id, leaves(own))) if own is not None else set()
+        errors = [error for error in leaves(group) if id(error) not in known]
+        if own is not None and not isinstance(own, anyio.get_cancelled_exc_class()):
             errors.insert(0, own)
     if errors:
         first, *others = errors
@@ -40,9 +40,10 @@ async def background() -> AsyncIterator[anyio.abc.TaskGroup]:
         raise first
 
 
-def _leaves(error: BaseException) -> Iterator[BaseException]:
+def leaves(error: BaseException) -> Iterator[BaseException]:
+    """The errors that a group holds, at whatever depth; of what is no group, itself."""
     if isinstance(error, BaseExceptionGroup):
         for part in error.exceptions:
-            yield from _leaves(part)
+            yield from leaves(part)
     else:
         yield error

@@ -24,6 +24,7 @@ use pyo3::prelude::*;
 #[pymodule]
 mod _core {
     use gossiplog_core::{cbor, clock, id};
+    use pyo3::panic::PanicException;
     use pyo3::prelude::*;
 
     #[pymodule_export]
@@ -57,6 +58,7 @@ mod _core {
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        module.add("PanicException", module.py().get_type::<PanicException>())?;
         module.add("MAX_CLOCK", clock::MAX_CLOCK)?;
         module.add("MAX_DEPTH", cbor::MAX_DEPTH)?;
         module.add("MAX_OWN_DEPTH", cbor::MAX_OWN_DEPTH)?;
