@@ -237,7 +237,7 @@ class _Observed(Broadcast):
 def _observe(
     observed: driver.Driver, config: Config | None, learn: Callable[[str, Sequence[bytes]], None]
 ) -> driver.Driver:
-    observed._machine = _Observed(config, learn)
+    observed._machine._machine = _Observed(config, learn)
     return observed
 
 

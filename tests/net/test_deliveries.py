@@ -9,6 +9,7 @@ import anyio
 import pytest
 
 from gossiplog import Log, Signer, core
+from gossiplog._core import PanicException
 from gossiplog.errors import StorageError
 from gossiplog.log.writing import Outcome
 from gossiplog.net import deliveries as deliveries_module
@@ -25,6 +26,10 @@ from tests.net.support import TOPIC, FakeRouter
 pytestmark = pytest.mark.anyio
 
 Open = Callable[..., Log]
+
+
+def no_defect(delivery: Delivery, error: BaseException | None) -> None:
+    raise AssertionError(error)
 
 
 async def judged(
@@ -44,7 +49,7 @@ async def judged(
         if sum(isinstance(event, Judged) for event in reported) == len(pushed):
             done.set()
 
-    waiting = Deliveries(take, record, report)
+    waiting = Deliveries(take, record, report, no_defect)
     for key, value in pushed:
         waiting.add(Delivery(1, key, value))
     async with anyio.create_task_group() as tasks:
@@ -95,6 +100,63 @@ async def test_what_cannot_be_stored_is_refused(opened: Open, signer: Signer) ->
     assert isinstance(event, Judged)
     assert event.verdict is Verdict.REFUSED
     assert record.counters.errors == {"StorageError": 1}
+
+
+@pytest.mark.parametrize("error", [KeyError("a key"), PanicException("a panic")])
+async def test_a_defect_costs_the_peer_whose_message_brought_it_to_light(
+    opened: Open, signer: Signer, error: BaseException
+) -> None:
+    """The messages of others are stored; what one peer sent after such a message is not looked at any more."""
+    log = opened()
+    messages = [signer.sign(log.topic, 1, [], number) for number in range(20)]
+    marked = {messages[number][1] for number in (3, 9, 12)}
+    reported: list[broadcast.InEvent] = []
+    defects: list[tuple[Delivery, BaseException | None]] = []
+    sizes: list[int] = []
+
+    async def take(values: Sequence[bytes]) -> tuple[core.Batch, Outcome]:
+        sizes.append(len(values))
+        if not marked.isdisjoint(values):
+            raise error
+        return log.replica.take(values)
+
+    done = anyio.Event()
+
+    def report(*events: broadcast.InEvent) -> None:
+        reported.extend(events)
+        done.set()
+
+    waiting = Deliveries(take, Record(None), report, lambda *found: defects.append(found))
+    deliveries = [Delivery(number % 3 + 1, *message) for number, message in enumerate(messages)]
+    for delivery in deliveries:
+        waiting.add(delivery)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(waiting.run)
+        await done.wait()
+        tasks.cancel_scope.cancel()
+    # The fourth, tenth and thirteenth are the first peer's.
+    of_the_first = [delivery for delivery in deliveries if delivery.source == 1]
+    assert [found for found in defects if found[1] is not None] == [(deliveries[3], error)]
+    assert [delivery for delivery, found in defects if found is None] == of_the_first[2:]
+    verdicts = {event.delivery: event.verdict for event in reported if isinstance(event, Judged)}
+    assert set(verdicts) == set(deliveries) - set(of_the_first[1:])
+    assert set(verdicts.values()) == {Verdict.INSERTED}
+    assert [event.delivery.key for event in reported if isinstance(event, Judged)] == sorted(
+        delivery.key for delivery in verdicts
+    )
+    assert len(sizes) < len(messages)
+
+
+async def test_what_the_applications_function_does_to_end_the_process_goes_its_way(
+    opened: Open, signer: Signer
+) -> None:
+    async def take(values: Sequence[bytes]) -> tuple[core.Batch, Outcome]:
+        raise SystemExit(3)
+
+    waiting = Deliveries(take, Record(None), lambda *events: None, no_defect)
+    waiting.add(Delivery(1, *signer.sign(TOPIC, 1, [], "a")))
+    with pytest.raises(SystemExit):
+        await waiting.run()
 
 
 async def test_a_burst_by_gossip_costs_one_verification(

@@ -35,6 +35,7 @@ COUNTERS = Counters(
     refused=6,
     syncs={"complete": 8, "failed": 1},
     errors={'odd "kind"\n': 2},
+    defects={"push": 3},
     held=12,
     network={"streams": 20, "streams_refused": 3},
     mesh=6,
@@ -88,6 +89,7 @@ async def test_a_scraper_reads_everything(log: Log) -> None:
     assert [found["gossiplog_dropped_messages_total", reason] for reason in reasons] == [4, 5, 6]
     assert found["gossiplog_syncs_total", "complete"] == 8
     assert found["gossiplog_errors_total", 'odd "kind"\n'] == 2
+    assert found["gossiplog_defects_total", "push"] == 3
     assert found["gossiplog_held_bytes",] == 12
     assert found["gossiplog_network_total", "streams"] == 20
     assert found["gossiplog_network_total", "streams_refused"] == 3

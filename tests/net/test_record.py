@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from gossiplog._core import PanicException
 from gossiplog.errors import StorageError
 from gossiplog.net import events
 from gossiplog.net.record import Counters, Record
 from gossiplog.protocol.sync import Statistics
+from tests.net.support import Heard
 
 pytestmark = pytest.mark.anyio
 
@@ -31,6 +33,31 @@ async def test_counters_are_those_of_one_moment() -> None:
         invalid=1,
         errors={"StorageError": 1},
     )
+
+
+async def test_a_defect_has_one_line_with_its_traceback_for_each_kind_and_class(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    heard = Heard()
+    record = Record(heard)
+    found = [
+        ("push", events.Defect("a\npeer", "testing", KeyError("a key"), 1)),
+        ("push", events.Defect("a\npeer", "testing", KeyError("another"), 2)),
+        ("push", events.Defect("a\npeer", "testing", PanicException("a panic"), 3)),
+        ("storing", events.Defect("", "testing", KeyError("a key"), 0)),
+    ]
+    for kind, defect in found:
+        record.defect(kind, defect)
+    record.flush()
+    assert heard.events == [defect for _, defect in found]
+    assert record.counters.defects == {"push": 3, "storing": 1}
+    text = "a defect of gossiplog, please report it: testing raised"
+    assert caplog.messages == [
+        f"a\\npeer: {text} KeyError: 'a key'",
+        f"a\\npeer: {text} PanicException: a panic",
+        f"no peer: {text} KeyError: 'a key'",
+    ]
+    assert [line.exc_info[1] for line in caplog.records if line.exc_info] == [found[n][1].error for n in (0, 2, 3)]
 
 
 async def test_what_a_stranger_wrote_stays_in_one_line_of_bounded_length(caplog: pytest.LogCaptureFixture) -> None:

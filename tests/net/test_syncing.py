@@ -15,6 +15,7 @@ import trio.testing
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
 from gossiplog import Log, Signer, core
+from gossiplog._core import PanicException
 from gossiplog.core import Batch
 from gossiplog.errors import StorageError, StreamReset
 from gossiplog.log.writing import Outcome
@@ -23,8 +24,16 @@ from gossiplog.net.stream import CHUNK, Stream
 from gossiplog.net.streams import Connection
 from gossiplog.net.syncing import Syncs, serve_sync
 from gossiplog.net.threads import Threads
-from gossiplog.protocol import wire
-from gossiplog.protocol.broadcast_events import InEvent, StartSync, SyncAdvanced, SyncBrought, SyncEnded, SyncResult
+from gossiplog.protocol import sync_client, sync_events, wire
+from gossiplog.protocol.broadcast_events import (
+    InEvent,
+    PeerId,
+    StartSync,
+    SyncAdvanced,
+    SyncBrought,
+    SyncEnded,
+    SyncResult,
+)
 from gossiplog.protocol.sync import ServerConfig
 
 pytestmark = pytest.mark.anyio
@@ -161,11 +170,14 @@ class Bench:
         self.log = log
         self.reports: list[InEvent] = []
         self.failures: list[tuple[str, Exception]] = []
-        self.broken: StorageError | None = None
+        self.defects: list[tuple[PeerId, BaseException]] = []
+        self.broken: BaseException | None = None
         self.record = Record(None)
         self._tasks = tasks
         self._numbers = 0
-        self.syncs = Syncs(log.replica, Inline(), self._ingest, self.reports.append, self._fail, self.record)
+        self.syncs = Syncs(
+            log.replica, Inline(), self._ingest, self.reports.append, self._fail, self._find, self.record
+        )
 
     async def _ingest(self, batch: Batch, count: int) -> Outcome:
         if self.broken is not None:
@@ -174,6 +186,9 @@ class Bench:
 
     def _fail(self, doing: str, error: Exception) -> None:
         self.failures.append((doing, error))
+
+    def _find(self, peer: PeerId, error: BaseException) -> None:
+        self.defects.append((peer, error))
 
     async def run(
         self, source: Source | None, wanted: Sequence[bytes] = (), stop_after: float | None = None
@@ -312,6 +327,31 @@ async def test_a_value_of_another_message_is_a_violation_and_what_came_before_st
         assert len(here.log) == 10
     assert ended.result is SyncResult.VIOLATION
     assert ended.reason.startswith("the value for message ")
+
+
+@pytest.mark.parametrize("error", [KeyError("a key"), PanicException("a panic")])
+@pytest.mark.parametrize("place", ["start", "receive", "verify", "store", "end"])
+async def test_a_defect_ends_the_sync_alone_and_is_its_sources(
+    opened: Open, full: Log, monkeypatch: pytest.MonkeyPatch, place: str, error: BaseException
+) -> None:
+    def fail(*arguments: object) -> Any:
+        raise error
+
+    async with bench(opened()) as here:
+        with monkeypatch.context() as patched:
+            if place == "store":
+                patched.setattr(here, "broken", error)
+            else:
+                patched.setattr(sync_events.Received if place == "verify" else sync_client.Client, place, fail)
+            if place == "end":
+                ended = await here.run(until(full, wire.GetChildren, hang_up))
+            else:
+                ended = await here.run(serving(full))
+        assert ended == SyncEnded(1, SyncResult.FAILED, reason=f"a defect of this side: {error}")
+        assert here.defects == [("the peer", error)]
+        assert (len(here.log), here.failures) == (0, [])
+        assert (await here.run(serving(full))).result is SyncResult.FINISHED
+        assert here.log.root == full.root
 
 
 async def test_a_log_that_cannot_take_a_batch_gets_none_of_the_later_ones(opened: Open, full: Log) -> None:

@@ -9,6 +9,7 @@ import anyio
 import pytest
 
 from gossiplog import Signer
+from gossiplog._core import PanicException
 from gossiplog.errors import EncodeError, NetworkError
 from gossiplog.net import events, validation
 from gossiplog.net.background import background
@@ -32,8 +33,12 @@ class Bench:
         self.heard = Heard()
         self.record = Record(self.heard)
         self.reported: list[broadcast.InEvent] = []
-        self.validation = Validation(self.router, Threads(), self.room, self.reported.append, self.record)
+        self.validation = Validation(self.router, Threads(), self.room, self.reported.append, self.found, self.record)
         self.crowded = False
+        self.defects: list[tuple[Publication, BaseException]] = []
+
+    def found(self, publication: Publication, error: BaseException) -> None:
+        self.defects.append((publication, error))
 
     async def room(self) -> None:
         if self.crowded:
@@ -88,6 +93,30 @@ async def test_what_no_honest_peer_publishes_is_rejected_at_once(signer: Signer)
     assert bench.record.counters.invalid == 2
 
 
+@pytest.mark.parametrize("decoded_at_once", [0, 2**16])
+async def test_a_defect_in_decoding_costs_that_publication_alone(
+    signer: Signer, monkeypatch: pytest.MonkeyPatch, decoded_at_once: int
+) -> None:
+    decode, error = gossip.decode, PanicException("a defect")
+
+    def fail(data: bytes) -> tuple[bytes, bytes]:
+        if data == b"marked":
+            raise error
+        return decode(data)
+
+    monkeypatch.setattr(validation, "_DECODED_AT_ONCE", decoded_at_once)
+    monkeypatch.setattr(gossip, "decode", fail)
+    bench = Bench()
+    async with bench.running():
+        message = signer.sign(TOPIC, 1, [], "a")
+        publications = [publication(1, b"marked"), publication(2, gossip.encode(*message)), publication(3, b"")]
+        await bench.validation.take(publications, {})
+        await bench.router.answered(2)
+    assert bench.router.batches == [[(1, "ignore"), (3, "reject")]]
+    assert bench.defects == [(publications[0], error)]
+    assert bench.reported == [Received(Delivery(0, *message, 2))]
+
+
 async def test_messages_wait_while_the_log_has_much_to_store(signer: Signer) -> None:
     bench = Bench()
     bench.crowded = True
@@ -113,6 +142,18 @@ async def test_what_is_not_judged_in_time_is_ignored_and_told_of(
     assert bench.router.batches == [[(1, "ignore")]]
     assert (failed.doing, type(failed.error)) == ("validating gossip", TimeoutError)
     assert "not judged within" in str(failed.error)
+
+
+async def test_all_that_wait_can_be_ignored(signer: Signer) -> None:
+    bench = Bench()
+    async with bench.running():
+        found = [publication(ticket, gossip.encode(*signer.sign(TOPIC, 1, [], ticket))) for ticket in range(2)]
+        await bench.validation.take(found, {})
+        bench.validation.ignore_all()
+        # The answer comes after all.
+        bench.validation.answer(Validated(1, 1, Gossip.ACCEPT))
+        bench.validation.flush()
+    assert bench.router.batches == [[(0, "ignore"), (1, "ignore")]]
 
 
 async def test_own_messages_are_published(signer: Signer) -> None:

@@ -113,8 +113,7 @@ class NoCoalescing(Broadcast):
     def handle(self, event: InEvent, now: float) -> list[OutEvent]:
         outs = super().handle(event, now)
         if isinstance(event, Judged) and event.verdict is Verdict.ORPHAN:
-            self._schedule._number += 1
-            outs.append(StartSync(self._schedule._number, event.delivery.source, (), frozenset()))
+            outs.append(StartSync(next(self._schedule._numbers), event.delivery.source, (), frozenset()))
         return outs
 
 

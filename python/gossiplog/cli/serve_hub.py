@@ -269,3 +269,7 @@ def _show_event(show: Show, event: events.Event) -> None:
             show(f"{messages:,} messages", {"event": "committed", "messages": messages, "root": root_fields})
         case events.Failed(doing, error):
             show(f"{doing}: {error}", {"event": "failed", "doing": doing, "error": str(error)})
+        case events.Defect(peer, doing, error, times):
+            raised = f"{type(error).__name__}: {error}"
+            fields = {"event": "defect", "peer": peer, "doing": doing, "error": raised, "times": times}
+            show(f"{peer or 'no peer'}: a defect of gossiplog, {doing}: {raised}", fields)

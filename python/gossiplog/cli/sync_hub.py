@@ -116,6 +116,8 @@ class Listener:
                 note(f"{peer}: {reason}")
             case events.Failed(doing, error) if self._aloud:
                 note(f"{doing}: {error}")
+            case events.Defect(peer, doing, error):
+                note(f"{peer}: a defect of gossiplog, {doing}: {type(error).__name__}: {error}")
 
     def _tell(self) -> None:
         self._show(self.sums.inserted + self._inserting, self.sums.sent)

@@ -11,6 +11,7 @@ from gossiplog.core import Batch
 from gossiplog.errors import CorruptLog, Refused, StorageError
 from gossiplog.log.writing import Outcome
 from gossiplog.net import events
+from gossiplog.net.defects import defect_in
 from gossiplog.net.pacing import Turns
 from gossiplog.net.record import Record
 from gossiplog.net.tracing import span
@@ -28,6 +29,8 @@ class Deliveries:
         take: verifies and stores them (see `Feed.take`).
         record: counts, and tells the application of failures.
         report: is told what became of them, in batches.
+        defect: is told of deliveries that a defect of this side kept from being judged, and what it raised; of the
+            other deliveries of the same peer without that.
     """
 
     def __init__(
@@ -35,10 +38,12 @@ class Deliveries:
         take: Callable[[Sequence[bytes]], Awaitable[tuple[Batch, Outcome]]],
         record: Record,
         report: Callable[[*tuple[broadcast.InEvent, ...]], None],
+        defect: Callable[[Delivery, BaseException | None], None],
     ) -> None:
         self._take = take
         self._record = record
         self._report = report
+        self._defect = defect
         self._waiting: deque[Delivery] = deque()
         self._size = 0
         self._added = anyio.Event()
@@ -61,18 +66,48 @@ class Deliveries:
             await self._added.wait()
             self._added = anyio.Event()
             deliveries = list(self._waiting)
-            judged = await self._judge(deliveries)
+            judged = await self._judge(deliveries, set())
             for _ in deliveries:
                 self._size -= len(self._waiting.popleft().value)
             self._made_room.set()
             self._made_room = anyio.Event()
+            # Parents are forwarded before what follows them.
+            judged = sorted(judged, key=lambda judgement: judgement.delivery.key)
             turns, count = Turns(), self._record.most_at_once
             # Not one by one: a router is given the answers of a report together.
             for start in range(0, len(judged), count):
                 await turns.rest()
                 self._report(*judged[start : start + count])
 
-    async def _judge(self, deliveries: Sequence[Delivery]) -> Sequence[Judged]:
+    async def _judge(self, deliveries: Sequence[Delivery], faulty: set[broadcast.PeerId]) -> Sequence[Judged]:
+        """Store deliveries together; where a defect prevents that, halve them until it is known whose it is.
+
+        Args:
+            deliveries: to store.
+            faulty: peers whose deliveries brought a defect to light; nothing more of theirs is stored.
+        """
+        try:
+            return await self._store(deliveries)
+        except BaseException as error:
+            defect = defect_in(error)
+            if defect is None:
+                raise
+            if len(deliveries) == 1:
+                faulty.add(deliveries[0].source)
+                self._defect(deliveries[0], defect)
+                return []
+        judged: list[Judged] = []
+        half = len(deliveries) // 2
+        for part in (deliveries[:half], deliveries[half:]):
+            rest = [delivery for delivery in part if delivery.source not in faulty]
+            for delivery in part:
+                if delivery.source in faulty:
+                    self._defect(delivery, None)
+            if rest:
+                judged += await self._judge(rest, faulty)
+        return judged
+
+    async def _store(self, deliveries: Sequence[Delivery]) -> Sequence[Judged]:
         began = anyio.current_time()
         try:
             with span("store") as describe:
@@ -105,5 +140,4 @@ class Deliveries:
                 judged.append(Judged(delivery, Verdict.REFUSED))
             else:
                 judged.append(Judged(delivery, Verdict.INSERTED if index in inserted else Verdict.DUPLICATE))
-        # Parents are forwarded before what follows them.
-        return sorted(judged, key=lambda judgement: judgement.delivery.key)
+        return judged

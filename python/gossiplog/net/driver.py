@@ -11,7 +11,6 @@ long the machine is told that the peer is behind (its rule 10). No peer is read 
 from __future__ import annotations
 
 import itertools
-from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
@@ -29,8 +28,10 @@ from gossiplog.log.replica import Replica
 from gossiplog.net import events
 from gossiplog.net.background import background
 from gossiplog.net.connection import Connection
+from gossiplog.net.defects import TOO_MANY, Defects
 from gossiplog.net.deliveries import Deliveries
 from gossiplog.net.feed import Feed
+from gossiplog.net.machine import SharedMachine
 from gossiplog.net.neighbour import Neighbour
 from gossiplog.net.probe import ask_root
 from gossiplog.net.protocols import Protocols
@@ -71,6 +72,7 @@ class Driver:
         protocols: that peers of the log speak.
         peers_changed: set when a peer has joined or left.
         record: counts, and tells the application; also of what those know who carry the connections.
+        defects: reports this package's own; likewise.
     """
 
     def __init__(
@@ -91,24 +93,37 @@ class Driver:
         self._server = server or ServerConfig()
         self._patience = patience
         self.record = Record(on_event)
-        self._machine = Broadcast(random or Random(), config)
         self._threads = Threads()
         self._feed = Feed(self.replica, self._threads, self.record, self._report, lambda: bool(self._peers), on_message)
-        self._deliveries = Deliveries(self._feed.take, self.record, self._report)
+        self._deliveries = Deliveries(self._feed.take, self.record, self._report, self._unjudged)
         self._pushes = Pushes(
             self.replica, self._threads, self._feed, self._deliveries, self._report, self._fail, self._join
         )
         self._validation: Validation | None = None
         if router is not None:
-            self._validation = Validation(router, self._threads, self._deliveries.room, self._report, self.record)
-        self._syncs = Syncs(self.replica, self._threads, self._feed.ingest, self._report, self._fail, self.record)
+            self._validation = Validation(
+                router, self._threads, self._deliveries.room, self._report, self._unread, self.record
+            )
+        self._syncs = Syncs(
+            self.replica, self._threads, self._feed.ingest, self._report, self._fail, self._unsynced, self.record
+        )
         self._numbers = itertools.count(1)
         # All that are being exchanged with, and those of them that have a push stream.
         self._exchanges: dict[int, Neighbour] = {}
         self._peers: dict[int, Neighbour] = {}
         self._by_connection: dict[Connection | None, int] = {}
-        self._inbox: deque[broadcast.InEvent] = deque()
-        self._handling = False
+        self.defects = Defects(self.record, self._exchanges)
+        make_machine = partial(Broadcast, random or Random(), config, itertools.count(1))
+        self._machine = SharedMachine(
+            make_machine,
+            self._do,
+            self.defects,
+            members=lambda: self.peers,
+            start_over=self._start_over,
+            tell_all=self._tell_all,
+            pass_over=self._pass_over,
+            give_up=self._give_up,
+        )
         self._timers = Timers(lambda timer: self._report(broadcast.TimerExpired(timer)))
         self._tasks: anyio.abc.TaskGroup
         self._stack = AsyncExitStack()
@@ -158,7 +173,14 @@ class Driver:
         return tuple(self._peers.values())
 
     async def exchange(
-        self, connection: Connection, name: str, *, dialer: bool, may_write: bool = True, gossips: bool = False
+        self,
+        connection: Connection,
+        name: str,
+        *,
+        dialer: bool,
+        may_write: bool = True,
+        gossips: bool = False,
+        origin: str = "",
     ) -> str:
         """Exchanges messages with a peer until the connection ends.
 
@@ -168,16 +190,21 @@ class Driver:
             dialer: whether this side made the connection, and so opens the push stream.
             may_write: whether to take messages from the peer; what one sends that may not is passed over.
             gossips: whether the router of gossip brings the peer messages, so that they are not pushed to it.
+            origin: by which the peer is recognised when it comes back; its name, if empty.
 
         Returns:
-            The rule that the peer broke; "" if the connection ended otherwise.
+            The rule that the peer broke, which may be to bring too many defects of this side to light; "" if the
+            connection ended otherwise.
 
         Raises:
-            NetworkError: the peer does not speak the protocols of this log.
+            NetworkError: the peer does not speak the protocols of this log, or has brought a defect to light.
         """
         if not self._is_open:
             raise NetworkError("the log is not replicated any more")
-        peer = Neighbour(next(self._numbers), name, connection, may_write, gossips)
+        peer = Neighbour(next(self._numbers), name, connection, may_write, gossips, origin or name)
+        if self.defects.bans(peer.origin):
+            self.record.refused(name, TOO_MANY)
+            return TOO_MANY
         self._exchanges[peer.number] = peer
         self._by_connection[connection] = peer.number
         connection.watch(partial(self.record.incident, name))
@@ -189,10 +216,15 @@ class Driver:
             if error.cause == "violation":
                 peer.blame = peer.blame or error.reason
             raise
+        except BaseException as error:
+            if not self.defects.catch("push", peer.number, "exchanging messages with it", error):
+                raise
         finally:
             self._leave(peer)
         if peer.scope.cancelled_caught:
             raise NetworkError("this side has stopped")
+        if peer.fault and not peer.blame:
+            raise NetworkError(peer.fault)
         return peer.blame
 
     async def _converse(self, peer: Neighbour, dialer: bool) -> None:
@@ -218,21 +250,24 @@ class Driver:
         closed = peer.connection.closed
         if closed is not None and closed.cause == "violation":
             peer.blame = peer.blame or closed.reason
+        if closed is not None and closed.cause == "internal":
+            error = ConnectionLost(closed.cause, closed.reason)
+            self.defects.report("connection", peer.number, "carrying its bytes", error)
         if peer.blame:
             self.record.dropped(peer.name, peer.blame)
         elif closed is not None and closed.cause == "overload":
             self.record.incident(peer.name, "overloads", 1, closed.reason)
-        elif closed is not None and closed.cause == "internal":
-            self._fail(f"exchanging with {peer.name}", NetworkError(closed.reason))
         del self._exchanges[peer.number], self._by_connection[peer.connection]
+        self.defects.leave(peer)
         self._exchange_ended.set()
         if self._peers.pop(peer.number, None) is not None:
             self.peers_changed.set()
             self._syncs.forget(peer.number)
             self._pushes.forget(peer)
             self._report(broadcast.PeerDisconnected(peer.number))
-            reason = peer.blame or (closed.reason if closed is not None else "this side ended the connection")
-            if closed is not None and closed.cause == "local" and peer.farewell:
+            own = peer.blame or peer.fault
+            reason = own or (closed.reason if closed is not None else "this side ended the connection")
+            if closed is not None and closed.cause == "local" and peer.farewell and not own:
                 # This side only followed: which of the two is seen first is chance.
                 reason = "the peer closed the connection"
             self.record.tell(events.Disconnected(peer.name, reason, bool(peer.blame)))
@@ -261,6 +296,10 @@ class Driver:
         except ProtocolError as error:
             peer.drop(f"it broke the sync protocol: {error}")
             raise
+        except BaseException as error:
+            if not self.defects.catch("sync", peer.number, "asking it for its root", error):
+                raise
+            raise NetworkError(peer.fault) from error
 
     async def settle(self) -> None:
         """Waits until the syncs that are under way have ended, and the application has heard of it."""
@@ -309,6 +348,10 @@ class Driver:
         except (CorruptLog, StorageError) as error:
             self._fail(f"serving {peer.name}", error)
             return
+        except BaseException as error:
+            if not self.defects.catch("serving", peer.number, "answering it", error):
+                raise
+            return
         if aborted:
             await anyio.sleep(_RESUMPTION_SECONDS)
             if served == peer.served:
@@ -324,16 +367,7 @@ class Driver:
 
     def _report(self, *happened: broadcast.InEvent) -> None:
         """Tells the machine what happened, after whatever it is being told just now."""
-        self._inbox += happened
-        if self._handling:
-            return
-        self._handling = True
-        try:
-            while self._inbox:
-                for out in self._machine.handle(self._inbox.popleft(), anyio.current_time()):
-                    self._do(out)
-        finally:
-            self._handling = False
+        self._machine.report(*happened)
         if self._validation is not None:
             self._validation.flush()
 
@@ -386,10 +420,48 @@ class Driver:
             # Too large for gossip, or too much: who hears of the heads syncs.
             self._pushes.update([peer for peer in self._peers.values() if peer.gossips])
 
+    # Defects
+
+    def _unjudged(self, delivery: broadcast.Delivery, error: BaseException | None) -> None:
+        if error is not None:
+            self.defects.catch("storing", _number(delivery.source) or None, "storing what it sent", error)
+        self._pass_over(delivery)
+        if self._validation is not None:
+            self._validation.flush()
+
+    def _unread(self, publication: Publication, error: BaseException) -> None:
+        self.defects.catch("gossip", self._by_connection.get(publication.connection), "reading its gossip", error)
+
+    def _unsynced(self, number: broadcast.PeerId, error: BaseException) -> None:
+        self.defects.catch("sync", _number(number), "syncing with it", error)
+
+    def _pass_over(self, delivery: broadcast.Delivery) -> None:
+        if self._validation is not None:
+            self._validation.answer(broadcast.Validated(delivery.source, delivery.ticket, broadcast.Gossip.IGNORE))
+        # It may have been stored, and what came with it.
+        self._tell_all()
+
+    def _tell_all(self) -> None:
+        """Tell all peers the heads: what the log got may not have been passed on."""
+        self._pushes.update(self.peers)
+
+    def _start_over(self, syncs: Sequence[int]) -> None:
+        for number in syncs:
+            self._syncs.stop(number)
+        if self._validation is not None:
+            self._validation.ignore_all()
+
+    def _give_up(self, error: BaseException) -> None:
+        self._tasks.start_soon(_raise, error)
+
     # The application
 
     def _fail(self, doing: str, error: Exception) -> None:
         self.record.tell(events.Failed(doing, error))
+
+
+async def _raise(error: BaseException) -> None:
+    raise error
 
 
 def _number(peer: broadcast.PeerId) -> int:

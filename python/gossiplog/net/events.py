@@ -144,6 +144,26 @@ class Failed:
     error: Exception
 
 
+@dataclass(frozen=True, slots=True)
+class Defect:
+    """This package raised what it should not while it handled a peer's input; please report it.
+
+    The peer is disconnected, and may come back; the third time within ten minutes it is dropped as for a broken rule.
+    Everybody else is served as before. The logger `gossiplog` has the traceback, once a minute for each kind.
+
+    Attributes:
+        peer: whose input it was; "" where that is not known.
+        doing: what was being done.
+        error: as it was raised. A panic of the core's is no Exception.
+        times: how many the peer has caused within ten minutes; 0 where it is not known.
+    """
+
+    peer: str
+    doing: str
+    error: BaseException
+    times: int
+
+
 Event: TypeAlias = (
     Connected
     | Disconnected
@@ -157,4 +177,5 @@ Event: TypeAlias = (
     | Served
     | Committed
     | Failed
+    | Defect
 )

@@ -248,17 +248,15 @@ class Hub:
         running.joined += 1
         try:
             socket = _Socket(receive, send, running.driver)
-            await self._exchange(
-                running, connection, client_name(scope.get("client")), socket, may_write=scope[SCOPE_KEY].write
-            )
+            await self._exchange(running, connection, scope, socket)
         finally:
             running.joined -= 1
             running.left.set()
 
-    async def _exchange(
-        self, running: _Running, connection: PipeConnection, name: str, socket: _Socket, *, may_write: bool
-    ) -> None:
+    async def _exchange(self, running: _Running, connection: PipeConnection, scope: Scope, socket: _Socket) -> None:
         code = _GOING_AWAY
+        host, _ = scope.get("client") or ("unknown", 0)
+        name = client_name(scope.get("client"))
         try:
             await socket.accept()
             async with background() as tasks:
@@ -266,10 +264,12 @@ class Hub:
                 tasks.start_soon(socket.drain, connection)
                 running.connections.add(connection)
                 try:
-                    if await running.driver.exchange(connection, name, dialer=False, may_write=may_write):
+                    if await running.driver.exchange(
+                        connection, name, dialer=False, may_write=scope[SCOPE_KEY].write, origin=host
+                    ):
                         code = _VIOLATION
                 except NetworkError:
-                    # The hub is being stopped.
+                    # The hub is being stopped, or has a defect: the client may come again.
                     pass
                 finally:
                     running.connections.discard(connection)

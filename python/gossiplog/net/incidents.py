@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 LINES = 20
-"""Lines about one kind of incident, in each period of SECONDS."""
+"""Lines about one kind of incident, in each period of SECONDS, unless the caller says otherwise."""
 SECONDS = 60.0
 SERVER_KEY = "gossiplog.server"
 """Where a scope tells the application what its server has counted: a mapping from kinds to numbers."""
@@ -45,7 +45,15 @@ class Incidents:
         self._periods: dict[str, _Period] = {}
         self._untold: Counter[str] = Counter()
 
-    def note(self, kind: str, peer: str, text: str, count: int = 1, error: BaseException | None = None) -> None:
+    def note(
+        self,
+        kind: str,
+        peer: str,
+        text: str,
+        count: int = 1,
+        error: BaseException | None = None,
+        lines: int = LINES,
+    ) -> None:
         """Something has happened.
 
         Args:
@@ -54,13 +62,14 @@ class Incidents:
             text: what, as a clause.
             count: how often.
             error: a defect, whose traceback is written as well.
+            lines: written about the kind in each period.
         """
         self._counts[kind] += count
         now = self._clock()
         period = self._periods.setdefault(kind, _Period(now))
         if now - period.start >= SECONDS:
             period.start, period.lines = now, 0
-        if period.lines == LINES:
+        if period.lines >= lines:
             self._untold[kind] += count
             return
         period.lines += 1

@@ -103,6 +103,8 @@ class _Snapshot(Collector):
         yield _labelled("gossiplog_dropped_messages", "Messages that were not inserted.", "reason", dropped)
         yield _labelled("gossiplog_syncs", "Syncs that have ended.", "result", found.syncs)
         yield _labelled("gossiplog_errors", "Errors.", "kind", found.errors)
+        help = "Defects of this package that peers' input brought to light."
+        yield _labelled("gossiplog_defects", help, "kind", found.defects)
         yield GaugeMetricFamily("gossiplog_held_bytes", "Bytes that are kept in memory for peers.", found.held)
         yield GaugeMetricFamily("gossiplog_mesh_peers", "Peers with whom gossip is exchanged directly.", found.mesh)
         yield _histogram("gossiplog_latency_seconds", "How long things took.", found.latencies)

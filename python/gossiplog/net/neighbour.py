@@ -37,7 +37,9 @@ class Neighbour:
         more: set when something waits.
         changed: set when a push stream has begun or ended.
         scope: of the exchange with it.
+        origin: by which it is recognised when it comes back.
         blame: the rule that it broke; "" as long as it has not.
+        fault: the defect of this side that its input brought to light; "" as long as there is none.
         farewell: whether it has ended its push stream.
     """
 
@@ -46,6 +48,7 @@ class Neighbour:
     connection: Connection
     may_write: bool
     gossips: bool = False
+    origin: str = ""
     joined: bool = False
     pushes: int = 0
     waiting: deque[bytes] = field(default_factory=deque)
@@ -56,11 +59,17 @@ class Neighbour:
     changed: Signal = field(default_factory=Signal)
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     blame: str = ""
+    fault: str = ""
     farewell: bool = False
 
     def drop(self, reason: str) -> None:
         """Ends the connection; the first reason counts."""
         self.blame = self.blame or reason
+        self.connection.close()
+
+    def part(self, fault: str) -> None:
+        """End the connection for a defect of this side: the peer may come back."""
+        self.fault = self.fault or fault
         self.connection.close()
 
     def queue(self, data: bytes) -> bool:

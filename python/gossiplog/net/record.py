@@ -43,6 +43,8 @@ class Counters:
         held: bytes that are kept for peers now (see `Limits`).
         network: what the network counted, by name (see `gossiplog._core.Network.counts`).
         mesh: peers that gossip is exchanged with directly, now.
+        defects: of this package that peers' input brought to light, by where: "push", "gossip", "sync" (this side
+            asked), "serving", "storing", "broadcast" (the machine that all peers share) and "connection" (its bytes).
         latencies: of "validation", from a message's coming by gossip to the answer; of "storing", a batch of messages
             that peers sent; and of "sync", whole ones.
     """
@@ -63,6 +65,7 @@ class Counters:
     held: int = 0
     network: Mapping[str, int] = field(default_factory=dict)
     mesh: int = 0
+    defects: Mapping[str, int] = field(default_factory=dict)
     latencies: Mapping[str, Latency] = field(default_factory=dict)
 
 
@@ -84,6 +87,7 @@ class Record:
         self._inserted: Counter[str] = Counter()
         self._syncs: Counter[str] = Counter()
         self._errors: Counter[str] = Counter()
+        self._defects: Counter[str] = Counter()
         self._latencies: dict[str, Histogram] = {}
         self._incidents = Incidents(LOGGER)
 
@@ -95,6 +99,7 @@ class Record:
             inserted=MappingProxyType(dict(self._inserted)),
             syncs=MappingProxyType(dict(self._syncs)),
             errors=MappingProxyType(dict(self._errors)),
+            defects=MappingProxyType(dict(self._defects)),
             network=MappingProxyType({}),
             latencies=MappingProxyType({kind: found.latency for kind, found in self._latencies.items()}),
         )
@@ -146,6 +151,15 @@ class Record:
         """A peer broke a rule."""
         self.count(dropped=1)
         LOGGER.warning("dropped %s: %s", one_line(peer), one_line(reason))
+
+    def defect(self, kind: str, event: events.Defect) -> None:
+        """This package has a defect; see `Counters.defects` for its kind."""
+        self._defects[kind] += 1
+        # A class of errors has a line of its own: one defect is not to hide another.
+        name = type(event.error).__name__
+        text = f"a defect of gossiplog, please report it: {event.doing} raised {name}: {event.error}"
+        self._incidents.note(f"{kind} {name}", event.peer or "no peer", text, error=event.error, lines=1)
+        self.tell(event)
 
     def tell(self, event: events.Event) -> None:
         """Something happened."""

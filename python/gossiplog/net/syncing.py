@@ -24,6 +24,7 @@ from gossiplog.log.state import damage_is_corrupt
 from gossiplog.log.writing import Outcome
 from gossiplog.net.background import background
 from gossiplog.net.connection import Connection
+from gossiplog.net.defects import defect_in
 from gossiplog.net.protocols import Protocols
 from gossiplog.net.record import Record
 from gossiplog.net.stream import CHUNK, Signal, Stream
@@ -77,6 +78,7 @@ class Syncs:
         ingest: stores what came.
         report: is told how each sync goes, and its end in any case.
         fail: is told what goes wrong on this side.
+        defect: is told what a source's answers made this side raise that it should not.
         record: counts.
     """
 
@@ -87,6 +89,7 @@ class Syncs:
         ingest: Ingest,
         report: Report,
         fail: Callable[[str, Exception], None],
+        defect: Callable[[broadcast.PeerId, BaseException], None],
         record: Record,
     ) -> None:
         self._replica = replica
@@ -94,6 +97,7 @@ class Syncs:
         self._ingest = ingest
         self._report = report
         self._fail = fail
+        self._defect = defect
         self._record = record
         self._protocols = Protocols(replica.topic)
         self._running: dict[int, _Sync] = {}
@@ -118,6 +122,12 @@ class Syncs:
         except StorageError as error:
             self._fail("syncing", error)
             ended = SyncEnded(order.sync, SyncResult.FAILED, reason=str(error))
+        except BaseException as error:
+            defect = defect_in(error)
+            if defect is None:
+                raise
+            self._defect(order.peer, defect)
+            ended = SyncEnded(order.sync, SyncResult.FAILED, reason=f"a defect of this side: {defect}")
         finally:
             del self._running[order.sync]
             self._record.observe("sync", anyio.current_time() - began)

@@ -21,6 +21,7 @@ import anyio
 from gossiplog.errors import NetworkError, ProtocolError
 from gossiplog.net import events
 from gossiplog.net.connection import Connection
+from gossiplog.net.defects import defect_in
 from gossiplog.net.record import Record
 from gossiplog.net.stream import Signal
 from gossiplog.net.threads import Threads
@@ -93,12 +94,14 @@ class Validation:
         threads: Threads,
         room: Callable[[], Awaitable[None]],
         report: Callable[[broadcast.InEvent], None],
+        defect: Callable[[Publication, BaseException], None],
         record: Record,
     ) -> None:
         self._router = router
         self._threads = threads
         self._room = room
         self._report = report
+        self._defect = defect
         self._record = record
         # When each message came that is not answered yet, in this order.
         self._waiting: dict[int, float] = {}
@@ -136,6 +139,9 @@ class Validation:
                 self._record.count(invalid=1)
                 self._record.incident(publication.name, "invalid_gossip", 1, str(message))
                 self._give(publication.ticket, "reject")
+            elif isinstance(message, BaseException):
+                self._give(publication.ticket, "ignore")
+                self._defect(publication, message)
             else:
                 source = numbers.get(publication.connection, _NOBODY)
                 deliveries.append(Delivery(source, *message, publication.ticket))
@@ -148,6 +154,11 @@ class Validation:
         """Passes on the machine's answer, unless the router was given one."""
         if isinstance(event.ticket, int):
             self._give(event.ticket, _ANSWERS[event.answer])
+
+    def ignore_all(self) -> None:
+        """Have the router ignore what waits: nobody may remember it any more."""
+        for ticket in tuple(self._waiting):
+            self._give(ticket, "ignore")
 
     def _give(self, ticket: int, answer: Answer) -> None:
         came = self._waiting.pop(ticket, None)
@@ -197,11 +208,17 @@ class Validation:
         return bool(old)
 
 
-def _decode(publications: Sequence[Publication]) -> list[tuple[bytes, bytes] | ProtocolError]:
-    found: list[tuple[bytes, bytes] | ProtocolError] = []
+def _decode(publications: Sequence[Publication]) -> list[tuple[bytes, bytes] | BaseException]:
+    """The messages, or what is wrong: ProtocolError, or a defect of this side."""
+    found: list[tuple[bytes, bytes] | BaseException] = []
     for publication in publications:
         try:
             found.append(gossip.decode(publication.data))
         except ProtocolError as error:
             found.append(error)
+        except BaseException as error:
+            defect = defect_in(error)
+            if defect is None:
+                raise
+            found.append(defect)
     return found

@@ -40,7 +40,8 @@ given.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
 
@@ -102,14 +103,15 @@ class Broadcast:
     Args:
         random: for the jitter of back-offs.
         config: limits and delays.
+        numbers: of its syncs; a machine that takes another's place goes on with the other's.
     """
 
-    def __init__(self, random: Random, config: Config | None = None) -> None:
+    def __init__(self, random: Random, config: Config | None = None, numbers: Iterator[int] | None = None) -> None:
         self._config = config or Config()
         self._out: list[OutEvent] = []
         self._peers: dict[PeerId, _Peer] = {}
         self._announcing = False
-        self._schedule = Schedule(self._config, random, self._emit)
+        self._schedule = Schedule(self._config, random, self._emit, numbers or itertools.count(1))
         self._refusals = Refusals(self._config, random, self._emit)
         self._orphans = Orphans(self._config, self._emit)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import TypeAlias
@@ -88,9 +88,10 @@ class Schedule:
         config: the limits.
         random: for the jitter of back-offs.
         emit: takes StartSync, StopSync and SetTimer.
+        numbers: of syncs.
     """
 
-    def __init__(self, config: Config, random: Random, emit: Emit) -> None:
+    def __init__(self, config: Config, random: Random, emit: Emit, numbers: Iterator[int]) -> None:
         self._config = config
         self._random = random
         self._emit = emit
@@ -98,7 +99,7 @@ class Schedule:
         self._told: dict[bytes, dict[PeerId, _Source]] = {}
         self._queue: deque[_Source] = deque()
         self._running: dict[int, Sync] = {}
-        self._number = 0
+        self._numbers = numbers
 
     def connect(self, peer: PeerId) -> None:
         """A peer may be synced with from now on."""
@@ -184,8 +185,8 @@ class Schedule:
             # An earlier connection's sync may still be ending; its end puts the peer into the queue again.
             if any(sync.peer == source.peer for sync in self._running.values()) or not _has_cause(source):
                 continue
-            self._number += 1
-            sync = Sync(self._number, source.peer, skip(), source, tuple(source.wanted), source.more, source.retry, now)
+            number, asked = next(self._numbers), tuple(source.wanted)
+            sync = Sync(number, source.peer, skip(), source, asked, source.more, source.retry, now)
             source.more = source.retry = False
             source.syncing = True
             self._running[sync.number] = sync
