@@ -350,6 +350,21 @@ async def test_an_exception_leaves_the_network_as_it_is() -> None:
             raise ZeroDivisionError
 
 
+async def test_an_exception_comes_out_although_the_scope_around_is_cancelled() -> None:
+    async def block(scope: anyio.CancelScope) -> None:
+        async with open_network():
+            scope.cancel()
+            raise ZeroDivisionError
+
+    with anyio.CancelScope() as scope, pytest.raises(ZeroDivisionError):
+        await block(scope)
+    with anyio.CancelScope() as scope:
+        async with open_network():
+            scope.cancel()
+            await anyio.sleep_forever()
+    assert scope.cancelled_caught
+
+
 async def test_leaving_the_network_wakes_everybody() -> None:
     errors: list[Exception] = []
 

@@ -248,6 +248,11 @@ class Carrier:
         try:
             # Without the error: the group would wrap it, and its tasks are ours alone.
             await self._tasks.__aexit__(None, None, None)
+        except anyio.get_cancelled_exc_class() as cancelled:
+            # On asyncio, where a scope around the network is cancelled. The block's own error is not to be lost for it:
+            # the scope cancels whatever comes next.
+            if error is None or isinstance(error, type(cancelled)):
+                raise
         finally:
             self._last = self._core.counts()
             self._core.stop()
