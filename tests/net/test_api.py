@@ -196,18 +196,20 @@ async def test_a_message_goes_from_one_log_to_another(log: Log) -> None:
         assert list(other) == list(log)
 
 
-async def test_a_twin_comes_back_canonical(log: Log) -> None:
+async def test_an_alternative_encoding_is_shown_and_comes_back_canonical(log: Log) -> None:
     """Over HTTP the meaning travels, not the bytes: the documented limit of the API."""
     message = log.append({"a": 0.5})
-    twin = message.value.replace(b"\xfb\x3f\xe0" + bytes(6), b"\xf9\x38\x00")
+    alternative = message.value.replace(b"\xfb\x3f\xe0" + bytes(6), b"\xf9\x38\x00")
     with (
         gossiplog.open(MemoryStorage(), topic=log.topic) as other,
         gossiplog.open(MemoryStorage(), topic=log.topic) as third,
     ):
-        other.insert(twin)
+        other.insert(alternative)
         (stored,) = other
         assert not stored.canonical
         body = (await call(app_of(other), f"/messages/{stored.id}")).body
+        shown = json.loads(body)
+        assert (shown["id"], shown["content_id"]) == (stored.id, message.id)
         answer = await call(app_of(third), "/messages", "POST", body, JSON)
         assert answer.headers["location"] == f"messages/{message.id}" != f"messages/{stored.id}"
 

@@ -59,6 +59,7 @@ class MessageJson:
 def _write(parsed: Parsed) -> bytes:
     message = parsed.message
     body = {
+        **({} if message.canonical else {"content_id": message.content_id}),
         "id": message.id,
         "signature": {"codec": message.codec, "publicKey": message.author, "signature": message.signature},
         "message": {

@@ -59,7 +59,13 @@ impl MessageText {
         while out.len() < limit {
             match part {
                 Part::Head => {
-                    out.extend_from_slice(b"{\"id\":\"");
+                    out.push(b'{');
+                    if !parsed.is_canonical() {
+                        out.extend_from_slice(b"\"content_id\":\"");
+                        out.extend_from_slice(&id::encode_ascii(&parsed.content_key(value)));
+                        out.extend_from_slice(b"\",");
+                    }
+                    out.extend_from_slice(b"\"id\":\"");
                     out.extend_from_slice(&id::encode_ascii(&parsed.key));
                     out.extend_from_slice(b"\",\"message\":{\"clock\":");
                     out.extend_from_slice(parsed.clock.to_string().as_bytes());
@@ -93,7 +99,7 @@ impl MessageText {
                     out.extend_from_slice(b"},\"signature\":{\"codec\":");
                     write_text(parsed.codec.name(), out);
                     out.extend_from_slice(b",\"publicKey\":");
-                    write_text(parsed.did(value), out);
+                    write_text(&parsed.did(value), out);
                     out.extend_from_slice(b",\"signature\":{\"/\":{\"bytes\":\"");
                     out.extend_from_slice(BASE64_NOPAD.encode(parsed.signature(value)).as_bytes());
                     out.extend_from_slice(b"\"}}}}");
