@@ -27,6 +27,7 @@ import anyio
 import anyio.abc
 
 import gossiplog
+from benches.pages import DOCS, head, line, rewrite
 from gossiplog import Signer, core
 from gossiplog.errors import ConnectionLost, GossipLogError
 from gossiplog.net.connection import Connection
@@ -407,20 +408,30 @@ def main() -> None:
     unknown = {*arguments.names} - ATTACKS.keys()
     if unknown:
         parser.error(f"there is no attack {', '.join(sorted(unknown))}: expected some of {', '.join(ATTACKS)}")
-    print(
-        "| attack | delivery, p99 | beside a busy loop | /api/clock, p99 | beside a busy loop | hub, resident | steps |"
-    )
-    print("| --- | --- | --- | --- | --- | --- | --- |")
-    for name in arguments.names or ATTACKS:
+    names = arguments.names or [*ATTACKS]
+    lines = head(["attack"], ["delivery, p99", "beside a loop", "/api/clock, p99", "beside a loop", "hub", "steps"])
+    print("\n".join(lines), flush=True)
+    for name in names:
         under, beside = measure(name, arguments.seconds), measure(busy.__name__, arguments.seconds)
-        what = (ATTACKS[name].__doc__ or "").strip().rstrip(".")
-        lost = f" ({under.lost} late)" if under.lost else ""
-        print(
-            f"| {name}: {what} | {under.delivery:.0f} ms{lost} | {beside.delivery:.0f} ms | {under.clock:.0f} ms |"
-            f" {beside.clock:.0f} ms | {under.resident:.0f} MiB |"
-            f" {under.steps:,} |",
-            flush=True,
-        )
+        lines.append(row(name, under, beside))
+        print(lines[-1], flush=True)
+    if len(names) == len(ATTACKS):
+        rewrite(DOCS / "security.md", {"attacks": lines})
+
+
+def row(name: str, under: Outcome, beside: Outcome) -> str:
+    """The line of an attack, and of the busy loop that was measured next to it."""
+    what = (ATTACKS[name].__doc__ or "").strip().rstrip(".")
+    lost = f", {under.lost} late" if under.lost else ""
+    return line(
+        f"`{name}`: {what[0].lower()}{what[1:]}",
+        f"{under.delivery:.0f} ms{lost}",
+        f"{beside.delivery:.0f} ms",
+        f"{under.clock:.0f} ms",
+        f"{beside.clock:.0f} ms",
+        f"{under.resident:.0f} MiB",
+        f"{under.steps:,}",
+    )
 
 
 if __name__ == "__main__":
