@@ -77,7 +77,7 @@ def serve(
     ] = _LIMITS.peer_bytes,
     total_bytes: Annotated[
         int,
-        typer.Option(metavar="BYTES", help="Kept for all clients; beyond, the one with most is disconnected."),
+        typer.Option(metavar="BYTES", help="Kept for clients and requests; beyond, who has most is disconnected."),
     ] = _LIMITS.total_bytes,
     json: Json = False,
 ) -> None:
