@@ -220,12 +220,20 @@ fn map<'py>(items: impl Iterator<Item = Bound<'py, PyAny>>, writer: &mut Writer)
     Ok(Frame::Map { entries, done: 0 })
 }
 
+/// Items that are decoded before other threads may run: there may be millions.
+const DECODED_AT_ONCE: usize = 1 << 12;
+
 /// The Python value of canonical dag-cbor.
 pub fn decode<'py>(py: Python<'py>, canonical: &[u8]) -> PyResult<Bound<'py, PyAny>> {
     let mut items = events(canonical);
     let mut stack: Vec<Open<'py, '_>> = Vec::new();
     let cut_off = || PyValueError::new_err("the input ends where an item should begin");
+    let mut count = 0_usize;
     loop {
+        count += 1;
+        if count.is_multiple_of(DECODED_AT_ONCE) {
+            py.detach(|| ());
+        }
         let item = items.next_item().map_err(convert)?.ok_or_else(cut_off)?;
         let mut complete = match item {
             Item::List(remaining) => {
