@@ -17,11 +17,54 @@ const DIGITS: [u8; 256] = {
     digits
 };
 
+/// Up to so many bytes the square of the length costs less than what large numbers take for themselves.
+const SHORT: usize = 256;
+
+/// As many digits as one step takes together, and how many numbers they make.
+const STEP: usize = 5;
+const BASE: u64 = 58_u64.pow(STEP as u32);
+
+/// The digits of a number of at most [`SHORT`] bytes.
+fn encode_short(data: &[u8], text: &mut String) {
+    // Five digits have more than 29 bits.
+    let mut places = [0_u32; SHORT * 8 / 29 + 1];
+    let mut length = 0;
+    let (head, words) = data.split_at(data.len() % 4);
+    for word in std::iter::once(head).chain(words.chunks_exact(4)) {
+        let mut carry = word.iter().fold(0, |word, byte| word << 8 | u64::from(*byte));
+        for place in &mut places[..length] {
+            let sum = u64::from(*place) << 32 | carry;
+            *place = (sum % BASE) as u32;
+            carry = sum / BASE;
+        }
+        while carry > 0 {
+            places[length] = (carry % BASE) as u32;
+            carry /= BASE;
+            length += 1;
+        }
+    }
+    for (index, place) in places[..length].iter().enumerate().rev() {
+        let mut digits = [0; STEP];
+        let mut rest = *place;
+        for digit in digits.iter_mut().rev() {
+            *digit = ALPHABET[(rest % 58) as usize];
+            rest /= 58;
+        }
+        let zeros = digits.iter().take_while(|digit| **digit == ALPHABET[0]).count();
+        let leading = if index + 1 == length { zeros } else { 0 };
+        text.extend(digits[leading..].iter().map(|digit| char::from(*digit)));
+    }
+}
+
 /// Writes bytes as base58; each leading zero byte becomes a `1`.
 pub(crate) fn encode(data: &[u8]) -> String {
     let zeros = data.iter().take_while(|byte| **byte == 0).count();
-    let mut text = "1".repeat(zeros);
-    if zeros < data.len() {
+    // A byte takes 1.37 digits.
+    let mut text = String::with_capacity(data.len() + data.len() / 2 + 1);
+    text.extend(std::iter::repeat_n('1', zeros));
+    if data.len() - zeros <= SHORT {
+        encode_short(&data[zeros..], &mut text);
+    } else {
         let digits = BigUint::from_bytes_be(&data[zeros..]).to_radix_be(58);
         text.extend(digits.iter().map(|digit| char::from(ALPHABET[usize::from(*digit)])));
     }

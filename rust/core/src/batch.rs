@@ -4,6 +4,7 @@
 //! then the signatures of the rest, on all cores, as large a batch on each as there is.
 
 use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 use std::sync::Arc;
 
 use rayon::prelude::*;
@@ -156,6 +157,13 @@ pub fn verify_signatures<V: AsRef<[u8]> + Sync>(values: &[V], verdicts: &mut [Ve
     }
 }
 
+/// Values of more bytes than this are verified one by one, in parts: a batch would hold all that was signed at once, which in dag-json
+/// can be nineteen times as much, and most of the time goes into hashing anyway.
+const LARGE: usize = 1 << 16;
+
+/// Signed bytes that are held at once.
+const LARGEST_TEXT: usize = 1 << 22;
+
 /// The messages of one thread whose signatures do not hold, and why.
 fn verify_share<V: AsRef<[u8]>>(
     scheme: &dyn Scheme,
@@ -165,31 +173,53 @@ fn verify_share<V: AsRef<[u8]>>(
 ) -> Vec<(usize, String)> {
     let mut refused = Vec::new();
     let mut bytes = Vec::new();
-    let mut signed = Vec::with_capacity(share.len());
+    let mut signed: Vec<(usize, &Parsed, Range<usize>)> = Vec::with_capacity(share.len());
+    let refusal = |parsed: &Parsed| {
+        let (name, codec) = (scheme.name(), parsed.codec.name());
+        format!("the {name} signature does not hold over the message in {codec}")
+    };
+    let verify = |signed: &mut Vec<(usize, &Parsed, Range<usize>)>, bytes: &mut Vec<u8>, refused: &mut Vec<_>| {
+        let claims: Vec<Claim<'_>> = signed
+            .iter()
+            .map(|(index, parsed, range)| Claim {
+                key: &parsed.author.key,
+                signature: parsed.signature(values[*index].as_ref()),
+                bytes: &bytes[range.clone()],
+            })
+            .collect();
+        for ((index, parsed, _), valid) in signed.iter().zip(scheme.verify(&claims)) {
+            if !valid {
+                refused.push((*index, refusal(parsed)));
+            }
+        }
+        signed.clear();
+        bytes.clear();
+    };
     for &index in share {
-        let Some(parsed) = verdicts[index].parsed() else {
+        let (Some(parsed), value) = (verdicts[index].parsed(), values[index].as_ref()) else {
             continue;
         };
+        if value.len() > LARGE {
+            match parsed.verify_parts(value) {
+                Ok(true) => {}
+                Ok(false) => refused.push((index, refusal(parsed))),
+                Err(error) => refused.push((index, error.to_string())),
+            }
+            continue;
+        }
         let start = bytes.len();
-        match parsed.signed_bytes(values[index].as_ref(), &mut bytes) {
+        match parsed.signed_bytes(value, &mut bytes) {
             Ok(()) => signed.push((index, parsed, start..bytes.len())),
-            Err(error) => refused.push((index, error.to_string())),
+            Err(error) => {
+                bytes.truncate(start);
+                refused.push((index, error.to_string()));
+            }
+        }
+        if bytes.len() > LARGEST_TEXT {
+            verify(&mut signed, &mut bytes, &mut refused);
         }
     }
-    let claims: Vec<Claim<'_>> = signed
-        .iter()
-        .map(|(index, parsed, range)| Claim {
-            key: &parsed.author.key,
-            signature: parsed.signature(values[*index].as_ref()),
-            bytes: &bytes[range.clone()],
-        })
-        .collect();
-    for ((index, parsed, _), valid) in signed.iter().zip(scheme.verify(&claims)) {
-        if !valid {
-            let (name, codec) = (scheme.name(), parsed.codec.name());
-            refused.push((*index, format!("the {name} signature does not hold over the message in {codec}")));
-        }
-    }
+    verify(&mut signed, &mut bytes, &mut refused);
     refused
 }
 

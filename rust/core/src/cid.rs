@@ -29,58 +29,92 @@ pub(crate) fn varint(data: &[u8]) -> Option<(f64, usize)> {
 /// The bytes that JavaScript sets aside for a varint at the most; what does not fit is cut off.
 const LONGEST_VARINT: usize = 10;
 
-/// A whole number from 0, as the original writes it.
-fn write_varint(mut number: f64, out: &mut Vec<u8>) {
+/// Writes a whole number from 0 as the original does, into [`LONGEST_VARINT`] bytes; returns how many it took.
+fn write_varint(mut number: f64, out: &mut [u8]) -> usize {
     let digit = |number: f64| (number.trunc() % 256.0) as u8;
-    for _ in 1..LONGEST_VARINT {
-        if number < 128.0 {
-            break;
-        }
-        out.push(digit(number) | 0x80);
+    let mut length = 0;
+    while length + 1 < LONGEST_VARINT && number >= 128.0 {
+        out[length] = digit(number) | 0x80;
         number /= 128.0;
+        length += 1;
     }
-    out.push(if number < 128.0 { digit(number) } else { digit(number) | 0x80 });
+    out[length] = if number < 128.0 { digit(number) } else { digit(number) | 0x80 };
+    length + 1
 }
 
-/// The binary form that the original writes for a CID that it has read: a version 0 is a bare multihash, the version and
-/// codec of a version 1 are minimal, the multihash is kept as it is.
+/// A binary CID that was read: what the original writes for it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Cid<'a> {
+    /// Version and codec, in the fewest bytes; nothing for a version 0.
+    prefix: [u8; 1 + LONGEST_VARINT],
+    prefix_length: usize,
+    multihash: &'a [u8],
+}
+
+impl<'a> Cid<'a> {
+    /// Reads a binary CID.
+    ///
+    /// # Errors
+    /// [`Error::Decode`] with an offset into `data`.
+    pub(crate) fn read(data: &'a [u8]) -> Result<Self, Error> {
+        let cut_off = || Error::decode("the CID is cut off", data.len());
+        let (version, mut at) = varint(data).ok_or_else(cut_off)?;
+        let (mut prefix, mut prefix_length) = ([0; 1 + LONGEST_VARINT], 0);
+        if version == SHA2_256 {
+            at = 0;
+        } else {
+            let (codec, length) = varint(&data[at..]).ok_or_else(cut_off)?;
+            if version != 0.0 && version != 1.0 {
+                return Err(Error::decode(format!("a CID of version {version}; 0 and 1 are known"), 0));
+            }
+            if version == 1.0 {
+                if !codec.is_finite() {
+                    return Err(Error::decode("the CID's codec is out of range", at));
+                }
+                prefix[0] = 1;
+                prefix_length = 1 + write_varint(codec, &mut prefix[1..]);
+            }
+            at += length;
+        }
+        let multihash = &data[at..];
+        let (_, code_length) = varint(multihash).ok_or_else(cut_off)?;
+        let (size, size_length) = varint(&multihash[code_length..]).ok_or_else(cut_off)?;
+        let digest = multihash.len() - code_length - size_length;
+        if size != digest as f64 {
+            let reason = format!("the CID's digest has {digest} bytes where its length says {size}");
+            return Err(Error::decode(reason, at + code_length));
+        }
+        Ok(Self { prefix, prefix_length, multihash })
+    }
+
+    /// The normalised bytes, in two parts: a version 0 is a bare multihash, the version and codec of a version 1 are
+    /// minimal, the multihash is kept as it is.
+    pub(crate) fn parts(&self) -> [&[u8]; 2] {
+        [&self.prefix[..self.prefix_length], self.multihash]
+    }
+
+    /// How many normalised bytes there are.
+    pub(crate) fn len(&self) -> usize {
+        self.prefix_length + self.multihash.len()
+    }
+}
+
+/// The binary form that the original writes for a CID that it has read.
 ///
 /// # Errors
 /// [`Error::Decode`] with an offset into `data`.
 pub fn normalize(data: &[u8]) -> Result<Vec<u8>, Error> {
-    let cut_off = || Error::decode("the CID is cut off", data.len());
-    let (version, mut at) = varint(data).ok_or_else(cut_off)?;
-    let mut out = Vec::with_capacity(data.len());
-    if version == SHA2_256 {
-        at = 0;
-    } else {
-        let (codec, length) = varint(&data[at..]).ok_or_else(cut_off)?;
-        if version != 0.0 && version != 1.0 {
-            return Err(Error::decode(format!("a CID of version {version}; 0 and 1 are known"), 0));
-        }
-        if version == 1.0 {
-            if !codec.is_finite() {
-                return Err(Error::decode("the CID's codec is out of range", at));
-            }
-            out.push(1);
-            write_varint(codec, &mut out);
-        }
-        at += length;
-    }
-    let multihash = &data[at..];
-    let (_, code_length) = varint(multihash).ok_or_else(cut_off)?;
-    let (size, size_length) = varint(&multihash[code_length..]).ok_or_else(cut_off)?;
-    let digest = multihash.len() - code_length - size_length;
-    if size != digest as f64 {
-        let reason = format!("the CID's digest has {digest} bytes where its length says {size}");
-        return Err(Error::decode(reason, at + code_length));
-    }
-    out.extend_from_slice(multihash);
-    Ok(out)
+    Cid::read(data).map(|cid| cid.parts().concat())
+}
+
+/// Whether these bytes are a CID as it is written.
+pub(crate) fn is_normalized(data: &[u8]) -> bool {
+    let same = |cid: Cid<'_>| cid.len() == data.len() && data.starts_with(cid.parts()[0]);
+    Cid::read(data).is_ok_and(same)
 }
 
 /// Whether these normalised bytes are of version 0: a bare multihash, which no version 1 begins like.
-fn is_version_0(normalized: &[u8]) -> bool {
+pub(crate) fn is_version_0(normalized: &[u8]) -> bool {
     normalized.first() != Some(&1)
 }
 

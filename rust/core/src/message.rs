@@ -4,10 +4,11 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use crate::cbor::{Head, Item, Major, Writer, normalize, read_head, scan};
-use crate::error::Error;
+use crate::error::{Error, shortened};
 use crate::id::{self, KEY_LENGTH, Key};
+use crate::json::{self, Sink};
 use crate::signature::{self, Author, SigningKey};
-use crate::{clock, json, topic};
+use crate::{clock, topic};
 
 /// What a message's signature is made over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -175,7 +176,7 @@ impl Shape {
         let refuse = |reason: String| Err(Error::Invalid(reason));
         let found = text(data, &self.topic);
         if found != topic {
-            return refuse(format!("the topic is {found:?}, expected {topic:?}"));
+            return refuse(format!("the topic is {}, expected {topic:?}", shortened(found)));
         }
         let mut largest = 0;
         for parent in self.parents(data) {
@@ -189,7 +190,8 @@ impl Shape {
         }
         let name = text(data, &self.codec);
         let Some(codec) = Codec::from_name(name) else {
-            return refuse(format!("the signature's codec is {name:?}, expected dag-cbor or dag-json"));
+            let name = shortened(name);
+            return refuse(format!("the signature's codec is {name}, expected dag-cbor or dag-json"));
         };
         let author = signature::decode_did(text(data, &self.did))?;
         let (scheme, expected) = (author.scheme.name(), author.scheme.signature_length());
@@ -294,9 +296,50 @@ impl Parsed {
     /// # Errors
     /// [`Error`] where the message has no form in its codec.
     pub fn signed_bytes(&self, value: &[u8], out: &mut Vec<u8>) -> Result<(), Error> {
+        self.write_signed(value, out)
+    }
+
+    /// Whether the signature holds; what it is over is written in parts, and need not fit into memory.
+    ///
+    /// # Errors
+    /// [`Error`] where the message has no form in its codec.
+    pub fn verify_parts(&self, value: &[u8]) -> Result<bool, Error> {
+        let mut write = |pass: &mut dyn FnMut(&[u8])| {
+            let mut parts = Buffered { buffer: Vec::with_capacity(PART), pass };
+            self.write_signed(value, &mut parts)?;
+            (parts.pass)(&parts.buffer);
+            Ok(())
+        };
+        self.author.scheme.verify_parts(&self.author.key, self.signature(value), &mut write)
+    }
+
+    fn write_signed(&self, value: &[u8], out: &mut impl Sink) -> Result<(), Error> {
         let clock = &self.data(value)[self.shape.clock_item.clone()];
         let parts = Parts { clock, topic: Item::Text(self.topic(value)), payload: self.payload(value) };
-        signed_bytes(self.codec, &parts, self.shape.parent_count, self.parents(value), out)
+        write_signed(self.codec, &parts, self.shape.parent_count, self.parents(value), out)
+    }
+}
+
+/// Bytes that are passed on together.
+const PART: usize = 1 << 14;
+
+/// Passes bytes on, not too few at once.
+struct Buffered<'a> {
+    buffer: Vec<u8>,
+    pass: &'a mut dyn FnMut(&[u8]),
+}
+
+impl Sink for Buffered<'_> {
+    fn put(&mut self, bytes: &[u8]) {
+        if bytes.len() > PART - self.buffer.len() {
+            (self.pass)(&self.buffer);
+            self.buffer.clear();
+        }
+        if bytes.len() > PART {
+            (self.pass)(bytes);
+        } else {
+            self.buffer.extend_from_slice(bytes);
+        }
     }
 }
 
@@ -306,39 +349,49 @@ struct Parts<'a> {
     payload: &'a [u8],
 }
 
-/// The map `{topic, clock, parents, payload}`, assembled from encoded parts; the keys stand in dag-cbor's order.
-fn signed_bytes(
+/// Writes the map `{topic, clock, parents, payload}` from encoded parts; the keys stand in the codec's order.
+fn write_signed(
     codec: Codec,
     parts: &Parts<'_>,
     count: usize,
     parents: impl Iterator<Item = Key>,
-    out: &mut Vec<u8>,
+    out: &mut impl Sink,
 ) -> Result<(), Error> {
-    // Signing and verifying is done by the thousand: nothing is allocated here for dag-cbor.
-    let mut writer = match codec {
-        Codec::Cbor => Writer::append_to(std::mem::take(out)),
-        Codec::Json => Writer::new(),
+    let encoded = |items: &[Item<'_>]| {
+        let mut writer = Writer::new();
+        items.iter().for_each(|item| writer.item(*item));
+        writer.finish()
     };
-    writer.item(Item::Map(4));
-    writer.item(Item::Text("clock"));
-    writer.raw(parts.clock);
-    writer.item(Item::Text("topic"));
-    writer.item(parts.topic);
-    writer.item(Item::Text("parents"));
-    writer.item(Item::List(count));
-    for key in parents {
-        writer.item(Item::Text(std::str::from_utf8(&id::encode_ascii(&key)).unwrap_or("")));
-    }
-    writer.item(Item::Text("payload"));
-    writer.raw(parts.payload);
-    let cbor = writer.finish();
     match codec {
         Codec::Cbor => {
-            *out = cbor;
-            Ok(())
+            out.put(b"\xa4\x65clock");
+            out.put(parts.clock);
+            out.put(&encoded(&[Item::Text("topic"), parts.topic, Item::Text("parents"), Item::List(count)]));
+            for key in parents {
+                // A string of 32 bytes.
+                out.put(&[0x78, 32]);
+                out.put(&id::encode_ascii(&key));
+            }
+            out.put(b"\x67payload");
+            out.put(parts.payload);
         }
-        Codec::Json => json::write(&cbor, out),
+        Codec::Json => {
+            out.put(b"{\"clock\":");
+            json::write(parts.clock, out)?;
+            out.put(b",\"parents\":[");
+            for (index, key) in parents.enumerate() {
+                out.put(if index == 0 { b"\"" } else { b",\"" });
+                out.put(&id::encode_ascii(&key));
+                out.put(b"\"");
+            }
+            out.put(b"],\"payload\":");
+            json::write(parts.payload, out)?;
+            out.put(b",\"topic\":");
+            json::write(&encoded(&[parts.topic]), out)?;
+            out.put(b"}");
+        }
     }
+    Ok(())
 }
 
 /// Signs a message with Ed25519: its key and stored value.
@@ -382,7 +435,7 @@ pub fn sign(
         return Err(Error::Encode(reason.to_owned()));
     }
     let mut bytes = Vec::new();
-    signed_bytes(codec, &parts, parents.len(), parents.iter().copied(), &mut bytes)?;
+    write_signed(codec, &parts, parents.len(), parents.iter().copied(), &mut bytes)?;
     let signature = signing_key.sign(&bytes);
     let mut writer = Writer::new();
     writer.item(Item::List(5));

@@ -3,8 +3,12 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 
+use curve25519_dalek::edwards::{CompressedEdwardsY, EdwardsPoint};
+use curve25519_dalek::scalar::Scalar;
+use curve25519_dalek::traits::IsIdentity as _;
 use ed25519_dalek::Signer as _;
 use ed25519_zebra::{Signature, VerificationKeyBytes, batch};
+use sha2::{Digest as _, Sha512};
 
 use crate::base58;
 use crate::cid::varint;
@@ -21,6 +25,9 @@ pub struct Claim<'a> {
     pub bytes: &'a [u8],
 }
 
+/// Passes bytes on in parts.
+pub type WriteParts<'a> = dyn FnMut(&mut dyn FnMut(&[u8])) -> Result<(), Error> + 'a;
+
 /// A signature scheme, known by the multicodec of its public keys.
 pub trait Scheme: Sync {
     /// The multicodec in front of a public key in its did:key.
@@ -33,6 +40,11 @@ pub trait Scheme: Sync {
     fn signature_length(&self) -> usize;
     /// The verdict on each claim; it must not depend on the others.
     fn verify(&self, claims: &[Claim<'_>]) -> Vec<bool>;
+    /// The verdict on one claim over the bytes that `write` passes on in parts: no memory holds them all.
+    ///
+    /// # Errors
+    /// What `write` fails with.
+    fn verify_parts(&self, key: &[u8], signature: &[u8], write: &mut WriteParts<'_>) -> Result<bool, Error>;
 }
 
 /// The schemes that have a verdict.
@@ -92,6 +104,29 @@ impl Scheme for Ed25519 {
             }
         }
         verdicts
+    }
+
+    /// `ed25519-zebra` takes messages as a whole only. This is its equation (ZIP-215): 8R = 8(sB - kA).
+    fn verify_parts(&self, key: &[u8], signature: &[u8], write: &mut WriteParts<'_>) -> Result<bool, Error> {
+        let (Ok(mut key), Some((commitment, scalar))) = (<[u8; 32]>::try_from(key), signature.split_first_chunk())
+        else {
+            return Ok(false);
+        };
+        let mut commitment: [u8; 32] = *commitment;
+        canonical_point(&mut key);
+        canonical_point(&mut commitment);
+        let mut hasher = Sha512::new();
+        hasher.update(commitment);
+        hasher.update(key);
+        write(&mut |part| hasher.update(part))?;
+        let challenge = Scalar::from_bytes_mod_order_wide(&hasher.finalize().into());
+        let scalar = scalar.try_into().ok().and_then(|scalar| Scalar::from_canonical_bytes(scalar).into_option());
+        let point = |encoded: [u8; 32]| CompressedEdwardsY(encoded).decompress();
+        let (Some(scalar), Some(key), Some(commitment)) = (scalar, point(key), point(commitment)) else {
+            return Ok(false);
+        };
+        let expected = EdwardsPoint::vartime_double_scalar_mul_basepoint(&challenge, &-key, &scalar);
+        Ok((commitment - expected).mul_by_cofactor().is_identity())
     }
 }
 

@@ -6,6 +6,7 @@
 mod float;
 mod head;
 mod normalize;
+pub(crate) mod order;
 mod prototype;
 mod scan;
 mod write;
@@ -16,6 +17,7 @@ pub use float::{MAX_SAFE_INTEGER, canonical as canonical_float};
 pub use head::{Head, Major, read as read_head};
 pub use normalize::normalize;
 pub use scan::scan;
+pub(crate) use write::head_length;
 pub use write::{Item, Writer};
 
 /// How many lists and maps may be open at once in what comes from others. The original's limit is the stack of its
@@ -24,6 +26,9 @@ pub const MAX_DEPTH: usize = 2200;
 
 /// The same for what is written here, well inside what every engine reads.
 pub const MAX_OWN_DEPTH: usize = 500;
+
+/// The most bytes that are normalised or turned into JSON or back: 2 GiB, far above what any message has.
+const MAX_LENGTH: usize = (1 << 31) - 1;
 
 /// The order of map keys: shorter first, then bytewise.
 pub fn key_order(left: &str, right: &str) -> std::cmp::Ordering {

@@ -1,45 +1,59 @@
 //! From whatever the original accepts to the canonical bytes that it would sign (wire format, "Normalising").
 //!
-//! Two passes over the input, neither recursive. The first checks it and finds the maps whose entries must be sorted or
-//! dropped; the second writes. Both cost time in proportion to the input.
+//! Two passes over the input, neither recursive. The first checks it, finds the maps whose entries must be sorted or
+//! dropped, and how long the result is; the second writes. Both cost time in proportion to the input, whatever is in it, and
+//! allocate for the input as a whole: nothing for a single item.
 //!
 //! Much of this follows from how JavaScript objects work. The original decodes a map into an object by assignment, then
 //! copies the object's own properties and encodes the copy; see `prototype` for what an entry `__proto__` does to both.
 
-use std::borrow::Cow;
-use std::collections::{HashMap, HashSet};
+use std::cmp::Ordering;
 
-use super::float::from_half;
+use super::MAX_DEPTH;
+use super::float::{self, from_half};
 use super::head::{Head, Major, read};
+use super::order::{self, Order, Picked, Rewrite, Rewrites, Sorter, reserve};
 use super::prototype::Chain;
-use super::write::{Item, Writer};
-use super::{MAX_DEPTH, key_order};
-use crate::cid;
-use crate::error::Error;
+use super::write::{Item, Writer, head_length};
+use crate::cid::Cid;
+use crate::error::{Error, shortened};
 
 /// A value that was read, as far as the map around it needs to know.
 struct Seen {
     start: usize,
+    /// How many bytes it is written in.
+    size: usize,
     /// How its prototypes end; none for booleans, numbers and strings, which cannot be prototypes.
     chain: Option<Chain>,
     /// What the original's encoder finds under `/` and `bytes`, its test for links.
     marks: Marks,
     /// Why the original refuses to encode this value; it does not matter when the value is dropped.
-    refused: Option<Error>,
+    refused: Option<Refusal>,
+}
+
+/// Why a value is refused, and where.
+#[derive(Debug, Clone, Copy)]
+struct Refusal {
+    reason: &'static str,
+    at: usize,
 }
 
 /// What stands under a key that matters to the test for links.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mark {
-    /// The canonical bytes of a boolean, number or string.
-    Scalar(Vec<u8>),
+    Bool(bool),
+    Integer(i128),
+    /// The bits of a float that is written as one.
+    Float(u64),
+    /// The hash of a string's text: maps inside one another can inherit it, and each looks at it.
+    Text([u8; 32]),
     /// The bytes of the link that stands there, which are the same object under both keys.
     Link(usize),
     /// Something that is equal to nothing else.
     Other,
 }
 
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Copy, Default)]
 struct Marks {
     slash: Option<Mark>,
     bytes: Option<Mark>,
@@ -49,17 +63,23 @@ struct Marks {
 struct Open<'a> {
     start: usize,
     remaining: u64,
-    refused: Option<Error>,
+    /// How many bytes its items so far are written in.
+    size: usize,
+    refused: Option<Refusal>,
     map: Option<OpenMap<'a>>,
 }
 
 struct OpenMap<'a> {
-    key: Cow<'a, str>,
+    key: Text<'a>,
     key_start: usize,
-    entries: Vec<(Cow<'a, str>, usize)>,
+    /// Where the places of its keys begin among those of all open maps.
+    first: usize,
+    last: Option<Text<'a>>,
     sorted: bool,
-    /// The keys so far, once they are looked up; while they ascend each is compared with the one before.
-    seen: Option<HashSet<Cow<'a, str>>>,
+    /// Whether keys have to be decoded before they can be sorted.
+    broken: bool,
+    /// Whether an assignment did nothing: its key is still refused if it was there before.
+    swallowed: bool,
     chain: Chain,
     /// What an entry `__proto__` leaves to the copy of the map that is encoded.
     prototype: Option<(Option<Chain>, Marks)>,
@@ -67,29 +87,68 @@ struct OpenMap<'a> {
     dropped: bool,
 }
 
-/// How to write a map that cannot be written as it stands.
-enum Rewrite<'a> {
-    Entries { entries: Vec<(Cow<'a, str>, usize)>, end: usize },
-    Link { at: usize, end: usize },
-}
+/// Set in the place of a key whose assignment did nothing.
+const SWALLOWED: u32 = 1 << 31;
 
 /// The canonical form of one item that fills `data`.
 ///
 /// # Errors
 /// [`Error::Decode`] with the place, for everything that the original refuses.
 pub fn normalize(data: &[u8]) -> Result<Vec<u8>, Error> {
-    let rewrites = check(data)?;
-    write(data, &rewrites)
+    order::check_length(data, 1)?;
+    let (mut rewrites, size) = check(data)?;
+    write(data, &mut rewrites, size)
 }
 
 /// A string as JavaScript's TextDecoder reads it: U+FFFD for what is not UTF-8, without one U+FEFF at its start.
-fn text(bytes: &[u8]) -> Cow<'_, str> {
-    match String::from_utf8_lossy(bytes) {
-        Cow::Borrowed(text) => Cow::Borrowed(text.strip_prefix('\u{feff}').unwrap_or(text)),
-        Cow::Owned(text) => match text.strip_prefix('\u{feff}') {
-            Some(rest) => Cow::Owned(rest.to_owned()),
-            None => Cow::Owned(text),
-        },
+#[derive(Debug, Clone, Copy)]
+struct Text<'a> {
+    bytes: &'a [u8],
+    /// Whether the bytes are UTF-8.
+    valid: bool,
+}
+
+const REPLACEMENT: &[u8] = "\u{fffd}".as_bytes();
+
+impl<'a> Text<'a> {
+    const EMPTY: Self = Self { bytes: b"", valid: true };
+
+    /// From bytes without U+FEFF at their start.
+    fn new(bytes: &'a [u8]) -> Self {
+        Self { bytes, valid: std::str::from_utf8(bytes).is_ok() }
+    }
+
+    /// The text, unless it has a U+FFFD in place of what is not UTF-8.
+    fn as_str(&self) -> Option<&'a str> {
+        if self.valid { std::str::from_utf8(self.bytes).ok() } else { None }
+    }
+
+    /// The text in parts.
+    fn parts(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+        let (whole, broken) = if self.valid { (self.bytes, &[][..]) } else { (&[][..], self.bytes) };
+        let parts = broken.utf8_chunks().flat_map(|chunk| {
+            let replacement = if chunk.invalid().is_empty() { &[][..] } else { REPLACEMENT };
+            [chunk.valid().as_bytes(), replacement]
+        });
+        std::iter::once(whole).chain(parts)
+    }
+
+    fn len(&self) -> usize {
+        if self.valid { self.bytes.len() } else { self.parts().map(<[u8]>::len).sum() }
+    }
+
+    /// The order of keys in dag-cbor.
+    fn compare(&self, other: &Self) -> Ordering {
+        if self.valid && other.valid {
+            return Order::Length.compare(self.bytes, other.bytes);
+        }
+        let bytes = |text: &Self| text.parts().flatten();
+        self.len().cmp(&other.len()).then_with(|| bytes(self).cmp(bytes(other)))
+    }
+
+    fn write(&self, writer: &mut Writer) {
+        writer.text_head(self.len());
+        self.parts().for_each(|part| writer.raw(part));
     }
 }
 
@@ -115,13 +174,14 @@ enum Token<'a> {
     Bool(bool),
     Integer(i128),
     Float(f64),
-    Text(Cow<'a, str>),
+    Text(Text<'a>),
     Bytes(&'a [u8]),
-    Link(Vec<u8>),
+    Link(Cid<'a>),
     List(u64),
     Map(u64),
 }
 
+#[inline]
 fn token(data: &[u8], at: usize) -> Result<(Token<'_>, usize), Error> {
     let head = read(data, at)?;
     Ok(match head.major {
@@ -133,7 +193,7 @@ fn token(data: &[u8], at: usize) -> Result<(Token<'_>, usize), Error> {
         }
         Major::Text => {
             let (bytes, end) = take(data, &head)?;
-            (Token::Text(text(bytes)), end)
+            (Token::Text(Text::new(without_mark(bytes))), end)
         }
         Major::List => (Token::List(head.argument), head.end),
         Major::Map => (Token::Map(head.argument), head.end),
@@ -149,13 +209,13 @@ fn token(data: &[u8], at: usize) -> Result<(Token<'_>, usize), Error> {
             let Some((0, binary)) = bytes.split_first() else {
                 return Err(Error::decode("a link's bytes must begin with zero", inner.end));
             };
-            let normalized = cid::normalize(binary).map_err(|error| match error {
+            let cid = Cid::read(binary).map_err(|error| match error {
                 Error::Decode { reason, offset } => {
                     Error::Decode { reason, offset: offset.map(|offset| inner.end + 1 + offset) }
                 }
                 other => other,
             })?;
-            (Token::Link(normalized), end)
+            (Token::Link(cid), end)
         }
         Major::Simple => {
             let token = match head.info {
@@ -177,83 +237,246 @@ fn token(data: &[u8], at: usize) -> Result<(Token<'_>, usize), Error> {
 }
 
 impl Token<'_> {
-    /// The canonical bytes of a boolean, number or string.
-    fn comparable(&self) -> Option<Vec<u8>> {
-        let mut writer = Writer::new();
+    /// How many bytes a scalar is written in.
+    fn size(&self) -> usize {
+        let sized = |length: usize| head_length(length as u64) + length;
         match self {
-            Token::Bool(value) => writer.item(Item::Bool(*value)),
-            Token::Integer(value) => writer.item(Item::Integer(*value)),
-            Token::Float(value) => writer.item(Item::Float(*value)),
-            Token::Text(value) => writer.item(Item::Text(value)),
-            _ => return None,
+            Token::Null | Token::Bool(_) | Token::List(_) | Token::Map(_) => 1,
+            Token::Integer(value) => integer_size(*value),
+            Token::Float(value) => float::canonical(*value).map_or(9, |integer| integer_size(i128::from(integer))),
+            Token::Text(text) => sized(text.len()),
+            Token::Bytes(bytes) => sized(bytes.len()),
+            Token::Link(cid) => 2 + sized(1 + cid.len()),
         }
-        Some(writer.finish())
+    }
+
+    /// What the test for links makes of it.
+    fn mark(&self) -> Mark {
+        match self {
+            Token::Bool(value) => Mark::Bool(*value),
+            Token::Integer(value) => Mark::Integer(*value),
+            Token::Float(value) => float::canonical(*value)
+                .map_or(Mark::Float(value.to_bits()), |integer| Mark::Integer(i128::from(integer))),
+            Token::Text(text) => {
+                let mut hasher = blake3::Hasher::new();
+                text.parts().for_each(|part| _ = hasher.update(part));
+                Mark::Text(*hasher.finalize().as_bytes())
+            }
+            _ => Mark::Other,
+        }
     }
 }
 
-/// The first pass.
-fn check(data: &[u8]) -> Result<HashMap<usize, Rewrite<'_>>, Error> {
-    let mut rewrites = HashMap::new();
-    let mut stack: Vec<Open<'_>> = Vec::new();
-    let mut at = 0;
-    loop {
-        let start = at;
-        let (token, end) = token(data, start)?;
-        at = end;
-        let (count, is_map) = match token {
-            Token::List(count) => (Some(count), false),
-            Token::Map(count) => (Some(count), true),
-            _ => (None, false),
-        };
-        let mut complete = None;
-        if let Some(remaining) = count {
-            if stack.len() >= MAX_DEPTH {
-                return Err(Error::decode(format!("more than {MAX_DEPTH} lists and maps are nested"), start));
-            }
-            let map = is_map.then(OpenMap::new);
-            stack.push(Open { start, remaining, refused: None, map });
-        } else {
-            complete = Some(Seen::scalar(start, &token));
-        }
+fn integer_size(value: i128) -> usize {
+    head_length(if value < 0 { (-1 - value) as u64 } else { value as u64 })
+}
+
+/// The first pass: the rewrites, and how many bytes are to be written.
+struct Checker<'a> {
+    data: &'a [u8],
+    stack: Vec<Open<'a>>,
+    /// Where the keys of all open maps stand, those of the innermost last.
+    keys: Vec<u32>,
+    rewrites: Rewrites,
+    sorter: Sorter,
+    /// Keys of one map as they are decoded, one behind the other, and where each ends.
+    texts: Vec<u8>,
+    ends: Vec<u32>,
+}
+
+fn check(data: &[u8]) -> Result<(Rewrites, usize), Error> {
+    let mut checker = Checker {
+        data,
+        stack: Vec::new(),
+        keys: Vec::new(),
+        rewrites: Rewrites::default(),
+        sorter: Sorter::default(),
+        texts: Vec::new(),
+        ends: Vec::new(),
+    };
+    let size = checker.run()?;
+    Ok((checker.rewrites, size))
+}
+
+impl<'a> Checker<'a> {
+    fn run(&mut self) -> Result<usize, Error> {
+        let data = self.data;
+        let mut at = 0;
         loop {
-            if let Some(seen) = complete.take() {
-                match stack.last_mut() {
-                    Some(top) => top.add(data, seen)?,
-                    None if at < data.len() => {
-                        return Err(Error::decode("bytes follow the end of the item", at));
-                    }
-                    None => return seen.refused.map_or(Ok(rewrites), Err),
-                }
-            }
-            let Some(top) = stack.last_mut() else {
-                return Err(Error::decode("the input ends where an item should begin", at));
+            let start = at;
+            let (token, end) = token(data, start)?;
+            at = end;
+            let (count, is_map) = match token {
+                Token::List(count) => (Some(count), false),
+                Token::Map(count) => (Some(count), true),
+                _ => (None, false),
             };
-            if top.remaining > 0 {
-                top.remaining -= 1;
-                if let Some(map) = &mut top.map {
-                    at = map.read_key(data, at)?;
+            let mut complete = None;
+            if let Some(remaining) = count {
+                if self.stack.len() >= MAX_DEPTH {
+                    return Err(Error::decode(format!("more than {MAX_DEPTH} lists and maps are nested"), start));
                 }
-                break;
+                let map = is_map.then(|| OpenMap::new(self.keys.len()));
+                let size = head_length(remaining);
+                self.stack.push(Open { start, remaining, size, refused: None, map });
+            } else if let Some(list) = self.stack.last_mut().filter(|top| top.map.is_none()) {
+                // Most items of most values.
+                list.size += token.size();
+            } else {
+                complete = Some(Seen::scalar(start, &token));
             }
-            if let Some(open) = stack.pop() {
-                let (seen, rewrite) = open.close(at);
-                if let Some(rewrite) = rewrite {
-                    rewrites.insert(seen.start, rewrite);
+            loop {
+                if let Some(seen) = complete.take() {
+                    match self.stack.last_mut() {
+                        Some(top) => top.add(data, &mut self.keys, seen)?,
+                        None if at < data.len() => {
+                            return Err(Error::decode("bytes follow the end of the item", at));
+                        }
+                        None => {
+                            let refuse = |refusal: Refusal| Err(Error::decode(refusal.reason, refusal.at));
+                            return seen.refused.map_or(Ok(seen.size), refuse);
+                        }
+                    }
                 }
-                complete = Some(seen);
+                let Some(top) = self.stack.last_mut() else {
+                    return Err(Error::decode("the input ends where an item should begin", at));
+                };
+                if top.remaining > 0 {
+                    top.remaining -= 1;
+                    if let Some(map) = &mut top.map {
+                        at = map.read_key(data, at)?;
+                    }
+                    break;
+                }
+                if let Some(open) = self.stack.pop() {
+                    complete = Some(self.close(open, at)?);
+                }
             }
         }
     }
+
+    fn close(&mut self, open: Open<'a>, end: usize) -> Result<Seen, Error> {
+        let Open { start, mut size, mut refused, map, .. } = open;
+        let Some(map) = map else {
+            return Ok(Seen { start, size, chain: Some(Chain::Object), marks: Marks::default(), refused });
+        };
+        let (inherited, left) = map.prototype.unwrap_or_default();
+        if [Some(map.chain), inherited].iter().any(|chain| matches!(chain, Some(Chain::Bytes(_)))) {
+            refused.get_or_insert(Refusal { reason: "a map whose __proto__ is bytes cannot be encoded", at: start });
+        }
+        let marks = Marks { slash: map.marks.slash.or(left.slash), bytes: map.marks.bytes.or(left.bytes) };
+        let link = match (&marks.slash, &marks.bytes) {
+            // The copy inherits from a link, and is written as that link.
+            (Some(Mark::Link(slash)), Some(Mark::Link(bytes))) if slash == bytes => Some(*slash),
+            (Some(Mark::Other | Mark::Link(_)), _) => None,
+            (Some(slash), Some(bytes)) if slash == bytes => {
+                let reason = "a map whose \"/\" equals its \"bytes\" cannot be encoded";
+                refused.get_or_insert(Refusal { reason, at: start });
+                None
+            }
+            _ => None,
+        };
+        let picked = self.arrange(&map, start, end, link.is_some())?;
+        if let Some(at) = link {
+            self.rewrites.replace(start, end, at);
+            size = token(self.data, at)?.0.size();
+        } else if let Some(count) = picked {
+            size = size - read(self.data, start)?.length(start) + head_length(count as u64);
+        }
+        self.keys.truncate(map.first);
+        Ok(Seen { start, size, chain: Some(map.chain), marks, refused })
+    }
+
+    /// Refuses repeated keys, and notes how the map is written unless that is as it stands. Returns how many entries it has left
+    /// if it lost some.
+    fn arrange(&mut self, map: &OpenMap<'a>, start: usize, end: usize, replaced: bool) -> Result<Option<usize>, Error> {
+        let Self { data, keys, rewrites, sorter, texts, ends, .. } = self;
+        let keys = &mut keys[map.first..];
+        let place = |key: u32| (key & !SWALLOWED) as usize;
+        if map.sorted && !map.swallowed {
+            if map.dropped && !replaced {
+                rewrites.pick(start, end, keys.len(), keys.iter().copied());
+            }
+            return Ok(map.dropped.then_some(keys.len()));
+        }
+        texts.clear();
+        ends.clear();
+        if map.broken {
+            let all = || keys.iter().map(|key| key_at(data, place(*key)));
+            reserve(texts, all().map(|text| text.len()).sum());
+            reserve(ends, keys.len());
+            for text in all() {
+                text.parts().for_each(|part| texts.extend_from_slice(part));
+                ends.push(texts.len() as u32);
+            }
+        }
+        let text = |number: usize| -> &[u8] {
+            if map.broken {
+                let from = number.checked_sub(1).map_or(0, |before| ends[before] as usize);
+                &texts[from..ends[number] as usize]
+            } else {
+                key_bytes(data, place(keys[number]))
+            }
+        };
+        let mut kept = 0;
+        // The number of the key before, and whether it, or one that is equal, was assigned.
+        let mut before: Option<(usize, bool)> = None;
+        for number in sorter.sort(Order::Length, keys.len(), text) {
+            let swallowed = keys[number] & SWALLOWED != 0;
+            let assigned = before.is_some_and(|(before, assigned)| assigned && text(before) == text(number));
+            if assigned {
+                return Err(duplicate(data, place(keys[number])));
+            }
+            before = Some((number, !swallowed));
+            kept += usize::from(!swallowed);
+        }
+        if !replaced {
+            let kept = sorter.numbers().map(|number| keys[number]).filter(|key| key & SWALLOWED == 0);
+            if map.dropped {
+                rewrites.pick(start, end, kept.clone().count(), kept);
+            } else {
+                rewrites.reorder(start, keys.len(), kept);
+            }
+        }
+        Ok(map.dropped.then_some(kept))
+    }
+}
+
+fn duplicate(data: &[u8], at: usize) -> Error {
+    let mut start: Vec<u8> = Vec::new();
+    key_at(data, at).parts().take(64).for_each(|part| start.extend_from_slice(&part[..part.len().min(256)]));
+    Error::decode(format!("the map key {} stands twice", shortened(&String::from_utf8_lossy(&start))), at)
+}
+
+/// The key at `at`, which was read before.
+fn key_at(data: &[u8], at: usize) -> Text<'_> {
+    Text::new(key_bytes(data, at))
+}
+
+fn key_bytes(data: &[u8], at: usize) -> &[u8] {
+    let bytes = read(data, at).and_then(|head| take(data, &head)).map_or(&[][..], |(bytes, _)| bytes);
+    without_mark(bytes)
+}
+
+/// The bytes without U+FEFF at their start.
+fn without_mark(bytes: &[u8]) -> &[u8] {
+    bytes.strip_prefix("\u{feff}".as_bytes()).unwrap_or(bytes)
 }
 
 impl Open<'_> {
     /// Takes in a value that is complete.
-    fn add(&mut self, data: &[u8], seen: Seen) -> Result<(), Error> {
+    fn add(&mut self, data: &[u8], keys: &mut Vec<u32>, seen: Seen) -> Result<(), Error> {
         match &mut self.map {
-            None => self.refused = self.refused.take().or(seen.refused),
+            None => {
+                self.size += seen.size;
+                self.refused = self.refused.or(seen.refused);
+            }
             Some(map) => {
-                if let Some(refused) = map.assign(data, seen)? {
-                    self.refused.get_or_insert(refused);
+                let (size, refused) = (seen.size, seen.refused);
+                if map.assign(data, keys, seen)? {
+                    let key = map.last.map_or(0, |key| key.len());
+                    self.size += head_length(key as u64) + key + size;
+                    self.refused = self.refused.or(refused);
                 }
             }
         }
@@ -268,57 +491,24 @@ impl Seen {
             Token::Bytes(bytes) => (Some(Chain::Bytes(bytes.len() as u64)), Marks::default()),
             Token::Link(_) => {
                 let link = Some(Mark::Link(start));
-                (Some(Chain::Link), Marks { slash: link.clone(), bytes: link })
+                (Some(Chain::Link), Marks { slash: link, bytes: link })
             }
             _ => (None, Marks::default()),
         };
-        Self { start, chain, marks, refused: None }
-    }
-}
-
-impl<'a> Open<'a> {
-    fn close(self, end: usize) -> (Seen, Option<Rewrite<'a>>) {
-        let start = self.start;
-        let Some(map) = self.map else {
-            return (Seen { start, chain: Some(Chain::Object), marks: Marks::default(), refused: self.refused }, None);
-        };
-        let mut refused = self.refused;
-        let (inherited, left) = map.prototype.unwrap_or_default();
-        if [Some(map.chain), inherited].iter().any(|chain| matches!(chain, Some(Chain::Bytes(_)))) {
-            refused.get_or_insert(Error::decode("a map whose __proto__ is bytes cannot be encoded", start));
-        }
-        let marks = Marks { slash: map.marks.slash.or(left.slash), bytes: map.marks.bytes.or(left.bytes) };
-        let link = match (&marks.slash, &marks.bytes) {
-            (Some(Mark::Scalar(slash)), Some(Mark::Scalar(bytes))) if slash == bytes => {
-                let reason = "a map whose \"/\" equals its \"bytes\" cannot be encoded";
-                refused.get_or_insert(Error::decode(reason, start));
-                None
-            }
-            // The copy inherits from a link, and is written as that link.
-            (Some(Mark::Link(slash)), Some(Mark::Link(bytes))) if slash == bytes => Some(*slash),
-            _ => None,
-        };
-        let rewrite = match link {
-            Some(at) => Some(Rewrite::Link { at, end }),
-            None if map.dropped || !map.sorted => {
-                let mut entries = map.entries;
-                entries.sort_unstable_by(|(left, _), (right, _)| key_order(left, right));
-                Some(Rewrite::Entries { entries, end })
-            }
-            None => None,
-        };
-        (Seen { start, chain: Some(map.chain), marks, refused }, rewrite)
+        Self { start, size: token.size(), chain, marks, refused: None }
     }
 }
 
 impl<'a> OpenMap<'a> {
-    fn new() -> Self {
+    fn new(first: usize) -> Self {
         Self {
-            key: Cow::Borrowed(""),
+            key: Text::EMPTY,
             key_start: 0,
-            entries: Vec::new(),
+            first,
+            last: None,
             sorted: true,
-            seen: None,
+            broken: false,
+            swallowed: false,
             chain: Chain::Object,
             prototype: None,
             marks: Marks::default(),
@@ -332,138 +522,128 @@ impl<'a> OpenMap<'a> {
             return Err(Error::decode("a map key must be a string", at));
         }
         let (bytes, end) = take(data, &head)?;
-        self.key = text(bytes);
+        self.key = Text::new(without_mark(bytes));
         self.key_start = at;
         Ok(end)
     }
 
-    /// The keys so far.
-    fn keys(&mut self) -> &HashSet<Cow<'a, str>> {
-        self.seen.get_or_insert_with(|| self.entries.iter().map(|(key, _)| key.clone()).collect())
-    }
-
-    /// Assigns a value to the current key. Returns why the map cannot be encoded because of it.
-    fn assign(&mut self, data: &[u8], seen: Seen) -> Result<Option<Error>, Error> {
-        let key = std::mem::take(&mut self.key);
-        let at = self.key_start;
-        let duplicate = |key: &str| Error::decode(format!("the map key {key:?} stands twice"), at);
-        if key == "__proto__" {
+    /// Assigns a value to the current key. Returns whether it is an entry that is written.
+    fn assign(&mut self, data: &[u8], keys: &mut Vec<u32>, seen: Seen) -> Result<bool, Error> {
+        let (key, at) = (self.key, self.key_start);
+        // What is not UTF-8 has no name that means anything.
+        let name = key.as_str().unwrap_or("\u{fffd}");
+        if name == "__proto__" {
             self.dropped = true;
             if self.chain != Chain::Null {
                 self.chain = seen.chain.unwrap_or(self.chain);
             } else if self.prototype.is_some() {
-                return Err(duplicate(&key));
+                return Err(duplicate(data, at));
             } else {
                 self.prototype = Some((seen.chain, seen.marks));
             }
-            return Ok(None);
+            return Ok(false);
         }
-        let (blocks, swallows) = (self.chain.blocks(&key), self.chain.swallows(&key));
-        if (blocks || swallows) && self.keys().contains(&key) {
-            return Err(duplicate(&key));
+        if self.chain.blocks(name) {
+            let reason = format!("the map key {name:?} cannot be set behind such a __proto__");
+            return Err(Error::decode(reason, at));
         }
-        if blocks {
-            return Err(Error::decode(format!("the map key {key:?} cannot be set behind such a __proto__"), at));
+        reserve(keys, 1);
+        self.broken |= !key.valid;
+        if self.chain.swallows(name) {
+            (self.dropped, self.swallowed) = (true, true);
+            keys.push(at as u32 | SWALLOWED);
+            return Ok(false);
         }
-        if swallows {
-            self.dropped = true;
-            return Ok(None);
-        }
-        if self.entries.last().is_some_and(|(last, _)| key_order(last, &key).is_ge()) {
-            self.sorted = false;
-            self.keys();
-        }
-        if let Some(keys) = &mut self.seen
-            && !keys.insert(key.clone())
-        {
-            return Err(duplicate(&key));
-        }
-        match &*key {
-            "/" => self.marks.slash = Some(mark(data, seen.start)?),
-            "bytes" => self.marks.bytes = Some(mark(data, seen.start)?),
+        keys.push(at as u32);
+        self.sorted = self.sorted && self.last.is_none_or(|last| last.compare(&key).is_lt());
+        self.last = Some(key);
+        match name {
+            "/" => self.marks.slash = Some(token(data, seen.start)?.0.mark()),
+            "bytes" => self.marks.bytes = Some(token(data, seen.start)?.0.mark()),
             _ => {}
         }
-        self.entries.push((key, seen.start));
-        Ok(seen.refused)
+        Ok(true)
     }
 }
 
-/// The mark of the value at `start`, which was read before.
-fn mark(data: &[u8], start: usize) -> Result<Mark, Error> {
-    let (token, _) = token(data, start)?;
-    Ok(token.comparable().map_or(Mark::Other, Mark::Scalar))
-}
-
 /// A map's entries that are still to be written.
-enum Writing<'r, 'a> {
+enum Writing {
     /// They stand one behind the other.
     InPlace { remaining: u64, is_map: bool },
-    /// They are picked out; afterwards the input goes on at `end`.
-    Picked { entries: std::slice::Iter<'r, (Cow<'a, str>, usize)>, end: usize },
+    /// They are picked out.
+    Picked(Picked),
 }
 
 /// The second pass.
-fn write(data: &[u8], rewrites: &HashMap<usize, Rewrite<'_>>) -> Result<Vec<u8>, Error> {
-    let mut writer = Writer::new();
-    let mut stack: Vec<Writing<'_, '_>> = Vec::new();
+fn write(data: &[u8], rewrites: &mut Rewrites, size: usize) -> Result<Vec<u8>, Error> {
+    let mut rewrites = rewrites.finish();
+    let mut writer = Writer::append_to(Vec::with_capacity(size));
+    let mut stack: Vec<Writing> = Vec::new();
     let mut at = 0;
     loop {
         let start = at;
         let (token, end) = token(data, start)?;
         at = end;
-        match (&token, rewrites.get(&start)) {
-            (Token::Map(_), Some(Rewrite::Entries { entries, end })) => {
-                writer.item(Item::Map(entries.len()));
-                stack.push(Writing::Picked { entries: entries.iter(), end: *end });
-            }
-            (Token::Map(_), Some(Rewrite::Link { at: link, end })) => {
-                if let (Token::Link(cid), _) = self::token(data, *link)? {
-                    writer.item(Item::Link(&cid));
+        match token {
+            Token::Map(count) => match rewrites.find(start, count as usize) {
+                Some(Rewrite::Entries(picked)) => {
+                    writer.item(Item::Map(picked.len()));
+                    stack.push(Writing::Picked(picked));
                 }
-                at = *end;
+                Some(Rewrite::Replaced { at: link, end }) => {
+                    if let (Token::Link(cid), _) = self::token(data, link)? {
+                        writer.link(cid.parts());
+                    }
+                    at = end;
+                }
+                None => {
+                    writer.item(Item::Map(count as usize));
+                    stack.push(Writing::InPlace { remaining: count, is_map: true });
+                }
+            },
+            Token::List(count) => {
+                writer.item(Item::List(count as usize));
+                stack.push(Writing::InPlace { remaining: count, is_map: false });
             }
-            (Token::Map(count), None) => {
-                writer.item(Item::Map(*count as usize));
-                stack.push(Writing::InPlace { remaining: *count, is_map: true });
-            }
-            (Token::List(count), _) => {
-                writer.item(Item::List(*count as usize));
-                stack.push(Writing::InPlace { remaining: *count, is_map: false });
-            }
-            (Token::Null, _) => writer.item(Item::Null),
-            (Token::Bool(value), _) => writer.item(Item::Bool(*value)),
-            (Token::Integer(value), _) => writer.item(Item::Integer(*value)),
-            (Token::Float(value), _) => writer.item(Item::Float(*value)),
-            (Token::Text(value), _) => writer.item(Item::Text(value)),
-            (Token::Bytes(value), _) => writer.item(Item::Bytes(value)),
-            (Token::Link(value), _) => writer.item(Item::Link(value)),
+            Token::Null => writer.item(Item::Null),
+            Token::Bool(value) => writer.item(Item::Bool(value)),
+            Token::Integer(value) => writer.item(Item::Integer(value)),
+            Token::Float(value) => writer.item(Item::Float(value)),
+            Token::Text(text) => text.write(&mut writer),
+            Token::Bytes(value) => writer.item(Item::Bytes(value)),
+            Token::Link(cid) => writer.link(cid.parts()),
         }
         loop {
-            match stack.last_mut() {
-                None => return Ok(writer.finish()),
+            let is_entry = match stack.last_mut() {
+                None => {
+                    debug_assert_eq!(writer.len(), size, "the first pass counted otherwise");
+                    return Ok(writer.finish());
+                }
                 Some(Writing::InPlace { remaining: 0, .. }) => {
                     stack.pop();
+                    continue;
                 }
                 Some(Writing::InPlace { remaining, is_map }) => {
                     *remaining -= 1;
-                    if *is_map && let (Token::Text(key), end) = self::token(data, at)? {
-                        writer.item(Item::Text(&key));
-                        at = end;
-                    }
-                    break;
+                    *is_map
                 }
-                Some(Writing::Picked { entries, end }) => match entries.next() {
-                    Some((key, value)) => {
-                        writer.item(Item::Text(key));
-                        at = *value;
-                        break;
+                Some(Writing::Picked(picked)) => match rewrites.advance(picked, at) {
+                    Ok(key) => {
+                        at = key;
+                        true
                     }
-                    None => {
-                        at = *end;
+                    Err(end) => {
+                        at = end;
                         stack.pop();
+                        continue;
                     }
                 },
+            };
+            if is_entry && let (Token::Text(key), end) = self::token(data, at)? {
+                key.write(&mut writer);
+                at = end;
             }
+            break;
         }
     }
 }

@@ -25,6 +25,17 @@ pub enum Item<'a> {
     Map(usize),
 }
 
+/// How many bytes the head of an item with this argument takes.
+pub(crate) fn head_length(argument: u64) -> usize {
+    match argument {
+        0..24 => 1,
+        24..0x100 => 2,
+        0x100..0x1_0000 => 3,
+        0x1_0000..0x1_0000_0000 => 5,
+        _ => 9,
+    }
+}
+
 /// A buffer of canonical dag-cbor.
 #[derive(Debug, Default, Clone)]
 pub struct Writer {
@@ -67,6 +78,24 @@ impl Writer {
         }
     }
 
+    /// How many bytes there are.
+    pub(crate) fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Appends the head of a string of so many bytes, which follow.
+    pub(crate) fn text_head(&mut self, length: usize) {
+        self.head(3, length as u64);
+    }
+
+    /// Appends a link from the two parts of its normalised CID.
+    pub(crate) fn link(&mut self, cid: [&[u8]; 2]) {
+        self.bytes.extend_from_slice(&[0xd8, 42]);
+        self.head(2, (cid[0].len() + cid[1].len()) as u64 + 1);
+        self.bytes.push(0);
+        cid.into_iter().for_each(|part| self.bytes.extend_from_slice(part));
+    }
+
     /// Appends canonical bytes that exist already.
     pub fn raw(&mut self, canonical: &[u8]) {
         self.bytes.extend_from_slice(canonical);
@@ -94,12 +123,7 @@ impl Writer {
                 self.head(2, bytes.len() as u64);
                 self.bytes.extend_from_slice(bytes);
             }
-            Item::Link(cid) => {
-                self.bytes.extend_from_slice(&[0xd8, 42]);
-                self.head(2, cid.len() as u64 + 1);
-                self.bytes.push(0);
-                self.bytes.extend_from_slice(cid);
-            }
+            Item::Link(cid) => self.link([cid, &[]]),
             Item::List(count) => self.head(4, count as u64),
             Item::Map(count) => self.head(5, count as u64),
         }

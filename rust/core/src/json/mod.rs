@@ -6,4 +6,4 @@ mod write;
 
 pub use lookalike::resolve;
 pub use read::read;
-pub use write::{Text, write, write_text};
+pub use write::{Sink, Text, write, write_text};

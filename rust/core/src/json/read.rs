@@ -3,27 +3,46 @@
 //! White space, escapes and the order of keys are free; everything else is strict, since what is read here is about to be
 //! signed or compared.
 
-use std::collections::HashSet;
-
 use data_encoding::BASE64_NOPAD;
 
-use crate::cbor::{Item, MAX_OWN_DEPTH, Writer, key_order, scan};
+use crate::cbor::order::{self, Order, Picked, Rewrite, Rewrites, Sorter, reserve};
+use crate::cbor::{Item, MAX_OWN_DEPTH, Writer, head_length, read_head, scan};
 use crate::cid;
-use crate::error::Error;
+use crate::error::{Error, shortened};
 
-/// A list or map that is being read; its items gather in `body`.
+/// A list or map that is being read.
 struct Open {
+    /// Where it begins in the text, and in what was written.
     start: usize,
-    body: Vec<u8>,
-    count: usize,
-    /// For a map: the keys with the ranges of their values in `body`.
-    entries: Option<Vec<(String, usize, usize)>>,
+    written: usize,
+    count: u32,
+    map: Option<OpenMap>,
 }
 
+struct OpenMap {
+    /// Where the places of its keys begin among those of all open maps.
+    first: usize,
+    /// Where its last key was written.
+    last: usize,
+    sorted: bool,
+}
+
+/// Reads a text once, and writes its items as they come: the heads of lists and maps with four bytes for the number of what
+/// they hold, until that is known, and the entries of maps in any order.
 struct Reader<'a> {
     text: &'a [u8],
     at: usize,
+    out: Vec<u8>,
+    /// Where the keys of all open maps were written, those of the innermost last.
+    keys: Vec<u32>,
+    rewrites: Rewrites,
+    sorter: Sorter,
 }
+
+/// The head of a list or map that was not closed yet; its number of items follows, in as many bytes as the rest.
+const LIST: u8 = 0x9a;
+const MAP: u8 = 0xba;
+const HEAD: usize = 5;
 
 /// The canonical dag-cbor of a dag-json text.
 ///
@@ -32,48 +51,27 @@ struct Reader<'a> {
 /// surrogates, strings that begin with U+FEFF, more than [`MAX_OWN_DEPTH`] lists and maps inside one another, text behind
 /// the value, and maps that other peers would not read as they stand.
 pub fn read(text: &[u8]) -> Result<Vec<u8>, Error> {
+    // What is written takes less than three times as much.
+    order::check_length(text, 3)?;
     if let Err(error) = std::str::from_utf8(text) {
         return Err(Error::decode("the text is not UTF-8", error.valid_up_to()));
     }
-    let mut reader = Reader { text, at: 0 };
-    let mut stack: Vec<Open> = Vec::new();
-    let canonical = loop {
-        reader.space();
-        let start = reader.at;
-        let mut complete = match reader.peek() {
-            Some(open @ (b'[' | b'{')) => {
-                if stack.len() >= MAX_OWN_DEPTH {
-                    return Err(Error::decode(format!("more than {MAX_OWN_DEPTH} lists and maps are nested"), start));
-                }
-                reader.at += 1;
-                let entries = (open == b'{').then(Vec::new);
-                stack.push(Open { start, body: Vec::new(), count: 0, entries });
-                None
-            }
-            _ => Some(reader.scalar()?),
-        };
-        let finished = loop {
-            let Some(top) = stack.last_mut() else {
-                break complete.take();
-            };
-            if let Some(value) = complete.take() {
-                top.add(&value);
-            }
-            if reader.continues(top)? {
-                break None;
-            }
-            if let Some(open) = stack.pop() {
-                complete = Some(open.close()?);
-            }
-        };
-        if let Some(finished) = finished {
-            break finished;
-        }
+    let mut reader = Reader {
+        text,
+        at: 0,
+        out: Vec::new(),
+        keys: Vec::new(),
+        rewrites: Rewrites::default(),
+        sorter: Sorter::default(),
     };
+    reader.value()?;
     reader.space();
     if reader.at < text.len() {
         return Err(Error::decode("text follows the end of the value", reader.at));
     }
+    let Reader { out, mut rewrites, keys, sorter, .. } = reader;
+    drop((keys, sorter));
+    let canonical = if rewrites.is_empty() { shrink(out)? } else { sort(&out, &mut rewrites)? };
     if scan(&canonical, 0, 0) != Some(canonical.len()) {
         let reason = "a map whose \"/\" equals its \"bytes\", or a key __proto__: other peers refuse it".to_owned();
         return Err(Error::Decode { reason, offset: None });
@@ -81,71 +79,218 @@ pub fn read(text: &[u8]) -> Result<Vec<u8>, Error> {
     Ok(canonical)
 }
 
-impl Open {
-    fn add(&mut self, value: &[u8]) {
-        let from = self.body.len();
-        self.body.extend_from_slice(value);
-        self.count += 1;
-        if let Some((_, start, end)) = self.entries.as_mut().and_then(|entries| entries.last_mut()) {
-            (*start, *end) = (from, from + value.len());
-        }
+/// Where the item at `at` of what was written goes on behind its head and, unless it is a list or map, what it holds; and, for
+/// a list or map, the number of its items.
+fn item(out: &[u8], at: usize) -> Result<(usize, Option<(usize, bool)>), Error> {
+    if let Some([first @ (LIST | MAP), count @ ..]) = out.get(at..).and_then(|rest| rest.first_chunk::<HEAD>()) {
+        return Ok((at + HEAD, Some((u32::from_be_bytes(*count) as usize, *first == MAP))));
     }
+    let mut items = crate::cbor::events::events(out);
+    items.seek(at);
+    items.next_item()?;
+    Ok((items.position(), None))
+}
 
-    fn close(self) -> Result<Vec<u8>, Error> {
-        let mut writer = Writer::new();
-        let Some(mut entries) = self.entries else {
-            writer.item(Item::List(self.count));
-            writer.raw(&self.body);
-            return Ok(writer.finish());
-        };
-        if let [(key, start, end)] = &entries[..]
-            && key == "/"
-            && let Some(special) = reserved(&self.body[*start..*end], self.start)?
-        {
-            return Ok(special);
+/// Gives lists and maps the heads that they should have, in place: these are never longer.
+fn shrink(mut out: Vec<u8>) -> Result<Vec<u8>, Error> {
+    // What was not moved yet: from where, to where.
+    let (mut from, mut to, mut at) = (0, 0, 0);
+    let mut head = Vec::new();
+    while at < out.len() {
+        let (end, open) = item(&out, at)?;
+        if let Some((count, is_map)) = open {
+            let mut writer = Writer::append_to(std::mem::take(&mut head));
+            writer.item(if is_map { Item::Map(count) } else { Item::List(count) });
+            head = writer.finish();
+            out.copy_within(from..at, to);
+            to += at - from;
+            out[to..to + head.len()].copy_from_slice(&head);
+            to += head.len();
+            head.clear();
+            from = end;
         }
-        entries.sort_unstable_by(|(left, ..), (right, ..)| key_order(left, right));
-        let mut keys = HashSet::new();
-        writer.item(Item::Map(entries.len()));
-        for (key, start, end) in &entries {
-            if !keys.insert(key.as_str()) {
-                return Err(Error::decode(format!("the map key {key:?} stands twice"), self.start));
+        at = end;
+    }
+    out.copy_within(from.., to);
+    out.truncate(to + at - from);
+    out.shrink_to_fit();
+    Ok(out)
+}
+
+/// What is written where maps are not in order.
+fn sort(out: &[u8], rewrites: &mut Rewrites) -> Result<Vec<u8>, Error> {
+    enum Writing {
+        InPlace(usize),
+        Picked(Picked),
+    }
+    let mut rewrites = rewrites.finish();
+    let mut writer = Writer::append_to(Vec::with_capacity(out.len()));
+    let mut stack: Vec<Writing> = Vec::new();
+    let mut at = 0;
+    loop {
+        let (end, open) = item(out, at)?;
+        match open {
+            None => writer.raw(&out[at..end]),
+            Some((count, is_map)) => {
+                writer.item(if is_map { Item::Map(count) } else { Item::List(count) });
+                stack.push(match rewrites.find(at, count) {
+                    Some(Rewrite::Entries(picked)) if is_map => Writing::Picked(picked),
+                    _ => Writing::InPlace(if is_map { 2 * count } else { count }),
+                });
             }
-            writer.item(Item::Text(key));
-            writer.raw(&self.body[*start..*end]);
         }
-        Ok(writer.finish())
+        at = end;
+        loop {
+            match stack.last_mut() {
+                None => {
+                    let mut canonical = writer.finish();
+                    canonical.shrink_to_fit();
+                    return Ok(canonical);
+                }
+                Some(Writing::InPlace(0)) => _ = stack.pop(),
+                Some(Writing::InPlace(remaining)) => {
+                    *remaining -= 1;
+                    break;
+                }
+                Some(Writing::Picked(picked)) => match rewrites.advance(picked, at) {
+                    Ok(key) => {
+                        let (end, _) = item(out, key)?;
+                        writer.raw(&out[key..end]);
+                        at = end;
+                        break;
+                    }
+                    Err(end) => {
+                        at = end;
+                        stack.pop();
+                    }
+                },
+            }
+        }
     }
 }
 
-/// What `{"/": value}` stands for: a link or bytes, or none for a map like any other.
+/// The bytes of the key that was written at `at`.
+fn key_at(out: &[u8], at: usize) -> &[u8] {
+    let head = read_head(out, at).ok();
+    head.and_then(|head| out.get(head.end..head.end + head.argument as usize)).unwrap_or(&[])
+}
+
+/// What `{"/": value}` stands for: a link or bytes, or none for a map like any other. Of maps in `value` the heads are as they
+/// were written first.
 fn reserved(value: &[u8], at: usize) -> Result<Option<Vec<u8>>, Error> {
     let mut items = crate::cbor::events::events(value);
     let mut writer = Writer::new();
-    match items.next_item()? {
-        Some(Item::Text(text)) => {
-            let Ok(link) = cid::parse(text) else {
-                return Ok(None);
-            };
-            writer.item(Item::Link(&link));
-        }
-        Some(Item::Map(1)) => {
-            let Some(Item::Text("bytes")) = items.next_item()? else {
-                return Ok(None);
-            };
-            let decoded = match items.next_item()? {
-                Some(Item::Text(text)) => BASE64_NOPAD.decode(text.as_bytes()).ok(),
-                _ => None,
-            };
-            let reason = "{\"/\": {\"bytes\": ...}} must hold base64 without padding";
-            writer.item(Item::Bytes(&decoded.ok_or_else(|| Error::decode(reason, at))?));
-        }
-        _ => return Ok(None),
+    if value.starts_with(&[MAP, 0, 0, 0, 1]) {
+        items.seek(HEAD);
+        let Some(Item::Text("bytes")) = items.next_item()? else {
+            return Ok(None);
+        };
+        let decoded = match items.next_item() {
+            Ok(Some(Item::Text(text))) => BASE64_NOPAD.decode(text.as_bytes()).ok(),
+            _ => None,
+        };
+        let reason = "{\"/\": {\"bytes\": ...}} must hold base64 without padding";
+        writer.item(Item::Bytes(&decoded.ok_or_else(|| Error::decode(reason, at))?));
+    } else if let Ok(Some(Item::Text(text))) = items.next_item()
+        && let Ok(link) = cid::parse(text)
+    {
+        writer.item(Item::Link(&link));
+    } else {
+        return Ok(None);
     }
     Ok(Some(writer.finish()))
 }
 
 impl Reader<'_> {
+    /// Reads one value.
+    fn value(&mut self) -> Result<(), Error> {
+        let mut stack: Vec<Open> = Vec::new();
+        loop {
+            self.space();
+            let start = self.at;
+            match self.peek() {
+                Some(open @ (b'[' | b'{')) => {
+                    if stack.len() >= MAX_OWN_DEPTH {
+                        return Err(Error::decode(
+                            format!("more than {MAX_OWN_DEPTH} lists and maps are nested"),
+                            start,
+                        ));
+                    }
+                    self.at += 1;
+                    let map = (open == b'{').then_some(OpenMap { first: self.keys.len(), last: 0, sorted: true });
+                    stack.push(Open { start, written: self.out.len(), count: 0, map });
+                    let head = if open == b'{' { MAP } else { LIST };
+                    self.put(&[head, 0, 0, 0, 0]);
+                }
+                _ => {
+                    self.scalar()?;
+                    if let Some(top) = stack.last_mut() {
+                        top.count += 1;
+                    }
+                }
+            }
+            loop {
+                let Some(top) = stack.last_mut() else {
+                    return Ok(());
+                };
+                if self.continues(top)? {
+                    break;
+                }
+                if let Some(open) = stack.pop() {
+                    self.close(&open)?;
+                    if let Some(around) = stack.last_mut() {
+                        around.count += 1;
+                    }
+                }
+            }
+        }
+    }
+
+    fn put(&mut self, bytes: &[u8]) {
+        reserve(&mut self.out, bytes.len());
+        self.out.extend_from_slice(bytes);
+    }
+
+    fn write(&mut self, item: Item<'_>) {
+        reserve(&mut self.out, 9);
+        let mut writer = Writer::append_to(std::mem::take(&mut self.out));
+        writer.item(item);
+        self.out = writer.finish();
+    }
+
+    fn close(&mut self, open: &Open) -> Result<(), Error> {
+        let Some(map) = &open.map else {
+            self.out[open.written + 1..open.written + HEAD].copy_from_slice(&open.count.to_be_bytes());
+            return Ok(());
+        };
+        let Self { out, keys, rewrites, sorter, .. } = self;
+        let own = &keys[map.first..];
+        if let [key] = own
+            && key_at(out, *key as usize) == b"/"
+            && let Some(special) = reserved(&out[*key as usize + 2..], open.start)?
+        {
+            keys.truncate(map.first);
+            out.truncate(open.written);
+            self.put(&special);
+            return Ok(());
+        }
+        if !map.sorted {
+            let key = |number: usize| key_at(out, own[number] as usize);
+            let mut before = None;
+            for number in sorter.sort(Order::Length, own.len(), key) {
+                let key = key(number);
+                if before.replace(key) == Some(key) {
+                    let key = shortened(&String::from_utf8_lossy(key));
+                    return Err(Error::decode(format!("the map key {key} stands twice"), open.start));
+                }
+            }
+            rewrites.reorder(open.written, own.len(), sorter.numbers().map(|number| own[number]));
+        }
+        out[open.written + 1..open.written + HEAD].copy_from_slice(&open.count.to_be_bytes());
+        keys.truncate(map.first);
+        Ok(())
+    }
+
     fn peek(&self) -> Option<u8> {
         self.text.get(self.at).copied()
     }
@@ -163,7 +308,7 @@ impl Reader<'_> {
     /// Whether another item follows in `open`, read up to where it begins; otherwise its end was read.
     fn continues(&mut self, open: &mut Open) -> Result<bool, Error> {
         self.space();
-        let end = if open.entries.is_some() { b'}' } else { b']' };
+        let end = if open.map.is_some() { b'}' } else { b']' };
         match self.peek() {
             Some(byte) if byte == end => {
                 self.at += 1;
@@ -177,11 +322,17 @@ impl Reader<'_> {
             Some(_) => return self.refuse("a comma, or the end of the list or map, is expected"),
             None => return self.refuse("the text ends within a list or map"),
         }
-        if let Some(entries) = &mut open.entries {
+        if let Some(map) = &mut open.map {
             if self.peek() != Some(b'"') {
                 return self.refuse("a map key, in double quotes, is expected");
             }
-            entries.push((self.string()?, 0, 0));
+            let at = self.out.len();
+            self.string()?;
+            let ascends = || Order::Length.compare(key_at(&self.out, map.last), key_at(&self.out, at)).is_lt();
+            map.sorted = map.sorted && (open.count == 0 || ascends());
+            map.last = at;
+            reserve(&mut self.keys, 1);
+            self.keys.push(at as u32);
             self.space();
             if self.peek() != Some(b':') {
                 return self.refuse("a colon is expected after a map key");
@@ -191,11 +342,14 @@ impl Reader<'_> {
         Ok(true)
     }
 
-    fn scalar(&mut self) -> Result<Vec<u8>, Error> {
-        let mut writer = Writer::new();
+    fn scalar(&mut self) -> Result<(), Error> {
         match self.peek() {
-            Some(b'"') => writer.item(Item::Text(&self.string()?)),
-            Some(b'-' | b'0'..=b'9') => writer.item(self.number()?),
+            Some(b'"') => self.string(),
+            Some(b'-' | b'0'..=b'9') => {
+                let number = self.number()?;
+                self.write(number);
+                Ok(())
+            }
             _ => {
                 let rest = &self.text[self.at..];
                 let words = [("null", Item::Null), ("true", Item::Bool(true)), ("false", Item::Bool(false))];
@@ -207,10 +361,10 @@ impl Reader<'_> {
                     });
                 };
                 self.at += word.len();
-                writer.item(item);
+                self.write(item);
+                Ok(())
             }
         }
-        Ok(writer.finish())
     }
 
     fn digits(&mut self) -> usize {
@@ -251,7 +405,7 @@ impl Reader<'_> {
             }
         }
         // Digits, signs, points and exponents only.
-        let text = String::from_utf8_lossy(&self.text[start..self.at]);
+        let text = std::str::from_utf8(&self.text[start..self.at]).unwrap_or("");
         if integral {
             let range = -(1_i128 << 64)..1_i128 << 64;
             return match text.parse::<i128>() {
@@ -265,34 +419,49 @@ impl Reader<'_> {
         }
     }
 
-    fn string(&mut self) -> Result<String, Error> {
+    /// Reads a string, and writes it.
+    fn string(&mut self) -> Result<(), Error> {
         let start = self.at;
         self.at += 1;
-        let mut bytes = Vec::new();
+        // A head of one byte, for which most are short enough.
+        let head = self.out.len();
+        self.put(&[0]);
         loop {
             let from = self.at;
             while self.peek().is_some_and(|byte| byte >= 0x20 && byte != b'"' && byte != b'\\') {
                 self.at += 1;
             }
-            bytes.extend_from_slice(&self.text[from..self.at]);
+            let plain = &self.text[from..self.at];
+            self.put(plain);
             match self.peek() {
                 Some(b'"') => {
                     self.at += 1;
                     break;
                 }
-                Some(b'\\') => self.escape(&mut bytes)?,
+                Some(b'\\') => self.escape()?,
                 Some(_) => return self.refuse("a control character in a string must be escaped"),
                 None => return self.refuse("the text ends within a string"),
             }
         }
-        let text = String::from_utf8(bytes).map_err(|_| Error::decode("the string is not UTF-8", start))?;
-        if text.starts_with('\u{feff}') {
+        let text = head + 1;
+        if self.out[text..].starts_with("\u{feff}".as_bytes()) {
             return Err(Error::decode("a string begins with U+FEFF, which other peers drop", start));
         }
-        Ok(text)
+        let length = self.out.len() - text;
+        let missing = head_length(length as u64) - 1;
+        if missing == 0 {
+            self.out[head] = 0x60 | length as u8;
+            return Ok(());
+        }
+        self.put(&[0; 8][..missing]);
+        self.out.copy_within(text..text + length, text + missing);
+        let mut written = Writer::new();
+        written.text_head(length);
+        self.out[head..=head + missing].copy_from_slice(&written.finish());
+        Ok(())
     }
 
-    fn escape(&mut self, bytes: &mut Vec<u8>) -> Result<(), Error> {
+    fn escape(&mut self) -> Result<(), Error> {
         self.at += 1;
         let byte = match self.peek() {
             Some(byte @ (b'"' | b'\\' | b'/')) => byte,
@@ -315,12 +484,12 @@ impl Reader<'_> {
                 let Some(character) = char::from_u32(code) else {
                     return Err(Error::decode("a lone surrogate is no text", start));
                 };
-                bytes.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
+                self.put(character.encode_utf8(&mut [0; 4]).as_bytes());
                 return Ok(());
             }
             _ => return self.refuse("an unknown escape"),
         };
-        bytes.push(byte);
+        self.put(&[byte]);
         self.at += 1;
         Ok(())
     }

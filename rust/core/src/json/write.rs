@@ -1,23 +1,54 @@
 //! From canonical dag-cbor to the dag-json that is signed, whole or in pieces.
 
-use std::cmp::Ordering;
-
-use data_encoding::BASE64_NOPAD;
+use data_encoding::{BASE32_NOPAD, BASE64_NOPAD};
 
 use crate::cbor::events::events;
+use crate::cbor::order::{self, Order, Sorter, reserve};
 use crate::cbor::{Item, read_head};
 use crate::cid;
 use crate::error::Error;
 
 /// Bytes of a string, or of bytes, that are written at once.
 const CHUNK: usize = 3 << 12;
+/// Bytes that are written at once to what does not hold the whole.
+const PART: usize = 1 << 16;
+
+/// What text is written to. It can be nineteen times as long as the dag-cbor, so that not everything can hold it.
+pub trait Sink {
+    /// Takes the next bytes.
+    fn put(&mut self, bytes: &[u8]);
+
+    /// Takes the dag-json of one canonical item.
+    ///
+    /// # Errors
+    /// As [`write`].
+    fn put_json(&mut self, canonical: &[u8]) -> Result<(), Error> {
+        let (mut text, mut part) = (Text::new(canonical)?, Vec::new());
+        while !text.write(canonical, &mut part, PART)? {
+            self.put(&part);
+            part.clear();
+        }
+        self.put(&part);
+        Ok(())
+    }
+}
+
+impl Sink for Vec<u8> {
+    fn put(&mut self, bytes: &[u8]) {
+        self.extend_from_slice(bytes);
+    }
+
+    fn put_json(&mut self, canonical: &[u8]) -> Result<(), Error> {
+        Text::new(canonical)?.write(canonical, self, usize::MAX).map(drop)
+    }
+}
 
 /// Appends the dag-json of one canonical item to `out`.
 ///
 /// # Errors
 /// [`Error::Decode`] for bytes that are not canonical, [`Error::Encode`] for a link that has no text form.
-pub fn write(canonical: &[u8], out: &mut Vec<u8>) -> Result<(), Error> {
-    Text::new(canonical)?.write(canonical, out, usize::MAX).map(drop)
+pub fn write(canonical: &[u8], out: &mut impl Sink) -> Result<(), Error> {
+    out.put_json(canonical)
 }
 
 /// The dag-json of one canonical item, written in pieces.
@@ -179,14 +210,11 @@ impl Text {
             Item::Null => out.extend_from_slice(b"null"),
             Item::Bool(true) => out.extend_from_slice(b"true"),
             Item::Bool(false) => out.extend_from_slice(b"false"),
-            Item::Integer(value) => match i64::try_from(value) {
-                Ok(value) => out.extend_from_slice(value.to_string().as_bytes()),
-                Err(_) => out.extend_from_slice(value.to_string().as_bytes()),
-            },
+            Item::Integer(value) => write_integer(value, out),
             Item::Float(value) => write_float(value, out),
             Item::Link(link) => {
                 out.extend_from_slice(b"{\"/\":\"");
-                out.extend_from_slice(cid::format(link)?.as_bytes());
+                write_link(link, out)?;
                 out.extend_from_slice(b"\"}");
             }
         }
@@ -263,16 +291,15 @@ impl Index {
             /// For a map: how many keys of other maps stand before its own.
             first: Option<usize>,
         }
-        let place = |at: usize| {
-            u32::try_from(at).map_err(|_| Error::Encode("a value of more than 4 GiB has no dag-json form".to_owned()))
-        };
+        order::check_length(canonical, 1)?;
         let mut index = Self::default();
+        let mut sorter = Sorter::default();
         let mut items = events(canonical);
         let mut stack: Vec<Reading> = Vec::new();
         // The keys of the maps that are open.
         let mut keys: Vec<u32> = Vec::new();
         loop {
-            let start = place(items.position())?;
+            let start = items.position() as u32;
             match items.next_item()?.ok_or_else(|| cut_off(start as usize))? {
                 Item::List(remaining) => stack.push(Reading { start, remaining, first: None }),
                 Item::Map(remaining) => stack.push(Reading { start, remaining, first: Some(keys.len()) }),
@@ -291,19 +318,20 @@ impl Index {
                         let Some(Item::Text(_)) = items.next_item()? else {
                             return Err(Error::decode("a map key must be a string", at));
                         };
-                        keys.push(place(at)?);
+                        reserve(&mut keys, 1);
+                        keys.push(at as u32);
                     }
                     break;
                 }
                 if let Some(Reading { start, first: Some(first), .. }) = stack.pop() {
-                    let key = |at: u32| key_at(canonical, at as usize);
-                    let own = &mut keys[first..];
-                    if !own.is_sorted_by(|left, right| utf16_order(key(*left), key(*right)).is_lt()) {
-                        // Stable, though no two are equal: keys of one length stand in order already, and it goes by runs.
-                        own.sort_by(|left, right| utf16_order(key(*left), key(*right)));
-                        let first = place(index.keys.len())?;
-                        index.keys.extend_from_slice(own);
-                        let (end, last) = (place(items.position())?, place(index.keys.len())?);
+                    let own = &keys[first..];
+                    let key = |number: usize| key_at(canonical, own[number] as usize);
+                    if !(1..own.len()).all(|number| Order::Utf16.compare(key(number - 1), key(number)).is_lt()) {
+                        let first = index.keys.len() as u32;
+                        reserve(&mut index.keys, own.len());
+                        index.keys.extend(sorter.sort(Order::Utf16, own.len(), key).map(|number| own[number]));
+                        let (end, last) = (items.position() as u32, index.keys.len() as u32);
+                        reserve(&mut index.maps, 1);
                         index.maps.push(Sorted { start, end, first, last });
                     }
                     keys.truncate(first);
@@ -325,12 +353,38 @@ fn key_at(canonical: &[u8], at: usize) -> &[u8] {
     end.and_then(|end| canonical.get(head.end..end)).unwrap_or_default()
 }
 
-/// The order of two strings by UTF-16 code units. UTF-8's is the same but for characters beyond U+FFFF, which UTF-16 writes
-/// with surrogates: they come before U+E000.
-fn utf16_order(left: &[u8], right: &[u8]) -> Ordering {
-    let rank = |byte: u8| if matches!(byte, 0xee | 0xef) { byte + 0x10 } else { byte };
-    let different = left.iter().zip(right).find(|(left, right)| left != right);
-    different.map_or_else(|| left.len().cmp(&right.len()), |(left, right)| rank(*left).cmp(&rank(*right)))
+/// As [`cid::format`], without memory of its own where the link is not of version 0.
+fn write_link(link: &[u8], out: &mut Vec<u8>) -> Result<(), Error> {
+    if cid::is_version_0(link) {
+        out.extend_from_slice(cid::format(link)?.as_bytes());
+        return Ok(());
+    }
+    out.push(b'b');
+    let start = out.len();
+    out.resize(start + BASE32_NOPAD.encode_len(link.len()), 0);
+    BASE32_NOPAD.encode_mut(link, &mut out[start..]);
+    out[start..].make_ascii_lowercase();
+    Ok(())
+}
+
+fn write_integer(value: i128, out: &mut Vec<u8>) {
+    // As long as -2^64.
+    let mut digits = [0; 21];
+    let mut at = digits.len();
+    let mut rest = value.unsigned_abs();
+    loop {
+        at -= 1;
+        digits[at] = b'0' + (rest % 10) as u8;
+        rest /= 10;
+        if rest == 0 {
+            break;
+        }
+    }
+    if value < 0 {
+        at -= 1;
+        digits[at] = b'-';
+    }
+    out.extend_from_slice(&digits[at..]);
 }
 
 fn write_float(value: f64, out: &mut Vec<u8>) {
@@ -373,20 +427,6 @@ fn escape(text: &[u8], out: &mut Vec<u8>) {
 mod tests {
     use super::*;
     use crate::cbor::Writer;
-
-    fn order_of(texts: &[&str]) -> bool {
-        texts.is_sorted_by(|left, right| utf16_order(left.as_bytes(), right.as_bytes()).is_lt())
-    }
-
-    #[test]
-    fn keys_are_compared_by_utf_16_code_units() {
-        let texts =
-            ["", "a", "a\u{7f}", "a\u{80}", "b", "\u{d7ff}", "\u{10000}", "\u{1ffff}", "\u{10ffff}", "\u{e000}"];
-        assert!(order_of(&texts));
-        let mut units = texts;
-        units.sort_by(|left, right| left.encode_utf16().cmp(right.encode_utf16()));
-        assert_eq!(units, texts);
-    }
 
     #[test]
     fn pieces_make_the_whole_and_are_bounded() {
