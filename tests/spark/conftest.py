@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 import gossiplog
 from gossiplog import Signer
 from gossiplog.spark import Reconciliation, reconcile
+from tests.spark.histories import braided, insert, shuffled, with_alternatives
 
 TOPIC = "org.example.spark"
 ADA, BEN, EVE = (Signer(bytes([number]) * 32) for number in (1, 2, 3))
@@ -29,6 +30,30 @@ def make_log(tmp_path: Path) -> MakeLog:
         return path
 
     return make
+
+
+@pytest.fixture
+def several(tmp_path: Path) -> tuple[Path, list[int]]:
+    """A log of messages in several encodings, and the sequences of those that arrived first."""
+    arriving = shuffled(1, with_alternatives(1, braided(1, 100, TOPIC)))
+    path = tmp_path / "several.db"
+    insert(path, TOPIC, arriving)
+    first: dict[str, int] = {}
+    for sequence, message in enumerate(arriving, 1):
+        first.setdefault(message.content_id, sequence)
+    assert len(first) == 100 < len(arriving)
+    assert any(not arriving[sequence - 1].canonical for sequence in first.values())
+    return path, [*first.values()]
+
+
+@pytest.fixture
+def replicas_of_encodings(tmp_path: Path) -> tuple[Path, Path]:
+    """Two logs of the same messages, of which they have different encodings, in different orders."""
+    messages = braided(3, 150, TOPIC)
+    paths = tmp_path / "one.db", tmp_path / "other.db"
+    for seed, path in enumerate(paths):
+        insert(path, TOPIC, shuffled(seed, with_alternatives(seed, messages)))
+    return paths
 
 
 @pytest.fixture

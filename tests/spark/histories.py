@@ -9,6 +9,7 @@ from typing import Any
 import gossiplog
 from gossiplog import SignedMessage, Signer, core
 from gossiplog.storage import MemoryStorage
+from tests.strategies import alternative, longer_author
 
 
 def braided(seed: int, messages: int, topic: str, authors: int = 4) -> list[SignedMessage]:
@@ -34,6 +35,18 @@ def _payload(chance: random.Random, number: int) -> Any:
     if chance.random() < 0.1:
         return None
     return {"key": f"k{chance.randrange(6)}", "value": chance.randrange(5), "out": chance.random() < 0.3, "n": number}
+
+
+def with_alternatives(seed: int, messages: list[SignedMessage]) -> list[SignedMessage]:
+    """The history with further encodings of every third of the messages, in no order."""
+    chance = random.Random(seed)
+    made = list(messages)
+    for message in messages:
+        if message.payload is not None and chance.random() < 0.33:
+            encodings = [alternative(message.value), alternative(message.value, 1), longer_author(message.value)]
+            values = chance.sample(encodings, chance.randint(1, 3))
+            made += [core.verify(value, message.topic) for value in values]
+    return made
 
 
 def shuffled(seed: int, messages: list[SignedMessage]) -> list[SignedMessage]:

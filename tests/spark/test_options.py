@@ -32,6 +32,7 @@ def test_all_of_them() -> None:
             "authors": "did:key:a, did:key:b",
             "columns": "key,value",
             "partitions": "4",
+            "encodings": "First",
             "mode": "FAILFAST",
             "maxrows": "10",
             "startingoffsets": "7",
@@ -39,6 +40,7 @@ def test_all_of_them() -> None:
         READ_OPTIONS,
     )
     assert (options.topic, options.partitions, options.mode) == ("t", 4, "failfast")
+    assert options.encodings == "first"
     assert options.bounds == (core.encode_clock(5), core.encode_clock(10))
     assert options.authors == ("did:key:a", "did:key:b")
     assert options.columns.fieldNames() == ["key", "value"]
@@ -88,6 +90,7 @@ def test_ranges_are_for_reads_and_offsets_for_streams() -> None:
         ({"path": "a.db", "columns": ""}, "the option columns is ''"),
         ({"path": "a.db", "partitions": "0"}, "the option partitions is '0'"),
         ({"path": "a.db", "mode": "dropmalformed"}, "the option mode is 'dropmalformed'"),
+        ({"path": "a.db", "encodings": "last"}, "the option encodings is 'last': expected all or first"),
         ({"path": "a.db", "topic": ""}, "the option topic is empty"),
         ({"path": "a.db", "maxrows": "0"}, "the option maxRows is '0'"),
         ({"path": "a.db", "startingoffsets": "last"}, "startingOffsets is 'last': .*, earliest or latest"),

@@ -18,6 +18,7 @@ from gossiplog import CorruptLog, Signer, core
 from gossiplog.spark.options import BATCH_OPTIONS, read_options
 from gossiplog.spark.reading import LogReader
 from gossiplog.spark.schema import SCHEMA, pruned
+from tests.strategies import longer_author
 
 MakeLog = Callable[..., Path]
 
@@ -53,6 +54,7 @@ def test_every_column(make_log: MakeLog) -> None:
             "value": message.value,
             "size": len(message.value),
             "canonical": True,
+            "content_id": message.id,
         }
         for number, message in enumerate(messages)
     ]
@@ -118,6 +120,43 @@ def test_authors(make_log: MakeLog) -> None:
 def test_the_topic_is_held_against_the_logs(make_log: MakeLog) -> None:
     with pytest.raises(gossiplog.TopicMismatch):
         reader(make_log(), topic="another").partitions()
+
+
+def test_every_encoding_and_the_first_alone(several: tuple[Path, list[int]]) -> None:
+    path, first = several
+    every = rows(reader(path))
+    with gossiplog.open(path) as log:
+        assert [(row["id"], row["canonical"], row["content_id"]) for row in every] == [
+            (message.id, message.canonical, message.content_id) for message in log
+        ]
+    shown = {(row["content_id"], row["author"], row["payload"], row["codec"], *row["parents"]) for row in every}
+    assert len(shown) == len(first)
+    for columns in ([], ["id"], ["key", "seq"]):
+        wanted = reader(path, columns=columns, encodings="first", partitions="3")
+        expected = [row for row in every if row["seq"] in first]
+        assert rows(wanted) == [{name: row[name] for name in columns or SCHEMA.names} for row in expected]
+    author = every[0]["author"]
+    found = rows(reader(path, columns=["seq"], encodings="first", authors=author))
+    assert [row["seq"] for row in found] == [row["seq"] for row in expected if row["author"] == author]
+
+
+def test_what_is_first_does_not_change(several: tuple[Path, list[int]]) -> None:
+    path, first = several
+    wanted = reader(path, columns=["seq"], encodings="first")
+    (partition,) = wanted.partitions()
+    with gossiplog.open(path) as log:
+        log.insert_many(longer_author(message.value) for message in [*log])
+        assert len(log) > partition.count
+    assert sorted(row["seq"] for batch in wanted.read(partition) for row in batch.to_pylist()) == sorted(first)
+    assert sorted(row["seq"] for row in rows(wanted)) == sorted(first)
+
+
+def test_a_damaged_message_stays_where_the_first_encodings_are_read(several: tuple[Path, list[int]]) -> None:
+    path, first = several
+    change(path, "UPDATE gossiplog_messages SET value = x'00' WHERE seq = ?", first[3])
+    found = rows(reader(path, encodings="first"))
+    assert sorted(row["seq"] for row in found) == sorted(first)
+    assert [row["seq"] for row in found if row["content_id"] is None] == [first[3]]
 
 
 def change(path: Path, sql: str, *parameters: object) -> None:

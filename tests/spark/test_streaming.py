@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -118,6 +119,16 @@ def test_authors(make_log: MakeLog) -> None:
     add(path, 2)
     stream = reader(path, ["seq"], authors=SIGNER.did)
     assert [row["seq"] for row in rows(stream, {}, {str(path): 5})] == [4, 5]
+
+
+@pytest.mark.parametrize("rows_each", [1, 7, 1000])
+def test_the_first_encodings_alone(several: tuple[Path, list[int]], rows_each: int) -> None:
+    path, first = several
+    stream = reader(path, ["seq"], encodings="first", partitions="2")
+    with gossiplog.open(path) as log:
+        bounds = [*range(0, len(log), rows_each), len(log)]
+    found = [row["seq"] for a, b in pairwise(bounds) for row in rows(stream, {str(path): a}, {str(path): b})]
+    assert found == sorted(first)
 
 
 def test_another_log_in_the_place_of_one(make_log: MakeLog) -> None:

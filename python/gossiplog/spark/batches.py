@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -13,9 +13,10 @@ from pyspark.sql.types import StructType
 from gossiplog import core
 from gossiplog.columns import decode, gather
 from gossiplog.errors import CorruptLog
+from gossiplog.log import encodings
 from gossiplog.spark.options import ReadOptions
 from gossiplog.spark.schema import SCHEMA, STORED
-from gossiplog.storage.base import ScanColumn
+from gossiplog.storage.base import Reader, ScanColumn
 
 BATCH = 2**13
 """Messages in a batch, at most."""
@@ -51,6 +52,7 @@ class Columns:
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self._schema = to_arrow_schema(schema, timezone="UTC")
         self._failfast = options.mode == "failfast"
+        self._first_alone = options.encodings == "first"
         self._authors = None if options.authors is None else pa.array(options.authors, pa.string())
         wanted = {*schema.fieldNames(), *(() if options.authors is None else ("author",))}
         self._decoded = [name for name in _DECODED if name in wanted]
@@ -60,16 +62,18 @@ class Columns:
         self.scanned: list[ScanColumn] = ["key"]
         if values:
             self.scanned.append("value")
-        if "seq" in wanted or self._failfast:
+        if "seq" in wanted or self._failfast or self._first_alone:
             self.scanned.append("seq")
 
-    def batch(self, location: str, topic: str, stored: pa.RecordBatch) -> pa.RecordBatch:
-        """The columns of messages of one log, one row each, but for those of other authors than are wanted.
+    def batch(self, location: str, topic: str, stored: pa.RecordBatch, reader: Reader) -> pa.RecordBatch:
+        """The columns of messages of one log, one row each, but for those of other authors and other encodings than are
+        wanted.
 
         Args:
             location: of the log.
             topic: of the log.
             stored: the columns that are in `scanned`; without keys, the values' own are taken.
+            reader: of the log, in this state or a later one.
 
         Raises:
             CorruptLog: a damaged value, in the mode failfast.
@@ -83,7 +87,13 @@ class Columns:
             columns["log"] = pa.repeat(pa.scalar(location, pa.string()), len(stored))
         arrays = [columns[field.name].cast(field.type) for field in self._schema]
         batch = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
-        return batch if self._authors is None else batch.filter(pc.is_in(columns["author"], self._authors))
+        wanted: pa.BooleanArray | None = None
+        if self._authors is not None:
+            wanted = pc.is_in(columns["author"], self._authors)
+        if self._first_alone and (repeated := _repeated(reader, columns["seq"], columns["key"])):
+            first = pc.invert(pc.is_in(columns["seq"], pa.array(repeated, pa.int64())))
+            wanted = first if wanted is None else pc.and_(wanted, first)
+        return batch if wanted is None else batch.filter(wanted)
 
     def _decode(self, columns: dict[str, pa.Array], location: str, topic: str) -> None:
         decoded = decode(columns["value"], topic, ["key", *self._decoded])
@@ -99,6 +109,19 @@ class Columns:
         if "id" in self._decoded:
             # What a damaged message is called is known from its key.
             columns["id"] = pc.replace_with_mask(columns["id"], pc.invert(sound), _ids(keys.take(damaged)))
+
+
+def _repeated(reader: Reader, sequences: pa.Array, keys: pa.Array) -> Collection[int]:
+    """The sequences of those of the messages of which another encoding arrived before."""
+    if not reader.position().alternative:
+        return ()
+    numbers = sequences.to_pylist()
+    contents = {sequence: key for sequence, key in zip(numbers, keys.to_pylist(), strict=True) if key is not None}
+    contents |= reader.contents(numbers)
+    # Most messages have no other encoding: nothing more is looked up for them.
+    several = reader.alternatives([*{*contents.values()}])
+    contents = {sequence: content for sequence, content in contents.items() if content in several}
+    return [*encodings.repeated(reader, contents)] if contents else ()
 
 
 def _ids(keys: pa.Array) -> pa.Array:

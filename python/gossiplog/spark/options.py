@@ -31,6 +31,8 @@ class ReadOptions:
         authors: did:key URIs, separated by commas; None takes all.
         columns: names, separated by commas; None takes all.
         partitions: of all logs together, about; None takes one for each 131,072 messages.
+        encodings: "all" gives every encoding of a message, "first" that alone which arrived first in its log. It never
+            changes, and is looked for in the whole log, whatever the other options leave out.
         mode: "permissive" gives rows whose value is damaged null in every decoded column, "failfast" raises CorruptLog.
         max_rows: of a stream: the most messages in a micro-batch; None takes what there is.
         starting_offsets: of a stream: the sequence after which it begins in every log; None takes the logs' ends. In
@@ -46,6 +48,7 @@ class ReadOptions:
     authors: tuple[str, ...] | None = None
     columns: StructType = SCHEMA
     partitions: int | None = None
+    encodings: str = "all"
     mode: str = "permissive"
     max_rows: int | None = None
     starting_offsets: int | None = 0
@@ -198,11 +201,13 @@ def _text(name: str, text: str) -> str:
     return text
 
 
-def _mode(name: str, text: str) -> str:
-    mode = text.lower()
-    if mode not in ("permissive", "failfast"):
-        raise OptionError(f"the option {name} is {text!r}: expected permissive or failfast")
-    return mode
+def _one_of(*choices: str) -> Parser:
+    def parse(name: str, text: str) -> str:
+        if text.lower() not in choices:
+            raise OptionError(f"the option {name} is {text!r}: expected {' or '.join(choices)}")
+        return text.lower()
+
+    return parse
 
 
 def _rows(name: str, text: str) -> int:
@@ -231,7 +236,8 @@ _COMMON: dict[str, Parser] = {
     "authors": _names,
     "columns": _columns,
     "partitions": _partitions,
-    "mode": _mode,
+    "encodings": _one_of("all", "first"),
+    "mode": _one_of("permissive", "failfast"),
 }
 BATCH_OPTIONS: dict[str, Parser] = {
     **_COMMON,

@@ -107,12 +107,11 @@ class LogReader(DataSourceReader):
         start = partition.start
         with opened(partition.location, partition.topic) as (storage, _):
             while True:
-                with (
-                    storage.reader(single=True) as reader,
-                    reader.scan(columns.scanned, start, partition.end, partition.count) as rows,
-                ):
-                    stored = gathered(rows, columns.scanned)
-                if not len(stored):
-                    return
-                yield columns.batch(partition.name, partition.topic, stored)
+                with storage.reader(single=True) as reader:
+                    with reader.scan(columns.scanned, start, partition.end, partition.count) as rows:
+                        stored = gathered(rows, columns.scanned)
+                    if not len(stored):
+                        return
+                    batch = columns.batch(partition.name, partition.topic, stored, reader)
+                yield batch
                 start = stored["key"][-1].as_py() + b"\0"

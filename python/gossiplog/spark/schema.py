@@ -32,10 +32,12 @@ SCHEMA = StructType(
         StructField("value", BinaryType()),
         StructField("size", LongType()),
         StructField("canonical", BooleanType()),
+        StructField("content_id", StringType()),
     ]
 )
 """Every column. `log` is the location, `seq` the arrival sequence, `key` (20 bytes) and `value` what is stored, `size`
 the value's bytes. The others are decoded from the value: `payload` is dag-json, `author` a did:key URI, `parents` ids.
+All encodings of a message have one `content_id`, the id of the canonical one; `canonical` says whether the row is it.
 """
 
 STORED = frozenset({"log", "seq", "key", "value", "size"})

@@ -125,11 +125,12 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             while after < partition.last:
                 with storage.reader(single=True) as reader:
                     page = reader.arrivals(after, min(BATCH, partition.last - after))
-                # Sequences have no gaps: as many as these, up to this one, are all.
-                if not page or page[-1][0] != after + len(page):
-                    raise CorruptLog([f"{partition.name}: a message after the sequence {after} is not there"])
-                stored = gathered(iter(page), ("seq", "value"))
-                yield self._columns.batch(partition.name, topic, stored)
+                    # Sequences have no gaps: as many as these, up to this one, are all.
+                    if not page or page[-1][0] != after + len(page):
+                        raise CorruptLog([f"{partition.name}: a message after the sequence {after} is not there"])
+                    stored = gathered(iter(page), ("seq", "value"))
+                    batch = self._columns.batch(partition.name, topic, stored, reader)
+                yield batch
                 after = stored["seq"][-1].as_py()
 
     def _counts(self) -> dict[str, int]:
