@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -19,7 +20,17 @@ from gossiplog.spark.folds import Counter, ElementSet, Fold, FunctionFold, LastW
 from gossiplog.spark.materializing import Recipe, fold_messages
 from tests.spark.conftest import TOPIC
 from tests.spark.histories import braided, insert, shuffled
+from tests.strategies import alternative, longer_author
 
+STATE = pa.schema(
+    [
+        ("key", pa.string()),
+        ("value", pa.string()),
+        ("content_id", pa.string()),
+        ("stored", pa.binary()),
+        ("topic", pa.string()),
+    ]
+)
 SHAPE = "key string, value bigint, out boolean, n bigint"
 State: TypeAlias = dict[str, Any]
 
@@ -38,7 +49,7 @@ FOLDS: dict[str, tuple[Fold, dict[str, str]]] = {
 
 
 def replayed(log: gossiplog.Log, fold: str) -> State:
-    """The same by replay, in the order of ids."""
+    """The same by replay, in the order of content ids."""
     state: State = defaultdict(set) if fold == "set" else {}
 
     def step(message: SignedMessage) -> None:
@@ -55,7 +66,10 @@ def replayed(log: gossiplog.Log, fold: str) -> State:
             case _:
                 state[key] = trail(state.get(key), message)
 
-    log.replay(step)
+    # One encoding of each message, in the order of content ids.
+    contents = {message.content_id: message for message in log.messages()}
+    for _, message in sorted(contents.items()):
+        step(message)
     return {key: value for key, value in state.items() if fold != "set" or value}
 
 
@@ -120,7 +134,7 @@ def test_the_error_of_a_state_that_cannot_be_kept_comes_from_its_worker(spark: S
     key, value = core.sign(TOPIC, 1, [], 0, bytes(32))
     rows = spark.createDataFrame(
         [("a", None, core.encode_id(key), bytearray(value), TOPIC)],
-        "key string, value string, id string, stored binary, topic string",
+        "key string, value string, content_id string, stored binary, topic string",
     )
     with pytest.raises(EncodeError, match="the fold's state of the key 'a' cannot be kept"), worker_errors():
         FunctionFold(set_of_two).combine(rows).collect()
@@ -128,7 +142,7 @@ def test_the_error_of_a_state_that_cannot_be_kept_comes_from_its_worker(spark: S
 
 def test_a_state_that_cannot_be_kept() -> None:
     key, value = core.sign(TOPIC, 1, [], 0, bytes(32))
-    row = {"key": TOPIC, "value": None, "id": core.encode_id(key), "stored": value, "topic": TOPIC}
+    row = {"key": TOPIC, "value": None, "content_id": core.encode_id(key), "stored": value, "topic": TOPIC}
     with pytest.raises(EncodeError, match=f"the fold's state of the key '{TOPIC}' cannot be kept"):
         list(Runs(set_of_two)([pa.RecordBatch.from_pylist([row])]))
 
@@ -139,14 +153,42 @@ def test_each_key_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def message(key: str, number: int) -> dict[str, Any]:
         signed = core.sign(TOPIC, 1, [], {"n": number}, bytes(32))
-        return {"key": key, "value": None, "id": core.encode_id(signed[0]), "stored": signed[1], "topic": TOPIC}
+        return {"key": key, "value": None, "content_id": core.encode_id(signed[0]), "stored": signed[1], "topic": TOPIC}
 
-    state = {"key": "c", "value": "[7]", "id": core.encode_id(bytes(20)), "stored": None, "topic": None}
+    state = {"key": "c", "value": "[7]", "content_id": core.encode_id(bytes(20)), "stored": None, "topic": None}
     rows = [message("a", 1), message("a", 2), message("b", 3), state, message("c", 5), message("d", 6)]
-    types = {"key": pa.string(), "value": pa.string(), "id": pa.string(), "stored": pa.binary(), "topic": pa.string()}
-    batches = [pa.RecordBatch.from_pylist(some, pa.schema(types)) for some in (rows[:1], rows[1:4], rows[4:])]
+    batches = [pa.RecordBatch.from_pylist(some, STATE) for some in (rows[:1], rows[1:4], rows[4:])]
     found = [batch.to_pylist() for batch in Runs(trail)(batches)]
-    assert [[(row["key"], row["value"], row["id"]) for row in batch] for batch in found] == [
-        [("a", "[1,4]", rows[1]["id"]), ("b", "[3]", rows[2]["id"])],
-        [("c", "[7,10]", rows[4]["id"]), ("d", "[6]", rows[5]["id"])],
+    assert [[(row["key"], row["value"], row["content_id"]) for row in batch] for batch in found] == [
+        [("a", "[1,4]", rows[1]["content_id"]), ("b", "[3]", rows[2]["content_id"])],
+        [("c", "[7,10]", rows[4]["content_id"]), ("d", "[6]", rows[5]["content_id"])],
     ]
+
+
+@pytest.mark.parametrize("cuts", [(), (1,), (1, 2, 3, 4, 5)])
+def test_a_function_gets_one_encoding_of_each_message(cuts: tuple[int, ...]) -> None:
+    first, second = (core.sign(TOPIC, 1, [], {"n": n}, bytes(32))[1] for n in (1, 2))
+    values = [("a", first), ("a", alternative(first)), ("a", second), ("b", second), ("b", longer_author(second))]
+    rows = [
+        {"key": key, "content_id": core.read_message(value, TOPIC).content_id, "stored": value, "topic": TOPIC}
+        for key, value in values
+    ]
+    # The state of a key, and a further encoding of its last message.
+    rows += [{**rows[0], "key": "c", "value": "[7]", "stored": None}, {**rows[1], "key": "c"}]
+    bounds = [0, *cuts, len(rows)]
+    batches = [pa.RecordBatch.from_pylist(rows[start:end], STATE) for start, end in pairwise(bounds)]
+    found = [row for batch in Runs(trail)(batches) for row in batch.to_pylist()]
+    assert [(row["key"], row["value"]) for row in found] == [("a", "[1,4]"), ("b", "[2]"), ("c", "[7]")]
+
+
+@pytest.mark.parametrize("fold", FOLDS)
+def test_encodings_and_replicas_in_one_frame_are_folded_once(
+    spark: SparkSession, replicas_of_encodings: tuple[Path, Path], fold: str
+) -> None:
+    one, other = replicas_of_encodings
+    with gossiplog.open(one) as log, gossiplog.open(other) as second:
+        assert {message.content_id for message in log} == {message.content_id for message in second}
+        expected = replayed(log, fold)
+        assert expected == replayed(second, fold)
+    frame = read(spark, str(one), str(other), partitions=3)
+    assert table(fold_messages(frame, recipe(fold)), fold) == expected

@@ -1,4 +1,4 @@
-"""Messages of a log between two arrival sequences, as a DataFrame."""
+"""Messages of a log between two arrival sequences, as a DataFrame: of several encodings of one, the first alone."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _LEAST = 2**13
 
 
 def arrivals(session: SparkSession, location: str, after: int, last: int) -> DataFrame:
-    """The messages with sequences from after + 1 to last, in the columns of `SCHEMA`: always the same ones, since what
-    has a sequence never changes.
+    """The messages with sequences from after + 1 to last, in the columns of `SCHEMA`, without those of which another
+    encoding arrived before: always the same ones, since what has a sequence never changes.
 
     Args:
         session: of Spark.
@@ -34,7 +34,7 @@ def arrivals(session: SparkSession, location: str, after: int, last: int) -> Dat
     """
     fewest = min(session.sparkContext.defaultParallelism, -(-(last - after) // _LEAST))
     partitions = str(max(fewest, -(-(last - after) // PARTITION_MESSAGES), 1))
-    options = {"path": location, "mode": "failfast", "partitions": partitions}
+    options = {"path": location, "encodings": "first", "mode": "failfast", "partitions": partitions}
     reader = LogStreamReader(read_options(options, STREAM_OPTIONS), SCHEMA)
     log = identity(location)
     parts = list(reader.partitions({log: after}, {log: last}))

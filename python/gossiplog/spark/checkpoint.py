@@ -24,7 +24,9 @@ from gossiplog.spark.folders import sync
 
 _CHECKPOINT = "checkpoint.json"
 _STATE = re.compile(r"state-\d+-[0-9a-f]{32}")
-_FORMAT = 1
+_FORMAT = 2
+# Folded by ids instead of content ids, so that each encoding of a message was folded for itself.
+_FOLDED_BY_IDS = 1
 # Of checkpoint.json, in bytes: shapes of payloads are in it.
 _LONGEST = 2**20
 
@@ -62,7 +64,7 @@ class StateFolder:
         """What the current state was made of; None where there is none yet.
 
         Raises:
-            StorageError: `checkpoint.json` cannot be read, or is none.
+            StorageError: `checkpoint.json` cannot be read, is none, or is a former version's.
         """
         path = os.path.join(self.path, _CHECKPOINT)
         try:
@@ -73,7 +75,12 @@ class StateFolder:
         except OSError as error:
             raise StorageError(f"{path}: {error.strerror}") from error
         found = _parsed(content)
-        if found is None:
+        if found == _FOLDED_BY_IDS:
+            raise StorageError(
+                f"{path} was written by a former version, which folded each encoding of a message for itself: name"
+                f" another folder, or remove {self.path}, to build the state anew"
+            )
+        if not isinstance(found, Checkpoint):
             raise StorageError(f"{path} is no checkpoint of this version: remove {self.path} to build the state anew")
         return found
 
@@ -131,12 +138,15 @@ class StateFolder:
         return f"file://{os.path.join(self.path, state)}"
 
 
-def _parsed(content: bytes) -> Checkpoint | None:
+def _parsed(content: bytes) -> Checkpoint | int | None:
+    """What a checkpoint says, its format where that is another one, None where it is no checkpoint."""
     try:
         fields = json.loads(content)
     except ValueError:
         return None
     match fields:
+        case {"format": int(version), "state": str(), "recipe": str()} if version != _FORMAT:
+            return version
         case {
             "format": int(version),
             "state": str(state),

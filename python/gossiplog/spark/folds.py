@@ -1,13 +1,16 @@
 """Folds of messages into a state for each key, as DataFrames.
 
-A fold equals what `Log.replay` computes when it runs in the order of ids, which is causal. What a state must keep so
-that a message which arrives later with a smaller id is still folded rightly differs:
+A fold goes through one encoding of each message in the order of content ids, which is causal. Where every message is
+canonical, it equals what `Log.replay` computes in the order of ids. Replicas that got encodings in another order have
+the same content ids, and so the same state. What a state must keep so that a message which arrives later with a smaller
+content id is still folded rightly differs:
 
-- *The last writer wins*: the id that wrote the value. It is a maximum by id, so the order of arrival does not matter.
-- *Counters*: nothing but the sum.
-- *Sets*: for each element the id of what last put it in or took it out, also for those that are out.
-- *A function*: the id that was folded last, to know when a message comes before it. The function may be anything, so
-  the keys of such messages are folded again from their first message, which the log still has.
+- *The last writer wins*: the content id that wrote the value. It is a maximum, so the order of arrival does not matter,
+  nor how often a message comes.
+- *Counters*: nothing but the sum. Two states have no message in common.
+- *Sets*: for each element the content id of what last put it in or took it out, also for those that are out.
+- *A function*: the content id that was folded last, to know when a message comes before it. The function may be
+  anything, so the keys of such messages are folded again from their first message, which the log still has.
 
 In the first three a state has the columns of messages, and folding is associative: the states of two parts of a log,
 put together, are folded once more. For a function they are the same columns, too: a state stands where its last message
@@ -55,8 +58,8 @@ _BATCH = 4096
 class Fold(ABC):
     """How messages become the state of their key.
 
-    The frames of messages that it is given have the columns key, value, removed (whether a set loses the value), id,
-    stored (the stored value) and topic; none has a null key.
+    The frames of messages that it is given have the columns key, value, removed (whether a set loses the value),
+    content_id, id, stored (the stored value) and topic; none has a null key.
     """
 
     @property
@@ -71,6 +74,10 @@ class Fold(ABC):
         Raises:
             OptionError: keys or values of a type that the fold cannot take.
         """
+
+    def distinct(self, messages: DataFrame) -> DataFrame:
+        """Messages each once; as they are where `combine` counts one that comes again once."""
+        return messages
 
     @abstractmethod
     def combine(self, rows: DataFrame) -> DataFrame:
@@ -88,7 +95,7 @@ class Fold(ABC):
 
 @dataclass(frozen=True, slots=True)
 class LastWriter(Fold):
-    """The value of the message with the largest id. Null is a value like others."""
+    """The value of the message with the largest content id. Null is a value like others."""
 
     @property
     def name(self) -> str:
@@ -96,10 +103,11 @@ class LastWriter(Fold):
 
     def rows(self, messages: DataFrame) -> DataFrame:
         _check_type("key", messages, _KEYS)
-        return messages.select("key", "value", "id")
+        return messages.select("key", "value", "content_id")
 
     def combine(self, rows: DataFrame) -> DataFrame:
-        return rows.groupBy("key").agg(F.max_by("value", "id").alias("value"), F.max("id").alias("id"))
+        value = F.max_by("value", "content_id").alias("value")
+        return rows.groupBy("key").agg(value, F.max("content_id").alias("content_id"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,13 +124,18 @@ class Counter(Fold):
         _check_type("value", messages, _INTEGERS)
         return messages.select("key", F.coalesce(F.col("value").cast("long"), F.lit(0)).alias("value"))
 
+    def distinct(self, messages: DataFrame) -> DataFrame:
+        # Of several encodings always the same one: an expression may tell them apart.
+        row = F.min_by(F.struct("key", "value"), "id").alias("row")
+        return messages.groupBy("content_id").agg(row).select("row.*")
+
     def combine(self, rows: DataFrame) -> DataFrame:
         return rows.groupBy("key").agg(F.sum("value").alias("value"))
 
 
 @dataclass(frozen=True, slots=True)
 class ElementSet(Fold):
-    """Values that were put in, and not taken out by a message with a larger id. A null is no element."""
+    """Values that were put in, and not taken out by a message with a larger content id. A null is no element."""
 
     @property
     def name(self) -> str:
@@ -133,10 +146,11 @@ class ElementSet(Fold):
         if isinstance(messages.schema["value"].dataType, MapType):
             raise OptionError("the value of a set is a map, which Spark cannot compare")
         removed = F.coalesce(F.col("removed"), F.lit(False)).alias("removed")
-        return messages.where(F.col("value").isNotNull()).select("key", "value", "id", removed)
+        return messages.where(F.col("value").isNotNull()).select("key", "value", "content_id", removed)
 
     def combine(self, rows: DataFrame) -> DataFrame:
-        return rows.groupBy("key", "value").agg(F.max("id").alias("id"), F.max_by("removed", "id").alias("removed"))
+        last = F.max("content_id").alias("content_id")
+        return rows.groupBy("key", "value").agg(last, F.max_by("removed", "content_id").alias("removed"))
 
     def table(self, state: DataFrame) -> DataFrame:
         """One row for each element of each key."""
@@ -145,7 +159,11 @@ class ElementSet(Fold):
 
 @dataclass(frozen=True, slots=True)
 class FunctionFold(Fold):
-    """A function, called for the messages of each key in the order of their ids. Values are its states as dag-json.
+    """A function, called once for each message of a key, in the order of content ids. Values are states as dag-json.
+
+    Replicas may hand it another encoding of a message. All have the author, the clock, the parents, the payload and the
+    content id in common. A state that depends on `id`, `key`, `value` or `canonical` is not the same everywhere; nor is
+    one that takes parents for content ids, because a message may name any encoding of its parents.
 
     Attributes:
         function: as `FoldFunction` says. It runs on executors, which must have what it imports.
@@ -159,23 +177,24 @@ class FunctionFold(Fold):
 
     def rows(self, messages: DataFrame) -> DataFrame:
         _check_type("key", messages, _KEYS)
-        return messages.select("key", F.lit(None).cast("string").alias("value"), "id", "stored", "topic")
+        return messages.select("key", F.lit(None).cast("string").alias("value"), "content_id", "stored", "topic")
 
     def combine(self, rows: DataFrame) -> DataFrame:
         key = rows.schema["key"].dataType.simpleString()
-        schema = f"key {key}, value string, id string, stored binary, topic string"
-        # Sorted on disk if need be: a task holds one batch and one state, however many messages a key has.
-        ordered = rows.repartition("key").sortWithinPartitions("key", "id")
+        schema = f"key {key}, value string, content_id string, stored binary, topic string"
+        # Sorted on disk if need be: a task holds one batch and one state, however many messages a key has. A state
+        # comes before a further encoding of its last message, and of several encodings always the same one is first.
+        ordered = rows.repartition("key").sortWithinPartitions("key", "content_id", "stored")
         return ordered.mapInArrow(Runs(self.function), schema)
 
     def late(self, state: DataFrame, rows: DataFrame) -> DataFrame:
-        first = rows.groupBy("key").agg(F.min("id").alias("first"))
-        return first.join(state, "key").where(F.col("first") < F.col("id")).select("key")
+        first = rows.groupBy("key").agg(F.min("content_id").alias("first"))
+        return first.join(state, "key").where(F.col("first") < F.col("content_id")).select("key")
 
 
 @dataclass(frozen=True, slots=True)
 class Runs:
-    """Runs a function over rows that ascend by (key, id)."""
+    """Runs a function over rows that ascend by (key, content_id), once for those that are equal in both."""
 
     function: FoldFunction
 
@@ -192,6 +211,8 @@ class Runs:
                     if current is not None:
                         finished.append(_finished(current, state))
                     state = None
+                elif row["content_id"] == current["content_id"]:
+                    continue
                 current = row
                 if row["stored"] is None:
                     state = core.json_decode(row["value"].encode())
@@ -210,7 +231,7 @@ def _finished(row: dict[str, Any], state: Any) -> dict[str, Any]:
         value = core.json_encode(state).decode()
     except EncodeError as error:
         raise EncodeError(f"the fold's state of the key {row['key']!r} cannot be kept: {error}") from error
-    return {"key": row["key"], "value": value, "id": row["id"], "stored": None, "topic": None}
+    return {"key": row["key"], "value": value, "content_id": row["content_id"], "stored": None, "topic": None}
 
 
 def _check_type(column: str, messages: DataFrame, expected: tuple[type[DataType], ...]) -> None:

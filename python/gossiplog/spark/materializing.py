@@ -1,8 +1,9 @@
 """The job `materialize`: messages folded into a table of state, and continued from where it stood.
 
 A state is that of the first so many messages in the order of arrival, which is a whole history: parents arrive before
-their children. Continuing it reads those that arrived since; `gossiplog.spark.folds` says how one among them with a
-smaller id than some that were folded is folded rightly.
+their children. Of several encodings of a message the first that arrived is folded, alone. Continuing a state reads
+what arrived since; `gossiplog.spark.folds` says how a message among it with a smaller content id than some that were
+folded is folded rightly.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ from gossiplog.storage.base import Reader
 class Recipe:
     """How messages are folded.
 
-    Expressions are Spark's SQL over the columns of the data source, as "payload.name" where the payload has a shape.
+    Expressions are Spark's SQL over the columns of the data source, as "payload.name" where the payload has a shape. In
+    seq, id, key, value, size and canonical the encodings of a message differ: replicas may have different tables of a
+    recipe that uses one of these columns.
 
     Attributes:
         fold: what becomes of the values of a key.
@@ -51,8 +54,12 @@ class Recipe:
         if self.removed is not None and not isinstance(self.fold, ElementSet):
             raise OptionError(f"nothing can be removed by the fold {self.fold.name}: only a set has elements")
 
-    def rows(self, messages: DataFrame) -> DataFrame:
+    def rows(self, messages: DataFrame, *, distinct: bool) -> DataFrame:
         """Messages as the fold takes them.
+
+        Args:
+            messages: in the columns of the data source.
+            distinct: no message comes twice, under whatever id.
 
         Raises:
             OptionError: an expression that Spark does not understand, or that has a type which the fold cannot take; a
@@ -67,10 +74,14 @@ class Recipe:
         value = F.lit(1) if self.value is None else expression(shaped, "value", self.value)
         removed = F.lit(False) if self.removed is None else expression(shaped, "removed", self.removed)
         stored = F.col("value").alias("stored")
-        chosen = shaped.select(key.alias("key"), value.alias("value"), removed.alias("removed"), "id", stored, "topic")
+        # Of a damaged message, only the id is known.
+        content = F.coalesce("content_id", "id").alias("content_id")
+        named = (key.alias("key"), value.alias("value"), removed.alias("removed"))
+        chosen = shaped.select(*named, content, "id", stored, "topic")
         if not isinstance(chosen.schema["removed"].dataType, BooleanType):
             raise OptionError(f"the expression for removed, {self.removed}, is not true or false")
-        return self.fold.rows(chosen.where(F.col("key").isNotNull()))
+        keyed = chosen.where(F.col("key").isNotNull())
+        return self.fold.rows(keyed if distinct else self.fold.distinct(keyed))
 
     def describe(self) -> str:
         """The recipe as text, equal for equal recipes. Of a function it has the name, not what the function does."""
@@ -96,8 +107,8 @@ class Materialized:
     """What a run did.
 
     Attributes:
-        messages: how many of the log's messages the state is made of.
-        new: how many of them it was not made of before.
+        messages: up to which sequence of the log's messages the state goes. Every encoding has a sequence.
+        new: how many of them are new to it.
         rows: how many rows its table has: keys, or elements of sets.
     """
 
@@ -110,13 +121,14 @@ def fold_messages(messages: DataFrame, recipe: Recipe) -> DataFrame:
     """The state of all messages of a frame, with the columns key and value.
 
     Args:
-        messages: in the columns of the data source, each once: replicas of one log have the same messages.
+        messages: in the columns of the data source. A message that is there several times, in several encodings or from
+            several replicas, is folded once.
         recipe: how to fold them.
 
     Raises:
         OptionError: an expression that Spark does not understand, or that has a type which the fold cannot take.
     """
-    return recipe.fold.table(recipe.fold.combine(recipe.rows(messages)))
+    return recipe.fold.table(recipe.fold.combine(recipe.rows(messages, distinct=False)))
 
 
 def read_state(session: SparkSession, folder: str, fold: Fold) -> DataFrame:
@@ -167,12 +179,12 @@ def _advanced(
     session: SparkSession, location: str, place: StateFolder, former: Checkpoint | None, count: int, recipe: Recipe
 ) -> DataFrame:
     if former is None:
-        return recipe.fold.combine(recipe.rows(arrivals(session, location, 0, count)))
+        return recipe.fold.combine(recipe.rows(arrivals(session, location, 0, count), distinct=True))
     state = place.read(session)
-    rows = recipe.rows(arrivals(session, location, former.messages, count))
+    rows = recipe.rows(arrivals(session, location, former.messages, count), distinct=True)
     late = recipe.fold.late(state, rows)
     if late is not None and late.count():
-        history = recipe.rows(arrivals(session, location, 0, count))
+        history = recipe.rows(arrivals(session, location, 0, count), distinct=True)
         again = history.join(late, "key", "left_semi")
         return recipe.fold.combine(
             state.join(late, "key", "left_anti").unionByName(rows.join(late, "key", "left_anti")).unionByName(again)
