@@ -15,11 +15,12 @@ from gossiplog import SignedMessage, Signer, core
 from gossiplog.bench.histories import TOPIC as BENCH_TOPIC
 from gossiplog.bench.histories import history
 from gossiplog.errors import SparkError
-from gossiplog.reference.cbor import write_cbor
 from gossiplog.spark import COLUMNS, Analysis, analyze, read
-from gossiplog.spark.analysis import LIMIT, Author, Twins, Width
+from gossiplog.spark.analysis import LIMIT, AlternativeEncodings, Author, Width
 from tests.spark.conftest import ADA, BEN, TOPIC
 from tests.spark.test_gathering import lose
+from tests.spark.test_reading import change
+from tests.strategies import alternative, longer_author
 
 MakeLog = Callable[..., Path]
 
@@ -75,7 +76,7 @@ def test_a_chain(spark: SparkSession, make_log: MakeLog) -> None:
     ]
     assert found.widths == (Width(1, 1, 3),)
     assert author == Author(ADA.did, 3, found.totals.bytes, 1, 3, None, None)
-    assert (found.suspects, found.twins, found.hot_keys) == ((), (), None)
+    assert (found.suspects, found.alternative_encodings, found.hot_keys) == ((), (), None)
 
 
 def test_an_empty_log(spark: SparkSession, make_log: MakeLog) -> None:
@@ -128,25 +129,59 @@ def test_hot_keys(spark: SparkSession, tmp_path: Path) -> None:
         analysed(spark, path, "nothing_like_it")
 
 
-def twin(message: SignedMessage) -> bytes:
-    """Another encoding of a message: its map in another order of keys."""
-    value = core.cbor_decode(message.value)
-    entries = b"".join(write_cbor(key) + write_cbor(value[4][key]) for key in sorted(value[4], reverse=True))
-    payload = bytes([0xA0 + len(value[4])]) + entries
-    canonical = core.cbor_encode(value[4])
-    assert message.value.endswith(canonical)
-    return message.value.removesuffix(canonical) + payload
+def test_messages_in_several_encodings_count_once(spark: SparkSession, tmp_path: Path) -> None:
+    """A braid of five messages, whose parents are named by any of their encodings, one by two of them."""
+    encodings: list[list[bytes]] = []
+    for n, above in enumerate([[], [(0, 0)], [(0, 2)], [(1, 1), (2, 3)], [(3, 0), (3, 1)]]):
+        parents = [core.verify(encodings[message][encoding], TOPIC) for message, encoding in above]
+        clock = 1 + max((parent.clock for parent in parents), default=0)
+        _, value = ADA.sign(TOPIC, clock, [parent.id for parent in parents], {"n": n % 2})
+        encodings.append([value, alternative(value), alternative(value, 1), longer_author(value)])
+    # An alternative encoding is first everywhere.
+    arriving = [[*values[1:], values[0]] for values in encodings]
+    path = tmp_path / "log.db"
+    with gossiplog.open(path, TOPIC, synchronous="off") as log:
+        assert all(log.insert(value) for values in arriving for value in values)
+    found = analysed(spark, path, "get_json_object(payload, '$.n')")
+    totals = found.totals
+    assert (totals.messages, totals.not_canonical, totals.reencoded) == (5, 15, 5)
+    assert totals.bytes == sum(len(values[0]) for values in arriving)
+    assert found.hot_keys is not None
+    assert [(key.key, key.messages) for key in found.hot_keys] == [("0", 3), ("1", 2)]
+    assert [(author.author, author.messages) for author in found.authors] == [(ADA.did, 5)]
+    expected = set()
+    for values in arriving:
+        ids = [core.verify(value, TOPIC).id for value in values]
+        expected.add(AlternativeEncodings(ids[-1], ids[0], tuple(ids[1:]), 4, sum(map(len, values))))
+    assert set(found.alternative_encodings) == expected
+    assert found.frames["alternative_encodings"].count() == 20
+    # The first has two children, which the fourth joins.
+    assert found.widths == (Width(1, 1, 3), Width(2, 2, 1))
+    shape = [(part.merges, part.branches, part.heads) for part in found.ranges]
+    assert shape == [(0, 0, 1), (0, 1, 2), (1, 0, 1), (0, 0, 1)]
 
 
-def test_twins(spark: SparkSession, tmp_path: Path) -> None:
+def test_alternative_encodings(spark: SparkSession, tmp_path: Path) -> None:
     path = tmp_path / "log.db"
     with gossiplog.open(path, TOPIC, synchronous="off") as log:
         messages = log.append_many([{"a": 1, "b": 2}, {"c": 3, "d": 4}, {"e": 5}], signer=BEN)
-        log.insert(twin(messages[1]))
+        log.insert(alternative(messages[1].value))
         (other,) = [message for message in log if not message.canonical]
     found = analysed(spark, path)
-    assert (found.totals.not_canonical, found.totals.twins) == (1, 1)
-    assert found.twins == (Twins(other.signature.hex(), messages[1].id, (other.id,), 2),)
+    assert (found.totals.not_canonical, found.totals.reencoded, found.totals.heads) == (1, 1, 1)
+    size = len(messages[1].value) + len(other.value)
+    id = messages[1].id
+    assert found.alternative_encodings == (AlternativeEncodings(id, id, (other.id,), 2, size),)
+
+
+def test_a_sound_encoding_counts_for_a_damaged_one(spark: SparkSession, tmp_path: Path) -> None:
+    path = tmp_path / "log.db"
+    with gossiplog.open(path, TOPIC, synchronous="off") as log:
+        first, *_ = log.append_many([{"n": n} for n in range(3)], signer=BEN)
+        log.insert(alternative(first.value))
+    change(path, "UPDATE gossiplog_messages SET value = x'00' WHERE seq = 1")
+    totals = analysed(spark, path).totals
+    assert (totals.messages, totals.damaged, totals.heads, totals.reencoded) == (3, 1, 1, 1)
 
 
 def test_damaged_values(spark: SparkSession, make_log: MakeLog) -> None:

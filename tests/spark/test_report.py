@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from gossiplog.errors import OptionError
 from gossiplog.spark import COLUMNS, Analysis, analyze, read, tables, write_report
-from gossiplog.spark.analysis import Author, ClockRange, HotKey, Totals, Twins, Width
+from gossiplog.spark.analysis import AlternativeEncodings, Author, ClockRange, HotKey, Totals, Width
 from gossiplog.spark.report import page
 
 AUTHOR = Author("did:key:z6MkA", 30, 4000, 1, 9, 4.25, None)
@@ -25,7 +25,7 @@ ANALYSIS = Analysis(
     authors=(AUTHOR,),
     suspects=(AUTHOR,),
     hot_keys=(HotKey("<script>alert(1)</script>", 20, 3000), HotKey(None, 10, 1000)),
-    twins=(Twins("ab" * 64, "mine", ("other",), 2),),
+    alternative_encodings=(AlternativeEncodings("canonical", "mine", ("other",), 2, 400),),
     frames={},
 )
 
@@ -58,7 +58,9 @@ def test_the_page_needs_nothing_else() -> None:
 def test_the_page_says_what_was_found() -> None:
     text = Page(page(ANALYSIS, "<chat>.db")).text
     assert text.count("<chat>.db") == 2
-    assert {"<script>alert(1)</script>", "did:key:z6MkA", "4.25", "4,000", "mine", "other", "3–4"} <= set(text)
+    assert {"<script>alert(1)</script>", "did:key:z6MkA", "4.25", "4,000", "canonical", "mine", "other", "3–4"} <= set(
+        text
+    )
 
 
 def test_long_texts_are_cut() -> None:
@@ -79,17 +81,18 @@ def test_tables_are_json() -> None:
     assert found["totals"]["messages"] == 30
     assert found["ranges"][1]["heads"] == 2
     assert found["hot_keys"][1] == {"key": None, "messages": 10, "bytes": 1000}
-    assert found["twins"][0]["others"] == ["other"]
+    assert found["alternative_encodings"][0]["others"] == ["other"]
 
 
 def test_files(spark: SparkSession, make_log: Callable[..., Path], tmp_path: Path) -> None:
     analysis = analyze(read(spark, str(make_log(messages=20)), columns=",".join(COLUMNS)), "payload")
     folder = tmp_path / "report"
     write_report(analysis, str(folder), "log.db")
-    assert {path.name for path in folder.iterdir()} == {"report.html", "analysis.json", "authors", "hot_keys", "twins"}
+    frames = {"authors", "hot_keys", "alternative_encodings"}
+    assert {path.name for path in folder.iterdir()} == {"report.html", "analysis.json", *frames}
     assert json.loads((folder / "analysis.json").read_text())["totals"]["messages"] == 20
     assert spark.read.parquet(str(folder / "hot_keys")).count() == 20
     assert [row.messages for row in spark.read.parquet(str(folder / "authors")).collect()] == [20]
-    assert spark.read.parquet(str(folder / "twins")).count() == 0
+    assert spark.read.parquet(str(folder / "alternative_encodings")).count() == 0
     with pytest.raises(OptionError, match="is there already"):
         write_report(analysis, str(folder), "log.db")

@@ -28,7 +28,7 @@ def analyze(
     *,
     options: SessionOptions,
 ) -> None:
-    """Analyse a log: authors, rates, concurrency, branches and merges, hot keys, suspects, twins."""
+    """Analyse a log: authors, rates, concurrency, branches and merges, hot keys, suspects, alternative encodings."""
     result = Output(json)
     with spark_session(options, "analyze") as running:
         from gossiplog import spark

@@ -13,32 +13,30 @@ How things are counted:
   and Handle Outliers, 1993) of the natural logarithm of their messages or bytes: 0.6745 times the distance from the
   median, by the median absolute deviation; where this is 0, the distance by 1.2533 times the mean absolute deviation.
   They recommend 3.5 as the limit. Where all authors but one are alike, it takes five to make that one an outlier.
-- Twins are messages with one signature under several ids: anybody can make them of another's message, by encoding it in
-  a way that is not canonical.
+- Any relay can make alternative encodings of another's message, each with an id of its own. All figures but those of
+  alternative encodings count a message once, as the encoding that arrived first; a parent that names another one counts
+  as the same message. So heads may be fewer than the log's own, which are ids.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
-import pyarrow as pa
 from pyspark import StorageLevel
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from gossiplog import core
-from gossiplog.message import SignedMessage
 from gossiplog.spark.failures import worker_errors
 
-COLUMNS = ("id", "clock", "topic", "author", "parents", "payload", "value", "size", "canonical")
+COLUMNS = ("seq", "id", "clock", "author", "parents", "payload", "size", "canonical", "content_id")
 """The columns of the data source that an analysis looks at; `payload` only for hot keys."""
 RANGES = 200
 """The most clock ranges: about as many as a plot has room for."""
 TOP = 20
-"""Rows of authors, hot keys, suspects and twins that are named; the frames have all."""
+"""Rows of authors, hot keys, suspects and alternative encodings that are named; the frames have all."""
 LIMIT = 3.5
 """The modified z-score above which an author is a suspect."""
 _MAD = 0.6745
@@ -60,8 +58,8 @@ class Totals:
         branches: messages with several children.
         merges: messages with several parents.
         widest: the most messages with one clock.
-        not_canonical: messages whose value is not the canonical encoding.
-        twins: signatures that several messages have.
+        not_canonical: stored values that are not the canonical encoding of their message.
+        reencoded: messages that have such a value.
         suspects: authors who are outliers.
     """
 
@@ -76,7 +74,7 @@ class Totals:
     merges: int
     widest: int
     not_canonical: int
-    twins: int
+    reencoded: int
     suspects: int
 
 
@@ -161,20 +159,22 @@ class HotKey:
 
 
 @dataclass(frozen=True, slots=True)
-class Twins:
-    """Messages that have one signature.
+class AlternativeEncodings:
+    """The encodings of a message that has an alternative one.
 
     Attributes:
-        signature: hexadecimal.
-        canonical: the id of the canonical one, None where the log does not have it.
-        others: the ids of the others, ascending, TOP of them at most.
-        messages: how many there are in all.
+        content_id: the id of the canonical encoding, whether the log has it or not.
+        first: the id of the one that arrived first and counts.
+        others: the ids of those that arrived next, in this order, TOP of them at most.
+        encodings: how many there are in all.
+        bytes: of all of them.
     """
 
-    signature: str
-    canonical: str | None
+    content_id: str
+    first: str
     others: tuple[str, ...]
-    messages: int
+    encodings: int
+    bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,9 +188,10 @@ class Analysis:
         authors: those with the most messages.
         suspects: those with the highest scores above LIMIT.
         hot_keys: those with the most messages; None where there was no expression.
-        twins: ascending by signature, TOP of them at most.
-        frames: `authors`, `hot_keys` and `twins` in full, by these names, computed when they are used; what they
-            are computed from is on disk for as long as the session lasts.
+        alternative_encodings: of the messages with the most encodings, TOP of them at most.
+        frames: `authors`, `hot_keys` and `alternative_encodings` in full, by these names, the last with a row for each
+            encoding; computed when they are used; what they are computed from is on disk for as long as the session
+            lasts.
     """
 
     totals: Totals
@@ -199,7 +200,7 @@ class Analysis:
     authors: tuple[Author, ...]
     suspects: tuple[Author, ...]
     hot_keys: tuple[HotKey, ...] | None
-    twins: tuple[Twins, ...]
+    alternative_encodings: tuple[AlternativeEncodings, ...]
     frames: Mapping[str, DataFrame]
 
 
@@ -207,7 +208,8 @@ def analyze(messages: DataFrame, hot: str | None = None) -> Analysis:
     """Analyses one log.
 
     Args:
-        messages: of the log, with the columns COLUMNS; `payload` only where there is an expression.
+        messages: of the log, in all their encodings, with the columns COLUMNS; `payload` only where there is an
+            expression.
         hot: an expression of Spark's SQL over the columns, as "get_json_object(payload, '$.key')": messages for which
             it gives the same are about the same key.
 
@@ -217,40 +219,52 @@ def analyze(messages: DataFrame, hot: str | None = None) -> Analysis:
     """
     with worker_errors():
         named: Column = F.lit(None) if hot is None else F.expr(hot)
-        all_rows = messages.select(
+        stored = messages.select(
+            "seq",
             "id",
             "clock",
             "author",
             "size",
-            "canonical",
+            F.when(~F.col("canonical"), F.col("content_id")).alias("alternative_of"),
             F.array_distinct("parents").alias("parents"),
             named.cast("string").alias("hot"),
         ).persist(StorageLevel.DISK_ONLY)
-        rows = all_rows.where("clock IS NOT NULL")
+        found = stored.agg(
+            F.count_if(F.col("clock").isNull()).alias("damaged"), F.count("alternative_of").alias("not_canonical")
+        ).first()
+        assert found is not None
+        encodings = _encodings(stored)
+        rows = stored.where("clock IS NOT NULL")
+        damaged = stored.where("clock IS NULL").select(F.col("id").alias("damaged"))
+        if found.not_canonical:
+            encodings = encodings.persist(StorageLevel.DISK_ONLY)
+            rows = _counted(rows, encodings).persist(StorageLevel.DISK_ONLY)
+            damaged = damaged.join(encodings, F.col("damaged") == F.col("content_id"), "left_anti")
+        else:
+            # Where every message is canonical, nothing needs to be read for it.
+            encodings = encodings.limit(0)
         authors = _scored(rows).persist(StorageLevel.DISK_ONLY)
-        children = _children(all_rows).persist(StorageLevel.DISK_ONLY)
-        frames = {"authors": authors, "twins": _twins(messages, rows)}
+        children = _children(rows, damaged).persist(StorageLevel.DISK_ONLY)
+        frames = {"authors": authors, "alternative_encodings": encodings}
         if hot is not None:
             frames["hot_keys"] = _hot_keys(rows)
-        found = _collect(all_rows, rows, children, frames)
+        analysis = _collect(rows, children, frames, found.damaged, found.not_canonical)
         children.unpersist()
-        return found
+        return analysis
 
 
-def _collect(all_rows: DataFrame, rows: DataFrame, children: DataFrame, frames: Mapping[str, DataFrame]) -> Analysis:
-    whole = all_rows.agg(
-        F.count("clock").alias("messages"),
-        F.count_if(F.col("clock").isNull()).alias("damaged"),
-        F.coalesce(F.sum(F.when(F.col("clock").isNotNull(), F.col("size"))), F.lit(0)).alias("bytes"),
+def _collect(
+    rows: DataFrame, children: DataFrame, frames: Mapping[str, DataFrame], damaged: int, not_canonical: int
+) -> Analysis:
+    whole = rows.agg(
+        F.count("*").alias("messages"),
+        F.coalesce(F.sum("size"), F.lit(0)).alias("bytes"),
         F.coalesce(F.max("clock"), F.lit(0)).alias("longest_chain"),
         F.count_if(F.size("parents") == 0).alias("first"),
         F.count_if(F.size("parents") > 1).alias("merges"),
-        F.count_if(~F.col("canonical")).alias("not_canonical"),
     ).first()
     assert whole is not None
-    # Where every message is canonical, nothing needs to be read for twins.
-    twins = frames["twins"] if whole.not_canonical else frames["twins"].limit(0)
-    authors = frames["authors"]
+    authors, encodings = frames["authors"], frames["alternative_encodings"]
     per_clock = rows.groupBy("clock").agg(F.count("*").alias("width"))
     widths = _widths(per_clock)
     ranges = _ranges(rows, per_clock, children, whole.longest_chain)
@@ -260,11 +274,13 @@ def _collect(all_rows: DataFrame, rows: DataFrame, children: DataFrame, frames: 
     return Analysis(
         totals=Totals(
             **whole.asDict(),
+            damaged=damaged,
             authors=authors.count(),
             heads=ranges[-1].heads if ranges else 0,
             branches=sum(part.branches for part in ranges),
             widest=max((part.widest for part in ranges), default=0),
-            twins=twins.count(),
+            not_canonical=not_canonical,
+            reencoded=encodings.where("number = 1").count() if not_canonical else 0,
             suspects=suspects.count(),
         ),
         ranges=ranges,
@@ -272,11 +288,8 @@ def _collect(all_rows: DataFrame, rows: DataFrame, children: DataFrame, frames: 
         authors=_authors(authors.orderBy(F.desc("messages"), "author")),
         suspects=_authors(suspects.orderBy(F.desc(F.greatest("messages_score", "bytes_score")), "author")),
         hot_keys=None if hot_keys is None else _top(hot_keys),
-        twins=tuple(
-            Twins(row.signature, row.canonical, tuple(row.others[:TOP]), len(row.others) + (row.canonical is not None))
-            for row in twins.orderBy("signature").limit(TOP).collect()
-        ),
-        frames={**frames, "twins": twins},
+        alternative_encodings=_by_message(encodings) if not_canonical else (),
+        frames=frames,
     )
 
 
@@ -333,11 +346,10 @@ def _ranges(rows: DataFrame, per_clock: DataFrame, children: DataFrame, last: in
     )
 
 
-def _children(all_rows: DataFrame) -> DataFrame:
+def _children(rows: DataFrame, damaged: DataFrame) -> DataFrame:
     """Messages with children: the number of these, the clock of the first, and whether the message itself is sound."""
-    damaged = all_rows.where("clock IS NULL").select(F.col("id").alias("damaged"))
     return (
-        all_rows.select("clock", F.explode("parents").alias("parent"))
+        rows.select("clock", F.explode("parents").alias("parent"))
         .groupBy("parent")
         .agg(F.min("clock").alias("first_child"), F.count("*").alias("children"))
         .join(damaged, F.col("parent") == F.col("damaged"), "left")
@@ -374,29 +386,49 @@ def _hot_keys(rows: DataFrame) -> DataFrame:
     return rows.groupBy(F.col("hot").alias("key")).agg(F.count("*").alias("messages"), F.sum("size").alias("bytes"))
 
 
-def _twins(messages: DataFrame, rows: DataFrame) -> DataFrame:
-    """Signatures that several messages have. Twins have one clock, so only beside those that are not canonical is
-    looked for them.
-    """
-    clocks = rows.where(~F.col("canonical")).select("clock").distinct()
-    signed = (
-        messages.select("id", "clock", "topic", "canonical", "value")
-        .join(clocks, "clock", "left_semi")
-        .mapInArrow(_signatures, "id string, canonical boolean, signature string")
-    )
-    ids = F.sort_array(F.collect_list(F.when(~F.col("canonical"), F.col("id"))))
+def _encodings(stored: DataFrame) -> DataFrame:
+    """The encodings of each message that has an alternative one, numbered from 1 as they arrived."""
+    contents = stored.where("alternative_of IS NOT NULL").select(F.col("alternative_of").alias("content_id")).distinct()
+    number = F.row_number().over(Window.partitionBy("content_id").orderBy("seq")).alias("number")
     return (
-        signed.groupBy("signature")
-        .agg(F.min(F.when(F.col("canonical"), F.col("id"))).alias("canonical"), ids.alias("others"))
-        .where(F.size("others") + F.col("canonical").isNotNull().cast("int") > 1)
+        stored.where("clock IS NOT NULL")
+        .select(F.coalesce("alternative_of", "id").alias("content_id"), "id", "seq", "size")
+        .join(contents, "content_id", "left_semi")
+        .select("content_id", number, "id", "seq", "size")
     )
 
 
-def _signatures(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    schema = pa.schema([("id", pa.string()), ("canonical", pa.bool_()), ("signature", pa.string())])
-    for batch in batches:
-        if len(batch):
-            read = core.read_batch(batch["value"].to_pylist(), batch["topic"][0].as_py())
-            signatures = [message.signature.hex() if isinstance(message, SignedMessage) else None for message in read]
-            columns = [batch["id"], batch["canonical"], pa.array(signatures, pa.string())]
-            yield pa.RecordBatch.from_arrays(columns, schema=schema)
+def _counted(rows: DataFrame, encodings: DataFrame) -> DataFrame:
+    """The first encoding of each message. Parents are content ids."""
+    first = rows.join(encodings.where("number > 1").select("seq"), "seq", "left_anti")
+    alternatives = encodings.where("id != content_id").select(F.col("id").alias("parent"), "content_id")
+    contents = F.map_from_entries(F.collect_list(F.struct("parent", "content_id"))).alias("contents")
+    # Of the messages that name an alternative encoding, which are few.
+    named = (
+        first.select("seq", F.explode("parents").alias("parent"))
+        .join(alternatives, "parent")
+        .groupBy("seq")
+        .agg(contents)
+    )
+    parents = F.transform("parents", lambda parent: F.coalesce(F.try_element_at("contents", parent), parent))
+    return (
+        first.join(named, "seq", "left")
+        .withColumn(
+            "parents", F.when(F.col("contents").isNull(), F.col("parents")).otherwise(F.array_distinct(parents))
+        )
+        .drop("contents")
+    )
+
+
+def _by_message(encodings: DataFrame) -> tuple[AlternativeEncodings, ...]:
+    numbered = F.when(F.col("number").between(2, TOP + 1), F.struct("number", "id"))
+    rows = encodings.groupBy("content_id").agg(
+        F.max(F.when(F.col("number") == 1, F.col("id"))).alias("first"),
+        F.array_sort(F.collect_list(numbered))["id"].alias("others"),
+        F.count("*").alias("encodings"),
+        F.sum("size").alias("bytes"),
+    )
+    return tuple(
+        AlternativeEncodings(row.content_id, row.first, tuple(row.others), row.encodings, row.bytes)
+        for row in rows.orderBy(F.desc("encodings"), "content_id").limit(TOP).collect()
+    )

@@ -70,7 +70,8 @@ def write_report(analysis: Analysis, folder: str, title: str) -> None:
 
 def tables(analysis: Analysis) -> dict[str, Any]:
     """Everything but the frames, as JSON has it."""
-    rows = {name: getattr(analysis, name) for name in ("ranges", "widths", "authors", "suspects", "hot_keys", "twins")}
+    names = ("ranges", "widths", "authors", "suspects", "hot_keys", "alternative_encodings")
+    rows = {name: getattr(analysis, name) for name in names}
     listed = {name: None if found is None else list(map(asdict, found)) for name, found in rows.items()}
     return {"totals": asdict(analysis.totals), **listed}
 
@@ -148,11 +149,15 @@ def _tables(analysis: Analysis) -> str:
         parts.append(_section("Hot keys", f"The {TOP} with the most messages.", ("key", "messages", "bytes"), rows))
     parts.append(
         _section(
-            "Twins",
-            "Messages that have one signature under several ids, because somebody encoded a message in a way that is"
-            f" not canonical. {TOP} signatures at most.",
-            ("canonical", "others", "messages"),
-            ((row.canonical, ", ".join(row.others), row.messages) for row in analysis.twins),
+            "Alternative encodings",
+            "Messages that somebody encoded in a way that is not canonical, each encoding under an id of its own. The"
+            " first that arrived counts; the other figures leave the others out. The messages with the most encodings,"
+            f" {TOP} at most.",
+            ("content_id", "first", "others", "encodings", "bytes"),
+            (
+                (row.content_id, row.first, ", ".join(row.others), row.encodings, row.bytes)
+                for row in analysis.alternative_encodings
+            ),
         )
     )
     parts.append(_section("Clocks", "What the plots show.", ClockRange.__slots__, map(_values, analysis.ranges)))
