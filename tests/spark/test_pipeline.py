@@ -28,6 +28,14 @@ def test_read(
     assert spark.read.parquet(str(folder)).count() == 50
 
 
+def test_read_the_first_encodings(
+    spark: SparkSession, several: tuple[Path, list[int]], capfd: pytest.CaptureFixture[str]
+) -> None:
+    path, first = several
+    assert main(["pipeline", "read", str(path), "--encodings", "first"]) == 0
+    assert json.loads(capfd.readouterr().out)["messages"] == len(first)
+
+
 def test_an_error_is_one_line(spark: SparkSession, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "none.db"
     assert main(["pipeline", "read", str(path)]) == 1

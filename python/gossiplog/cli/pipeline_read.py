@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Annotated, Literal, TypeAlias
+
+import typer
 
 from gossiplog.cli.output import Json, Output
 from gossiplog.cli.pipeline_session import (
@@ -14,10 +17,16 @@ from gossiplog.cli.pipeline_session import (
     write_parquet,
 )
 
+Encodings: TypeAlias = Annotated[
+    Literal["all", "first"],
+    typer.Option(help="Of several encodings of a message: all, or that alone which arrived first in its log."),
+]
+
 
 def read(
     logs: Logs,
     output: OutputFolder = None,
+    encodings: Encodings = "all",
     json: Json = False,
     *,
     options: SessionOptions,
@@ -27,6 +36,6 @@ def read(
     with spark_session(options, "read") as running:
         from gossiplog import spark
 
-        messages = spark.read(running, *logs)
+        messages = spark.read(running, *logs, encodings=encodings)
         rows = spark.summarize(messages if output is None else write_parquet(messages, output))
     show_rows(result, [dataclasses.asdict(row) for row in rows])
