@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from gossiplog import columns, core, reference
 from gossiplog.errors import ColumnError, InvalidMessage, TreeError
 from tests import strategies, vectors
-from tests.strategies import TOPIC, Shape, damaged, repeatable, shapes, signed
+from tests.strategies import TOPIC, Shape, alternative, damaged, longer_author, repeatable, shapes, signed
 
 VERDICTS = vectors.load("verdicts")
 MESSAGES = vectors.load("messages")
@@ -101,6 +101,19 @@ def test_payloads_are_text_as_it_would_be_signed(payload: Any) -> None:
         return
     text = columns.decode(pa.array([value]), TOPIC, ["payload"]).column("payload")[0].as_py()
     assert text.encode() == core.json_encode(core.verify(value, TOPIC).payload)
+
+
+@pytest.mark.parametrize("codec", ["dag-cbor", "dag-json"])
+def test_all_encodings_of_a_message_have_equal_columns(codec: str) -> None:
+    _, value = core.sign(TOPIC, 1, [], {"bytes": b"\x7f\x80", "n": 1.5}, SEED, codec)
+    values = [value, alternative(value), longer_author(value)]
+    if codec == "dag-json":
+        written = core.cbor_encode({"bytes": b"\x7f\x80", "n": 1.5})
+        values.append(value.removesuffix(written) + core.cbor_encode({"bytes": {"/": {"bytes": "f4A"}}, "n": 1.5}))
+    rows = columns.decode(pa.array(values), TOPIC).to_pylist()
+    assert len({row["id"] for row in rows}) == len(values)
+    signed = ("clock", "topic", "author", "codec", "parents", "payload", "content_id", "error")
+    assert [[row[name] for name in signed] for row in rows] == [[rows[0][name] for name in signed]] * len(values)
 
 
 @repeatable(40)

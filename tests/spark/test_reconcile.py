@@ -51,6 +51,17 @@ def test_missing_messages(compared: Reconciliation, shared_replicas: list[Path])
     assert {row.error for row in rows} == {None}
 
 
+def test_every_encoding_is_compared(spark: SparkSession, replicas_of_encodings: tuple[Path, Path]) -> None:
+    ids = []
+    for path in replicas_of_encodings:
+        with gossiplog.open(path) as log:
+            ids.append({message.id for message in log})
+    result = reconcile(spark, *map(str, replicas_of_encodings))
+    one, other = ids
+    assert (result.union, result.shared) == (len(one | other), len(one & other))
+    assert figures(result) == [(len(one), len(other - one)), (len(other), len(one - other))]
+
+
 def test_equal_replicas(spark: SparkSession, make_log: MakeLog) -> None:
     paths = [str(make_log("a.db", 50)), str(make_log("b.db", 50))]
     result = reconcile(spark, *paths)

@@ -38,6 +38,11 @@ def test_the_root_is_the_log_s_own(spark: SparkSession, make_log: MakeLog, parti
     assert (found.entries, found.node) == (3000, own_root(path))
 
 
+def test_every_encoding_is_in_the_tree(spark: SparkSession, several: tuple[Path, list[int]]) -> None:
+    path, _ = several
+    assert root(read(spark, str(path), columns="key,value"), ascending=True).node == own_root(path)
+
+
 def test_entries_in_any_order_and_as_hashes(spark: SparkSession, make_log: MakeLog) -> None:
     path = make_log(messages=500)
     with gossiplog.open(path) as log:

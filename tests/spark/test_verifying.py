@@ -55,6 +55,15 @@ def test_many_heads_and_parents_in_other_partitions(spark: SparkSession, tmp_pat
     assert defects(verify(frame, TOPIC, own, ascending=True)) == {}
 
 
+def test_every_encoding_is_verified(spark: SparkSession, several: tuple[Path, list[int]]) -> None:
+    path, first = several
+    with gossiplog.open(path) as log:
+        root, messages = log.root, len(log)
+    assert messages > len(first)
+    found = verify_log(spark, str(path))
+    assert (defects(found), found.messages, found.root) == ({}, messages, root)
+
+
 def test_an_empty_log(spark: SparkSession, make_log: MakeLog) -> None:
     found = verify_log(spark, str(make_log(messages=0)))
     assert (defects(found), found.messages, found.root) == ({}, 0, core.Tree().root)
