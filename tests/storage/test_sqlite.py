@@ -20,7 +20,7 @@ from gossiplog import (
     core,
 )
 from gossiplog.storage.base import SCHEMA, Transaction
-from gossiplog.storage.sqlite_tables import SQLiteTransaction
+from gossiplog.storage.sqlite_tables import SQLiteReader, SQLiteTransaction
 from tests.storage.damage import damage
 
 
@@ -42,6 +42,18 @@ def test_the_file_is_in_wal_mode_and_waits_for_the_disk(storage: SQLiteStorage, 
         assert transaction.execute("PRAGMA synchronous").fetchone() == (2,)
     with closing(sqlite3.connect(path)) as connection:
         assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+
+
+def test_finding_an_encoding_does_not_go_through_all_of_them(storage: SQLiteStorage, path: Path) -> None:
+    contents = [bytes([number]) * 20 for number in range(3)]
+    steps: list[None] = []
+    with closing(sqlite3.connect(path)) as connection:
+        rows = [(sequence, contents[sequence % 2]) for sequence in range(1, 20_001)]
+        connection.executemany("INSERT INTO gossiplog_alternatives(seq, content) VALUES (?, ?)", rows)
+        connection.set_progress_handler(lambda: steps.append(None), 100)
+        assert SQLiteReader(connection).alternatives(contents) == {contents[0]: 2, contents[1]: 1}
+    # Instructions of SQLite's, in hundreds: more than 1,000 when all were gone through.
+    assert len(steps) < 20
 
 
 def test_values_beyond_a_limit_are_not_read(storage: SQLiteStorage) -> None:

@@ -312,25 +312,30 @@ class SQLiteReader(Reader):
         )
 
     def alternatives(self, contents: Sequence[bytes]) -> dict[bytes, int]:
-        return dict(
-            self._select(
-                "SELECT content, min(seq) FROM gossiplog_alternatives WHERE content IN ({}) GROUP BY content", contents
-            )
+        # One look-up in the index for each: grouped, every encoding of a message would be gone through.
+        rows = self._select(
+            "WITH wanted(content) AS (VALUES {}) SELECT content, (SELECT min(seq) FROM gossiplog_alternatives AS other"
+            " WHERE other.content = wanted.content) FROM wanted",
+            contents,
+            placeholder="(?)",
         )
+        return {content: sequence for content, sequence in rows if sequence is not None}
 
     def heads(self) -> Sequence[tuple[bytes, int]]:
         return self._connection.execute(
             "SELECT CAST(key AS BLOB), CAST(seq AS INTEGER) FROM gossiplog_heads ORDER BY key"
         ).fetchall()
 
-    def _select(self, sql: str, items: Sequence[Any], bounds: tuple[Any, ...] = ()) -> list[Any]:
+    def _select(
+        self, sql: str, items: Sequence[Any], bounds: tuple[Any, ...] = (), placeholder: str = "?"
+    ) -> list[Any]:
         rows: list[Any] = []
-        for cursor in self._statements(sql, items, bounds):
+        for cursor in self._statements(sql, items, bounds, placeholder):
             rows += cursor.fetchall()
         return rows
 
     def _statements(
-        self, sql: str, items: Sequence[Any], bounds: tuple[Any, ...]
+        self, sql: str, items: Sequence[Any], bounds: tuple[Any, ...], placeholder: str = "?"
     ) -> Generator[sqlite3.Cursor, None, None]:
         """One after the other, each of a statement over some of the items; open until the next one is taken."""
         for start in range(0, len(items), _CHUNK):
@@ -338,7 +343,8 @@ class SQLiteReader(Reader):
             # Repeated up to a power of two: ten texts instead of five hundred.
             size = 1 << (len(chunk) - 1).bit_length()
             padded = [*chunk, *[chunk[-1]] * (size - len(chunk))]
-            with closing(self._connection.execute(sql.format(",".join("?" * size)), (*padded, *bounds))) as cursor:
+            statement = sql.format(",".join([placeholder] * size))
+            with closing(self._connection.execute(statement, (*padded, *bounds))) as cursor:
                 yield cursor
 
 
