@@ -14,6 +14,7 @@ use pyo3::types::{PyBytes, PyIterator, PyList, PySlice, PyTuple};
 use crate::codec::key;
 use crate::errors::{Failure, convert, invalid};
 use crate::message::{SignedMessage, SigningKey, codec_of};
+use crate::unlocked::{FEW, SHORT, unlocked};
 use crate::value;
 
 /// The verdicts over a batch of values.
@@ -93,6 +94,11 @@ pub fn sign_chain(
 }
 
 impl Batch {
+    /// Whether working on all of it takes longer than the interpreter's lock should be held.
+    fn is_long(&self) -> bool {
+        self.values.len() > FEW || self.values.iter().map(|value| value.len()).sum::<usize>() > SHORT
+    }
+
     fn planned(&self, py: Python<'_>, plan: batch::Plan) -> Plan {
         let values = plan.order.iter().map(|index| self.values[*index].clone_ref(py)).collect();
         Plan { plan, values }
@@ -168,16 +174,19 @@ impl Batch {
     }
 
     fn drop_known(&mut self, known: &Bound<'_, PyAny>) -> PyResult<()> {
-        batch::drop_known(&mut self.verdicts, &key_set(known)?);
+        let keys = key_set(known)?;
+        unlocked(known.py(), self.is_long(), || batch::drop_known(&mut self.verdicts, &keys));
         Ok(())
     }
 
     fn fresh_keys<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
-        keys(py, batch::fresh_order(&self.verdicts).into_iter().map(|(key, _)| key))
+        let order = unlocked(py, self.is_long(), || batch::fresh_order(&self.verdicts));
+        keys(py, order.into_iter().map(|(key, _)| key))
     }
 
     fn parents<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
-        keys(py, batch::outer_parents(&self.values, &self.verdicts).into_iter())
+        let parents = unlocked(py, self.is_long(), || batch::outer_parents(&self.values, &self.verdicts));
+        keys(py, parents.into_iter())
     }
 
     #[pyo3(signature = (sequence, parents, links, refused = None, work = None), text_signature = "($self, sequence, parents, links, refused=(), work=None)")]
@@ -195,16 +204,19 @@ impl Batch {
             Some(refused) => refused.try_iter()?.map(|index| index?.extract()).collect::<PyResult<HashSet<usize>>>()?,
             None => HashSet::new(),
         };
-        let mut load = |sequences: &[u64]| load_links(links, sequences);
+        let links = links.clone().unbind();
+        let mut load = |sequences: &[u64]| Python::attach(|py| load_links(links.bind(py), sequences));
         let work = work.unwrap_or(u64::MAX);
-        let plan =
-            batch::plan::<_, Failure>(&self.values, &self.verdicts, sequence, &known, &refused, work, &mut load)?;
+        let plan = unlocked(py, self.is_long(), || {
+            batch::plan::<_, Failure>(&self.values, &self.verdicts, sequence, &known, &refused, work, &mut load)
+        })?;
         Ok(self.planned(py, plan))
     }
 
     fn arrived(&self, py: Python<'_>, sequence: u64, parents: &Bound<'_, PyAny>) -> PyResult<Plan> {
         let known = sequences(parents)?;
-        let plan = batch::arrived(&self.values, &self.verdicts, sequence, &known).map_err(convert)?;
+        let plan = unlocked(py, self.is_long(), || batch::arrived(&self.values, &self.verdicts, sequence, &known));
+        let plan = plan.map_err(convert)?;
         Ok(self.planned(py, plan))
     }
 }
@@ -292,15 +304,17 @@ impl Plan {
 /// The sequences, ascending, of a message's maximal proper ancestors at or before a clock.
 #[pyfunction]
 pub fn frontier(sequence: u64, clock: u64, links: &Bound<'_, PyAny>) -> PyResult<Vec<u64>> {
-    let mut load = |sequences: &[u64]| load_links(links, sequences);
-    Ok(ancestors::frontier::<Failure>(sequence, clock, &mut load)?)
+    let (py, links) = (links.py(), links.clone().unbind());
+    let mut load = |sequences: &[u64]| Python::attach(|py| load_links(links.bind(py), sequences));
+    Ok(py.detach(|| ancestors::frontier::<Failure>(sequence, clock, &mut load))?)
 }
 
 /// Whether one message is a proper ancestor of another, both by their sequences.
 #[pyfunction]
 pub fn is_ancestor(ancestor: u64, sequence: u64, links: &Bound<'_, PyAny>) -> PyResult<bool> {
-    let mut load = |sequences: &[u64]| load_links(links, sequences);
-    Ok(ancestors::is_ancestor::<Failure>(ancestor, sequence, &mut load)?)
+    let (py, links) = (links.py(), links.clone().unbind());
+    let mut load = |sequences: &[u64]| Python::attach(|py| load_links(links.bind(py), sequences));
+    Ok(py.detach(|| ancestors::is_ancestor::<Failure>(ancestor, sequence, &mut load))?)
 }
 
 /// What a link record holds: the clock, and the frontiers over the distances 1, 2, 4, …

@@ -9,6 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use crate::errors::convert;
+use crate::unlocked::{SHORT, unlocked};
 use crate::value;
 
 /// A key of 20 bytes.
@@ -64,25 +65,24 @@ pub fn cbor_encode<'py>(value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyByte
 /// The value of dag-cbor, as the original reads it: normalised. Raises DecodeError with the offset.
 #[pyfunction]
 pub fn cbor_decode<'py>(py: Python<'py>, data: &[u8]) -> PyResult<Bound<'py, PyAny>> {
-    let canonical = if scan(data, 0, 0) == Some(data.len()) {
-        Cow::Borrowed(data)
-    } else {
-        Cow::Owned(normalize(data).map_err(convert)?)
-    };
-    value::decode(py, &canonical)
+    let canonical = unlocked(py, data.len() > SHORT, || {
+        if scan(data, 0, 0) == Some(data.len()) { Ok(Cow::Borrowed(data)) } else { normalize(data).map(Cow::Owned) }
+    });
+    value::decode(py, &canonical.map_err(convert)?)
 }
 
 /// The dag-json of a value, as it is signed. Raises EncodeError as cbor_encode does.
 #[pyfunction]
 pub fn json_encode<'py>(value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
-    let canonical = value::encode(value)?;
+    let (py, canonical) = (value.py(), value::encode(value)?);
     let mut text = Vec::new();
-    json::write(&canonical, &mut text).map_err(convert)?;
-    Ok(PyBytes::new(value.py(), &text))
+    unlocked(py, canonical.len() > SHORT, || json::write(&canonical, &mut text)).map_err(convert)?;
+    Ok(PyBytes::new(py, &text))
 }
 
 /// The value of a dag-json text, as bytes. Raises DecodeError with the offset.
 #[pyfunction]
 pub fn json_decode<'py>(py: Python<'py>, data: &[u8]) -> PyResult<Bound<'py, PyAny>> {
-    value::decode(py, &json::read(data).map_err(convert)?)
+    let canonical = unlocked(py, data.len() > SHORT, || json::read(data)).map_err(convert)?;
+    value::decode(py, &canonical)
 }

@@ -6,6 +6,7 @@ use pyo3::types::PyBytes;
 
 use crate::errors::convert;
 use crate::tree::{Node, leaf};
+use crate::unlocked::{FEW, SHORT, unlocked};
 
 /// What a run of neighbouring entries contributes to a tree.
 #[pyclass(frozen, eq, module = "gossiplog._core")]
@@ -16,15 +17,16 @@ pub struct Fragment(pub(crate) tree::Fragment);
 impl Fragment {
     #[new]
     #[pyo3(signature = (leaves = None), text_signature = "(leaves=())")]
-    fn new(leaves: Option<&Bound<'_, PyAny>>) -> PyResult<Self> {
+    fn new(py: Python<'_>, leaves: Option<&Bound<'_, PyAny>>) -> PyResult<Self> {
         let rows = leaves.map(|leaves| leaves.try_iter()?.map(|row| leaf(&row?)).collect::<PyResult<Vec<_>>>());
         let rows = rows.transpose()?.unwrap_or_default();
-        tree::Fragment::new(rows.iter().map(|leaf| (&*leaf.key, leaf.hash))).map(Self).map_err(convert)
+        let made = || tree::Fragment::new(rows.iter().map(|leaf| (&*leaf.key, leaf.hash)));
+        unlocked(py, rows.len() > FEW, made).map(Self).map_err(convert)
     }
 
     #[staticmethod]
-    fn from_bytes(data: &[u8]) -> PyResult<Self> {
-        tree::Fragment::from_bytes(data).map(Self).map_err(convert)
+    fn from_bytes(py: Python<'_>, data: &[u8]) -> PyResult<Self> {
+        unlocked(py, data.len() > SHORT, || tree::Fragment::from_bytes(data)).map(Self).map_err(convert)
     }
 
     fn to_bytes<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {

@@ -17,6 +17,7 @@ mod message_json;
 mod net;
 mod nodes;
 mod tree;
+mod unlocked;
 mod value;
 
 use pyo3::prelude::*;

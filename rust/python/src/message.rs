@@ -13,13 +13,11 @@ use pyo3::pybacked::{PyBackedBytes, PyBackedStr};
 use pyo3::types::{PyBytes, PyTuple};
 
 use crate::errors::{convert, invalid};
+use crate::unlocked::{SHORT, unlocked};
 use crate::value;
 
 /// What pickle stores: a function, and its arguments.
 type Reduced<'py, 'a> = (Bound<'py, PyAny>, (Bound<'py, PyBytes>, &'a str));
-
-/// Bytes of a value that is read with the interpreter's lock held.
-const SHORT: usize = 1 << 14;
 
 /// A message that was verified.
 #[pyclass(frozen, module = "gossiplog._core")]
@@ -137,10 +135,7 @@ pub fn verify(py: Python<'_>, value: PyBackedBytes, topic: &str) -> PyResult<Sig
 /// Like verify, for a value whose signature was verified when it came in: everything is checked but the signature.
 #[pyfunction]
 pub fn read_message(py: Python<'_>, value: PyBackedBytes, topic: &str) -> PyResult<SignedMessage> {
-    // A short value takes less time than letting go of the interpreter's lock, and taking it again.
-    let parsed =
-        if value.len() < SHORT { message::parse(&value, topic) } else { py.detach(|| message::parse(&value, topic)) };
-    match parsed {
+    match unlocked(py, value.len() > SHORT, || message::parse(&value, topic)) {
         Ok(parsed) => Ok(SignedMessage::new(value, Arc::new(parsed))),
         Err(reason) => Err(invalid(&reason)),
     }
@@ -176,7 +171,7 @@ impl SigningKey {
 
     /// Signs bytes of another protocol, which says in them what they are for.
     fn sign_bytes<'py>(&self, py: Python<'py>, bytes: &[u8]) -> Bound<'py, PyBytes> {
-        PyBytes::new(py, &self.0.sign(bytes))
+        PyBytes::new(py, &unlocked(py, bytes.len() > SHORT, || self.0.sign(bytes)))
     }
 
     /// Signs a message: its key and stored value. Parents are ids, in any order; the clock is 1 + the largest of theirs.

@@ -6,6 +6,7 @@ use pyo3::types::{PyBytes, PyList};
 
 use crate::errors::convert;
 use crate::tree::{Node, leaf};
+use crate::unlocked::{FEW, SHORT, unlocked};
 
 /// Nodes in a row, as an answer to GetChildren holds them: an object for each is made only on access.
 #[pyclass(frozen, eq, module = "gossiplog._core")]
@@ -20,12 +21,12 @@ impl Nodes {
     }
 
     #[staticmethod]
-    fn decode(data: &[u8]) -> Option<Self> {
-        tree::decode_children(data).map(Self)
+    fn decode(py: Python<'_>, data: &[u8]) -> Option<Self> {
+        unlocked(py, data.len() > SHORT, || tree::decode_children(data)).map(Self)
     }
 
     fn encode<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
-        PyBytes::new(py, &tree::encode_children(&self.0))
+        PyBytes::new(py, &unlocked(py, self.0.len() > FEW, || tree::encode_children(&self.0)))
     }
 
     #[getter]
@@ -38,7 +39,7 @@ impl Nodes {
     fn lacking<'py>(&self, stored: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyList>> {
         let py = stored.py();
         let stored = stored.try_iter()?.map(|row| leaf(&row?)).collect::<PyResult<Vec<Leaf>>>()?;
-        let keys = tree::lacking(&self.0, &stored).map_err(convert)?;
+        let keys = unlocked(py, self.0.len() > FEW, || tree::lacking(&self.0, &stored)).map_err(convert)?;
         PyList::new(py, keys.into_iter().map(|key| PyBytes::new(py, key)))
     }
 

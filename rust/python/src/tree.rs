@@ -9,6 +9,7 @@ use pyo3::types::{PyBytes, PyList, PyTuple};
 
 use crate::errors::{Failure, TreeError, convert};
 use crate::nodes::Nodes;
+use crate::unlocked::{FEW, unlocked};
 
 fn hash(data: &[u8]) -> PyResult<Hash> {
     Hash::try_from(data)
@@ -79,7 +80,8 @@ pub fn check_children(parent: &Node, end: Option<&[u8]>, children: &Bound<'_, Py
             &listed
         }
     };
-    tree::check_children(&parent.0, end, &nodes.0).map_err(convert)
+    let checked = || tree::check_children(&parent.0, end, &nodes.0);
+    unlocked(children.py(), nodes.0.len() > FEW, checked).map_err(convert)
 }
 
 fn load(leaves: Option<&Bound<'_, PyAny>>, start: &[u8], end: Option<&[u8]>) -> Result<Vec<Leaf>, Failure> {
@@ -90,6 +92,11 @@ fn load(leaves: Option<&Bound<'_, PyAny>>, start: &[u8], end: Option<&[u8]>) -> 
     let rows = leaves.call1((PyBytes::new(py, start), end.map(|end| PyBytes::new(py, end))))?;
     let rows = rows.try_iter()?.map(|row| leaf(&row?)).collect::<PyResult<Vec<_>>>();
     Ok(rows?)
+}
+
+/// Like `load`, from work without the interpreter's lock.
+fn load_locked(leaves: Option<&Py<PyAny>>, start: &[u8], end: Option<&[u8]>) -> Result<Vec<Leaf>, Failure> {
+    Python::attach(|py| load(leaves.map(|leaves| leaves.bind(py)), start, end))
 }
 
 /// A row that begins with a key and a hash.
@@ -123,7 +130,8 @@ impl Tree {
 
     #[staticmethod]
     fn open(level1: &Bound<'_, PyAny>, count: u64) -> PyResult<Self> {
-        tree::Tree::open(rows(level1)?, count).map(Self).map_err(convert)
+        let rows = rows(level1)?;
+        unlocked(level1.py(), rows.len() > FEW, || tree::Tree::open(rows, count)).map(Self).map_err(convert)
     }
 
     #[pyo3(signature = (entries, leaves = None))]
@@ -172,16 +180,23 @@ impl Tree {
         key: Option<&[u8]>,
         leaves: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyList>> {
-        Node::list(py, self.span(level, key, leaves)?.0)
+        Node::list(py, self.span(py, level, key, leaves)?.0)
     }
 
     #[pyo3(signature = (level, key, leaves = None))]
-    fn span(&self, level: u32, key: Option<&[u8]>, leaves: Option<&Bound<'_, PyAny>>) -> PyResult<Nodes> {
+    fn span(
+        &self,
+        py: Python<'_>,
+        level: u32,
+        key: Option<&[u8]>,
+        leaves: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Nodes> {
         if level == 0 {
             return Err(PyValueError::new_err("a node of level 0 has no children"));
         }
-        let mut load = |start: &[u8], end: Option<&[u8]>| load(leaves, start, end);
-        match self.0.children::<Failure>(level, key, &mut load)? {
+        let own = leaves.map(|leaves| leaves.clone().unbind());
+        let mut load = |start: &[u8], end: Option<&[u8]>| load_locked(own.as_ref(), start, end);
+        match py.detach(|| self.0.children::<Failure>(level, key, &mut load))? {
             Some(nodes) => Ok(Nodes(nodes)),
             None => Err(PyKeyError::new_err(format!("there is no node with this key at level {level}"))),
         }
@@ -193,8 +208,8 @@ impl Tree {
         nodes: &Nodes,
         end: Option<&[u8]>,
     ) -> Vec<(Node, Option<Bound<'py, PyBytes>>)> {
-        let found = self.0.differing(&nodes.0, end).into_iter();
-        found.map(|(node, end)| (Node(node.clone()), end.map(|end| PyBytes::new(py, end)))).collect()
+        let found = unlocked(py, nodes.0.len() > FEW, || self.0.differing(&nodes.0, end));
+        found.into_iter().map(|(node, end)| (Node(node.clone()), end.map(|end| PyBytes::new(py, end)))).collect()
     }
 
     #[pyo3(signature = (level, leaves = None))]
@@ -204,8 +219,9 @@ impl Tree {
         level: u32,
         leaves: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyList>> {
-        let mut load = |start: &[u8], end: Option<&[u8]>| load(leaves, start, end);
-        Node::list(py, self.0.nodes::<Failure>(level, &mut load)?)
+        let own = leaves.map(|leaves| leaves.clone().unbind());
+        let mut load = |start: &[u8], end: Option<&[u8]>| load_locked(own.as_ref(), start, end);
+        Node::list(py, py.detach(|| self.0.nodes::<Failure>(level, &mut load))?)
     }
 
     fn next_key<'py>(&self, py: Python<'py>, level: u32, key: Option<&[u8]>) -> Option<Bound<'py, PyBytes>> {
@@ -236,9 +252,10 @@ impl Tree {
         leaves: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<(tree::Tree, Vec<(Key, Hash)>)> {
         match leaves {
-            Some(_) => {
-                let mut load = |start: &[u8], end: Option<&[u8]>| load(leaves, start, end);
-                Ok(self.0.insert::<Failure>(entries, &mut load)?)
+            Some(leaves) => {
+                let own = leaves.clone().unbind();
+                let mut load = |start: &[u8], end: Option<&[u8]>| load_locked(Some(&own), start, end);
+                Ok(py.detach(|| self.0.insert::<Failure>(entries, &mut load))?)
             }
             None => Ok(py
                 .detach(|| {
