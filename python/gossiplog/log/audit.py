@@ -81,7 +81,7 @@ class Audit:
         if position.applied > position.count:
             self._report(f"`apply` ran up to sequence {position.applied} of {position.count}")
         self._check_messages(position.count)
-        wrong = self._heads.items() ^ set(state.heads.rows())
+        wrong = self._heads.items() ^ set(state.heads)
         if wrong:
             self._report(f"{len(wrong)} heads are stored or missing wrongly")
         self._check_tree(state.tree, state.count)

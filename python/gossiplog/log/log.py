@@ -312,14 +312,14 @@ class Log:
     def heads(self) -> tuple[str, ...]:
         """The ids, ascending, of the messages that no other names as a parent."""
         with damage_is_corrupt:
-            return ids_of(key for key, _ in self._heads().rows())
+            return ids_of(key for key, _ in self._heads())
 
     @property
     def clock(self) -> int:
         """The next message's clock: 1 + the largest in the log, 1 in an empty one."""
         with damage_is_corrupt:
             # Nothing follows a message with the largest clock, so it is a head.
-            return 1 + max((core.decode_clock(key)[0] for key, _ in self._heads().counted[-1:]), default=0)
+            return 1 + max((core.decode_clock(key)[0] for key, _ in self._heads().counted.last(1)), default=0)
 
     def _heads(self) -> Heads:
         with self._storage.reader() as reader:

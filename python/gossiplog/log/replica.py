@@ -101,7 +101,7 @@ class Replica:
     def heads(self) -> list[bytes]:
         """The keys, ascending, of the messages that no other names as a parent."""
         with damage_is_corrupt, self._storage.reader() as reader:
-            return [key for key, _ in self._states.heads(reader, reader.position()).rows()]
+            return [key for key, _ in self._states.heads(reader, reader.position())]
 
     def root(self) -> core.Node:
         """The root of the tree."""

@@ -236,7 +236,7 @@ class Writer:
         self, payloads: Sequence[Any], heads: Heads, signer: Signer, codec: str
     ) -> tuple[Mapping[bytes, int], core.Batch, list[SignedMessage]]:
         """The heads that the first message follows, with their sequences; the messages, as a batch and as objects."""
-        parents = dict(heads.counted[-MAX_PARENTS:])
+        parents = dict(heads.counted.last(MAX_PARENTS))
         with damage_is_corrupt:
             batch = signer.sign_chain(self._topic, [*parents], payloads, codec, _SIGNED_BYTES)
         messages = [_valid(message) for message in batch]

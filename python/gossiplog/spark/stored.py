@@ -71,7 +71,7 @@ def _up_to_date(reader: Reader, index: State, position: Position, topic: str) ->
     # As rows of a plan, whose sequences the tree passes over.
     leaves = [(key, hash, 0) for key, hash in rows]
     tree, _ = index.tree.insert_leaves(leaves, lambda start, end: reader.leaves(start, end, position.indexed))
-    heads = {key for key, _ in index.heads.rows()} | late.keys()
+    heads = {key for key, _ in index.heads} | late.keys()
     return tree.root, tuple(sorted(heads - named))
 
 

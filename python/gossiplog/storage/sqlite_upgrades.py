@@ -10,11 +10,12 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TypeAlias
 
 from gossiplog import core
 from gossiplog.core import SignedMessage, decode_id
-from gossiplog.storage.base import SCHEMA, Progress
+from gossiplog.storage.base import SCHEMA, Position, Progress
 from gossiplog.storage.sqlite_tables import ALTERNATIVES, SQLiteReader
 
 OLDEST = 2
@@ -83,7 +84,7 @@ class FormerContents:
         self._last = 0
         self._contents: dict[int, bytes] = {}
 
-    def read(self, reader: SQLiteReader) -> Mapping[int, bytes]:
+    def read(self, reader: SQLiteReader) -> dict[int, bytes]:
         """The keys of the canonical encodings, by the sequences of the alternative ones, ascending."""
         with self._lock:
             last = reader.last_sequence()
@@ -106,6 +107,10 @@ class FormerReader(SQLiteReader):
     def __init__(self, connection: sqlite3.Connection, contents: FormerContents) -> None:
         super().__init__(connection)
         self._contents = contents
+
+    def position(self) -> Position:
+        # A scan of the log, once: what a later schema stores.
+        return replace(super().position(), alternative=next(reversed(self._contents.read(self)), 0))
 
     def contents(self, sequences: Sequence[int]) -> dict[int, bytes]:
         contents = self._contents.read(self)
