@@ -32,6 +32,7 @@ from gossiplog import Signer
 
 LISTS = 4_000_000
 MESSAGES = 3
+QUIET = 200
 INTERVAL = 0.02
 PATIENCE = 60.0
 MUST = 0.1
@@ -131,7 +132,8 @@ def ask(address: tuple[str, int]) -> float:
 def measure(path: Path, kind: str, readers: int, seconds: float, total_bytes: int) -> dict[str, Any]:
     """One attack, and what an honest client met."""
     with serving(path, total_bytes) as (process, address):
-        quiet = [ask(address) for _ in range(50)]
+        # The first take longer: much is made when it is needed.
+        quiet = [ask(address) for _ in range(QUIET + 10)][10:]
         empty = resident(process, "VmRSS")
         # A process that was not forked: this one has threads, and the log in memory.
         reader = multiprocessing.get_context("spawn").Process(target=attack, args=(kind, address, readers, seconds))

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from gossiplog import Log, Signer, core
-from gossiplog.errors import LogClosed
+from gossiplog.errors import DecodeError, LogClosed, UnknownMessage
 from gossiplog.log import following
 
 
@@ -15,6 +17,32 @@ def test_what_a_driver_learns_of_a_log(log: Log) -> None:
     assert set(replica.known([messages[2].key, bytes(20)])) == {messages[2].key}
     assert replica.snapshot().tree.root == log.root
     assert list(replica.arrivals(3, 10)) == [(4, messages[3].value), (5, messages[4].value)]
+
+
+def test_pages_are_limited_in_number_and_in_bytes(log: Log) -> None:
+    messages = log.append_many(["x" * size for size in (100, 100, 100, 2000, 100)])
+    rows = [(message.key, message.value) for message in messages]
+    page = partial(log.replica.page, reverse=False, limit=9)
+    most = 3 * len(rows[0][1])
+    assert page(None, None, most_bytes=10_000) == (rows, False)
+    assert page(None, None, limit=2, most_bytes=10_000) == (rows[:2], True)
+    assert page(None, rows[2][0], limit=2, most_bytes=10_000) == (rows[:2], False)
+    assert page(None, None, most_bytes=most) == (rows[:2], True)
+    # One is there however long it is, and alone if it is long.
+    assert page(rows[2][0], None, most_bytes=100) == (rows[3:4], True)
+    assert page(rows[2][0], None, most_bytes=4000) == (rows[3:4], True)
+    assert page(None, rows[4][0], reverse=True, most_bytes=4000) == (rows[3:4], True)
+    assert page(None, rows[3][0], reverse=True, most_bytes=4000) == (rows[2::-1], False)
+    assert page(rows[4][0], None, most_bytes=100) == ([], False)
+
+
+def test_a_stored_value_by_its_id(log: Log) -> None:
+    message = log.append(1)
+    assert log.replica.value(message.id) == message.value
+    with pytest.raises(UnknownMessage):
+        log.replica.value("0" * 32)
+    with pytest.raises(DecodeError):
+        log.replica.value("short")
 
 
 def test_a_batch_comes_in_with_its_verdicts(log: Log, signer: Signer) -> None:

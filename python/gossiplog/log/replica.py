@@ -80,15 +80,21 @@ class Replica:
             before: None is the end of the log.
             reverse: descending.
             limit: the most messages.
-            most_bytes: of their values; one message is returned, however long it is.
+            most_bytes: of their values; one message is returned, however long it is, and alone if it has half of them.
 
         Returns:
             The messages, and whether there may be more.
         """
         with self._storage.reader() as reader:
-            rows = reader.page(after, before, reverse, limit + 1, reader.position().count)
-        sizes = accumulate(len(value) for _, value in rows)
-        fitting = sum(1 for size in sizes if size <= most_bytes)
+            count = reader.position().count
+            first = reader.page(after, before, reverse, 1, count)
+            size = sum(len(value) for _, value in first)
+            # The storage reads one that exceeds its limit, too: behind a long message, that would be as much again.
+            if not first or size > most_bytes // 2:
+                return first, bool(first)
+            after, before = (after, first[0][0]) if reverse else (first[0][0], before)
+            rows = [*first, *reader.page(after, before, reverse, limit, count)]
+        fitting = sum(size <= most_bytes for size in accumulate(len(value) for _, value in rows))
         page = rows[: max(1, min(limit, fitting))]
         # A page of the storage's ends with a long message, too: what follows is not known then.
         return page, len(page) < len(rows) or sum(len(value) for _, value in rows) > PAGE_BYTES
