@@ -587,7 +587,7 @@ def key_first(message: Message) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("examples", "steps"), [(20, 30), pytest.param(250, 50, marks=pytest.mark.integration)], ids=["few", "many"]
+    ("examples", "steps"), [(15, 30), pytest.param(200, 50, marks=pytest.mark.integration)], ids=["few", "many"]
 )
 def test_whatever_peers_do(examples: int, steps: int) -> None:
     run_state_machine_as_test(Peers, settings=settings(max_examples=examples, stateful_step_count=steps))
