@@ -109,6 +109,11 @@ class Defects:
         """Whether who comes from there has caused too many."""
         return len(self._recent(origin, anyio.current_time())) >= STRIKES
 
+    @property
+    def any_faulty(self) -> bool:
+        """Whether any peer has caused one."""
+        return bool(self._faulty)
+
     def is_faulty(self, number: int | None) -> bool:
         """Whether a peer, which may have left since, has caused one."""
         return number in self._faulty

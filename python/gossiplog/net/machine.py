@@ -85,15 +85,14 @@ class SharedMachine:
             self._is_handling = False
 
     def _handle(self, event: broadcast.InEvent) -> None:
-        source = self._source_of(event)
-        if self._defects.is_faulty(source) and isinstance(event, _INPUT):
+        if self._defects.any_faulty and isinstance(event, _INPUT) and self._defects.is_faulty(self._source_of(event)):
             if not isinstance(event, broadcast.HeadsReceived):
                 self._pass_over(event.delivery)
             return
         try:
             self._tell(event)
         except BaseException as error:
-            doing = f"telling the broadcast machine of {type(event).__name__}"
+            source, doing = self._source_of(event), f"telling the broadcast machine of {type(event).__name__}"
             if not self._defects.catch("broadcast", source, doing, error):
                 raise
             self._rebuild(error, is_explained=source is not None)
