@@ -9,6 +9,7 @@ import anyio
 import pytest
 import trio.testing
 
+from gossiplog._core import PanicException
 from gossiplog.cli.sync_hub import Listener, LogsDiffer, in_step
 from gossiplog.core import Node, Tree
 from gossiplog.net import events
@@ -127,3 +128,8 @@ def test_both_directions_are_counted_and_shown() -> None:
     sums = heard.sums
     assert (sums.inserted, sums.sent, sums.refused, sums.requests, sums.round_trips) == (20, 8, 1, 4, 3)
     assert (sums.bytes_sent, sums.bytes_received) == (3050, 6000)
+
+
+def test_a_defect_is_told_of(capfd: pytest.CaptureFixture[str]) -> None:
+    listener()(events.Defect("the hub", "syncing with it", PanicException("a panic"), 1))
+    assert "the hub: a defect of gossiplog, syncing with it: PanicException: a panic" in capfd.readouterr().err
