@@ -66,13 +66,12 @@ class Deliveries:
             await self._added.wait()
             self._added = anyio.Event()
             deliveries = list(self._waiting)
-            judged = await self._judge(deliveries, set())
+            # Parents are forwarded before what follows them.
+            judged = sorted(await self._judge(deliveries, set()), key=lambda judgement: judgement.delivery.key)
             for _ in deliveries:
                 self._size -= len(self._waiting.popleft().value)
             self._made_room.set()
             self._made_room = anyio.Event()
-            # Parents are forwarded before what follows them.
-            judged = sorted(judged, key=lambda judgement: judgement.delivery.key)
             turns, count = Turns(), self._record.most_at_once
             # Not one by one: a router is given the answers of a report together.
             for start in range(0, len(judged), count):

@@ -254,9 +254,9 @@ class Hub:
             running.left.set()
 
     async def _exchange(self, running: _Running, connection: PipeConnection, scope: Scope, socket: _Socket) -> None:
-        code = _GOING_AWAY
         host, _ = scope.get("client") or ("unknown", 0)
-        name = client_name(scope.get("client"))
+        name, may_write = client_name(scope.get("client")), scope[SCOPE_KEY].write
+        code = _GOING_AWAY
         try:
             await socket.accept()
             async with background() as tasks:
@@ -265,7 +265,7 @@ class Hub:
                 running.connections.add(connection)
                 try:
                     if await running.driver.exchange(
-                        connection, name, dialer=False, may_write=scope[SCOPE_KEY].write, origin=host
+                        connection, name, dialer=False, may_write=may_write, origin=host
                     ):
                         code = _VIOLATION
                 except NetworkError:
