@@ -6,6 +6,9 @@ go into the log by `deliveries`, what a sync brings by `syncing`, and `feed` tel
 
 Nothing here waits for a peer that does not read: what is pushed to one waits in a queue of its own, and when that is
 long the machine is told that the peer is behind (its rule 10). No peer is read from faster than the log takes it.
+
+What this package raises on a peer's input, and should not, ends that peer's connection (`defects`); when it was the
+machine that raised, another takes its place (`machine`).
 """
 
 from __future__ import annotations
