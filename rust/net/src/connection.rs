@@ -137,18 +137,19 @@ impl Link {
         }
     }
 
-    /// Lets go of everything: the connection ends, and nothing is heard of it any more.
-    pub fn forget(&self, closed: Closed) {
+    /// Lets go of everything: the connection ends, and nothing is heard of it any more. Return its streams.
+    pub fn forget(&self, closed: Closed) -> Vec<Handle> {
         let mut state = lock(&self.state);
         state.forgotten = true;
         let streams = std::mem::take(&mut state.streams);
         drop(state);
         self.end(closed);
         self.shared.inbox.remove(self.handle);
-        for (handle, slot) in streams {
-            self.shared.inbox.remove(handle);
+        for (handle, slot) in &streams {
+            self.shared.inbox.remove(*handle);
             drop(slot.take());
         }
+        streams.into_keys().collect()
     }
 
     /// The peer did something in vain: `kind` is the counter's name.
@@ -168,10 +169,11 @@ impl Link {
         // Set before anybody is woken: whoever looks then finds the reason.
         let _ = self.closed.set(closed.clone());
         let mut state = lock(&self.state);
-        state.finishing.clear();
-        state.opening.clear();
+        let (finishing, opening) = (std::mem::take(&mut state.finishing), std::mem::take(&mut state.opening));
         let streams: Vec<_> = state.streams.iter().map(|(handle, slot)| (*handle, Arc::clone(slot))).collect();
         drop(state);
+        // Unlocked: streams that are let go wake tasks.
+        drop((finishing, opening));
         let inbox = &self.shared.inbox;
         // Before the streams, as in one `take`: whoever hears that a stream failed knows already if its connection ended.
         inbox.tell(self.handle, |news| {

@@ -169,13 +169,26 @@ impl Ledger {
 
     /// A frame's header was received.
     pub fn received(&self, header: Header) {
+        let kept = self.record(header);
+        if kept > 0 {
+            // Its bytes are about to follow. With the ledger unlocked: this may end connections, which wakes their tasks.
+            self.account.add(kept);
+        }
+    }
+
+    /// Record a frame; return the bytes that are to be kept for it.
+    fn record(&self, header: Header) -> usize {
         let mut state = lock(&self.state);
         let state = &mut *state;
+        let mut kept = 0;
         state.last = Some((header, state.records.contains_key(&header.stream)));
         match header.kind {
             DATA | WINDOW_UPDATE => {}
-            GO_AWAY => return state.farewell = Some(header.length),
-            _ => return,
+            GO_AWAY => {
+                state.farewell = Some(header.length);
+                return 0;
+            }
+            _ => return 0,
         }
         if header.has(SYN) {
             state.records.entry(header.stream).or_insert(Record { ending: Ending::None, unread: VecDeque::new() });
@@ -190,8 +203,7 @@ impl Ledger {
             if carries {
                 record.unread.push_back(header.length);
                 state.unread += 1;
-                // Its bytes are about to follow.
-                self.account.add(header.length as usize);
+                kept = header.length as usize;
             }
         } else if carries && state.blocked {
             state.stray += 1;
@@ -200,6 +212,7 @@ impl Ledger {
             let reason = format!("the peer sent {MOST_FRAMES} small yamux frames ahead of what was read");
             state.violation.get_or_insert(reason);
         }
+        kept
     }
 
     /// This side opened a stream.

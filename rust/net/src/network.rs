@@ -300,9 +300,13 @@ impl Network {
         self.check()?;
         let mut members = lock(&self.members);
         let Some(member) = members.connections.remove(&connection) else { return Ok(()) };
-        members.streams.retain(|_, slot| slot.connection != connection);
         drop(members);
-        member.link.forget(Closed::new(Cause::Local, "this side let go of the connection"));
+        let streams = member.link.forget(Closed::new(Cause::Local, "this side let go of the connection"));
+        let mut members = lock(&self.members);
+        let streams: Vec<_> = streams.iter().filter_map(|stream| members.streams.remove(stream)).collect();
+        // Unlocked: the last reference to a stream may end it.
+        drop(members);
+        drop(streams);
         Ok(())
     }
 

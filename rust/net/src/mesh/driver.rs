@@ -14,7 +14,8 @@ use libp2p::swarm::dial_opts::{DialOpts, PeerCondition};
 use libp2p::swarm::{ConnectionId, SwarmEvent};
 use libp2p::{Multiaddr, PeerId, Swarm, identify, mdns, ping};
 use tokio::sync::mpsc::UnboundedReceiver;
-use tokio::time::{Interval, MissedTickBehavior, interval};
+use tokio::task::yield_now;
+use tokio::time::{Interval, MissedTickBehavior, interval, sleep};
 
 use crate::error::{Cause, Closed, lock};
 use crate::limits::Counters;
@@ -22,6 +23,8 @@ use crate::mesh::behaviour::{Parts, PartsEvent, QUERY};
 use crate::mesh::config::{is_loopback, reachable};
 use crate::mesh::gossip::UNHEARD;
 use crate::mesh::link::Opening;
+use crate::mesh::outbox::size_of;
+use crate::mesh::party::Party;
 use crate::mesh::shared::Shared;
 use crate::mesh::streams::{bare, verdict};
 use crate::mesh::upkeep::{ENOUGH, FEW, MANY, Upkeep};
@@ -42,6 +45,23 @@ const MOST_LOST: u32 = 2;
 
 /// Sentences about listeners that failed that are kept for the caller.
 const MOST_FAILURES: usize = 64;
+
+/// Bytes of messages that are handed to gossip before peers' connections have their turn.
+const TURN: usize = 1 << 20;
+
+/// How long messages wait, at most, for peers that take less than comes; and the time between two looks whether they do.
+const HOLD: Duration = Duration::from_secs(1);
+const HOLD_LOOK: Duration = Duration::from_millis(10);
+
+/// Messages that wait so, at most.
+const MOST_HELD: usize = 4096;
+
+/// A message for gossip: a new one, or one that came by it and is good.
+#[derive(Debug)]
+enum Outgoing {
+    New(Vec<u8>),
+    Forward(Origin),
+}
 
 /// What the caller asks for.
 #[derive(Debug)]
@@ -69,7 +89,10 @@ pub struct Driver {
     topic: IdentTopic,
     upkeep: Upkeep,
     kademlia: String,
+    heartbeat: Duration,
     round: Duration,
+    /// Messages for gossip, in order.
+    outgoing: VecDeque<Outgoing>,
     /// Unanswered pings in a row.
     lost: HashMap<ConnectionId, u32>,
     /// What was dialled on purpose: by the host itself (true), or because the caller said so.
@@ -79,7 +102,8 @@ pub struct Driver {
 }
 
 impl Driver {
-    /// `round`: what passes between two looks at how everything stands.
+    /// `heartbeat`: gossip's. `round`: what passes between two looks at how everything stands.
+    #[expect(clippy::too_many_arguments, reason = "the parts of one whole")]
     pub fn new(
         swarm: Swarm<Parts>,
         shared: Arc<Shared>,
@@ -87,17 +111,20 @@ impl Driver {
         topic: &str,
         kademlia: &str,
         upkeep: Upkeep,
+        heartbeat: Duration,
         round: Duration,
     ) -> Self {
         let (topic, kademlia) = (IdentTopic::new(topic), kademlia.to_owned());
-        let (lost, dialled, visits) = (HashMap::new(), HashMap::new(), VecDeque::new());
-        Self { swarm, shared, commands, topic, upkeep, kademlia, round, lost, dialled, visits }
+        let (lost, dialled, visits, outgoing) = (HashMap::new(), HashMap::new(), VecDeque::new(), VecDeque::new());
+        Self { swarm, shared, commands, topic, upkeep, kademlia, heartbeat, round, outgoing, lost, dialled, visits }
     }
 
     /// Runs until the caller has gone.
     pub async fn run(mut self) {
         let mut rounds = ticker(self.round);
         loop {
+            let held = self.hand_out();
+            let more = !self.outgoing.is_empty();
             tokio::select! {
                 command = self.commands.recv() => match command {
                     Some(command) => self.obey(command),
@@ -105,6 +132,8 @@ impl Driver {
                 },
                 event = self.swarm.select_next_some() => self.pass_on(event),
                 _ = rounds.tick() => self.look(),
+                () = yield_now(), if more && !held => {}
+                () = sleep(HOLD_LOOK), if more && held => {}
             }
         }
     }
@@ -125,13 +154,7 @@ impl Driver {
                     self.swarm.behaviour_mut().streams.close(peer, connection);
                 }
             }
-            Command::Publish(data) => {
-                self.shared.outgoing.fetch_sub(data.len(), Ordering::Relaxed);
-                // A duplicate, or nobody to send it to any more: the caller was told all that was known.
-                if self.swarm.behaviour_mut().gossip.publish(self.topic.clone(), data).is_ok() {
-                    Counters::add(&self.shared.figures.published);
-                }
-            }
+            Command::Publish(data) => self.outgoing.push_back(Outgoing::New(data)),
             Command::Answer(answers) => {
                 for (origin, answer) in answers {
                     let figures = &self.shared.figures;
@@ -140,7 +163,10 @@ impl Driver {
                         Answer::Ignore => &figures.ignored,
                         Answer::Reject => &figures.rejected,
                     });
-                    self.answer(&origin, answer.into());
+                    match answer {
+                        Answer::Accept => self.outgoing.push_back(Outgoing::Forward(origin)),
+                        answer => self.answer(&origin, answer.into()),
+                    }
                 }
             }
             #[cfg(test)]
@@ -151,6 +177,82 @@ impl Driver {
     fn answer(&mut self, (id, source): &Origin, acceptance: MessageAcceptance) {
         // False: gossipsub has forgotten the message, and will not forward it any more.
         let _ = self.swarm.behaviour_mut().gossip.report_message_validation_result(id, source, acceptance);
+    }
+
+    /// Hand messages to gossip, as fast as peers take them: of what comes faster, gossipsub would queue any number of
+    /// bytes. Return whether the next message is to wait.
+    fn hand_out(&mut self) -> bool {
+        if self.outgoing.is_empty() {
+            return false;
+        }
+        let (now, mut bytes) = (Instant::now(), 0);
+        let topic = self.topic.hash();
+        let members = Arc::clone(&self.shared.members);
+        let mesh = |driver: &Self| -> Vec<(PeerId, Arc<Party>)> {
+            let party = |peer: &PeerId| Some((*peer, members.peer(peer)?.party().filter(Party::stays)?));
+            driver.swarm.behaviour().gossip.mesh_peers(&topic).filter_map(party).collect()
+        };
+        let (mesh, mut subscribers) = (mesh(self), None);
+        while bytes < TURN
+            && let Some(first) = self.outgoing.front()
+        {
+            let (recipients, size): (Vec<_>, _) = match first {
+                Outgoing::New(data) => {
+                    // Gossipsub floods with what is published here.
+                    let all: &Vec<_> = subscribers.get_or_insert_with(|| members.subscribers());
+                    (all.iter().collect(), data.len())
+                }
+                Outgoing::Forward((id, source)) => {
+                    let others = mesh.iter().filter(|(peer, _)| peer != source);
+                    (others.map(|(_, party)| party).collect(), self.shared.recent.get(&id.0))
+                }
+            };
+            let size = size_of(size, self.topic.hash().as_str().len());
+            if waits(&recipients, now) && self.outgoing.len() <= MOST_HELD {
+                return true;
+            }
+            let fits = admit(&recipients, size, now) && self.shared.queues.fit(size * recipients.len());
+            let recipients: Vec<_> = recipients.into_iter().cloned().collect();
+            let Some(first) = self.outgoing.pop_front() else { break };
+            if self.hand_over(first, fits, now) {
+                for party in recipients {
+                    party.outbox.charge(size, now);
+                    // Whoever does not get it has nothing to write, and gives back what it was charged.
+                    party.wake();
+                }
+            }
+            bytes += size;
+        }
+        false
+    }
+
+    /// Hand a message to gossip if it `fits`. Whether gossip has it for others.
+    fn hand_over(&mut self, outgoing: Outgoing, fits: bool, now: Instant) -> bool {
+        let figures = &self.shared.figures;
+        if !fits {
+            Counters::add(&figures.dropped);
+        }
+        match outgoing {
+            Outgoing::New(data) => {
+                let length = data.len();
+                self.shared.outgoing.fetch_sub(length, Ordering::Relaxed);
+                if !fits {
+                    return false;
+                }
+                // A duplicate, or nobody to send it to any more: the caller was told all that was known.
+                let published = self.swarm.behaviour_mut().gossip.publish(self.topic.clone(), data);
+                if let Ok(id) = &published {
+                    Counters::add(&self.shared.figures.published);
+                    self.shared.recent.add(&id.0, length, now);
+                }
+                published.is_ok()
+            }
+            Outgoing::Forward(origin) => {
+                let acceptance = if fits { MessageAcceptance::Accept } else { MessageAcceptance::Ignore };
+                self.answer(&origin, acceptance);
+                fits
+            }
+        }
     }
 
     fn pass_on(&mut self, event: SwarmEvent<PartsEvent>) {
@@ -179,8 +281,7 @@ impl Driver {
                     // Or the next walk would connect to it.
                     self.swarm.behaviour_mut().kademlia.remove_peer(&peer_id);
                 }
-                self.grade();
-                self.shared.tell();
+                self.shared.tell_of(peer_id);
             }
             SwarmEvent::OutgoingConnectionError { connection_id, .. } => {
                 self.upkeep.failed(Instant::now(), connection_id);
@@ -228,8 +329,9 @@ impl Driver {
             gossipsub::Event::Message { propagation_source, message_id, message } => {
                 let figures = &self.shared.figures;
                 Counters::add(&figures.received);
-                let origin = (message_id, propagation_source);
-                if self.shared.waiting.offer(origin.clone(), message.data, Instant::now()) {
+                let (now, origin) = (Instant::now(), (message_id, propagation_source));
+                self.shared.recent.add(&origin.0.0, message.data.len(), now);
+                if self.shared.waiting.offer(origin.clone(), message.data, now) {
                     self.shared.tell();
                 } else {
                     Counters::add(&figures.dropped);
@@ -243,11 +345,18 @@ impl Driver {
     }
 
     fn subscribed(&mut self, peer: PeerId, subscribed: bool) {
-        if let Some(link) = self.shared.members.peer(&peer) {
-            link.stand(|standing| standing.subscribed = subscribed);
-            self.grade();
-            self.shared.tell();
+        if !self.shared.members.subscribe(&peer, subscribed) {
+            return;
         }
+        if let Some(link) = self.shared.members.peer(&peer) {
+            if let Some(party) = link.party() {
+                party.toggled(Instant::now());
+            }
+            // Of this peer alone: whoever subscribes often must not cost what all together do.
+            let in_mesh = self.swarm.behaviour().gossip.mesh_peers(&self.topic.hash()).any(|member| *member == peer);
+            link.stand(|standing| standing.in_mesh = in_mesh);
+        }
+        self.shared.tell_of(peer);
     }
 
     /// A peer said who it is. Where others reach it goes into Kademlia's table, if it takes part.
@@ -298,7 +407,8 @@ impl Driver {
             Counters::add(&self.shared.figures.expired);
             self.answer(&origin, MessageAcceptance::Ignore);
         }
-        self.grade();
+        self.shared.recent.expire(self.heartbeat, now);
+        self.grade(now);
         let peers = self.shared.members.connections();
         let members = Arc::clone(&self.shared.members);
         for (number, address) in self.upkeep.seeds(now, peers, |peer| members.peer(peer).is_some()) {
@@ -337,29 +447,30 @@ impl Driver {
         }
     }
 
-    /// How gossip stands with each peer. Whoever is unheard is parted from.
-    fn grade(&mut self) {
+    /// How gossip stands with each peer. Whoever is unheard is parted from, and who takes nothing.
+    fn grade(&mut self, now: Instant) {
         let gossip = &self.swarm.behaviour().gossip;
         let topic = self.topic.hash();
         let mesh: Vec<_> = gossip.mesh_peers(&topic).copied().collect();
-        let (mut changed, mut subscribers) = (false, 0);
         for link in self.shared.members.peers() {
-            let Some(known) = link.known() else { continue };
+            let (Some(known), Some(party)) = (link.known(), link.party()) else { continue };
             let in_mesh = mesh.contains(&known.peer);
             let score = gossip.peer_score(&known.peer).unwrap_or_default();
             if score < UNHEARD {
                 let reason = format!("too many of the peer's messages were rejected: its score is {score:.0}");
                 link.end(Closed::new(Cause::Violation, reason));
             }
+            if let Some(closed) = party.outbox.stalled(now) {
+                link.end(closed);
+            }
+            let mut changed = false;
             link.stand(|standing| {
-                changed |= standing.in_mesh != in_mesh;
-                subscribers += usize::from(standing.subscribed);
+                changed = standing.in_mesh != in_mesh;
                 (standing.in_mesh, standing.score) = (in_mesh, score);
             });
-        }
-        self.shared.subscribers.store(subscribers, Ordering::Relaxed);
-        if changed {
-            self.shared.tell();
+            if changed {
+                self.shared.tell_of(known.peer);
+            }
         }
     }
 
@@ -384,6 +495,33 @@ impl Driver {
             Counters::add(&self.shared.figures.dials_failed);
         }
     }
+}
+
+/// Whether a message is to wait for some of `recipients`: for each a moment, for most of them as long as they take something.
+fn waits(recipients: &[&Arc<Party>], now: Instant) -> bool {
+    let mut slow =
+        recipients.iter().filter_map(|party| Some((party.outbox.slow_for(now)?, party.outbox.idle_for(now))));
+    slow.clone().any(|(slow, _)| slow < HOLD) || (are_slow(recipients, now) && slow.any(|(_, idle)| idle < HOLD))
+}
+
+/// Whether most take less than comes.
+fn are_slow(recipients: &[&Arc<Party>], now: Instant) -> bool {
+    let slow = recipients.iter().filter(|party| party.outbox.slow_for(now).is_some()).count();
+    2 * slow > recipients.len()
+}
+
+/// Whether a message of so many bytes may be handed to gossip for `recipients`. A few that take less than comes are ended
+/// for the sake of the others; where most do, it is this side that sends too much.
+fn admit(recipients: &[&Arc<Party>], size: usize, now: Instant) -> bool {
+    let full = || recipients.iter().filter(|party| !party.outbox.fits(size));
+    if full().next().is_none() {
+        return true;
+    }
+    if are_slow(recipients, now) {
+        return false;
+    }
+    full().for_each(|party| party.halt.end(party.outbox.overflow()));
+    true
 }
 
 fn ticker(period: Duration) -> Interval {

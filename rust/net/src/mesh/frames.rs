@@ -10,14 +10,21 @@ use std::sync::Arc;
 
 use libp2p::StreamProtocol;
 
+use crate::mesh::outbox::{Id, Requested};
+
 /// What the names of gossipsub's protocols begin with, whatever their version.
 const GOSSIP: &[u8] = b"/meshsub/";
 
 /// The longest message of multistream-select, in bytes: its lengths have two.
 const LONGEST_LINE: u64 = (1 << 14) - 1;
 
-/// The field of a frame that is a message.
+/// The fields of a frame that are a message, and what gossipsub calls a control message.
 const MESSAGE: u64 = 2;
+const CONTROL: u64 = 3;
+
+/// The field of a control message that asks for messages, and the field of that which is a message's id.
+const IWANT: u64 = 2;
+const ID: u64 = 1;
 
 /// Bytes that a frame and each of its fields count as, beside their own: they cost work however small they are.
 const EACH: usize = 32;
@@ -64,6 +71,19 @@ impl Frames {
         }
     }
 
+    /// Whether both sides agreed on gossip.
+    pub fn are_gossip(&self) -> bool {
+        matches!(self.state, State::Gossip(_))
+    }
+
+    /// The messages that the peer has asked for since the last call.
+    pub fn requested(&mut self) -> Requested {
+        match &mut self.state {
+            State::Gossip(frame) => Requested(std::mem::take(&mut frame.requests.found)),
+            _ => Requested::default(),
+        }
+    }
+
     /// Bytes of a frame that is not whole.
     pub fn kept(&self) -> usize {
         match &self.state {
@@ -99,13 +119,24 @@ impl Lines {
 
 /// A frame of gossip: its length, then fields of protocol buffers.
 #[derive(Debug, Default)]
-struct Frame {
+pub struct Frame {
     part: Part,
     number: Varint,
     /// Bytes that were read of it.
     seen: usize,
     /// Bytes that are still to come.
     left: usize,
+    /// Bytes of messages, in this frame and those before.
+    messages: usize,
+    requests: Requests,
+}
+
+/// What a field of a frame is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Field {
+    Message,
+    Control,
+    Other,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -114,26 +145,36 @@ enum Part {
     Length,
     Key,
     Number,
-    Size {
-        message: bool,
-    },
+    Size(Field),
     Body {
         left: usize,
-        message: bool,
+        field: Field,
     },
 }
 
 /// What cannot be read: gossipsub refuses it when it is whole.
-const REST: Part = Part::Body { left: usize::MAX, message: false };
+const REST: Part = Part::Body { left: usize::MAX, field: Field::Other };
 
 impl Frame {
+    /// Pass over bytes that this side wrote; return how many of them are of messages.
+    pub fn written(&mut self, bytes: &[u8]) -> usize {
+        self.advance(bytes);
+        self.requests.found.clear();
+        std::mem::take(&mut self.messages)
+    }
+
     fn advance(&mut self, mut bytes: &[u8]) -> usize {
         let mut cost = 0;
         while let Some(first) = bytes.first() {
-            if let Part::Body { left, message } = &mut self.part {
+            if let Part::Body { left, field } = &mut self.part {
                 let taken = bytes.len().min(self.left).min(*left);
                 *left -= taken;
-                cost += if *message { 0 } else { taken };
+                match field {
+                    Field::Message => self.messages += taken,
+                    Field::Control => self.requests.advance(&bytes[..taken]),
+                    Field::Other => {}
+                }
+                cost += if *field == Field::Message { 0 } else { taken };
                 if *left == 0 {
                     self.part = Part::Key;
                 }
@@ -145,7 +186,8 @@ impl Frame {
                 bytes = &bytes[1..];
             }
             if self.left == 0 && !matches!(self.part, Part::Length) {
-                *self = Self::default();
+                let requests = Requests { found: std::mem::take(&mut self.requests.found), ..Requests::default() };
+                *self = Self { messages: self.messages, requests, ..Self::default() };
             }
         }
         cost
@@ -172,17 +214,127 @@ impl Frame {
             Part::Key => {
                 self.part = match number & 7 {
                     0 => Part::Number,
-                    1 => Part::Body { left: 8, message: false },
-                    2 => Part::Size { message: number >> 3 == MESSAGE },
-                    5 => Part::Body { left: 4, message: false },
+                    1 => Part::Body { left: 8, field: Field::Other },
+                    2 => Part::Size(match number >> 3 {
+                        MESSAGE => Field::Message,
+                        CONTROL => Field::Control,
+                        _ => Field::Other,
+                    }),
+                    5 => Part::Body { left: 4, field: Field::Other },
                     _ => REST,
                 };
                 return EACH;
             }
-            Part::Size { message } if size > 0 => self.part = Part::Body { left: size, message },
+            Part::Size(field) if size > 0 => {
+                if field == Field::Control {
+                    self.requests.begin();
+                }
+                self.part = Part::Body { left: size, field };
+            }
             _ => self.part = Part::Key,
         }
         0
+    }
+}
+
+/// The ids of messages that control messages ask for.
+#[derive(Debug, Default)]
+struct Requests {
+    found: Vec<Id>,
+    part: RequestPart,
+    number: Varint,
+    /// Bytes that are still to come of a request; None outside of one.
+    inside: Option<usize>,
+    id: Vec<u8>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+enum RequestPart {
+    #[default]
+    Key,
+    Number,
+    Size {
+        field: u64,
+    },
+    Skip {
+        left: usize,
+    },
+    Id {
+        left: usize,
+    },
+}
+
+impl Requests {
+    /// A control message begins.
+    fn begin(&mut self) {
+        *self = Self { found: std::mem::take(&mut self.found), ..Self::default() };
+    }
+
+    /// Take more bytes of a control message. What gossipsub cannot read it refuses as a whole: nothing is missed.
+    fn advance(&mut self, mut bytes: &[u8]) {
+        while let Some(first) = bytes.first() {
+            let (was_inside, most) = (self.inside.is_some(), self.inside.unwrap_or(usize::MAX));
+            let taken = match &mut self.part {
+                RequestPart::Skip { left } | RequestPart::Id { left } => {
+                    let taken = bytes.len().min(*left).min(most);
+                    *left -= taken;
+                    taken
+                }
+                _ => 1,
+            };
+            match self.part {
+                RequestPart::Skip { left } => self.part = if left == 0 { RequestPart::Key } else { self.part },
+                RequestPart::Id { left } => {
+                    self.id.extend(&bytes[..taken]);
+                    if left == 0 {
+                        self.found.extend(Id::try_from(std::mem::take(&mut self.id).as_slice()));
+                        self.part = RequestPart::Key;
+                    }
+                }
+                _ => self.byte(*first),
+            }
+            bytes = &bytes[taken..];
+            if was_inside {
+                self.leave(taken);
+            }
+        }
+    }
+
+    /// So many bytes of a request have passed.
+    fn leave(&mut self, bytes: usize) {
+        if let Some(inside) = &mut self.inside {
+            *inside -= bytes;
+            if *inside == 0 {
+                (self.inside, self.part, self.number) = (None, RequestPart::Key, Varint::default());
+                self.id.clear();
+            }
+        }
+    }
+
+    /// One more byte of a number.
+    fn byte(&mut self, byte: u8) {
+        let Some(number) = self.number.advance(byte) else { return };
+        let skip = |left: usize| if left == 0 { RequestPart::Key } else { RequestPart::Skip { left } };
+        let number = number.unwrap_or(u64::MAX);
+        let size = usize::try_from(number).unwrap_or(usize::MAX);
+        self.part = match self.part {
+            RequestPart::Key => match number & 7 {
+                0 => RequestPart::Number,
+                1 => skip(8),
+                2 => RequestPart::Size { field: number >> 3 },
+                5 => skip(4),
+                _ => skip(usize::MAX),
+            },
+            RequestPart::Size { field: IWANT } if self.inside.is_none() && size > 0 => {
+                self.inside = Some(size);
+                RequestPart::Key
+            }
+            RequestPart::Size { field: ID } if self.inside.is_some() && size == size_of::<Id>() => {
+                RequestPart::Id { left: size }
+            }
+            RequestPart::Size { .. } => skip(size),
+            _ => RequestPart::Key,
+        };
     }
 }
 
@@ -279,6 +431,49 @@ mod tests {
         read(&mut frames, &stream(&["/meshsub/1.2.0"]), 100);
         assert_eq!(frames.advance(&[0; 1000]), 1000 * (1 + EACH));
         assert_eq!(frames.advance(&prefixed(&field(2, b"").repeat(100))), 200 + 2 + 101 * EACH);
+    }
+
+    #[test]
+    fn messages_that_are_asked_for_are_found() {
+        let ids: Vec<Id> = (0..5).map(|number| [number; 32]).collect();
+        let asked = |ids: &[Id]| field(2, &ids.iter().flat_map(|id| field(1, id)).collect::<Vec<_>>());
+        let others =
+            [field(1, &field(2, &ids[0])), field(5, &field(1, &ids[1])), vec![7 << 3, 5], field(2, &[])].concat();
+        let wrong = field(2, &[field(1, &[9; 31]), field(1, &[9; 33]), field(3, &[9; 32])].concat());
+        let control = [asked(&ids[..2]), others.clone(), wrong, asked(&ids[2..3])].concat();
+        let frame = prefixed(
+            &[field(2, &field(2, &asked(&ids))), field(3, &control), field(1, &control), field(3, &asked(&ids[3..]))]
+                .concat(),
+        );
+        for cut in 1..frame.len() {
+            let mut frames = frames();
+            read(&mut frames, &stream(&["/meshsub/1.1.0"]), cut);
+            assert!(frames.are_gossip());
+            read(&mut frames, &frame.repeat(2), cut);
+            assert_eq!(frames.requested(), Requested([&ids[..], &ids].concat()));
+            assert_eq!(frames.requested(), Requested::default());
+        }
+    }
+
+    #[test]
+    fn requests_that_cannot_be_read_end_with_their_field() {
+        let nonsense = [&[0xff; 40][..], &field(2, &[8; 100])[..50], &[2 << 3 | 2, 0x7f, 1 << 3 | 2, 32]];
+        for nonsense in nonsense {
+            let mut frames = frames();
+            read(&mut frames, &stream(&["/meshsub/1.1.0"]), 7);
+            let good = field(3, &field(2, &field(1, &[4; 32])));
+            read(&mut frames, &prefixed(&[field(3, nonsense), good].concat()), 5);
+            assert_eq!(frames.requested(), Requested(vec![[4; 32]]), "{nonsense:?}");
+        }
+    }
+
+    #[test]
+    fn bytes_of_messages_are_told_apart() {
+        let mut frame = Frame::default();
+        let bytes =
+            prefixed(&[field(1, &[1; 50]), field(2, &[1; 300]), field(3, &[2; 40]), field(2, &[3; 5])].concat());
+        let written = bytes.repeat(3).chunks(100).map(|piece| frame.written(piece)).sum::<usize>();
+        assert_eq!(written, 3 * 305);
     }
 
     #[test]

@@ -22,6 +22,7 @@ use crate::mesh::config::{Config, LARGEST_MESSAGE, address, peer_of};
 use crate::mesh::driver::{Command, Driver};
 use crate::mesh::link::{Link, Standing};
 use crate::mesh::members::Members;
+use crate::mesh::outbox::Queues;
 use crate::mesh::party::Parties;
 use crate::mesh::shared::{Figures, Shared};
 use crate::mesh::told::{HostCounts, Message, Notice, PeerInfo};
@@ -68,7 +69,8 @@ impl Host {
         let inbox = Arc::new(Inbox::new().map_err(failure)?);
         let counters = Arc::<Counters>::default();
         let budget = Arc::new(Budget::new(config.limits.peer_bytes, config.limits.total_bytes));
-        let parties = Arc::new(Parties::new(&budget, config.chatter));
+        let queues = Queues::new(config.limits.peer_bytes / 2, config.limits.total_bytes / 2);
+        let parties = Arc::new(Parties::new(&budget, config.chatter, queues));
         let members = Arc::new(Members::new(&inbox, &counters, &config.limits, &parties));
         let peer = config.key.public().to_peer_id();
 
@@ -88,9 +90,10 @@ impl Host {
         let shared = Arc::new(Shared {
             members,
             waiting: Waiting::default(),
+            recent: Arc::clone(&parties.recent),
+            queues: Arc::clone(&parties.queues),
             notices: Mutex::default(),
             figures: Figures::default(),
-            subscribers: AtomicUsize::new(0),
             outgoing: AtomicUsize::new(0),
             inbox,
             counters,
@@ -106,7 +109,8 @@ impl Host {
         let upkeep = Upkeep::new(others.collect(), Instant::now());
         let round = config.heartbeat.min(ROUND);
         let kademlia = config.kademlia.as_ref();
-        let driver = Driver::new(swarm, Arc::clone(&shared), obeyed, &config.topic, kademlia, upkeep, round);
+        let driver =
+            Driver::new(swarm, Arc::clone(&shared), obeyed, &config.topic, kademlia, upkeep, config.heartbeat, round);
         let watched = Arc::clone(&shared);
         runtime.spawn(async move {
             if AssertUnwindSafe(driver.run()).catch_unwind().await.is_err() {
@@ -229,7 +233,7 @@ impl Host {
             return Err(Error::Invalid(format!("the message has {length} bytes; expected {LARGEST_MESSAGE} at most")));
         }
         let room = |outgoing: usize| Some(outgoing + length).filter(|outgoing| *outgoing <= MOST_OUTGOING);
-        if self.shared.subscribers.load(Ordering::Relaxed) == 0
+        if !self.shared.members.is_heard()
             || self.shared.outgoing.fetch_update(Ordering::Relaxed, Ordering::Relaxed, room).is_err()
         {
             return Ok(false);

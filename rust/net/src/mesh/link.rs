@@ -97,6 +97,11 @@ impl Link {
         lock(&self.state).known.as_ref().map(|(known, _)| known.clone())
     }
 
+    /// Its account.
+    pub fn party(&self) -> Option<Arc<Party>> {
+        lock(&self.state).known.as_ref().map(|(_, party)| Arc::clone(party))
+    }
+
     /// How the peer stands now.
     pub fn standing(&self) -> Standing {
         lock(&self.state).standing.clone()
@@ -137,6 +142,10 @@ impl Link {
         let Some(wire) = state.wires.remove(&connection) else { return false };
         let last = state.wires.is_empty();
         drop(state);
+        if closed.cause == Cause::Violation {
+            // What a peer did on one connection ends all of them.
+            wire.party.halt.end(closed.clone());
+        }
         // Set before anybody is woken: whoever looks then finds the reason.
         let _ = wire.closed.set(closed.clone());
         if last {
@@ -164,8 +173,7 @@ impl Link {
 
     /// Has its connections end.
     pub fn end(&self, closed: Closed) {
-        let party = lock(&self.state).known.as_ref().map(|(_, party)| Arc::clone(party));
-        if let Some(party) = party {
+        if let Some(party) = self.party() {
             party.halt.end(closed);
         }
     }
@@ -228,8 +236,8 @@ impl Link {
         slot.and_then(|slot| slot.take())
     }
 
-    /// Lets go of everything: the connections end at once, and nothing is heard of the peer any more.
-    pub fn forget(&self, closed: Closed) {
+    /// Lets go of everything: the connections end at once, and nothing is heard of the peer any more. Return its streams.
+    pub fn forget(&self, closed: Closed) -> Vec<Handle> {
         let mut state = lock(&self.state);
         state.forgotten = true;
         let streams = take(&mut state.streams);
@@ -239,10 +247,11 @@ impl Link {
             party.halt.end(closed);
         }
         self.inbox.remove(self.handle);
-        for (handle, slot) in streams {
-            self.inbox.remove(handle);
+        for (handle, slot) in &streams {
+            self.inbox.remove(*handle);
             drop(slot.take());
         }
+        streams.into_keys().collect()
     }
 }
 

@@ -1,6 +1,6 @@
 //! Who is there: peers by handle, by identity and by connection, and their streams.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 
 use libp2p::PeerId;
@@ -10,7 +10,7 @@ use crate::error::{Cause, Closed, Error, lock};
 use crate::inbox::{Event, Handle, Inbox};
 use crate::limits::{Counters, Limits};
 use crate::mesh::link::{Known, Link, Opening, Wire};
-use crate::mesh::party::Parties;
+use crate::mesh::party::{Parties, Party};
 use crate::stream::{Carrier, Slot};
 
 #[derive(Debug, Default)]
@@ -19,10 +19,20 @@ struct State {
     links: HashMap<Handle, Arc<Link>>,
     /// Those that are connected.
     peers: HashMap<PeerId, Arc<Link>>,
+    /// Those of them that subscribed to the topic.
+    subscribed: HashSet<PeerId>,
     /// Those that the caller dialled and that do not stand yet.
     dialled: HashMap<ConnectionId, Arc<Link>>,
     wires: HashMap<ConnectionId, Arc<Link>>,
     streams: HashMap<Handle, Arc<Slot>>,
+}
+
+impl State {
+    /// A peer is not connected any more.
+    fn part(&mut self, peer: &PeerId) {
+        self.peers.remove(peer);
+        self.subscribed.remove(peer);
+    }
 }
 
 /// The peers of a host.
@@ -101,7 +111,7 @@ impl Members {
         let mut state = lock(&self.state);
         let Some(link) = state.wires.remove(&connection) else { return };
         if link.unwire(connection, closed) && state.peers.get(&peer).is_some_and(|known| known.handle == link.handle) {
-            state.peers.remove(&peer);
+            state.part(&peer);
         }
     }
 
@@ -122,6 +132,27 @@ impl Members {
         let mut peers: Vec<_> = lock(&self.state).peers.values().cloned().collect();
         peers.sort_by_key(|link| link.handle);
         peers
+    }
+
+    /// A peer subscribed to the topic, or does no more. False: it is not connected, or did before.
+    pub fn subscribe(&self, peer: &PeerId, subscribed: bool) -> bool {
+        let mut state = lock(&self.state);
+        let Some(link) = state.peers.get(peer).cloned() else { return false };
+        let changed = if subscribed { state.subscribed.insert(*peer) } else { state.subscribed.remove(peer) };
+        drop(state);
+        link.stand(|standing| standing.subscribed = subscribed);
+        changed
+    }
+
+    /// Whether anybody subscribed to the topic.
+    pub fn is_heard(&self) -> bool {
+        !lock(&self.state).subscribed.is_empty()
+    }
+
+    /// The accounts of those that subscribed to the topic.
+    pub fn subscribers(&self) -> Vec<Arc<Party>> {
+        let state = lock(&self.state);
+        state.subscribed.iter().filter_map(|peer| state.peers.get(peer)?.party().filter(Party::stays)).collect()
     }
 
     /// How many peers are connected.
@@ -181,10 +212,17 @@ impl Members {
     pub fn release(&self, connection: Handle) {
         let mut state = lock(&self.state);
         let Some(link) = state.links.remove(&connection) else { return };
-        state.streams.retain(|_, slot| slot.connection != connection);
-        state.peers.retain(|_, link| link.handle != connection);
+        let peer = link.known().map(|known| known.peer);
+        if let Some(peer) = peer.filter(|peer| state.peers.get(peer).is_some_and(|link| link.handle == connection)) {
+            state.part(&peer);
+        }
         drop(state);
-        link.forget(Closed::new(Cause::Local, "this side let go of the connection"));
+        let streams = link.forget(Closed::new(Cause::Local, "this side let go of the connection"));
+        let mut state = lock(&self.state);
+        let streams: Vec<_> = streams.iter().filter_map(|stream| state.streams.remove(stream)).collect();
+        // Unlocked: the last reference to a stream may end it.
+        drop(state);
+        drop(streams);
     }
 
     /// Lets go of everybody.
@@ -200,6 +238,7 @@ impl Members {
         let mut state = lock(&self.state);
         let (dialled, wires) = (std::mem::take(&mut state.dialled), std::mem::take(&mut state.wires));
         state.peers.clear();
+        state.subscribed.clear();
         drop(state);
         for link in dialled.into_values().chain(wires.into_values()) {
             link.lost(closed);
@@ -213,9 +252,11 @@ mod tests {
 
     use super::*;
     use crate::budget::Budget;
+    use crate::mesh::outbox::Queues;
 
     fn members() -> Members {
-        let parties = Arc::new(Parties::new(&Arc::new(Budget::new(1 << 20, 1 << 20)), 1000));
+        let budget = Arc::new(Budget::new(1 << 20, 1 << 20));
+        let parties = Arc::new(Parties::new(&budget, 1000, Queues::new(1 << 19, 1 << 19)));
         Members::new(&Arc::new(Inbox::new().unwrap()), &Arc::default(), &Limits::small(), &parties)
     }
 
@@ -250,5 +291,40 @@ mod tests {
             members.disconnected(peer, connection(2), &Closed::new(Cause::Remote, "gone"));
             assert_eq!(second.closed(), None);
         }
+    }
+
+    #[test]
+    fn what_a_peer_did_on_one_connection_ends_all() {
+        let (members, peer) = (members(), PeerId::random());
+        let known = Known { peer, address: Multiaddr::empty(), dialer: false };
+        for number in 1..=3 {
+            members.connected(connection(number), known.clone()).unwrap();
+        }
+        let link = members.peer(&peer).unwrap();
+        members.disconnected(peer, connection(1), &Closed::new(Cause::Transport, "lost"));
+        assert!(!link.is_ending());
+        members.disconnected(peer, connection(2), &Closed::new(Cause::Violation, "a test's fault"));
+        assert_eq!(link.party().unwrap().halt.reason(), Some(Closed::new(Cause::Violation, "a test's fault")));
+        // Whoever comes meanwhile has nothing to do with it.
+        members.connected(connection(4), known).unwrap();
+        assert_ne!(members.peer(&peer).unwrap().handle, link.handle);
+        members.disconnected(peer, connection(3), &Closed::new(Cause::Violation, "a test's fault"));
+        assert_eq!(link.closed().unwrap().reason, "a test's fault");
+        assert_eq!(members.peer(&peer).unwrap().party().unwrap().halt.reason(), None);
+    }
+
+    #[test]
+    fn streams_go_with_their_peer() {
+        let members = members();
+        let peers = [PeerId::random(), PeerId::random()];
+        for (number, peer) in peers.into_iter().enumerate() {
+            let known = Known { peer, address: Multiaddr::empty(), dialer: false };
+            members.connected(connection(number), known).unwrap();
+        }
+        let [first, second] = peers.map(|peer| members.peer(&peer).unwrap().handle);
+        let streams = [first, first, second].map(|handle| members.open(handle, "/sync").unwrap().handle());
+        members.release(first);
+        assert_eq!(streams.map(|stream| members.stream(stream).is_ok()), [false, false, true]);
+        assert!(members.peer(&peers[0]).is_none() && members.peer(&peers[1]).is_some());
     }
 }

@@ -9,6 +9,7 @@
 //! | `config` | what a host is made of, checked |
 //! | `party`, `allowance` | a peer's account over all its connections, and how much it may say beside messages |
 //! | `frames`, `guarded`, `muxer` | what gossip costs and keeps; a connection under the account's eyes; yamux for libp2p |
+//! | `outbox` | what of gossip waits for a peer |
 //! | `transport`, `quic` | the transports |
 //! | `rename` | behaviours whose protocols have other names on the wire |
 //! | `link`, `members` | a peer in the caller's hands, its connections and streams; who is there |
@@ -30,6 +31,7 @@ mod host;
 mod link;
 mod members;
 mod muxer;
+mod outbox;
 mod party;
 #[cfg(feature = "quic")]
 mod quic;

@@ -13,6 +13,12 @@ use crate::budget::{Account, Budget};
 use crate::error::{Cause, Closed, lock};
 use crate::halt::Halt;
 use crate::mesh::allowance::Allowance;
+use crate::mesh::outbox::{Outbox, Queues, Recent, Requested};
+
+/// Subscriptions and their ends that a peer may send at once. A sixteenth of them comes back in each second.
+const MOST_TOGGLES: usize = 64;
+
+type Table = Mutex<HashMap<PeerId, Weak<Party>>>;
 
 /// What the connections to one peer share.
 #[derive(Debug)]
@@ -21,17 +27,34 @@ pub struct Party {
     pub account: Arc<Account>,
     /// How its connections are told to end.
     pub halt: Arc<Halt>,
+    /// What waits in gossip's queue for the peer.
+    pub outbox: Outbox,
+    peer: PeerId,
+    table: Arc<Table>,
+    recent: Arc<Recent>,
     drivers: Mutex<Vec<Weak<AtomicWaker>>>,
     chatter: usize,
     allowance: Mutex<Allowance>,
+    toggles: Mutex<Allowance>,
 }
 
 impl Party {
-    fn new(budget: &Arc<Budget>, chatter: usize) -> Arc<Self> {
+    fn new(parties: &Parties, peer: PeerId) -> Arc<Self> {
         let halt = Arc::<Halt>::default();
-        let account = Arc::new(Account::open(budget, &halt));
-        let allowance = Mutex::new(Allowance::new(chatter, Instant::now()));
-        let party = Arc::new(Self { account, halt, drivers: Mutex::default(), chatter, allowance });
+        let account = Arc::new(Account::open(&parties.budget, &halt));
+        let now = Instant::now();
+        let party = Arc::new(Self {
+            outbox: Outbox::new(&account, &parties.queues, now),
+            account,
+            halt,
+            peer,
+            table: Arc::clone(&parties.table),
+            recent: Arc::clone(&parties.recent),
+            drivers: Mutex::default(),
+            chatter: parties.chatter,
+            allowance: Mutex::new(Allowance::new(parties.chatter, now)),
+            toggles: Mutex::new(Allowance::new(MOST_TOGGLES, now)),
+        });
         // Once is enough: only the first reason counts.
         party.halt.driver.register(&Waker::from(Arc::new(Alarm(Arc::downgrade(&party)))));
         party
@@ -46,6 +69,31 @@ impl Party {
         driver
     }
 
+    /// The connection whose task has `driver` is gone. With the last one goes what waited for the peer.
+    pub fn left(&self, driver: &Arc<AtomicWaker>) {
+        let mut drivers = lock(&self.drivers);
+        drivers.retain(|known| known.strong_count() > 0 && known.as_ptr() != Arc::as_ptr(driver));
+        let last = drivers.is_empty();
+        drop(drivers);
+        if last {
+            self.outbox.drained();
+        }
+    }
+
+    /// Wake the tasks of all connections.
+    pub fn wake(&self) {
+        // Unlocked: whoever is woken may open or end a connection of the peer.
+        let drivers: Vec<_> = lock(&self.drivers).iter().filter_map(Weak::upgrade).collect();
+        for driver in drivers {
+            driver.wake();
+        }
+    }
+
+    /// Whether its connections are not to end.
+    pub fn stays(self: &Arc<Self>) -> bool {
+        self.halt.reason().is_none()
+    }
+
     /// The peer said so much by gossip beside messages. Ends its connections when that is too much.
     pub fn chatted(&self, cost: usize) {
         if cost > 0 && !lock(&self.allowance).spend(cost, Instant::now()) {
@@ -54,15 +102,42 @@ impl Party {
             self.halt.end(Closed::new(Cause::Violation, reason));
         }
     }
+
+    /// The peer subscribed to the topic, or ended its subscription. Ends its connections when it does so too often.
+    pub fn toggled(&self, now: Instant) {
+        if !lock(&self.toggles).spend(1, now) {
+            let reason = format!("the peer changed its subscription more than {MOST_TOGGLES} times at once");
+            self.halt.end(Closed::new(Cause::Violation, reason));
+        }
+    }
+
+    /// The peer asked for messages by their ids, which gossip queues for it. Ends its connections when too much waits.
+    pub fn requested(&self, requested: &Requested) {
+        let bytes = self.recent.size(requested);
+        if bytes > 0 && !self.outbox.fits(bytes) {
+            self.halt.end(self.outbox.overflow());
+        } else {
+            self.outbox.charge(bytes, Instant::now());
+        }
+    }
+}
+
+impl Drop for Party {
+    fn drop(&mut self) {
+        let mut table = lock(&self.table);
+        // Another may have taken its place.
+        if table.get(&self.peer).is_some_and(|party| party.strong_count() == 0) {
+            table.remove(&self.peer);
+        }
+    }
 }
 
 struct Alarm(Weak<Party>);
 
 impl Wake for Alarm {
     fn wake(self: Arc<Self>) {
-        let Some(party) = self.0.upgrade() else { return };
-        for driver in lock(&party.drivers).iter().filter_map(Weak::upgrade) {
-            driver.wake();
+        if let Some(party) = self.0.upgrade() {
+            party.wake();
         }
     }
 }
@@ -70,38 +145,60 @@ impl Wake for Alarm {
 /// The peers that have connections, or had one that is not let go.
 #[derive(Debug)]
 pub struct Parties {
+    /// Sizes of the messages that peers may ask for.
+    pub recent: Arc<Recent>,
+    /// What of gossip may wait for peers.
+    pub queues: Arc<Queues>,
     budget: Arc<Budget>,
     chatter: usize,
-    members: Mutex<HashMap<PeerId, Weak<Party>>>,
+    table: Arc<Table>,
 }
 
 impl Parties {
     /// Nobody yet. All share in `budget`. `chatter`: see [`crate::Config`].
-    pub fn new(budget: &Arc<Budget>, chatter: usize) -> Self {
-        Self { budget: Arc::clone(budget), chatter, members: Mutex::default() }
+    pub fn new(budget: &Arc<Budget>, chatter: usize, queues: Queues) -> Self {
+        let (recent, queues, table) = (Arc::default(), Arc::new(queues), Arc::default());
+        Self { recent, queues, budget: Arc::clone(budget), chatter, table }
     }
 
     /// A peer that has one more connection: as it is known, unless its connections are to end.
     pub fn enter(&self, peer: PeerId) -> Arc<Party> {
-        let mut members = lock(&self.members);
-        let known = members.get(&peer).and_then(Weak::upgrade).filter(|party| party.halt.reason().is_none());
-        known.unwrap_or_else(|| {
-            members.retain(|_, party| party.strong_count() > 0);
-            let party = Party::new(&self.budget, self.chatter);
-            members.insert(peer, Arc::downgrade(&party));
-            party
-        })
+        let mut table = lock(&self.table);
+        let known = table.get(&peer).and_then(Weak::upgrade);
+        let entered = match &known {
+            Some(party) if party.halt.reason().is_none() => Arc::clone(party),
+            _ => {
+                let party = Party::new(self, peer);
+                table.insert(peer, Arc::downgrade(&party));
+                party
+            }
+        };
+        // Before `known`: the last reference to a party locks the table.
+        drop(table);
+        entered
+    }
+
+    /// How many peers there are.
+    #[cfg(test)]
+    pub fn len(&self) -> usize {
+        lock(&self.table).len()
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+
+    fn parties() -> Parties {
+        Parties::new(&Arc::new(Budget::new(1000, 1000)), 1000, Queues::new(500, 500))
+    }
 
     #[test]
     fn connections_to_one_peer_share_an_account_until_they_end() {
         let budget = Arc::new(Budget::new(100, 1000));
-        let parties = Parties::new(&budget, 1000);
+        let parties = Parties::new(&budget, 1000, Queues::new(50, 50));
         let (peer, other) = (PeerId::random(), PeerId::random());
         let (first, second) = (parties.enter(peer), parties.enter(peer));
         first.account.add(60);
@@ -121,7 +218,7 @@ mod tests {
                 *lock(&self.0) = true;
             }
         }
-        let party = Parties::new(&Arc::new(Budget::new(1, 1)), 1000).enter(PeerId::random());
+        let party = Parties::new(&Arc::new(Budget::new(1, 1)), 1000, Queues::new(1, 1)).enter(PeerId::random());
         let flags = [Arc::new(Flag::default()), Arc::new(Flag::default())];
         let drivers = [party.driver(), party.driver()];
         for (driver, flag) in drivers.iter().zip(&flags) {
@@ -131,6 +228,61 @@ mod tests {
         assert!(flags.iter().all(|flag| !*lock(&flag.0)));
         party.chatted(1000);
         assert!(flags.iter().all(|flag| *lock(&flag.0)));
+        assert_eq!(party.halt.reason().map(|closed| closed.cause), Some(Cause::Violation));
+    }
+
+    #[test]
+    fn nobody_is_woken_while_the_party_is_locked() {
+        struct Woken(Weak<Party>);
+        impl Wake for Woken {
+            fn wake(self: Arc<Self>) {
+                drop(self.0.upgrade().unwrap().driver());
+            }
+        }
+        let party = parties().enter(PeerId::random());
+        let driver = party.driver();
+        driver.register(&Arc::new(Woken(Arc::downgrade(&party))).into());
+        party.halt.end(Closed::new(Cause::Local, "a test"));
+    }
+
+    #[test]
+    fn what_waits_for_a_peer_goes_with_its_last_connection() {
+        let party = parties().enter(PeerId::random());
+        let drivers = [party.driver(), party.driver()];
+        party.outbox.charge(10, Instant::now());
+        party.left(&drivers[0]);
+        assert_eq!(party.outbox.queued(), 10);
+        party.left(&drivers[1]);
+        assert_eq!(party.outbox.queued(), 0);
+    }
+
+    #[test]
+    fn peers_that_are_gone_are_forgotten() {
+        let parties = parties();
+        let staying = parties.enter(PeerId::random());
+        for _ in 0..100 {
+            let (peer, reason) = (PeerId::random(), Closed::new(Cause::Local, "a test"));
+            let first = parties.enter(peer);
+            first.halt.end(reason);
+            let second = parties.enter(peer);
+            drop(first);
+            assert!(Arc::ptr_eq(&second, &parties.enter(peer)));
+            assert_eq!(parties.len(), 2);
+        }
+        drop(staying);
+        assert_eq!(parties.len(), 0);
+    }
+
+    #[test]
+    fn subscriptions_that_change_too_often_are_a_violation() {
+        let (party, start) = (parties().enter(PeerId::random()), Instant::now());
+        for second in 0..1000 {
+            party.toggled(start + Duration::from_secs(second));
+        }
+        assert_eq!(party.halt.reason(), None);
+        for _ in 0..=MOST_TOGGLES {
+            party.toggled(start + Duration::from_secs(1000));
+        }
         assert_eq!(party.halt.reason().map(|closed| closed.cause), Some(Cause::Violation));
     }
 }

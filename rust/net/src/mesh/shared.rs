@@ -1,6 +1,6 @@
 //! What the caller's calls and libp2p's task share.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
@@ -11,8 +11,9 @@ use crate::budget::Budget;
 use crate::error::{Cause, Closed, lock};
 use crate::inbox::{Handle, Inbox};
 use crate::limits::Counters;
-use crate::mesh::link::{Link, Standing};
+use crate::mesh::link::Standing;
 use crate::mesh::members::Members;
+use crate::mesh::outbox::{Queues, Recent};
 use crate::mesh::told::{HostCounts, Notice};
 use crate::mesh::waiting::Waiting;
 
@@ -37,7 +38,9 @@ pub struct Notices {
     listening: BTreeSet<Multiaddr>,
     /// As sentences.
     pub failed: Vec<String>,
-    /// How the caller was last told that peers stand: in the mesh, subscribed.
+    /// Peers that may stand otherwise with the topic than the caller was last told.
+    changed: HashSet<PeerId>,
+    /// How the caller was last told that peers stand: in the mesh, subscribed. Without those that are neither.
     told: HashMap<PeerId, (bool, bool)>,
 }
 
@@ -46,10 +49,12 @@ pub struct Notices {
 pub struct Shared {
     pub members: Arc<Members>,
     pub waiting: Waiting,
+    /// Sizes of the messages that peers may ask for.
+    pub recent: Arc<Recent>,
+    /// What of gossip may wait for peers.
+    pub queues: Arc<Queues>,
     pub notices: Mutex<Notices>,
     pub figures: Figures,
-    /// Peers that subscribed to the topic.
-    pub subscribers: AtomicUsize,
     /// Bytes of messages that wait until libp2p's task takes them.
     pub outgoing: AtomicUsize,
     pub inbox: Arc<Inbox>,
@@ -71,11 +76,21 @@ impl Shared {
         self.inbox.tell(self.own, |news| news.readable = true);
     }
 
+    /// Wakes the caller: a peer stands otherwise with the topic, or is gone.
+    pub fn tell_of(&self, peer: PeerId) {
+        lock(&self.notices).changed.insert(peer);
+        self.tell();
+    }
+
     /// libp2p's task has ended before its time: nothing is connected any more, or will be.
     pub fn fail(&self, reason: &'static str) {
         // Set before anybody is woken: whoever looks then finds the reason.
         let _ = self.failure.set(reason);
-        lock(&self.notices).addresses.clear();
+        let mut notices = lock(&self.notices);
+        notices.addresses.clear();
+        let Notices { changed, told, .. } = &mut *notices;
+        changed.extend(told.keys());
+        drop(notices);
         // Nobody takes or answers them any more.
         self.waiting.clear();
         self.members.fail(&Closed::new(Cause::Internal, reason));
@@ -129,16 +144,20 @@ impl Shared {
 
     /// Takes what concerns no single peer, and how each stands with the topic if that has changed.
     pub fn take_notices(&self, notices: &mut Vec<Notice>) {
-        let standing = |link: &Arc<Link>| {
-            let Standing { in_mesh, subscribed, .. } = link.standing();
-            link.known().map(|known| (known.peer, (in_mesh, subscribed)))
+        let changed = std::mem::take(&mut lock(&self.notices).changed);
+        let standing = |peer: PeerId| {
+            let Standing { in_mesh, subscribed, .. } = self.members.peer(&peer).map(|link| link.standing())?;
+            Some((in_mesh, subscribed))
         };
-        let now: HashMap<_, _> = self.members.peers().iter().filter_map(standing).collect();
+        let now: Vec<_> = changed.into_iter().map(|peer| (peer, standing(peer).unwrap_or_default())).collect();
         let mut news = lock(&self.notices);
-        let told = std::mem::replace(&mut news.told, now);
-        let gone = told.keys().filter(|peer| !news.told.contains_key(peer)).map(|peer| (peer, (false, false)));
-        for (peer, (in_mesh, subscribed)) in news.told.iter().map(|(peer, stand)| (peer, *stand)).chain(gone) {
-            let before = told.get(peer).copied().unwrap_or_default();
+        for (peer, (in_mesh, subscribed)) in now {
+            let before = if in_mesh || subscribed {
+                news.told.insert(peer, (in_mesh, subscribed))
+            } else {
+                news.told.remove(&peer)
+            };
+            let before = before.unwrap_or_default();
             let mut tell = |kind| notices.push(Notice::Mesh { peer: peer.to_string(), kind });
             if before.1 != subscribed {
                 tell(if subscribed { "subscribe" } else { "unsubscribe" });

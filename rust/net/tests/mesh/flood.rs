@@ -1,6 +1,7 @@
 //! Peers that say too much by gossip, or half of it. Their frames are written by hand, on streams of a host's.
 
 use gossiplog_net::{Answer, Cause, Config, Handle, Limits, StreamTable};
+use sha2::{Digest, Sha256};
 
 use crate::support::{Peer, TOPIC, config, limits};
 
@@ -226,5 +227,125 @@ fn half_frames_of_many_peers_stay_within_the_budget_of_all() {
     let known =
         |peer: &Peer, hostile: &Hostile| peer.host.peers().unwrap().iter().any(|info| info.connection == hostile.known);
     assert_eq!(hostile.iter().filter(|hostile| known(&first, hostile)).count(), 2);
+    still_gossip(&mut first, &mut second, b"unharmed");
+}
+
+#[test]
+fn who_changes_its_subscription_all_the_time_is_cut_off() {
+    let (mut first, address, mut second) = honest(config());
+    let mut hostile = Hostile::dial(&mut first, &address);
+    let unsubscribed = field(1, &[vec![8, 0], field(2, TOPIC.as_bytes())].concat());
+    let bytes = [frame(&subscription(TOPIC)), frame(&unsubscribed)].concat().repeat(1000);
+    while hostile.write(&mut first, &bytes) {}
+    let closed = first.closed(hostile.known);
+    assert_eq!(closed.cause, Cause::Violation, "{closed:?}");
+    assert!(closed.reason.contains("changed its subscription"), "{closed:?}");
+    still_gossip(&mut first, &mut second, b"unharmed");
+}
+
+/// A host that subscribes and answers pings, and reads none of the gossip that it gets: its caller takes the streams.
+fn deaf() -> Config {
+    let versions = ["1.0.0", "1.1.0", "1.2.0", "1.3.0"];
+    let protocols = versions.map(|version| format!("/meshsub/{version}")).to_vec();
+    Config { listen: Vec::new(), protocols, ..config() }
+}
+
+fn has_member(peer: &mut Peer, member: &Peer) {
+    let member = member.host.peer();
+    let is_member = |info: &gossiplog_net::PeerInfo| info.peer == member && info.in_mesh && info.subscribed;
+    peer.until("it is a member", |peer| peer.host.peers().unwrap().iter().any(is_member).then_some(()));
+}
+
+fn overloaded(peer: &Peer, handle: Handle) -> bool {
+    peer.events().any(|event| {
+        let gossiplog_net::Event::Connection { connection, closed: Some(closed), .. } = event else { return false };
+        *connection == handle && closed.cause == Cause::Overload
+    })
+}
+
+fn numbered(length: usize, number: u32) -> Vec<u8> {
+    let mut data = vec![0; length];
+    data[..4].copy_from_slice(&number.to_le_bytes());
+    data
+}
+
+#[test]
+fn a_member_that_never_reads_is_ended_and_harms_nobody() {
+    let (mut first, address, mut second) = honest(config());
+    let mut hostile = Peer::start(deaf());
+    hostile.host.dial(&address).unwrap();
+    let known = first.connection(&hostile);
+    meshed(&mut first, &mut second);
+    has_member(&mut first, &hostile);
+    // Of the budget, half is for what waits in gossip's queues, and half of a peer's share for what waits for it.
+    let (total, mut sent, mut got) = (limits().total_bytes, 0, 0);
+    first.until("the member is ended", |peer| {
+        if peer.host.publish(numbered(3 << 20, sent)).unwrap() {
+            sent += 1;
+        }
+        hostile.poll();
+        second.poll();
+        for message in std::mem::take(&mut second.messages) {
+            second.host.validate(&[(message.ticket, Answer::Ignore)]).unwrap();
+            got += 1;
+        }
+        assert!(peer.host.held().unwrap() <= total / 2);
+        overloaded(peer, known).then_some(())
+    });
+    assert!(sent >= 5);
+    // Or it would come again.
+    hostile.host.stop().unwrap();
+    // Whoever reads gets everything.
+    second.until("all has come", |peer| {
+        first.poll();
+        got += peer.messages.len() as u32;
+        let answers: Vec<_> = peer.messages.drain(..).map(|message| (message.ticket, Answer::Ignore)).collect();
+        peer.host.validate(&answers).unwrap();
+        (got == sent).then_some(())
+    });
+    assert_eq!(first.host.counts().unwrap().gossip_dropped, 0);
+    first.until("nothing is kept", |peer| (peer.host.held().unwrap() == 0).then_some(()));
+    still_gossip(&mut first, &mut second, b"unharmed");
+}
+
+#[test]
+fn the_only_member_is_not_ended_for_being_slow() {
+    let (mut first, address) = Peer::listening(config());
+    let mut slow = Peer::start(deaf());
+    slow.host.dial(&address).unwrap();
+    let known = first.connection(&slow);
+    has_member(&mut first, &slow);
+    let mut sent = 0;
+    first.until("some is left out", |peer| {
+        sent += u32::from(peer.host.publish(numbered(3 << 20, sent)).unwrap());
+        slow.poll();
+        assert!(peer.host.held().unwrap() <= limits().peer_bytes / 2);
+        (peer.host.counts().unwrap().gossip_dropped > 3).then_some(())
+    });
+    assert!(!overloaded(&first, known));
+}
+
+#[test]
+fn who_asks_for_more_messages_than_it_takes_is_ended() {
+    let (mut first, address, mut second) = honest(config());
+    let mut hostile = Peer::start(deaf());
+    hostile.host.dial(&address).unwrap();
+    let (known, connection) = (first.connection(&hostile), hostile.connection(&first));
+    meshed(&mut first, &mut second);
+    has_member(&mut first, &hostile);
+    let stream = hostile.host.open(connection, "/meshsub/1.1.0").unwrap();
+    let data = numbered(3 << 20, 7);
+    first.host.publish(data.clone()).unwrap();
+    assert!(second.message(Answer::Ignore).data == data);
+    // Three times at most does gossipsub give a message to a peer: six requests, each charged.
+    let id = Sha256::digest(&data);
+    let bytes = control(&field(2, &field(1, &id))).repeat(6);
+    let mut rest = &bytes[..];
+    hostile.until("it asks", |peer| {
+        first.poll();
+        rest = &rest[peer.host.write(stream, rest).unwrap_or_default()..];
+        rest.is_empty().then_some(())
+    });
+    first.until("it is ended", |peer| overloaded(peer, known).then_some(()));
     still_gossip(&mut first, &mut second, b"unharmed");
 }

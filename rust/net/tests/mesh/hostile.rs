@@ -256,3 +256,41 @@ fn connections_are_limited() {
     fourth.until("there is room again", |peer| peer.established(again).then_some(()));
     second.poll();
 }
+
+#[test]
+fn what_a_peer_does_on_one_of_two_connections_ends_both() {
+    let strict = gossiplog_net::Config { chatter: 100_000, ..config() };
+    let (mut first, address) = Peer::listening(strict);
+    // One identity on two machines.
+    let twin = gossiplog_net::Config { listen: Vec::new(), ..config() };
+    let mut twins = [Peer::start(twin.clone()), Peer::start(twin)];
+    let connections = twins.each_mut().map(|peer| {
+        peer.host.dial(&address).unwrap();
+        peer.connection(&first)
+    });
+    let known = first.connection(&twins[0]);
+    let mut stream = twins[1].host.open(connections[1], "/meshsub/1.1.0").unwrap();
+    let closed = first.until("it is cut off", |peer| {
+        twins.iter_mut().for_each(Peer::poll);
+        // The host's own stream of gossip may come later, and then the host listens to that alone.
+        if gossiplog_net::StreamTable::write(&twins[1].host, stream, &[0; 1000]) == Err(gossiplog_net::Error::Reset) {
+            stream = twins[1].host.open(connections[1], "/meshsub/1.1.0").unwrap();
+        }
+        peer.events().find_map(|event| match event {
+            gossiplog_net::Event::Connection { connection, closed, .. } if *connection == known => closed.clone(),
+            _ => None,
+        })
+    });
+    assert_eq!(closed.cause, gossiplog_net::Cause::Violation, "{closed:?}");
+    for (peer, connection) in twins.iter_mut().zip(connections) {
+        peer.closed(connection);
+    }
+    // One that comes again has an account of its own, and is listed.
+    twins[0].host.dial(&address).unwrap();
+    let again = first.connection(&twins[0]);
+    assert_ne!(again, known);
+    first.until("it is listed and subscribed", |peer| {
+        let peers = peer.host.peers().unwrap();
+        peers.iter().any(|info| info.connection == again && info.subscribed).then_some(())
+    });
+}

@@ -1,0 +1,324 @@
+//! What waits in gossipsub's queue for a peer, in bytes.
+//!
+//! gossipsub bounds a queue by its number of messages, whatever their size, and lets nobody look into it. So its bytes are
+//! estimated, never too low: a message is charged to each peer that may get it, and given back as its bytes are written to
+//! the peer's stream. Charges for what gossipsub did not send after all are given back when the stream has nothing left to
+//! write: a connection's task asks the stream's handler first, and the handler takes from the queue until it is blocked.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use crate::budget::Account;
+use crate::error::{Cause, Closed, lock};
+
+/// How long a peer may take nothing of what waits for it.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How long messages can be asked for: longer than gossipsub keeps them, five heartbeats.
+const KEPT_HEARTBEATS: u32 = 8;
+
+/// What a message of unknown size counts as, and the largest whose size is not remembered.
+const SMALL: usize = 1024;
+
+/// What a message has in a frame of gossip beside its data and topic.
+const OVERHEAD: usize = 32;
+
+/// Bytes that a message takes in a frame of gossip, at most.
+pub fn size_of(data: usize, topic: usize) -> usize {
+    data + topic + OVERHEAD
+}
+
+/// What may wait for each peer, and for all together.
+#[derive(Debug)]
+pub struct Queues {
+    each: usize,
+    all: usize,
+    queued: AtomicUsize,
+}
+
+impl Queues {
+    /// Nothing waits. `each`: bytes for a peer, `all`: for all together.
+    pub fn new(each: usize, all: usize) -> Self {
+        Self { each, all, queued: AtomicUsize::new(0) }
+    }
+
+    /// Whether so many more bytes may wait.
+    pub fn fit(&self, bytes: usize) -> bool {
+        self.queued.load(Ordering::Relaxed).saturating_add(bytes) <= self.all
+    }
+}
+
+/// The bytes that wait for one peer, over all its connections.
+#[derive(Debug)]
+pub struct Outbox {
+    account: Arc<Account>,
+    queues: Arc<Queues>,
+    queued: AtomicUsize,
+    pace: Mutex<Pace>,
+}
+
+/// How fast a peer takes what waits for it.
+#[derive(Debug)]
+struct Pace {
+    /// When it last took something, or something began to wait.
+    progress: Instant,
+    /// Since when more than half of what may wait did, and more than a quarter does.
+    slow: Option<Instant>,
+}
+
+impl Outbox {
+    /// An empty one. What waits in it counts as kept for the peer.
+    pub fn new(account: &Arc<Account>, queues: &Arc<Queues>, now: Instant) -> Self {
+        let (account, queues) = (Arc::clone(account), Arc::clone(queues));
+        Self { account, queues, queued: AtomicUsize::new(0), pace: Mutex::new(Pace { progress: now, slow: None }) }
+    }
+
+    /// Bytes that wait.
+    pub fn queued(&self) -> usize {
+        self.queued.load(Ordering::Relaxed)
+    }
+
+    /// Whether so many more may wait. One message always may.
+    pub fn fits(&self, bytes: usize) -> bool {
+        let queued = self.queued();
+        queued == 0 || queued.saturating_add(bytes) <= self.queues.each
+    }
+
+    /// For how long the peer has taken less than comes: it begins where more than half of what may wait does, and ends
+    /// where a quarter does.
+    pub fn slow_for(&self, now: Instant) -> Option<Duration> {
+        let (queued, most) = (self.queued(), self.queues.each);
+        let mut pace = lock(&self.pace);
+        if queued <= most / 4 || (pace.slow.is_none() && queued <= most / 2) {
+            pace.slow = None;
+            return None;
+        }
+        Some(now.saturating_duration_since(*pace.slow.get_or_insert(now)))
+    }
+
+    /// For how long the peer has taken nothing.
+    pub fn idle_for(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(lock(&self.pace).progress)
+    }
+
+    /// So many more may wait now.
+    pub fn charge(&self, bytes: usize, now: Instant) {
+        if bytes > 0 {
+            if self.queued.fetch_add(bytes, Ordering::Relaxed) == 0 {
+                lock(&self.pace).progress = now;
+            }
+            self.queues.queued.fetch_add(bytes, Ordering::Relaxed);
+            self.account.add(bytes);
+        }
+    }
+
+    /// So many bytes of messages were written to the peer.
+    pub fn sent(&self, bytes: usize, now: Instant) {
+        let mut taken = 0;
+        let less = |queued: usize| {
+            taken = bytes.min(queued);
+            Some(queued - taken)
+        };
+        let _ = self.queued.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+        self.give_back(taken);
+        lock(&self.pace).progress = now;
+    }
+
+    /// Nothing waits any more.
+    pub fn drained(&self) {
+        if self.queued() > 0 {
+            self.give_back(self.queued.swap(0, Ordering::Relaxed));
+        }
+    }
+
+    fn give_back(&self, bytes: usize) {
+        self.queues.queued.fetch_sub(bytes, Ordering::Relaxed);
+        self.account.subtract(bytes);
+    }
+
+    /// How to end a peer for which too much waits.
+    pub fn overflow(&self) -> Closed {
+        let (queued, limit) = (self.queued(), self.queues.each);
+        let reason =
+            format!("the peer takes less by gossip than comes: {queued} bytes wait for it, {limit} at most do");
+        Closed::new(Cause::Overload, reason)
+    }
+
+    /// How to end a peer that has taken nothing for too long.
+    pub fn stalled(&self, now: Instant) -> Option<Closed> {
+        let queued = self.queued();
+        (queued > 0 && self.idle_for(now) >= PATIENCE).then(|| {
+            let seconds = PATIENCE.as_secs();
+            let reason = format!("the peer took nothing by gossip for {seconds} s, and {queued} bytes wait for it");
+            Closed::new(Cause::Overload, reason)
+        })
+    }
+}
+
+impl Drop for Outbox {
+    fn drop(&mut self) {
+        self.drained();
+    }
+}
+
+/// A connection's stream of gossip to the peer, as far as it shows whether something waits to be written.
+#[derive(Debug, Default)]
+pub struct Outlet {
+    /// Streams on which both sides agreed; gossipsub has one.
+    pub open: AtomicUsize,
+    /// Those whose last bytes are not flushed.
+    pub writing: AtomicUsize,
+}
+
+impl Outlet {
+    /// Whether gossipsub would write at once what it had.
+    pub fn is_idle(&self) -> bool {
+        self.open.load(Ordering::Relaxed) > 0 && self.writing.load(Ordering::Relaxed) == 0
+    }
+}
+
+/// The id of a message: the SHA-256 of its data.
+pub type Id = [u8; 32];
+
+/// Messages that a peer asked for.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Requested(pub Vec<Id>);
+
+#[derive(Debug, Default)]
+struct State {
+    sizes: HashMap<Id, usize>,
+    order: VecDeque<(Instant, Id)>,
+}
+
+/// The sizes of the messages that gossipsub hands out when peers ask for them.
+#[derive(Debug, Default)]
+pub struct Recent(Mutex<State>);
+
+impl Recent {
+    /// gossipsub has a message.
+    pub fn add(&self, id: &[u8], bytes: usize, now: Instant) {
+        let Ok(id) = Id::try_from(id) else { return };
+        let mut state = lock(&self.0);
+        if bytes > SMALL && state.sizes.insert(id, bytes).is_none() {
+            state.order.push_back((now, id));
+        }
+    }
+
+    /// The size of a message; of a small one, or one that is forgotten, what it counts as.
+    pub fn get(&self, id: &[u8]) -> usize {
+        let id = Id::try_from(id).ok();
+        id.and_then(|id| lock(&self.0).sizes.get(&id).copied()).unwrap_or(SMALL)
+    }
+
+    /// Forget what gossipsub has forgotten.
+    pub fn expire(&self, heartbeat: Duration, now: Instant) {
+        let mut state = lock(&self.0);
+        while let Some((since, id)) = state.order.front().copied()
+            && now.saturating_duration_since(since) >= heartbeat * KEPT_HEARTBEATS
+        {
+            state.order.pop_front();
+            state.sizes.remove(&id);
+        }
+    }
+
+    /// Bytes that the messages may take together.
+    pub fn size(&self, requested: &Requested) -> usize {
+        if requested.0.is_empty() {
+            return 0;
+        }
+        let state = lock(&self.0);
+        requested.0.iter().map(|id| state.sizes.get(id).copied().unwrap_or(SMALL)).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::budget::Budget;
+
+    fn outbox(limit: usize, now: Instant) -> (Outbox, Arc<Budget>) {
+        let (budget, queues) = (Arc::new(Budget::new(1000, 1000)), Arc::new(Queues::new(limit, 1000)));
+        (Outbox::new(&Arc::new(Account::open(&budget, &Arc::default())), &queues, now), budget)
+    }
+
+    #[test]
+    fn what_waits_for_all_is_bounded_too() {
+        let (budget, queues) = (Arc::new(Budget::new(1000, 1000)), Arc::new(Queues::new(100, 150)));
+        let open = || Outbox::new(&Arc::new(Account::open(&budget, &Arc::default())), &queues, Instant::now());
+        let (first, second) = (open(), open());
+        first.charge(100, Instant::now());
+        second.charge(20, Instant::now());
+        assert!(queues.fit(30) && !queues.fit(31));
+        drop(first);
+        assert!(queues.fit(130) && !queues.fit(131));
+    }
+
+    #[test]
+    fn what_waits_counts_until_it_is_written() {
+        let now = Instant::now();
+        let (outbox, budget) = outbox(100, now);
+        // One message may always wait, however large it is.
+        assert!(outbox.fits(500));
+        outbox.charge(60, now);
+        assert!(outbox.fits(40) && !outbox.fits(41));
+        assert_eq!(budget.held(), 60);
+        outbox.sent(20, now);
+        assert_eq!((outbox.queued(), budget.held()), (40, 40));
+        // What was not charged, or has been given back already.
+        outbox.sent(1000, now);
+        assert_eq!((outbox.queued(), budget.held()), (0, 0));
+        outbox.charge(70, now);
+        outbox.drained();
+        outbox.drained();
+        assert_eq!((outbox.queued(), budget.held()), (0, 0));
+    }
+
+    #[test]
+    fn a_peer_is_slow_until_most_has_gone() {
+        let start = Instant::now();
+        let (outbox, _) = outbox(100, start);
+        let second = |second| start + Duration::from_secs(second);
+        outbox.charge(50, start);
+        assert_eq!(outbox.slow_for(start), None);
+        outbox.charge(1, start);
+        assert_eq!(outbox.slow_for(second(1)), Some(Duration::ZERO));
+        outbox.sent(25, second(2));
+        assert_eq!(outbox.slow_for(second(2)), Some(Duration::from_secs(1)));
+        outbox.sent(1, second(3));
+        assert_eq!(outbox.slow_for(second(3)), None);
+        outbox.charge(25, start);
+        assert_eq!(outbox.slow_for(second(4)), None);
+    }
+
+    #[test]
+    fn who_takes_nothing_has_stalled() {
+        let start = Instant::now();
+        let (outbox, _) = outbox(100, start);
+        let later = start + 10 * PATIENCE;
+        assert_eq!(outbox.stalled(later), None);
+        outbox.charge(10, later);
+        assert_eq!(outbox.stalled(later + PATIENCE / 2), None);
+        outbox.sent(1, later + PATIENCE / 2);
+        outbox.charge(10, later + PATIENCE / 2);
+        assert_eq!(outbox.stalled(later + PATIENCE), None);
+        assert_eq!(outbox.stalled(later + 2 * PATIENCE).map(|closed| closed.cause), Some(Cause::Overload));
+    }
+
+    #[test]
+    fn sizes_are_remembered_as_long_as_messages_are() {
+        let (recent, start, heartbeat) = (Recent::default(), Instant::now(), Duration::from_secs(1));
+        recent.add(&[1; 32], 5000, start);
+        recent.add(&[1; 32], 5000, start + heartbeat);
+        recent.add(&[2; 32], 10, start);
+        recent.add(&[3; 5], 5000, start);
+        assert_eq!(recent.size(&Requested(vec![[1; 32], [1; 32], [2; 32]])), 10_000 + SMALL);
+        recent.expire(heartbeat, start + heartbeat * (KEPT_HEARTBEATS - 1));
+        assert_eq!(recent.size(&Requested(vec![[1; 32]])), 5000);
+        recent.expire(heartbeat, start + heartbeat * KEPT_HEARTBEATS);
+        assert_eq!(recent.size(&Requested(vec![[1; 32]])), SMALL);
+        assert_eq!(recent.size(&Requested::default()), 0);
+        assert!(lock(&recent.0).order.is_empty());
+    }
+}
