@@ -751,6 +751,7 @@ class Host:
         announce: Sequence[str] = (),
         mdns: bool = False,
         heartbeat: float = 1.0,
+        connections_per_address: int | None = None,
         connections: int,
         streams: int,
         peer_bytes: int,
@@ -801,7 +802,8 @@ class Host:
     def counts(self) -> dict[str, int]:
         """What was counted since the start: the figures of `Network.counts`, and `gossip_received`, `gossip_accepted`,
         `gossip_ignored`, `gossip_rejected` (as `validate` answered), `gossip_expired` (not answered in time),
-        `gossip_dropped` (no room), `published`, `dials` (by the host itself) and `dials_failed` (of those)."""
+        `gossip_dropped` (no room), `published`, `dials` (by the host itself), `dials_failed` (of those) and
+        `connections_refused` (there were as many from their address as there may be)."""
     def held(self) -> int:
         """Bytes that are kept for all peers now: received on streams and not read, frames of gossip that are not whole,
         or held."""

@@ -319,6 +319,8 @@ def test_following_stays_connected(program: Program, log: Path) -> None:
         (["--certificate", "chain.pem"], "go together"),
         (["--allow-origin", "example.org"], "is no origin"),
         (["--connections", "0"], "a limit of 0 connections"),
+        (["--connections-per-address", "0"], "a limit of 0 connections an address"),
+        (["--trusted-proxy", "proxy.example.org"], "does not appear to be an IPv4 or IPv6 network"),
         (["--peer-bytes", "1000"], "expected 8388608 or more"),
     ],
 )

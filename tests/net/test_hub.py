@@ -147,6 +147,54 @@ async def test_requests_over_http_count_against_the_memory_of_all(opened: Open, 
         assert hub.counters.held == 0
 
 
+async def test_too_many_connections_of_one_address_are_refused(
+    opened: Open, network: Network, caplog: pytest.LogCaptureFixture
+) -> None:
+    hub = Hub(opened(), limits=Limits(connections_per_address=2))
+    async with serving(hub) as url:
+        first = await network.dial(url, ["/a"])
+        await network.dial(url, ["/a"])
+        with pytest.raises(ConnectionLost, match=r"429|403"):
+            await network.dial(url, ["/a"])
+        assert hub.counters.refused_connections == 1
+        await first.aclose()
+        with anyio.fail_after(60):
+            while sum(hub._addresses._counts.values()) > 1:
+                await anyio.sleep(0.01)
+        await network.dial(url, ["/a"])
+    assert "not let in: 127.0.0.1 has its 2 connections: close one first" in caplog.text
+
+
+async def test_an_address_that_broke_a_rule_is_let_in_after_a_pause(opened: Open) -> None:
+    async with Hub(opened(), limits=Limits(connections_per_address=5)) as hub:
+        now = anyio.current_time()
+        hub._addresses._clock = lambda: now
+        refused = []
+        for pause in (0, 10, 0):
+            socket = Socket()
+            socket.receive(text="hello")
+            await socket(hub)
+            refused.append(socket.sent[0] == {"type": "websocket.close", "code": 1013})
+            now += pause
+        assert refused == [False, True, False]
+        assert (hub.counters.dropped, hub.counters.refused_connections) == (2, 1)
+        socket = Socket()
+        await socket(hub, extensions={"websocket.http.response": {}})
+        start, body = socket.sent
+        assert (start["type"], start["status"]) == ("websocket.http.response.start", 429)
+        assert (b"retry-after", b"20") in start["headers"]
+        assert b"127.0.0.1 is let in again in 20 s: a client there broke a rule" in body["body"]
+
+
+async def test_loopback_addresses_are_not_paused(opened: Open) -> None:
+    async with Hub(opened()) as hub:
+        for _ in range(2):
+            socket = Socket()
+            socket.receive(text="hello")
+            await socket(hub)
+            assert socket.sent[0] == {"type": "websocket.accept"}
+
+
 def scope(kind: str) -> dict[str, Any]:
     """Of a request, as a server shows it to an application."""
     return {
@@ -172,9 +220,9 @@ class Socket:
         self.give, self._given = anyio.create_memory_object_stream[dict[str, Any]](1000)
         self.give.send_nowait({"type": "websocket.connect"})
 
-    async def __call__(self, hub: Hub) -> None:
+    async def __call__(self, hub: Hub, **fields: Any) -> None:
         with self.give, self._given:
-            await hub(scope("websocket"), self._given.receive, self._send)
+            await hub(scope("websocket") | fields, self._given.receive, self._send)
 
     async def _send(self, message: Any) -> None:
         self.sent.append(message)

@@ -11,6 +11,7 @@ from gossiplog.net.limits import SMALLEST_PEER_BYTES, Limits
     ("limits", "reason"),
     [
         ({"connections": 0}, "0 connections"),
+        ({"connections_per_address": 0}, "0 connections an address"),
         ({"streams": 0}, "0 streams"),
         ({"streams": 2**15 + 1}, "1 to 32768"),
         ({"peer_bytes": SMALLEST_PEER_BYTES - 1}, "8388608 or more"),

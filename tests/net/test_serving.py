@@ -191,6 +191,72 @@ async def test_too_many_connections(monkeypatch: pytest.MonkeyPatch) -> None:
             assert (await request(stream, "GET / HTTP/1.1\r\nHost: a\r\n\r\n")).startswith(b"HTTP/1.1 200")
 
 
+async def test_a_connection_without_a_request_gives_way(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The oldest of the address that has the most: here that of the flood, which is not the client's."""
+    monkeypatch.setattr(serving, "REQUEST_CONNECTIONS", 20)
+    async with (
+        served(limits=Limits(connections=20)) as address,
+        websocket(address) as client,
+        await anyio.connect_tcp(address.host, address.port) as idle,
+    ):
+        flood = [await half_open(address, "127.0.0.2") for _ in range(60)]
+        async with await anyio.connect_tcp(address.host, address.port) as late:
+            for stream in (idle, late):
+                assert (await request(stream, "GET / HTTP/1.1\r\nHost: a\r\n\r\n")).startswith(b"HTTP/1.1 200")
+        await client.send(b"hi")
+        assert await client.recv() == b"hi"
+        with pytest.raises((anyio.EndOfStream, anyio.BrokenResourceError)), anyio.fail_after(PATIENCE):
+            await flood[0].receive()
+        for stream in flood:
+            await stream.aclose()
+    assert "there are 40 connections" in caplog.text
+
+
+async def test_connections_of_one_address_are_limited(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(serving, "REQUEST_CONNECTIONS", 1)
+    async with served(limits=Limits(connections_per_address=1)) as address, websocket(address) as first:
+        async with websocket(address):
+            with pytest.raises((InvalidMessage, OSError)):
+                await websocket(address)
+            # Others do not notice.
+            async with await half_open(address, "127.0.0.2") as other:
+                assert (await request(other, "GET / HTTP/1.1\r\nHost: a\r\n\r\n")).startswith(b"HTTP/1.1 200")
+        await first.send(b"hi")
+        assert await first.recv() == b"hi"
+    assert "there are 2 connections from its address" in caplog.text
+
+
+async def half_open(address: Address, source: str) -> SocketStream:
+    """A connection from another loopback address, which says nothing."""
+    return await anyio.connect_tcp(address.host, address.port, local_host=source)
+
+
+async def who(scope: Scope, receive: Receive, send: Send) -> None:
+    """Answers with the address of its client."""
+    body = str(scope["client"][0]).encode()
+    headers = [(b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def test_the_address_that_a_trusted_proxy_tells_counts() -> None:
+    text = "GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: 203.0.113.7, 198.51.100.3\r\n\r\n"
+    for proxies, expected in [((), "127.0.0.1"), (("127.0.0.0/8",), "198.51.100.3"), (("10.0.0.1",), "127.0.0.1")]:
+        async with (
+            served(who, trusted_proxies=proxies, limits=Limits(connections_per_address=1)) as address,
+            await anyio.connect_tcp(address.host, address.port) as stream,
+        ):
+            answer = await request(stream, text)
+            while not answer.endswith(expected.encode()):
+                answer += await stream.receive()
+    with pytest.raises(ValueError, match="nonsense"):
+        await serve(echo, trusted_proxies=["nonsense"])
+
+
 async def test_it_ends_soon_when_it_is_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
     """With clients that are idle, that are served at the moment, and that do not read."""
     monkeypatch.setattr(serving, "GRACE_SECONDS", 0.1)

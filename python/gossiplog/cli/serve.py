@@ -9,6 +9,7 @@ import typer
 
 from gossiplog.cli.logs import LogPath
 from gossiplog.cli.output import Json, Output
+from gossiplog.net.addresses import read_networks
 from gossiplog.net.limits import Limits
 
 _DEFAULT = "127.0.0.1:8000"
@@ -69,6 +70,17 @@ def serve(
     connections: Annotated[
         int, typer.Option(metavar="NUMBER", help="Clients at a time; more are refused.")
     ] = _LIMITS.connections,
+    connections_per_address: Annotated[
+        int | None,
+        typer.Option(
+            metavar="NUMBER",
+            help="Clients at a time from one address; 32, and any number from this machine, if it is not given.",
+        ),
+    ] = None,
+    trusted_proxy: Annotated[
+        list[str] | None,
+        typer.Option(metavar="ADDRESS", help="A proxy, or a network of them, that tells the addresses of its clients."),
+    ] = None,
     streams: Annotated[
         int, typer.Option(metavar="NUMBER", help="Streams that a client may have open; more are reset.")
     ] = _LIMITS.streams,
@@ -91,14 +103,21 @@ def serve(
     if hub is None:
         if mesh is None:
             hub = _DEFAULT
-        elif allow_host or allow_origin or any((read_token, write_token, certificate, private_key)):
+        elif allow_host or allow_origin or any((read_token, write_token, certificate, private_key, trusted_proxy)):
             raise typer.BadParameter(
-                "--allow-host, --allow-origin, tokens and TLS are for a hub's clients: give --hub, too"
+                "--allow-host, --allow-origin, --trusted-proxy, tokens and TLS are for a hub's clients: give --hub, too"
             )
     if (certificate is None) != (private_key is None):
         raise typer.BadParameter("--certificate and --private-key go together")
     try:
-        limits = Limits(connections=connections, streams=streams, peer_bytes=peer_bytes, total_bytes=total_bytes)
+        limits = Limits(
+            connections=connections,
+            connections_per_address=connections_per_address,
+            streams=streams,
+            peer_bytes=peer_bytes,
+            total_bytes=total_bytes,
+        )
+        read_networks(trusted_proxy or ())
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
     # What it needs takes half a second to load, which no other command should wait for.
@@ -114,6 +133,7 @@ def serve(
         write_token=write_token,
         certificate=certificate,
         private_key=private_key,
+        trusted_proxies=tuple(trusted_proxy or ()),
         limits=limits,
     )
     serve_log(path, topic, options, Output(json))

@@ -69,6 +69,7 @@ class Options:
         write_token: the file with the token that writers must show, or None.
         certificate: the file with the chain, in PEM, or None to go without TLS.
         private_key: the file with its key.
+        trusted_proxies: addresses and networks that tell the addresses of a hub's clients.
         limits: of connections, streams and memory, of a hub and of a peer each.
     """
 
@@ -81,6 +82,7 @@ class Options:
     write_token: Path | None
     certificate: Path | None
     private_key: Path | None
+    trusted_proxies: tuple[str, ...]
     limits: Limits
 
     @property
@@ -196,7 +198,16 @@ async def _serve(log: Log, name: str, access: Access, options: Options, show: Sh
             places += peer.addresses or [f"no address, as {peer.peer_id}"]
         if hub is not None and options.hub is not None:
             host, port = options.hub
-            at: Address = await tasks.start(partial(serve, hub, host, port, tls=options.tls, limits=options.limits))
+            run = partial(
+                serve,
+                hub,
+                host,
+                port,
+                tls=options.tls,
+                limits=options.limits,
+                trusted_proxies=options.trusted_proxies,
+            )
+            at: Address = await tasks.start(run)
             fields |= {"hub": at.url("ws"), "api": at.url("http") + "/api"}
             places.append(at.url("ws"))
         if options.metrics_port is not None:

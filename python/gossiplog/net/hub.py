@@ -6,6 +6,7 @@ server's start ("lifespan"); mounted in another application, that one enters it,
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, MutableMapping
 from contextlib import AsyncExitStack
@@ -24,6 +25,7 @@ from gossiplog.errors import NetworkError
 from gossiplog.log import Log
 from gossiplog.net import events
 from gossiplog.net.access import SCOPE_KEY, Access, protect
+from gossiplog.net.addresses import Addresses, Refusal
 from gossiplog.net.admission import Admission
 from gossiplog.net.background import background
 from gossiplog.net.connection import Connection
@@ -125,6 +127,7 @@ class Hub:
             if any(setting is not None for setting in (patience, config, server, on_event, on_message)):
                 raise ValueError("patience, config, server, on_event and on_message are the peer's: give them to it")
         self._peer = peer
+        self._addresses = Addresses(None if limits is None else limits.connections_per_address)
         self._open_network = partial(open_network, limits)
         self._make_driver = partial(
             Driver,
@@ -239,6 +242,11 @@ class Hub:
         if running is None:
             await _refuse(scope, receive, send, _NOT_STARTED)
             return
+        host = _host(scope)
+        if (refusal := self._addresses.refusal(host)) is not None:
+            running.driver.record.refused(client_name(scope.get("client")), refusal.reason)
+            await _refuse(scope, receive, send, refusal)
+            return
         try:
             connection = running.network.attach(running.driver.protocols.all, client=False)
         except NetworkError as error:
@@ -248,13 +256,13 @@ class Hub:
         running.joined += 1
         try:
             socket = _Socket(receive, send, running.driver)
-            await self._exchange(running, connection, scope, socket)
+            with self._addresses.connected(host):
+                await self._exchange(running, connection, scope, socket)
         finally:
             running.joined -= 1
             running.left.set()
 
     async def _exchange(self, running: _Running, connection: PipeConnection, scope: Scope, socket: _Socket) -> None:
-        host, _ = scope.get("client") or ("unknown", 0)
         name, may_write = client_name(scope.get("client")), scope[SCOPE_KEY].write
         code = _GOING_AWAY
         try:
@@ -265,7 +273,7 @@ class Hub:
                 running.connections.add(connection)
                 try:
                     if await running.driver.exchange(
-                        connection, name, dialer=False, may_write=may_write, origin=host
+                        connection, name, dialer=False, may_write=may_write, origin=_host(scope)
                     ):
                         code = _VIOLATION
                 except NetworkError:
@@ -273,6 +281,8 @@ class Hub:
                     pass
                 finally:
                     running.connections.discard(connection)
+                    if code == _VIOLATION or (connection.closed is not None and connection.closed.cause == "violation"):
+                        self._addresses.shun(_host(scope))
                 # While what is left to say goes out.
                 await connection.aclose()
                 if connection.closed is not None and connection.closed.cause == "overload":
@@ -347,9 +357,20 @@ class _Socket:
             self._gone = True
 
 
-async def _refuse(scope: Scope, receive: Receive, send: Send, reason: str) -> None:
-    """Answers a WebSocket's opening with 503, or with 403 where the server lets no application say which."""
+def _host(scope: Scope) -> str:
+    host, _ = scope.get("client") or ("unknown", 0)
+    return str(host)
+
+
+async def _refuse(scope: Scope, receive: Receive, send: Send, reason: str | Refusal) -> None:
+    """Answers a WebSocket's opening with 503, or 429 to an address that is not let in now; or with 403 where the server
+    lets no application say which."""
     if "websocket.http.response" in (scope.get("extensions") or {}):
-        await JSONResponse({"error": reason}, 503)(scope, receive, send)
+        if isinstance(reason, Refusal):
+            headers = {"Retry-After": str(math.ceil(reason.seconds))}
+            response = JSONResponse({"error": reason.reason}, 429, headers)
+        else:
+            response = JSONResponse({"error": reason}, 503)
+        await response(scope, receive, send)
     else:
         await send({"type": "websocket.close", "code": _TRY_AGAIN})

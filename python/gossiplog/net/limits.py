@@ -21,6 +21,8 @@ class Limits:
 
     Attributes:
         connections: peers at a time.
+        connections_per_address: those of them from one address, or from one network of 64 bits of IPv6. None for 32,
+            and for any number from loopback addresses, where a proxy may have others behind it.
         streams: that either side may have open on a connection.
         peer_bytes: kept for one peer, on all its streams. A quarter of it is what yamux's windows may grow by.
         total_bytes: kept for all peers together, and for requests over HTTP.
@@ -33,6 +35,7 @@ class Limits:
     """
 
     connections: int = 1024
+    connections_per_address: int | None = None
     streams: int = 32
     peer_bytes: int = 32 * 2**20
     total_bytes: int = 256 * 2**20
@@ -42,6 +45,8 @@ class Limits:
     def __post_init__(self) -> None:
         if self.connections < 1:
             raise ValueError(f"a limit of {self.connections} connections: expected 1 or more")
+        if self.connections_per_address is not None and self.connections_per_address < 1:
+            raise ValueError(f"a limit of {self.connections_per_address} connections an address: expected 1 or more")
         if not 1 <= self.streams <= _MOST_STREAMS:
             raise ValueError(f"a limit of {self.streams} streams: expected 1 to {_MOST_STREAMS}")
         if self.peer_bytes < SMALLEST_PEER_BYTES:

@@ -12,7 +12,7 @@ import contextlib
 import logging
 import os
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import anyio
@@ -20,13 +20,15 @@ import h11
 import uvicorn
 from anyio.abc import TaskStatus
 from starlette.types import ASGIApp, Receive, Scope, Send
-from uvicorn._types import ASGISendEvent
+from uvicorn._types import ASGI3Application, ASGISendEvent
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.frames import Frame
 from websockets.http11 import Request
 
+from gossiplog.net.addresses import is_within, limit_of, read_networks, source_of
 from gossiplog.net.event_loop import asyncio_loop
 from gossiplog.net.incidents import SERVER_KEY, Incidents, client_name
 from gossiplog.net.limits import Limits
@@ -93,6 +95,7 @@ async def serve(
     *,
     tls: TLS | None = None,
     limits: Limits | None = None,
+    trusted_proxies: Sequence[str] = (),
     task_status: TaskStatus[Address] = anyio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serves an application until it is cancelled, and then ends within `GRACE_SECONDS` and a second.
@@ -105,23 +108,31 @@ async def serve(
         host: a name or an address; of a name the first address. Everything but the loopback lets others in.
         port: 0 takes one that is free.
         tls: None serves without.
-        limits: give the connections at a time, to which come REQUEST_CONNECTIONS; others are closed. None for the
-            usual ones.
+        limits: give the connections at a time, and those from one address; to each come REQUEST_CONNECTIONS. Beyond,
+            a connection without a request gives way: the oldest of the address that has the most. None for the usual
+            ones.
+        trusted_proxies: addresses and networks whose `X-Forwarded-For` and `X-Forwarded-Proto` are believed.
         task_status: is told the address once it listens.
 
     Raises:
         OSError: the address cannot be used, or the files of `tls` cannot be read.
+        ValueError: a proxy that is neither an address nor a network.
         RuntimeError: the caller does not run on asyncio.
     """
     if asyncio_loop() is None:
         raise RuntimeError("the bundled server runs on asyncio: run it with anyio.run(..., backend='asyncio')")
     incidents = Incidents(_LOGGER)
+    limits = limits or Limits()
+    places = _Places(limits, trusted_proxies)
 
     async def counted(scope: Scope, receive: Receive, send: Send) -> None:
         await app({**scope, SERVER_KEY: incidents.counts}, receive, send)
 
+    behind: ASGI3Application = counted  # type: ignore[assignment]
+    if trusted_proxies:
+        behind = ProxyHeadersMiddleware(behind, list(trusted_proxies))
     config = _Config(
-        counted,
+        behind,
         http=_Protocol,
         ws=_WebSocket,
         h11_max_incomplete_event_size=MAX_HEAD_BYTES,
@@ -132,16 +143,17 @@ async def serve(
         # On the levels below it logs URLs, with tokens in them (net/access.py).
         log_level="warning",
         access_log=False,
-        # Whoever stands behind a proxy has it check hosts and origins: its headers are not believed.
+        # Whoever stands behind a proxy has it check hosts and origins. Its headers are believed only if it was named.
         proxy_headers=False,
         server_header=False,
         # uvicorn itself looks at this for requests alone, and answers them from this number on.
-        limit_concurrency=(limits or Limits()).connections + REQUEST_CONNECTIONS + 1,
+        limit_concurrency=limits.connections + REQUEST_CONNECTIONS + 1,
         timeout_graceful_shutdown=GRACE_SECONDS,
         ssl_certfile=None if tls is None else tls.certificate,
         ssl_keyfile=None if tls is None else tls.key,
     )
     config.incidents = incidents
+    config.places = places
     config.load()
     with await _listen(host, port) as listener:
         bound_host, bound_port, *_ = listener.getsockname()
@@ -192,9 +204,63 @@ class _Config(uvicorn.Config):
 
     Attributes:
         incidents: takes notice of the connections that are dropped.
+        places: of the connections.
     """
 
     incidents: Incidents
+    places: _Places
+
+
+class _Places:
+    """The connections of a server by their addresses, and who gives way when there are too many.
+
+    Args:
+        limits: of connections, in all and from one address.
+        trusted_proxies: from which any number may come.
+    """
+
+    def __init__(self, limits: Limits, trusted_proxies: Sequence[str]) -> None:
+        self._limits = limits
+        self._proxies = read_networks(trusted_proxies)
+        # By address, the oldest first.
+        self._transports: dict[str, dict[asyncio.Transport, None]] = {}
+
+    def enter(self, transport: asyncio.Transport, host: str) -> None:
+        """Count a connection."""
+        self._transports.setdefault(source_of(host), {})[transport] = None
+
+    def leave(self, transport: asyncio.Transport, host: str) -> None:
+        """Count a connection no more."""
+        source = source_of(host)
+        transports = self._transports.get(source, {})
+        transports.pop(transport, None)
+        if not transports:
+            self._transports.pop(source, None)
+
+    def limit(self, host: str) -> int | None:
+        """The connections that an address may have, if it has as many."""
+        source = source_of(host)
+        limit = limit_of(source, self._limits.connections_per_address)
+        if limit is None or is_within(host, self._proxies):
+            return None
+        most = limit + REQUEST_CONNECTIONS
+        return most if len(self._transports.get(source, ())) >= most else None
+
+    def oldest_idle(self, host: str) -> _Protocol | None:
+        """The oldest connection of an address on which no request is under way."""
+        found = map(_idle, self._transports.get(source_of(host), ()))
+        return next((protocol for protocol in found if protocol is not None), None)
+
+    def oldest_idle_of_most(self) -> _Protocol | None:
+        """The oldest such connection of the address that has the most."""
+        by_address = ([*filter(None, map(_idle, transports))] for transports in self._transports.values())
+        most = max(by_address, key=len, default=[])
+        return most[0] if most else None
+
+
+def _idle(transport: asyncio.Transport) -> _Protocol | None:
+    protocol = transport.get_protocol()
+    return protocol if isinstance(protocol, _Protocol) and protocol.is_idle else None
 
 
 class _Reading:
@@ -278,6 +344,8 @@ class _Dropping(Paced):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._reading.end()
+        if isinstance(self.config, _Config):
+            self.config.places.leave(self.transport, self._host())
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:
@@ -299,6 +367,9 @@ class _Dropping(Paced):
             self.config.incidents.note(kind, client_name(self.client), f"dropped: {text}")
         self.transport.abort()
 
+    def _host(self) -> str:
+        return str((self.client or ("unknown",))[0])
+
     def _drop_unread(self) -> None:
         self._drop("unread", f"it does not read what is sent to it: not {LEAST_READ} bytes in {UNREAD_SECONDS:g} s")
 
@@ -313,9 +384,28 @@ class _Protocol(_Dropping, H11Protocol):
         # The request that was the latest one when this last looked.
         self._seen: RequestResponseCycle | None = None
         self._look_later()
+        if isinstance(self.config, _Config):
+            self._take_place(self.config.places)
+
+    def _take_place(self, places: _Places) -> None:
+        """Let this connection in, or another give way, or drop this one."""
+        host = self._host()
+        if (limit := places.limit(host)) is not None:
+            (places.oldest_idle(host) or self)._drop(
+                "too_many_from_address", f"there are {limit} connections from its address"
+            )
         # WebSockets are among them.
-        if len(self.connections) >= (self.config.limit_concurrency or 0):
-            self._drop("too_many_connections", f"there are {len(self.connections) - 1} connections")
+        elif len(self.connections) >= (self.config.limit_concurrency or 0):
+            (places.oldest_idle_of_most() or self)._drop(
+                "too_many_connections", f"there are {len(self.connections) - 1} connections"
+            )
+        places.enter(self.transport, host)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no request is under way."""
+        cycle: RequestResponseCycle | None = self.cycle
+        return not self.transport.is_closing() and (cycle is None or cycle.response_complete)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._timer.cancel()

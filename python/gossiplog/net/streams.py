@@ -159,4 +159,7 @@ def open_network(limits: Limits | None = None) -> Network:
     Raises:
         NetworkError: the system refuses a thread or a socket.
     """
-    return Network(_core.Network(**asdict(limits or Limits())))
+    settings = asdict(limits or Limits())
+    # Whoever takes the connections knows their addresses.
+    del settings["connections_per_address"]
+    return Network(_core.Network(**settings))

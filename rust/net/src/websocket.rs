@@ -140,7 +140,10 @@ async fn upgrade(request: Request, bytes: Box<dyn Bytes>, message: usize) -> Res
 /// What an answer means that opens no WebSocket. Who is busy, or not there yet, may answer otherwise another time.
 fn refusal(status: StatusCode) -> Closed {
     let (cause, meaning) = match status {
-        StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS => (Cause::Transport, ""),
+        StatusCode::REQUEST_TIMEOUT => (Cause::Transport, ""),
+        StatusCode::TOO_MANY_REQUESTS => {
+            (Cause::Transport, ": this address has too many connections, or a client at it broke a rule before")
+        }
         _ if status.is_server_error() => (Cause::Transport, ""),
         StatusCode::UNAUTHORIZED => (Cause::Refused, ": it asks for a token, or for another one"),
         StatusCode::FORBIDDEN => (Cause::Refused, ": it does not let this client in"),

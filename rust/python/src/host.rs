@@ -88,9 +88,10 @@ pub struct Host {
 impl Host {
     #[new]
     #[pyo3(signature = (*, identity, topic, protocols, listen, bootstrap, announce = Vec::new(), mdns = false,
-        heartbeat = 1.0, connections, streams, peer_bytes, total_bytes, negotiation_seconds, closing_seconds),
+        heartbeat = 1.0, connections_per_address = None, connections, streams, peer_bytes, total_bytes,
+        negotiation_seconds, closing_seconds),
         text_signature = "(*, identity, topic, protocols, listen, bootstrap, announce=(), mdns=False, heartbeat=1.0, \
-        connections, streams, peer_bytes, total_bytes, negotiation_seconds, closing_seconds)")]
+        connections_per_address=None, connections, streams, peer_bytes, total_bytes, negotiation_seconds, closing_seconds)")]
     #[expect(clippy::too_many_arguments, reason = "keywords in Python")]
     fn new(
         py: Python<'_>,
@@ -102,6 +103,7 @@ impl Host {
         announce: Vec<String>,
         mdns: bool,
         heartbeat: f64,
+        connections_per_address: Option<usize>,
         connections: usize,
         streams: u16,
         peer_bytes: usize,
@@ -123,8 +125,20 @@ impl Host {
             closing: seconds("closing_seconds", closing_seconds)?,
         };
         let chatter = CHATTER;
-        let config =
-            Config { identity, topic, protocols, listen, bootstrap, announce, mdns, heartbeat, chatter, limits };
+        let per_address = connections_per_address;
+        let config = Config {
+            identity,
+            topic,
+            protocols,
+            listen,
+            bootstrap,
+            announce,
+            mdns,
+            heartbeat,
+            chatter,
+            limits,
+            per_address,
+        };
         let inner = py.detach(|| gossiplog_net::Host::start(config)).map_err(convert)?;
         Ok(Self { inner, buffer: Mutex::default() })
     }
@@ -197,6 +211,7 @@ impl Host {
         figures.set_item("published", counts.published)?;
         figures.set_item("dials", counts.dials)?;
         figures.set_item("dials_failed", counts.dials_failed)?;
+        figures.set_item("connections_refused", counts.refused)?;
         Ok(figures)
     }
 

@@ -25,7 +25,7 @@ const PROTOCOL_VERSION: &str = "canvas/0.1.0";
 /// Connections to one peer: both may have dialled, and once more while one is about to be given up.
 const MOST_CONNECTIONS: u32 = 4;
 
-/// Connections that are being agreed on, in each direction.
+/// Outbound connections that are being agreed on. Of inbound ones, `addresses` has the limit.
 const MOST_PENDING: u32 = 128;
 
 /// Peers that a query of Kademlia ends at. The usual 20 would connect a small network completely.
@@ -62,7 +62,6 @@ impl Parts {
         let pinging = || ping::Behaviour::new(ping::Config::new());
         let limits = ConnectionLimits::default()
             .with_max_established_per_peer(Some(MOST_CONNECTIONS))
-            .with_max_pending_incoming(Some(MOST_PENDING))
             .with_max_pending_outgoing(Some(MOST_PENDING));
         let failure = |error| Error::System(format!("no peers can be looked for in the local network: {error}"));
         let mdns = config.mdns.then(|| mdns::tokio::Behaviour::new(mdns::Config::default(), me)).transpose();

@@ -46,6 +46,9 @@ pub struct Config {
     pub chatter: usize,
     /// What the host and its peers may use.
     pub limits: Limits,
+    /// Connections at a time from one address, or from one network of 64 bits of IPv6; more are refused, but for those that
+    /// the caller dials and those to bootstrap peers. None: 32, and any number from a loopback address.
+    pub per_address: Option<usize>,
 }
 
 /// A [`Config`] that was checked.
@@ -62,6 +65,7 @@ pub struct Checked {
     pub heartbeat: Duration,
     pub chatter: usize,
     pub limits: Limits,
+    pub per_address: Option<usize>,
 }
 
 impl Config {
@@ -93,6 +97,7 @@ impl Config {
             heartbeat: self.heartbeat,
             chatter: self.chatter,
             limits: self.limits,
+            per_address: self.per_address,
         })
     }
 }

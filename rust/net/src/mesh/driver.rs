@@ -414,6 +414,7 @@ impl Driver {
         for (number, address) in self.upkeep.seeds(now, peers, |peer| members.peer(peer).is_some()) {
             let options = DialOpts::from(address);
             self.upkeep.dialling(number, options.connection_id());
+            self.shared.members.trust(options.connection_id());
             self.dial(options);
         }
         // With those that are being dialled, or a slow network would be dialled to pieces.
@@ -492,6 +493,7 @@ impl Driver {
             self.dialled.insert(connection, true);
         } else {
             self.upkeep.failed(Instant::now(), connection);
+            self.shared.members.unreachable(connection, Closed::new(Cause::Transport, "it was not dialled"));
             Counters::add(&self.shared.figures.dials_failed);
         }
     }

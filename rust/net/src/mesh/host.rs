@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use futures::FutureExt;
 use libp2p::Swarm;
+use libp2p::core::Transport as _;
 use libp2p::swarm;
 use libp2p::swarm::dial_opts::DialOpts;
 use tokio::runtime::{Builder, Runtime};
@@ -17,6 +18,7 @@ use crate::budget::Budget;
 use crate::error::{Cause, Closed, Error, lock};
 use crate::inbox::{Event, Handle, Inbox};
 use crate::limits::Counters;
+use crate::mesh::addresses::{Addresses, Gate};
 use crate::mesh::behaviour::Parts;
 use crate::mesh::config::{Config, LARGEST_MESSAGE, address, peer_of};
 use crate::mesh::driver::{Command, Driver};
@@ -71,11 +73,12 @@ impl Host {
         let budget = Arc::new(Budget::new(config.limits.peer_bytes, config.limits.total_bytes));
         let queues = Queues::new(config.limits.peer_bytes / 2, config.limits.total_bytes / 2);
         let parties = Arc::new(Parties::new(&budget, config.chatter, queues));
-        let members = Arc::new(Members::new(&inbox, &counters, &config.limits, &parties));
+        let (figures, addresses) = (Arc::<Figures>::default(), Arc::new(Addresses::new(config.per_address)));
+        let members = Arc::new(Members::new(&inbox, &counters, &config.limits, &parties, &addresses, &figures));
         let peer = config.key.public().to_peer_id();
 
         let within = runtime.enter();
-        let transport = transport(&config, &parties, &counters)?;
+        let transport = Gate::new(transport(&config, &parties, &counters)?, &addresses, &figures).boxed();
         let parts = Parts::new(&config, &members)?;
         let mut swarm = Swarm::new(transport, parts, peer, swarm::Config::with_executor(spawning(&counters)));
         for address in config.listen {
@@ -93,7 +96,7 @@ impl Host {
             recent: Arc::clone(&parties.recent),
             queues: Arc::clone(&parties.queues),
             notices: Mutex::default(),
-            figures: Figures::default(),
+            figures,
             outgoing: AtomicUsize::new(0),
             inbox,
             counters,
@@ -401,6 +404,7 @@ mod tests {
             heartbeat: Duration::from_secs(1),
             chatter: CHATTER,
             limits: Limits::small(),
+            per_address: None,
         };
         Host::start(config).unwrap()
     }

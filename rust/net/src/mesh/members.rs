@@ -9,8 +9,10 @@ use libp2p::swarm::ConnectionId;
 use crate::error::{Cause, Closed, Error, lock};
 use crate::inbox::{Event, Handle, Inbox};
 use crate::limits::{Counters, Limits};
+use crate::mesh::addresses::{Addresses, Place, source};
 use crate::mesh::link::{Known, Link, Opening, Wire};
 use crate::mesh::party::{Parties, Party};
+use crate::mesh::shared::Figures;
 use crate::stream::{Carrier, Slot};
 
 #[derive(Debug, Default)]
@@ -23,7 +25,9 @@ struct State {
     subscribed: HashSet<PeerId>,
     /// Those that the caller dialled and that do not stand yet.
     dialled: HashMap<ConnectionId, Arc<Link>>,
-    wires: HashMap<ConnectionId, Arc<Link>>,
+    /// Connections to bootstrap peers that do not stand yet.
+    trusted: HashSet<ConnectionId>,
+    wires: HashMap<ConnectionId, (Arc<Link>, Option<Place>)>,
     streams: HashMap<Handle, Arc<Slot>>,
 }
 
@@ -42,17 +46,28 @@ pub struct Members {
     counters: Arc<Counters>,
     limits: Limits,
     parties: Arc<Parties>,
+    addresses: Arc<Addresses>,
+    figures: Arc<Figures>,
     state: Mutex<State>,
 }
 
 impl Members {
     /// Nobody yet.
-    pub fn new(inbox: &Arc<Inbox>, counters: &Arc<Counters>, limits: &Limits, parties: &Arc<Parties>) -> Self {
+    pub fn new(
+        inbox: &Arc<Inbox>,
+        counters: &Arc<Counters>,
+        limits: &Limits,
+        parties: &Arc<Parties>,
+        addresses: &Arc<Addresses>,
+        figures: &Arc<Figures>,
+    ) -> Self {
         Self {
             inbox: Arc::clone(inbox),
             counters: Arc::clone(counters),
             limits: limits.clone(),
             parties: Arc::clone(parties),
+            addresses: Arc::clone(addresses),
+            figures: Arc::clone(figures),
             state: Mutex::default(),
         }
     }
@@ -76,11 +91,24 @@ impl Members {
         Ok(handle)
     }
 
+    /// A bootstrap peer is being dialled: its connection is wanted, however many its address has.
+    pub fn trust(&self, connection: ConnectionId) {
+        lock(&self.state).trusted.insert(connection);
+    }
+
     /// A connection stands. An error says why it is not wanted.
     pub fn connected(&self, connection: ConnectionId, known: Known) -> Result<Arc<Wire>, Closed> {
         let mut state = lock(&self.state);
         let (peer, party) = (known.peer, self.parties.enter(known.peer));
         let dialled = state.dialled.remove(&connection);
+        let is_wanted = state.trusted.remove(&connection) || dialled.is_some();
+        let source = source(&known.address);
+        if let Some(source) = source.filter(|source| !is_wanted && self.addresses.is_full(*source)) {
+            Counters::add(&self.figures.refused);
+            let limit = self.addresses.limit(source);
+            let reason = format!("there are {limit} connections from {source}, as many as there may be");
+            return Err(Closed::new(Cause::Local, reason));
+        }
         let unwanted = |_| Closed::new(Cause::Local, "this side has as many connections as it may have");
         let link = match state.peers.get(&peer).cloned() {
             // Under the old handle, which is closing, the new connection would keep the peer connected.
@@ -101,7 +129,8 @@ impl Members {
         };
         let forgotten = || Closed::new(Cause::Local, "this side let go of the connection");
         let wire = link.wire(connection, party, known).ok_or_else(forgotten)?;
-        state.wires.insert(connection, Arc::clone(&link));
+        let place = source.map(|source| self.addresses.enter(source));
+        state.wires.insert(connection, (Arc::clone(&link), place));
         state.peers.insert(peer, link);
         Ok(wire)
     }
@@ -109,7 +138,7 @@ impl Members {
     /// A connection ended.
     pub fn disconnected(&self, peer: PeerId, connection: ConnectionId, closed: &Closed) {
         let mut state = lock(&self.state);
-        let Some(link) = state.wires.remove(&connection) else { return };
+        let Some((link, _place)) = state.wires.remove(&connection) else { return };
         if link.unwire(connection, closed) && state.peers.get(&peer).is_some_and(|known| known.handle == link.handle) {
             state.part(&peer);
         }
@@ -117,7 +146,11 @@ impl Members {
 
     /// A peer that was dialled cannot be reached.
     pub fn unreachable(&self, connection: ConnectionId, closed: Closed) {
-        if let Some(link) = lock(&self.state).dialled.remove(&connection) {
+        let mut state = lock(&self.state);
+        state.trusted.remove(&connection);
+        let dialled = state.dialled.remove(&connection);
+        drop(state);
+        if let Some(link) = dialled {
             link.finished(closed);
         }
     }
@@ -240,7 +273,7 @@ impl Members {
         state.peers.clear();
         state.subscribed.clear();
         drop(state);
-        for link in dialled.into_values().chain(wires.into_values()) {
+        for link in dialled.into_values().chain(wires.into_values().map(|(link, _)| link)) {
             link.lost(closed);
         }
     }
@@ -257,7 +290,8 @@ mod tests {
     fn members() -> Members {
         let budget = Arc::new(Budget::new(1 << 20, 1 << 20));
         let parties = Arc::new(Parties::new(&budget, 1000, Queues::new(1 << 19, 1 << 19)));
-        Members::new(&Arc::new(Inbox::new().unwrap()), &Arc::default(), &Limits::small(), &parties)
+        let (inbox, addresses) = (Arc::new(Inbox::new().unwrap()), Arc::new(Addresses::new(Some(3))));
+        Members::new(&inbox, &Arc::default(), &Limits::small(), &parties, &addresses, &Arc::default())
     }
 
     fn connection(number: usize) -> ConnectionId {
@@ -326,5 +360,30 @@ mod tests {
         members.release(first);
         assert_eq!(streams.map(|stream| members.stream(stream).is_ok()), [false, false, true]);
         assert!(members.peer(&peers[0]).is_none() && members.peer(&peers[1]).is_some());
+    }
+
+    #[test]
+    fn an_address_has_so_many_connections_beside_those_that_were_asked_for() {
+        let members = members();
+        let known = |dialer| Known { peer: PeerId::random(), address: "/ip4/10.0.0.1/tcp/1".parse().unwrap(), dialer };
+        members.dialled(connection(1)).unwrap();
+        members.trust(connection(2));
+        for number in 1..=3 {
+            members.connected(connection(number), known(true)).unwrap();
+        }
+        let refused = members.connected(connection(4), known(false)).unwrap_err();
+        assert_eq!(refused.reason, "there are 3 connections from 10.0.0.1, as many as there may be");
+        members.dialled(connection(5)).unwrap();
+        members.trust(connection(6));
+        let asked: Vec<_> = [5, 6].map(|number| (connection(number), known(true))).to_vec();
+        for (connection, known) in &asked {
+            members.connected(*connection, known.clone()).unwrap();
+        }
+        members.disconnected(asked[0].1.peer, asked[0].0, &Closed::new(Cause::Remote, "gone"));
+        members.disconnected(asked[1].1.peer, asked[1].0, &Closed::new(Cause::Remote, "gone"));
+        members.connected(connection(7), known(false)).unwrap_err();
+        members.trust(connection(8));
+        members.unreachable(connection(8), Closed::new(Cause::Transport, "nobody"));
+        assert!(lock(&members.state).trusted.is_empty());
     }
 }

@@ -10,6 +10,7 @@
 //! | `party`, `allowance` | a peer's account over all its connections, and how much it may say beside messages |
 //! | `frames`, `guarded`, `muxer` | what gossip costs and keeps; a connection under the account's eyes; yamux for libp2p |
 //! | `outbox` | what of gossip waits for a peer |
+//! | `addresses` | how many connections an address may have |
 //! | `transport`, `quic` | the transports |
 //! | `rename` | behaviours whose protocols have other names on the wire |
 //! | `link`, `members` | a peer in the caller's hands, its connections and streams; who is there |
@@ -20,6 +21,7 @@
 //! | `told`, `shared` | what the caller is told; what its calls and the task share |
 //! | `host` | the calls, and the runtime |
 
+mod addresses;
 mod allowance;
 mod behaviour;
 mod config;

@@ -29,6 +29,7 @@ pub struct Figures {
     pub published: AtomicU64,
     pub dials: AtomicU64,
     pub dials_failed: AtomicU64,
+    pub refused: AtomicU64,
 }
 
 /// What concerns no single peer, since the caller last asked.
@@ -54,7 +55,7 @@ pub struct Shared {
     /// What of gossip may wait for peers.
     pub queues: Arc<Queues>,
     pub notices: Mutex<Notices>,
-    pub figures: Figures,
+    pub figures: Arc<Figures>,
     /// Bytes of messages that wait until libp2p's task takes them.
     pub outgoing: AtomicUsize,
     pub inbox: Arc<Inbox>,
@@ -116,8 +117,18 @@ impl Shared {
 
     /// What was counted since the start.
     pub fn counts(&self) -> HostCounts {
-        let Figures { received, accepted, ignored, rejected, expired, dropped, published, dials, dials_failed } =
-            &self.figures;
+        let Figures {
+            received,
+            accepted,
+            ignored,
+            rejected,
+            expired,
+            dropped,
+            published,
+            dials,
+            dials_failed,
+            refused,
+        } = &*self.figures;
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         HostCounts {
             network: self.counters.read(),
@@ -130,6 +141,7 @@ impl Shared {
             published: read(published),
             dials: read(dials),
             dials_failed: read(dials_failed),
+            refused: read(refused),
         }
     }
 

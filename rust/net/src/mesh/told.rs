@@ -98,4 +98,6 @@ pub struct HostCounts {
     pub dials: u64,
     /// Those that it did not reach.
     pub dials_failed: u64,
+    /// Connections that were refused, because there were as many from their address as there may be.
+    pub refused: u64,
 }

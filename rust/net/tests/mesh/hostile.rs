@@ -1,7 +1,7 @@
 //! Peers that do as they like. They run libp2p's own yamux and gossipsub, which are another's than the host's.
 
 use std::io::Write;
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use futures::StreamExt;
@@ -9,6 +9,7 @@ use gossiplog_net::Answer;
 use libp2p::gossipsub::{self, IdentTopic, MessageAuthenticity, MessageId, ValidationMode};
 use libp2p::swarm::{NetworkBehaviour, SwarmEvent};
 use libp2p::{Multiaddr, Swarm, SwarmBuilder, identify, kad, noise, ping, tcp};
+use socket2::{Domain, Socket, Type};
 
 use crate::support::{Peer, TOPIC, config, pair};
 
@@ -293,4 +294,55 @@ fn what_a_peer_does_on_one_of_two_connections_ends_both() {
         let peers = peer.host.peers().unwrap();
         peers.iter().any(|info| info.connection == again && info.subscribed).then_some(())
     });
+}
+
+#[test]
+fn half_open_connections_of_one_address_keep_nobody_out() {
+    let (mut peer, address) = Peer::listening(config());
+    let port: u16 = address.split('/').nth(4).unwrap().parse().unwrap();
+    let target = SocketAddr::from(([127, 0, 0, 1], port));
+    // More than may be agreed on at once, from an address of their own.
+    let sockets: Vec<_> = (0..300)
+        .map(|_| {
+            let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+            socket.bind(&SocketAddr::from(([127, 0, 0, 2], 0)).into()).unwrap();
+            socket.connect(&target.into()).unwrap();
+            TcpStream::from(socket)
+        })
+        .collect();
+    let mut other = Peer::start(config());
+    other.host.dial(&address).unwrap();
+    let start = Instant::now();
+    let connection = other.connection(&peer);
+    // Much less than the time after which half-open connections are given up.
+    assert!(start.elapsed() < crate::support::limits().negotiation / 2);
+    still_gossip(&mut peer, &mut other);
+    assert!(other.established(connection));
+    drop(sockets);
+}
+
+#[test]
+fn not_all_identities_of_one_address_join() {
+    let few = gossiplog_net::Config { per_address: Some(4), ..config() };
+    let (mut peer, address) = Peer::listening(few);
+    let mut others: Vec<_> =
+        (0..12).map(|_| Peer::start(gossiplog_net::Config { listen: Vec::new(), ..config() })).collect();
+    let mut refused = 0;
+    for other in &mut others {
+        let handle = other.host.dial(&address).unwrap();
+        let joined = other.until("it is let in or not", |other| {
+            peer.poll();
+            let closed = |event: &gossiplog_net::Event| {
+                matches!(event, gossiplog_net::Event::Connection { connection, closed: Some(_), .. } if *connection == handle)
+            };
+            if other.events().any(closed) { Some(false) } else { other.established(handle).then_some(true) }
+        });
+        refused += usize::from(!joined);
+    }
+    assert_eq!((refused, peer.host.peers().unwrap().len()), (8, 4));
+    assert_eq!(peer.host.counts().unwrap().refused, 8);
+    others[0].host.stop().unwrap();
+    peer.until("there is room again", |peer| (peer.host.peers().unwrap().len() == 3).then_some(()));
+    let handle = others[11].host.dial(&address).unwrap();
+    others[11].until("it is let in", |other| other.established(handle).then_some(()));
 }

@@ -35,6 +35,7 @@ pub fn config() -> Config {
         heartbeat: Duration::from_millis(100),
         chatter: CHATTER,
         limits: limits(),
+        per_address: None,
     }
 }
 

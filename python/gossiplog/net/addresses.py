@@ -1,0 +1,150 @@
+"""The addresses that clients come from: how many connections each may have, and for how long one that broke a rule is
+not let in. Identities cost nothing, addresses do."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from typing import TypeAlias
+
+import anyio
+
+USUAL_CONNECTIONS = 32
+"""From one address, where nothing else is said; from a loopback address any number."""
+FIRST_PAUSE = 10.0
+"""Seconds for which an address is not let in after it broke a rule. Each further time they are twice as many."""
+LONGEST_PAUSE = 600.0
+MOST_PAUSES = 4096
+"""Addresses whose pauses are remembered. The one that was paused longest ago is forgotten first."""
+# After this long without breaking a rule, the next pause is the first one again.
+_FORGIVING_SECONDS = 3600.0
+# What one customer of a provider has.
+_IPV6_PREFIX = 64
+
+Network: TypeAlias = IPv4Network | IPv6Network
+
+
+def source_of(host: str) -> str:
+    """What an address is counted as: itself, or its network of 64 bits if it is of version 6."""
+    try:
+        address = ip_address(host)
+    except ValueError:
+        # A Unix socket's, or none.
+        return host
+    if isinstance(address, IPv6Address):
+        if address.ipv4_mapped is not None:
+            return str(address.ipv4_mapped)
+        if not address.is_loopback:
+            return str(ip_network((int(address), _IPV6_PREFIX), strict=False))
+    return str(address)
+
+
+def limit_of(source: str, limit: int | None) -> int | None:
+    """How many connections an address may have; None for any number.
+
+    Args:
+        source: as `source_of` gives it.
+        limit: of every address; None for the usual one, and none for loopback addresses: programs on this machine, or a
+            proxy with others behind it.
+    """
+    return limit if limit is not None else None if _is_loopback(source) else USUAL_CONNECTIONS
+
+
+def read_networks(texts: Sequence[str]) -> tuple[Network, ...]:
+    """Read addresses and networks, such as 10.0.0.0/8.
+
+    Raises:
+        ValueError: a text that is neither.
+    """
+    return tuple(ip_network(text) for text in texts)
+
+
+def is_within(host: str, networks: Sequence[Network]) -> bool:
+    """Whether an address is in one of the networks."""
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return False
+    return any(address in network for network in networks)
+
+
+def _is_loopback(source: str) -> bool:
+    try:
+        return ip_address(source).is_loopback
+    except ValueError:
+        return "/" not in source
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a client is not let in.
+
+    Attributes:
+        reason: for people.
+        seconds: after which it is worth trying again.
+    """
+
+    reason: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Pause:
+    since: float
+    seconds: float
+
+
+class Addresses:
+    """Counts connections by the addresses that they come from.
+
+    Args:
+        limit: of connections from one address; None for USUAL_CONNECTIONS, and for loopback addresses neither limit nor
+            pause.
+        clock: seconds, on a clock that never goes back.
+    """
+
+    def __init__(self, limit: int | None = None, clock: Callable[[], float] = anyio.current_time) -> None:
+        self._limit = limit
+        self._clock = clock
+        self._counts: Counter[str] = Counter()
+        # The latest last.
+        self._pauses: dict[str, _Pause] = {}
+
+    def refusal(self, host: str) -> Refusal | None:
+        """Why a client at an address is not let in now, or None."""
+        source = source_of(host)
+        pause = self._pauses.get(source)
+        if pause is not None and (left := pause.since + pause.seconds - self._clock()) > 0:
+            return Refusal(f"{source} is let in again in {left:.0f} s: a client there broke a rule", left)
+        limit = limit_of(source, self._limit)
+        if limit is not None and self._counts[source] >= limit:
+            return Refusal(f"{source} has its {limit} connections: close one first", FIRST_PAUSE)
+        return None
+
+    @contextmanager
+    def connected(self, host: str) -> Iterator[None]:
+        """Count a connection for the time of the context."""
+        source = source_of(host)
+        self._counts[source] += 1
+        try:
+            yield
+        finally:
+            self._counts[source] -= 1
+            if not self._counts[source]:
+                del self._counts[source]
+
+    def shun(self, host: str) -> None:
+        """Pause an address: a client there broke a rule."""
+        source = source_of(host)
+        if limit_of(source, self._limit) is None:
+            return
+        now, before = self._clock(), self._pauses.pop(source, None)
+        seconds = FIRST_PAUSE
+        if before is not None and now - before.since < _FORGIVING_SECONDS:
+            seconds = min(2 * before.seconds, LONGEST_PAUSE)
+        self._pauses[source] = _Pause(now, seconds)
+        if len(self._pauses) > MOST_PAUSES:
+            del self._pauses[next(iter(self._pauses))]

@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+from contextlib import ExitStack
+
+import pytest
+
+from gossiplog.net.addresses import (
+    FIRST_PAUSE,
+    LONGEST_PAUSE,
+    MOST_PAUSES,
+    USUAL_CONNECTIONS,
+    Addresses,
+    is_within,
+    limit_of,
+    read_networks,
+    source_of,
+)
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.mark.parametrize(
+    ("host", "source"),
+    [
+        ("10.0.0.1", "10.0.0.1"),
+        ("::ffff:10.0.0.1", "10.0.0.1"),
+        ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
+        ("2001:db8:1:2::9", "2001:db8:1:2::/64"),
+        ("::1", "::1"),
+        ("unknown", "unknown"),
+    ],
+)
+def test_an_address_counts_as_itself_or_its_network(host: str, source: str) -> None:
+    assert source_of(host) == source
+
+
+@pytest.mark.parametrize(
+    ("source", "limit", "expected"),
+    [
+        ("10.0.0.1", None, USUAL_CONNECTIONS),
+        ("2001:db8:1:2::/64", None, USUAL_CONNECTIONS),
+        ("127.0.0.1", None, None),
+        ("127.8.0.1", None, None),
+        ("::1", None, None),
+        ("unknown", None, None),
+        ("127.0.0.1", 3, 3),
+        ("10.0.0.1", 3, 3),
+    ],
+)
+def test_loopback_addresses_have_a_limit_only_when_one_is_given(
+    source: str, limit: int | None, expected: int | None
+) -> None:
+    assert limit_of(source, limit) == expected
+
+
+def test_connections_are_counted_by_address() -> None:
+    addresses = Addresses(2, Clock())
+    with ExitStack() as stack:
+        for _ in range(2):
+            assert addresses.refusal("2001:db8::1") is None
+            stack.enter_context(addresses.connected("2001:db8::1"))
+        refusal = addresses.refusal("2001:db8::2")
+        assert refusal is not None
+        assert refusal.reason == "2001:db8::/64 has its 2 connections: close one first"
+        assert addresses.refusal("2001:db8:0:1::1") is None
+    assert addresses.refusal("2001:db8::2") is None
+    assert not addresses._counts
+
+
+def test_who_broke_a_rule_is_let_in_after_a_pause_that_doubles() -> None:
+    clock = Clock()
+    addresses = Addresses(clock=clock)
+    pauses = []
+    for _ in range(8):
+        addresses.shun("10.0.0.1")
+        refusal = addresses.refusal("10.0.0.1")
+        assert refusal is not None
+        assert "broke a rule" in refusal.reason
+        assert addresses.refusal("10.0.0.2") is None
+        pauses.append(refusal.seconds)
+        clock.now += refusal.seconds
+        assert addresses.refusal("10.0.0.1") is None
+    assert pauses == [10.0, 20.0, 40.0, 80.0, 160.0, 320.0, LONGEST_PAUSE, LONGEST_PAUSE]
+    clock.now += 3600
+    addresses.shun("10.0.0.1")
+    refusal = addresses.refusal("10.0.0.1")
+    assert refusal is not None
+    assert refusal.seconds == FIRST_PAUSE
+
+
+def test_loopback_is_paused_only_when_a_limit_is_given() -> None:
+    for limit in (None, 5):
+        addresses = Addresses(limit, Clock())
+        addresses.shun("127.0.0.1")
+        assert (addresses.refusal("127.0.0.1") is None) == (limit is None)
+
+
+def test_pauses_are_bounded() -> None:
+    addresses = Addresses(clock=Clock())
+    for number in range(MOST_PAUSES + 1):
+        addresses.shun(f"10.0.{number // 256}.{number % 256}")
+    assert len(addresses._pauses) == MOST_PAUSES
+    assert addresses.refusal("10.0.0.0") is None
+    assert addresses.refusal("10.0.0.1") is not None
+
+
+def test_networks_of_proxies() -> None:
+    networks = read_networks(["10.0.0.0/8", "192.168.1.7", "2001:db8::/32"])
+    within = ["10.2.3.4", "192.168.1.7", "2001:db8:5::1"]
+    assert all(is_within(host, networks) for host in within)
+    assert not any(is_within(host, networks) for host in ("11.0.0.1", "192.168.1.8", "unknown"))
+    with pytest.raises(ValueError, match="nonsense"):
+        read_networks(["nonsense"])
