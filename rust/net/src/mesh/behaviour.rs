@@ -16,6 +16,7 @@ use crate::error::Error;
 use crate::mesh::config::Checked;
 use crate::mesh::gossip::{Gossip, gossip};
 use crate::mesh::members::Members;
+use crate::mesh::nearby::Nearby;
 use crate::mesh::rename::Renamed;
 use crate::mesh::streams::Streams;
 
@@ -41,7 +42,7 @@ pub struct Parts {
     limits: connection_limits::Behaviour,
     pub streams: Streams,
     pub gossip: Gossip,
-    pub kademlia: kad::Behaviour<MemoryStore>,
+    pub kademlia: Nearby<kad::Behaviour<MemoryStore>>,
     identify: identify::Behaviour,
     canvas_identify: Renamed<identify::Behaviour>,
     ping: ping::Behaviour,
@@ -69,7 +70,7 @@ impl Parts {
             limits: connection_limits::Behaviour::new(limits),
             streams: Streams::new(Arc::clone(members), config.protocols.clone()),
             gossip: gossip(&IdentTopic::new(&config.topic), config.heartbeat)?,
-            kademlia: kademlia(config),
+            kademlia: Nearby::new(kademlia(config)),
             identify: identity(),
             canvas_identify: Renamed::to_canvas(identity()),
             ping: pinging(),

@@ -160,15 +160,6 @@ pub fn peer_of(address: &Multiaddr) -> Option<PeerId> {
     }
 }
 
-/// Whether an address stays on its machine.
-pub fn is_loopback(address: &Multiaddr) -> bool {
-    match address.iter().next() {
-        Some(Protocol::Ip4(ip)) => ip.is_loopback(),
-        Some(Protocol::Ip6(ip)) => ip.is_loopback(),
-        _ => false,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -211,7 +202,5 @@ mod tests {
         let address: Multiaddr = format!("/ip4/127.0.0.1/tcp/1/ws/p2p/{peer}").parse().unwrap();
         assert_eq!(peer_of(&address), Some(peer));
         assert_eq!(peer_of(&"/ip4/127.0.0.1/tcp/1".parse().unwrap()), None);
-        assert!(is_loopback(&address));
-        assert!(!is_loopback(&"/ip4/10.0.0.1/tcp/1".parse().unwrap()));
     }
 }

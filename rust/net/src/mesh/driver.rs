@@ -20,9 +20,10 @@ use tokio::time::{Interval, MissedTickBehavior, interval, sleep};
 use crate::error::{Cause, Closed, lock};
 use crate::limits::Counters;
 use crate::mesh::behaviour::{Parts, PartsEvent, QUERY};
-use crate::mesh::config::{is_loopback, reachable};
+use crate::mesh::config::reachable;
 use crate::mesh::gossip::UNHEARD;
 use crate::mesh::link::Opening;
+use crate::mesh::nearby::Scope;
 use crate::mesh::outbox::size_of;
 use crate::mesh::party::Party;
 use crate::mesh::shared::Shared;
@@ -279,7 +280,7 @@ impl Driver {
                 if verdict(cause.as_ref()).cause == Cause::Violation {
                     self.upkeep.parted(Instant::now(), peer_id);
                     // Or the next walk would connect to it.
-                    self.swarm.behaviour_mut().kademlia.remove_peer(&peer_id);
+                    self.swarm.behaviour_mut().kademlia.inner.remove_peer(&peer_id);
                 }
                 self.shared.tell_of(peer_id);
             }
@@ -314,7 +315,7 @@ impl Driver {
             PartsEvent::Ping(event) | PartsEvent::CanvasPing(event) => self.pinged(&event),
             PartsEvent::Mdns(mdns::Event::Discovered(found)) => {
                 for (peer, address) in found.into_iter().take(ENOUGH) {
-                    self.swarm.behaviour_mut().kademlia.add_address(&peer, address.clone());
+                    self.swarm.behaviour_mut().kademlia.inner.add_address(&peer, address.clone());
                     if self.shared.members.connections() < FEW {
                         self.dial(DialOpts::peer_id(peer).addresses(vec![address]).build());
                     }
@@ -362,7 +363,7 @@ impl Driver {
     /// A peer said who it is. Where others reach it goes into Kademlia's table, if it takes part.
     fn identified(&mut self, peer: PeerId, info: identify::Info) {
         let Some(link) = self.shared.members.peer(&peer) else { return };
-        let near = link.known().is_some_and(|known| is_loopback(&known.address));
+        let from = link.known().map_or(Scope::Nowhere, |known| Scope::of(&known.address));
         let serves = info.protocols.iter().any(|protocol| protocol.as_ref() == self.kademlia);
         let mut protocols: Vec<_> = info.protocols.iter().take(MOST_PROTOCOLS).map(ToString::to_string).collect();
         protocols.sort_unstable();
@@ -371,10 +372,10 @@ impl Driver {
             standing.agent = Some(info.agent_version.chars().take(LONGEST_AGENT).collect());
             standing.protocols = protocols;
         });
-        let wanted = |address: &Multiaddr| reachable(address) && (near || !is_loopback(address));
+        let wanted = |address: &Multiaddr| reachable(address) && from.gives(Scope::of(address));
         if serves {
             for address in info.listen_addrs.iter().filter(|address| wanted(address)).take(MOST_ADDRESSES) {
-                self.swarm.behaviour_mut().kademlia.add_address(&peer, bare(address));
+                self.swarm.behaviour_mut().kademlia.inner.add_address(&peer, bare(address));
             }
         }
     }
@@ -425,7 +426,7 @@ impl Driver {
                 self.dial(DialOpts::peer_id(peer).condition(PeerCondition::DisconnectedAndNotDialing).build());
             }
         }
-        let kademlia = &mut self.swarm.behaviour_mut().kademlia;
+        let kademlia = &mut self.swarm.behaviour_mut().kademlia.inner;
         let idle = kademlia.iter_queries().next().is_none() && kademlia.kbuckets().next().is_some();
         if idle && self.upkeep.walks(now, peers + pending) {
             kademlia.get_n_closest_peers(PeerId::random(), WALKED);
@@ -479,7 +480,7 @@ impl Driver {
     fn known(&mut self) -> Vec<PeerId> {
         let members = Arc::clone(&self.shared.members);
         let mut known = Vec::new();
-        for bucket in self.swarm.behaviour_mut().kademlia.kbuckets() {
+        for bucket in self.swarm.behaviour_mut().kademlia.inner.kbuckets() {
             known.extend(bucket.iter().map(|entry| *entry.node.key.preimage()));
         }
         known.retain(|peer| members.peer(peer).is_none());

@@ -12,6 +12,7 @@
 //! | `outbox` | what of gossip waits for a peer |
 //! | `addresses` | how many connections an address may have |
 //! | `transport`, `quic` | the transports |
+//! | `nearby` | which addresses that strangers give are dialled |
 //! | `rename` | behaviours whose protocols have other names on the wire |
 //! | `link`, `members` | a peer in the caller's hands, its connections and streams; who is there |
 //! | `streams` | opening and accepting streams |
@@ -33,6 +34,7 @@ mod host;
 mod link;
 mod members;
 mod muxer;
+mod nearby;
 mod outbox;
 mod party;
 #[cfg(feature = "quic")]

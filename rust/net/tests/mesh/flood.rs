@@ -333,19 +333,20 @@ fn who_asks_for_more_messages_than_it_takes_is_ended() {
     let (known, connection) = (first.connection(&hostile), hostile.connection(&first));
     meshed(&mut first, &mut second);
     has_member(&mut first, &hostile);
-    let stream = hostile.host.open(connection, "/meshsub/1.1.0").unwrap();
+    let mut stream = hostile.host.open(connection, "/meshsub/1.1.0").unwrap();
     let data = numbered(3 << 20, 7);
     first.host.publish(data.clone()).unwrap();
     assert!(second.message(Answer::Ignore).data == data);
-    // Three times at most does gossipsub give a message to a peer: six requests, each charged.
+    // Three times at most does gossipsub give a message to a peer, but each request is charged.
     let id = Sha256::digest(&data);
-    let bytes = control(&field(2, &field(1, &id))).repeat(6);
-    let mut rest = &bytes[..];
-    hostile.until("it asks", |peer| {
-        first.poll();
-        rest = &rest[peer.host.write(stream, rest).unwrap_or_default()..];
-        rest.is_empty().then_some(())
+    let bytes = control(&field(2, &field(1, &id)));
+    first.until("it is ended", |peer| {
+        hostile.poll();
+        // The host's own stream of gossip may come later, and then the host listens to that alone.
+        if hostile.host.write(stream, &bytes) == Err(gossiplog_net::Error::Reset) {
+            stream = hostile.host.open(connection, "/meshsub/1.1.0").unwrap();
+        }
+        overloaded(peer, known).then_some(())
     });
-    first.until("it is ended", |peer| overloaded(peer, known).then_some(()));
     still_gossip(&mut first, &mut second, b"unharmed");
 }
