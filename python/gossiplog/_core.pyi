@@ -644,6 +644,9 @@ class HostEvent:
     @property
     def failed(self) -> list[str]:
         """Listeners that failed since the last poll, each as a sentence."""
+    @property
+    def refused(self) -> int:
+        """Connections that were refused since the last poll, as there were as many from their address as may be."""
 
 @final
 class GossipMessage:

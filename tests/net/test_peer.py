@@ -7,6 +7,7 @@ import os
 import stat
 import threading
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import cast
 
@@ -22,7 +23,8 @@ from gossiplog.net import peer as peer_module
 from gossiplog.net.background import background
 from gossiplog.net.client import connect
 from gossiplog.net.driver import Driver
-from gossiplog.net.host import Arrival, Host
+from gossiplog.net.host import Arrival, Host, open_host
+from gossiplog.net.limits import Limits
 from gossiplog.net.protocols import Protocols
 from gossiplog.net.streams import Connection, Network
 from gossiplog.net.validation import Publication
@@ -142,6 +144,25 @@ async def test_who_breaks_a_rule_is_dropped_and_shunned(opened: Open) -> None:
             await arrival.connection.aclose()
             await shunned(host, peer)
             assert len(heard.of(events.Connected)) == 1
+
+
+async def test_not_all_identities_of_one_address_join(opened: Open, caplog: pytest.LogCaptureFixture) -> None:
+    limits = Limits(connections_per_address=2)
+    with anyio.fail_after(60):
+        async with AsyncExitStack() as stack:
+            peer = await stack.enter_async_context(Peer(opened(), [LISTEN], limits=limits))
+            for number in range(2):
+                host = open_host(identity=bytes([number] * 32), topic=TOPIC, protocols=[])
+                await stack.enter_async_context(host)
+                await host.dial(peer.addresses[0])
+            with pytest.raises(ConnectionLost):
+                async with open_host(identity=bytes([7] * 32), topic=TOPIC, protocols=[]) as third:
+                    await third.dial(peer.addresses[0])
+            while "strangers" not in caplog.text:
+                await anyio.sleep(0.01)
+            assert len(peer.peers) == 2
+            assert peer.counters.network["connections_refused"] == 1
+    assert "there were as many connections from their addresses as there may be" in caplog.text
 
 
 async def test_a_peer_of_another_topic_does_not_join(opened: Open, signer: Signer) -> None:

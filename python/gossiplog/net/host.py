@@ -173,7 +173,7 @@ class Host(Carrier):
             case HostEvent():
                 if event.gossip:
                     self._gossiping.set()
-                if event.listening or event.failed:
+                if event.listening or event.failed or event.refused:
                     self._told(event)
             case MeshEvent():
                 self._told(event)

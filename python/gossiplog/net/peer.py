@@ -246,6 +246,9 @@ class Peer:
         if isinstance(news, MeshEvent):
             record.tell(_MESH_EVENTS[news.kind](news.peer_id))
             return
+        if news.refused:
+            reason = "there were as many connections from their addresses as there may be"
+            record.incident("strangers", "connections_refused", news.refused, f"not let in: {reason}")
         for reason in news.failed:
             record.tell(events.Failed("listening", NetworkError(reason)))
         self._failures += news.failed

@@ -31,6 +31,7 @@ pub struct HostEvent {
     gossip: bool,
     listening: Vec<String>,
     failed: Vec<String>,
+    refused: u64,
 }
 
 /// A message that came by gossip.
@@ -70,8 +71,8 @@ fn object(py: Python<'_>, notice: Notice) -> PyResult<Bound<'_, PyAny>> {
             Bound::new(py, PeerEvent { connection, peer_id: peer, address, dialer }).map(Bound::into_any)
         }
         Notice::Mesh { peer, kind } => Bound::new(py, MeshEvent { peer_id: peer, kind }).map(Bound::into_any),
-        Notice::Host { gossip, listening, failed } => {
-            Bound::new(py, HostEvent { gossip, listening, failed }).map(Bound::into_any)
+        Notice::Host { gossip, listening, failed, refused } => {
+            Bound::new(py, HostEvent { gossip, listening, failed, refused }).map(Bound::into_any)
         }
     }
 }

@@ -409,6 +409,7 @@ impl Driver {
             self.answer(&origin, MessageAcceptance::Ignore);
         }
         self.shared.recent.expire(self.heartbeat, now);
+        self.shared.tell_of_refused();
         self.grade(now);
         let peers = self.shared.members.connections();
         let members = Arc::clone(&self.shared.members);

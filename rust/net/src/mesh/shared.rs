@@ -39,6 +39,8 @@ pub struct Notices {
     listening: BTreeSet<Multiaddr>,
     /// As sentences.
     pub failed: Vec<String>,
+    /// Connections that were refused until the caller was last told.
+    refused: u64,
     /// Peers that may stand otherwise with the topic than the caller was last told.
     changed: HashSet<PeerId>,
     /// How the caller was last told that peers stand: in the mesh, subscribed. Without those that are neither.
@@ -75,6 +77,13 @@ impl Shared {
     /// Wakes the caller: there is something that concerns no single peer, or all.
     pub fn tell(&self) {
         self.inbox.tell(self.own, |news| news.readable = true);
+    }
+
+    /// Wakes the caller if connections were refused since it was last told.
+    pub fn tell_of_refused(&self) {
+        if lock(&self.notices).refused < self.figures.refused.load(Ordering::Relaxed) {
+            self.tell();
+        }
     }
 
     /// Wakes the caller: a peer stands otherwise with the topic, or is gone.
@@ -181,8 +190,10 @@ impl Shared {
         let listening: Vec<_> = std::mem::take(&mut news.listening).iter().map(|address| self.own(address)).collect();
         let failed = std::mem::take(&mut news.failed);
         let gossip = self.waiting.any();
-        if gossip || !listening.is_empty() || !failed.is_empty() {
-            notices.push(Notice::Host { gossip, listening, failed });
+        let refused = self.figures.refused.load(Ordering::Relaxed);
+        let refused = refused - std::mem::replace(&mut news.refused, refused);
+        if gossip || !listening.is_empty() || !failed.is_empty() || refused > 0 {
+            notices.push(Notice::Host { gossip, listening, failed, refused });
         }
     }
 }

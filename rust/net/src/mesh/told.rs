@@ -34,6 +34,8 @@ pub enum Notice {
         listening: Vec<String>,
         /// Listeners that failed, as sentences.
         failed: Vec<String>,
+        /// Connections that were refused, because there were as many from their address as there may be.
+        refused: u64,
     },
 }
 

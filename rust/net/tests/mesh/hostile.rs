@@ -341,6 +341,13 @@ fn not_all_identities_of_one_address_join() {
     }
     assert_eq!((refused, peer.host.peers().unwrap().len()), (8, 4));
     assert_eq!(peer.host.counts().unwrap().refused, 8);
+    peer.until("that is told", |peer| {
+        let told = peer.told.iter().map(|notice| match notice {
+            gossiplog_net::Notice::Host { refused, .. } => *refused,
+            _ => 0,
+        });
+        (told.sum::<u64>() == 8).then_some(())
+    });
     others[0].host.stop().unwrap();
     peer.until("there is room again", |peer| (peer.host.peers().unwrap().len() == 3).then_some(()));
     let handle = others[11].host.dial(&address).unwrap();
