@@ -106,11 +106,12 @@ impl Outbox {
     /// So many more may wait now.
     pub fn charge(&self, bytes: usize, now: Instant) {
         if bytes > 0 {
+            // In the opposite order of giving back, so that nothing is given back that was not taken.
+            self.account.add(bytes);
+            self.queues.queued.fetch_add(bytes, Ordering::Relaxed);
             if self.queued.fetch_add(bytes, Ordering::Relaxed) == 0 {
                 lock(&self.pace).progress = now;
             }
-            self.queues.queued.fetch_add(bytes, Ordering::Relaxed);
-            self.account.add(bytes);
         }
     }
 

@@ -285,4 +285,36 @@ mod tests {
         }
         assert_eq!(party.halt.reason().map(|closed| closed.cause), Some(Cause::Violation));
     }
+
+    #[test]
+    fn nothing_is_held_once_all_have_gone_in_whatever_order() {
+        let budget = Arc::new(Budget::new(300, 1000));
+        let parties = Parties::new(&budget, 1000, Queues::new(200, 500));
+        let peers: Vec<_> = (0..4).map(|_| PeerId::random()).collect();
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let (parties, peers, budget) = (&parties, &peers, &budget);
+                scope.spawn(move || {
+                    for step in 0..500_usize {
+                        let party = parties.enter(peers[(step + thread) % peers.len()]);
+                        let (driver, bytes) = (party.driver(), step % 97 + 1);
+                        party.account.add(bytes);
+                        party.outbox.charge(bytes, Instant::now());
+                        assert!(budget.held() <= 1000);
+                        if step % 5 == 0 {
+                            party.wake();
+                            party.outbox.sent(bytes, Instant::now());
+                        }
+                        party.account.subtract(bytes);
+                        if step % 31 == 0 {
+                            party.halt.end(Closed::new(Cause::Local, "a test"));
+                        }
+                        party.left(&driver);
+                    }
+                });
+            }
+        });
+        assert_eq!((budget.held(), parties.len()), (0, 0));
+        assert!(parties.queues.fit(500));
+    }
 }
