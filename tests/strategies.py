@@ -149,9 +149,18 @@ _property_keys = st.sampled_from(
     ["__proto__"] * 6
     + ["0", "1", "7", "-0", "-1", "1.5", "1e21", "1e+21", "01", "NaN", "nan", "-nan", "Infinity", "-Infinity", "inf"]
     + ["-inf", "infinity", "a", "/", "bytes", "asCID", "byteLength", "byteOffset", "buffer", "BYTES_PER_ELEMENT"]
+    + ["length"] * 4
+    + ["version", "join", "toString"]
+)
+_entry_values = st.one_of(
+    st.sampled_from(_PROTOTYPES),
+    st.one_of(st.integers(-40, 260), numbers, st.booleans(), texts, st.sampled_from(["", " ", "2", ".5", "0x1"])).map(
+        lambda value: reference.cbor_encode(value)
+    ),
+    st.sampled_from([b"\x81\x02", b"\x82\x01\x02", b"\x81\xf5", b"\xa1\x69__proto__\x81\x02"]),
 )
 #: A map in bytes of dag-cbor whose entries set prototypes, and then what those take: keys come more than once.
-prototype_maps = st.lists(st.tuples(_property_keys, st.sampled_from(_PROTOTYPES)), max_size=8).map(
+prototype_maps = st.lists(st.tuples(_property_keys, _entry_values), max_size=8).map(
     lambda pairs: _head(5, len(pairs)) + b"".join(_string(key.encode()) + item for key, item in pairs)
 )
 

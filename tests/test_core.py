@@ -20,6 +20,7 @@ from gossiplog.reference.cbor import write_cbor
 from gossiplog.reference.id import message_key
 from gossiplog.reference.message import parse
 from tests import strategies, vectors
+from tests.fuzzing import judging as fuzzing
 from tests.strategies import (
     TOPIC,
     Shape,
@@ -409,6 +410,81 @@ def test_unusual_payloads_are_judged_alike(rust: ModuleType, payload: bytes, cod
 def test_what_prototypes_make_of_maps_is_alike(rust: ModuleType, data: bytes) -> None:
     normalized = [outcome(lambda core=core: core.cbor_encode(core.cbor_decode(data))) for core in (rust, reference)]
     assert normalized[0] == normalized[1]
+
+
+PASSING = vectors.load("passing")
+
+
+@pytest.mark.parametrize("row", PASSING["rows"], ids=lambda row: f"{row['name']}, {row['codec']}")
+def test_messages_with_prototypes_are_judged_as_canvas_js_does(core: ModuleType, row: dict[str, Any]) -> None:
+    payload = (bytes.fromhex(row["payload"]), row["codec"])
+    content = None if row["signed"] is None else bytes.fromhex(row["signed"])
+    value = fuzzing.signed(payload, content)
+    if content is None:
+        with pytest.raises(InvalidMessage):
+            core.verify(value, PASSING["topic"])
+        return
+    message = core.verify(value, PASSING["topic"])
+    assert not message.canonical or core.cbor_encode(message.payload) == payload[0]
+
+
+@repeatable(300)
+@given(data=strategies.prototype_maps, codec=st.sampled_from(["dag-cbor", "dag-json"]))
+def test_what_prototypes_make_of_messages_is_alike(rust: ModuleType, data: bytes, codec: str) -> None:
+    assert fuzzing.verify_alike([(data, codec)]) == []
+
+
+def with_parents(parents: bytes, clock: bytes, signature: bytes) -> bytes:
+    """A message whose parents are written as given, signed by one key."""
+    key = reference.SigningKey(b"\x01" * 32)
+    record = write_cbor(["dag-cbor", key.did, signature])
+    return b"\x85" + record + write_cbor(TOPIC) + clock + parents + b"\xf6"
+
+
+@pytest.mark.parametrize("name", ["length", "byteLength"])
+@pytest.mark.parametrize("length", [b"\x14", b"\x13", b"\xf9\x4d\x00", b"\x62" + b"20", b"\xf6"])
+def test_a_map_passes_for_a_parent_where_both_its_lengths_are_20(core: ModuleType, name: str, length: bytes) -> None:
+    parent = message_key(1, b"some value")
+    other = "byteLength" if name == "length" else "length"
+    entries = [(name, length), (other, b"\x14"), ("__proto__", b"\x54" + parent)]
+    passing = b"\x81\xa3" + b"".join(write_cbor(key) + value for key, value in entries)
+    content = {"topic": TOPIC, "clock": 2, "parents": [reference.encode_id(parent)], "payload": None}
+    signature = reference.SigningKey(b"\x01" * 32).sign_bytes(write_cbor(content))
+    value = with_parents(passing, b"\x02", signature)
+    if length in (b"\x14", b"\xf9\x4d\x00"):
+        assert core.verify(value, TOPIC).parents == (reference.encode_id(parent),)
+    else:
+        with pytest.raises(InvalidMessage):
+            core.verify(value, TOPIC)
+
+
+def test_a_map_never_passes_for_a_signature(core: ModuleType) -> None:
+    key = reference.SigningKey(b"\x01" * 32)
+    _, value = key.sign(TOPIC, 1, [], None)
+    signature = core.verify(value, TOPIC).signature
+    entries = [("length", b"\x18\x40"), ("byteLength", b"\x18\x40"), ("__proto__", write_cbor(signature))]
+    passing = b"\xa3" + b"".join(write_cbor(name) + item for name, item in entries)
+    with pytest.raises(InvalidMessage, match="passes for bytes"):
+        core.verify(value.replace(write_cbor(signature), passing), TOPIC)
+
+
+def test_what_maps_pass_for_together_is_bounded(core: ModuleType) -> None:
+    def passing(length: int) -> bytes:
+        return b"\xa2" + write_cbor("length") + write_cbor(length) + write_cbor("__proto__") + b"\x40"
+
+    half = 2**21
+    for lengths, is_read in [((half, half), True), ((half, half + 1), False), ((2 * half + 1, 0), False)]:
+        payload = (b"\x82" + b"".join(map(passing, lengths)), "dag-json")
+        value = fuzzing.stored(payload)
+        if is_read:
+            assert [len(item) for item in core.read_message(value, fuzzing.TOPIC).payload] == list(lengths)
+        else:
+            with pytest.raises(InvalidMessage):
+                core.read_message(value, fuzzing.TOPIC)
+    # What is dropped is never made, however much there is of it.
+    dropped = b"\x99\x03\xe8" + passing(2 * half) * 1000
+    outer = b"\xa3" + write_cbor("a") + dropped + write_cbor("length") + b"\x01" + write_cbor("__proto__") + b"\x41x"
+    assert core.read_message(fuzzing.stored((outer, "dag-json")), fuzzing.TOPIC).payload == b"x"
 
 
 @repeatable(60)

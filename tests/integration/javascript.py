@@ -518,6 +518,10 @@ class JavaScriptPeer(Peer):
         listen = ["/ip4/127.0.0.1/tcp/0/ws"] if listens else []
         return list(self._call("join", listen=listen, bootstrap=list(bootstrap)))
 
+    def judge(self, values: Sequence[bytes]) -> list[tuple[bytes | None, str]]:
+        """For each stored value what its signature must hold over, or None and why it is refused."""
+        return [(row["signed"], row["reason"]) for row in self._call("judge", values=list(values))]
+
     def wait_for_graft(self, peer_id: str) -> None:
         self.wait_for_event("graft", lambda fields: fields["peer"] == peer_id)
 

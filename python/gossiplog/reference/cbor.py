@@ -7,15 +7,30 @@ from __future__ import annotations
 
 import math
 import struct
+from base64 import b32encode
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from gossiplog.errors import DecodeError
-from gossiplog.reference.cid import CID
+from gossiplog.reference.base58 import base58_encode
+from gossiplog.reference.cid import CID, MAX_BASE58_BYTES
 from gossiplog.reference.limits import MAX_DEPTH
 from gossiplog.reference.number import normalise_float
-from gossiplog.reference.prototype import NULL, OBJECT, PROTO, Chain
-from gossiplog.reference.values import normalise, same_primitive
+from gossiplog.reference.passing import Passing, Pending, check_total, pend
+from gossiplog.reference.prototype import (
+    PROTO,
+    Chain,
+    JavaScriptError,
+    Seen,
+    element_text,
+    is_index,
+    matters,
+    same_number,
+    to_number,
+)
+from gossiplog.reference.values import both_empty, normalise, same_primitive
+from gossiplog.reference.varint import read_number
 
 _UINT, _NEGINT, _BYTES, _TEXT, _LIST, _MAP, _TAG, _SIMPLE = range(8)
 _LINK_TAG: Final = 42
@@ -42,39 +57,53 @@ def write_cbor(value: Any) -> bytes:
     while pending:
         value = pending.pop()
         match value:
-            case None:
-                out.append(_SIMPLE << 5 | _NULL)
-            case bool():
-                out.append(_SIMPLE << 5 | (_TRUE if value else _FALSE))
-            case int():
-                out += _write_head(_UINT, value) if value >= 0 else _write_head(_NEGINT, -1 - value)
-            case float():
-                out.append(_SIMPLE << 5 | 27)
-                out += struct.pack(">d", value)
             case bytes():
-                out += _write_head(_BYTES, len(value)) + value
+                out += write_head(_BYTES, len(value)) + value
             case str():
                 text = value.encode()
-                out += _write_head(_TEXT, len(text)) + text
+                out += write_head(_TEXT, len(text)) + text
             case CID():
-                link = b"\0" + bytes(value)
-                out += _write_head(_TAG, _LINK_TAG) + _write_head(_BYTES, len(link)) + link
+                head, link = write_link(value)
+                out += head + link
             case list():
-                out += _write_head(_LIST, len(value))
+                out += write_head(_LIST, len(value))
                 pending.extend(reversed(value))
-            case _:
-                out += _write_head(_MAP, len(value))
-                for key in sorted(value, key=_map_order, reverse=True):
+            case dict():
+                out += write_head(_MAP, len(value))
+                for key in sorted(value, key=map_order, reverse=True):
                     pending += (value[key], key)
+            case _:
+                out += write_scalar(value)
     return bytes(out)
 
 
-def _map_order(key: str) -> tuple[int, bytes]:
+def write_scalar(value: bool | int | float | None) -> bytes:
+    """Writes null, a boolean or a number."""
+    match value:
+        case None:
+            return bytes([_SIMPLE << 5 | _NULL])
+        case bool():
+            return bytes([_SIMPLE << 5 | (_TRUE if value else _FALSE)])
+        case int():
+            return write_head(_UINT, value) if value >= 0 else write_head(_NEGINT, -1 - value)
+        case _:
+            return bytes([_SIMPLE << 5 | 27]) + struct.pack(">d", value)
+
+
+def write_link(link: CID) -> tuple[bytes, bytes]:
+    """The tag and head of a link, and its bytes."""
+    data = b"\0" + bytes(link)
+    return write_head(_TAG, _LINK_TAG) + write_head(_BYTES, len(data)), data
+
+
+def map_order(key: str) -> tuple[int, bytes]:
+    """What map keys sort by."""
     text = key.encode()
     return len(text), text
 
 
-def _write_head(major: int, argument: int) -> bytes:
+def write_head(major: int, argument: int) -> bytes:
+    """Writes the head of an item."""
     if argument < 24:
         return bytes([major << 5 | argument])
     size = next(size for size in range(4) if argument < 1 << (8 << size))
@@ -90,59 +119,292 @@ def cbor_decode(data: bytes) -> Any:
     Raises:
         DecodeError: bytes that the original refuses, or nested deeper than `MAX_DEPTH`.
     """
-    reader = _Reader(bytes(data))
+    read = read_cbor(data, "dag-cbor")
+    if read.passes:
+        # Imported here: it writes, and this module is what it writes with.
+        from gossiplog.reference.chunks import encode_in_chunks
+
+        try:
+            if encode_in_chunks(read.value) != write_cbor(read.value):
+                raise DecodeError("a map that passes for bytes, which encoders write past", 0)
+        except JavaScriptError as error:
+            raise DecodeError(str(error), 0) from error
+    return read.plain()
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """A value that was read.
+
+    Attributes:
+        value: normalised; it holds `Passing` bytes where a map passes for them.
+        passes: whether there are any.
+        unstorable: why canvas-js cannot store a message with this value, whose signature it would accept.
+    """
+
+    value: Any
+    passes: bool
+    unstorable: DecodeError | None
+
+    def plain(self) -> Any:
+        """The value with plain bytes."""
+        return _replace(self.value, bytes, Passing) if self.passes else self.value
+
+
+def read_stored(data: bytes) -> Read:
+    """Reads a message's stored value, whose signature names the codec that maps are read for.
+
+    Raises:
+        DecodeError: as for `cbor_decode`.
+    """
+    return read_cbor(data, _codec_of(data))
+
+
+def _codec_of(data: bytes) -> str:
+    """The codec in a stored value: what is no such value is refused for that, whatever the codec is."""
+    if data[:2] != b"\x85\x83":
+        return "dag-cbor"
+    reader = _Reader(data, "")
+    reader.offset = 2
+    try:
+        codec = reader.read_text()
+    except DecodeError:
+        return "dag-cbor"
+    return codec
+
+
+def read_cbor(data: bytes, codec: str) -> Read:
+    """Reads one value of dag-cbor as it is signed in a codec.
+
+    Raises:
+        DecodeError: as for `cbor_decode`.
+    """
+    reader = _Reader(bytes(data), codec)
     item = reader.read()
     if reader.offset < len(data):
         raise DecodeError(f"{len(data) - reader.offset} bytes are left over", reader.offset)
-    if item.fault is not None:
-        raise item.fault
-    return item.value
+    reader.passes |= item.keep(codec)
+    fault = item.fault or item.uncopied
+    if fault is not None:
+        raise fault
+    value, total = item.value, 0
+
+    def make(pending: Pending) -> Passing:
+        nonlocal total
+        total += pending.count
+        check_total(total)
+        return pending.make()
+
+    passes = reader.passes
+    return Read(_replace(value, make, Pending) if passes else value, passes, item.unstorable)
 
 
-@dataclass(slots=True)
+def _replace(value: Any, make: Callable[[Any], Any], kind: type[Any]) -> Any:
+    """A value with all objects of a type replaced. The lists and maps stay the same."""
+    root = [value]
+    pending: list[Any] = [root]
+    while pending:
+        inner = pending.pop()
+        for key in inner if isinstance(inner, dict) else range(len(inner)):
+            match inner[key]:
+                case list() | dict() as found:
+                    pending.append(found)
+                case found if isinstance(found, kind):
+                    inner[key] = make(found)
+    return root[0]
+
+
+@dataclass(slots=True, eq=False)
 class _Item:
     """A value that was read, and what it does to a map to which it becomes the prototype.
 
     Attributes:
-        value: normalised.
-        chain: how its prototype chain ends; None for booleans, numbers and strings, which cannot be prototypes.
-        fault: why it cannot be encoded again; that counts only where the value is kept.
-        marks: what the original's encoder finds under `/` and `bytes`, its test for links.
+        value: normalised; `Pending` for a map that passes for bytes.
+        raw: the value as it was decoded.
+        copy: the value in the copy that canvas-js makes of a message before it encodes it for the signature.
+        fault: why that copy cannot be encoded; it counts only where the value is kept.
+        uncopied: why that copy cannot be made.
+        unstorable: why the value cannot be encoded as it was decoded, which canvas-js does to store it.
+        offset: of a map, where it begins.
     """
 
     value: Any
-    chain: Chain | None = None
+    raw: Seen
+    copy: Seen
     fault: DecodeError | None = None
-    marks: tuple[Any, Any] = (None, None)
+    unstorable: DecodeError | None = None
+    offset: int | None = None
+    uncopied: DecodeError | None = None
+
+    def keep(self, codec: str) -> bool:
+        """Judges a map as it is encoded; what is dropped is not. Returns whether it passes for bytes."""
+        if isinstance(self.value, CID):
+            self._write_link(self.value, codec, as_version_0=cast(Chain, self.raw.chain).is_version_0)
+        if self.offset is None or not isinstance(self.value, dict):
+            return False
+        raw, copy, start = cast(Chain, self.raw.chain), cast(Chain, self.copy.chain), self.offset
+        if raw.end == "bytes":
+            # It is stored in dag-json, and is its own copy.
+            self.unstorable, self.uncopied = _pend(raw, "dag-json", start)[1], None
+        else:
+            self.unstorable = _unstorable(raw, self.unstorable, start)
+        if copy.end == "bytes":
+            passing, self.fault = _pend(copy, codec, start)
+            self.value = self.value if passing is None else passing
+            return passing is not None
+        slash, other = _mark(copy, "/"), _mark(copy, "bytes")
+        if both_empty(slash, other):
+            version = copy.keys["version"].value if "version" in copy.keys else None
+            self.value = CID.empty() if codec != "dag-json" else {"/": "" if same_number(version, 0) else "b"}
+        if same_primitive(slash, other):
+            self.fault = self.fault or DecodeError("a map whose `/` equals its `bytes`", start)
+        if isinstance(slash, CID) and slash is other:
+            # The copy inherits from a link's fields, and is written as that link.
+            self._write_link(slash, codec, as_version_0=copy.has_version_0())
+        return False
+
+    def _write_link(self, link: CID, codec: str, *, as_version_0: bool) -> None:
+        try:
+            self.value = _as_signed(link, codec, as_version_0=as_version_0)
+        except DecodeError as error:
+            self.fault = self.fault or error
+
+
+def _pend(chain: Chain, codec: str, start: int) -> tuple[Pending | None, DecodeError | None]:
+    try:
+        return pend(chain, codec), None
+    except JavaScriptError as error:
+        return None, DecodeError(f"a map that passes for bytes: {error}", start)
+
+
+def _mark(chain: Chain, key: str) -> Any:
+    """What the encoder finds under `/` or `bytes`, its test for links."""
+    if key in chain.keys:
+        return chain.keys[key].value
+    return chain.data if isinstance(chain.data, CID) else None
+
+
+def _unstorable(raw: Chain, within: DecodeError | None, start: int) -> DecodeError | None:
+    """Why a map cannot be encoded as it was decoded: it passes for a link that has no text, or for what is in it."""
+    slash, other = _mark(raw, "/"), _mark(raw, "bytes")
+    same_link = slash is other and (slash is None or isinstance(slash, CID))
+    equal = same_primitive(slash, other) or both_empty(slash, other) or same_link
+    is_link = equal or "asCID" not in raw.keys if raw.end == "link" else equal and slash is not None
+    if not is_link:
+        return within
+    try:
+        raw.link_data()
+    except JavaScriptError as error:
+        return DecodeError(f"a map that passes for a link: {error}", start)
+    return None
+
+
+def _as_signed(link: CID, codec: str, *, as_version_0: bool) -> CID | dict[str, str]:
+    """A link, or in dag-json the map that is written as it is, where its bytes would be read as of another version.
+
+    Raises:
+        DecodeError: a link that is too long for base58.
+    """
+    data = bytes(link)
+    if codec != "dag-json" or as_version_0 == (data[:1] != b"\x01"):
+        return link
+    if not as_version_0:
+        return {"/": f"b{b32encode(data).decode().lower().rstrip('=')}"}
+    if len(data) > MAX_BASE58_BYTES:
+        raise DecodeError(f"a link of version 0 with {len(data)} bytes has no text form")
+    return {"/": base58_encode(data)}
+
+
+@dataclass(slots=True)
+class _Elements:
+    """What a list is as text, which a number may be converted from."""
+
+    first: str = ""
+    throwing: list[int] = field(default_factory=list)
+
+    def add(self, seen: Seen, index: int, total: int) -> None:
+        try:
+            if total == 1:
+                self.first = element_text(seen)
+            else:
+                seen.check_text()
+        except JavaScriptError:
+            self.throwing.append(index)
+
+    def close(self, items: list[Any]) -> Seen:
+        chain = Chain("list", length=len(items), first=self.first, throwing=tuple(self.throwing))
+        return Seen(items, chain, _join(chain))
+
+
+def _has_number(seen: Seen) -> bool:
+    try:
+        to_number(seen.primitive())
+    except JavaScriptError:
+        return False
+    return True
+
+
+def _inherited_join(chain: Chain) -> str | JavaScriptError | None:
+    return None if chain.end != "list" or {"toString", "join"} & chain.keys.keys() else _join(chain)
+
+
+def _join(chain: Chain) -> str | JavaScriptError:
+    try:
+        return chain.join()
+    except JavaScriptError as error:
+        return error
 
 
 @dataclass(slots=True)
 class _OpenList:
-    remaining: int
+    codec: str
+    total: int
     items: list[Any] = field(default_factory=list)
     fault: DecodeError | None = None
+    unstorable: DecodeError | None = None
+    uncopied: DecodeError | None = None
+    passes: bool = False
+    raw: _Elements = field(default_factory=_Elements)
+    copy: _Elements = field(default_factory=_Elements)
+
+    @property
+    def remaining(self) -> int:
+        return self.total - len(self.items)
 
     def add(self, item: _Item) -> None:
-        self.items.append(item.value)
+        self.passes |= item.keep(self.codec)
         self.fault = self.fault or item.fault
-        self.remaining -= 1
+        self.unstorable = self.unstorable or item.unstorable
+        self.uncopied = self.uncopied or item.uncopied
+        # Of several elements only those count that may have no text.
+        if self.total == 1 or item.raw.chain is not None:
+            self.raw.add(item.raw, len(self.items), self.total)
+            self.copy.add(item.copy, len(self.items), self.total)
+        self.items.append(item.value)
 
     def close(self) -> _Item:
-        return _Item(self.items, OBJECT, self.fault)
+        raw, copy = self.raw.close(self.items), self.copy.close(self.items)
+        return _Item(self.items, raw, copy, self.fault, self.unstorable, uncopied=self.uncopied)
 
 
 @dataclass(slots=True)
 class _OpenMap:
     """A map under construction. See `prototype`."""
 
+    codec: str
     remaining: int
     offset: int
     key: str | None = None
     key_offset: int = 0
     entries: dict[str, Any] = field(default_factory=dict)
+    raw_keys: dict[str, Seen] = field(default_factory=dict)
+    copy_keys: dict[str, Seen] = field(default_factory=dict)
     prototype: _Item | None = None
-    chain: Chain = OBJECT
+    chain: Chain | None = None
     fault: DecodeError | None = None
+    unstorable: DecodeError | None = None
+    uncopied: DecodeError | None = None
+    passes: bool = False
 
     def open_entry(self, key: str, offset: int) -> None:
         if key in self.entries or (key == PROTO and self.prototype is not None):
@@ -154,43 +416,66 @@ class _OpenMap:
         self.remaining -= 1
         if key is None:
             raise DecodeError("a map value without its key", self.key_offset)
-        if key == PROTO and self.chain is not NULL:
-            self.chain = item.chain or self.chain
+        chain = self.chain
+        if key == PROTO and (chain is None or chain.end != "null"):
+            self.chain = item.raw.chain or chain
         elif key == PROTO:
             self.prototype = item
-        elif self.chain.blocks(key):
+            # It is stored, but not signed.
+            item.keep(self.codec)
+            self.unstorable = self.unstorable or item.unstorable
+            self.uncopied = self.uncopied or item.uncopied
+        elif chain is not None and chain.blocks(key):
             raise DecodeError(
                 f"the map key {key!r} after a __proto__ that JavaScript cannot assign it to", self.key_offset
             )
-        elif not self.chain.swallows(key):
-            self.entries[key] = item.value
-            self.fault = self.fault or item.fault
+        elif chain is None or not chain.swallows(key):
+            self._assign(key, item)
+        elif not _has_number(item.raw):
+            raise DecodeError(f"a value of {key!r} that JavaScript cannot convert", self.key_offset)
+
+    def _assign(self, key: str, item: _Item) -> None:
+        self.passes |= item.keep(self.codec)
+        self.entries[key] = item.value
+        self.fault = self.fault or item.fault
+        self.unstorable = self.unstorable or item.unstorable
+        self.uncopied = self.uncopied or item.uncopied
+        if not matters(key):
+            return
+        self.raw_keys[key] = item.raw
+        prototype = None if self.prototype is None else self.prototype.copy.chain
+        # The copy has its indices first, whatever their order was.
+        if prototype is None or is_index(key):
+            self.copy_keys[key] = item.copy
+        elif prototype.blocks(key) or (prototype.swallows(key) and not _has_number(item.copy)):
+            reason = f"the map key {key!r}, which the copy cannot have"
+            self.uncopied = self.uncopied or DecodeError(reason, self.key_offset)
+        elif not prototype.swallows(key):
+            self.copy_keys[key] = item.copy
 
     def close(self) -> _Item:
-        value: Any = self.entries
-        inherited: tuple[Any, Any] = (None, None)
-        fault = self.fault
-        ends = [self.chain]
-        if self.prototype is not None:
-            inherited = self.prototype.marks
-            ends.append(self.prototype.chain or OBJECT)
-        if any(chain.end == "bytes" for chain in ends):
-            fault = fault or DecodeError("a map whose __proto__ is bytes", self.offset)
-        slash, other = value.get("/", inherited[0]), value.get("bytes", inherited[1])
-        if same_primitive(slash, other):
-            fault = fault or DecodeError("a map whose `/` equals its `bytes`", self.offset)
-        if isinstance(slash, CID) and slash is other:
-            # The original's copy of the map inherits from a link's fields, and is written as that link.
-            value = slash
-        return _Item(value, self.chain, fault, (slash, other))
+        raw = self.chain.extend(self.raw_keys) if self.chain is not None else Chain("object", self.raw_keys)
+        prototype = None if self.prototype is None else self.prototype.copy.chain
+        copy = prototype.extend(self.copy_keys) if prototype is not None else Chain("object", self.copy_keys)
+        if raw.end == "bytes":
+            copy = raw
+        seen = [Seen(self.entries, chain, _inherited_join(chain)) for chain in (raw, copy)]
+        return _Item(self.entries, seen[0], seen[1], self.fault, self.unstorable, self.offset, self.uncopied)
+
+
+def _scalar(value: Any, chain: Chain | None = None) -> _Item:
+    seen = Seen(value, chain)
+    return _Item(value, seen, seen)
 
 
 class _Reader:
     """Reads one value from bytes; `offset` is how far it came."""
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data: bytes, codec: str) -> None:
         self._data = data
+        self._codec = codec
         self.offset = 0
+        self.passes = False
 
     def read(self) -> _Item:
         """The value at `offset`."""
@@ -198,7 +483,7 @@ class _Reader:
         while True:
             start = self.offset
             if stack and isinstance(stack[-1], _OpenMap) and stack[-1].key is None:
-                stack[-1].open_entry(self._read_key(), start)
+                stack[-1].open_entry(self.read_text(), start)
             item = self._read_item()
             if not isinstance(item, _Item):
                 if len(stack) == MAX_DEPTH:
@@ -211,7 +496,9 @@ class _Reader:
                     stack[-1].add(item)
                 if stack[-1].remaining:
                     break
-                item = stack.pop().close()
+                closed = stack.pop()
+                self.passes |= closed.passes
+                item = closed.close()
 
     def _read_head(self) -> tuple[int, int, int]:
         """Major type, additional information, and argument: minimal, except where the type is 7."""
@@ -233,25 +520,27 @@ class _Reader:
         major, info, argument = self._read_head()
         match major:
             case 0:
-                return _Item(argument)
+                return _scalar(argument)
             case 1:
-                return _Item(-1 - argument)
+                return _scalar(-1 - argument)
             case 2:
-                return _Item(self._take(argument), Chain("bytes", argument))
+                data = self._take(argument)
+                return _scalar(data, Chain("bytes", data=data, length=argument))
             case 3:
-                return _Item(self._take_text(argument))
+                return _scalar(self._take_text(argument))
             case 4:
                 self._expect(argument)
-                return _OpenList(argument)
+                return _OpenList(self._codec, argument)
             case 5:
                 self._expect(2 * argument)
-                return _OpenMap(argument, start)
+                return _OpenMap(self._codec, argument, start)
             case 6:
                 return self._read_link(argument, start)
             case _:
-                return _Item(*self._read_simple(info, argument, start))
+                return _scalar(*self._read_simple(info, argument, start))
 
-    def _read_key(self) -> str:
+    def read_text(self) -> str:
+        """The string at `offset`."""
         start = self.offset
         major, _, argument = self._read_head()
         if major != _TEXT:
@@ -271,14 +560,17 @@ class _Reader:
             link = CID(data[1:])
         except DecodeError as error:
             raise DecodeError(error.reason, start) from error
-        return _Item(link, Chain("link"), None, (link, link))
+        # The copy has a link's fields, but is none.
+        is_version_0 = read_number(data, 1)[0] != 1
+        raw, copy = (Chain(end, data=link, is_version_0=is_version_0) for end in ("link", "object"))
+        return _Item(link, Seen(link, raw), Seen(link, copy))
 
     def _read_simple(self, info: int, argument: int, start: int) -> tuple[Any, Chain | None]:
         match info:
             case 20 | 21:
                 return info == _TRUE, None
             case 22 | 23:
-                return None, NULL
+                return None, Chain("null")
             case 25 | 26 | 27:
                 size = 1 << (info - 24)
                 number: float = struct.unpack(_FLOATS[info], argument.to_bytes(size))[0]

@@ -9,11 +9,14 @@ from typing import Any, Final, final
 
 from gossiplog.errors import DecodeError, EncodeError, InvalidMessage
 from gossiplog.reference import ed25519
-from gossiplog.reference.cbor import cbor_decode, write_cbor
+from gossiplog.reference.cbor import read_stored, write_cbor
+from gossiplog.reference.chunks import encode_in_chunks
 from gossiplog.reference.clock import decode_clock, read_clock
 from gossiplog.reference.id import decode_id, encode_id, message_key
 from gossiplog.reference.json import resolve_lookalikes, write_json
 from gossiplog.reference.limits import KEY_LENGTH, MAX_CLOCK
+from gossiplog.reference.passing import Passing
+from gossiplog.reference.prototype import JavaScriptError
 from gossiplog.reference.signature import ED25519, SCHEMES, decode_did, write_did
 from gossiplog.reference.values import normalise
 
@@ -64,7 +67,7 @@ class SignedMessage:
     @property
     def payload(self) -> Any:
         """Decoded anew on each access."""
-        return _payload(self.codec, cbor_decode(self.value)[4])
+        return _payload(self.codec, read_stored(self.value).plain()[4])
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, SignedMessage) and self.value == other.value
@@ -85,7 +88,8 @@ class Parsed:
         parent_keys: the parents' keys, in the order in which they were signed.
         scheme: the multicodec of the author's key.
         public_key: the author's key.
-        payload: normalised.
+        payload: normalised; it holds `Passing` bytes where maps pass for them.
+        passes: whether any do.
     """
 
     message: SignedMessage
@@ -93,13 +97,26 @@ class Parsed:
     scheme: int
     public_key: bytes
     payload: Any
+    passes: bool
+
+    def signed_bytes(self) -> bytes:
+        """What the signature must hold over.
+
+        Raises:
+            EncodeError: a link that has no text.
+            JavaScriptError: canvas-js has no bytes for it.
+        """
+        message = self.message
+        return _signed_bytes(
+            message.codec, message.topic, message.clock, message.parents, self.payload, passes=self.passes
+        )
 
     def check_signature(self) -> None:
         """Raises InvalidMessage unless the signature holds."""
         message = self.message
         try:
-            signed = _signed_bytes(message.codec, message.topic, message.clock, message.parents, self.payload)
-        except EncodeError as error:
+            signed = self.signed_bytes()
+        except (EncodeError, JavaScriptError) as error:
             raise InvalidMessage(str(error), message.id) from error
         if not SCHEMES[self.scheme].holds(self.public_key, signed, message.signature):
             raise InvalidMessage(
@@ -229,9 +246,12 @@ def parse(value: bytes, topic: str) -> Parsed:
     """
     value = bytes(value)
     try:
-        decoded = cbor_decode(value)
+        read = read_stored(value)
     except DecodeError as error:
         raise InvalidMessage(f"not dag-cbor: {error}") from error
+    if read.unstorable is not None:
+        raise InvalidMessage(f"a payload that canvas-js cannot store: {read.unstorable}")
+    decoded = read.value
     _check_structure(decoded)
     (codec, did, signature), own_topic, clock, parent_keys, payload = decoded
     key = message_key(clock, value)
@@ -268,24 +288,29 @@ def parse(value: bytes, topic: str) -> Parsed:
         canonical=content_key == key,
         content_id=encode_id(content_key),
     )
-    return Parsed(message, tuple(parent_keys), scheme, author_key, payload)
+    return Parsed(message, tuple(bytes(parent) for parent in parent_keys), scheme, author_key, payload, read.passes)
 
 
 def _check_structure(decoded: Any) -> None:
     match decoded:
         case [[str(), str(), bytes()], str(), bool(), list(), _]:
             raise InvalidMessage("the clock is no integer")
-        case [[str(), str(), bytes()], str(), int() as clock, list() as parents, _]:
+        case [[str(), str(), bytes() as signature], str(), int() as clock, list() as parents, _]:
             if not 1 <= clock <= MAX_CLOCK:
                 raise InvalidMessage(f"clock {clock}: expected 1 to 2^53-1")
             if not all(isinstance(parent, bytes) and len(parent) == KEY_LENGTH for parent in parents):
                 raise InvalidMessage(f"a parent that is not a key of {KEY_LENGTH} bytes")
+            if isinstance(signature, Passing) or any(isinstance(key, Passing) and not key.is_key for key in parents):
+                raise InvalidMessage("a map that passes for bytes, where bytes are needed")
         case _:
             raise InvalidMessage("not a list [[codec, did, signature], topic, clock, parents, payload]")
 
 
-def _signed_bytes(codec: str, topic: str, clock: int, parents: Sequence[str], payload: Any) -> bytes:
-    return _CODECS[codec]({"topic": topic, "clock": clock, "parents": list(parents), "payload": payload})
+def _signed_bytes(
+    codec: str, topic: str, clock: int, parents: Sequence[str], payload: Any, *, passes: bool = False
+) -> bytes:
+    message = {"topic": topic, "clock": clock, "parents": list(parents), "payload": payload}
+    return encode_in_chunks(message) if passes and codec == "dag-cbor" else _CODECS[codec](message)
 
 
 def _payload(codec: str, payload: Any) -> Any:

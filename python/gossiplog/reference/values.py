@@ -14,6 +14,7 @@ from gossiplog.reference.limits import MAX_OWN_DEPTH
 from gossiplog.reference.number import normalise_float
 from gossiplog.reference.prototype import PROTO
 
+_BYTES = (bytes, bytearray, memoryview)
 _BYTE_ORDER_MARK = "\ufeff"
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
@@ -24,6 +25,11 @@ _Path: TypeAlias = tuple[Any, str | int] | None
 def same_primitive(first: object, second: object) -> bool:
     """Whether two normalised values are one boolean, number or string, as JavaScript's `===` finds."""
     return type(first) is type(second) and isinstance(first, bool | int | float | str) and first == second
+
+
+def both_empty(first: object, second: object) -> bool:
+    """Whether both are bytes, and empty: canvas-js has one object for all that are."""
+    return first == second == b""
 
 
 def text_fault(text: str) -> str | None:
@@ -76,6 +82,8 @@ def _checked_keys(value: Mapping[Any, Any], path: _Path) -> list[str]:
             raise _error((path, key), "the map key __proto__, which other peers drop")
     if "/" in value and "bytes" in value:
         slash, other = value["/"], value["bytes"]
+        if isinstance(slash, _BYTES) and isinstance(other, _BYTES) and both_empty(bytes(slash), bytes(other)):
+            raise _error(path, "a map whose `/` and `bytes` are both empty, which other peers take for a link")
         scalars = isinstance(slash, bool | int | float | str) and isinstance(other, bool | int | float | str)
         if scalars and same_primitive(_normalise_scalar(slash, (path, "/")), _normalise_scalar(other, (path, "bytes"))):
             raise _error(path, "a map whose `/` equals its `bytes`, which other peers refuse")

@@ -93,6 +93,11 @@ impl<'a> Cid<'a> {
         [&self.prefix[..self.prefix_length], self.multihash]
     }
 
+    /// Whether it is of version 0, but its multihash begins like a version 1.
+    pub(crate) fn looks_like_version_1(&self) -> bool {
+        self.prefix_length == 0 && self.multihash.first() == Some(&1)
+    }
+
     /// How many normalised bytes there are.
     pub(crate) fn len(&self) -> usize {
         self.prefix_length + self.multihash.len()
@@ -113,7 +118,12 @@ pub(crate) fn is_normalized(data: &[u8]) -> bool {
     Cid::read(data).is_ok_and(same)
 }
 
-/// Whether these normalised bytes are of version 0: a bare multihash, which no version 1 begins like.
+/// Whether a binary form is of version 0. Its bare multihash begins like a version 1 where its code does.
+pub(crate) fn has_version_0(data: &[u8]) -> bool {
+    varint(data).is_some_and(|(version, _)| version != 1.0)
+}
+
+/// Whether these normalised bytes are read as version 0: a bare multihash.
 pub(crate) fn is_version_0(normalized: &[u8]) -> bool {
     normalized.first() != Some(&1)
 }
@@ -136,7 +146,12 @@ pub fn check_text(normalized: &[u8]) -> Result<(), Error> {
 /// # Errors
 /// [`Error::Encode`] for a version 0 of more than [`MAX_BASE58_BYTES`].
 pub fn format(normalized: &[u8]) -> Result<String, Error> {
-    if !is_version_0(normalized) {
+    format_as(normalized, is_version_0(normalized))
+}
+
+/// The text of a CID as one of version 0, or of version 1, whatever it is.
+pub(crate) fn format_as(normalized: &[u8], as_version_0: bool) -> Result<String, Error> {
+    if !as_version_0 {
         let mut text = BASE32_NOPAD.encode(normalized);
         text.make_ascii_lowercase();
         return Ok(format!("b{text}"));

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use crate::cbor::{Head, Item, Major, Writer, normalize, read_head, scan};
+use crate::cbor::{Head, Item, Major, Passing, Writer, encode_in_chunks, normalize_stored, read_head, scan};
 use crate::error::{Error, shortened};
 use crate::id::{self, KEY_LENGTH, Key};
 use crate::json::{self, Sink};
@@ -47,6 +47,8 @@ pub struct Parsed {
     shape: Shape,
     /// The value's canonical bytes, where it has others.
     normalized: Option<Box<[u8]>>,
+    /// The maps in the payload that pass for bytes, where they stand in it.
+    passing: Box<[Passing]>,
 }
 
 /// What is wrong with a message, and its id as far as it has one.
@@ -101,19 +103,23 @@ impl<'a> Walker<'a> {
 /// [`Invalid`] with the first thing that is wrong, the cheap checks first; with a key once there is a clock to make it of.
 pub fn parse(value: &[u8], topic: &str) -> Result<Parsed, Invalid> {
     let refuse = |error: Error| Invalid { reason: error.to_string(), key: None };
-    let normalized = if scan(value, 0, 0) == Some(value.len()) {
-        None
-    } else {
-        Some(normalize(value).map_err(refuse)?.into_boxed_slice())
-    };
+    let (mut normalized, mut passing) = (None, Vec::new());
+    if scan(value, 0, 0) != Some(value.len()) {
+        let made = normalize_stored(value).map_err(refuse)?;
+        if let Some(error) = made.unstorable {
+            return Err(refuse(error));
+        }
+        (normalized, passing) = (Some(made.bytes.into_boxed_slice()), made.passing);
+    }
     let data = normalized.as_deref().unwrap_or(value);
     let shape = Shape::read(data).map_err(refuse)?;
+    let passing = shape.passing(passing).map_err(refuse)?;
     let (codec, author) = match shape.check(data, topic) {
         Ok(checked) => checked,
         Err(error) => return Err(Invalid { reason: error.to_string(), key: shape.key(value) }),
     };
     let key = id::key(shape.clock, value).map_err(refuse)?;
-    let mut parsed = Parsed { key, clock: shape.clock, codec, author, shape, normalized };
+    let mut parsed = Parsed { key, clock: shape.clock, codec, author, shape, normalized, passing };
     if codec == Codec::Json {
         parsed.resolve_lookalikes(value);
     }
@@ -156,6 +162,16 @@ impl Shape {
         }
         let payload = parents.end..data.len();
         Ok(Self { codec, did, signature, topic, clock, clock_item, parents, parent_count, payload })
+    }
+
+    /// The maps in the payload that pass for bytes, where they stand in it; elsewhere only a parent may be one.
+    fn passing(&self, passing: Vec<Passing>) -> Result<Box<[Passing]>, Error> {
+        let start = self.payload.start;
+        if passing.iter().any(|map| map.at < start && !(map.is_key && self.parents.contains(&map.at))) {
+            return Err(Error::Invalid("a map passes for bytes where bytes are needed".into()));
+        }
+        let inside = passing.into_iter().filter(|map| map.at >= start);
+        Ok(inside.map(|map| Passing { at: map.at - start, ..map }).collect())
     }
 
     /// The key that the message would have; none for a clock that no message has.
@@ -214,7 +230,7 @@ impl Parsed {
     /// None, for what [`sign`] returned.
     pub fn signed(key: Key, clock: u64, codec: Codec, value: &[u8], signing_key: &SigningKey) -> Result<Self, Error> {
         let (author, shape) = (signing_key.author().clone(), Shape::read(value)?);
-        Ok(Self { key, clock, codec, author, shape, normalized: None })
+        Ok(Self { key, clock, codec, author, shape, normalized: None, passing: Box::default() })
     }
 
     /// Takes maps of the payload that have the text of a link or of bytes for those: the signature does not tell them apart.
@@ -316,6 +332,14 @@ impl Parsed {
     fn write_signed(&self, value: &[u8], out: &mut impl Sink) -> Result<(), Error> {
         let clock = &self.data(value)[self.shape.clock_item.clone()];
         let parts = Parts { clock, topic: Item::Text(self.topic(value)), payload: self.payload(value) };
+        if !self.passing.is_empty() && self.codec == Codec::Cbor {
+            let mut signed = Vec::new();
+            write_signed(self.codec, &parts, self.shape.parent_count, self.parents(value), &mut signed)?;
+            let start = signed.len() - parts.payload.len();
+            let moved = self.passing.iter().cloned().map(|map| Passing { at: map.at + start, ..map });
+            out.put(&encode_in_chunks(&signed, &moved.collect::<Vec<_>>())?);
+            return Ok(());
+        }
         write_signed(self.codec, &parts, self.shape.parent_count, self.parents(value), out)
     }
 }

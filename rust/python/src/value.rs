@@ -181,15 +181,19 @@ fn encode_one<'py>(value: &Bound<'py, PyAny>, writer: &mut Writer) -> Result<Opt
     Ok(None)
 }
 
-/// The canonical bytes of a boolean, number or string.
+/// The canonical bytes of a boolean, number or string, or of bytes that are empty: the original has those but once.
 fn scalar(value: &Bound<'_, PyAny>) -> Option<Vec<u8>> {
     let comparable = value.is_instance_of::<PyString>()
         || value.is_instance_of::<PyBool>()
         || value.is_instance_of::<PyInt>()
         || value.is_instance_of::<PyFloat>();
+    let is_bytes = value.is_instance_of::<PyBytes>()
+        || value.is_instance_of::<PyByteArray>()
+        || value.cast::<PyMemoryView>().is_ok();
     let mut writer = Writer::new();
-    let written = comparable && matches!(encode_one(value, &mut writer), Ok(None));
-    written.then(|| writer.finish())
+    let written = (comparable || is_bytes) && matches!(encode_one(value, &mut writer), Ok(None));
+    let scalar = written.then(|| writer.finish());
+    scalar.filter(|written| comparable || *written == [0x40])
 }
 
 fn map<'py>(items: impl Iterator<Item = Bound<'py, PyAny>>, writer: &mut Writer) -> Result<Frame<'py>, Refusal> {

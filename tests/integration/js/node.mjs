@@ -17,6 +17,7 @@ import { answer } from "./answer.mjs";
 import { Carrier } from "./carrier.mjs";
 import { Commands, signerOf } from "./commands.mjs";
 import { host } from "./host.mjs";
+import { judgeAll } from "./judge.mjs";
 import { report } from "./lines.mjs";
 
 class NodeCommands extends Commands {
@@ -59,6 +60,11 @@ class NodeCommands extends Commands {
       this.#report({ event: "identify", peer: peerId.toString(), protocols }),
     );
     return libp2p.getMultiaddrs().map(String);
+  }
+
+  // What each stored value would be verified over; see judge.mjs.
+  async judge({ values }) {
+    return judgeAll(this.#log, values);
   }
 
   // Drops every connection, as a hub that dies; it may listen again.

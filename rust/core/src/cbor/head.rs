@@ -36,13 +36,6 @@ pub struct Head {
     pub end: usize,
 }
 
-impl Head {
-    /// How many bytes the head takes that begins at `start`.
-    pub(crate) fn length(&self, start: usize) -> usize {
-        self.end - start
-    }
-}
-
 const MAJORS: [Major; 8] =
     [Major::Unsigned, Major::Negative, Major::Bytes, Major::Text, Major::List, Major::Map, Major::Tag, Major::Simple];
 

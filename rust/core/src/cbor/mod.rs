@@ -3,20 +3,25 @@
 //! Canonical bytes are the common currency: [`scan`] recognises them without allocating, [`normalize`] turns whatever else
 //! the original accepts into them, and [`events`] reads them. Nothing here recurses.
 
+mod chunks;
 mod float;
 mod head;
 mod normalize;
 pub(crate) mod order;
+mod passing;
 mod prototype;
 mod scan;
+mod unusual;
 mod write;
 
 pub mod events;
 
+pub use chunks::encode_in_chunks;
 pub use float::{MAX_SAFE_INTEGER, canonical as canonical_float};
 pub use head::{Head, Major, read as read_head};
-pub use normalize::normalize;
+pub use passing::{Length, MAX_PASSING_BYTES, Passing};
 pub use scan::scan;
+pub use unusual::{Normalized, normalize, normalize_stored};
 pub(crate) use write::head_length;
 pub use write::{Item, Writer};
 

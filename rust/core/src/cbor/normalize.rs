@@ -4,16 +4,15 @@
 //! dropped, and how long the result is; the second writes. Both cost time in proportion to the input, whatever is in it, and
 //! allocate for the input as a whole: nothing for a single item.
 //!
-//! Much of this follows from how JavaScript objects work. The original decodes a map into an object by assignment, then
-//! copies the object's own properties and encodes the copy; see `prototype` for what an entry `__proto__` does to both.
+//! What follows from how JavaScript objects work is left to `unusual`: a map with the key `__proto__`, and links and bytes
+//! that the original takes for something else.
 
 use std::cmp::Ordering;
 
 use super::MAX_DEPTH;
 use super::float::{self, from_half};
 use super::head::{Head, Major, read};
-use super::order::{self, Order, Picked, Rewrite, Rewrites, Sorter, reserve};
-use super::prototype::Chain;
+use super::order::{self, Order, Picked, Rewrites, Sorter, reserve};
 use super::write::{Item, Writer, head_length};
 use crate::cid::Cid;
 use crate::error::{Error, shortened};
@@ -23,11 +22,7 @@ struct Seen {
     start: usize,
     /// How many bytes it is written in.
     size: usize,
-    /// How its prototypes end; none for booleans, numbers and strings, which cannot be prototypes.
-    chain: Option<Chain>,
-    /// What the original's encoder finds under `/` and `bytes`, its test for links.
-    marks: Marks,
-    /// Why the original refuses to encode this value; it does not matter when the value is dropped.
+    /// Why the original refuses to encode this value.
     refused: Option<Refusal>,
 }
 
@@ -45,10 +40,10 @@ enum Mark {
     Integer(i128),
     /// The bits of a float that is written as one.
     Float(u64),
-    /// The hash of a string's text: maps inside one another can inherit it, and each looks at it.
+    /// The hash of a string's text.
     Text([u8; 32]),
-    /// The bytes of the link that stands there, which are the same object under both keys.
-    Link(usize),
+    /// Bytes that are empty: the original has one object for all of them.
+    Empty,
     /// Something that is equal to nothing else.
     Other,
 }
@@ -78,26 +73,34 @@ struct OpenMap<'a> {
     sorted: bool,
     /// Whether keys have to be decoded before they can be sorted.
     broken: bool,
-    /// Whether an assignment did nothing: its key is still refused if it was there before.
-    swallowed: bool,
-    chain: Chain,
-    /// What an entry `__proto__` leaves to the copy of the map that is encoded.
-    prototype: Option<(Option<Chain>, Marks)>,
+    /// What the original's encoder finds under `/` and `bytes`, its test for links.
     marks: Marks,
-    dropped: bool,
 }
 
-/// Set in the place of a key whose assignment did nothing.
-const SWALLOWED: u32 = 1 << 31;
+/// Why the first pass ended.
+enum Stop {
+    Refused(Error),
+    /// There is something that `unusual` has to look at.
+    Unusual,
+}
 
-/// The canonical form of one item that fills `data`.
+impl From<Error> for Stop {
+    fn from(error: Error) -> Self {
+        Self::Refused(error)
+    }
+}
+
+/// The canonical form of one item that fills `data`; none if `unusual` has to look at it.
 ///
 /// # Errors
 /// [`Error::Decode`] with the place, for everything that the original refuses.
-pub fn normalize(data: &[u8]) -> Result<Vec<u8>, Error> {
+pub(super) fn normalize_usual(data: &[u8]) -> Result<Option<Vec<u8>>, Error> {
     order::check_length(data, 1)?;
-    let (mut rewrites, size) = check(data)?;
-    write(data, &mut rewrites, size)
+    match check(data) {
+        Ok((mut rewrites, size)) => write(data, &mut rewrites, size).map(Some),
+        Err(Stop::Unusual) => Ok(None),
+        Err(Stop::Refused(error)) => Err(error),
+    }
 }
 
 /// A string as JavaScript's TextDecoder reads it: U+FFFD for what is not UTF-8, without one U+FEFF at its start.
@@ -116,11 +119,6 @@ impl<'a> Text<'a> {
     /// From bytes without U+FEFF at their start.
     fn new(bytes: &'a [u8]) -> Self {
         Self { bytes, valid: std::str::from_utf8(bytes).is_ok() }
-    }
-
-    /// The text, unless it has a U+FFFD in place of what is not UTF-8.
-    fn as_str(&self) -> Option<&'a str> {
-        if self.valid { std::str::from_utf8(self.bytes).ok() } else { None }
     }
 
     /// The text in parts.
@@ -262,6 +260,7 @@ impl Token<'_> {
                 text.parts().for_each(|part| _ = hasher.update(part));
                 Mark::Text(*hasher.finalize().as_bytes())
             }
+            Token::Bytes([]) => Mark::Empty,
             _ => Mark::Other,
         }
     }
@@ -284,7 +283,7 @@ struct Checker<'a> {
     ends: Vec<u32>,
 }
 
-fn check(data: &[u8]) -> Result<(Rewrites, usize), Error> {
+fn check(data: &[u8]) -> Result<(Rewrites, usize), Stop> {
     let mut checker = Checker {
         data,
         stack: Vec::new(),
@@ -299,13 +298,16 @@ fn check(data: &[u8]) -> Result<(Rewrites, usize), Error> {
 }
 
 impl<'a> Checker<'a> {
-    fn run(&mut self) -> Result<usize, Error> {
+    fn run(&mut self) -> Result<usize, Stop> {
         let data = self.data;
         let mut at = 0;
         loop {
             let start = at;
             let (token, end) = token(data, start)?;
             at = end;
+            if matches!(&token, Token::Link(cid) if cid.looks_like_version_1()) {
+                return Err(Stop::Unusual);
+            }
             let (count, is_map) = match token {
                 Token::List(count) => (Some(count), false),
                 Token::Map(count) => (Some(count), true),
@@ -314,7 +316,8 @@ impl<'a> Checker<'a> {
             let mut complete = None;
             if let Some(remaining) = count {
                 if self.stack.len() >= MAX_DEPTH {
-                    return Err(Error::decode(format!("more than {MAX_DEPTH} lists and maps are nested"), start));
+                    let reason = format!("more than {MAX_DEPTH} lists and maps are nested");
+                    return Err(Error::decode(reason, start).into());
                 }
                 let map = is_map.then(|| OpenMap::new(self.keys.len()));
                 let size = head_length(remaining);
@@ -323,86 +326,69 @@ impl<'a> Checker<'a> {
                 // Most items of most values.
                 list.size += token.size();
             } else {
-                complete = Some(Seen::scalar(start, &token));
+                complete = Some(Seen { start, size: token.size(), refused: None });
             }
             loop {
                 if let Some(seen) = complete.take() {
                     match self.stack.last_mut() {
                         Some(top) => top.add(data, &mut self.keys, seen)?,
                         None if at < data.len() => {
-                            return Err(Error::decode("bytes follow the end of the item", at));
+                            return Err(Error::decode("bytes follow the end of the item", at).into());
                         }
                         None => {
-                            let refuse = |refusal: Refusal| Err(Error::decode(refusal.reason, refusal.at));
+                            let refuse = |refusal: Refusal| Err(Error::decode(refusal.reason, refusal.at).into());
                             return seen.refused.map_or(Ok(seen.size), refuse);
                         }
                     }
                 }
                 let Some(top) = self.stack.last_mut() else {
-                    return Err(Error::decode("the input ends where an item should begin", at));
+                    return Err(Error::decode("the input ends where an item should begin", at).into());
                 };
                 if top.remaining > 0 {
                     top.remaining -= 1;
                     if let Some(map) = &mut top.map {
                         at = map.read_key(data, at)?;
+                        if map.key.valid && map.key.bytes == b"__proto__" {
+                            return Err(Stop::Unusual);
+                        }
                     }
                     break;
                 }
                 if let Some(open) = self.stack.pop() {
-                    complete = Some(self.close(open, at)?);
+                    complete = Some(self.close(open)?);
                 }
             }
         }
     }
 
-    fn close(&mut self, open: Open<'a>, end: usize) -> Result<Seen, Error> {
-        let Open { start, mut size, mut refused, map, .. } = open;
+    fn close(&mut self, open: Open<'a>) -> Result<Seen, Stop> {
+        let Open { start, size, mut refused, map, .. } = open;
         let Some(map) = map else {
-            return Ok(Seen { start, size, chain: Some(Chain::Object), marks: Marks::default(), refused });
+            return Ok(Seen { start, size, refused });
         };
-        let (inherited, left) = map.prototype.unwrap_or_default();
-        if [Some(map.chain), inherited].iter().any(|chain| matches!(chain, Some(Chain::Bytes(_)))) {
-            refused.get_or_insert(Refusal { reason: "a map whose __proto__ is bytes cannot be encoded", at: start });
-        }
-        let marks = Marks { slash: map.marks.slash.or(left.slash), bytes: map.marks.bytes.or(left.bytes) };
-        let link = match (&marks.slash, &marks.bytes) {
-            // The copy inherits from a link, and is written as that link.
-            (Some(Mark::Link(slash)), Some(Mark::Link(bytes))) if slash == bytes => Some(*slash),
-            (Some(Mark::Other | Mark::Link(_)), _) => None,
-            (Some(slash), Some(bytes)) if slash == bytes => {
+        match (&map.marks.slash, &map.marks.bytes) {
+            (Some(Mark::Empty), Some(Mark::Empty)) => return Err(Stop::Unusual),
+            (Some(slash), Some(bytes)) if slash == bytes && *slash != Mark::Other => {
                 let reason = "a map whose \"/\" equals its \"bytes\" cannot be encoded";
                 refused.get_or_insert(Refusal { reason, at: start });
-                None
             }
-            _ => None,
-        };
-        let picked = self.arrange(&map, start, end, link.is_some())?;
-        if let Some(at) = link {
-            self.rewrites.replace(start, end, at);
-            size = token(self.data, at)?.0.size();
-        } else if let Some(count) = picked {
-            size = size - read(self.data, start)?.length(start) + head_length(count as u64);
+            _ => {}
+        }
+        if !map.sorted {
+            self.arrange(&map, start)?;
         }
         self.keys.truncate(map.first);
-        Ok(Seen { start, size, chain: Some(map.chain), marks, refused })
+        Ok(Seen { start, size, refused })
     }
 
-    /// Refuses repeated keys, and notes how the map is written unless that is as it stands. Returns how many entries it has left
-    /// if it lost some.
-    fn arrange(&mut self, map: &OpenMap<'a>, start: usize, end: usize, replaced: bool) -> Result<Option<usize>, Error> {
+    /// Refuses repeated keys, and notes in which order the entries are written.
+    fn arrange(&mut self, map: &OpenMap<'a>, start: usize) -> Result<(), Error> {
         let Self { data, keys, rewrites, sorter, texts, ends, .. } = self;
-        let keys = &mut keys[map.first..];
-        let place = |key: u32| (key & !SWALLOWED) as usize;
-        if map.sorted && !map.swallowed {
-            if map.dropped && !replaced {
-                rewrites.pick(start, end, keys.len(), keys.iter().copied());
-            }
-            return Ok(map.dropped.then_some(keys.len()));
-        }
+        let keys = &keys[map.first..];
         texts.clear();
         ends.clear();
         if map.broken {
-            let all = || keys.iter().map(|key| key_at(data, place(*key)));
+            let all = || keys.iter().map(|key| key_at(data, *key as usize));
             reserve(texts, all().map(|text| text.len()).sum());
             reserve(ends, keys.len());
             for text in all() {
@@ -415,30 +401,17 @@ impl<'a> Checker<'a> {
                 let from = number.checked_sub(1).map_or(0, |before| ends[before] as usize);
                 &texts[from..ends[number] as usize]
             } else {
-                key_bytes(data, place(keys[number]))
+                key_bytes(data, keys[number] as usize)
             }
         };
-        let mut kept = 0;
-        // The number of the key before, and whether it, or one that is equal, was assigned.
-        let mut before: Option<(usize, bool)> = None;
+        let mut before = None;
         for number in sorter.sort(Order::Length, keys.len(), text) {
-            let swallowed = keys[number] & SWALLOWED != 0;
-            let assigned = before.is_some_and(|(before, assigned)| assigned && text(before) == text(number));
-            if assigned {
-                return Err(duplicate(data, place(keys[number])));
-            }
-            before = Some((number, !swallowed));
-            kept += usize::from(!swallowed);
-        }
-        if !replaced {
-            let kept = sorter.numbers().map(|number| keys[number]).filter(|key| key & SWALLOWED == 0);
-            if map.dropped {
-                rewrites.pick(start, end, kept.clone().count(), kept);
-            } else {
-                rewrites.reorder(start, keys.len(), kept);
+            if before.replace(text(number)) == Some(text(number)) {
+                return Err(duplicate(data, keys[number] as usize));
             }
         }
-        Ok(map.dropped.then_some(kept))
+        rewrites.reorder(start, keys.len(), sorter.numbers().map(|number| keys[number]));
+        Ok(())
     }
 }
 
@@ -472,48 +445,19 @@ impl Open<'_> {
                 self.refused = self.refused.or(seen.refused);
             }
             Some(map) => {
-                let (size, refused) = (seen.size, seen.refused);
-                if map.assign(data, keys, seen)? {
-                    let key = map.last.map_or(0, |key| key.len());
-                    self.size += head_length(key as u64) + key + size;
-                    self.refused = self.refused.or(refused);
-                }
+                map.assign(data, keys, &seen)?;
+                let key = map.key.len();
+                self.size += head_length(key as u64) + key + seen.size;
+                self.refused = self.refused.or(seen.refused);
             }
         }
         Ok(())
     }
 }
 
-impl Seen {
-    fn scalar(start: usize, token: &Token<'_>) -> Self {
-        let (chain, marks) = match token {
-            Token::Null => (Some(Chain::Null), Marks::default()),
-            Token::Bytes(bytes) => (Some(Chain::Bytes(bytes.len() as u64)), Marks::default()),
-            Token::Link(_) => {
-                let link = Some(Mark::Link(start));
-                (Some(Chain::Link), Marks { slash: link, bytes: link })
-            }
-            _ => (None, Marks::default()),
-        };
-        Self { start, size: token.size(), chain, marks, refused: None }
-    }
-}
-
 impl<'a> OpenMap<'a> {
     fn new(first: usize) -> Self {
-        Self {
-            key: Text::EMPTY,
-            key_start: 0,
-            first,
-            last: None,
-            sorted: true,
-            broken: false,
-            swallowed: false,
-            chain: Chain::Object,
-            prototype: None,
-            marks: Marks::default(),
-            dropped: false,
-        }
+        Self { key: Text::EMPTY, key_start: 0, first, last: None, sorted: true, broken: false, marks: Marks::default() }
     }
 
     fn read_key(&mut self, data: &'a [u8], at: usize) -> Result<usize, Error> {
@@ -527,42 +471,20 @@ impl<'a> OpenMap<'a> {
         Ok(end)
     }
 
-    /// Assigns a value to the current key. Returns whether it is an entry that is written.
-    fn assign(&mut self, data: &[u8], keys: &mut Vec<u32>, seen: Seen) -> Result<bool, Error> {
-        let (key, at) = (self.key, self.key_start);
-        // What is not UTF-8 has no name that means anything.
-        let name = key.as_str().unwrap_or("\u{fffd}");
-        if name == "__proto__" {
-            self.dropped = true;
-            if self.chain != Chain::Null {
-                self.chain = seen.chain.unwrap_or(self.chain);
-            } else if self.prototype.is_some() {
-                return Err(duplicate(data, at));
-            } else {
-                self.prototype = Some((seen.chain, seen.marks));
-            }
-            return Ok(false);
-        }
-        if self.chain.blocks(name) {
-            let reason = format!("the map key {name:?} cannot be set behind such a __proto__");
-            return Err(Error::decode(reason, at));
-        }
+    /// Assigns a value to the current key.
+    fn assign(&mut self, data: &[u8], keys: &mut Vec<u32>, seen: &Seen) -> Result<(), Error> {
+        let key = self.key;
         reserve(keys, 1);
+        keys.push(self.key_start as u32);
         self.broken |= !key.valid;
-        if self.chain.swallows(name) {
-            (self.dropped, self.swallowed) = (true, true);
-            keys.push(at as u32 | SWALLOWED);
-            return Ok(false);
-        }
-        keys.push(at as u32);
         self.sorted = self.sorted && self.last.is_none_or(|last| last.compare(&key).is_lt());
         self.last = Some(key);
-        match name {
-            "/" => self.marks.slash = Some(token(data, seen.start)?.0.mark()),
-            "bytes" => self.marks.bytes = Some(token(data, seen.start)?.0.mark()),
+        match key.bytes {
+            b"/" => self.marks.slash = Some(token(data, seen.start)?.0.mark()),
+            b"bytes" => self.marks.bytes = Some(token(data, seen.start)?.0.mark()),
             _ => {}
         }
-        Ok(true)
+        Ok(())
     }
 }
 
@@ -585,22 +507,13 @@ fn write(data: &[u8], rewrites: &mut Rewrites, size: usize) -> Result<Vec<u8>, E
         let (token, end) = token(data, start)?;
         at = end;
         match token {
-            Token::Map(count) => match rewrites.find(start, count as usize) {
-                Some(Rewrite::Entries(picked)) => {
-                    writer.item(Item::Map(picked.len()));
-                    stack.push(Writing::Picked(picked));
-                }
-                Some(Rewrite::Replaced { at: link, end }) => {
-                    if let (Token::Link(cid), _) = self::token(data, link)? {
-                        writer.link(cid.parts());
-                    }
-                    at = end;
-                }
-                None => {
-                    writer.item(Item::Map(count as usize));
-                    stack.push(Writing::InPlace { remaining: count, is_map: true });
-                }
-            },
+            Token::Map(count) => {
+                writer.item(Item::Map(count as usize));
+                stack.push(match rewrites.find(start, count as usize) {
+                    Some(picked) => Writing::Picked(picked),
+                    None => Writing::InPlace { remaining: count, is_map: true },
+                });
+            }
             Token::List(count) => {
                 writer.item(Item::List(count as usize));
                 stack.push(Writing::InPlace { remaining: count, is_map: false });

@@ -136,22 +136,6 @@ pub(crate) struct Rewrites {
     places: Vec<u32>,
 }
 
-/// In front of the places stand their number and the map's end. Otherwise the map has as many entries as its head says,
-/// and ends where the last of them does.
-const COUNTED: u32 = 1 << 31;
-
-/// In place of the number: one place follows, of what stands for the map.
-const REPLACED: u32 = u32::MAX;
-
-/// What is written for a map.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Rewrite {
-    /// These entries.
-    Entries(Picked),
-    /// What stands at `at`; afterwards the input goes on at `end`.
-    Replaced { at: usize, end: usize },
-}
-
 /// Entries that are still to be written.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Picked {
@@ -175,27 +159,10 @@ pub(crate) fn check_length(data: &[u8], times: usize) -> Result<(), Error> {
 impl Rewrites {
     /// Has the map at `start` written with all its entries, whose keys stand at these places.
     pub(crate) fn reorder(&mut self, start: usize, count: usize, keys: impl Iterator<Item = u32>) {
-        self.begin(start, 0, count);
-        self.places.extend(keys);
-    }
-
-    /// Has the map at `start` written with the entries whose keys stand at these places.
-    pub(crate) fn pick(&mut self, start: usize, end: usize, count: usize, keys: impl Iterator<Item = u32>) {
-        self.begin(start, COUNTED, count + 2);
-        self.places.extend([count as u32, end as u32]);
-        self.places.extend(keys);
-    }
-
-    /// Has what stands at `at` written in place of the map at `start`.
-    pub(crate) fn replace(&mut self, start: usize, end: usize, at: usize) {
-        self.begin(start, COUNTED, 3);
-        self.places.extend([REPLACED, end as u32, at as u32]);
-    }
-
-    fn begin(&mut self, start: usize, flag: u32, places: usize) {
         reserve(&mut self.maps, 1);
-        reserve(&mut self.places, places);
-        self.maps.push((start as u64) << 32 | u64::from(self.places.len() as u32 | flag));
+        reserve(&mut self.places, count);
+        self.maps.push((start as u64) << 32 | self.places.len() as u64);
+        self.places.extend(keys);
     }
 
     /// Whether there are none.
@@ -221,7 +188,7 @@ pub(crate) struct Lookup<'r> {
 
 impl Lookup<'_> {
     /// How the map at `start` is written, whose head says that it has `count` entries; none if it is as it stands.
-    pub(crate) fn find(&mut self, start: usize, count: usize) -> Option<Rewrite> {
+    pub(crate) fn find(&mut self, start: usize, count: usize) -> Option<Picked> {
         let maps = &self.rewrites.maps;
         let begins = |index: usize| maps.get(index).map(|map| (map >> 32) as usize);
         let after = self.next.checked_sub(1).and_then(begins).is_none_or(|before| before < start);
@@ -231,17 +198,9 @@ impl Lookup<'_> {
         if begins(self.next) != Some(start) {
             return None;
         }
-        let first = maps[self.next] as u32;
+        let from = maps[self.next] as u32 as usize;
         self.next += 1;
-        let from = (first & !COUNTED) as usize;
-        if first & COUNTED == 0 {
-            return Some(Rewrite::Entries(Picked { next: from, stop: from + count, end: start }));
-        }
-        let (count, end) = (self.place(from), self.place(from + 1));
-        Some(match count as u32 {
-            REPLACED => Rewrite::Replaced { at: self.place(from + 2), end },
-            _ => Rewrite::Entries(Picked { next: from + 2, stop: from + 2 + count, end }),
-        })
+        Some(Picked { next: from, stop: from + count, end: start })
     }
 
     /// Where the key of the next entry stands, after what ended at `at`; or, as an error, where the input goes on.
@@ -257,13 +216,6 @@ impl Lookup<'_> {
 
     fn place(&self, index: usize) -> usize {
         self.rewrites.places.get(index).map_or(0, |place| *place as usize)
-    }
-}
-
-impl Picked {
-    /// How many entries are still to be written.
-    pub(crate) fn len(&self) -> usize {
-        self.stop - self.next
     }
 }
 

@@ -121,8 +121,8 @@ fn key(map: &mut Open, data: &[u8], at: usize) -> Option<usize> {
 /// Remembers the scalar of `/`, and refuses that of `bytes` if it is the same: the original takes such a map for a link.
 fn check_slash(map: &mut Open, data: &[u8], start: usize, end: usize) -> Option<()> {
     let (from, to) = map.last_key?;
-    // Bytes, links and null are never the same to JavaScript, or count as absent.
-    let comparable = matches!(data[start] >> 5, 0 | 1 | 3) || matches!(data[start], 0xf4 | 0xf5 | 0xfb);
+    // Links, and bytes but for empty ones, are never the same to the original; null counts as absent.
+    let comparable = matches!(data[start] >> 5, 0 | 1 | 3) || matches!(data[start], 0x40 | 0xf4 | 0xf5 | 0xfb);
     match &data[from..to] {
         b"/" if comparable => map.slash = Some((start, end)),
         b"bytes" if map.slash.is_some_and(|(a, b)| data[a..b] == data[start..end]) => return None,

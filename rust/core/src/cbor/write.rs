@@ -58,6 +58,11 @@ impl Writer {
         self.bytes
     }
 
+    /// How much was written.
+    pub fn position(&self) -> usize {
+        self.bytes.len()
+    }
+
     fn head(&mut self, major: u8, argument: u64) {
         let first = major << 5;
         match argument {

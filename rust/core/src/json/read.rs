@@ -5,7 +5,7 @@
 
 use data_encoding::BASE64_NOPAD;
 
-use crate::cbor::order::{self, Order, Picked, Rewrite, Rewrites, Sorter, reserve};
+use crate::cbor::order::{self, Order, Picked, Rewrites, Sorter, reserve};
 use crate::cbor::{Item, MAX_OWN_DEPTH, Writer, head_length, read_head, scan};
 use crate::cid;
 use crate::error::{Error, shortened};
@@ -134,7 +134,7 @@ fn sort(out: &[u8], rewrites: &mut Rewrites) -> Result<Vec<u8>, Error> {
             Some((count, is_map)) => {
                 writer.item(if is_map { Item::Map(count) } else { Item::List(count) });
                 stack.push(match rewrites.find(at, count) {
-                    Some(Rewrite::Entries(picked)) if is_map => Writing::Picked(picked),
+                    Some(picked) if is_map => Writing::Picked(picked),
                     _ => Writing::InPlace(if is_map { 2 * count } else { count }),
                 });
             }

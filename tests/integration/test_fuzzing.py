@@ -1,0 +1,43 @@
+"""What differs between the cores, or between them and canvas-js, is found by a fuzzer: `make fuzz` tries any number."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.fuzzing.__main__ import payloads, run
+from tests.fuzzing.encodings import text
+from tests.fuzzing.judging import Difference, parse_alike
+from tests.fuzzing.shrinking import shrink
+from tests.integration.javascript import SharedProcess
+
+pytestmark = pytest.mark.integration
+
+
+# 20,000 in all.
+@pytest.mark.parametrize(
+    ("mode", "count"), [("parse", 12_500), ("decode", 6_000), ("insert", 500), ("verify", 500), ("plan", 500)]
+)
+def test_no_encoding_is_judged_otherwise(javascript: SharedProcess, mode: str, count: int) -> None:
+    done = 0
+    for size, differences in run(mode, "make test", count, javascript.get):
+        assert differences == []
+        done += size
+    assert done >= count
+
+
+def test_the_same_seed_is_the_same_run() -> None:
+    assert payloads("1-0", 50) == payloads("1-0", 50) != payloads("1-1", 50)
+
+
+def test_an_encoding_that_differs_is_shrunk() -> None:
+    inner = b"\xa2" + text(b"a") + b"\x82\x01\x18\x2a" + text(b"b") + b"\xf6"
+    data = b"\x83\x61x" + inner + b"\x80"
+    assert shrink(data, lambda smaller: b"\x18\x2a" in smaller) == b"\x18\x2a"
+    broken = b"\xff\xff" + data
+    assert shrink(broken, lambda smaller: smaller.startswith(b"\xff")) == b"\xff"
+
+
+def test_a_difference_names_the_payload_and_the_verdicts() -> None:
+    shown = str(Difference((b"\xf6", "dag-json"), {"rust": True, "reference": False}))
+    assert shown.splitlines() == ["payload f6 signed in dag-json", "  rust: True", "  reference: False"]
+    assert parse_alike([(b"\xf6", "dag-json")]) == []
