@@ -12,6 +12,7 @@ Source: wire format, "Maps that pass for bytes"; cborg's `encodeBytes`, multifor
 from __future__ import annotations
 
 import math
+from base64 import b64decode
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
@@ -21,6 +22,7 @@ from gossiplog.reference.limits import MAX_CLOCK, MAX_PASSING_BYTES
 from gossiplog.reference.prototype import Chain, JavaScriptError, Primitive, same_number, to_number
 
 _KEY_LENGTH: Final = 20
+_ALPHABET: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/" + bytes(192)
 
 
 class Passing(bytes):
@@ -113,17 +115,17 @@ def _to_int32(number: float) -> int:
 
 def _through_base64(numbers: list[int]) -> bytes:
     """What is in the base64 that canvas-js makes of integers that may be no bytes."""
-    buffer = bits = total = 0
+    buffer = bits = 0
+    sextets = bytearray()
     for number in numbers:
         buffer = buffer << 8 & 0xFFFFFFFF | number & 0xFFFFFFFF
         bits += 8
         while bits > 6:
             bits -= 6
-            total = total << 6 | _shift_right(buffer, bits) & 63
+            sextets.append(_shift_right(buffer, bits) & 63)
     if bits:
-        total = total << 6 | buffer << 6 - bits & 63
-    width = (len(numbers) * 8 + 5) // 6 * 6
-    return (total >> width - len(numbers) * 8).to_bytes(len(numbers))
+        sextets.append(buffer << 6 - bits & 63)
+    return b64decode(sextets.translate(_ALPHABET) + b"=" * (-len(sextets) % 4))
 
 
 def _shift_right(number: int, bits: int) -> int:
