@@ -14,7 +14,7 @@ use std::task::{Context, Poll};
 use futures::task::AtomicWaker;
 use libp2p::Multiaddr;
 use libp2p::core::Transport;
-use libp2p::core::transport::{DialOpts, ListenerId, TransportError, TransportEvent};
+use libp2p::core::transport::{DialOpts, ListenerId, PortUse, TransportError, TransportEvent};
 use libp2p::multiaddr::Protocol;
 
 use crate::error::lock;
@@ -162,7 +162,8 @@ impl Drop for Turn {
     }
 }
 
-/// A transport whose inbound connections are limited by their addresses before anything is agreed on.
+/// A transport whose inbound connections are limited by their addresses before anything is agreed on, and that dials from
+/// ports of its own.
 pub struct Gate<T> {
     inner: T,
     addresses: Arc<Addresses>,
@@ -197,7 +198,8 @@ where
     }
 
     fn dial(&mut self, address: Multiaddr, options: DialOpts) -> Result<T::Dial, TransportError<io::Error>> {
-        self.inner.dial(address, options)
+        // From the port that is listened on, a dial fails where a connection from there to the same port has just ended.
+        self.inner.dial(address, DialOpts { port_use: PortUse::New, ..options })
     }
 
     fn poll(

@@ -35,7 +35,7 @@ pub enum Scope {
 }
 
 impl Scope {
-    /// That of an address.
+    /// The scope of an address.
     pub fn of(address: &Multiaddr) -> Self {
         match address.iter().next() {
             Some(Protocol::Ip4(ip)) => Self::of_ip4(ip),
@@ -106,7 +106,7 @@ pub struct Nearby<B> {
 }
 
 impl<B> Nearby<B> {
-    /// One that only dials what everybody can reach, as long as nobody near was connected.
+    /// Wrap a behaviour. Only global addresses are dialled until a peer connects from nearby.
     pub fn new(inner: B) -> Self {
         Self { inner, near: HashSet::new() }
     }

@@ -86,8 +86,7 @@ impl Outbox {
         queued == 0 || queued.saturating_add(bytes) <= self.queues.each
     }
 
-    /// For how long the peer has taken less than comes: it begins where more than half of what may wait does, and ends
-    /// where a quarter does.
+    /// How long the queue has been slow: since it was more than half full, until at most a quarter is left.
     pub fn slow_for(&self, now: Instant) -> Option<Duration> {
         let (queued, most) = (self.queued(), self.queues.each);
         let mut pace = lock(&self.pace);
@@ -103,7 +102,7 @@ impl Outbox {
         now.saturating_duration_since(lock(&self.pace).progress)
     }
 
-    /// So many more may wait now.
+    /// Charge bytes to the queue.
     pub fn charge(&self, bytes: usize, now: Instant) {
         if bytes > 0 {
             // In the opposite order of giving back, so that nothing is given back that was not taken.
@@ -142,8 +141,7 @@ impl Outbox {
     /// How to end a peer for which too much waits.
     pub fn overflow(&self) -> Closed {
         let (queued, limit) = (self.queued(), self.queues.each);
-        let reason =
-            format!("the peer takes less by gossip than comes: {queued} bytes wait for it, {limit} at most do");
+        let reason = format!("the peer reads gossip too slowly: {queued} bytes are queued, the limit is {limit}");
         Closed::new(Cause::Overload, reason)
     }
 
