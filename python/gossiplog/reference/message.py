@@ -310,7 +310,12 @@ def _signed_bytes(
     codec: str, topic: str, clock: int, parents: Sequence[str], payload: Any, *, passes: bool = False
 ) -> bytes:
     message = {"topic": topic, "clock": clock, "parents": list(parents), "payload": payload}
-    return encode_in_chunks(message) if passes and codec == "dag-cbor" else _CODECS[codec](message)
+    signed = _CODECS[codec](message)
+    if passes and codec == "dag-cbor" and encode_in_chunks(message) != signed:
+        # The signature would hold over other bytes than the message is read from: anybody could make a message of their
+        # own of somebody's signature.
+        raise EncodeError("a map in the payload passes for bytes, and what canvas-js signs of it is another message")
+    return signed
 
 
 def _payload(codec: str, payload: Any) -> Any:

@@ -337,7 +337,13 @@ impl Parsed {
             write_signed(self.codec, &parts, self.shape.parent_count, self.parents(value), &mut signed)?;
             let start = signed.len() - parts.payload.len();
             let moved = self.passing.iter().cloned().map(|map| Passing { at: map.at + start, ..map });
-            out.put(&encode_in_chunks(&signed, &moved.collect::<Vec<_>>())?);
+            // Otherwise the signature would hold over other bytes than the message is read from: anybody could make a message of
+            // their own of somebody's signature.
+            if encode_in_chunks(&signed, &moved.collect::<Vec<_>>())? != signed {
+                let reason = "a map in the payload passes for bytes, and what canvas-js signs of it is another message";
+                return Err(Error::Invalid(reason.to_owned()));
+            }
+            out.put(&signed);
             return Ok(());
         }
         write_signed(self.codec, &parts, self.shape.parent_count, self.parents(value), out)
