@@ -230,6 +230,26 @@ async def test_connections_of_one_address_are_limited(
     assert "there are 2 connections from its address" in caplog.text
 
 
+async def test_websockets_that_ended_are_counted_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serving, "REQUEST_CONNECTIONS", 1)
+    places: list[serving._Places] = []
+    make = serving._Places.__init__
+
+    def remember(self: serving._Places, *arguments: Any) -> None:
+        make(self, *arguments)
+        places.append(self)
+
+    monkeypatch.setattr(serving._Places, "__init__", remember)
+    async with served(limits=Limits(connections_per_address=1)) as address:
+        for _ in range(4):
+            async with websocket(address) as client:
+                await client.send(b"hi")
+                assert await client.recv() == b"hi"
+            with anyio.fail_after(PATIENCE):
+                while places[0]._transports:
+                    await anyio.sleep(0.01)
+
+
 async def half_open(address: Address, source: str) -> SocketStream:
     """A connection from another loopback address, which says nothing."""
     return await anyio.connect_tcp(address.host, address.port, local_host=source)

@@ -28,7 +28,7 @@ Network: TypeAlias = IPv4Network | IPv6Network
 
 
 def source_of(host: str) -> str:
-    """What an address is counted as: itself, or its network of 64 bits if it is of version 6."""
+    """Return what connections are counted by: an IPv4 address, or the /64 network of an IPv6 address."""
     try:
         address = ip_address(host)
     except ValueError:

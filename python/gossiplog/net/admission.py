@@ -1,4 +1,4 @@
-"""Which requests over HTTP use the log, and how much memory they keep.
+"""Admission control for HTTP requests: worker threads, and a bounded amount of memory.
 
 Cheap requests have threads of their own. An expensive one first gets a share of a fixed amount of memory, for as long
 as it is answered; there is a queue for it, and a request that finds it full, or waits too long, is turned away. The
@@ -113,7 +113,7 @@ class Admission:
 
     @asynccontextmanager
     async def share(self, size: int) -> AsyncIterator[Share]:
-        """A block that may keep so many bytes. Waits for them.
+        """Reserve bytes of memory for the block, waiting until they are available.
 
         Raises:
             Overloaded: too many requests wait, it waited too long, or the block was cancelled because its client

@@ -125,8 +125,7 @@ def _route(path: str, **handlers: _Handler) -> Route:
 
 @contextmanager
 def _refusing() -> Iterator[None]:
-    """A block whose errors are answers. None tells a caller more than what the request or the log's content is to blame
-    for."""
+    """Translate errors of the block into HTTP errors that reveal nothing of the server."""
     try:
         yield
     except UnknownMessage as error:
@@ -360,7 +359,7 @@ class _Expensive(Response):
 
 @asynccontextmanager
 async def _until_disconnected(receive: Receive) -> AsyncIterator[None]:
-    """A block that is cancelled when the client is gone, and all that it has sent was received."""
+    """Cancel the block when the client disconnects; read and discard what it still sends."""
 
     async def watch(scope: anyio.CancelScope) -> None:
         while (await receive())["type"] != "http.disconnect":
@@ -374,7 +373,7 @@ async def _until_disconnected(receive: Receive) -> AsyncIterator[None]:
 
 
 def _announced(request: Request) -> int:
-    """How long a body may be, before any of it is read; whoever says less than comes is found out later."""
+    """Return the declared length of the body, or MAX_BODY_BYTES where none is declared."""
     length = request.headers.get("content-length", "")
     if not length.isdecimal():
         return MAX_BODY_BYTES

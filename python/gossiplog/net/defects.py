@@ -106,7 +106,7 @@ class Defects:
                 peer.drop(TOO_MANY)
 
     def bans(self, origin: str) -> bool:
-        """Whether who comes from there has caused too many."""
+        """Whether peers from this origin have caused STRIKES defects within SECONDS."""
         return len(self._recent(origin, anyio.current_time())) >= STRIKES
 
     @property

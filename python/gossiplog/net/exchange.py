@@ -1,9 +1,8 @@
 """Messages as the HTTP API exchanges them: the map `{id, signature, message}` of the wire format, "HTTP API".
 
-The map does not carry a stored value but what it means, so whoever posts one gets the canonical encoding stored. A
-message whose value is not canonical (`SignedMessage.canonical`) therefore comes back under another id when what GET
-answered is posted: over HTTP its canonical twin travels. Nor does a map whose only key is `/` come back from dag-json,
-which has no way to write it: it reads as bytes or as a link. Push and sync carry values as they are.
+The map carries the decoded message, not its stored value, so POST stores the canonical encoding: an alternative
+encoding that GET returned comes back under its `content_id`. A map `{"/": ...}` that has the text of a link or of bytes
+in dag-json reads as these. Push and sync carry stored values unchanged.
 
 The core writes the map from the stored bytes, and reads it into such bytes, while other threads run: Python objects of
 what a stranger sent would take many times its memory, and the interpreter's lock for seconds.

@@ -25,7 +25,7 @@ from gossiplog.errors import NetworkError
 from gossiplog.log import Log
 from gossiplog.net import events
 from gossiplog.net.access import SCOPE_KEY, Access, protect
-from gossiplog.net.addresses import Addresses, Refusal
+from gossiplog.net.addresses import Addresses, Refusal, source_of
 from gossiplog.net.admission import Admission
 from gossiplog.net.background import background
 from gossiplog.net.connection import Connection
@@ -215,7 +215,7 @@ class Hub:
         return self._total_bytes - (self._running.network.held() if self._running is not None else 0)
 
     def _keep(self, size: int) -> None:
-        """Requests over HTTP keep so many bytes now."""
+        """Charge the memory of HTTP requests to the network's total."""
         if self._running is not None:
             self._running.network.hold_other(size)
 
@@ -273,7 +273,7 @@ class Hub:
                 running.connections.add(connection)
                 try:
                     if await running.driver.exchange(
-                        connection, name, dialer=False, may_write=may_write, origin=_host(scope)
+                        connection, name, dialer=False, may_write=may_write, origin=source_of(_host(scope))
                     ):
                         code = _VIOLATION
                 except NetworkError:

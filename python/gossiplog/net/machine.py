@@ -36,9 +36,9 @@ class SharedMachine:
         members: gives the peers that a new machine has to know.
         start_over: is called before a new machine takes over, to stop the old one's syncs, and forget what else only
             the old one knew.
-        tell_all: is called when the heads have to be told, which no machine knows of.
-        pass_over: is called with a delivery that the machine is not told of, since its source is being disconnected.
-        give_up: is called with a defect that no new machine helps against.
+        tell_all: announces the heads to all peers, when a sync of an earlier machine has ended.
+        pass_over: skips a delivery whose source is being disconnected.
+        give_up: ends the driver with a defect that a new machine does not cure.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class SharedMachine:
         self._rebuilds: list[float] = []
 
     def report(self, *happened: broadcast.InEvent) -> None:
-        """Tell the machine what happened, after whatever it is being told just now."""
+        """Queue events for the machine, and process them in order."""
         if self._has_failed:
             return
         self._inbox += happened

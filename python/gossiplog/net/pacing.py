@@ -42,22 +42,24 @@ class Gate:
         resumed: called when the protocol wants to go on with what waits.
 
     Attributes:
+        inner: the transport.
         is_wanted: whether the protocol wants to be given more.
     """
 
     def __init__(self, transport: asyncio.Transport, resumed: Callable[[], None]) -> None:
+        # Of a protocol that the connection has changed from: it does not read any more.
+        self.inner: asyncio.Transport = transport.inner if isinstance(transport, Gate) else transport
         self.is_wanted = True
-        self._transport = transport
         self._resumed = resumed
         self._is_busy = False
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._transport, name)
+        return getattr(self.inner, name)
 
     def pause_reading(self) -> None:
         """Give the protocol nothing more."""
         self.is_wanted = False
-        self._transport.pause_reading()
+        self.inner.pause_reading()
 
     def resume_reading(self) -> None:
         """Go on: with what waits, if something does."""
@@ -65,19 +67,19 @@ class Gate:
         if self._is_busy:
             self._resumed()
         else:
-            self._transport.resume_reading()
+            self.inner.resume_reading()
 
     def set_busy(self, is_busy: bool) -> None:
         """Read nothing more while something waits to be handled."""
         self._is_busy = is_busy
         if is_busy:
-            self._transport.pause_reading()
+            self.inner.pause_reading()
         elif self.is_wanted:
-            self._transport.resume_reading()
+            self.inner.resume_reading()
 
 
 class Paced(asyncio.Protocol):
-    """Put before a protocol that handles what it is given at once: gives it in parts.
+    """Mixin that passes received data to the protocol in parts of PART_BYTES.
 
     Attributes:
         successor: the protocol that the connection has changed to, which is given the rest; None as long as it has not.

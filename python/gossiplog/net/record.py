@@ -153,7 +153,7 @@ class Record:
         LOGGER.warning("dropped %s: %s", one_line(peer), one_line(reason))
 
     def defect(self, kind: str, event: events.Defect) -> None:
-        """This package has a defect; see `Counters.defects` for its kind."""
+        """Count and log a defect, and report it to the application; `kind` is one of `Counters.defects`."""
         self._defects[kind] += 1
         # A class of errors has a line of its own: one defect is not to hide another.
         name = type(event.error).__name__

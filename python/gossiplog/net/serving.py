@@ -238,7 +238,7 @@ class _Places:
             self._transports.pop(source, None)
 
     def limit(self, host: str) -> int | None:
-        """The connections that an address may have, if it has as many."""
+        """Return the limit of an address if it is reached, else None."""
         source = source_of(host)
         limit = limit_of(source, self._limits.connections_per_address)
         if limit is None or is_within(host, self._proxies):
@@ -345,7 +345,7 @@ class _Dropping(Paced):
     def connection_lost(self, exc: Exception | None) -> None:
         self._reading.end()
         if isinstance(self.config, _Config):
-            self.config.places.leave(self.transport, self._host())
+            self.config.places.leave(self._gate.inner, self._host())
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:
@@ -388,7 +388,7 @@ class _Protocol(_Dropping, H11Protocol):
             self._take_place(self.config.places)
 
     def _take_place(self, places: _Places) -> None:
-        """Let this connection in, or another give way, or drop this one."""
+        """Admit this connection; where there are too many, drop the oldest idle one, or else this one."""
         host = self._host()
         if (limit := places.limit(host)) is not None:
             (places.oldest_idle(host) or self)._drop(
@@ -399,7 +399,7 @@ class _Protocol(_Dropping, H11Protocol):
             (places.oldest_idle_of_most() or self)._drop(
                 "too_many_connections", f"there are {len(self.connections) - 1} connections"
             )
-        places.enter(self.transport, host)
+        places.enter(self._gate.inner, host)
 
     @property
     def is_idle(self) -> bool:

@@ -90,7 +90,8 @@ class FormerContents:
             last = reader.last_sequence()
             self._contents.update(_alternatives(reader, self._last, self._topic, _unheard))
             self._last = last
-            return self._contents
+            # Another thread may go on reading.
+            return dict(self._contents)
 
 
 class FormerReader(SQLiteReader):
