@@ -29,7 +29,7 @@ import anyio.abc
 import gossiplog
 from benches.pages import DOCS, head, line, rewrite
 from gossiplog import Signer, core
-from gossiplog.errors import ConnectionLost, GossipLogError
+from gossiplog.errors import GossipLogError
 from gossiplog.net.connection import Connection
 from gossiplog.net.protocols import Protocols
 from gossiplog.net.stream import Stream
@@ -111,7 +111,7 @@ async def again(target: Target, attack: Attack) -> None:
     while True:
         try:
             await attack(target)
-        except (GossipLogError, ConnectionLost, OSError, anyio.EndOfStream, anyio.BrokenResourceError):
+        except* (GossipLogError, OSError, anyio.EndOfStream, anyio.BrokenResourceError):
             await anyio.sleep(0.01)
         await target.share.keep()
 
@@ -180,12 +180,14 @@ async def unsorted(target: Target) -> None:
     entry = b"\xa2\x61\x62\x00\x61\x61\x00"
     count = _BIG // len(entry)
     payload = b"\x9a" + count.to_bytes(4, "big") + entry * count
-    await _push(target, [_forged(payload)])
+    value = _forged(payload)
+    await _push(target, lambda: [value])
 
 
 async def signatures(target: Target) -> None:
     """Pushes of messages whose signatures do not hold."""
-    await _push(target, [_forged(core.cbor_encode({"n": n})) for n in range(256)])
+    values = [_forged(core.cbor_encode({"n": n})) for n in range(256)]
+    await _push(target, lambda: values)
 
 
 async def alternatives(target: Target) -> None:
@@ -193,22 +195,27 @@ async def alternatives(target: Target) -> None:
     _, value = _MALLORY.sign(TOPIC, 1, [], {"amount": 100})
     payload = core.cbor_encode({"amount": 100})
     entry = core.cbor_encode("__proto__")
-    values = [
-        value.removesuffix(payload) + b"\xa2" + entry + core.cbor_encode(os.urandom(2**16).hex()) + payload[1:]
-        for _ in range(16)
-    ]
-    await _push(target, values)
+
+    def batch() -> list[bytes]:
+        junk = (core.cbor_encode(os.urandom(2**15).hex()) for _ in range(16))
+        return [value.removesuffix(payload) + b"\xa2" + entry + other + payload[1:] for other in junk]
+
+    await _push(target, batch)
 
 
 async def orphans(target: Target) -> None:
     """Messages whose parents nobody has."""
-    parents = [core.encode_id(core.encode_clock(1) + os.urandom(19)) for _ in range(64)]
-    await _push(target, [_MALLORY.sign(TOPIC, 2, [parent], os.urandom(16))[1] for parent in parents])
+
+    def batch() -> list[bytes]:
+        parents = [core.encode_id(core.encode_clock(1) + os.urandom(19)) for _ in range(64)]
+        return [_MALLORY.sign(TOPIC, 2, [parent], os.urandom(16))[1] for parent in parents]
+
+    await _push(target, batch)
 
 
 async def roots(target: Target) -> None:
     """Messages that follow nothing."""
-    await _push(target, [_MALLORY.sign(TOPIC, 1, [], os.urandom(16))[1] for _ in range(64)])
+    await _push(target, lambda: [_MALLORY.sign(TOPIC, 1, [], os.urandom(16))[1] for _ in range(64)])
 
 
 async def requests(target: Target) -> None:
@@ -269,15 +276,20 @@ def _forged(payload: bytes) -> bytes:
     return value[:-1] + payload
 
 
-async def _push(target: Target, values: Sequence[bytes]) -> None:
-    async with target.push() as stream:
-        for value in values:
-            await stream.send(wire.encode_push(Insert(_key(value), value)))
-            await target.share.keep()
-        # Until the hub has taken what was sent, or hung up.
-        with anyio.move_on_after(1):
+async def _push(target: Target, batch: Callable[[], Sequence[bytes]]) -> None:
+    """Push batch after batch, until the hub hangs up."""
+    async with target.push() as stream, anyio.create_task_group() as tasks:
+
+        async def drain() -> None:
             while await stream.receive():
                 pass
+            tasks.cancel_scope.cancel()
+
+        tasks.start_soon(drain)
+        while True:
+            for value in batch():
+                await stream.send(wire.encode_push(Insert(_key(value), value)))
+                await target.share.keep()
 
 
 def _key(value: bytes) -> bytes:
@@ -377,6 +389,8 @@ def measure(name: str, seconds: float) -> Outcome:
             if attacker.poll() is not None:
                 raise RuntimeError(f"the attacker ended with {attacker.returncode}")
             delays, clocks, lost = anyio.run(honest, url, seconds)
+            if attacker.poll() is not None:
+                raise RuntimeError(f"the attacker ended with {attacker.returncode} during the attack")
             resident, steps = _resident(hub.pid), int(report.read_text())
         finally:
             for process in (attacker, hub):

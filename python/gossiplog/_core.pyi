@@ -527,8 +527,8 @@ class Network:
     def held(self) -> int:
         """Bytes that are kept for all peers now: received and not read, or held; and what `hold_other` counts."""
     def hold_other(self, bytes: int) -> None:
-        """So many bytes are kept outside of connections now, which count against `total_bytes`: where all together
-        exceed them, the peer for which most is kept is disconnected."""
+        """Set the bytes kept outside of connections. They count against `total_bytes`; when the total is exceeded, the
+        peer with the most bytes is disconnected."""
     def attach(self, protocols: Sequence[str], client: bool) -> int:
         """A connection over a pipe whose other end is `feed` and `drain`.
 

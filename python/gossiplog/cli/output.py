@@ -142,7 +142,7 @@ def spinner(description: str) -> Iterator[None]:
 
 @contextmanager
 def occasional(description: str) -> Iterator[Callable[[int, int], None]]:
-    """As `progress`, for work that is seldom to be done.
+    """Like `progress`, but show nothing before the first update.
 
     Yields:
         A function to call with the numbers of steps that are done and of all steps: nothing is shown before.

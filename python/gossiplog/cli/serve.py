@@ -74,12 +74,12 @@ def serve(
         int | None,
         typer.Option(
             metavar="NUMBER",
-            help="Clients at a time from one address; 32, and any number from this machine, if it is not given.",
+            help="Connections from one address, of clients and of peers; default 32, unlimited from loopback.",
         ),
     ] = None,
     trusted_proxy: Annotated[
         list[str] | None,
-        typer.Option(metavar="ADDRESS", help="A proxy, or a network of them, that tells the addresses of its clients."),
+        typer.Option(metavar="ADDRESS", help="A proxy, or a network of proxies, whose X-Forwarded-For is believed."),
     ] = None,
     streams: Annotated[
         int, typer.Option(metavar="NUMBER", help="Streams that a client may have open; more are reset.")
@@ -89,7 +89,7 @@ def serve(
     ] = _LIMITS.peer_bytes,
     total_bytes: Annotated[
         int,
-        typer.Option(metavar="BYTES", help="Kept for clients and requests; beyond, who has most is disconnected."),
+        typer.Option(metavar="BYTES", help="Kept for all clients and requests; beyond, the largest is disconnected."),
     ] = _LIMITS.total_bytes,
     json: Json = False,
 ) -> None:

@@ -19,7 +19,7 @@ def contents_of(plan: Plan) -> dict[int, bytes]:
 
 
 def counted_before(reader: Reader, position: Position, plan: Plan) -> set[bytes] | None:
-    """The contents of a plan's messages, not written yet, of which the log has an encoding.
+    """Return the content keys of a plan's unwritten messages that the log already stores in some encoding.
 
     Returns:
         None where no message can be there in several encodings, which costs nothing to find out.
@@ -49,7 +49,7 @@ def repeated_in(plan: Plan, counted: Collection[bytes] | None) -> Collection[int
 
 
 def repeated(reader: Reader, contents: Mapping[int, bytes]) -> Collection[int]:
-    """The sequences of those of the log's messages of which another encoding arrived before.
+    """Return the sequences of stored messages that are later encodings of an earlier one.
 
     Args:
         reader: of the log.

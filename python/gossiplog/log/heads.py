@@ -18,7 +18,7 @@ from gossiplog.core import Plan
 Head: TypeAlias = tuple[bytes, int]
 """A message that no other names as a parent: its key and sequence."""
 
-# HeadRows in a run, about: a change copies one run, and the list of all runs.
+# Heads in a run, about: a change copies one run, and the list of all runs.
 _RUN = 256
 # For more changes at once everything is merged.
 _FEW_CHANGES = 64
