@@ -136,10 +136,11 @@ fn what_the_caller_holds_counts() {
     let tight = Limits { peer_bytes: 1 << 20, ..limits() };
     let (mut first, mut second) = pair(gossiplog_net::Config { limits: tight, ..config() }, config());
     let (_, theirs) = second.stream(&mut first);
+    // Asked for before it ends: the other host may dial again at once.
+    let connection = first.connection(&second);
     first.host.hold(theirs, 1000).unwrap();
     assert!(first.host.held().unwrap() >= 1000);
     first.host.hold(theirs, (1 << 20) + 1).unwrap();
-    let connection = first.connection(&second);
     assert_eq!(first.closed(connection).cause, Cause::Violation);
 }
 
