@@ -11,6 +11,7 @@ pub(crate) mod order;
 mod passing;
 mod prototype;
 mod scan;
+mod token;
 mod unusual;
 mod write;
 

@@ -13,11 +13,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::Range;
 
 use super::chunks::encode_in_chunks;
-use super::float::from_half;
-use super::head::{Head, Major, read};
+use super::head::{Major, read};
 use super::normalize::normalize_usual;
 use super::passing::{Form, MAX_PASSING_BYTES, Passing, Pending, pend};
 use super::prototype::{Chain, Elements, End, Primitive, Property, is_array_index, matters};
+use super::token::{self, read_token, take};
 use super::write::{Item, Writer};
 use super::{MAX_DEPTH, key_order};
 use crate::cid;
@@ -218,88 +218,11 @@ fn text(bytes: &[u8]) -> Cow<'_, str> {
     }
 }
 
-fn take<'a>(data: &'a [u8], head: &Head) -> Result<(&'a [u8], usize), Error> {
-    usize::try_from(head.argument)
-        .ok()
-        .and_then(|length| head.end.checked_add(length))
-        .and_then(|end| data.get(head.end..end).map(|slice| (slice, end)))
-        .ok_or_else(|| Error::decode("the input ends within a string or bytes", data.len()))
-}
-
-fn float(head: &Head) -> f64 {
-    match head.info {
-        25 => from_half(head.argument as u16),
-        26 => f64::from(f32::from_bits(head.argument as u32)),
-        _ => f64::from_bits(head.argument),
-    }
-}
-
-/// The scalar at `at`, normalised, and its end; or the head of a list or map.
-enum Token<'a> {
-    Null,
-    Bool(bool),
-    Integer(i128),
-    Float(f64),
-    Text(Cow<'a, str>),
-    Bytes(&'a [u8]),
-    /// Normalised, and whether it is of version 0.
-    Link(Vec<u8>, bool),
-    List(u64),
-    Map(u64),
-}
+/// A link is normalised, and whether it is of version 0 stands beside it.
+type Token<'a> = token::Token<'a, Cow<'a, str>, (Vec<u8>, bool)>;
 
 fn token(data: &[u8], at: usize) -> Result<(Token<'_>, usize), Error> {
-    let head = read(data, at)?;
-    Ok(match head.major {
-        Major::Unsigned => (Token::Integer(i128::from(head.argument)), head.end),
-        Major::Negative => (Token::Integer(-1 - i128::from(head.argument)), head.end),
-        Major::Bytes => {
-            let (bytes, end) = take(data, &head)?;
-            (Token::Bytes(bytes), end)
-        }
-        Major::Text => {
-            let (bytes, end) = take(data, &head)?;
-            (Token::Text(text(bytes)), end)
-        }
-        Major::List => (Token::List(head.argument), head.end),
-        Major::Map => (Token::Map(head.argument), head.end),
-        Major::Tag => {
-            if head.argument != 42 {
-                return Err(Error::decode(format!("tag {} is not allowed; 42 (a link) is", head.argument), at));
-            }
-            let inner = read(data, head.end)?;
-            if inner.major != Major::Bytes {
-                return Err(Error::decode("a link must hold bytes", head.end));
-            }
-            let (bytes, end) = take(data, &inner)?;
-            let Some((0, binary)) = bytes.split_first() else {
-                return Err(Error::decode("a link's bytes must begin with zero", inner.end));
-            };
-            let normalized = cid::normalize(binary).map_err(|error| match error {
-                Error::Decode { reason, offset } => {
-                    Error::Decode { reason, offset: offset.map(|offset| inner.end + 1 + offset) }
-                }
-                other => other,
-            })?;
-            (Token::Link(normalized, cid::has_version_0(binary)), end)
-        }
-        Major::Simple => {
-            let token = match head.info {
-                20 => Token::Bool(false),
-                21 => Token::Bool(true),
-                22 | 23 => Token::Null,
-                25..=27 => {
-                    let value = float(&head);
-                    if !value.is_finite() {
-                        return Err(Error::decode("NaN and infinities are not allowed", at));
-                    }
-                    Token::Float(value)
-                }
-                _ => return Err(Error::decode("simple values are not allowed", at)),
-            };
-            (token, head.end)
-        }
-    })
+    read_token(data, at, text, |cid| Ok((cid::normalize(cid)?, cid::has_version_0(cid))))
 }
 
 impl Token<'_> {
@@ -326,7 +249,7 @@ fn primitive(data: &[u8], at: usize) -> Primitive<'_> {
         Ok((Token::Float(value), _)) => Primitive::Number(value),
         Ok((Token::Text(value), _)) => Primitive::Text(value),
         Ok((Token::Bytes(value), _)) => Primitive::of_bytes(value),
-        Ok((Token::Link(value, is_version_0), _)) => Primitive::of_link(&value, is_version_0),
+        Ok((Token::Link((value, is_version_0)), _)) => Primitive::of_link(&value, is_version_0),
         _ => Primitive::Throws,
     }
 }
@@ -426,7 +349,7 @@ impl<'a> Seen<'a> {
         let kind = match token {
             Token::Null => Kind::Null,
             Token::Bytes(bytes) => Kind::Bytes(bytes.len() as u64),
-            Token::Link(..) => Kind::Link,
+            Token::Link(_) => Kind::Link,
             _ => Kind::Scalar,
         };
         let (raw, copy) = (Primitive::Throws, Primitive::Throws);
@@ -761,7 +684,7 @@ impl<'a> OpenMap<'a> {
             }
             // The copy inherits from a link, and is written as that link.
             (Mark::Link(at), Mark::Link(_)) => {
-                let Ok((Token::Link(link, is_version_0), _)) = token(data, at) else { return None };
+                let Ok((Token::Link((link, is_version_0)), _)) = token(data, at) else { return None };
                 let version = copy.and_then(|copy| copy.keys.get("version"));
                 let as_version_0 = version.map_or(is_version_0, |found| is_number(data, found.start, 0));
                 match link_as_text(&link, as_version_0, form) {
@@ -834,7 +757,7 @@ fn link_data<'a>(data: &'a [u8], chain: &Chain<'_>) -> Option<Cow<'a, [u8]>> {
     let at = chain.keys.get("bytes").map_or(chain.data, |found| Some(found.start))?;
     match token(data, at) {
         Ok((Token::Bytes(bytes), _)) => Some(Cow::Borrowed(bytes)),
-        Ok((Token::Link(link, _), _)) if !chain.keys.contains_key("bytes") => Some(Cow::Owned(link)),
+        Ok((Token::Link((link, _)), _)) if !chain.keys.contains_key("bytes") => Some(Cow::Owned(link)),
         _ => None,
     }
 }
@@ -845,7 +768,7 @@ fn link_text<'a>(data: &'a [u8], chain: &Chain<'a>) -> Primitive<'a> {
     let is_version_0 = match chain.keys.get("version") {
         Some(version) => is_number(data, version.start, 0),
         None => match chain.data.map(|at| token(data, at)) {
-            Some(Ok((Token::Link(_, is_version_0), _))) => is_version_0,
+            Some(Ok((Token::Link((_, is_version_0)), _))) => is_version_0,
             _ => false,
         },
     };
@@ -892,7 +815,7 @@ fn write(data: &[u8], rewrites: &HashMap<usize, Rewrite<'_>>, form: Form) -> Res
                 stack.push(Writing::Picked { entries: entries.iter(), end: *end });
             }
             (Token::Map(_), Some(Rewrite::Link { at: link, end })) => {
-                if let (Token::Link(cid, _), _) = self::token(data, *link)? {
+                if let (Token::Link((cid, _)), _) = self::token(data, *link)? {
                     writer.item(Item::Link(&cid));
                 }
                 at = *end;
@@ -934,7 +857,7 @@ fn write(data: &[u8], rewrites: &HashMap<usize, Rewrite<'_>>, form: Form) -> Res
             (Token::Float(value), _) => writer.item(Item::Float(*value)),
             (Token::Text(value), _) => writer.item(Item::Text(value)),
             (Token::Bytes(value), _) => writer.item(Item::Bytes(value)),
-            (Token::Link(value, is_version_0), _) => match link_as_text(value, *is_version_0, form) {
+            (Token::Link((value, is_version_0)), _) => match link_as_text(value, *is_version_0, form) {
                 Ok(None) => writer.item(Item::Link(value)),
                 Ok(Some(text)) => write_text(&mut writer, &text),
                 Err(error) => return Err(Error::decode(error.to_string(), start)),
