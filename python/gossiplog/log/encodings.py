@@ -49,12 +49,14 @@ def repeated_in(plan: Plan, counted: Collection[bytes] | None) -> Collection[int
 
 
 def repeated(reader: Reader, contents: Mapping[int, bytes]) -> Collection[int]:
-    """Return the sequences of stored messages that are later encodings of an earlier one.
+    """Return the sequences of stored messages that are later encodings of an earlier one; free where none can be.
 
     Args:
         reader: of the log.
         contents: of messages, by their sequences.
     """
+    if not reader.position().alternative:
+        return ()
     wanted = [*{*contents.values()}]
     alternatives, canonical = reader.alternatives(wanted), reader.sequences(wanted)
     return {

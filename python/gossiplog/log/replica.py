@@ -186,10 +186,8 @@ class Replica:
     def counted(self, messages: Sequence[tuple[int, core.SignedMessage]]) -> Sequence[tuple[int, core.SignedMessage]]:
         """Those of the log's messages, with their sequences, of which no other encoding arrived before."""
         with self._storage.reader() as reader:
-            if not reader.position().alternative:
-                return messages
             repeated = encodings.repeated(reader, encodings.contents(messages))
-            return [numbered for numbered in messages if numbered[0] not in repeated]
+        return [numbered for numbered in messages if numbered[0] not in repeated] if repeated else messages
 
     def arrivals(self, after: int, limit: int) -> Sequence[tuple[int, bytes]]:
         """Messages (sequence, value) after a sequence, in the order of their arrival; one at least, if there is one."""

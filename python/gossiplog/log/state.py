@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from types import TracebackType
@@ -156,7 +156,7 @@ def stored_state(reader: Reader, position: Position) -> State:
         raise CorruptLog([f"{len(wrong)} heads are stored wrongly: they are no messages that the index covers"])
     contents = {sequence: key for key, sequence in heads}
     contents |= reader.contents([*contents]) if position.alternative else {}
-    repeated = _repeated(reader, contents)
+    repeated = encodings.repeated(reader, contents)
     return State(position.indexed, Tree.open(reader.level1(), position.indexed), split(heads, repeated))
 
 
@@ -170,7 +170,7 @@ def replayed(reader: Reader, state: State, count: int, topic: str) -> State:
     while state.count < count:
         plan = _arrived(reader, state.count, count, topic)
         tree, _ = state.tree.insert_leaves(plan.leaves, _leaves(reader, state.count))
-        repeated = _repeated(reader, encodings.contents_of(plan))
+        repeated = encodings.repeated(reader, encodings.contents_of(plan))
         state = State(state.count + len(plan.order), tree, state.heads.after(plan, repeated))
     return state
 
@@ -205,11 +205,6 @@ def unindexed(reader: Reader, position: Position, topic: str) -> Iterator[Signed
         rows = reader.arrivals(after, position.count - after)
         yield from (read_stored(value, topic) for _, value in rows)
         after = rows[-1][0]
-
-
-def _repeated(reader: Reader, contents: Mapping[int, bytes]) -> Collection[int]:
-    """As `encodings.repeated`, at no cost where all messages are canonical."""
-    return encodings.repeated(reader, contents) if reader.position().alternative else ()
 
 
 class Snapshot:
