@@ -66,6 +66,24 @@ def test_an_abort_goes_on_with_a_new_stream(log: Log, source: Log, limits: dict[
     assert log.root == source.root
 
 
+@pytest.mark.parametrize("limits", [{"requests": 8}, {"bytes": 5_000}])
+def test_streams_that_find_nothing_missing_are_followed_by_others(
+    log: Log, source: Log, limits: dict[str, int]
+) -> None:
+    shared = source.append_many(range(3000))
+    # What only this log has stands all along it, and what it lacks comes after that.
+    siblings = [
+        core.sign(log.topic, message.clock, message.parents, "a sibling", bytes([7]) * 32)[1]
+        for message in shared[1::20]
+    ]
+    batch = core.verify_batch(siblings, log.topic)
+    log.insert_many([*shared, *(batch[index] for index in range(len(batch)))])
+    source.append_many(range(40))
+    pulled = log.pull(source, config=ServerConfig(**limits))
+    assert pulled.inserted == 40
+    assert pulled.streams > _FRUITLESS_STREAMS
+
+
 def test_a_source_that_only_aborts_is_given_up(log: Log, source: Log) -> None:
     source.append(1)
     with pytest.raises(ProtocolError, match=f"aborted {_FRUITLESS_STREAMS} streams"):

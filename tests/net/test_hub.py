@@ -21,6 +21,7 @@ from gossiplog.net.driver import Driver
 from gossiplog.net.hub import _Socket
 from gossiplog.net.limits import Limits
 from gossiplog.net.streams import Network, open_network
+from gossiplog.protocol.sync import ServerConfig
 from tests.net.support import Heard, serving
 
 pytestmark = pytest.mark.anyio
@@ -53,6 +54,17 @@ async def test_mounted_in_another_application(opened: Open, signer: Signer, moun
     ours, theirs = opened(), opened(signer=signer)
     theirs.append_many(range(10))
     async with serving(mount(Hub(theirs))) as url, gossiplog.connect(ours, f"{url}/log/") as client:
+        await client.synced()
+    assert ours.root == theirs.root
+
+
+@pytest.mark.parametrize("limits", [{"requests": 10}, {"bytes": 16_000}])
+async def test_streams_that_end_early_still_bring_everything(
+    opened: Open, signer: Signer, limits: dict[str, int]
+) -> None:
+    ours, theirs = opened(), opened(signer=signer)
+    theirs.append_many(range(1500))
+    async with serving(Hub(theirs, server=ServerConfig(**limits))) as url, gossiplog.connect(ours, url) as client:
         await client.synced()
     assert ours.root == theirs.root
 

@@ -302,6 +302,13 @@ def test_an_aborted_sync_that_brought_something_goes_on_at_once() -> None:
     assert bench.tell(SyncEnded(sync, SyncResult.ABORTED)) == [StartSync(2, "a", (key(9),), frozenset())]
 
 
+def test_an_aborted_sync_that_found_nothing_missing_below_some_nodes_goes_on_at_once() -> None:
+    bench = Bench("a")
+    sync = bench.sync("a", 9)
+    ended = SyncEnded(sync, SyncResult.ABORTED, statistics=Statistics(complete=1))
+    assert bench.tell(ended) == [StartSync(2, "a", (key(9),), frozenset())]
+
+
 def test_a_cooldown_is_waited_for_within_limits() -> None:
     for cooldown, waited in ((3.0, 3.0), (1e6, 300.0)):
         bench = Bench("a")

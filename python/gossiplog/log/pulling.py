@@ -29,8 +29,7 @@ _BATCHES_UNDER_WAY = 4
 """Verified or being written: enough that neither thread waits while the source makes its next answers."""
 
 _FRUITLESS_STREAMS = 16
-"""Streams in a row that may be aborted before they brought a message."""
-
+"""Streams in a row that may be aborted before they brought a message or found that a part of the log needs none."""
 
 _LONGEST_COOLDOWN = 10_000
 """Milliseconds that a source may ask to wait after it aborted a stream."""
@@ -142,7 +141,7 @@ class Puller:
                 work.count(client)
                 if isinstance(end, Finished):
                     return work.result()
-                fruitless = 0 if client.statistics.values else fruitless + 1
+                fruitless = 0 if client.statistics.values or client.statistics.complete else fruitless + 1
                 if fruitless == _FRUITLESS_STREAMS:
                     raise ProtocolError(f"the source aborted {fruitless} streams in a row without sending a message")
                 config = dataclasses.replace(client.next_config, skip=frozenset(work.left_out))

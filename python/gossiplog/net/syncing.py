@@ -163,7 +163,7 @@ class Syncs:
             async with to_verify:
                 await self._walk(sync, client, connection, to_verify)
         result = sync.result or SyncResult.FAILED
-        if result is SyncResult.ABORTED and connection.closed is None:
+        if result in (SyncResult.ABORTED, SyncResult.FAILED) and connection.closed is None:
             self._configs[order.peer] = client.next_config
         held = tuple(await self._threads.read(self._replica.known, order.wanted))
         return SyncEnded(

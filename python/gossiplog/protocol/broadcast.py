@@ -14,7 +14,8 @@ https://joelgustafson.com/posts/2024-09-30/gossiplog-reliable-causal-broadcast-f
 4. *Syncs.* An orphan, or an Update with unknown heads, calls for a sync with the peer that sent it: one a peer at a
    time, `Config.syncs` overall, first come first served. What calls for one while one runs calls for one more at
    most, after it, and not at all if the log has come to hold everything by then.
-5. *Abort.* A sync that was aborted and had brought something goes on as soon as its cooldown allows.
+5. *Abort.* A sync that was aborted and had brought something goes on as soon as its cooldown allows; so does one that
+   found nodes below which nothing is missing, since it need not walk them again (ours).
 6. *Back-off* (ours). A sync that fails, or brings nothing of what the peer had told of, is followed by a pause that
    doubles each time. An Update is unverified: all it can cause is a sync, and then this pause.
 7. *Turns* (ours). A sync without bytes is stopped; so is one that has had its turn while others wait. The latter goes

@@ -239,7 +239,8 @@ class Schedule:
         source.more |= sync.more
         source.retry |= sync.retry
         if event.result is SyncResult.ABORTED and not sync.stalled:
-            self._wait(source, now, not (sync.inserted or sync.left_out), cooldown)
+            progressed = sync.inserted or sync.left_out or event.statistics.complete
+            self._wait(source, now, not progressed, cooldown)
             return event.reason or "the stream was ended early"
         self._wait(source, now, True, cooldown)
         if not sync.stalled:

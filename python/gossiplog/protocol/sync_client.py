@@ -39,6 +39,7 @@ from __future__ import annotations
 
 import dataclasses
 import heapq
+import itertools
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -68,12 +69,13 @@ _LEAST_VALUE_SIZE = 64
 _USUAL_LEAVES = 32  # of a node of level 1: the tree's fanout
 _HELD_PAUSE = 2**18  # keys and nodes known but not asked for: about 25 MB
 _HELD_DROP = 2**20
+_MOST_COMPLETE = 2**16  # nodes remembered from one attempt to the next: about 10 MB
 
 
 class _Span:
     """A node of the server's tree that differs from the local one, and what is below it."""
 
-    __slots__ = ("children", "depth", "early", "end", "missing", "node", "proven")
+    __slots__ = ("children", "complete", "depth", "early", "end", "lacks", "missing", "node", "proven")
 
     def __init__(self, node: Node, end: bytes | None, depth: int, *, proven: bool) -> None:
         self.node = node
@@ -83,6 +85,8 @@ class _Span:
         self.early: Nodes | None = None  # children that came before the node was proven
         self.children: deque[_Span] | None = None  # level 2 and up, once answered: those not yet passed by the walk
         self.missing: list[bytes] | None = None  # level 1, once answered: keys of leaves that the local log lacks
+        self.lacks = False  # whether the walk has found a leaf below it that the local log lacks
+        self.complete: list[Node] = []  # below it, as the walk has found: nodes of which the local log has every leaf
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,13 +119,25 @@ class Client:
         self._asked: deque[_Asked] = deque()
         self._expected = 0
         self._keys = self._config.keys
+        self._window = max(1, self._config.window >> self._config.narrowed)
         self._value_size = float(max(self._config.value_size, _LEAST_VALUE_SIZE))
         # The walk: nodes to ask about by (key, -level), guesses by (level, key), the path to the first unanswered node.
         self._root: Node | None = None
         self._unasked: list[tuple[bytes, int, _Span]] = []
         self._guesses: dict[tuple[int, bytes | None], _Span] = {}
         self._path: list[_Span] = []
+        self._complete: list[Node] = []  # nodes of which the local log has every leaf, once the walk has ended
+        self._complete_found = 0
         self._missing = 0  # keys in all spans
+        # Requests of either kind under way.
+        self._children_asked = self._values_asked = 0
+        # How much of the walk brings its values: answers to GetChildren; nodes of level 1 that the walk has passed and
+        # that need no value any more; the last missing key of each of the others.
+        self._walked = self._settled = 0
+        self._unsettled: deque[bytes] = deque()
+        # Values are asked for after so many nodes of level 1 that need some; each time, after twice as many.
+        self._passed = 0
+        self._stride = 1
         # Nodes of level 1 whose answers are under way, and in how many leaves one is expected to differ: unless the
         # local log is empty, mostly in few.
         self._twigs = 0
@@ -136,15 +152,33 @@ class Client:
     @property
     def statistics(self) -> Statistics:
         """What the sync has cost so far."""
-        return Statistics(self._requests, self._bytes_out, self._bytes_in, self._round_trips, self._values)
+        return Statistics(
+            self._requests, self._bytes_out, self._bytes_in, self._round_trips, self._values, self._complete_found
+        )
 
     @property
     def next_config(self) -> ClientConfig:
-        """For a client that goes on where this one was aborted: it asks for fewer values if those were under way."""
+        """For a client that goes on where this one was cut off (see the module, "When the stream is cut off")."""
+        found = itertools.chain(self._complete, *(span.complete for span in self._path))
+        complete = frozenset(itertools.islice(found, _MOST_COMPLETE))
+        return dataclasses.replace(
+            self._config, keys=self._next_keys(), narrowed=self._next_narrowed(), complete=complete
+        )
+
+    def _next_keys(self) -> int:
+        if self._values:
+            return max(self._config.keys, self._keys // 4)
         asked = self._asked[0].request if self._asked else None
-        if isinstance(asked, wire.GetValues):
-            return dataclasses.replace(self._config, keys=max(1, len(asked.keys) // 4))
-        return self._config
+        return max(1, len(asked.keys) // 4) if isinstance(asked, wire.GetValues) else self._config.keys
+
+    def _next_narrowed(self) -> int:
+        """How often to halve the window, so that most of what is walked brings its values before the stream ends."""
+        narrowed, window = self._config.narrowed, self._config.window
+        walked = self._walked - (self._root.level if self._root else 0)  # without a path to the first leaf
+        if self._settled == 0 or self._settled < walked * 2 / 3:
+            affordable = max(1, self._walked // 8) * _CHILDREN_SIZE
+            return min(max(narrowed + 2, (window // affordable).bit_length()), window.bit_length())
+        return max(0, narrowed - 1) if self._settled >= walked * 7 / 8 else narrowed
 
     @property
     def unanswered(self) -> str:
@@ -154,8 +188,9 @@ class Client:
     def start(self) -> bytes:
         """The first bytes to write to the server."""
         self._ask(wire.GetRoot(), 1, _NODE_SIZE)
-        for level, key in hints(self._tree):
-            self._ask(wire.GetNode(level, key), 1, _NODE_SIZE)
+        if not self._config.narrowed and not self._config.complete:
+            for level, key in hints(self._tree):
+                self._ask(wire.GetNode(level, key), 1, _NODE_SIZE)
         return self._flush_requests()
 
     @property
@@ -236,22 +271,29 @@ class Client:
 
     def _ask_next(self) -> bool:
         limit = min(self._keys, max(1, int(self._config.window / 8 / self._value_size)))
-        if len(self._wanted) >= limit or (self._wanted and not self._path):
+        if self._wanted and (len(self._wanted) >= limit or self._passed >= self._stride or not self._path):
             count = min(limit, len(self._wanted))
             size = int(count * self._value_size)
-            if not self._fits(size):
+            if not self._fits(size) or (self._values_asked and self._keys < MOST_KEYS):
                 return False
             keys = [self._wanted.popleft() for _ in range(count)]
             self._missing -= count
             self._ask(wire.GetValues(keys), self._wanted_depth + 1, size)
+            self._values_asked += 1
+            if not self._wanted:
+                self._passed = 0
+                self._stride *= 2
             return True
         held = self._missing + len(self._unasked)
         if not self._unasked or not self._fits(_CHILDREN_SIZE) or (held > _HELD_PAUSE and self._asked):
+            return False
+        if self._children_asked and (self._children_asked + 1) * _CHILDREN_SIZE > self._window:
             return False
         if self._asked and (self._missing + self._twigs * self._leaves) * self._value_size > self._config.window:
             # Answers about what comes long after those values would only be in their way.
             return False
         _, _, span = heapq.heappop(self._unasked)
+        self._children_asked += 1
         self._twigs += span.node.level == 1
         self._ask(wire.GetChildren(span.node.level, span.node.key), span.depth + 1, _CHILDREN_SIZE, span)
         return True
@@ -287,7 +329,7 @@ class Client:
         if root.level == 0 and root != Tree().root:
             raise ProtocolError(f"a root of level 0 with the hash {root.hash.hex()}; an empty tree's is expected")
         self._root = root
-        if root.level > 0 and root != self._tree.root:
+        if root.level > 0 and root != self._tree.root and root not in self._config.complete:
             self._path.append(self._discover(root, None, depth))
 
     def _take_hint(self, level: int, key: bytes | None, found: Node, depth: int) -> None:
@@ -302,6 +344,8 @@ class Client:
             self._push(span)
 
     def _take_children(self, span: _Span, nodes: Nodes, depth: int) -> None:
+        self._children_asked -= 1
+        self._walked += 1
         if not span.proven:
             span.early = nodes
             span.depth = depth
@@ -315,11 +359,15 @@ class Client:
             wrong = f"{len(values)} values in answer to GetValues of {len(keys)} keys"
             missing = f": the first without one is {encode_id(keys[len(values)])}" if len(values) < len(keys) else ""
             raise ProtocolError(wrong + missing)
+        self._values_asked -= 1
         size = sum(map(len, values))
         self._batch_keys += keys
         self._batch_values += values
         self._batch_bytes += size
         self._values += len(values)
+        while self._unsettled and self._unsettled[0] <= keys[-1]:
+            self._unsettled.popleft()
+            self._settled += 1
         # Half of what is expected is what came last: sizes change slowly along a log, and seldom.
         self._value_size = max((self._value_size + size / len(values)) / 2, _LEAST_VALUE_SIZE)
         self._keys = min(2 * self._keys, MOST_KEYS)
@@ -358,15 +406,21 @@ class Client:
             raise ProtocolError("the root has one child, which should be the root itself")
         span.depth = depth
         if parent.level == 1:
-            span.missing = self._lacking(nodes)
+            missing = self._lacking(nodes)
+            span.lacks = bool(missing)
+            span.missing = [key for key in missing if key not in self._config.skip] if self._config.skip else missing
             self._leaves = (self._leaves + len(span.missing)) / 2
             self._missing += len(span.missing)
         else:
-            differing = self._tree.differing(nodes, span.end)
-            span.children = deque(self._discover(node, end, depth) for node, end in differing)
+            span.children = deque()
+            for node, end in self._tree.differing(nodes, span.end):
+                if node in self._config.complete:
+                    span.complete.append(node)
+                else:
+                    span.children.append(self._discover(node, end, depth))
 
     def _lacking(self, leaves: Nodes) -> list[bytes]:
-        """The keys of the leaves that the local log lacks and that are not to be skipped."""
+        """The keys of the leaves that the local log lacks."""
         keys = leaves.keys
         if len(self._tree):
             stored = [leaf for start, end in self._local_spans(keys) for leaf in self._local.leaves(start, end)]
@@ -377,8 +431,6 @@ class Client:
                     # Before the server is blamed: this raises TreeError where the local leaves are damaged.
                     self._tree.node(0, start, self._local.leaves)
                 raise ProtocolError(str(error)) from error
-        if self._config.skip:
-            keys = [key for key in keys if key not in self._config.skip]
         return keys
 
     def _local_spans(self, keys: list[bytes]) -> Iterator[tuple[bytes, bytes | None]]:
@@ -400,13 +452,29 @@ class Client:
             if span.missing is not None:
                 self._wanted.extend(span.missing)
                 self._wanted_depth = max(self._wanted_depth, span.depth)
-                path.pop()
+                if span.missing:
+                    self._unsettled.append(span.missing[-1])
+                    self._passed += 1
+                else:
+                    self._settled += 1
+                self._leave()
             elif span.children:
                 path.append(span.children.popleft())
             elif span.children is not None:
-                path.pop()
+                self._leave()
             else:
                 return
+
+    def _leave(self) -> None:
+        """Take the last node off the path, and note whether the local log has every leaf below it."""
+        span = self._path.pop()
+        self._complete_found += not span.lacks
+        found = span.complete if span.lacks else [span.node]
+        if self._path:
+            self._path[-1].lacks |= span.lacks
+            self._path[-1].complete += found
+        else:
+            self._complete = found
 
     # Batches
 

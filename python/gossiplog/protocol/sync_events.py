@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
-from gossiplog.core import Batch, Tree, encode_id, verify_batch
+from gossiplog.core import Batch, Node, Tree, encode_id, verify_batch
 from gossiplog.errors import ProtocolError
 
 MOST_KEYS = 512
@@ -33,12 +33,17 @@ class ClientConfig:
         keys: how many the first GetValues asks for; later ones grow, up to 512.
         value_size: bytes in a value, expected before the first has come.
         skip: keys whose values are not asked for.
+        narrowed: how many times the window is halved, because of streams that were cut off before they brought much.
+        complete: nodes of the server's tree of which the local log has every leaf, as an earlier stream has found. It
+            need not be the same server: equal hashes are equal leaves.
     """
 
     window: int = 4 * 2**20
     keys: int = MOST_KEYS
     value_size: int = 512
     skip: frozenset[bytes] = frozenset()
+    narrowed: int = 0
+    complete: frozenset[Node] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +56,7 @@ class Statistics:
         bytes_in: bytes received.
         round_trips: the longest chain of requests each of which waited for the answer to the one before.
         values: how many were received.
+        complete: nodes that differ, although the local log has every leaf below them: they bring no value.
     """
 
     requests: int = 0
@@ -58,6 +64,7 @@ class Statistics:
     bytes_in: int = 0
     round_trips: int = 0
     values: int = 0
+    complete: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -136,7 +136,6 @@ def draw(seed: int, peers: int) -> Scenario:
         latency = (0.001, 0.05, 0.5)  # what takes some round trips a hop still has to pass through all
     # What a server allows has to suffice for the walk to the first message, or nothing ever comes through.
     round_trips = 20 * latency[1]
-    messages = sum(append.count for append in appends)
     return Scenario(
         seed=seed,
         shape=shape,
@@ -180,8 +179,9 @@ def draw(seed: int, peers: int) -> Scenario:
             [
                 ServerConfig(time_limit=10.0 + round_trips),
                 ServerConfig(time_limit=round_trips),
-                ServerConfig(time_limit=10.0 + round_trips, requests=30 + messages // 4, cooldown=200),
-                ServerConfig(time_limit=10.0 + round_trips, bytes=5000 + 60 * messages),
+                # A path to a leaf, its values and little more: most syncs take several streams.
+                ServerConfig(time_limit=10.0 + round_trips, requests=10, cooldown=200),
+                ServerConfig(time_limit=10.0 + round_trips, bytes=16_000),
             ]
         ),
         # With the small window a few messages are asked for at a time, so that syncs end in the middle.

@@ -1,0 +1,140 @@
+"""Syncs whose server cuts every stream off early: they go on where they were, until both logs are equal."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gossiplog.protocol.sync import ClientConfig, ServerConfig
+from tests.protocol.cut_off import Attempt, Line, Log, attempt, entries, sync
+from tests.strategies import repeatable
+
+SHAPES = ("all", "scattered", "tail", "both apart", "both scattered")
+UNLIMITED = {"requests": 2**40, "bytes": 2**50, "time_limit": 1e9, "idle": 1e9}
+
+
+def logs(shape: str, count: int, size: int, seed: int) -> tuple[dict[bytes, bytes], dict[bytes, bytes]]:
+    """The entries of the client and of the server, which has `count`."""
+    random = Random(seed)
+    theirs = entries(range(1, count + 1), seed, size)
+    ours = {key: value for key, value in entries(range(1, count + 1), seed + 1, size).items() if random.random() < 0.02}
+    tail = sorted(theirs)[-max(1, count // 50) :]
+    mostly = {key: value for key, value in theirs.items() if random.random() > 0.02}
+    match shape:
+        case "all":
+            return {}, theirs
+        case "scattered":
+            return mostly, theirs
+        case "tail":
+            return {key: theirs[key] for key in theirs.keys() - set(tail)}, theirs
+        case "both apart":
+            return {key: theirs[key] for key in theirs.keys() - set(tail)} | ours, theirs
+        case _:
+            return mostly | ours, theirs
+
+
+def cost(attempts: list[Attempt]) -> tuple[int, int]:
+    """Requests that were answered, and bytes of answers."""
+    return sum(a.answered for a in attempts), sum(a.client.statistics.bytes_in for a in attempts)
+
+
+def budgets(size: int) -> st.SearchStrategy[tuple[ServerConfig, Line]]:
+    """What a server, or the line to it, allows a stream: always a path to a leaf, and its node's values."""
+    least = 4 * 2000 + 32 * size
+
+    def limited(**limits: float) -> ServerConfig:
+        return ServerConfig(**{**UNLIMITED, **limits})  # type: ignore[arg-type]
+
+    @st.composite
+    def timed(draw: st.DrawFn) -> tuple[ServerConfig, Line]:
+        bandwidth, round_trip = draw(st.floats(16e3, 1e7)), draw(st.floats(0.0, 2.0))
+        seconds = (7 * round_trip + 3 * least / bandwidth) * draw(st.floats(1.0, 20.0))
+        if draw(st.booleans()):
+            return limited(), Line(bandwidth, round_trip, seconds)
+        return limited(time_limit=seconds), Line(bandwidth, round_trip)
+
+    return st.one_of(
+        st.integers(8, 400).map(lambda requests: (limited(requests=requests), Line())),
+        st.integers(max(16_000, least), 400_000).map(lambda allowed: (limited(bytes=allowed), Line())),
+        timed(),
+    )
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> tuple[Log, Log, ServerConfig, Line]:
+    size = draw(st.integers(60, 1500))
+    ours, theirs = logs(draw(st.sampled_from(SHAPES)), draw(st.integers(30, 3000)), size, draw(st.integers(0, 99)))
+    return (Log(ours), Log(theirs), *draw(budgets(size)))
+
+
+@repeatable(60)
+@given(cases())
+def test_every_budget_brings_a_sync_to_its_end(case: tuple[Log, Log, ServerConfig, Line]) -> None:
+    local, remote, limits, line = case
+    both = local.entries | remote.entries
+    requests, received = cost(sync(Log(local.entries), remote, ServerConfig(**UNLIMITED), Line()))
+    attempts = sync(local, remote, limits, line)
+    assert local.entries == both
+    # The root, one node of each level, values, and what was cut short.
+    path = remote.tree.root.level + 4
+    assert cost(attempts)[0] <= 2.25 * requests + len(attempts) * path
+    assert cost(attempts)[1] <= 2 * received + len(attempts) * path * 2000
+
+
+@pytest.mark.parametrize(
+    ("limits", "count"), [({"requests": 8}, 20_000), ({"requests": 300}, 100_000), ({"bytes": 60_000}, 100_000)]
+)
+def test_a_long_log_through_small_budgets(limits: dict[str, int], count: int) -> None:
+    ours, theirs = logs("both apart", count, 100, seed=7)
+    local = Log(ours)
+    sync(local, Log(theirs), ServerConfig(**{**UNLIMITED, **limits}), Line())
+    assert local.entries == ours | theirs
+
+
+def test_a_window_narrows_and_widens_again() -> None:
+    ours, theirs = logs("all", 5000, 300, seed=1)
+    local, remote = Log(ours), Log(theirs)
+    config, widths = ClientConfig(), []
+    for requests in [100, 100, 100, *[2000] * 12]:
+        stream = attempt(local, remote, config, ServerConfig(**{**UNLIMITED, "requests": requests}), Line())
+        local.insert(dict(list(stream.received.items())[:200]))
+        config = stream.client.next_config
+        widths.append(config.narrowed)
+    assert widths[0] > 0 == widths[-1]
+
+
+def test_nodes_that_lack_nothing_are_walked_once() -> None:
+    ours, theirs = logs("both apart", 4000, 100, seed=3)
+    local, remote = Log(ours), Log(theirs)
+    first = attempt(local, remote, ClientConfig(), ServerConfig(**{**UNLIMITED, "requests": 40}), Line())
+    assert not first.received
+    config = first.client.next_config
+    assert config.complete
+    without = attempt(local, remote, replace(config, complete=frozenset()), ServerConfig(**UNLIMITED), Line())
+    second = attempt(local, remote, config, ServerConfig(**UNLIMITED), Line())
+    assert second.received == without.received
+    assert second.answered < without.answered
+
+
+def test_what_the_application_skips_is_not_complete() -> None:
+    ours, theirs = logs("all", 300, 100, seed=3)
+    skip = frozenset(theirs)
+    stream = attempt(Log(ours), Log(theirs), ClientConfig(skip=skip), ServerConfig(**UNLIMITED), Line())
+    assert stream.finished
+    assert not stream.received
+    assert not stream.client.next_config.complete
+
+
+def test_a_node_that_changed_is_walked_again() -> None:
+    ours, theirs = logs("both apart", 2000, 100, seed=5)
+    local, remote = Log(ours), Log(theirs)
+    first = attempt(local, remote, ClientConfig(), ServerConfig(**{**UNLIMITED, "requests": 30}), Line())
+    assert first.client.next_config.complete
+    early = entries([2, 3], 99, 100)
+    remote.insert(early)
+    sync(local, remote, ServerConfig(**UNLIMITED), Line(), config=first.client.next_config)
+    assert local.entries.keys() >= remote.entries.keys()
