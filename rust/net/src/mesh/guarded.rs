@@ -66,7 +66,7 @@ where
             kept: 0,
             outlet: outlet.cloned(),
             written: None,
-            writing: false,
+            writing: None,
         };
         opened.map(|stream| stream.map(counted).map_err(Into::into))
     }
@@ -112,8 +112,8 @@ pub struct Counted<S> {
     outlet: Option<Arc<Outlet>>,
     /// What gossipsub writes, once both sides agreed on gossip on a stream that this side opened.
     written: Option<Frame>,
-    /// It is not flushed yet.
-    writing: bool,
+    /// Bytes that it has to write, until all is flushed.
+    writing: Option<usize>,
 }
 
 impl<S> Counted<S> {
@@ -137,14 +137,15 @@ impl<S> Counted<S> {
         }
     }
 
-    fn set_writing(&mut self, writing: bool) {
-        if let (Some(outlet), true) = (&self.outlet, self.written.is_some() && writing != self.writing) {
-            if writing {
-                outlet.writing.fetch_add(1, Relaxed);
-            } else {
-                outlet.writing.fetch_sub(1, Relaxed);
-            }
-            self.writing = writing;
+    /// How many bytes gossipsub has to write here; None once all is flushed.
+    fn set_writing(&mut self, writing: Option<usize>) {
+        let (Some(outlet), true) = (&self.outlet, self.written.is_some()) else { return };
+        let before = std::mem::replace(&mut self.writing, writing);
+        self.party.outbox.write(before.unwrap_or(0), writing.unwrap_or(0));
+        match (before, writing) {
+            (None, Some(_)) => drop(outlet.writing.fetch_add(1, Relaxed)),
+            (Some(_), None) => drop(outlet.writing.fetch_sub(1, Relaxed)),
+            _ => {}
         }
     }
 }
@@ -152,7 +153,7 @@ impl<S> Counted<S> {
 impl<S> Drop for Counted<S> {
     fn drop(&mut self) {
         self.keep(0);
-        self.set_writing(false);
+        self.set_writing(None);
         if let (Some(outlet), Some(_)) = (&self.outlet, &self.written) {
             outlet.open.fetch_sub(1, Relaxed);
         }
@@ -175,8 +176,10 @@ impl<S: AsyncRead + Unpin> AsyncRead for Counted<S> {
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for Counted<S> {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        self.set_writing(true);
+        // The codec offers all that it has.
+        self.set_writing(Some(bytes.len()));
         let written = ready!(Pin::new(&mut self.stream).poll_write(context, bytes))?;
+        self.set_writing(Some(bytes.len() - written));
         if let Some(frame) = &mut self.written {
             let sent = frame.written(&bytes[..written]);
             self.party.outbox.sent(sent, Instant::now());
@@ -186,11 +189,153 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Counted<S> {
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(Pin::new(&mut self.stream).poll_flush(context))?;
-        self.set_writing(false);
+        self.set_writing(None);
         Poll::Ready(Ok(()))
     }
 
     fn poll_close(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_close(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::sync::Mutex;
+    use std::task::Waker;
+
+    use super::*;
+    use crate::budget::Budget;
+    use crate::error::lock;
+    use crate::mesh::outbox::Queues;
+    use crate::mesh::party::Parties;
+
+    impl From<Infallible> for Ended {
+        fn from(never: Infallible) -> Self {
+            match never {}
+        }
+    }
+
+    /// A stream on which the peer has agreed on gossip, and takes so many bytes more.
+    struct Pipe {
+        agreed: &'static [u8],
+        room: Arc<Mutex<usize>>,
+    }
+
+    impl AsyncRead for Pipe {
+        fn poll_read(mut self: Pin<&mut Self>, _: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
+            let (read, rest) = self.agreed.split_at(self.agreed.len().min(buffer.len()));
+            buffer[..read.len()].copy_from_slice(read);
+            self.agreed = rest;
+            Poll::Ready(Ok(read.len()))
+        }
+    }
+
+    impl AsyncWrite for Pipe {
+        fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+            let mut room = lock(&self.room);
+            let taken = bytes.len().min(*room);
+            *room -= taken;
+            if taken == 0 { Poll::Pending } else { Poll::Ready(Ok(taken)) }
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn poll_close(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    /// A connection whose streams are all of that kind.
+    struct Pipes(Arc<Mutex<usize>>);
+
+    impl StreamMuxer for Pipes {
+        type Substream = Pipe;
+        type Error = Infallible;
+
+        fn poll_inbound(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Result<Pipe, Infallible>> {
+            Poll::Pending
+        }
+
+        fn poll_outbound(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Result<Pipe, Infallible>> {
+            let agreed = b"\x13/multistream/1.0.0\n\x0f/meshsub/1.1.0\n";
+            Poll::Ready(Ok(Pipe { agreed, room: Arc::clone(&self.0) }))
+        }
+
+        fn poll_close(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Result<StreamMuxerEvent, Infallible>> {
+            Poll::Pending
+        }
+    }
+
+    /// One connection of a peer, as gossipsub's handler uses it.
+    struct Connection {
+        guarded: Guarded<Pipes>,
+        stream: Counted<Pipe>,
+        room: Arc<Mutex<usize>>,
+    }
+
+    impl Connection {
+        fn open(party: &Arc<Party>) -> Self {
+            let (room, others): (_, Arc<[StreamProtocol]>) = (Arc::default(), Arc::new([]));
+            let mut guarded = Guarded::new(Pipes(Arc::clone(&room)), Arc::clone(party), &others);
+            let mut context = Context::from_waker(Waker::noop());
+            let Poll::Ready(Ok(mut stream)) = Pin::new(&mut guarded).poll_outbound(&mut context) else {
+                panic!("no stream")
+            };
+            assert!(Pin::new(&mut stream).poll_read(&mut context, &mut [0; 100]).is_ready());
+            Self { guarded, stream, room }
+        }
+
+        /// Write as much of `bytes` as the peer takes, of which there is room for `room`; return what is left.
+        fn write<'a>(&mut self, mut bytes: &'a [u8], room: usize) -> &'a [u8] {
+            *lock(&self.room) = room;
+            let mut context = Context::from_waker(Waker::noop());
+            while !bytes.is_empty() {
+                let Poll::Ready(written) = Pin::new(&mut self.stream).poll_write(&mut context, bytes) else {
+                    return bytes;
+                };
+                bytes = &bytes[written.unwrap()..];
+            }
+            assert!(Pin::new(&mut self.stream).poll_flush(&mut context).is_ready());
+            bytes
+        }
+
+        /// The handler has nothing more to do.
+        fn rest(&mut self) {
+            assert!(Pin::new(&mut self.guarded).poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        }
+    }
+
+    #[test]
+    fn what_each_connection_of_a_peer_writes_counts_until_it_is_written() {
+        let (budget, now) = (Arc::new(Budget::new(100_000, 100_000)), Instant::now());
+        let party = Parties::new(&budget, 1000, Queues::new(50_000, 50_000)).enter(libp2p::PeerId::random());
+        let mut connections: Vec<_> = (0..4).map(|_| Connection::open(&party)).collect();
+        // Of a frame of 1,003 bytes each begins with, the peer takes 103.
+        let frame = [&[0xe9, 0x07, 0x12, 0xe6, 0x07][..], &[0; 998]].concat();
+        let mut left = Vec::new();
+        for connection in &mut connections[..3] {
+            party.outbox.charge(998, now);
+            left.push(connection.write(&frame, 103));
+        }
+        // A message that gossipsub did not send after all.
+        party.outbox.charge(500, now);
+        connections.iter_mut().for_each(Connection::rest);
+        assert_eq!((party.outbox.queued(), budget.held()), (3 * 900, 3 * 900));
+        assert_eq!(connections[0].write(left[0], 1000), b"");
+        connections.iter_mut().for_each(Connection::rest);
+        assert_eq!(party.outbox.queued(), 2 * 900);
+        drop(connections.remove(1));
+        connections[0].rest();
+        assert_eq!(party.outbox.queued(), 900);
+        assert_eq!(connections[1].write(left[2], 1000), b"");
+        connections[1].rest();
+        assert_eq!((party.outbox.queued(), budget.held()), (0, 0));
     }
 }

@@ -2,8 +2,9 @@
 //!
 //! gossipsub bounds a queue by its number of messages, whatever their size, and lets nobody look into it. So its bytes are
 //! estimated, never too low: a message is charged to each peer that may get it, and given back as its bytes are written to
-//! the peer's stream. Charges for what gossipsub did not send after all are given back when the stream has nothing left to
-//! write: a connection's task asks the stream's handler first, and the handler takes from the queue until it is blocked.
+//! the peer's stream. Charges for what gossipsub did not send after all are given back when a connection's stream has
+//! nothing left to write: its task asks the stream's handler first, and the handler takes from the queue until it is
+//! blocked. All connections to a peer share one queue, so what remains then is what the others are writing.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -56,6 +57,8 @@ pub struct Outbox {
     account: Arc<Account>,
     queues: Arc<Queues>,
     queued: AtomicUsize,
+    /// Bytes that gossipsub took from its queue and that no connection has taken yet.
+    writing: AtomicUsize,
     pace: Mutex<Pace>,
 }
 
@@ -72,7 +75,8 @@ impl Outbox {
     /// An empty one. What waits in it counts as kept for the peer.
     pub fn new(account: &Arc<Account>, queues: &Arc<Queues>, now: Instant) -> Self {
         let (account, queues) = (Arc::clone(account), Arc::clone(queues));
-        Self { account, queues, queued: AtomicUsize::new(0), pace: Mutex::new(Pace { progress: now, slow: None }) }
+        let (queued, writing) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        Self { account, queues, queued, writing, pace: Mutex::new(Pace { progress: now, slow: None }) }
     }
 
     /// Bytes that wait.
@@ -126,10 +130,26 @@ impl Outbox {
         lock(&self.pace).progress = now;
     }
 
-    /// Nothing waits any more.
+    /// A stream has so many bytes to write, and had `before` when it was last asked.
+    pub fn write(&self, before: usize, bytes: usize) {
+        self.writing.fetch_add(bytes, Ordering::Relaxed);
+        self.writing.fetch_sub(before, Ordering::Relaxed);
+    }
+
+    /// gossipsub's queue is empty: nothing waits but what is being written.
     pub fn drained(&self) {
-        if self.queued() > 0 {
-            self.give_back(self.queued.swap(0, Ordering::Relaxed));
+        self.shrink(self.writing.load(Ordering::Relaxed));
+    }
+
+    /// Nothing waits any more.
+    pub fn clear(&self) {
+        self.shrink(0);
+    }
+
+    fn shrink(&self, left: usize) {
+        if self.queued() > left {
+            let before = self.queued.fetch_min(left, Ordering::Relaxed);
+            self.give_back(before.saturating_sub(left));
         }
     }
 
@@ -158,7 +178,7 @@ impl Outbox {
 
 impl Drop for Outbox {
     fn drop(&mut self) {
-        self.drained();
+        self.clear();
     }
 }
 

@@ -76,7 +76,7 @@ impl Party {
         let last = drivers.is_empty();
         drop(drivers);
         if last {
-            self.outbox.drained();
+            self.outbox.clear();
         }
     }
 
