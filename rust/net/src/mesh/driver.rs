@@ -21,7 +21,8 @@ use crate::error::{Cause, Closed, lock};
 use crate::limits::Counters;
 use crate::mesh::behaviour::{Parts, PartsEvent, QUERY};
 use crate::mesh::config::reachable;
-use crate::mesh::gossip::UNHEARD;
+use crate::mesh::gossip::{LEFT_OUT, UNHEARD};
+use crate::mesh::holding::{Holding, admit};
 use crate::mesh::link::Opening;
 use crate::mesh::nearby::Scope;
 use crate::mesh::outbox::size_of;
@@ -50,8 +51,7 @@ const MOST_FAILURES: usize = 64;
 /// Bytes of messages that are handed to gossip before peers' connections have their turn.
 const TURN: usize = 1 << 20;
 
-/// How long messages wait, at most, for peers that take less than comes; and the time between two looks whether they do.
-const HOLD: Duration = Duration::from_secs(1);
+/// The time between two looks whether messages still wait for peers that take less than comes.
 const HOLD_LOOK: Duration = Duration::from_millis(10);
 
 /// Messages that wait so, at most.
@@ -94,6 +94,7 @@ pub struct Driver {
     round: Duration,
     /// Messages for gossip, in order.
     outgoing: VecDeque<Outgoing>,
+    holding: Holding,
     /// Unanswered pings in a row.
     lost: HashMap<ConnectionId, u32>,
     /// What was dialled on purpose: by the host itself (true), or because the caller said so.
@@ -116,8 +117,21 @@ impl Driver {
         round: Duration,
     ) -> Self {
         let (topic, kademlia) = (IdentTopic::new(topic), kademlia.to_owned());
-        let (lost, dialled, visits, outgoing) = (HashMap::new(), HashMap::new(), VecDeque::new(), VecDeque::new());
-        Self { swarm, shared, commands, topic, upkeep, kademlia, heartbeat, round, outgoing, lost, dialled, visits }
+        Self {
+            swarm,
+            shared,
+            commands,
+            topic,
+            upkeep,
+            kademlia,
+            heartbeat,
+            round,
+            outgoing: VecDeque::new(),
+            holding: Holding::new(Instant::now()),
+            lost: HashMap::new(),
+            dialled: HashMap::new(),
+            visits: VecDeque::new(),
+        }
     }
 
     /// Runs until the caller has gone.
@@ -201,7 +215,7 @@ impl Driver {
                 Outgoing::New(data) => {
                     // Gossipsub floods with what is published here.
                     let all: &Vec<_> = subscribers.get_or_insert_with(|| members.subscribers());
-                    (all.iter().collect(), data.len())
+                    (all.iter().filter(|party| !party.is_left_out()).collect(), data.len())
                 }
                 Outgoing::Forward((id, source)) => {
                     let others = mesh.iter().filter(|(peer, _)| peer != source);
@@ -209,7 +223,8 @@ impl Driver {
                 }
             };
             let size = size_of(size, self.topic.hash().as_str().len());
-            if waits(&recipients, now) && self.outgoing.len() <= MOST_HELD {
+            let members: Vec<_> = mesh.iter().map(|(_, party)| party).collect();
+            if self.holding.waits(&recipients, &members, now) && self.outgoing.len() <= MOST_HELD {
                 return true;
             }
             let fits = admit(&recipients, size, now) && self.shared.queues.fit(size * recipients.len());
@@ -450,16 +465,20 @@ impl Driver {
         }
     }
 
-    /// How gossip stands with each peer. Whoever is unheard is parted from, and who takes nothing.
+    /// How gossip stands with each peer. Whoever is unheard is parted from, and who takes nothing; who is slow for too long
+    /// is left out for a while.
     fn grade(&mut self, now: Instant) {
-        let gossip = &self.swarm.behaviour().gossip;
+        let gossip = &mut self.swarm.behaviour_mut().gossip;
         let topic = self.topic.hash();
         let mesh: Vec<_> = gossip.mesh_peers(&topic).copied().collect();
         for link in self.shared.members.peers() {
             let (Some(known), Some(party)) = (link.known(), link.party()) else { continue };
             let in_mesh = mesh.contains(&known.peer);
+            party.readmit(now);
+            let slowness = if party.is_left_out() { LEFT_OUT } else { 0.0 };
+            gossip.set_application_score(&known.peer, slowness);
             let score = gossip.peer_score(&known.peer).unwrap_or_default();
-            if score < UNHEARD {
+            if score - slowness < UNHEARD {
                 let reason = format!("too many of the peer's messages were rejected: its score is {score:.0}");
                 link.end(Closed::new(Cause::Violation, reason));
             }
@@ -499,33 +518,6 @@ impl Driver {
             Counters::add(&self.shared.figures.dials_failed);
         }
     }
-}
-
-/// Whether a message is to wait for some of `recipients`: for each a moment, for most of them as long as they take something.
-fn waits(recipients: &[&Arc<Party>], now: Instant) -> bool {
-    let mut slow =
-        recipients.iter().filter_map(|party| Some((party.outbox.slow_for(now)?, party.outbox.idle_for(now))));
-    slow.clone().any(|(slow, _)| slow < HOLD) || (are_slow(recipients, now) && slow.any(|(_, idle)| idle < HOLD))
-}
-
-/// Whether most take less than comes.
-fn are_slow(recipients: &[&Arc<Party>], now: Instant) -> bool {
-    let slow = recipients.iter().filter(|party| party.outbox.slow_for(now).is_some()).count();
-    2 * slow > recipients.len()
-}
-
-/// Whether a message of so many bytes may be handed to gossip for `recipients`. A few that take less than comes are ended
-/// for the sake of the others; where most do, it is this side that sends too much.
-fn admit(recipients: &[&Arc<Party>], size: usize, now: Instant) -> bool {
-    let full = || recipients.iter().filter(|party| !party.outbox.fits(size));
-    if full().next().is_none() {
-        return true;
-    }
-    if are_slow(recipients, now) {
-        return false;
-    }
-    full().for_each(|party| party.halt.end(party.outbox.overflow()));
-    true
 }
 
 fn ticker(period: Duration) -> Interval {

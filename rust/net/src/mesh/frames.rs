@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use libp2p::StreamProtocol;
 
-use crate::mesh::outbox::{Id, Requested};
+use crate::mesh::outbox::{Id, Named};
 
 /// What the names of gossipsub's protocols begin with, whatever their version.
 const GOSSIP: &[u8] = b"/meshsub/";
@@ -22,12 +22,20 @@ const LONGEST_LINE: u64 = (1 << 14) - 1;
 const MESSAGE: u64 = 2;
 const CONTROL: u64 = 3;
 
-/// The field of a control message that asks for messages, and the field of that which is a message's id.
+/// The fields of a control message: messages are announced and asked for, …
+const IHAVE: u64 = 1;
 const IWANT: u64 = 2;
-const ID: u64 = 1;
+/// … somebody asks to join the mesh, leaves it or refuses, …
+const GRAFT: u64 = 3;
+const PRUNE: u64 = 4;
+/// … and messages are not wanted.
+const IDONTWANT: u64 = 5;
 
-/// Bytes that a frame and each of its fields count as, beside their own: they cost work however small they are.
+/// Bytes that a frame, each of its fields and each id count as, beside their own: they cost work however small they are.
 const EACH: usize = 32;
+
+/// Bytes that the id of a message counts as which is not wanted: gossipsub compares it with all that waits for the peer.
+const UNWANTED: usize = 1024;
 
 /// One direction of a stream, as far as it was read.
 #[derive(Debug)]
@@ -76,11 +84,11 @@ impl Frames {
         matches!(self.state, State::Gossip(_))
     }
 
-    /// The messages that the peer has asked for since the last call.
-    pub fn requested(&mut self) -> Requested {
+    /// What the peer has named in control messages since the last call.
+    pub fn named(&mut self) -> Named {
         match &mut self.state {
-            State::Gossip(frame) => Requested(std::mem::take(&mut frame.requests.found)),
-            _ => Requested::default(),
+            State::Gossip(frame) => std::mem::take(&mut frame.control.named),
+            _ => Named::default(),
         }
     }
 
@@ -128,7 +136,7 @@ pub struct Frame {
     left: usize,
     /// Bytes of messages, in this frame and those before.
     messages: usize,
-    requests: Requests,
+    control: Control,
 }
 
 /// What a field of a frame is.
@@ -156,11 +164,12 @@ enum Part {
 const REST: Part = Part::Body { left: usize::MAX, field: Field::Other };
 
 impl Frame {
-    /// Pass over bytes that this side wrote; return how many of them are of messages.
-    pub fn written(&mut self, bytes: &[u8]) -> usize {
+    /// Pass over bytes that this side wrote; return how many of them are of messages, and how many answers to what the peer
+    /// announced and asked for they hold.
+    pub fn written(&mut self, bytes: &[u8]) -> (usize, usize) {
         self.advance(bytes);
-        self.requests.found.clear();
-        std::mem::take(&mut self.messages)
+        let named = std::mem::take(&mut self.control.named);
+        (std::mem::take(&mut self.messages), named.requested.len() + named.prunes)
     }
 
     fn advance(&mut self, mut bytes: &[u8]) -> usize {
@@ -171,7 +180,7 @@ impl Frame {
                 *left -= taken;
                 match field {
                     Field::Message => self.messages += taken,
-                    Field::Control => self.requests.advance(&bytes[..taken]),
+                    Field::Control => cost += self.control.advance(&bytes[..taken]),
                     Field::Other => {}
                 }
                 cost += if *field == Field::Message { 0 } else { taken };
@@ -186,8 +195,8 @@ impl Frame {
                 bytes = &bytes[1..];
             }
             if self.left == 0 && !matches!(self.part, Part::Length) {
-                let requests = Requests { found: std::mem::take(&mut self.requests.found), ..Requests::default() };
-                *self = Self { messages: self.messages, requests, ..Self::default() };
+                let control = Control { named: std::mem::take(&mut self.control.named), ..Control::default() };
+                *self = Self { messages: self.messages, control, ..Self::default() };
             }
         }
         cost
@@ -227,7 +236,7 @@ impl Frame {
             }
             Part::Size(field) if size > 0 => {
                 if field == Field::Control {
-                    self.requests.begin();
+                    self.control.begin();
                 }
                 self.part = Part::Body { left: size, field };
             }
@@ -237,19 +246,19 @@ impl Frame {
     }
 }
 
-/// The ids of messages that control messages ask for.
+/// The ids of messages in control messages.
 #[derive(Debug, Default)]
-struct Requests {
-    found: Vec<Id>,
-    part: RequestPart,
+struct Control {
+    named: Named,
+    part: ControlPart,
     number: Varint,
-    /// Bytes that are still to come of a request; None outside of one.
-    inside: Option<usize>,
+    /// What is being read of a list of ids: its field and the bytes that are still to come; None outside of one.
+    inside: Option<(u64, usize)>,
     id: Vec<u8>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-enum RequestPart {
+enum ControlPart {
     #[default]
     Key,
     Number,
@@ -264,18 +273,20 @@ enum RequestPart {
     },
 }
 
-impl Requests {
+impl Control {
     /// A control message begins.
     fn begin(&mut self) {
-        *self = Self { found: std::mem::take(&mut self.found), ..Self::default() };
+        *self = Self { named: std::mem::take(&mut self.named), ..Self::default() };
     }
 
-    /// Take more bytes of a control message. What gossipsub cannot read it refuses as a whole: nothing is missed.
-    fn advance(&mut self, mut bytes: &[u8]) {
+    /// Take more bytes of a control message; return what their ids cost. What gossipsub cannot read it refuses as a whole:
+    /// nothing is missed.
+    fn advance(&mut self, mut bytes: &[u8]) -> usize {
+        let mut cost = 0;
         while let Some(first) = bytes.first() {
-            let (was_inside, most) = (self.inside.is_some(), self.inside.unwrap_or(usize::MAX));
+            let (was_inside, most) = (self.inside.is_some(), self.inside.map_or(usize::MAX, |(_, left)| left));
             let taken = match &mut self.part {
-                RequestPart::Skip { left } | RequestPart::Id { left } => {
+                ControlPart::Skip { left } | ControlPart::Id { left } => {
                     let taken = bytes.len().min(*left).min(most);
                     *left -= taken;
                     taken
@@ -283,58 +294,83 @@ impl Requests {
                 _ => 1,
             };
             match self.part {
-                RequestPart::Skip { left } => self.part = if left == 0 { RequestPart::Key } else { self.part },
-                RequestPart::Id { left } => {
+                ControlPart::Skip { left } => self.part = if left == 0 { ControlPart::Key } else { self.part },
+                ControlPart::Id { left } => {
                     self.id.extend(&bytes[..taken]);
                     if left == 0 {
-                        self.found.extend(Id::try_from(std::mem::take(&mut self.id).as_slice()));
-                        self.part = RequestPart::Key;
+                        self.found();
                     }
                 }
-                _ => self.byte(*first),
+                _ => cost += self.byte(*first),
             }
             bytes = &bytes[taken..];
             if was_inside {
                 self.leave(taken);
             }
         }
+        cost
     }
 
-    /// So many bytes of a request have passed.
+    /// An id is whole.
+    fn found(&mut self) {
+        let id = Id::try_from(std::mem::take(&mut self.id).as_slice());
+        match self.inside {
+            Some((IHAVE, _)) => self.named.announced.extend(id),
+            Some((IWANT, _)) => self.named.requested.extend(id),
+            _ => {}
+        }
+        self.part = ControlPart::Key;
+    }
+
+    /// So many bytes of a list have passed.
     fn leave(&mut self, bytes: usize) {
-        if let Some(inside) = &mut self.inside {
+        if let Some((_, inside)) = &mut self.inside {
             *inside -= bytes;
             if *inside == 0 {
-                (self.inside, self.part, self.number) = (None, RequestPart::Key, Varint::default());
+                (self.inside, self.part, self.number) = (None, ControlPart::Key, Varint::default());
                 self.id.clear();
             }
         }
     }
 
-    /// One more byte of a number.
-    fn byte(&mut self, byte: u8) {
-        let Some(number) = self.number.advance(byte) else { return };
-        let skip = |left: usize| if left == 0 { RequestPart::Key } else { RequestPart::Skip { left } };
+    /// One more byte of a number. An id that begins with it costs.
+    fn byte(&mut self, byte: u8) -> usize {
+        let Some(number) = self.number.advance(byte) else { return 0 };
+        let skip = |left: usize| if left == 0 { ControlPart::Key } else { ControlPart::Skip { left } };
         let number = number.unwrap_or(u64::MAX);
         let size = usize::try_from(number).unwrap_or(usize::MAX);
-        self.part = match self.part {
-            RequestPart::Key => match number & 7 {
-                0 => RequestPart::Number,
+        let mut cost = 0;
+        self.part = match (self.part, self.inside) {
+            (ControlPart::Key, _) => match number & 7 {
+                0 => ControlPart::Number,
                 1 => skip(8),
-                2 => RequestPart::Size { field: number >> 3 },
+                2 => ControlPart::Size { field: number >> 3 },
                 5 => skip(4),
                 _ => skip(usize::MAX),
             },
-            RequestPart::Size { field: IWANT } if self.inside.is_none() && size > 0 => {
-                self.inside = Some(size);
-                RequestPart::Key
+            (ControlPart::Size { field: list @ (IHAVE | IWANT | IDONTWANT) }, None) if size > 0 => {
+                self.inside = Some((list, size));
+                ControlPart::Key
             }
-            RequestPart::Size { field: ID } if self.inside.is_some() && size == size_of::<Id>() => {
-                RequestPart::Id { left: size }
+            (ControlPart::Size { field: action @ (GRAFT | PRUNE) }, None) => {
+                self.named.grafts += usize::from(action == GRAFT);
+                self.named.prunes += usize::from(action == PRUNE);
+                skip(size)
             }
-            RequestPart::Size { .. } => skip(size),
-            _ => RequestPart::Key,
+            // An announcement's first field is its topic.
+            (ControlPart::Size { field }, Some((list, _))) if field == if list == IHAVE { 2 } else { 1 } => {
+                cost = if list == IDONTWANT { UNWANTED } else { EACH };
+                if size == size_of::<Id>() {
+                    ControlPart::Id { left: size }
+                } else {
+                    self.named.malformed = Some(size);
+                    skip(size)
+                }
+            }
+            (ControlPart::Size { .. }, _) => skip(size),
+            _ => ControlPart::Key,
         };
+        cost
     }
 }
 
@@ -437,10 +473,10 @@ mod tests {
     fn messages_that_are_asked_for_are_found() {
         let ids: Vec<Id> = (0..5).map(|number| [number; 32]).collect();
         let asked = |ids: &[Id]| field(2, &ids.iter().flat_map(|id| field(1, id)).collect::<Vec<_>>());
-        let others =
-            [field(1, &field(2, &ids[0])), field(5, &field(1, &ids[1])), vec![7 << 3, 5], field(2, &[])].concat();
-        let wrong = field(2, &[field(1, &[9; 31]), field(1, &[9; 33]), field(3, &[9; 32])].concat());
-        let control = [asked(&ids[..2]), others.clone(), wrong, asked(&ids[2..3])].concat();
+        let announced = [field(1, &ids[4]), field(2, &ids[0])].concat();
+        let others = [field(1, &announced), field(5, &field(1, &ids[1])), vec![7 << 3, 5], field(2, &[])].concat();
+        let unknown = field(2, &field(3, &[9; 32]));
+        let control = [asked(&ids[..2]), others.clone(), unknown, asked(&ids[2..3])].concat();
         let frame = prefixed(
             &[field(2, &field(2, &asked(&ids))), field(3, &control), field(1, &control), field(3, &asked(&ids[3..]))]
                 .concat(),
@@ -450,8 +486,42 @@ mod tests {
             read(&mut frames, &stream(&["/meshsub/1.1.0"]), cut);
             assert!(frames.are_gossip());
             read(&mut frames, &frame.repeat(2), cut);
-            assert_eq!(frames.requested(), Requested([&ids[..], &ids].concat()));
-            assert_eq!(frames.requested(), Requested::default());
+            let requested = [&ids[..], &ids].concat();
+            let announced = vec![ids[0]; 2];
+            assert_eq!(frames.named(), Named { requested, announced, ..Named::default() });
+            assert_eq!(frames.named(), Named::default());
+        }
+    }
+
+    #[test]
+    fn who_joins_and_who_leaves_is_counted() {
+        let topic = field(1, b"topic");
+        let control = [field(3, &topic), field(4, &topic), field(3, b""), field(1, &field(3, &topic))].concat();
+        let mut frames = frames();
+        read(&mut frames, &stream(&["/meshsub/1.1.0"]), 7);
+        read(&mut frames, &prefixed(&field(3, &control)).repeat(2), 3);
+        assert_eq!(frames.named(), Named { grafts: 4, prunes: 2, ..Named::default() });
+    }
+
+    #[test]
+    fn what_is_no_id_is_told() {
+        for (list, id) in [(1, 2), (2, 1), (5, 1)] {
+            for length in [0, 1, 31, 33, 1000] {
+                let mut frames = frames();
+                read(&mut frames, &stream(&["/meshsub/1.1.0"]), 7);
+                read(&mut frames, &prefixed(&field(3, &field(list, &field(id, &vec![7; length])))), 5);
+                assert_eq!(frames.named(), Named { malformed: Some(length), ..Named::default() });
+            }
+        }
+    }
+
+    #[test]
+    fn ids_cost_more_than_their_bytes() {
+        for (list, id, each) in [(1, 2, EACH), (2, 1, EACH), (5, 1, UNWANTED)] {
+            let mut frames = frames();
+            read(&mut frames, &stream(&["/meshsub/1.1.0"]), 100);
+            let frame = prefixed(&field(3, &field(list, &field(id, &[7; 32]).repeat(100))));
+            assert_eq!(read(&mut frames, &frame, 11), frame.len() + 2 * EACH + 100 * each);
         }
     }
 
@@ -463,7 +533,7 @@ mod tests {
             read(&mut frames, &stream(&["/meshsub/1.1.0"]), 7);
             let good = field(3, &field(2, &field(1, &[4; 32])));
             read(&mut frames, &prefixed(&[field(3, nonsense), good].concat()), 5);
-            assert_eq!(frames.requested(), Requested(vec![[4; 32]]), "{nonsense:?}");
+            assert_eq!(frames.named().requested, [[4; 32]], "{nonsense:?}");
         }
     }
 
@@ -472,8 +542,11 @@ mod tests {
         let mut frame = Frame::default();
         let bytes =
             prefixed(&[field(1, &[1; 50]), field(2, &[1; 300]), field(3, &[2; 40]), field(2, &[3; 5])].concat());
-        let written = bytes.repeat(3).chunks(100).map(|piece| frame.written(piece)).sum::<usize>();
+        let written = bytes.repeat(3).chunks(100).map(|piece| frame.written(piece).0).sum::<usize>();
         assert_eq!(written, 3 * 305);
+        let asked = field(2, &field(1, &[7; 32]).repeat(9));
+        let answers = prefixed(&field(3, &[asked, field(4, &field(1, b"topic"))].concat()));
+        assert_eq!(answers.chunks(10).map(|piece| frame.written(piece).1).sum::<usize>(), 10);
     }
 
     #[test]

@@ -41,6 +41,10 @@ const FORGIVENESS: Duration = Duration::from_secs(600);
 /// Below it nothing that a peer says by gossip is heeded, and the host parts from it.
 pub const UNHEARD: f64 = -400.0;
 
+/// What a peer loses while it is left out because it takes less than comes, which is no fault: it is in nobody's mesh, and
+/// gets and announces nothing by gossip, but what it sends is heeded. Below what [`thresholds`] has for publishing.
+pub const LEFT_OUT: f64 = -200.0;
+
 /// gossipsub, subscribed to `topic`.
 pub fn gossip(topic: &IdentTopic, heartbeat: Duration) -> Result<Gossip, Error> {
     let failure = |error: &dyn std::fmt::Display| Error::System(format!("gossip cannot be started: {error}"));
@@ -53,6 +57,8 @@ pub fn gossip(topic: &IdentTopic, heartbeat: Duration) -> Result<Gossip, Error> 
         .max_control_message_size(MOST_CONTROL)
         .max_ihave_messages_heartbeat(MOST_ANNOUNCEMENTS)
         .max_publish_messages(MOST_MESSAGES)
+        // Of the peers that another names when it leaves the mesh, none are dialled: Kademlia finds enough.
+        .prune_peers(0)
         .heartbeat_interval(heartbeat)
         .heartbeat_initial_delay(heartbeat);
     let config = config.build().map_err(|error| failure(&error))?;
@@ -68,8 +74,8 @@ pub fn gossip(topic: &IdentTopic, heartbeat: Duration) -> Result<Gossip, Error> 
     Ok(gossip)
 }
 
-/// Peers lose by messages that are rejected, and by nothing else: the host parts from who loses too much, so only what
-/// is proven counts. Whoever is quiet loses nothing: a log may be quiet for days. Addresses do not count: hosts share
+/// Peers lose by messages that are rejected, and by nothing else but [`LEFT_OUT`]: the host parts from who loses too much,
+/// so only what is proven counts. Whoever is quiet loses nothing: a log may be quiet for days. Addresses do not count: hosts share
 /// them, behind NAT and on one machine.
 fn scores(topic: &IdentTopic) -> PeerScoreParams {
     let scores = TopicScoreParams {
@@ -87,6 +93,7 @@ fn scores(topic: &IdentTopic) -> PeerScoreParams {
     };
     PeerScoreParams {
         topics: HashMap::from([(topic.hash(), scores)]),
+        app_specific_weight: 1.0,
         ip_colocation_factor_weight: 0.0,
         // Messages that wait too long for their turn to be sent: it may be the network that is slow.
         slow_peer_weight: 0.0,
@@ -123,5 +130,9 @@ mod tests {
         assert_eq!([scores.mesh_message_deliveries_weight, scores.mesh_failure_penalty_weight], [0.0; 2]);
         let seven = 7.0 * 7.0 * scores.invalid_message_deliveries_weight;
         assert!(seven + scores.time_in_mesh_weight * scores.time_in_mesh_cap < UNHEARD);
+        let best = scores.time_in_mesh_weight * scores.time_in_mesh_cap
+            + scores.first_message_deliveries_weight * scores.first_message_deliveries_cap;
+        let thresholds = thresholds();
+        assert!(UNHEARD < LEFT_OUT && LEFT_OUT + best < thresholds.publish_threshold);
     }
 }

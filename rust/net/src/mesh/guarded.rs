@@ -15,7 +15,7 @@ use libp2p::core::muxing::{StreamMuxer, StreamMuxerEvent};
 
 use crate::mesh::frames::{Frame, Frames};
 use crate::mesh::muxer::Ended;
-use crate::mesh::outbox::Outlet;
+use crate::mesh::outbox::{ANSWER, Outlet};
 use crate::mesh::party::Party;
 
 /// A connection that ends when all of its peer's are to, and whose streams' gossip is counted.
@@ -165,8 +165,8 @@ impl<S: AsyncRead + Unpin> AsyncRead for Counted<S> {
         let read = ready!(Pin::new(&mut self.stream).poll_read(context, buffer))?;
         let cost = self.frames.advance(&buffer[..read]);
         self.party.chatted(cost);
-        let requested = self.frames.requested();
-        self.party.requested(&requested);
+        let named = self.frames.named();
+        self.party.named(&named);
         self.agree();
         let kept = self.frames.kept();
         self.keep(kept);
@@ -181,8 +181,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Counted<S> {
         let written = ready!(Pin::new(&mut self.stream).poll_write(context, bytes))?;
         self.set_writing(Some(bytes.len() - written));
         if let Some(frame) = &mut self.written {
-            let sent = frame.written(&bytes[..written]);
-            self.party.outbox.sent(sent, Instant::now());
+            let (sent, answers) = frame.written(&bytes[..written]);
+            self.party.outbox.sent(sent + answers * ANSWER, Instant::now());
         }
         Poll::Ready(Ok(written))
     }

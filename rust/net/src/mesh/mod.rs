@@ -9,7 +9,7 @@
 //! | `config` | what a host is made of, checked |
 //! | `party`, `allowance` | a peer's account over all its connections, and how much it may say beside messages |
 //! | `frames`, `guarded`, `muxer` | what gossip costs and keeps; a connection under the account's eyes; yamux for libp2p |
-//! | `outbox` | what of gossip waits for a peer |
+//! | `outbox`, `holding` | what of gossip waits for a peer; whether messages wait for slow ones |
 //! | `addresses` | how many connections an address may have |
 //! | `transport`, `quic` | the transports |
 //! | `nearby` | which addresses that strangers give are dialled |
@@ -30,6 +30,7 @@ mod driver;
 mod frames;
 mod gossip;
 mod guarded;
+mod holding;
 mod host;
 mod link;
 mod members;

@@ -20,8 +20,11 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// How long messages can be asked for: longer than gossipsub keeps them, five heartbeats.
 const KEPT_HEARTBEATS: u32 = 8;
 
-/// What a message of unknown size counts as, and the largest whose size is not remembered.
+/// What a message that gossipsub does not have any more counts as where it has to count.
 const SMALL: usize = 1024;
+
+/// What gossipsub's answer to one announced message, or to one request to join the mesh, counts as in its queue.
+pub const ANSWER: usize = 128;
 
 /// What a message has in a frame of gossip beside its data and topic.
 const OVERHEAD: usize = 32;
@@ -201,9 +204,20 @@ impl Outlet {
 /// The id of a message: the SHA-256 of its data.
 pub type Id = [u8; 32];
 
-/// Messages that a peer asked for.
+/// What a peer said in control messages.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Requested(pub Vec<Id>);
+pub struct Named {
+    /// Messages that it asked for.
+    pub requested: Vec<Id>,
+    /// Messages that it announced.
+    pub announced: Vec<Id>,
+    /// How often it asked to join the mesh.
+    pub grafts: usize,
+    /// How often it left the mesh, or refused.
+    pub prunes: usize,
+    /// The length of what was no id, in bytes.
+    pub malformed: Option<usize>,
+}
 
 #[derive(Debug, Default)]
 struct State {
@@ -220,12 +234,12 @@ impl Recent {
     pub fn add(&self, id: &[u8], bytes: usize, now: Instant) {
         let Ok(id) = Id::try_from(id) else { return };
         let mut state = lock(&self.0);
-        if bytes > SMALL && state.sizes.insert(id, bytes).is_none() {
+        if state.sizes.insert(id, bytes).is_none() {
             state.order.push_back((now, id));
         }
     }
 
-    /// The size of a message; of a small one, or one that is forgotten, what it counts as.
+    /// The size of a message; of one that is forgotten, what it counts as.
     pub fn get(&self, id: &[u8]) -> usize {
         let id = Id::try_from(id).ok();
         id.and_then(|id| lock(&self.0).sizes.get(&id).copied()).unwrap_or(SMALL)
@@ -242,13 +256,16 @@ impl Recent {
         }
     }
 
-    /// Bytes that the messages may take together.
-    pub fn size(&self, requested: &Requested) -> usize {
-        if requested.0.is_empty() {
-            return 0;
+    /// Bytes that gossipsub may queue for a peer that said so: messages that it asked for, if gossipsub has them, requests
+    /// for those that it announced, if gossipsub has not, and refusals.
+    pub fn queued_for(&self, named: &Named) -> usize {
+        let Named { requested, announced, grafts, .. } = named;
+        if requested.is_empty() && announced.is_empty() {
+            return ANSWER * grafts;
         }
         let state = lock(&self.0);
-        requested.0.iter().map(|id| state.sizes.get(id).copied().unwrap_or(SMALL)).sum()
+        let unknown = announced.iter().filter(|id| !state.sizes.contains_key(*id)).count();
+        requested.iter().filter_map(|id| state.sizes.get(id)).sum::<usize>() + ANSWER * (unknown + grafts)
     }
 }
 
@@ -332,12 +349,19 @@ mod tests {
         recent.add(&[1; 32], 5000, start + heartbeat);
         recent.add(&[2; 32], 10, start);
         recent.add(&[3; 5], 5000, start);
-        assert_eq!(recent.size(&Requested(vec![[1; 32], [1; 32], [2; 32]])), 10_000 + SMALL);
+        let requested = |ids: &[u8]| {
+            let requested = ids.iter().map(|id| [*id; 32]).collect();
+            recent.queued_for(&Named { requested, ..Named::default() })
+        };
+        assert_eq!(requested(&[1, 1, 2]), 10_010);
+        // Of those that gossipsub does not have, it sends nothing.
+        assert_eq!(requested(&[7, 8, 9]), 0);
+        let announced = vec![[1; 32], [8; 32], [9; 32]];
+        assert_eq!(recent.queued_for(&Named { announced, grafts: 3, ..Named::default() }), 5 * ANSWER);
         recent.expire(heartbeat, start + heartbeat * (KEPT_HEARTBEATS - 1));
-        assert_eq!(recent.size(&Requested(vec![[1; 32]])), 5000);
+        assert_eq!(requested(&[1]), 5000);
         recent.expire(heartbeat, start + heartbeat * KEPT_HEARTBEATS);
-        assert_eq!(recent.size(&Requested(vec![[1; 32]])), SMALL);
-        assert_eq!(recent.size(&Requested::default()), 0);
+        assert_eq!((requested(&[1]), recent.get(&[1; 32])), (0, SMALL));
         assert!(lock(&recent.0).order.is_empty());
     }
 }

@@ -2,9 +2,10 @@
 //! when it is too much.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::task::{Wake, Waker};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use futures::task::AtomicWaker;
 use libp2p::PeerId;
@@ -12,8 +13,9 @@ use libp2p::PeerId;
 use crate::budget::{Account, Budget};
 use crate::error::{Cause, Closed, lock};
 use crate::halt::Halt;
-use crate::mesh::allowance::Allowance;
-use crate::mesh::outbox::{Outbox, Queues, Recent, Requested};
+use crate::mesh::allowance::{Allowance, REGAINED};
+use crate::mesh::holding::{MOST_SLOW, SLOW_REGAINED};
+use crate::mesh::outbox::{Id, Named, Outbox, Queues, Recent};
 
 /// Subscriptions and their ends that a peer may send at once. A sixteenth of them comes back in each second.
 const MOST_TOGGLES: usize = 64;
@@ -36,6 +38,9 @@ pub struct Party {
     chatter: usize,
     allowance: Mutex<Allowance>,
     toggles: Mutex<Allowance>,
+    /// For how long it may take less than comes, in microseconds.
+    slowness: Mutex<Allowance>,
+    left_out: AtomicBool,
 }
 
 impl Party {
@@ -52,8 +57,10 @@ impl Party {
             recent: Arc::clone(&parties.recent),
             drivers: Mutex::default(),
             chatter: parties.chatter,
-            allowance: Mutex::new(Allowance::new(parties.chatter, now)),
-            toggles: Mutex::new(Allowance::new(MOST_TOGGLES, now)),
+            allowance: Mutex::new(Allowance::new(parties.chatter, REGAINED, now)),
+            toggles: Mutex::new(Allowance::new(MOST_TOGGLES, REGAINED, now)),
+            slowness: Mutex::new(Allowance::new(MOST_SLOW, SLOW_REGAINED, now)),
+            left_out: AtomicBool::new(false),
         });
         // Once is enough: only the first reason counts.
         party.halt.driver.register(&Waker::from(Arc::new(Alarm(Arc::downgrade(&party)))));
@@ -111,9 +118,37 @@ impl Party {
         }
     }
 
-    /// The peer asked for messages by their ids, which gossip queues for it. Ends its connections when too much waits.
-    pub fn requested(&self, requested: &Requested) {
-        let bytes = self.recent.size(requested);
+    /// The peer took less than came for so long, while others took all. Gossip leaves it out when that is too much.
+    pub fn was_slow(&self, time: Duration, now: Instant) {
+        let microseconds = usize::try_from(time.as_micros()).unwrap_or(usize::MAX);
+        // Not further, or it would be long before the peer is given messages again.
+        if !self.is_left_out() && !lock(&self.slowness).spend(microseconds, now) {
+            self.left_out.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether gossip leaves the peer out, which took less than came for too long: nobody waits for it.
+    pub fn is_left_out(&self) -> bool {
+        self.left_out.load(Ordering::Relaxed)
+    }
+
+    /// Leave the peer out no more once it has half of its allowance again and takes what waits.
+    pub fn readmit(&self, now: Instant) {
+        if self.is_left_out() && lock(&self.slowness).left(now) >= MOST_SLOW / 2 && self.outbox.slow_for(now).is_none()
+        {
+            self.left_out.store(false, Ordering::Relaxed);
+        }
+    }
+
+    /// The peer said something that gossip answers. Ends its connections when too much waits, and when what it named cannot
+    /// be the id of a message.
+    pub fn named(&self, named: &Named) {
+        if let Some(length) = named.malformed {
+            let reason =
+                format!("the peer named a message by {length} bytes; ids of messages have {}", size_of::<Id>());
+            self.halt.end(Closed::new(Cause::Violation, reason));
+        }
+        let bytes = self.recent.queued_for(named);
         if bytes > 0 && !self.outbox.fits(bytes) {
             self.halt.end(self.outbox.overflow());
         } else {
@@ -187,8 +222,6 @@ impl Parties {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     fn parties() -> Parties {

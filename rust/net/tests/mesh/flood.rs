@@ -37,9 +37,9 @@ fn topic() -> Vec<u8> {
     field(1, TOPIC.as_bytes())
 }
 
-/// Ids of messages, under the field's number.
+/// Ids of messages that nobody has, under the field's number.
 fn ids(number: u64) -> Vec<u8> {
-    (0..MANY).flat_map(|id| field(number, &id.to_le_bytes())).collect()
+    (0..MANY).flat_map(|id| field(number, &Sha256::digest(id.to_le_bytes()))).collect()
 }
 
 fn announcement() -> Vec<u8> {
@@ -165,6 +165,7 @@ fn who_floods_gossip_is_cut_off() {
         announcement(),
         request(),
         control(&field(5, &ids(1))),
+        [graft(), prune()].concat().repeat(1000),
         topics.iter().flat_map(|topic| frame(topic)).collect(),
         frame(&topics.concat()),
         vec![0; 1000],
@@ -348,5 +349,78 @@ fn who_asks_for_more_messages_than_it_takes_is_ended() {
         }
         overloaded(peer, known).then_some(())
     });
+    still_gossip(&mut first, &mut second, b"unharmed");
+}
+
+#[test]
+fn who_announces_messages_and_takes_no_requests_is_ended() {
+    let (mut first, address, mut second) = honest(config());
+    let mut hostile = Peer::start(deaf());
+    hostile.host.dial(&address).unwrap();
+    let (known, connection) = (first.connection(&hostile), hostile.connection(&first));
+    has_member(&mut first, &hostile);
+    // Until nothing that this side writes gets through any more.
+    let mut stream = hostile.host.open(connection, "/meshsub/1.1.0").unwrap();
+    let mut number = 0u32;
+    let mut announcement = || {
+        let ids = (0..1000).flat_map(|_| {
+            number += 1;
+            field(2, &Sha256::digest(number.to_le_bytes()))
+        });
+        control(&field(1, &[topic(), ids.collect()].concat()))
+    };
+    let (mut bytes, mut written) = (announcement(), 0);
+    let closed = first.until("it is ended", |peer| {
+        hostile.poll();
+        match hostile.host.write(stream, &bytes[written..]) {
+            Ok(taken) => written += taken,
+            // The host's own stream of gossip may come later, and then the host listens to that alone.
+            Err(gossiplog_net::Error::Reset) => {
+                stream = hostile.host.open(connection, "/meshsub/1.1.0").unwrap();
+                written = 0;
+            }
+            Err(_) => {}
+        }
+        if written == bytes.len() {
+            (bytes, written) = (announcement(), 0);
+        }
+        assert!(peer.host.held().unwrap() <= limits().peer_bytes);
+        peer.events().find_map(|event| match event {
+            gossiplog_net::Event::Connection { connection, closed, .. } if *connection == known => closed.clone(),
+            _ => None,
+        })
+    });
+    assert_eq!(closed.cause, Cause::Overload, "{closed:?}");
+    hostile.host.stop().unwrap();
+    first.until("nothing is kept", |peer| (peer.host.held().unwrap() == 0).then_some(()));
+    still_gossip(&mut first, &mut second, b"unharmed");
+}
+
+#[test]
+fn requests_for_messages_that_nobody_has_cost_neither_side() {
+    let (mut first, address, mut second) = honest(config());
+    let mut other = Hostile::dial(&mut first, &address);
+    for _ in 0..5 {
+        assert!(other.write(&mut first, &request()));
+        // Half of a request, at most.
+        assert!(first.host.held().unwrap() < request().len());
+    }
+    still_gossip(&mut first, &mut second, b"unharmed");
+    assert_eq!(first.host.peers().unwrap().len(), 2);
+}
+
+#[test]
+fn who_names_messages_by_what_is_no_id_is_cut_off() {
+    let (mut first, address, mut second) = honest(config());
+    for id in [vec![7; 4], vec![7; 100_000]] {
+        for (list, number) in [(1, 2), (2, 1), (5, 1)] {
+            let mut hostile = Hostile::dial(&mut first, &address);
+            let bytes = control(&field(list, &field(number, &id)));
+            hostile.write(&mut first, &bytes);
+            let closed = first.closed(hostile.known);
+            assert_eq!(closed.cause, Cause::Violation, "{closed:?}");
+            assert!(closed.reason.contains("ids of messages have 32"), "{closed:?}");
+        }
+    }
     still_gossip(&mut first, &mut second, b"unharmed");
 }
