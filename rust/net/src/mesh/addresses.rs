@@ -19,6 +19,7 @@ use libp2p::multiaddr::Protocol;
 
 use crate::error::lock;
 use crate::limits::Counters;
+use crate::mesh::scope::embedded;
 use crate::mesh::shared::Figures;
 
 /// Connections from one address, if nothing else is said.
@@ -27,12 +28,12 @@ const USUAL: usize = 32;
 /// Inbound connections that are being agreed on.
 const MOST_PENDING: usize = 128;
 
-/// Whom connections are counted for: an address of version 4, or a network of 64 bits of version 6, which is what one
-/// customer has. None: an address without a number.
+/// Whom connections are counted for: an address of version 4, that in one of version 6 if it is made of one, or a network of
+/// 64 bits of version 6, which is what one customer has. None: an address without a number.
 pub fn source(address: &Multiaddr) -> Option<IpAddr> {
     match address.iter().next()? {
         Protocol::Ip4(ip) => Some(ip.into()),
-        Protocol::Ip6(ip) => Some(match ip.to_ipv4_mapped() {
+        Protocol::Ip6(ip) => Some(match embedded(ip) {
             Some(ip) => ip.into(),
             None if ip.is_loopback() => ip.into(),
             None => Ipv6Addr::from_bits(ip.to_bits() >> 64 << 64).into(),
@@ -255,6 +256,8 @@ mod tests {
         assert_eq!(of("/ip4/10.0.0.1/tcp/1/ws"), Some(ip("10.0.0.1")));
         assert_eq!(of("/ip6/2001:db8:1:2:3:4:5:6/tcp/1"), Some(ip("2001:db8:1:2::")));
         assert_eq!(of("/ip6/::ffff:10.0.0.1/tcp/1"), Some(ip("10.0.0.1")));
+        assert_eq!(of("/ip6/2002:a00:1:7::8/tcp/1"), Some(ip("10.0.0.1")));
+        assert_eq!(of("/ip6/64:ff9b::10.0.0.1/tcp/1"), Some(ip("10.0.0.1")));
         assert_eq!(of("/ip6/::1/tcp/1"), Some(ip("::1")));
         assert_eq!(of("/dns4/example.org/tcp/1"), None);
     }

@@ -16,7 +16,7 @@ use crate::error::Error;
 use crate::mesh::config::Checked;
 use crate::mesh::gossip::{Gossip, gossip};
 use crate::mesh::members::Members;
-use crate::mesh::nearby::Nearby;
+use crate::mesh::nearby::{Near, Nearby};
 use crate::mesh::rename::Renamed;
 use crate::mesh::streams::Streams;
 
@@ -52,7 +52,7 @@ pub struct Parts {
 
 impl Parts {
     /// Those of a host.
-    pub fn new(config: &Checked, members: &Arc<Members>) -> Result<Self, Error> {
+    pub fn new(config: &Checked, members: &Arc<Members>, near: &Arc<Near>) -> Result<Self, Error> {
         let me = config.key.public().to_peer_id();
         // The original checks signed records by other rules, and drops identify over them: there are none.
         let identity = || {
@@ -70,7 +70,7 @@ impl Parts {
             limits: connection_limits::Behaviour::new(limits),
             streams: Streams::new(Arc::clone(members), config.protocols.clone()),
             gossip: gossip(&IdentTopic::new(&config.topic), config.heartbeat)?,
-            kademlia: Nearby::new(kademlia(config)),
+            kademlia: Nearby::new(kademlia(config), near),
             identify: identity(),
             canvas_identify: Renamed::to_canvas(identity()),
             ping: pinging(),

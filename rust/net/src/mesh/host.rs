@@ -24,6 +24,7 @@ use crate::mesh::config::{Config, LARGEST_MESSAGE, address, peer_of};
 use crate::mesh::driver::{Command, Driver};
 use crate::mesh::link::{Link, Standing};
 use crate::mesh::members::Members;
+use crate::mesh::nearby::Near;
 use crate::mesh::outbox::Queues;
 use crate::mesh::party::Parties;
 use crate::mesh::shared::{Figures, Shared};
@@ -77,9 +78,11 @@ impl Host {
         let members = Arc::new(Members::new(&inbox, &counters, &config.limits, &parties, &addresses, &figures));
         let peer = config.key.public().to_peer_id();
 
+        let near = Arc::<Near>::default();
+        config.bootstrap.iter().for_each(|(address, _)| near.trust(address));
         let within = runtime.enter();
-        let transport = Gate::new(transport(&config, &parties, &counters)?, &addresses, &figures).boxed();
-        let parts = Parts::new(&config, &members)?;
+        let transport = Gate::new(transport(&config, &parties, &counters, &near)?, &addresses, &figures).boxed();
+        let parts = Parts::new(&config, &members, &near)?;
         let mut swarm = Swarm::new(transport, parts, peer, swarm::Config::with_executor(spawning(&counters)));
         for address in config.listen {
             let failure = |error: String| Error::System(format!("the host cannot listen on {address}: {error}"));
@@ -92,6 +95,7 @@ impl Host {
         let own = inbox.add_connection();
         let shared = Arc::new(Shared {
             members,
+            near,
             waiting: Waiting::default(),
             recent: Arc::clone(&parties.recent),
             queues: Arc::clone(&parties.queues),
@@ -222,6 +226,7 @@ impl Host {
         if peer_of(&address) == Some(self.shared.peer) {
             return Err(Error::Invalid(format!("{address} leads to this host itself")));
         }
+        self.shared.near.trust(&address);
         let options = DialOpts::from(address);
         let handle = self.shared.members.dialled(options.connection_id())?;
         self.command(Command::Dial(options));

@@ -12,7 +12,7 @@
 //! | `outbox`, `holding` | what of gossip waits for a peer; whether messages wait for slow ones |
 //! | `addresses` | how many connections an address may have |
 //! | `transport`, `quic` | the transports |
-//! | `nearby` | which addresses that strangers give are dialled |
+//! | `scope`, `nearby` | from where an address can be reached; which of those that strangers give are dialled |
 //! | `rename` | behaviours whose protocols have other names on the wire |
 //! | `link`, `members` | a peer in the caller's hands, its connections and streams; who is there |
 //! | `streams` | opening and accepting streams |
@@ -41,6 +41,7 @@ mod party;
 #[cfg(feature = "quic")]
 mod quic;
 mod rename;
+mod scope;
 mod shared;
 mod streams;
 mod told;

@@ -1,100 +1,162 @@
 //! Addresses that strangers give are dialled if anybody could reach them. Those of this machine, of its local network and
 //! of a private one are dialled once a peer was connected from there: or a stranger's answer would have a host talk to
-//! whatever listens behind its owner's firewall.
+//! whatever listens behind its owner's firewall. Where a name leads shows when it is resolved: what comes of one that the
+//! caller did not give is looked at before it is dialled.
 
 use std::collections::HashSet;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::io;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 
-use libp2p::core::Endpoint;
-use libp2p::core::transport::PortUse;
+use libp2p::core::transport::{DialOpts, ListenerId, PortUse, TransportError, TransportEvent};
+use libp2p::core::{Endpoint, Transport};
 use libp2p::multiaddr::Protocol;
 use libp2p::swarm::{
     ConnectionDenied, ConnectionId, FromSwarm, NetworkBehaviour, THandler, THandlerInEvent, THandlerOutEvent, ToSwarm,
 };
 use libp2p::{Multiaddr, PeerId};
 
+use crate::error::lock;
+use crate::mesh::scope::Scope;
+
 /// Private networks that peers were connected from which are remembered.
 const MOST_NEAR: usize = 256;
 
-/// From where an address can be reached.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Scope {
-    /// From everywhere.
-    Global,
-    /// From a private network: 16 bits of an address of version 4, 48 of version 6.
-    Private(IpAddr),
-    /// From one link.
-    Link,
-    /// From a local network, by a name that means something there alone.
-    Name,
-    /// From its machine.
-    Machine,
-    /// From nowhere.
-    Nowhere,
+/// What addresses that strangers give may lead to, beside what anybody can reach.
+#[derive(Debug, Default)]
+pub struct Near {
+    /// From where peers were connected.
+    scopes: Mutex<HashSet<Scope>>,
+    /// Names that the caller gave.
+    names: Mutex<HashSet<String>>,
 }
 
-impl Scope {
-    /// The scope of an address.
-    pub fn of(address: &Multiaddr) -> Self {
-        match address.iter().next() {
-            Some(Protocol::Ip4(ip)) => Self::of_ip4(ip),
-            Some(Protocol::Ip6(ip)) => ip.to_ipv4_mapped().map_or_else(|| Self::of_ip6(ip), Self::of_ip4),
-            Some(Protocol::Dns(name) | Protocol::Dns4(name) | Protocol::Dns6(name)) => Self::of_name(&name),
-            _ => Self::Nowhere,
+impl Near {
+    /// A peer was connected at an address.
+    pub fn met(&self, address: &Multiaddr) {
+        let (scope, mut scopes) = (Scope::of(address), lock(&self.scopes));
+        if scope.is_near() && scopes.len() < MOST_NEAR {
+            scopes.insert(scope);
         }
     }
 
-    fn of_ip4(ip: Ipv4Addr) -> Self {
-        let [first, second, ..] = ip.octets();
-        match first {
-            127 => Self::Machine,
-            169 if second == 254 => Self::Link,
-            // RFC 6598: between a provider and its customers.
-            100 if second & 0xc0 == 64 => Self::Private(Ipv4Addr::new(first, second, 0, 0).into()),
-            _ if ip.is_private() => Self::Private(Ipv4Addr::new(first, second, 0, 0).into()),
-            0 | 224.. => Self::Nowhere,
-            _ => Self::Global,
+    /// The caller gave an address: its name may lead anywhere.
+    pub fn trust(&self, address: &Multiaddr) {
+        lock(&self.names).extend(name(address));
+    }
+
+    fn trusts(&self, name: &str) -> bool {
+        lock(&self.names).contains(name)
+    }
+
+    fn is_dialled(&self, address: &Multiaddr) -> bool {
+        match Scope::of(address) {
+            Scope::Global => true,
+            Scope::Nowhere => false,
+            Scope::Name => !lock(&self.scopes).is_empty(),
+            scope => lock(&self.scopes).contains(&scope),
+        }
+    }
+}
+
+/// The name in an address, if it begins with one.
+fn name(address: &Multiaddr) -> Option<String> {
+    match address.iter().next() {
+        Some(Protocol::Dns(name) | Protocol::Dns4(name) | Protocol::Dns6(name)) => {
+            Some(name.trim_end_matches('.').to_ascii_lowercase())
+        }
+        _ => None,
+    }
+}
+
+/// A transport under one that resolves names which strangers gave: dials what they may lead to.
+#[derive(Debug)]
+pub struct Screened<T> {
+    inner: T,
+    near: Arc<Near>,
+}
+
+impl<T> Screened<T> {
+    /// Wrap a transport.
+    pub fn new(inner: T, near: &Arc<Near>) -> Self {
+        Self { inner, near: Arc::clone(near) }
+    }
+}
+
+impl<T: Transport<Error = io::Error> + Unpin> Transport for Screened<T> {
+    type Output = T::Output;
+    type Error = io::Error;
+    type ListenerUpgrade = T::ListenerUpgrade;
+    type Dial = T::Dial;
+
+    fn listen_on(&mut self, id: ListenerId, address: Multiaddr) -> Result<(), TransportError<io::Error>> {
+        self.inner.listen_on(id, address)
+    }
+
+    fn remove_listener(&mut self, id: ListenerId) -> bool {
+        self.inner.remove_listener(id)
+    }
+
+    fn dial(&mut self, address: Multiaddr, options: DialOpts) -> Result<T::Dial, TransportError<io::Error>> {
+        if self.near.is_dialled(&address) {
+            return self.inner.dial(address, options);
+        }
+        let reason = format!("a name that a peer gave leads to {address}, and no peer was connected from there yet");
+        Err(TransportError::Other(io::Error::other(reason)))
+    }
+
+    fn poll(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<TransportEvent<Self::ListenerUpgrade, io::Error>> {
+        Pin::new(&mut self.inner).poll(context)
+    }
+}
+
+/// A transport that resolves names: with `trusted` those that the caller gave, and with `strange` all others.
+#[derive(Debug)]
+pub struct ByName<T, S> {
+    trusted: T,
+    strange: S,
+    near: Arc<Near>,
+}
+
+impl<T, S> ByName<T, S> {
+    /// Join two transports. The first one listens.
+    pub fn new(trusted: T, strange: S, near: &Arc<Near>) -> Self {
+        Self { trusted, strange, near: Arc::clone(near) }
+    }
+}
+
+impl<T, S> Transport for ByName<T, S>
+where
+    T: Transport + Unpin,
+    S: Transport<Output = T::Output, Error = T::Error, Dial = T::Dial> + Unpin,
+{
+    type Output = T::Output;
+    type Error = T::Error;
+    type ListenerUpgrade = T::ListenerUpgrade;
+    type Dial = T::Dial;
+
+    fn listen_on(&mut self, id: ListenerId, address: Multiaddr) -> Result<(), TransportError<T::Error>> {
+        self.trusted.listen_on(id, address)
+    }
+
+    fn remove_listener(&mut self, id: ListenerId) -> bool {
+        self.trusted.remove_listener(id)
+    }
+
+    fn dial(&mut self, address: Multiaddr, options: DialOpts) -> Result<T::Dial, TransportError<T::Error>> {
+        if name(&address).is_none_or(|name| self.near.trusts(&name)) {
+            self.trusted.dial(address, options)
+        } else {
+            self.strange.dial(address, options)
         }
     }
 
-    fn of_ip6(ip: Ipv6Addr) -> Self {
-        match ip {
-            Ipv6Addr::LOCALHOST => Self::Machine,
-            Ipv6Addr::UNSPECIFIED => Self::Nowhere,
-            _ if ip.is_multicast() => Self::Nowhere,
-            _ if ip.is_unicast_link_local() => Self::Link,
-            _ if ip.is_unique_local() => Self::Private(Ipv6Addr::from_bits(ip.to_bits() >> 80 << 80).into()),
-            _ => Self::Global,
-        }
-    }
-
-    /// Of a name, which nobody has looked up: what special names mean (RFC 6761, RFC 6762, RFC 8375), and those without a
-    /// dot.
-    fn of_name(name: &str) -> Self {
-        let name = name.trim_end_matches('.').to_ascii_lowercase();
-        match name.rsplit('.').next() {
-            Some("localhost") => Self::Machine,
-            Some("local" | "internal") => Self::Name,
-            _ if name.contains('.') && !name.ends_with(".home.arpa") => Self::Global,
-            _ => Self::Name,
-        }
-    }
-
-    /// Whether only some can reach what has it.
-    fn is_near(self) -> bool {
-        !matches!(self, Self::Global | Self::Nowhere)
-    }
-
-    /// Whether a peer at an address of this scope may give others one of `scope`.
-    pub fn gives(self, scope: Self) -> bool {
-        match scope {
-            Self::Global => true,
-            Self::Nowhere => false,
-            Self::Name => self.is_near(),
-            // Whoever is on this machine knows what is near.
-            _ => self == scope || self == Self::Machine,
-        }
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<TransportEvent<T::ListenerUpgrade, T::Error>> {
+        Pin::new(&mut self.trusted).poll(context)
     }
 }
 
@@ -102,29 +164,13 @@ impl Scope {
 pub struct Nearby<B> {
     /// The behaviour.
     pub inner: B,
-    near: HashSet<Scope>,
+    near: Arc<Near>,
 }
 
 impl<B> Nearby<B> {
     /// Wrap a behaviour. Only global addresses are dialled until a peer connects from nearby.
-    pub fn new(inner: B) -> Self {
-        Self { inner, near: HashSet::new() }
-    }
-
-    fn met(&mut self, address: &Multiaddr) {
-        let scope = Scope::of(address);
-        if scope.is_near() && self.near.len() < MOST_NEAR {
-            self.near.insert(scope);
-        }
-    }
-
-    fn is_dialled(&self, address: &Multiaddr) -> bool {
-        match Scope::of(address) {
-            Scope::Global => true,
-            Scope::Nowhere => false,
-            Scope::Name => !self.near.is_empty(),
-            scope => self.near.contains(&scope),
-        }
+    pub fn new(inner: B, near: &Arc<Near>) -> Self {
+        Self { inner, near: Arc::clone(near) }
     }
 }
 
@@ -148,7 +194,7 @@ impl<B: NetworkBehaviour> NetworkBehaviour for Nearby<B> {
         local: &Multiaddr,
         remote: &Multiaddr,
     ) -> Result<THandler<Self>, ConnectionDenied> {
-        self.met(remote);
+        self.near.met(remote);
         self.inner.handle_established_inbound_connection(connection, peer, local, remote)
     }
 
@@ -160,7 +206,7 @@ impl<B: NetworkBehaviour> NetworkBehaviour for Nearby<B> {
         role: Endpoint,
     ) -> Result<Vec<Multiaddr>, ConnectionDenied> {
         let mut found = self.inner.handle_pending_outbound_connection(connection, peer, addresses, role)?;
-        found.retain(|address| self.is_dialled(address));
+        found.retain(|address| self.near.is_dialled(address));
         Ok(found)
     }
 
@@ -172,7 +218,7 @@ impl<B: NetworkBehaviour> NetworkBehaviour for Nearby<B> {
         role: Endpoint,
         port: PortUse,
     ) -> Result<THandler<Self>, ConnectionDenied> {
-        self.met(address);
+        self.near.met(address);
         self.inner.handle_established_outbound_connection(connection, peer, address, role, port)
     }
 
@@ -191,9 +237,13 @@ impl<B: NetworkBehaviour> NetworkBehaviour for Nearby<B> {
 
 #[cfg(test)]
 mod tests {
-    use libp2p::StreamProtocol;
+    use std::net::{SocketAddr, TcpListener, UdpSocket};
+
+    use hickory_resolver::config::{ConnectionConfig, NameServerConfig, ResolverConfig, ResolverOpts};
+    use libp2p::dns::tokio::Transport as Dns;
     use libp2p::kad::store::MemoryStore;
     use libp2p::kad::{Behaviour, Config};
+    use libp2p::{StreamProtocol, tcp};
 
     use super::*;
 
@@ -201,66 +251,12 @@ mod tests {
         text.parse().unwrap()
     }
 
-    fn scope(text: &str) -> Scope {
-        Scope::of(&address(text))
-    }
-
-    fn private(text: &str) -> Scope {
-        Scope::Private(text.parse().unwrap())
-    }
-
-    #[test]
-    fn addresses_can_be_reached_from_somewhere() {
-        let cases = [
-            ("/ip4/127.0.0.1/tcp/1", Scope::Machine),
-            ("/ip4/127.8.0.1/tcp/1", Scope::Machine),
-            ("/ip6/::1/tcp/1", Scope::Machine),
-            ("/ip6/::ffff:127.0.0.1/tcp/1", Scope::Machine),
-            ("/dns4/localhost/tcp/1", Scope::Machine),
-            ("/dns4/LOCALHOST./tcp/1", Scope::Machine),
-            ("/dns/a.localhost/tcp/1", Scope::Machine),
-            ("/ip4/10.1.2.3/tcp/1", private("10.1.0.0")),
-            ("/ip4/192.168.7.9/tcp/1", private("192.168.0.0")),
-            ("/ip4/172.31.0.1/tcp/1", private("172.31.0.0")),
-            ("/ip4/172.32.0.1/tcp/1", Scope::Global),
-            ("/ip4/100.64.0.1/tcp/1", private("100.64.0.0")),
-            ("/ip4/100.128.0.1/tcp/1", Scope::Global),
-            ("/ip6/fd00:1:2:3::4/tcp/1", private("fd00:1:2::")),
-            ("/ip4/169.254.169.254/tcp/80", Scope::Link),
-            ("/ip6/fe80::1/tcp/1", Scope::Link),
-            ("/dns4/printer.local/tcp/1", Scope::Name),
-            ("/ip4/0.0.0.0/tcp/1", Scope::Nowhere),
-            ("/ip4/255.255.255.255/tcp/1", Scope::Nowhere),
-            ("/ip4/224.0.0.1/tcp/1", Scope::Nowhere),
-            ("/ip6/::/tcp/1", Scope::Nowhere),
-            ("/dns4/router/tcp/1", Scope::Name),
-            ("/ip4/203.0.113.7/tcp/1", Scope::Global),
-            ("/ip6/2001:db8::1/tcp/1", Scope::Global),
-            ("/dns4/example.org/tcp/443/wss", Scope::Global),
-        ];
-        for (text, expected) in cases {
-            assert_eq!(scope(text), expected, "{text}");
-        }
-    }
-
-    #[test]
-    fn peers_give_addresses_from_where_they_are() {
-        let (near, far) = (private("10.1.0.0"), private("10.2.0.0"));
-        for giver in [Scope::Global, near, Scope::Link, Scope::Machine] {
-            assert!(giver.gives(Scope::Global));
-            assert!(!giver.gives(Scope::Nowhere));
-            assert_eq!(giver.gives(Scope::Name), giver != Scope::Global);
-            assert_eq!(giver.gives(near), giver == near || giver == Scope::Machine);
-            assert_eq!(giver.gives(far), giver == Scope::Machine);
-            assert_eq!(giver.gives(Scope::Machine), giver == Scope::Machine);
-        }
-    }
-
     #[test]
     fn what_is_near_is_dialled_once_somebody_was_connected_from_there() {
         let (me, peer) = (PeerId::random(), PeerId::random());
         let config = Config::new(StreamProtocol::new("/kad"));
-        let mut nearby = Nearby::new(Behaviour::with_config(me, MemoryStore::new(me), config));
+        let kademlia = Behaviour::with_config(me, MemoryStore::new(me), config);
+        let mut nearby = Nearby::new(kademlia, &Arc::default());
         let known =
             ["/ip4/127.0.0.1/tcp/1", "/ip4/10.1.2.3/tcp/2", "/ip4/169.254.169.254/tcp/80", "/ip4/203.0.113.7/tcp/3"];
         for text in known {
@@ -286,5 +282,54 @@ mod tests {
             drop(nearby.handle_established_inbound_connection(connection, PeerId::random(), &local, &remote).unwrap());
             assert_eq!(dialled(&mut nearby), expected, "{remote}");
         }
+    }
+
+    /// Answers every question for an address of version 4 with 127.0.0.1. Return where.
+    fn resolver() -> SocketAddr {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let address = socket.local_addr().unwrap();
+        std::thread::spawn(move || {
+            let mut buffer = [0; 512];
+            while let Ok((length, from)) = socket.recv_from(&mut buffer) {
+                // RFC 1035: the header says it is an answer with one record; then the question, up to its type and class;
+                // then the record, whose name is that of the question.
+                let end = 12 + buffer[12..length].iter().position(|byte| *byte == 0).unwrap() + 5;
+                let head = [&buffer[..2], &[0x81, 0x80, 0, 1, 0, 1, 0, 0, 0, 0]].concat();
+                let record = [0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 60, 0, 4, 127, 0, 0, 1];
+                socket.send_to(&[&head, &buffer[12..end], &record].concat(), from).unwrap();
+            }
+        });
+        address
+    }
+
+    #[tokio::test]
+    async fn names_that_strangers_give_lead_to_where_their_addresses_may() {
+        let server = resolver();
+        let near = Arc::<Near>::default();
+        let tcp = || tcp::tokio::Transport::new(tcp::Config::default());
+        let config = || {
+            let mut connection = ConnectionConfig::udp();
+            connection.port = server.port();
+            ResolverConfig::from_parts(None, vec![], vec![NameServerConfig::new(server.ip(), true, vec![connection])])
+        };
+        let trusted = Dns::custom(tcp(), config(), ResolverOpts::default());
+        let strange = Dns::custom(Screened::new(tcp(), &near), config(), ResolverOpts::default());
+        let mut transport = ByName::new(trusted, strange, &near);
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let mut dialled = async |name: &str| {
+            let options = DialOpts { role: Endpoint::Dialer, port_use: PortUse::New };
+            let dialled = transport.dial(address(&format!("/dns4/{name}/tcp/{port}")), options).unwrap().await;
+            (dialled.is_ok(), listener.accept().is_ok())
+        };
+        assert_eq!(dialled("hub.example.org").await, (false, false));
+        near.trust(&address("/dns4/Hub.example.org./tcp/1/ws"));
+        assert_eq!(dialled("hub.example.org").await, (true, true));
+        assert_eq!(dialled("other.example.org").await, (false, false));
+        near.met(&address("/ip4/10.1.2.3/tcp/1"));
+        assert_eq!(dialled("other.example.org").await, (false, false));
+        near.met(&address("/ip4/127.0.0.1/tcp/1"));
+        assert_eq!(dialled("other.example.org").await, (true, true));
     }
 }

@@ -13,6 +13,7 @@ use crate::inbox::{Handle, Inbox};
 use crate::limits::Counters;
 use crate::mesh::link::Standing;
 use crate::mesh::members::Members;
+use crate::mesh::nearby::Near;
 use crate::mesh::outbox::{Queues, Recent};
 use crate::mesh::told::{HostCounts, Notice};
 use crate::mesh::waiting::Waiting;
@@ -51,6 +52,8 @@ pub struct Notices {
 #[derive(Debug)]
 pub struct Shared {
     pub members: Arc<Members>,
+    /// What addresses that strangers give may lead to.
+    pub near: Arc<Near>,
     pub waiting: Waiting,
     /// Sizes of the messages that peers may ask for.
     pub recent: Arc<Recent>,

@@ -18,6 +18,7 @@ use crate::error::Error;
 use crate::limits::Counters;
 use crate::mesh::config::Checked;
 use crate::mesh::muxer::Upgrade;
+use crate::mesh::nearby::{ByName, Near, Screened};
 use crate::mesh::party::Parties;
 
 /// Bytes of a WebSocket's message, which is kept whole: noise's have 64 KiB, and peers may send several at once.
@@ -45,13 +46,14 @@ pub fn is_free(address: &Multiaddr) -> io::Result<()> {
     socket.bind(&address.into())
 }
 
-/// The transports of a host. `config.limits.negotiation` is what a connection has to be agreed on.
+/// The transports of a host. `near`: what names that strangers give may lead to. `config.limits.negotiation` is what a connection has to be agreed on.
 pub fn transport(
     config: &Checked,
     parties: &Arc<Parties>,
     counters: &Arc<Counters>,
+    near: &Arc<Near>,
 ) -> Result<Boxed<(PeerId, StreamMuxerBox)>, Error> {
-    let mut sockets = websocket::Config::new(resolving());
+    let mut sockets = websocket::Config::new(resolving(near));
     sockets.set_max_data_size(LARGEST_FRAME);
     let failure = |error| Error::System(format!("the host's key cannot be used: {error}"));
     let noise = noise::Config::new(&config.key).map_err(failure)?;
@@ -62,7 +64,7 @@ pub fn transport(
         move |peer: &PeerId, _: &_| Upgrade::new(parties.enter(*peer), &protocols, &limits, &counters)
     };
     let transport = sockets
-        .or_transport(resolving())
+        .or_transport(resolving(near))
         .upgrade(Version::V1)
         .authenticate(noise)
         .multiplex_ext(upgrade)
@@ -76,9 +78,16 @@ pub fn transport(
     Ok(transport.map_err(io::Error::other).boxed())
 }
 
-/// TCP, to names too. A host without a list of resolvers asks nobody, and reaches addresses all the same.
-fn resolving() -> Dns<tcp::tokio::Transport> {
-    let tcp = || tcp::tokio::Transport::new(tcp::Config::default());
-    let none = |_| Dns::custom(tcp(), ResolverConfig::default(), ResolverOpts::default());
-    Dns::system(tcp()).unwrap_or_else(none)
+type Tcp = tcp::tokio::Transport;
+
+/// TCP, to names too.
+fn resolving(near: &Arc<Near>) -> ByName<Dns<Tcp>, Dns<Screened<Tcp>>> {
+    let tcp = || Tcp::new(tcp::Config::default());
+    ByName::new(dns(tcp), dns(|| Screened::new(tcp(), near)), near)
+}
+
+/// A host without a list of resolvers asks nobody, and reaches addresses all the same.
+fn dns<T>(inner: impl Fn() -> T) -> Dns<T> {
+    let none = |_| Dns::custom(inner(), ResolverConfig::default(), ResolverOpts::default());
+    Dns::system(inner()).unwrap_or_else(none)
 }
