@@ -32,8 +32,9 @@ use crate::mesh::streams::{bare, verdict};
 use crate::mesh::upkeep::{ENOUGH, FEW, MANY, Upkeep};
 use crate::mesh::waiting::{Answer, Origin};
 
-/// Addresses of a peer that are remembered.
+/// Addresses of a peer that are remembered, and bytes of them: a message of Kademlia has 16 KiB and tells of six peers.
 const MOST_ADDRESSES: usize = 16;
+const MOST_ADDRESS_BYTES: usize = 1536;
 
 /// Protocols of a peer that are remembered, and characters of what it calls its program.
 const MOST_PROTOCOLS: usize = 128;
@@ -378,7 +379,9 @@ impl Driver {
     /// A peer said who it is. Where others reach it goes into Kademlia's table, if it takes part.
     fn identified(&mut self, peer: PeerId, info: identify::Info) {
         let Some(link) = self.shared.members.peer(&peer) else { return };
-        let from = link.known().map_or(Scope::Nowhere, |known| Scope::of(&known.address));
+        let (Some(known), Some(party)) = (link.known(), link.party()) else { return };
+        party.introduced(Instant::now());
+        let from = Scope::of(&known.address);
         let serves = info.protocols.iter().any(|protocol| protocol.as_ref() == self.kademlia);
         let mut protocols: Vec<_> = info.protocols.iter().take(MOST_PROTOCOLS).map(ToString::to_string).collect();
         protocols.sort_unstable();
@@ -387,11 +390,34 @@ impl Driver {
             standing.agent = Some(info.agent_version.chars().take(LONGEST_AGENT).collect());
             standing.protocols = protocols;
         });
-        let wanted = |address: &Multiaddr| reachable(address) && from.gives(Scope::of(address));
-        if serves {
-            for address in info.listen_addrs.iter().filter(|address| wanted(address)).take(MOST_ADDRESSES) {
-                self.swarm.behaviour_mut().kademlia.inner.add_address(&peer, bare(address));
-            }
+        let wanted = |address: &&Multiaddr| reachable(address) && from.gives(Scope::of(address));
+        let mut bytes = 0;
+        let fits = |address: &Multiaddr| {
+            bytes += address.len();
+            bytes <= MOST_ADDRESS_BYTES
+        };
+        let listed = info.listen_addrs.iter().filter(wanted).map(bare).take(MOST_ADDRESSES);
+        let listed: Vec<_> = listed.take_while(fits).collect();
+        if serves && !listed.is_empty() {
+            self.list(&peer, listed, known.dialer.then_some(&known.address));
+        }
+    }
+
+    /// Put addresses of a peer into Kademlia's table instead of those that are there, but for the one where it was reached.
+    fn list(&mut self, peer: &PeerId, listed: Vec<Multiaddr>, reached: Option<&Multiaddr>) {
+        let kademlia = &mut self.swarm.behaviour_mut().kademlia.inner;
+        let mut old = Vec::new();
+        if let Some(bucket) = kademlia.kbucket(*peer) {
+            let entry = bucket.iter().find(|entry| entry.node.key.preimage() == peer);
+            old.extend(entry.iter().flat_map(|entry| entry.node.value.iter().map(bare)));
+        }
+        old.retain(|address| !listed.contains(address) && Some(address) != reached);
+        for address in listed {
+            kademlia.add_address(peer, address);
+        }
+        // Afterwards: with its last address, the peer would go.
+        for address in old {
+            kademlia.remove_address(peer, &address);
         }
     }
 

@@ -8,6 +8,7 @@ use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
 
 use libp2p::core::transport::{DialOpts, ListenerId, PortUse, TransportError, TransportEvent};
 use libp2p::core::{Endpoint, Transport};
@@ -18,10 +19,20 @@ use libp2p::swarm::{
 use libp2p::{Multiaddr, PeerId};
 
 use crate::error::lock;
+use crate::mesh::allowance::Allowance;
 use crate::mesh::scope::Scope;
 
 /// Private networks that peers were connected from which are remembered.
 const MOST_NEAR: usize = 256;
+
+/// Addresses that are tried of one peer, and bytes of the longest.
+const MOST_TRIED: usize = 16;
+const LONGEST: usize = 256;
+
+/// Addresses that are tried because a behaviour dials by itself: so many at once, which come back within this time. Of what a
+/// stranger answers to Kademlia, one walk would try hundreds, wherever they lead.
+const MOST_DIALLED: usize = 256;
+const DIALLED_REGAINED: Duration = Duration::from_secs(60);
 
 /// What addresses that strangers give may lead to, beside what anybody can reach.
 #[derive(Debug, Default)]
@@ -165,12 +176,16 @@ pub struct Nearby<B> {
     /// The behaviour.
     pub inner: B,
     near: Arc<Near>,
+    dialled: Allowance,
+    /// What the behaviour has just begun to dial.
+    dialling: Option<ConnectionId>,
 }
 
 impl<B> Nearby<B> {
     /// Wrap a behaviour. Only global addresses are dialled until a peer connects from nearby.
     pub fn new(inner: B, near: &Arc<Near>) -> Self {
-        Self { inner, near: Arc::clone(near) }
+        let dialled = Allowance::new(MOST_DIALLED, DIALLED_REGAINED, Instant::now());
+        Self { inner, near: Arc::clone(near), dialled, dialling: None }
     }
 }
 
@@ -206,7 +221,19 @@ impl<B: NetworkBehaviour> NetworkBehaviour for Nearby<B> {
         role: Endpoint,
     ) -> Result<Vec<Multiaddr>, ConnectionDenied> {
         let mut found = self.inner.handle_pending_outbound_connection(connection, peer, addresses, role)?;
-        found.retain(|address| self.near.is_dialled(address));
+        let mut seen = HashSet::new();
+        found.retain(|address| {
+            address.len() <= LONGEST && self.near.is_dialled(address) && seen.insert(address.clone())
+        });
+        // What was proven comes first, what others say of the peer last.
+        found.truncate(MOST_TRIED);
+        if self.dialling.take() == Some(connection) {
+            let now = Instant::now();
+            if self.dialled.left(now) < found.len() {
+                return Err(ConnectionDenied::new(io::Error::other("too many addresses of strangers were tried")));
+            }
+            self.dialled.spend(found.len(), now);
+        }
         Ok(found)
     }
 
@@ -231,7 +258,12 @@ impl<B: NetworkBehaviour> NetworkBehaviour for Nearby<B> {
     }
 
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<ToSwarm<Self::ToSwarm, THandlerInEvent<Self>>> {
-        self.inner.poll(context)
+        let event = self.inner.poll(context);
+        if let Poll::Ready(ToSwarm::Dial { opts }) = &event {
+            // The swarm dials before it asks for more.
+            self.dialling = Some(opts.connection_id());
+        }
+        event
     }
 }
 

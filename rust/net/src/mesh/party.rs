@@ -17,8 +17,10 @@ use crate::mesh::allowance::{Allowance, REGAINED};
 use crate::mesh::holding::{MOST_SLOW, SLOW_REGAINED};
 use crate::mesh::outbox::{Id, Named, Outbox, Queues, Recent};
 
-/// Subscriptions and their ends that a peer may send at once. A sixteenth of them comes back in each second.
+/// Subscriptions and their ends that a peer may send at once, and how often it may say who it is. A sixteenth of them comes
+/// back in each second.
 const MOST_TOGGLES: usize = 64;
+const MOST_INTRODUCTIONS: usize = 64;
 
 type Table = Mutex<HashMap<PeerId, Weak<Party>>>;
 
@@ -38,6 +40,7 @@ pub struct Party {
     chatter: usize,
     allowance: Mutex<Allowance>,
     toggles: Mutex<Allowance>,
+    introductions: Mutex<Allowance>,
     /// For how long it may take less than comes, in microseconds.
     slowness: Mutex<Allowance>,
     left_out: AtomicBool,
@@ -59,6 +62,7 @@ impl Party {
             chatter: parties.chatter,
             allowance: Mutex::new(Allowance::new(parties.chatter, REGAINED, now)),
             toggles: Mutex::new(Allowance::new(MOST_TOGGLES, REGAINED, now)),
+            introductions: Mutex::new(Allowance::new(MOST_INTRODUCTIONS, REGAINED, now)),
             slowness: Mutex::new(Allowance::new(MOST_SLOW, SLOW_REGAINED, now)),
             left_out: AtomicBool::new(false),
         });
@@ -114,6 +118,14 @@ impl Party {
     pub fn toggled(&self, now: Instant) {
         if !lock(&self.toggles).spend(1, now) {
             let reason = format!("the peer changed its subscription more than {MOST_TOGGLES} times at once");
+            self.halt.end(Closed::new(Cause::Violation, reason));
+        }
+    }
+
+    /// The peer said who it is. Ends its connections when it does so too often.
+    pub fn introduced(&self, now: Instant) {
+        if !lock(&self.introductions).spend(1, now) {
+            let reason = format!("the peer said who it is more than {MOST_INTRODUCTIONS} times at once");
             self.halt.end(Closed::new(Cause::Violation, reason));
         }
     }

@@ -4,28 +4,10 @@ use gossiplog_net::{Answer, Cause, Config, Handle, Limits, StreamTable};
 use sha2::{Digest, Sha256};
 
 use crate::support::{Peer, TOPIC, config, limits};
+use crate::wire::{field, frame, varint};
 
 /// So many of everything that is told.
 const MANY: u32 = 10_000;
-
-fn varint(mut number: u64) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    while number >= 0x80 {
-        bytes.push(number as u8 | 0x80);
-        number >>= 7;
-    }
-    bytes.push(number as u8);
-    bytes
-}
-
-/// A field of a protobuf message that holds bytes.
-fn field(number: u64, bytes: &[u8]) -> Vec<u8> {
-    [varint(number << 3 | 2), varint(bytes.len() as u64), bytes.to_vec()].concat()
-}
-
-fn frame(fields: &[u8]) -> Vec<u8> {
-    [varint(fields.len() as u64), fields.to_vec()].concat()
-}
 
 /// A frame of gossip with one control message.
 /// <https://github.com/libp2p/specs/blob/master/pubsub/gossipsub/gossipsub-v1.1.md#protobuf>

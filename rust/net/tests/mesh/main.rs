@@ -7,9 +7,11 @@
 mod flood;
 mod gossip;
 mod hostile;
+mod lies;
 mod lifecycle;
 mod peers;
 #[cfg(feature = "quic")]
 mod quic;
 mod streams;
 mod support;
+mod wire;
