@@ -5,10 +5,11 @@
 //! finish stop everybody, and to refuse newcomers would leave them in its possession.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use crate::error::{Cause, Closed, lock};
 use crate::halt::Halt;
+use crate::sync::Mutex;
 
 #[derive(Debug)]
 struct Member {

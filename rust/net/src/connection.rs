@@ -22,7 +22,8 @@ use crate::inbox::{Handle, Inbox};
 use crate::ledger::Ledger;
 use crate::limits::{Counters, INITIAL_WINDOW, Limits, Permit};
 use crate::negotiation::{Done, Outcome, Task, listen, propose};
-use crate::stream::{Carrier, Muxed, Slot, finish};
+use crate::slot::{Carrier, Slot};
+use crate::stream::{Muxed, finish};
 use crate::verdict::verdict;
 use crate::watched::Watched;
 

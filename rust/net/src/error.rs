@@ -1,7 +1,9 @@
 //! Why connections and streams end, and what calls fail with.
 
 use std::fmt;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::PoisonError;
+
+use crate::sync::{Mutex, MutexGuard};
 
 /// Who or what ended a connection, or kept a stream from opening.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,12 +1,10 @@
 //! Why a connection is to end, as everybody who may have it end shares it.
 
 use std::future::poll_fn;
-use std::sync::Mutex;
 use std::task::Poll;
 
-use futures::task::AtomicWaker;
-
 use crate::error::{Closed, lock};
+use crate::sync::{AtomicWaker, Mutex};
 
 /// The first reason that anybody gave, and the task that waits for one.
 #[derive(Debug, Default)]

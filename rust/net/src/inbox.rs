@@ -6,10 +6,11 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::mem;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::task::{Wake as TaskWake, Waker};
 
 use crate::error::{Closed, lock};
+use crate::sync::Mutex;
 use crate::wake::Wake;
 
 /// Names a connection or a stream. Never used again.

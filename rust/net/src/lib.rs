@@ -13,7 +13,8 @@
 //! | `halt`, `budget` | having a connection end; the bytes that peers make this side keep, and who has too many |
 //! | `ledger`, `watched` | what yamux does not tell: resets, ends, violations; read off the frames' headers |
 //! | `verdict` | why a connection's yamux stopped |
-//! | `stream`, `table` | one stream; streams by handle, in the caller's hands |
+//! | `stream`, `slot`, `table` | one stream; in the caller's hands; streams by handle |
+//! | `sync` | what threads share values by |
 //! | `negotiation`, `connection` | agreeing on a stream's protocol; the task that drives a connection |
 //! | `shown` | URLs without their secrets |
 //! | `tls`, `websocket` | the client's end of a WebSocket |
@@ -33,7 +34,9 @@ mod mesh;
 mod negotiation;
 mod network;
 mod shown;
+mod slot;
 mod stream;
+mod sync;
 mod table;
 mod tls;
 mod verdict;

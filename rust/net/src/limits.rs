@@ -1,8 +1,9 @@
 //! What a network and its peers may use, and what was counted.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
+
+use crate::sync::{AtomicU64, AtomicUsize, Ordering};
 
 /// What yamux grants every stream at its start, in bytes: the specification's figure, the same on every peer.
 pub const INITIAL_WINDOW: usize = 256 * 1024;

@@ -11,7 +11,8 @@ use multistream_select::{
 
 use crate::connection::Link;
 use crate::error::{Cause, Closed};
-use crate::stream::{Agreed, Muxed, Slot};
+use crate::slot::Slot;
+use crate::stream::{Agreed, Muxed};
 
 /// How a negotiation ended.
 #[derive(Debug)]

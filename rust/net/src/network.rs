@@ -21,7 +21,7 @@ use crate::connection::{Link, Shared, drive};
 use crate::error::{Cause, Closed, Error, lock};
 use crate::inbox::{Event, Handle, Inbox};
 use crate::limits::{Counters, Counts, Limits};
-use crate::stream::Slot;
+use crate::slot::Slot;
 use crate::table::StreamTable;
 use crate::watched::PIPE;
 use crate::websocket::{Address, Target, connect, run};

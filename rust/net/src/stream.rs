@@ -1,25 +1,21 @@
-//! One stream: as multistream-select negotiates on it, and as the caller reads and writes it.
+//! One stream, as yamux carries it and multistream-select negotiates on it.
 
-use std::fmt::Debug;
 use std::future::poll_fn;
 use std::io;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll, Waker, ready};
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use futures::io::{AsyncRead, AsyncWrite};
 use multistream_select::Negotiated;
 use tokio::time::timeout;
 
-use crate::budget::Account;
 use crate::connection::Link;
-use crate::error::{Cause, Closed, Error, lock};
-use crate::inbox::{Handle, Inbox};
+use crate::error::Closed;
 use crate::ledger::{Ending, Ledger};
 use crate::limits::Permit;
+use crate::slot::Carrier;
 
 /// A yamux stream that tells an end from a reset, and a reset from a lost connection.
 ///
@@ -85,21 +81,6 @@ impl Drop for Muxed {
     }
 }
 
-/// The bytes of a stream whose protocol is agreed on, and the connection under them.
-///
-/// A reset by the peer fails reading and writing with `ConnectionReset`; whatever else they fail with is the
-/// connection's end.
-pub trait Carrier: AsyncRead + AsyncWrite + Debug + Send + Unpin {
-    /// How the connection under the stream ended, once it has.
-    fn closed(&self) -> Option<Closed>;
-
-    /// Has the connection under the stream end.
-    fn end(&self, closed: Closed);
-
-    /// Lets go of the stream at once: the peer sees a reset, even if this side has ended its direction.
-    fn reset(self: Box<Self>);
-}
-
 /// Ends this side's direction and passes over what the peer still sends, until the peer ends its own; resets the stream
 /// if that takes longer than `limit`.
 pub async fn finish(mut carrier: Box<dyn Carrier>, limit: Duration) {
@@ -161,130 +142,4 @@ impl AsyncWrite for Agreed {
     fn poll_close(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.bytes).poll_close(context)
     }
-}
-
-#[derive(Debug)]
-enum State {
-    Opening,
-    Open(Box<dyn Carrier>),
-    Gone,
-}
-
-/// A stream in the caller's hands.
-#[derive(Debug)]
-pub struct Slot {
-    /// The connection's handle.
-    pub connection: Handle,
-    account: Arc<Account>,
-    state: Mutex<State>,
-    held: AtomicUsize,
-    readable: Waker,
-    writable: Waker,
-}
-
-impl Slot {
-    /// For an outbound stream that is not open yet. `account`: the peer's.
-    pub fn opening(inbox: &Arc<Inbox>, connection: Handle, handle: Handle, account: &Arc<Account>) -> Self {
-        Self {
-            connection,
-            account: Arc::clone(account),
-            state: Mutex::new(State::Opening),
-            held: AtomicUsize::new(0),
-            readable: inbox.readable(handle),
-            writable: inbox.writable(handle),
-        }
-    }
-
-    /// The stream is open. False: the caller let go of it meanwhile, and it is dropped, which resets it.
-    pub fn opened(&self, carrier: Box<dyn Carrier>) -> bool {
-        let mut state = lock(&self.state);
-        let wanted = !matches!(*state, State::Gone);
-        if wanted {
-            *state = State::Open(carrier);
-        }
-        wanted
-    }
-
-    /// Whether it is an outbound stream that is not open yet.
-    pub fn is_opening(&self) -> bool {
-        matches!(*lock(&self.state), State::Opening)
-    }
-
-    /// Whether the caller let go of it.
-    pub fn gone(&self) -> bool {
-        matches!(*lock(&self.state), State::Gone)
-    }
-
-    /// Takes what was received, as much as fits. None: nothing now. 0: the peer sent all it had to.
-    pub fn read(&self, buffer: &mut [u8]) -> Result<Option<usize>, Error> {
-        let mut state = lock(&self.state);
-        let State::Open(carrier) = &mut *state else { return Err(not_open()) };
-        attempt(carrier, &self.readable, |carrier, context| Pin::new(carrier).poll_read(context, buffer)).transpose()
-    }
-
-    /// Gives bytes to send, and says how many were taken: 0 if there is no room now.
-    pub fn write(&self, bytes: &[u8]) -> Result<usize, Error> {
-        let mut state = lock(&self.state);
-        let State::Open(carrier) = &mut *state else { return Err(not_open()) };
-        let mut taken = 0;
-        while taken < bytes.len() {
-            match attempt(carrier, &self.writable, |carrier, context| {
-                Pin::new(carrier).poll_write(context, &bytes[taken..])
-            }) {
-                Some(Ok(written)) => taken += written,
-                Some(Err(error)) => return Err(error),
-                None => break,
-            }
-        }
-        Ok(taken)
-    }
-
-    /// The caller keeps so many bytes for it.
-    pub fn hold(&self, bytes: usize) {
-        let before = self.held.swap(bytes, Ordering::Relaxed);
-        if bytes > before {
-            self.account.add(bytes - before);
-        } else {
-            self.account.subtract(before - bytes);
-        }
-    }
-
-    /// Takes the stream out of the caller's hands: None if it was not open (yet, or any more).
-    pub fn take(&self) -> Option<Box<dyn Carrier>> {
-        match std::mem::replace(&mut *lock(&self.state), State::Gone) {
-            State::Open(carrier) => Some(carrier),
-            State::Opening | State::Gone => None,
-        }
-    }
-}
-
-/// Polls once, on the caller's thread. None: nothing to do now, the waker will tell.
-fn attempt<T>(
-    carrier: &mut Box<dyn Carrier>,
-    waker: &Waker,
-    poll: impl FnOnce(&mut Box<dyn Carrier>, &mut Context<'_>) -> Poll<io::Result<T>>,
-) -> Option<Result<T, Error>> {
-    let polled = catch_unwind(AssertUnwindSafe(|| poll(carrier, &mut Context::from_waker(waker))));
-    match polled {
-        Ok(Poll::Pending) => None,
-        Ok(Poll::Ready(Ok(value))) => Some(Ok(value)),
-        Ok(Poll::Ready(Err(error))) if error.kind() == io::ErrorKind::ConnectionReset => Some(Err(Error::Reset)),
-        // Until the connection's task says why it ended, which wakes this stream, there is nothing to tell.
-        Ok(Poll::Ready(Err(_))) => carrier.closed().map(|closed| Err(Error::Lost(closed))),
-        Err(_) => {
-            let closed = Closed::new(Cause::Internal, "a defect of gossiplog-net: a stream panicked");
-            carrier.end(closed.clone());
-            Some(Err(Error::Lost(closed)))
-        }
-    }
-}
-
-impl Drop for Slot {
-    fn drop(&mut self) {
-        self.hold(0);
-    }
-}
-
-fn not_open() -> Error {
-    Error::Invalid("the stream is not open".to_owned())
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::error::Error;
 use crate::inbox::Handle;
-use crate::stream::Slot;
+use crate::slot::Slot;
 
 /// Streams by their handles: what a network and a host have in common. No call waits.
 pub trait StreamTable {

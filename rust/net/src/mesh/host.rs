@@ -33,7 +33,8 @@ use crate::mesh::transport::{is_free, transport};
 use crate::mesh::upkeep::Upkeep;
 use crate::mesh::waiting::{Answer, Waiting};
 use crate::network::check_protocol;
-use crate::stream::{Slot, finish};
+use crate::slot::Slot;
+use crate::stream::finish;
 use crate::table::StreamTable;
 
 /// Bytes of messages that may wait until libp2p's task takes them.

@@ -16,7 +16,7 @@ use crate::error::{Cause, Closed, Error, lock};
 use crate::inbox::{Handle, Inbox};
 use crate::limits::{Counters, Limits, Permit};
 use crate::mesh::party::Party;
-use crate::stream::{Carrier, Slot};
+use crate::slot::{Carrier, Slot};
 
 /// Whom a connection leads to, once that is known.
 #[derive(Clone, Debug)]

@@ -13,7 +13,7 @@ use crate::mesh::addresses::{Addresses, Place, source};
 use crate::mesh::link::{Known, Link, Opening, Wire};
 use crate::mesh::party::{Parties, Party};
 use crate::mesh::shared::Figures;
-use crate::stream::{Carrier, Slot};
+use crate::slot::{Carrier, Slot};
 
 #[derive(Debug, Default)]
 struct State {

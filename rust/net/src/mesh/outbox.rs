@@ -7,12 +7,12 @@
 //! blocked. All connections to a peer share one queue, so what remains then is what the others are writing.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::budget::Account;
 use crate::error::{Cause, Closed, lock};
+use crate::sync::{AtomicUsize, Mutex, Ordering};
 
 /// How long a peer may take nothing of what waits for it.
 const PATIENCE: Duration = Duration::from_secs(60);

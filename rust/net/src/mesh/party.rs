@@ -2,12 +2,10 @@
 //! when it is too much.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 use std::task::{Wake, Waker};
 use std::time::{Duration, Instant};
 
-use futures::task::AtomicWaker;
 use libp2p::PeerId;
 
 use crate::budget::{Account, Budget};
@@ -16,6 +14,7 @@ use crate::halt::Halt;
 use crate::mesh::allowance::{Allowance, REGAINED};
 use crate::mesh::holding::{MOST_SLOW, SLOW_REGAINED};
 use crate::mesh::outbox::{Id, Named, Outbox, Queues, Recent};
+use crate::sync::{AtomicBool, AtomicWaker, Mutex, Ordering};
 
 /// Subscriptions and their ends that a peer may send at once, and how often it may say who it is. A sixteenth of them comes
 /// back in each second.
