@@ -12,7 +12,7 @@ RUST := Cargo.toml Cargo.lock pyproject.toml $(shell find rust -name '*.rs' -o -
 SOURCES := python tests benches examples
 PROTOCOLS := gossiplog/protocol/wire gossiplog/pubsub/rpc
 SEEDS ?= 0:10000
-# Encodings that each mode of `make fuzz` compares; SEED and MODE are its own choice unless they are given.
+# Encodings that each mode of `make fuzz` compares, and orders that each test of `make interleavings` tries; SEED and MODE are its own choice unless they are given.
 COUNT ?= 20000
 # Processes that run tests: one more than there are cores, because many tests wait for others.
 WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
@@ -27,7 +27,7 @@ unexport VIRTUAL_ENV PYTHONPATH GOSSIPLOG_CORE PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 # Cargo and pytest-xdist use the cores themselves.
 .NOTPARALLEL:
-.PHONY: help setup demo check test test-rust test-python quic wheel soak fuzz bench lint format protobuf lock system missing-extension
+.PHONY: help setup demo check test test-rust test-python quic wheel soak fuzz interleavings bench lint format protobuf lock system missing-extension
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -66,6 +66,9 @@ soak: setup ## 10,000 simulated networks, an hour or so; SEEDS=first:end for oth
 
 fuzz: setup ## encodings nobody writes, judged by both cores and canvas-js; COUNT=20000 SEED=1 MODE=parse
 	$(BIN)/python -m tests.fuzzing --count $(COUNT) $(SEED:%=--seed %) $(MODE:%=--mode %)
+
+interleavings: ## what threads of rust/net share, in more orders than the tests try; COUNT=20000
+	INTERLEAVINGS=$(COUNT) cargo test -p gossiplog-net --test interleavings
 
 bench: .venv/.requirements .venv/.core-release ## the benchmarks; results go to benches/RESULTS.md
 	$(BIN)/pytest --timeout 0 benches

@@ -107,11 +107,20 @@ impl Slot {
 
     /// The caller keeps so many bytes for it.
     pub fn hold(&self, bytes: usize) {
-        let before = self.held.swap(bytes, Ordering::Relaxed);
-        if bytes > before {
-            self.account.add(bytes - before);
-        } else {
-            self.account.subtract(before - bytes);
+        let mut before = self.held.load(Ordering::Relaxed);
+        loop {
+            // Counted before others can see it: or it would be given back by one of them before it is taken.
+            let more = bytes.saturating_sub(before);
+            if more > 0 {
+                self.account.add(more);
+            }
+            match self.held.compare_exchange(before, bytes, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => break self.account.subtract(before.saturating_sub(bytes)),
+                Err(now) => {
+                    self.account.subtract(more);
+                    before = now;
+                }
+            }
         }
     }
 

@@ -1,0 +1,315 @@
+//! What threads share about peers (the budget, their accounts, streams in the caller's hands) in thousands of interleavings.
+//!
+//! The sources are compiled once more, with a module `sync` whose locks and atomics are Shuttle's: it decides at each of them
+//! which thread goes on. A thread that locks what it holds, which a waker does that is woken under a lock, and threads that
+//! wait for ever, fail the test. `make interleavings` tries more.
+
+#![allow(clippy::panic, clippy::unwrap_used, dead_code, missing_docs, unused_imports)]
+
+#[path = "../../src/budget.rs"]
+mod budget;
+#[path = "../../src/error.rs"]
+mod error;
+#[path = "../../src/halt.rs"]
+mod halt;
+#[path = "../../src/inbox.rs"]
+mod inbox;
+#[path = "../../src/limits.rs"]
+mod limits;
+#[path = "../../src/mesh"]
+mod mesh {
+    pub mod allowance;
+    pub mod holding;
+    pub mod outbox;
+    pub mod party;
+}
+#[path = "../../src/slot.rs"]
+mod slot;
+#[path = "../../src/wake.rs"]
+mod wake;
+
+/// What threads share values by, under Shuttle's control.
+mod sync {
+    pub use shuttle::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+    pub use shuttle::sync::{Mutex, MutexGuard};
+
+    /// What `futures::task::AtomicWaker` does, where threads may be interrupted in between.
+    #[derive(Debug, Default)]
+    pub struct AtomicWaker(Mutex<Option<std::task::Waker>>);
+
+    impl AtomicWaker {
+        pub fn register(&self, waker: &std::task::Waker) {
+            let before = self.0.lock().unwrap().replace(waker.clone());
+            drop(before);
+        }
+
+        pub fn wake(&self) {
+            let waker = self.0.lock().unwrap().take();
+            if let Some(waker) = waker {
+                waker.wake();
+            }
+        }
+    }
+}
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Instant;
+
+use futures::io::{AsyncRead, AsyncWrite};
+use libp2p::PeerId;
+use shuttle::Runner;
+use shuttle::future::block_on;
+use shuttle::scheduler::{PctScheduler, RandomScheduler};
+use shuttle::thread::spawn;
+
+use crate::budget::{Account, Budget};
+use crate::error::{Cause, Closed, lock};
+use crate::halt::Halt;
+use crate::inbox::Inbox;
+use crate::limits::Permit;
+use crate::mesh::outbox::{Named, Queues};
+use crate::mesh::party::Parties;
+use crate::slot::{Carrier, Slot};
+use crate::sync::{AtomicUsize, Mutex, Ordering};
+
+/// Interleavings of each test, if nothing else is said: what takes some seconds.
+const USUAL: usize = 400;
+
+/// What the scheduler's choices are drawn from.
+const SEED: u64 = 0;
+
+/// How often the scheduler changes its mind in an interleaving, beside those that are random throughout.
+const DEPTH: usize = 3;
+
+fn main() {
+    let count = std::env::var("INTERLEAVINGS").map_or(USUAL, |count| count.parse().unwrap());
+    let tests: [(&str, fn()); 6] = [
+        ("shares_of_a_budget_are_given_back", shares_of_a_budget_are_given_back),
+        ("the_end_of_a_connection_is_not_missed", the_end_of_a_connection_is_not_missed),
+        ("accounts_of_peers_are_given_back", accounts_of_peers_are_given_back),
+        ("what_connections_of_a_peer_write_is_counted_once", what_connections_of_a_peer_write_is_counted_once),
+        ("what_is_held_for_a_stream_is_given_back", what_is_held_for_a_stream_is_given_back),
+        ("places_are_limited_and_given_back", places_are_limited_and_given_back),
+    ];
+    let filter = std::env::args().nth(1).filter(|argument| !argument.starts_with('-')).unwrap_or_default();
+    for (name, test) in tests.into_iter().filter(|(name, _)| name.contains(&filter)) {
+        let mut config = shuttle::Config::new();
+        // Of orderings: they are relaxed where values stand alone.
+        config.silence_warnings = true;
+        Runner::new(RandomScheduler::new_from_seed(SEED, count), config.clone()).run(test);
+        Runner::new(PctScheduler::new_from_seed(SEED, DEPTH, count), config).run(test);
+        println!("test {name} ... ok");
+    }
+}
+
+fn closed(reason: &str) -> Closed {
+    Closed::new(Cause::Local, reason)
+}
+
+/// What a task may do that is woken: look at the budget, and let go of what it has.
+struct Woken<T> {
+    budget: Arc<Budget>,
+    owned: Mutex<Option<T>>,
+}
+
+impl<T: Send + 'static> Woken<T> {
+    fn waker(budget: &Arc<Budget>, owned: T) -> Waker {
+        Arc::new(Self { budget: Arc::clone(budget), owned: Mutex::new(Some(owned)) }).into()
+    }
+}
+
+impl<T: Send + 'static> Wake for Woken<T> {
+    fn wake(self: Arc<Self>) {
+        self.budget.held();
+        let owned = lock(&self.owned).take();
+        drop(owned);
+    }
+}
+
+fn shares_of_a_budget_are_given_back() {
+    let budget = Arc::new(Budget::new(10, 20));
+    let peers = (0..3).map(|number| {
+        let (budget, halt) = (Arc::clone(&budget), Arc::<Halt>::default());
+        let account = Arc::new(Account::open(&budget, &halt));
+        halt.driver.register(&Woken::waker(&budget, Arc::clone(&account)));
+        spawn(move || {
+            for bytes in [4, 5 + number] {
+                account.add(bytes);
+                assert!(budget.held() <= 20);
+                account.subtract(bytes);
+            }
+            account.add(9 + number);
+            (account, halt)
+        })
+    });
+    let peers: Vec<_> = peers.collect();
+    budget.set_other(3);
+    assert!(budget.held() <= 20);
+    let peers: Vec<_> = peers.into_iter().map(|peer| peer.join().unwrap()).collect();
+    // Two of them are too much for one, or for all with what is kept elsewhere.
+    assert!(peers.iter().filter(|(_, halt)| halt.reason().is_none()).count() <= 1);
+    assert!(peers[2].1.reason().is_some());
+    // Those that stay would keep their accounts by what is woken at their end.
+    peers.iter().for_each(|(_, halt)| halt.end(closed("a test")));
+    drop(peers);
+    assert_eq!(budget.held(), 3);
+}
+
+fn the_end_of_a_connection_is_not_missed() {
+    let halt = Arc::<Halt>::default();
+    let enders = ["first", "second"].map(|reason| {
+        let halt = Arc::clone(&halt);
+        spawn(move || halt.end(closed(reason)))
+    });
+    // Deadlocks if nobody wakes it.
+    let reason = block_on(halt.wait());
+    enders.into_iter().for_each(|ender| ender.join().unwrap());
+    assert_eq!(halt.reason(), Some(reason));
+}
+
+fn accounts_of_peers_are_given_back() {
+    let budget = Arc::new(Budget::new(60, 100));
+    let parties = Arc::new(Parties::new(&budget, 1000, Queues::new(50, 80)));
+    let peers = [PeerId::random(), PeerId::random()];
+    let connections = [0, 0, 1].map(|peer| {
+        let (parties, peer, budget) = (Arc::clone(&parties), peers[peer], Arc::clone(&budget));
+        spawn(move || {
+            let (party, now) = (parties.enter(peer), Instant::now());
+            let driver = party.driver();
+            driver.register(&Woken::waker(&budget, Arc::clone(&party)));
+            party.account.add(20);
+            party.outbox.charge(20, now);
+            assert!(budget.held() <= 100);
+            party.named(&Named { grafts: 1, ..Named::default() });
+            party.outbox.sent(15, now);
+            party.account.subtract(20);
+            party.left(&driver);
+            // Or the waker would keep the peer's account.
+            driver.wake();
+        })
+    });
+    let known = parties.enter(peers[0]);
+    known.halt.end(closed("the caller let go of it"));
+    known.wake();
+    assert!(!known.stays());
+    drop(known);
+    connections.into_iter().for_each(|connection| connection.join().unwrap());
+    assert_eq!(budget.held(), 0);
+    assert!(parties.queues.fit(80));
+}
+
+fn what_connections_of_a_peer_write_is_counted_once() {
+    let budget = Arc::new(Budget::new(1000, 1000));
+    let parties = Parties::new(&budget, 1000, Queues::new(1000, 1000));
+    let party = parties.enter(PeerId::random());
+    let now = Instant::now();
+    let writers = [30, 50].map(|bytes| {
+        let (party, driver) = (Arc::clone(&party), party.driver());
+        spawn(move || {
+            party.outbox.charge(bytes, now);
+            party.outbox.write(0, bytes);
+            party.outbox.sent(10, now);
+            party.outbox.write(bytes, bytes - 10);
+            party.outbox.sent(bytes - 10, now);
+            party.outbox.write(bytes - 10, 0);
+            party.outbox.drained();
+            party.left(&driver);
+        })
+    });
+    assert!(budget.held() <= 80);
+    writers.into_iter().for_each(|writer| writer.join().unwrap());
+    assert_eq!((party.outbox.queued(), budget.held()), (0, 0));
+    assert!(parties.queues.fit(1000));
+}
+
+/// The bytes of a stream: none.
+#[derive(Debug)]
+struct Nothing(Arc<AtomicUsize>);
+
+impl Drop for Nothing {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl AsyncRead for Nothing {
+    fn poll_read(self: Pin<&mut Self>, _: &mut Context<'_>, _: &mut [u8]) -> Poll<io::Result<usize>> {
+        Poll::Ready(Ok(0))
+    }
+}
+
+impl AsyncWrite for Nothing {
+    fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Poll::Ready(Ok(bytes.len()))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_close(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl Carrier for Nothing {
+    fn closed(&self) -> Option<Closed> {
+        None
+    }
+
+    fn end(&self, _: Closed) {}
+
+    fn reset(self: Box<Self>) {}
+}
+
+fn what_is_held_for_a_stream_is_given_back() {
+    let (budget, inbox) = (Arc::new(Budget::new(1000, 1000)), Arc::new(Inbox::new().unwrap()));
+    let account = Arc::new(Account::open(&budget, &Arc::default()));
+    let connection = inbox.add_connection();
+    let handle = inbox.add_stream(connection, false);
+    let slot = Arc::new(Slot::opening(&inbox, connection, handle, &account));
+    let carriers = Arc::new(AtomicUsize::new(1));
+    let holders = [5, 0, 7].map(|bytes| {
+        let slot = Arc::clone(&slot);
+        spawn(move || {
+            slot.hold(bytes);
+            let _ = slot.read(&mut [0; 10]);
+            let _ = slot.write(&[0; 10]);
+        })
+    });
+    let opener = {
+        let (slot, inbox, carriers) = (Arc::clone(&slot), Arc::clone(&inbox), Arc::clone(&carriers));
+        spawn(move || {
+            if slot.opened(Box::new(Nothing(carriers))) {
+                inbox.tell(handle, |news| news.begun = Some(String::new()));
+            }
+        })
+    };
+    drop(slot.take());
+    inbox.remove(handle);
+    holders.into_iter().for_each(|holder| holder.join().unwrap());
+    opener.join().unwrap();
+    // What was said last, by whoever it was.
+    assert!([0, 5, 7].contains(&budget.held()), "{}", budget.held());
+    drop(slot);
+    assert_eq!((budget.held(), carriers.load(Ordering::SeqCst)), (0, 0));
+}
+
+fn places_are_limited_and_given_back() {
+    let (used, most) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
+    let users = [(); 4].map(|()| {
+        let (used, most) = (Arc::clone(&used), Arc::clone(&most));
+        spawn(move || {
+            if let Some(permit) = Permit::take(&used, 2) {
+                assert!(most.fetch_add(1, Ordering::SeqCst) < 2);
+                most.fetch_sub(1, Ordering::SeqCst);
+                drop(permit);
+            }
+        })
+    });
+    users.into_iter().for_each(|user| user.join().unwrap());
+    assert_eq!(used.load(Ordering::SeqCst), 0);
+}
