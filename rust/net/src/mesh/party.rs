@@ -19,7 +19,7 @@ use crate::sync::{AtomicBool, AtomicWaker, Mutex, Ordering};
 /// Subscriptions and their ends that a peer may send at once, and how often it may say who it is. A sixteenth of them comes
 /// back in each second.
 const MOST_TOGGLES: usize = 64;
-const MOST_INTRODUCTIONS: usize = 64;
+const MOST_INTRODUCTIONS: usize = 256;
 
 type Table = Mutex<HashMap<PeerId, Weak<Party>>>;
 

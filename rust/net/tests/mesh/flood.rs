@@ -246,6 +246,13 @@ fn overloaded(peer: &Peer, handle: Handle) -> bool {
     })
 }
 
+/// Answers the messages that have come; return how many.
+fn ignored(peer: &mut Peer) -> u32 {
+    let answers: Vec<_> = peer.messages.drain(..).map(|message| (message.ticket, Answer::Ignore)).collect();
+    peer.host.validate(&answers).unwrap();
+    answers.len() as u32
+}
+
 fn numbered(length: usize, number: u32) -> Vec<u8> {
     let mut data = vec![0; length];
     data[..4].copy_from_slice(&number.to_le_bytes());
@@ -268,10 +275,7 @@ fn a_member_that_never_reads_is_ended_and_harms_nobody() {
         }
         hostile.poll();
         second.poll();
-        for message in std::mem::take(&mut second.messages) {
-            second.host.validate(&[(message.ticket, Answer::Ignore)]).unwrap();
-            got += 1;
-        }
+        got += ignored(&mut second);
         assert!(peer.host.held().unwrap() <= total / 2);
         overloaded(peer, known).then_some(())
     });
@@ -281,14 +285,41 @@ fn a_member_that_never_reads_is_ended_and_harms_nobody() {
     // Whoever reads gets everything.
     second.until("all has come", |peer| {
         first.poll();
-        got += peer.messages.len() as u32;
-        let answers: Vec<_> = peer.messages.drain(..).map(|message| (message.ticket, Answer::Ignore)).collect();
-        peer.host.validate(&answers).unwrap();
+        got += ignored(peer);
         (got == sent).then_some(())
     });
     assert_eq!(first.host.counts().unwrap().gossip_dropped, 0);
     first.until("nothing is kept", |peer| (peer.host.held().unwrap() == 0).then_some(()));
     still_gossip(&mut first, &mut second, b"unharmed");
+}
+
+#[test]
+fn a_member_that_is_slower_than_others_is_left_out_and_stays_connected() {
+    let (mut first, address, mut second) = honest(config());
+    let mut slow = Peer::start(deaf());
+    slow.host.dial(&address).unwrap();
+    let known = first.connection(&slow);
+    meshed(&mut first, &mut second);
+    has_member(&mut first, &slow);
+    // More than half of what may wait for it, and then a little at a time.
+    let (mut sent, mut got) = (0, 0);
+    first.until("it is left out", |peer| {
+        let length = if sent < 3 { 3 << 20 } else { 10 };
+        sent += u32::from(peer.host.publish(numbered(length, sent)).unwrap());
+        slow.poll();
+        second.poll();
+        got += ignored(&mut second);
+        let peers = peer.host.peers().unwrap();
+        let info = peers.iter().find(|info| info.connection == known).unwrap();
+        (!info.in_mesh && info.score < -160.0).then_some(())
+    });
+    second.until("all has come", |peer| {
+        first.poll();
+        got += ignored(peer);
+        (got == sent).then_some(())
+    });
+    assert!(!overloaded(&first, known));
+    assert_eq!(first.host.counts().unwrap().gossip_dropped, 0);
 }
 
 #[test]
