@@ -8,6 +8,8 @@ from gossiplog.net.addresses import (
     FIRST_PAUSE,
     LONGEST_PAUSE,
     MOST_PAUSES,
+    UNIX,
+    UNKNOWN,
     USUAL_CONNECTIONS,
     Addresses,
     is_within,
@@ -32,10 +34,14 @@ class Clock:
         ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
         ("2001:db8:1:2::9", "2001:db8:1:2::/64"),
         ("::1", "::1"),
-        ("unknown", "unknown"),
+        (None, UNIX),
+        ("unknown", UNKNOWN),
+        ("127.0.0.1/8", UNKNOWN),
+        ("a Unix socket", UNKNOWN),
+        ("", UNKNOWN),
     ],
 )
-def test_an_address_counts_as_itself_or_its_network(host: str, source: str) -> None:
+def test_an_address_counts_as_itself_or_its_network(host: str | None, source: str) -> None:
     assert source_of(host) == source
 
 
@@ -47,7 +53,10 @@ def test_an_address_counts_as_itself_or_its_network(host: str, source: str) -> N
         ("127.0.0.1", None, None),
         ("127.8.0.1", None, None),
         ("::1", None, None),
-        ("unknown", None, None),
+        (UNKNOWN, None, USUAL_CONNECTIONS),
+        (UNKNOWN, 3, 3),
+        (UNIX, None, None),
+        (UNIX, 3, None),
         ("127.0.0.1", 3, 3),
         ("10.0.0.1", 3, 3),
     ],
@@ -93,11 +102,23 @@ def test_who_broke_a_rule_is_let_in_after_a_pause_that_doubles() -> None:
     assert refusal.seconds == FIRST_PAUSE
 
 
-def test_loopback_is_paused_only_when_a_limit_is_given() -> None:
-    for limit in (None, 5):
-        addresses = Addresses(limit, Clock())
-        addresses.shun("127.0.0.1")
-        assert (addresses.refusal("127.0.0.1") is None) == (limit is None)
+@pytest.mark.parametrize("limit", [None, 5])
+def test_a_local_client_is_never_paused(limit: int | None) -> None:
+    """It may be a proxy that nobody has named, with all clients behind it."""
+    addresses = Addresses(limit, Clock())
+    for host in ("127.0.0.1", "::1", "::ffff:127.0.0.1", None):
+        addresses.shun(host)
+        assert addresses.refusal(host) is None
+
+
+def test_clients_of_unknown_addresses_share_what_one_address_has() -> None:
+    addresses = Addresses(2, Clock())
+    with addresses.connected("unknown"), addresses.connected("_hidden"):
+        refusal = addresses.refusal("unknown, 10.0.0.1")
+        assert refusal is not None
+        assert refusal.reason == f"{UNKNOWN} has its 2 connections: close one first"
+    addresses.shun("unknown")
+    assert addresses.refusal("_hidden") is not None
 
 
 def test_pauses_are_bounded() -> None:

@@ -17,6 +17,7 @@ from gossiplog.errors import NetworkError, ProtocolError, StorageError
 from gossiplog.log.replica import Replica
 from gossiplog.net import client as client_module
 from gossiplog.net import defects, events
+from gossiplog.net import hub as hub_module
 from gossiplog.net.background import background
 from gossiplog.net.client import connect
 from gossiplog.net.defects import SECONDS, STRIKES, TOO_MANY, Defects, defect_in
@@ -341,6 +342,8 @@ async def test_a_hub_goes_on_and_bans_an_address(
     network: Network, opened: Open, signer: Signer, monkeypatch: pytest.MonkeyPatch, error: BaseException
 ) -> None:
     put_in(monkeypatch, wire, "decode_push", error)
+    # They come from addresses of other machines.
+    monkeypatch.setattr(hub_module, "is_local", lambda source: False)
     log, ours, heard = opened(), opened(signer=signer), Heard()
     hub = Hub(log, config=QUICK, on_event=heard)
     with anyio.fail_after(60):
@@ -358,6 +361,24 @@ async def test_a_hub_goes_on_and_bans_an_address(
             await client.synced()
     assert [found.times for found in heard.of(events.Defect)] == [1, 2, 3]
     assert (hub.counters.defects, hub.counters.refused_connections) == ({"push": 3}, 1)
+
+
+async def test_a_hub_bans_no_local_address(
+    network: Network, opened: Open, signer: Signer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others may be there, behind a proxy that nobody has named."""
+    put_in(monkeypatch, wire, "decode_push", ERRORS[1])
+    heard = Heard()
+    hub = Hub(opened(), config=QUICK, on_event=heard)
+    with anyio.fail_after(60):
+        async with serving(hub) as url:
+            for times in range(1, STRIKES + 2):
+                async with await network.dial(url, PROTOCOLS.all) as connection:
+                    await push_a_message(connection)
+                    await connection.wait_closed()
+                await heard.wait(events.Defect, times)
+    assert [found.times for found in heard.of(events.Defect)] == [1] * (STRIKES + 1)
+    assert hub.counters.refused_connections == 0
 
 
 @pytest.mark.parametrize("error", ERRORS[1:], ids=repr)

@@ -17,6 +17,7 @@ import gossiplog
 from gossiplog import Hub, Log, Signer
 from gossiplog.errors import ConnectionLost, LogClosed
 from gossiplog.net import events
+from gossiplog.net import hub as hub_module
 from gossiplog.net.driver import Driver
 from gossiplog.net.hub import _Socket
 from gossiplog.net.limits import Limits
@@ -178,33 +179,52 @@ async def test_too_many_connections_of_one_address_are_refused(
 
 
 async def test_an_address_that_broke_a_rule_is_let_in_after_a_pause(opened: Open) -> None:
-    async with Hub(opened(), limits=Limits(connections_per_address=5)) as hub:
+    async with Hub(opened()) as hub:
         now = anyio.current_time()
         hub._addresses._clock = lambda: now
         refused = []
         for pause in (0, 10, 0):
             socket = Socket()
             socket.receive(text="hello")
-            await socket(hub)
+            await socket(hub, client=("10.0.0.1", 1234))
             refused.append(socket.sent[0] == {"type": "websocket.close", "code": 1013})
             now += pause
         assert refused == [False, True, False]
         assert (hub.counters.dropped, hub.counters.refused_connections) == (2, 1)
         socket = Socket()
-        await socket(hub, extensions={"websocket.http.response": {}})
+        await socket(hub, client=("10.0.0.1", 1234), extensions={"websocket.http.response": {}})
         start, body = socket.sent
         assert (start["type"], start["status"]) == ("websocket.http.response.start", 429)
         assert (b"retry-after", b"20") in start["headers"]
-        assert b"127.0.0.1 is let in again in 20 s: a client there broke a rule" in body["body"]
+        assert b"10.0.0.1 is let in again in 20 s: a client there broke a rule" in body["body"]
 
 
-async def test_loopback_addresses_are_not_paused(opened: Open) -> None:
-    async with Hub(opened()) as hub:
+@pytest.mark.parametrize("client", [("127.0.0.1", 1234), None])
+@pytest.mark.parametrize("limit", [None, 5])
+async def test_local_clients_are_not_paused(opened: Open, client: tuple[str, int] | None, limit: int | None) -> None:
+    async with Hub(opened(), limits=Limits(connections_per_address=limit)) as hub:
         for _ in range(2):
             socket = Socket()
             socket.receive(text="hello")
-            await socket(hub)
+            await socket(hub, client=client)
             assert socket.sent[0] == {"type": "websocket.accept"}
+
+
+async def test_a_proxy_that_was_not_named_is_logged_once(opened: Open, caplog: pytest.LogCaptureFixture) -> None:
+    forwarded = (b"x-forwarded-for", b"10.0.0.1")
+    async with Hub(opened()) as hub:
+        for address, headers in (
+            ("10.0.0.1", [forwarded]),
+            ("127.0.0.1", []),
+            ("127.0.0.1", [forwarded]),
+            ("127.0.0.1", [forwarded]),
+        ):
+            socket = Socket()
+            socket.receive(text="hello")
+            await socket(hub, client=(address, 1234), headers=[(b"host", b"localhost"), *headers])
+    assert [line for line in caplog.messages if "--trusted-proxy" in line] == [
+        f"127.0.0.1:1234: {hub_module._UNNAMED_PROXY}"
+    ]
 
 
 def scope(kind: str) -> dict[str, Any]:

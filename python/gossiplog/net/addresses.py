@@ -12,6 +12,9 @@ from typing import TypeAlias
 
 import anyio
 
+UNIX = "a Unix socket"
+UNKNOWN = "an unknown address"
+"""One source for all clients whose address cannot be read, and no privileged one."""
 USUAL_CONNECTIONS = 32
 """From one address, where nothing else is said; from a loopback address any number."""
 FIRST_PAUSE = 10.0
@@ -27,13 +30,22 @@ _IPV6_PREFIX = 64
 Network: TypeAlias = IPv4Network | IPv6Network
 
 
-def source_of(host: str) -> str:
-    """Return what connections are counted by: an IPv4 address, or the /64 network of an IPv6 address."""
+def source_of(host: str | None) -> str:
+    """Return what connections are counted by.
+
+    Args:
+        host: that an ASGI server, or a proxy, says a client is at; None for a client without one.
+
+    Returns:
+        An IPv4 address, or the /64 network of an IPv6 address. UNIX for a client without a host: it came by a Unix
+        socket, and the permissions of that file say who may. UNKNOWN for all else, such as a proxy's "unknown".
+    """
+    if host is None:
+        return UNIX
     try:
         address = ip_address(host)
     except ValueError:
-        # A Unix socket's, or none.
-        return host
+        return UNKNOWN
     if isinstance(address, IPv6Address):
         if address.ipv4_mapped is not None:
             return str(address.ipv4_mapped)
@@ -47,10 +59,21 @@ def limit_of(source: str, limit: int | None) -> int | None:
 
     Args:
         source: as `source_of` gives it.
-        limit: of every address; None for the usual one, and none for loopback addresses: programs on this machine, or a
-            proxy with others behind it.
+        limit: of every address; None for the usual one, and none for loopback addresses. A Unix socket has none.
     """
-    return limit if limit is not None else None if _is_loopback(source) else USUAL_CONNECTIONS
+    if source == UNIX:
+        return None
+    return limit if limit is not None else None if is_local(source) else USUAL_CONNECTIONS
+
+
+def is_local(source: str) -> bool:
+    """Whether connections come from this machine: from programs on it, or a proxy with others behind it.
+
+    So they are never paused, and what one does is not held against the others.
+    """
+    if source in (UNIX, UNKNOWN):
+        return source == UNIX
+    return ip_network(source).is_loopback
 
 
 def read_networks(texts: Sequence[str]) -> tuple[Network, ...]:
@@ -69,13 +92,6 @@ def is_within(host: str, networks: Sequence[Network]) -> bool:
     except ValueError:
         return False
     return any(address in network for network in networks)
-
-
-def _is_loopback(source: str) -> bool:
-    try:
-        return ip_address(source).is_loopback
-    except ValueError:
-        return "/" not in source
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +117,7 @@ class Addresses:
     """Counts connections by the addresses that they come from.
 
     Args:
-        limit: of connections from one address; None for USUAL_CONNECTIONS, and for loopback addresses neither limit nor
-            pause.
+        limit: of connections from one address; None for USUAL_CONNECTIONS, and for loopback addresses any number.
         clock: seconds, on a clock that never goes back.
     """
 
@@ -113,7 +128,7 @@ class Addresses:
         # The latest last.
         self._pauses: dict[str, _Pause] = {}
 
-    def refusal(self, host: str) -> Refusal | None:
+    def refusal(self, host: str | None) -> Refusal | None:
         """Why a client at an address is not let in now, or None."""
         source = source_of(host)
         pause = self._pauses.get(source)
@@ -125,7 +140,7 @@ class Addresses:
         return None
 
     @contextmanager
-    def connected(self, host: str) -> Iterator[None]:
+    def connected(self, host: str | None) -> Iterator[None]:
         """Count a connection for the time of the context."""
         source = source_of(host)
         self._counts[source] += 1
@@ -136,10 +151,10 @@ class Addresses:
             if not self._counts[source]:
                 del self._counts[source]
 
-    def shun(self, host: str) -> None:
-        """Pause an address: a client there broke a rule."""
+    def shun(self, host: str | None) -> None:
+        """Pause an address, unless it is local: a client there broke a rule."""
         source = source_of(host)
-        if limit_of(source, self._limit) is None:
+        if is_local(source):
             return
         now, before = self._clock(), self._pauses.pop(source, None)
         seconds = FIRST_PAUSE

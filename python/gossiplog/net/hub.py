@@ -25,7 +25,7 @@ from gossiplog.errors import NetworkError
 from gossiplog.log import Log
 from gossiplog.net import events
 from gossiplog.net.access import SCOPE_KEY, Access, protect
-from gossiplog.net.addresses import Addresses, Refusal, source_of
+from gossiplog.net.addresses import Addresses, Refusal, is_local, source_of
 from gossiplog.net.admission import Admission
 from gossiplog.net.background import background
 from gossiplog.net.connection import Connection
@@ -44,6 +44,10 @@ from gossiplog.protocol.sync import ServerConfig
 # https://www.rfc-editor.org/rfc/rfc6455#section-7.4.1, and for the last one the IANA registry.
 _GOING_AWAY, _UNSUPPORTED, _VIOLATION, _TRY_AGAIN = 1001, 1003, 1008, 1013
 _NOT_STARTED = "the hub has not started, or has stopped: the application that it is mounted in enters `async with hub`"
+_UNNAMED_PROXY = (
+    "it passes on a proxy's clients, and was not named: they all count as programs of this machine, without limits for"
+    " each address, and none is paused for what it does. Name it with --trusted-proxy (`trusted_proxies` of `serve`)"
+)
 _PATIENCE = 30.0
 # The part of `Limits.total_bytes` that requests over HTTP may take: a fourth.
 _SHARE_OF_REQUESTS = 4
@@ -139,6 +143,7 @@ class Hub:
             on_message=on_message,
         )
         self._running: _Running | None = None
+        self._has_warned = False
         self._entered = False
         self._counters = Counters()
         self._stack = AsyncExitStack()
@@ -243,6 +248,9 @@ class Hub:
             await _refuse(scope, receive, send, _NOT_STARTED)
             return
         host = _host(scope)
+        if not self._has_warned and _is_behind_unnamed_proxy(scope):
+            self._has_warned = True
+            running.driver.record.incident(client_name(scope.get("client")), "unnamed_proxies", 1, _UNNAMED_PROXY)
         if (refusal := self._addresses.refusal(host)) is not None:
             running.driver.record.refused(client_name(scope.get("client")), refusal.reason)
             await _refuse(scope, receive, send, refusal)
@@ -273,7 +281,7 @@ class Hub:
                 running.connections.add(connection)
                 try:
                     if await running.driver.exchange(
-                        connection, name, dialer=False, may_write=may_write, origin=source_of(_host(scope))
+                        connection, name, dialer=False, may_write=may_write, origin=_origin(scope)
                     ):
                         code = _VIOLATION
                 except NetworkError:
@@ -357,9 +365,21 @@ class _Socket:
             self._gone = True
 
 
-def _host(scope: Scope) -> str:
-    host, _ = scope.get("client") or ("unknown", 0)
-    return str(host)
+def _host(scope: Scope) -> str | None:
+    client = scope.get("client")
+    return None if client is None else str(client[0])
+
+
+def _origin(scope: Scope) -> str:
+    """By which a client is recognised when it comes back: its address, but for a local one, where others may be."""
+    source = source_of(_host(scope))
+    return "" if is_local(source) else source
+
+
+def _is_behind_unnamed_proxy(scope: Scope) -> bool:
+    """Whether a proxy on this machine has passed a client on whose address it says, and is not believed."""
+    names = {name for name, _ in scope["headers"]}
+    return is_local(source_of(_host(scope))) and not names.isdisjoint((b"x-forwarded-for", b"forwarded"))
 
 
 async def _refuse(scope: Scope, receive: Receive, send: Send, reason: str | Refusal) -> None:

@@ -225,11 +225,11 @@ class _Places:
         # By address, the oldest first.
         self._transports: dict[str, dict[asyncio.Transport, None]] = {}
 
-    def enter(self, transport: asyncio.Transport, host: str) -> None:
+    def enter(self, transport: asyncio.Transport, host: str | None) -> None:
         """Count a connection."""
         self._transports.setdefault(source_of(host), {})[transport] = None
 
-    def leave(self, transport: asyncio.Transport, host: str) -> None:
+    def leave(self, transport: asyncio.Transport, host: str | None) -> None:
         """Count a connection no more."""
         source = source_of(host)
         transports = self._transports.get(source, {})
@@ -237,16 +237,16 @@ class _Places:
         if not transports:
             self._transports.pop(source, None)
 
-    def limit(self, host: str) -> int | None:
+    def limit(self, host: str | None) -> int | None:
         """Return the limit of an address if it is reached, else None."""
         source = source_of(host)
         limit = limit_of(source, self._limits.connections_per_address)
-        if limit is None or is_within(host, self._proxies):
+        if limit is None or host is None or is_within(host, self._proxies):
             return None
         most = limit + REQUEST_CONNECTIONS
         return most if len(self._transports.get(source, ())) >= most else None
 
-    def oldest_idle(self, host: str) -> _Protocol | None:
+    def oldest_idle(self, host: str | None) -> _Protocol | None:
         """The oldest connection of an address on which no request is under way."""
         found = map(_idle, self._transports.get(source_of(host), ()))
         return next((protocol for protocol in found if protocol is not None), None)
@@ -367,8 +367,8 @@ class _Dropping(Paced):
             self.config.incidents.note(kind, client_name(self.client), f"dropped: {text}")
         self.transport.abort()
 
-    def _host(self) -> str:
-        return str((self.client or ("unknown",))[0])
+    def _host(self) -> str | None:
+        return None if self.client is None else str(self.client[0])
 
     def _drop_unread(self) -> None:
         self._drop("unread", f"it does not read what is sent to it: not {LEAST_READ} bytes in {UNREAD_SECONDS:g} s")
