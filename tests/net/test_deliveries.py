@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
 
 import anyio
 import pytest
+import trio.testing
 
 from gossiplog import Log, Signer, core
 from gossiplog._core import PanicException
 from gossiplog.errors import StorageError
 from gossiplog.log.writing import Outcome
-from gossiplog.net import deliveries as deliveries_module
 from gossiplog.net.deliveries import Deliveries
 from gossiplog.net.driver import Driver
+from gossiplog.net.fairness import MESH, MOST_MESSAGES, TURN_MESSAGES, Shares
 from gossiplog.net.record import Record
 from gossiplog.net.threads import Threads
 from gossiplog.net.validation import Publication
@@ -49,12 +52,11 @@ async def judged(
         if sum(isinstance(event, Judged) for event in reported) == len(pushed):
             done.set()
 
-    waiting = Deliveries(take, record, report, no_defect)
+    waiting = Deliveries(take, Shares(), record, report, no_defect)
     for key, value in pushed:
-        waiting.add(Delivery(1, key, value))
+        waiting.add("a peer", Delivery(1, key, value))
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(waiting.run)
-        await waiting.room()
+        tasks.start_soon(partial(waiting.run, long=False))
         await done.wait()
         tasks.cancel_scope.cancel()
     return reported, record
@@ -126,12 +128,12 @@ async def test_a_defect_costs_the_peer_whose_message_brought_it_to_light(
         reported.extend(events)
         done.set()
 
-    waiting = Deliveries(take, Record(None), report, lambda *found: defects.append(found))
+    waiting = Deliveries(take, Shares(), Record(None), report, lambda *found: defects.append(found))
     deliveries = [Delivery(number % 3 + 1, *message) for number, message in enumerate(messages)]
     for delivery in deliveries:
-        waiting.add(delivery)
+        waiting.add("peers", delivery)
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(waiting.run)
+        tasks.start_soon(partial(waiting.run, long=False))
         await done.wait()
         tasks.cancel_scope.cancel()
     # The fourth, tenth and thirteenth are the first peer's.
@@ -153,10 +155,10 @@ async def test_what_the_applications_function_does_to_end_the_process_goes_its_w
     async def take(values: Sequence[bytes]) -> tuple[core.Batch, Outcome]:
         raise SystemExit(3)
 
-    waiting = Deliveries(take, Record(None), lambda *events: None, no_defect)
-    waiting.add(Delivery(1, *signer.sign(TOPIC, 1, [], "a")))
+    waiting = Deliveries(take, Shares(), Record(None), lambda *events: None, no_defect)
+    waiting.add("a peer", Delivery(1, *signer.sign(TOPIC, 1, [], "a")))
     with pytest.raises(SystemExit):
-        await waiting.run()
+        await waiting.run(long=False)
 
 
 async def test_a_burst_by_gossip_costs_one_verification(
@@ -195,8 +197,70 @@ async def test_a_burst_by_gossip_costs_one_verification(
     assert list(map(len, router.batches)) == [1, 200]
 
 
-async def test_peers_wait_while_there_are_many(opened: Open, signer: Signer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deliveries_module, "_MOST", 2)
+async def test_a_peer_waits_while_many_of_its_messages_do(opened: Open, signer: Signer) -> None:
     log = opened()
-    reported, _ = await judged(log, [signer.sign(log.topic, 1, [], number) for number in range(2)])
-    assert len(reported) == 2
+    done = anyio.Event()
+    waiting = Deliveries(no_take, Shares(), Record(None), lambda *events: done.set(), no_defect)
+    for number in range(MOST_MESSAGES):
+        await waiting.room(MESH)
+        waiting.add(MESH, Delivery(1, *signer.sign(log.topic, 1, [], number)))
+    with anyio.move_on_after(0) as scope:
+        await waiting.room(MESH)
+    assert scope.cancelled_caught
+    await waiting.room("another")
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(partial(waiting.run, long=False))
+        await waiting.room(MESH)
+        await done.wait()
+        tasks.cancel_scope.cancel()
+
+
+async def no_take(values: Sequence[bytes]) -> tuple[core.Batch, Outcome]:
+    raise StorageError("nothing is stored here")
+
+
+class TestVirtualTime:
+    @pytest.fixture
+    def anyio_backend(self) -> tuple[str, dict[str, Any]]:
+        return "trio", {"clock": trio.testing.MockClock(autojump_threshold=0)}
+
+    async def test_a_message_waits_for_one_turn_of_another_writer(self, opened: Open, signer: Signer) -> None:
+        """One writer sends without a pause, the other one message a second; each takes a millisecond to store."""
+        log = opened()
+        arrived: dict[bytes, float] = {}
+        inserted = 0
+
+        async def take(values: Sequence[bytes]) -> tuple[core.Batch, Outcome]:
+            await anyio.sleep(0.001 * len(values))
+            return log.replica.take(values)
+
+        def report(*events: broadcast.InEvent) -> None:
+            nonlocal inserted
+            inserted += len(events)
+            arrived.update((event.delivery.key, anyio.current_time()) for event in events if isinstance(event, Judged))
+
+        shares = Shares()
+        shares.enter("busy")
+        shares.enter("quiet")
+        waiting = Deliveries(take, shares, Record(None), report, no_defect)
+
+        async def flood() -> None:
+            for number in range(10**6):
+                await waiting.room("busy")
+                waiting.add("busy", Delivery(1, *signer.sign(log.topic, 1, [], number)))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(flood)
+            tasks.start_soon(partial(waiting.run, long=False))
+            delays = []
+            for number in range(5):
+                await anyio.sleep(1)
+                key, value = signer.sign(log.topic, 1, [], f"quiet {number}")
+                began = anyio.current_time()
+                waiting.add("quiet", Delivery(2, key, value))
+                await anyio.sleep(0.5)
+                delays.append(arrived[key] - began)
+            tasks.cancel_scope.cancel()
+        assert max(delays) <= 0.001 * (2 * TURN_MESSAGES + 2)
+        # A quarter of the time, and what it may owe.
+        assert 1000 * (0.25 * 7.5) <= inserted <= 1000 * (0.25 * 7.5 + 0.25) + 2 * TURN_MESSAGES

@@ -19,6 +19,8 @@ from gossiplog._core import PanicException
 from gossiplog.core import Batch
 from gossiplog.errors import StorageError, StreamReset
 from gossiplog.log.writing import Outcome
+from gossiplog.net.fairness import Shares
+from gossiplog.net.neighbour import Neighbour
 from gossiplog.net.record import Record
 from gossiplog.net.stream import CHUNK, Stream
 from gossiplog.net.streams import Connection
@@ -176,7 +178,7 @@ class Bench:
         self._tasks = tasks
         self._numbers = 0
         self.syncs = Syncs(
-            log.replica, Inline(), self._ingest, self.reports.append, self._fail, self._find, self.record
+            log.replica, Inline(), self._ingest, Shares(), self.reports.append, self._fail, self._find, self.record
         )
 
     async def _ingest(self, batch: Batch, count: int) -> Outcome:
@@ -196,7 +198,8 @@ class Bench:
         """A sync with a source, from its beginning to its end."""
         self._numbers += 1
         order = StartSync(self._numbers, "the peer", wanted, frozenset())
-        peer = cast("Connection", Peer(self._tasks, source)) if source is not None else None
+        connection = cast("Connection", Peer(self._tasks, source)) if source is not None else None
+        peer = Neighbour(1, "the peer", connection, may_write=True) if connection is not None else None
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self.syncs.run, order, peer)
             if stop_after is not None:

@@ -1,9 +1,9 @@
-"""What peers push, and what comes by gossip, on its way into the log: stored together, all that has come by then."""
+"""What peers push, and what comes by gossip, on its way into the log: stored a turn at a time (`fairness`)."""
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from itertools import chain
 
 import anyio
 
@@ -12,14 +12,13 @@ from gossiplog.errors import CorruptLog, Refused, StorageError
 from gossiplog.log.writing import Outcome
 from gossiplog.net import events
 from gossiplog.net.defects import defect_in
+from gossiplog.net.fairness import FairQueue, Shares
 from gossiplog.net.pacing import Turns
 from gossiplog.net.record import Record
+from gossiplog.net.stream import Signal
 from gossiplog.net.tracing import span
 from gossiplog.protocol import broadcast_events as broadcast
 from gossiplog.protocol.broadcast_events import Delivery, Judged, Verdict
-
-_MOST = 1024
-_MOST_BYTES = 8 * 2**20
 
 
 class Deliveries:
@@ -27,6 +26,7 @@ class Deliveries:
 
     Args:
         take: verifies and stores them (see `Feed.take`).
+        shares: of their writers.
         record: counts, and tells the application of failures.
         report: is told what became of them, in batches.
         defect: is told of deliveries that a defect of this side kept from being judged, and what it raised; of the
@@ -36,6 +36,7 @@ class Deliveries:
     def __init__(
         self,
         take: Callable[[Sequence[bytes]], Awaitable[tuple[Batch, Outcome]]],
+        shares: Shares,
         record: Record,
         report: Callable[[*tuple[broadcast.InEvent, ...]], None],
         defect: Callable[[Delivery, BaseException | None], None],
@@ -44,39 +45,40 @@ class Deliveries:
         self._record = record
         self._report = report
         self._defect = defect
-        self._waiting: deque[Delivery] = deque()
-        self._size = 0
-        self._added = anyio.Event()
-        self._made_room = anyio.Event()
+        self._queue = FairQueue(shares)
+        self._changed = Signal()
 
-    async def room(self) -> None:
-        """Waits while there are very many."""
-        while len(self._waiting) >= _MOST or self._size > _MOST_BYTES:
-            await self._made_room.wait()
+    async def room(self, writer: str) -> None:
+        """Wait while very many of a writer's messages wait."""
+        while not self._queue.has_room(writer):
+            await self._changed.wait()
 
-    def add(self, delivery: Delivery) -> None:
-        """One more."""
-        self._waiting.append(delivery)
-        self._size += len(delivery.value)
-        self._added.set()
+    def add(self, writer: str, delivery: Delivery) -> None:
+        """Queue a message of a writer."""
+        self._queue.add(writer, delivery)
+        self._changed.set()
 
-    async def run(self) -> None:
-        """Stores them as they come."""
+    async def run(self, *, long: bool) -> None:
+        """Store messages as they come, without end: the long ones, or the others."""
         while True:
-            await self._added.wait()
-            self._added = anyio.Event()
-            deliveries = list(self._waiting)
+            turn = self._queue.take(anyio.current_time(), long=long)
+            if not turn:
+                with anyio.move_on_at(self._queue.next_due(anyio.current_time(), long=long)):
+                    await self._changed.wait()
+                continue
+            began = anyio.current_time()
             # Parents are forwarded before what follows them.
-            judged = sorted(await self._judge(deliveries, set()), key=lambda judgement: judgement.delivery.key)
-            for _ in deliveries:
-                self._size -= len(self._waiting.popleft().value)
-            self._made_room.set()
-            self._made_room = anyio.Event()
+            judged = sorted(
+                await self._judge(list(chain(*turn.values())), set()), key=lambda judgement: judgement.delivery.key
+            )
             turns, count = Turns(), self._record.most_at_once
             # Not one by one: a router is given the answers of a report together.
             for start in range(0, len(judged), count):
                 await turns.rest()
                 self._report(*judged[start : start + count])
+            now = anyio.current_time()
+            self._queue.finish(turn, now - began, now)
+            self._changed.set()
 
     async def _judge(self, deliveries: Sequence[Delivery], faulty: set[broadcast.PeerId]) -> Sequence[Judged]:
         """Store deliveries together; where a defect prevents that, halve them until it is known whose it is.

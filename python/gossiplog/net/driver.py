@@ -33,6 +33,7 @@ from gossiplog.net.background import background
 from gossiplog.net.connection import Connection
 from gossiplog.net.defects import TOO_MANY, Defects
 from gossiplog.net.deliveries import Deliveries
+from gossiplog.net.fairness import MESH, Shares
 from gossiplog.net.feed import Feed
 from gossiplog.net.machine import SharedMachine
 from gossiplog.net.neighbour import Neighbour
@@ -98,17 +99,25 @@ class Driver:
         self.record = Record(on_event)
         self._threads = Threads()
         self._feed = Feed(self.replica, self._threads, self.record, self._report, lambda: bool(self._peers), on_message)
-        self._deliveries = Deliveries(self._feed.take, self.record, self._report, self._unjudged)
+        self._shares = Shares()
+        self._deliveries = Deliveries(self._feed.take, self._shares, self.record, self._report, self._unjudged)
         self._pushes = Pushes(
             self.replica, self._threads, self._feed, self._deliveries, self._report, self._fail, self._join
         )
         self._validation: Validation | None = None
         if router is not None:
             self._validation = Validation(
-                router, self._threads, self._deliveries.room, self._report, self._unread, self.record
+                router, self._threads, partial(self._deliveries.room, MESH), self._report, self._unread, self.record
             )
         self._syncs = Syncs(
-            self.replica, self._threads, self._feed.ingest, self._report, self._fail, self._unsynced, self.record
+            self.replica,
+            self._threads,
+            self._feed.ingest,
+            self._shares,
+            self._report,
+            self._fail,
+            self._unsynced,
+            self.record,
         )
         self._numbers = itertools.count(1)
         # All that are being exchanged with, and those of them that have a push stream.
@@ -143,8 +152,10 @@ class Driver:
             for task in (self._feed.follow, self._feed.announce, self._feed.tell):
                 self._tasks.start_soon(task, count)
             self._tasks.start_soon(self._threads.watch, self._fail)
-            for loop in (self._deliveries.run, self._pushes.run, self._timers.run, self.record.run):
+            for loop in (self._pushes.run, self._timers.run, self.record.run):
                 self._tasks.start_soon(loop)
+            for long in (False, True):
+                self._tasks.start_soon(partial(self._deliveries.run, long=long))
             if self._validation is not None:
                 self._tasks.start_soon(self._validation.run)
             self._is_open = True
@@ -245,6 +256,7 @@ class Driver:
 
     def _join(self, peer: Neighbour) -> None:
         self._peers[peer.number] = peer
+        self._shares.enter(peer.writer)
         self.peers_changed.set()
         self.record.tell(events.Connected(peer.name))
         self._report(broadcast.PeerConnected(peer.number, peer.gossips))
@@ -265,6 +277,7 @@ class Driver:
         self._exchange_ended.set()
         if self._peers.pop(peer.number, None) is not None:
             self.peers_changed.set()
+            self._shares.leave(peer.writer)
             self._syncs.forget(peer.number)
             self._pushes.forget(peer)
             self._report(broadcast.PeerDisconnected(peer.number))
@@ -386,12 +399,13 @@ class Driver:
                 if self._validation is not None:
                     self._validation.answer(event)
             case broadcast.Insert(delivery):
-                self._deliveries.add(delivery)
+                source = self._peers.get(_number(delivery.source)) if delivery.ticket is None else None
+                self._deliveries.add(MESH if source is None else source.writer, delivery)
             case broadcast.SetTimer(timer, at):
                 self._timers.set(timer, at)
             case broadcast.StartSync(peer=number):
                 source = self._peers.get(_number(number))
-                self._tasks.start_soon(self._syncs.run, event, source.connection if source is not None else None)
+                self._tasks.start_soon(self._syncs.run, event, source)
             case broadcast.StopSync(number):
                 self._syncs.stop(number)
             case broadcast.Disconnect(number, reason):

@@ -29,6 +29,8 @@ from gossiplog.protocol import broadcast_events as broadcast
 _PAGE = 256
 _READ_AT_ONCE = 2**14
 """Bytes of messages whose reading takes less time than a thread takes to wake, however they are encoded."""
+_VERIFIED_APART = 2**16
+"""Bytes from which on values are verified before it is their turn to write, at the cost of another thread's waking."""
 _RETRY_SECONDS = 1.0
 """Between attempts to read the log, where nothing goes on without."""
 _TELLING_SECONDS = 0.05
@@ -86,8 +88,8 @@ class Feed:
         return await self._threads.read(self._replica.root)
 
     async def take(self, values: Sequence[bytes]) -> tuple[Batch, Outcome]:
-        """Verifies and stores values (see `Replica.take`)."""
-        if self._replica.checks:
+        """Verify and store values (see `Replica.take`)."""
+        if self._replica.checks or sum(map(len, values)) > _VERIFIED_APART:
             batch, count = await self._threads.verify(self._replica.verify, values)
             return batch, await self.ingest(batch, count)
         async with self._writing:

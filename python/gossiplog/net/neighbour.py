@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import anyio
 
 from gossiplog.net.connection import Connection
+from gossiplog.net.fairness import MESH
 from gossiplog.net.stream import CHUNK, Signal, Stream
 
 _MOST_WAITING = 2**20
@@ -61,6 +62,11 @@ class Neighbour:
     blame: str = ""
     fault: str = ""
     farewell: bool = False
+
+    @property
+    def writer(self) -> str:
+        """The one whose share of the time its messages cost (see `fairness`)."""
+        return MESH if self.gossips else self.origin
 
     def drop(self, reason: str) -> None:
         """Ends the connection; the first reason counts."""

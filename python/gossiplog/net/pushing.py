@@ -168,10 +168,12 @@ class Pushes:
             await turns.rest()
             match event:
                 case push.Deliver(key, value):
-                    await self._deliveries.room()
+                    await self._deliveries.room(peer.writer)
                     self._report(broadcast.Received(Delivery(peer.number, key, value)))
                 case push.UnknownHeads(keys, unchecked):
                     self._report(broadcast.HeadsReceived(peer.number, keys, unchecked))
+        # What is left in the queue is a turn's, and not worth counting.
+        await self._deliveries.room(peer.writer)
         stream.hold(machine.held)
         if isinstance(error, ProtocolError):
             peer.drop(f"it broke the push protocol: {error}")

@@ -25,6 +25,8 @@ from gossiplog.log.writing import Outcome
 from gossiplog.net.background import background
 from gossiplog.net.connection import Connection
 from gossiplog.net.defects import defect_in
+from gossiplog.net.fairness import Shares, parts
+from gossiplog.net.neighbour import Neighbour
 from gossiplog.net.protocols import Protocols
 from gossiplog.net.record import Record
 from gossiplog.net.stream import CHUNK, Signal, Stream
@@ -76,6 +78,7 @@ class Syncs:
         replica: of the log.
         threads: to run on.
         ingest: stores what came.
+        shares: of the sources, whose messages wait when they have taken too much of the time.
         report: is told how each sync goes, and its end in any case.
         fail: is told what goes wrong on this side.
         defect: is told what a source's answers made this side raise that it should not.
@@ -87,6 +90,7 @@ class Syncs:
         replica: Replica,
         threads: Threads,
         ingest: Ingest,
+        shares: Shares,
         report: Report,
         fail: Callable[[str, Exception], None],
         defect: Callable[[broadcast.PeerId, BaseException], None],
@@ -95,6 +99,7 @@ class Syncs:
         self._replica = replica
         self._threads = threads
         self._ingest = ingest
+        self._shares = shares
         self._report = report
         self._fail = fail
         self._defect = defect
@@ -104,20 +109,20 @@ class Syncs:
         self._ended = Signal()
         self._configs: dict[broadcast.PeerId, ClientConfig] = {}
 
-    async def run(self, order: broadcast.StartSync, connection: Connection | None) -> None:
+    async def run(self, order: broadcast.StartSync, peer: Neighbour | None) -> None:
         """Runs a sync to its end.
 
         Args:
             order: of the broadcast machine.
-            connection: to the peer; None if it is gone.
+            peer: to ask; None if it is gone.
         """
         sync = self._running[order.sync] = _Sync(order)
         ended = SyncEnded(order.sync, SyncResult.FAILED, reason="not connected")
         began = anyio.current_time()
         try:
-            if connection is not None:
+            if peer is not None:
                 with span("sync") as describe:
-                    ended = await self._run(sync, connection)
+                    ended = await self._run(sync, peer)
                     describe({"result": ended.result.value, "messages": ended.statistics.values})
         except StorageError as error:
             self._fail("syncing", error)
@@ -150,20 +155,20 @@ class Syncs:
         """A peer is gone: how to ask it need not be remembered."""
         self._configs.pop(peer, None)
 
-    async def _run(self, sync: _Sync, connection: Connection) -> SyncEnded:
+    async def _run(self, sync: _Sync, peer: Neighbour) -> SyncEnded:
         order = sync.order
         config = replace(self._configs.pop(order.peer, ClientConfig()), skip=order.skip)
         snapshot = await self._threads.read(self._replica.snapshot)
         client = Client(snapshot, self._replica.topic, config=config)
         to_verify, verifying = anyio.create_memory_object_stream[Received](1)
-        to_write, writing = anyio.create_memory_object_stream[tuple[Batch, ProtocolError | None]](1)
+        to_write, writing = anyio.create_memory_object_stream[tuple[Batch, ProtocolError | None, float]](1)
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._verify, verifying, to_write)
-            tasks.start_soon(self._write, sync, snapshot.state.count, writing)
+            tasks.start_soon(self._verify, peer.writer, verifying, to_write)
+            tasks.start_soon(self._write, sync, peer.writer, snapshot.state.count, writing)
             async with to_verify:
-                await self._walk(sync, client, connection, to_verify)
+                await self._walk(sync, client, peer.connection, to_verify)
         result = sync.result or SyncResult.FAILED
-        if result in (SyncResult.ABORTED, SyncResult.FAILED) and connection.closed is None:
+        if result in (SyncResult.ABORTED, SyncResult.FAILED) and peer.connection.closed is None:
             self._configs[order.peer] = client.next_config
         held = tuple(await self._threads.read(self._replica.known, order.wanted))
         return SyncEnded(
@@ -232,24 +237,33 @@ class Syncs:
 
     async def _verify(
         self,
+        writer: str,
         received: anyio.streams.memory.MemoryObjectReceiveStream[Received],
-        batches: anyio.streams.memory.MemoryObjectSendStream[tuple[Batch, ProtocolError | None]],
+        batches: anyio.streams.memory.MemoryObjectSendStream[tuple[Batch, ProtocolError | None, float]],
     ) -> None:
         async with received, batches:
             async for values in received:
-                await batches.send(await self._threads.verify(values.verify))
+                began = anyio.current_time()
+                verified = await self._threads.verify(values.verify)
+                filled = min(1.0, parts(values.values))
+                self._shares.charge(writer, filled * (anyio.current_time() - began), anyio.current_time())
+                await batches.send((*verified, filled))
 
     async def _write(
         self,
         sync: _Sync,
+        writer: str,
         count: int,
-        batches: anyio.streams.memory.MemoryObjectReceiveStream[tuple[Batch, ProtocolError | None]],
+        batches: anyio.streams.memory.MemoryObjectReceiveStream[tuple[Batch, ProtocolError | None, float]],
     ) -> None:
         async with batches:
-            async for batch, violation in batches:
+            async for batch, violation, filled in batches:
                 # Once the log could not take a batch, the parents of what comes later are missing.
                 if sync.stored:
+                    await anyio.sleep_until(self._shares.due(writer, anyio.current_time()))
+                    began = anyio.current_time()
                     await self._store(sync, count, batch)
+                    self._shares.charge(writer, filled * (anyio.current_time() - began), anyio.current_time())
                 if violation is not None:
                     sync.spoil(SyncResult.VIOLATION, str(violation))
 

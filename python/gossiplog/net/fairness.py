@@ -1,0 +1,191 @@
+"""Fair shares of a driver's time, by the writers whose messages cost it; no I/O, and no clock.
+
+A writer is whoever sends messages from one origin: an address, or one connection where the address says nothing. Two
+things keep one from taking the hub from the others:
+
+- *Turns*. Each writer has a queue of its own. A turn takes a part of TURN_MESSAGES and TURN_BYTES at most from each, so
+  a message waits for one such part of every other writer. Long messages have turns of their own, one writer a turn: to
+  verify one takes as long as a thousand short ones, and short ones do not wait for that.
+- *Shares*. The seconds that a turn takes are a debt of the writers who filled it, which they pay off at the rate of
+  their share. While a writer owes more than BURST_SECONDS, and there are others, its messages wait. So it cannot send
+  more than others can read, either: what a hub takes in goes out to all. Who fills a tenth of a turn owes a tenth of
+  the time: most of what a single message takes is waiting for threads, on a busy machine a multiple of its work.
+
+A writer that has the driver to itself is not limited. Nor is a mesh, whose peers pass on what many have written.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from gossiplog.protocol.broadcast_events import Delivery
+
+MESH = ""
+"""The writer of all that comes by a mesh."""
+SHARE = 0.25
+"""Of the time, for one writer among others."""
+BURST_SECONDS = 0.25
+"""What a writer may owe before it waits."""
+MOST_SECONDS = 1.0
+"""What it owes at most: after whatever it did, its next turn comes within MOST_SECONDS / SHARE."""
+TURN_MESSAGES = 64
+TURN_BYTES = 2**16
+MOST_MESSAGES = 1024
+"""In a turn of all writers, and in the queue of one without others; a queue beside others has four turns."""
+MOST_BYTES = 8 * 2**20
+_QUEUED_TURNS = 4
+_MOST_REMEMBERED = 4096
+
+
+def parts(values: Sequence[bytes]) -> float:
+    """Return how many parts of a turn some messages are: their number or their bytes, whichever is more."""
+    return max(len(values) / TURN_MESSAGES, sum(map(len, values)) / TURN_BYTES)
+
+
+@dataclass(frozen=True, slots=True)
+class _Debt:
+    seconds: float
+    since: float
+
+
+class Shares:
+    """What writers owe for the time that their messages took.
+
+    Args:
+        share: of the time, for one writer among others: above 0, up to 1.
+    """
+
+    def __init__(self, share: float = SHARE) -> None:
+        self._share = share
+        self._present: Counter[str] = Counter()
+        # The one charged last is the last. They outlive connections: whoever comes back still owes.
+        self._debts: dict[str, _Debt] = {}
+
+    def enter(self, writer: str) -> None:
+        """Count a connection of a writer."""
+        self._present[writer] += 1
+
+    def leave(self, writer: str) -> None:
+        """Count a connection no more."""
+        self._present[writer] -= 1
+        if not self._present[writer]:
+            del self._present[writer]
+
+    def is_limited(self, writer: str) -> bool:
+        """Whether a writer has to leave something to others."""
+        return writer != MESH and len(self._present) > (writer in self._present)
+
+    def charge(self, writer: str, seconds: float, now: float) -> None:
+        """Add seconds that were spent on a writer's messages."""
+        owed = min(self._owed(writer, now) + seconds, MOST_SECONDS)
+        self._debts.pop(writer, None)
+        self._debts[writer] = _Debt(owed, now)
+        if len(self._debts) > _MOST_REMEMBERED:
+            del self._debts[next(iter(self._debts))]
+
+    def due(self, writer: str, now: float) -> float:
+        """Return when a writer may go on: `now`, or later."""
+        if not self.is_limited(writer):
+            return now
+        return now + max(0.0, self._owed(writer, now) - BURST_SECONDS) / self._share
+
+    def _owed(self, writer: str, now: float) -> float:
+        debt = self._debts.get(writer)
+        return 0.0 if debt is None else max(0.0, debt.seconds - (now - debt.since) * self._share)
+
+
+@dataclass(slots=True, eq=False)
+class _Lane:
+    waiting: deque[Delivery] = field(default_factory=deque)
+    size: int = 0
+    is_busy: bool = False
+
+
+class FairQueue:
+    """Messages that wait to be stored, a queue for each writer.
+
+    Args:
+        shares: of the writers.
+    """
+
+    def __init__(self, shares: Shares) -> None:
+        self._shares = shares
+        # Whose turn was longest ago is the first.
+        self._lanes: dict[str, _Lane] = {}
+
+    def add(self, writer: str, delivery: Delivery) -> None:
+        """Put a message at the end of its writer's queue."""
+        lane = self._lanes.setdefault(writer, _Lane())
+        lane.waiting.append(delivery)
+        lane.size += len(delivery.value)
+
+    def has_room(self, writer: str) -> bool:
+        """Whether more should be read from a writer: its queue is not full."""
+        lane = self._lanes.get(writer)
+        if lane is None:
+            return True
+        messages, size = (_QUEUED_TURNS * part for part in self._part(writer))
+        return len(lane.waiting) < min(messages, MOST_MESSAGES) and lane.size <= min(size, MOST_BYTES)
+
+    def take(self, now: float, *, long: bool) -> Mapping[str, Sequence[Delivery]]:
+        """Take a turn out of the queues: parts of writers that take part in no other turn until `finish`.
+
+        Args:
+            now: the time.
+            long: take long messages of one writer, instead of short ones of all.
+        """
+        turn: dict[str, Sequence[Delivery]] = {}
+        messages, size = MOST_MESSAGES, MOST_BYTES
+        for writer, lane in self._lanes.items():
+            if self._is_ready(writer, lane, long) and self._shares.due(writer, now) <= now:
+                turn[writer] = part = self._first(writer, lane, long, min(messages, self._part(writer)[0]))
+                messages -= len(part)
+                size -= sum(len(delivery.value) for delivery in part)
+                if long or messages <= 0 or size <= 0:
+                    break
+        for writer in turn:
+            lane = self._lanes[writer] = self._lanes.pop(writer)
+            lane.is_busy = True
+            for _ in turn[writer]:
+                lane.size -= len(lane.waiting.popleft().value)
+        return turn
+
+    def next_due(self, now: float, *, long: bool) -> float:
+        """Return when `take` will have something for what waits now; infinity if nothing waits for the time alone."""
+        ready = (writer for writer, lane in self._lanes.items() if self._is_ready(writer, lane, long))
+        return min((self._shares.due(writer, now) for writer in ready), default=math.inf)
+
+    def finish(self, turn: Mapping[str, Sequence[Delivery]], seconds: float, now: float) -> None:
+        """End a turn, and charge its writers with their parts of the seconds that it took."""
+        filled = {writer: parts([delivery.value for delivery in part]) for writer, part in turn.items()}
+        whole = max(1.0, sum(filled.values()))
+        for writer in turn:
+            self._shares.charge(writer, seconds * filled[writer] / whole, now)
+            lane = self._lanes[writer]
+            lane.is_busy = False
+            if not lane.waiting:
+                del self._lanes[writer]
+
+    def _part(self, writer: str) -> tuple[int, int]:
+        """The most messages, and bytes, of a writer in one turn."""
+        return (TURN_MESSAGES, TURN_BYTES) if self._shares.is_limited(writer) else (MOST_MESSAGES, MOST_BYTES)
+
+    def _is_long(self, writer: str, delivery: Delivery) -> bool:
+        return len(delivery.value) > TURN_BYTES and self._shares.is_limited(writer)
+
+    def _is_ready(self, writer: str, lane: _Lane, long: bool) -> bool:
+        return not lane.is_busy and bool(lane.waiting) and self._is_long(writer, lane.waiting[0]) == long
+
+    def _first(self, writer: str, lane: _Lane, long: bool, messages: int) -> Sequence[Delivery]:
+        """The first messages of a queue that are long, or short: one at least."""
+        part: list[Delivery] = []
+        left = self._part(writer)[1]
+        for delivery in lane.waiting:
+            left -= len(delivery.value)
+            if part and (len(part) >= messages or left < 0 or self._is_long(writer, delivery) != long):
+                break
+            part.append(delivery)
+        return part

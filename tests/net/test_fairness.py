@@ -1,0 +1,192 @@
+"""Shares of a driver's time: who waits, for how long, and what waits for whom."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import pytest
+
+from gossiplog.net.fairness import (
+    BURST_SECONDS,
+    MESH,
+    MOST_MESSAGES,
+    MOST_SECONDS,
+    SHARE,
+    TURN_BYTES,
+    TURN_MESSAGES,
+    FairQueue,
+    Shares,
+    parts,
+)
+from gossiplog.protocol.broadcast_events import Delivery
+
+Turn = Mapping[str, Sequence[Delivery]]
+
+
+def shares(*present: str) -> Shares:
+    found = Shares()
+    for writer in present:
+        found.enter(writer)
+    return found
+
+
+def queue(found: Shares, **waiting: int | Sequence[int]) -> FairQueue:
+    """A queue with messages of writers: so many of a byte each, or of so many bytes."""
+    made = FairQueue(found)
+    for writer, sizes in waiting.items():
+        for number, size in enumerate([1] * sizes if isinstance(sizes, int) else sizes):
+            made.add(writer, Delivery(1, number.to_bytes(20), bytes(size)))
+    return made
+
+
+def counts(turn: Turn) -> dict[str, int]:
+    return {writer: len(part) for writer, part in turn.items()}
+
+
+def numbers(turn: Turn, writer: str) -> list[int]:
+    return [int.from_bytes(delivery.key) for delivery in turn[writer]]
+
+
+def test_a_turn_has_a_part_of_each_writer() -> None:
+    waiting = queue(shares("a", "b", "c"), a=1000, b=2, c=100)
+    turn = waiting.take(0, long=False)
+    assert counts(turn) == {"a": TURN_MESSAGES, "b": 2, "c": TURN_MESSAGES}
+    assert numbers(turn, "a") == list(range(TURN_MESSAGES))
+    waiting.finish(turn, 0, 0)
+    turn = waiting.take(0, long=False)
+    assert numbers(turn, "c") == list(range(TURN_MESSAGES, 100))
+    assert numbers(turn, "a")[0] == TURN_MESSAGES
+
+
+def test_the_writer_whose_turn_was_longest_ago_comes_first() -> None:
+    names = [f"w{number}" for number in range(MOST_MESSAGES // TURN_MESSAGES + 1)]
+    waiting = queue(shares(*names), **dict.fromkeys(names, TURN_MESSAGES))
+    turn = waiting.take(0, long=False)
+    assert list(turn) == names[:-1]
+    for name in names[:-1]:
+        waiting.add(name, Delivery(1, bytes(20), b""))
+    waiting.finish(turn, 0, 0)
+    assert next(iter(waiting.take(0, long=False))) == names[-1]
+
+
+def test_a_writer_takes_part_in_one_turn_at_a_time() -> None:
+    waiting = queue(shares("a", "b"), a=100)
+    turn = waiting.take(0, long=False)
+    assert not waiting.take(0, long=False)
+    assert waiting.next_due(0, long=False) == math.inf
+    waiting.finish(turn, 0, 0)
+    assert counts(waiting.take(0, long=False)) == {"a": 100 - TURN_MESSAGES}
+
+
+def test_long_messages_have_turns_of_their_own_one_writer_at_a_time() -> None:
+    waiting = queue(shares("a", "b", "c"), a=[1, TURN_BYTES + 1, 1], b=[2**22], c=[TURN_BYTES])
+    short, long = waiting.take(0, long=False), waiting.take(0, long=True)
+    assert counts(short) == {"a": 1, "c": 1}
+    assert counts(long) == {"b": 1}
+    # The order of a writer's messages is kept.
+    assert not waiting.take(0, long=True)
+    waiting.finish(short, 0, 0)
+    assert not waiting.take(0, long=False)
+    long = waiting.take(0, long=True)
+    assert numbers(long, "a") == [1]
+    waiting.finish(long, 0, 0)
+    assert numbers(waiting.take(0, long=False), "a") == [2]
+
+
+def test_the_bytes_of_a_part_are_limited() -> None:
+    waiting = queue(shares("a", "b"), a=[TURN_BYTES // 2] * 3)
+    turn = waiting.take(0, long=False)
+    assert counts(turn) == {"a": 2}
+
+
+@pytest.mark.parametrize("writer", ["a", MESH])
+def test_who_is_alone_and_a_mesh_are_not_limited(writer: str) -> None:
+    found = shares(writer) if writer != MESH else shares(MESH, "b")
+    waiting = queue(found, **{writer: [*[1] * 500, 2**22, *[1] * 2000]})
+    turn = waiting.take(0, long=False)
+    assert counts(turn) == {writer: MOST_MESSAGES}
+    assert not waiting.has_room(writer)
+    assert not waiting.take(0, long=True)
+    waiting.finish(turn, 100, 0)
+    assert counts(waiting.take(0, long=False)) == {writer: MOST_MESSAGES}
+
+
+def test_a_queue_has_room_for_some_turns() -> None:
+    found = shares("a", "b")
+    waiting = queue(found, a=4 * TURN_MESSAGES - 1)
+    assert waiting.has_room("a")
+    waiting.add("a", Delivery(1, bytes(20), b""))
+    assert not waiting.has_room("a")
+    assert waiting.has_room("b")
+    assert not queue(found, a=[4 * TURN_BYTES + 1]).has_room("a")
+
+
+def test_a_writer_that_owes_waits_until_it_has_paid() -> None:
+    found = shares("a", "b")
+    waiting = queue(found, a=1000, b=1)
+    turn = waiting.take(0, long=False)
+    waiting.finish(turn, 2.0, 2.0)
+    due = waiting.next_due(2.0, long=False)
+    # b had one of 65 messages, and owes that much.
+    assert due == pytest.approx(2.0 + (MOST_SECONDS - BURST_SECONDS) / SHARE)
+    assert found.due("b", 2.0) == 2.0
+    assert not waiting.take(due - 0.01, long=False)
+    assert counts(waiting.take(due + 0.01, long=False)) == {"a": TURN_MESSAGES}
+
+
+def test_a_writer_gets_its_share_of_the_time() -> None:
+    found = shares("a", "b")
+    waiting = queue(found, a=10_000)
+    now = worked = 0.0
+    while now < 10:
+        turn = waiting.take(now, long=False)
+        if turn:
+            now += 0.02
+            worked += 0.02
+            waiting.finish(turn, 0.02, now)
+        else:
+            now = waiting.next_due(now, long=False) + 1e-9
+    assert worked == pytest.approx(SHARE * 10 + BURST_SECONDS, abs=0.05)
+
+
+def test_single_messages_cost_their_part_of_a_turn() -> None:
+    """On a busy machine each takes long; the writer of fifty a second is not made to wait for that."""
+    found = shares("a", "b")
+    now = 0.0
+    for _ in range(1000):
+        waiting = queue(found, a=1)
+        now += 0.02
+        waiting.finish(waiting.take(now, long=False), 0.02, now)
+        assert found.due("a", now) == now
+
+
+def test_who_leaves_and_comes_back_still_owes() -> None:
+    found = shares("a", "b")
+    found.charge("a", 1.0, 0)
+    found.leave("a")
+    found.enter("a")
+    assert found.due("a", 0) > 0
+    assert not found.is_limited("c") or found.due("c", 0) == 0
+    found.leave("b")
+    assert found.due("a", 0) == 0
+
+
+def test_two_connections_of_one_writer_are_nobody_else() -> None:
+    found = shares("a", "a")
+    assert not found.is_limited("a")
+    found.enter("b")
+    found.leave("b")
+    assert not found.is_limited("a")
+
+
+def test_debts_are_bounded() -> None:
+    found = shares("a", "b")
+    for number in range(5000):
+        found.charge(str(number), 1.0, 0)
+    assert len(found._debts) == 4096
+
+
+def test_parts_of_a_turn() -> None:
+    assert parts([b"x"] * 32) == 0.5
+    assert parts([bytes(2 * TURN_BYTES)]) == 2.0
