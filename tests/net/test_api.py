@@ -380,25 +380,62 @@ async def test_the_clock_does_not_wait_for_messages(log: Log) -> None:
         ended.set()
 
 
-async def test_a_body_that_stalls_is_given_up_for_another(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(admission_module, "STALLED_SECONDS", 0)
-    admission, sent = Admission(1), list[Message]()
-    app = create_api(log, list, admission)
+class SlowBody(Client):
+    """A client that announces the longest body, sends a part of it, and then nothing."""
 
-    async def receive() -> Message:
-        await anyio.sleep_forever()
-        raise AssertionError
+    def __init__(self, sends: int) -> None:
+        super().__init__()
+        self._asked = True
+        self._first: Message | None = {"type": "http.request", "body": bytes(sends), "more_body": True}
 
-    async def send(message: Message) -> None:
-        sent.append(message)
+    @property
+    def is_waited_for(self) -> bool:
+        return self._first is None
 
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(app, scope("http", "/messages", "POST", JSON), receive, send)
-        while not any(share.stalled_since for share in admission._shares):
+    async def receive(self) -> Message:
+        if self._first is not None:
             await anyio.lowlevel.checkpoint()
+            first, self._first = self._first, None
+            return first
+        return await super().receive()
+
+
+async def test_slow_bodies_keep_nobody_waiting(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor do they take more memory than what has arrived of them."""
+    body = to_json(log.append("hi"))
+    monkeypatch.setattr(admission_module, "WAIT_SECONDS", 0)
+    admission = Admission(64 * 2**20)
+    app, slow = create_api(log, list, admission), [SlowBody(10) for _ in range(5)]
+    length = ("Content-Length", str(api_module.MAX_BODY_BYTES))
+    async with anyio.create_task_group() as tasks:
+        for client in slow:
+            tasks.start_soon(app, scope("http", "/messages", "POST", [length, *JSON]), client.receive, client.send)
+        while not all(client.is_waited_for or client.sent for client in slow):
+            await anyio.lowlevel.checkpoint()
+        assert admission.kept == 50
         assert (await call(app, "/messages")).status == 200
-    assert sent[0]["status"] == 503
-    assert b"the client did not go on" in sent[1]["body"]
+        assert (await call(app, "/messages", "POST", body, JSON)).status == 201
+        for client in slow:
+            client.leave()
+    assert admission.kept == 0
+
+
+async def test_the_slowest_body_gives_way(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    body = to_json(log.append("hi"))
+    monkeypatch.setattr(admission_module, "MOST_BODIES", 2)
+    monkeypatch.setattr(admission_module, "STALLED_SECONDS", 0)
+    admission = Admission(2**20)
+    app, clients = create_api(log, list, admission), [SlowBody(1000), SlowBody(10)]
+    async with anyio.create_task_group() as tasks:
+        for client in clients:
+            tasks.start_soon(app, scope("http", "/messages", "POST", JSON), client.receive, client.send)
+            while not client.is_waited_for:
+                await anyio.lowlevel.checkpoint()
+        assert (await call(app, "/messages", "POST", body, JSON)).status == 201
+        assert clients[1].status == 503
+        assert b"others waited" in clients[1].sent[1]["body"]
+        assert clients[0].sent == []
+        clients[0].leave()
 
 
 def changed(log: Log, **fields: object) -> bytes:
@@ -459,7 +496,7 @@ async def test_long_bodies_are_refused_before_and_while_they_come(log: Log) -> N
 
 
 async def test_a_body_that_does_not_arrive(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(api_module, "BODY_SECONDS", 0)
+    monkeypatch.setattr(admission_module, "BODY_SECONDS", 0)
     sent: list[Message] = []
 
     async def receive() -> Message:
@@ -471,6 +508,7 @@ async def test_a_body_that_does_not_arrive(log: Log, monkeypatch: pytest.MonkeyP
 
     await app_of(log)(scope("http", "/messages", "POST", JSON), receive, send)
     assert sent[0]["status"] == 408
+    assert b"of the body came in 0 s" in sent[1]["body"]
 
 
 async def test_a_body_that_breaks_off(log: Log) -> None:

@@ -4,6 +4,9 @@ Cheap requests have threads of their own. An expensive one first gets a share of
 as it is answered; there is a queue for it, and a request that finds it full, or waits too long, is turned away. The
 work itself takes turns on few threads. A stranger who asks for much and reads slowly thus keeps a share, and nothing
 else: it is taken back from a client that has not moved for a while, as soon as somebody else waits for it.
+
+The body of a request takes memory as it arrives, and a share only when it is whole. One that arrives too slowly ends,
+and of several that are too much together the slowest: what is announced and not sent costs nobody anything.
 """
 
 from __future__ import annotations
@@ -29,6 +32,13 @@ WAIT_SECONDS = 10.0
 """How long one waits at most."""
 STALLED_SECONDS = 1.0
 """How long a client may not read, or not send, before its share is taken back for another."""
+
+MOST_BODIES = 64
+"""Bodies that arrive at a time."""
+BODY_SECONDS = 10.0
+"""How long a body may take to arrive, and how much longer for each LEAST_BODY_BYTES of it that have."""
+LEAST_BODY_BYTES = 2**15
+"""Bytes a second."""
 
 _CHEAP_THREADS = 4
 # One core stays free for the event loop.
@@ -66,6 +76,30 @@ class Share:
 
 
 @dataclass(slots=True, eq=False)
+class Body:
+    """The body of a request, as far as it has arrived.
+
+    Attributes:
+        began: when the request was read.
+        scope: of the reading; cancelled when the body is too slow.
+        data: its bytes.
+        is_whole: whether all of them are there.
+        gave_way: whether it was the slowest of too many.
+    """
+
+    began: float
+    scope: anyio.CancelScope
+    data: bytearray = field(default_factory=bytearray)
+    is_whole: bool = False
+    gave_way: bool = False
+
+    def rate(self, now: float) -> float:
+        """Bytes a second; of one that has just begun, infinity."""
+        age = now - self.began
+        return len(self.data) / age if age > STALLED_SECONDS else math.inf
+
+
+@dataclass(slots=True, eq=False)
 class _Waiting:
     size: int
     share: Share | None = None
@@ -93,11 +127,13 @@ class Admission:
         self._writing = anyio.CapacityLimiter(1)
         self._shares: set[Share] = set()
         self._queue: deque[_Waiting] = deque()
+        # The oldest first.
+        self._bodies: dict[Body, None] = {}
 
     @property
     def kept(self) -> int:
         """Bytes that requests keep now, at most."""
-        return sum(share.size for share in self._shares)
+        return sum(share.size for share in self._shares) + sum(len(body.data) for body in self._bodies)
 
     async def look(self, call: Callable[[], _Result]) -> _Result:
         """Make a cheap call of the log on a thread."""
@@ -128,6 +164,49 @@ class Admission:
             self._changed()
         if share.scope.cancelled_caught:
             raise Overloaded("the client did not go on, and others waited for the memory that its request kept")
+
+    @contextmanager
+    def body(self) -> Iterator[Body]:
+        """A block that reads the body of a request, in the body's scope, and keeps it.
+
+        Raises:
+            Overloaded: it was the slowest of too many bodies.
+            TimeoutError: it came too slowly.
+        """
+        body = Body(now := anyio.current_time(), anyio.CancelScope(deadline=now + BODY_SECONDS))
+        self._bodies[body] = None
+        try:
+            self._limit_bodies(now)
+            yield body
+        finally:
+            del self._bodies[body]
+            self._changed()
+        if body.gave_way:
+            raise Overloaded("its body came slowly, and others waited for the memory that it kept")
+        if body.scope.cancelled_caught:
+            seconds = anyio.current_time() - body.began
+            raise TimeoutError(f"{len(body.data)} bytes of the body came in {seconds:.0f} s")
+
+    def extend(self, body: Body, part: bytes) -> None:
+        """Add bytes that have arrived to a body."""
+        body.data += part
+        body.scope.deadline = body.began + BODY_SECONDS + len(body.data) / LEAST_BODY_BYTES
+        self._limit_bodies(anyio.current_time())
+        self._tell_kept(self.kept)
+
+    def _limit_bodies(self, now: float) -> None:
+        """End the slowest bodies while there are too many, or while they keep more than half of the memory."""
+        while True:
+            arriving = [body for body in self._bodies if not body.gave_way]
+            size = sum(len(body.data) for body in arriving)
+            if len(arriving) <= 1 or (len(arriving) <= MOST_BODIES and size <= self._limit // 2):
+                return
+            slow = [body for body in arriving if not body.is_whole]
+            if not slow:
+                return
+            body = min(slow, key=lambda body: body.rate(now))
+            body.gave_way = True
+            body.scope.cancel()
 
     def resize(self, share: Share, size: int) -> None:
         """Set how many bytes a request keeps, now that it is known."""

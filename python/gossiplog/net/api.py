@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from importlib import resources
 from typing import Protocol, TypeAlias
@@ -52,8 +52,6 @@ from gossiplog.storage.base import PAGE_BYTES
 
 MAX_BODY_BYTES = 4 * 2**20
 """Bytes in the body of a request."""
-BODY_SECONDS = 30.0
-"""How long the body of a request may take to arrive."""
 MAX_LIMIT = 64
 """Messages in an answer; the default, too (wire format, "HTTP API")."""
 MAX_LINKS = 10_000
@@ -222,20 +220,39 @@ class _Api:
         content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if content_type not in CONTENT_TYPES:
             raise HTTPException(415, f"a body of the type {content_type!r}: expected one of {', '.join(CONTENT_TYPES)}")
-        size = _announced(request)
+        _check_length(request)
 
         def read(body: bytes) -> tuple[bytes, str]:
             value = from_body(body, content_type)
             return value, core.read_message(value, self._log.topic).id
 
-        async with self._admission.share(_BODY_COPIES * size) as share:
-            body = await _body(request, share)
+        async with AsyncExitStack() as stack:
+            data = await self._body(request, stack)
             async with _until_disconnected(request.receive):
-                value, id = await self._admission.work(lambda: read(body))
+                value, id = await self._admission.work(lambda: read(data))
                 await self._admission.write(lambda: self._log.insert(value))
                 return Response(status_code=201, headers={"Location": f"messages/{id}"})
         # Nobody reads it.
         return Response(status_code=400)
+
+    async def _body(self, request: Request, stack: AsyncExitStack) -> bytes:
+        """Read the body of a request; reserve the memory that its value takes, until the stack is closed."""
+        try:
+            with self._admission.body() as body:
+                with body.scope:
+                    async with aclosing(request.stream()) as parts:
+                        async for part in parts:
+                            self._admission.extend(body, part)
+                            if len(body.data) > MAX_BODY_BYTES:
+                                raise _too_long()
+                    body.is_whole = True
+                if body.is_whole:
+                    await stack.enter_async_context(self._admission.share(_BODY_COPIES * len(body.data)))
+        except TimeoutError as error:
+            raise HTTPException(408, str(error)) from error
+        except ClientDisconnect as error:
+            raise HTTPException(400, "the body was not sent to its end") from error
+        return bytes(body.data)
 
     async def ancestors(self, request: Request) -> Response:
         """The latest ancestors 1, 2, 4, 8, ... clocks back, as the original's repository shows its index of them."""
@@ -372,37 +389,15 @@ async def _until_disconnected(receive: Receive) -> AsyncIterator[None]:
             yield
 
 
-def _announced(request: Request) -> int:
-    """Return the declared length of the body, or MAX_BODY_BYTES where none is declared."""
+def _check_length(request: Request) -> None:
+    """Refuse a body that is announced as too long."""
     length = request.headers.get("content-length", "")
-    if not length.isdecimal():
-        return MAX_BODY_BYTES
-    if int(length[:20]) > MAX_BODY_BYTES:
+    if length.isdecimal() and int(length[:20]) > MAX_BODY_BYTES:
         raise _too_long()
-    return int(length)
 
 
 def _too_long() -> HTTPException:
     return HTTPException(413, f"a body of more than {MAX_BODY_BYTES} bytes")
-
-
-async def _body(request: Request, share: Share) -> bytes:
-    body = bytearray()
-    try:
-        with anyio.fail_after(BODY_SECONDS):
-            async with aclosing(request.stream()) as parts:
-                while True:
-                    with share.waiting_for_client():
-                        part = await anext(parts, None)
-                    if part is None:
-                        return bytes(body)
-                    body += part
-                    if len(body) > MAX_BODY_BYTES:
-                        raise _too_long()
-    except TimeoutError as error:
-        raise HTTPException(408, f"the body did not arrive within {BODY_SECONDS:g} s") from error
-    except ClientDisconnect as error:
-        raise HTTPException(400, "the body was not sent to its end") from error
 
 
 # Query parameters
