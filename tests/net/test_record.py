@@ -7,6 +7,7 @@ import pytest
 from gossiplog._core import PanicException
 from gossiplog.errors import StorageError
 from gossiplog.net import events
+from gossiplog.net.incidents import LINES
 from gossiplog.net.record import Counters, Record
 from gossiplog.protocol.sync import Statistics
 from tests.net.support import Heard
@@ -63,9 +64,17 @@ async def test_a_defect_has_one_line_with_its_traceback_for_each_kind_and_class(
 async def test_what_a_stranger_wrote_stays_in_one_line_of_bounded_length(caplog: pytest.LogCaptureFixture) -> None:
     Record(None).dropped("a\npeer", "\x1b[2Jx" * 1000)
     (line,) = caplog.messages
-    assert line.startswith("dropped a\\npeer: \\x1b[2Jx\\x1b[2Jx")
+    assert line.startswith("a\\npeer: dropped: \\x1b[2Jx\\x1b[2Jx")
     assert line.isprintable()
     assert len(line) < 2000
+
+
+async def test_lines_about_dropped_peers_are_limited(caplog: pytest.LogCaptureFixture) -> None:
+    record = Record(None)
+    for _ in range(1000):
+        record.dropped("a peer", "it broke a rule")
+    assert record.counters.dropped == 1000
+    assert caplog.messages == ["a peer: dropped: it broke a rule"] * LINES
 
 
 async def test_a_function_that_raises_is_not_called_again() -> None:

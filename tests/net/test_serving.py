@@ -525,3 +525,31 @@ async def test_tls_files_that_are_missing(tmp_path: Path) -> None:
 async def test_another_event_loop() -> None:
     with pytest.raises(RuntimeError, match="the bundled server runs on asyncio"):
         await serve(echo)
+
+
+async def test_a_burst_of_connections_begins_over_many_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All that wait would otherwise begin in one turn of the event loop: a thousand take a third of a second."""
+    turn, begun, loop = 0, list[int](), asyncio.get_running_loop()
+    connection_made = serving._Protocol.connection_made
+
+    def count() -> None:
+        nonlocal turn
+        turn += 1
+        if len(begun) < burst:
+            loop.call_soon(count)
+
+    def noted(protocol: serving._Protocol, transport: asyncio.Transport) -> None:
+        begun.append(turn)
+        connection_made(protocol, transport)
+
+    monkeypatch.setattr(serving._Protocol, "connection_made", noted)
+    burst = 10 * serving.ACCEPTED_AT_ONCE
+    async with served() as address:
+        clients = [socket.create_connection((address.host, address.port), PATIENCE) for _ in range(burst)]
+        count()
+        with anyio.fail_after(PATIENCE):
+            while len(begun) < burst:
+                await anyio.sleep(0)
+        for client in clients:
+            client.close()
+    assert max(begun.count(number) for number in begun) <= serving.ACCEPTED_AT_ONCE

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import TypeAlias
 
@@ -24,12 +25,15 @@ MOST_PAUSES = 4096
 """Addresses whose pauses are remembered. The one that was paused longest ago is forgotten first."""
 # After this long without breaking a rule, the next pause is the first one again.
 _FORGIVING_SECONDS = 3600.0
+# Addresses whose reading need not be repeated: each connection asks some times.
+_MOST_CACHED = 1024
 # What one customer of a provider has.
 _IPV6_PREFIX = 64
 
 Network: TypeAlias = IPv4Network | IPv6Network
 
 
+@lru_cache(_MOST_CACHED)
 def source_of(host: str | None) -> str:
     """Return what connections are counted by.
 
@@ -66,6 +70,7 @@ def limit_of(source: str, limit: int | None) -> int | None:
     return limit if limit is not None else None if is_local(source) else USUAL_CONNECTIONS
 
 
+@lru_cache(_MOST_CACHED)
 def is_local(source: str) -> bool:
     """Whether connections come from this machine: from programs on it, or a proxy with others behind it.
 

@@ -150,7 +150,7 @@ class Record:
     def dropped(self, peer: str, reason: str) -> None:
         """A peer broke a rule."""
         self.count(dropped=1)
-        LOGGER.warning("dropped %s: %s", one_line(peer), one_line(reason))
+        self._incidents.note("dropped", peer, f"dropped: {reason}")
 
     def defect(self, kind: str, event: events.Defect) -> None:
         """Count and log a defect, and report it to the application; `kind` is one of `Counters.defects`."""

@@ -12,7 +12,7 @@ import contextlib
 import logging
 import os
 import socket
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import anyio
@@ -50,6 +50,10 @@ LEAST_READ = 2**14
 """Bytes, or all that waits."""
 REQUEST_CONNECTIONS = 64
 """Beyond those of the limits: a hub that is full still says so, and answers requests for its metrics."""
+ACCEPTED_AT_ONCE = 8
+"""New connections in a turn of the event loop; each takes a third of a millisecond."""
+# Those that wait to be accepted.
+_BACKLOG = 1024
 # How long tasks that are cancelled may take to end, before they are left behind.
 _LAST_SECONDS = 0.5
 _LOGGER = logging.getLogger(__name__)
@@ -148,6 +152,8 @@ async def serve(
         server_header=False,
         # uvicorn itself looks at this for requests alone, and answers them from this number on.
         limit_concurrency=limits.connections + REQUEST_CONNECTIONS + 1,
+        # asyncio accepts so many in one callback, and begins all of them in the next turn.
+        backlog=ACCEPTED_AT_ONCE,
         timeout_graceful_shutdown=GRACE_SECONDS,
         ssl_certfile=None if tls is None else tls.certificate,
         ssl_keyfile=None if tls is None else tls.key,
@@ -175,10 +181,20 @@ async def serve(
                 server.should_exit = True
 
 
-async def _listen(host: str, port: int) -> socket.socket:
+async def _listen(host: str, port: int) -> _Listener:
     """A socket that connections can be made to at once, before the server takes them."""
     (family, _, _, _, place), *_ = await anyio.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return socket.create_server(place, family=family, backlog=1024)
+    listener = _Listener(fileno=socket.create_server(place, family=family).detach())
+    listener.listen()
+    return listener
+
+
+class _Listener(socket.socket):
+    """A socket on which _BACKLOG connections may wait, and of which asyncio accepts few at once: it has one number for
+    both."""
+
+    def listen(self, backlog: int = 0, /) -> None:
+        super().listen(_BACKLOG)
 
 
 class _Server(uvicorn.Server):
@@ -248,14 +264,16 @@ class _Places:
 
     def oldest_idle(self, host: str | None) -> _Protocol | None:
         """The oldest connection of an address on which no request is under way."""
-        found = map(_idle, self._transports.get(source_of(host), ()))
-        return next((protocol for protocol in found if protocol is not None), None)
+        return _first_idle(self._transports.get(source_of(host), ()))
 
     def oldest_idle_of_most(self) -> _Protocol | None:
-        """The oldest such connection of the address that has the most."""
-        by_address = ([*filter(None, map(_idle, transports))] for transports in self._transports.values())
-        most = max(by_address, key=len, default=[])
-        return most[0] if most else None
+        """The oldest such connection of the address that has the most connections, if it has one; else of the next."""
+        by_address = sorted(self._transports.values(), key=len, reverse=True)
+        return next(filter(None, map(_first_idle, by_address)), None)
+
+
+def _first_idle(transports: Iterable[asyncio.Transport]) -> _Protocol | None:
+    return next(filter(None, map(_idle, transports)), None)
 
 
 def _idle(transport: asyncio.Transport) -> _Protocol | None:
