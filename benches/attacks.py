@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -46,7 +46,7 @@ _INTERVAL = 0.02
 _MALLORY = Signer(b"\x66" * 32)
 
 
-class Share:
+class Pace:
     """Keeps the process to a share of a core.
 
     Args:
@@ -56,17 +56,23 @@ class Share:
     def __init__(self, report: Path) -> None:
         self._report = report
         self._steps = 0
-        self._reported = 0.0
+        self._tell()
         self._begin, self._used = time.monotonic(), time.process_time()
 
     async def keep(self) -> None:
         """Count a step; wait until the time that was used is the share of the time that has passed."""
         self._steps += 1
         if time.monotonic() - self._reported > 0.1:
-            self._report.write_text(str(self._steps))
-            self._reported = time.monotonic()
+            self._tell()
         used, passed = time.process_time() - self._used, time.monotonic() - self._begin
         await anyio.sleep(max(0.0, used / SHARE - passed))
+
+    def _tell(self) -> None:
+        # Whole, whenever it is read.
+        draft = self._report.with_suffix(".draft")
+        draft.write_text(str(self._steps))
+        draft.replace(self._report)
+        self._reported = time.monotonic()
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,13 +83,13 @@ class Target:
         host: address.
         port: of TCP.
         network: to connect with.
-        share: to keep.
+        pace: to keep.
     """
 
     host: str
     port: int
     network: Network
-    share: Share
+    pace: Pace
 
     @property
     def url(self) -> str:
@@ -113,7 +119,7 @@ async def again(target: Target, attack: Attack) -> None:
             await attack(target)
         except* (GossipLogError, OSError, anyio.EndOfStream, anyio.BrokenResourceError):
             await anyio.sleep(0.01)
-        await target.share.keep()
+        await target.pace.keep()
 
 
 async def busy(target: Target) -> None:
@@ -130,7 +136,7 @@ async def garbage(target: Target) -> None:
         await socket.receive()
         while True:
             await socket.send(b"\x82\xfe\x04\x00" + os.urandom(4 + 1024))
-            await target.share.keep()
+            await target.pace.keep()
 
 
 async def protocol_errors(target: Target) -> None:
@@ -149,7 +155,7 @@ async def half_open(target: Target) -> None:
         for _ in range(1000):
             sockets.append(await target.socket())
             await sockets[-1].send(b"GET /api/clock HTTP/1.1\r\nHost: ")
-            await target.share.keep()
+            await target.pace.keep()
         await anyio.sleep(1)
     finally:
         for socket in sockets:
@@ -172,7 +178,7 @@ async def silent(target: Target) -> None:
 
         for _ in range(200):
             tasks.start_soon(join)
-            await target.share.keep()
+            await target.pace.keep()
 
 
 async def unsorted(target: Target) -> None:
@@ -225,36 +231,53 @@ async def requests(target: Target) -> None:
         while True:
             for _ in range(32):
                 await stream.send(wire.encode_request(GetChildren(1, None)))
-            await target.share.keep()
+            await target.pace.keep()
 
 
 async def readers(target: Target) -> None:
     """Eight readers of a payload of 4 MiB, over HTTP, that hang up at the first byte."""
-    async with anyio.create_task_group() as tasks:
+    await _read(target, 1)
 
-        async def read() -> None:
-            async with await target.socket() as socket:
-                await socket.send(_get(target.host, target.port, "/api/messages"))
-                await socket.receive(1)
 
-        for _ in range(8):
-            tasks.start_soon(read)
+async def whole_readers(target: Target) -> None:
+    """Eight readers of a payload of 4 MiB, over HTTP, to its end."""
+    await _read(target, sys.maxsize)
+
+
+async def stalled_readers(target: Target) -> None:
+    """Eight readers of a payload of 4 MiB, over HTTP, that stop reading."""
+    await _read(target, 1, stalls=8.0)
 
 
 async def posts(target: Target) -> None:
     """Bodies of 4 MiB, of nested lists, over HTTP."""
     body = (b"[" * 499 + b"]" * 499 + b",") * (_BIG // 999)
-    head = f"POST /api/messages HTTP/1.1\r\nHost: {target.host}:{target.port}\r\nContent-Type: application/json\r\n"
     async with await target.socket() as socket:
-        await socket.send(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+        await socket.send(_post(target, len(body)) + body)
         await socket.receive()
+
+
+async def slow_posts(target: Target) -> None:
+    """Bodies of 4 MiB, over HTTP, of which a few bytes come now and then."""
+    async with anyio.create_task_group() as tasks:
+
+        async def post() -> None:
+            async with await target.socket() as socket:
+                await socket.send(_post(target, _BIG))
+                for _ in range(60):
+                    await socket.send(b"[")
+                    await target.pace.keep()
+                    await anyio.sleep(0.5)
+
+        for _ in range(16):
+            tasks.start_soon(post)
 
 
 ATTACKS: dict[str, Attack] = {
     function.__name__: function
     for function in (
         *(garbage, protocol_errors, half_open, churn, silent, unsorted, signatures),
-        *(alternatives, orphans, roots, requests, readers, posts),
+        *(alternatives, orphans, roots, requests, readers, whole_readers, stalled_readers, posts, slow_posts),
     )
 }
 
@@ -268,6 +291,31 @@ def _upgrade(target: Target) -> bytes:
 
 def _get(host: str, port: int, path: str) -> bytes:
     return f"GET {path} HTTP/1.1\r\nHost: {host}:{port}\r\nConnection: close\r\n\r\n".encode()
+
+
+def _post(target: Target, length: int) -> bytes:
+    """The head of a request with a message."""
+    return (
+        f"POST /api/messages HTTP/1.1\r\nHost: {target.host}:{target.port}\r\n"
+        f"Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n"
+    ).encode()
+
+
+async def _read(target: Target, size: int, stalls: float = 0.0) -> None:
+    """Ask for the messages eight times at once, read some bytes of each answer, and wait for some seconds."""
+    async with anyio.create_task_group() as tasks:
+
+        async def read() -> None:
+            async with await target.socket() as socket:
+                await socket.send(_get(target.host, target.port, "/api/messages"))
+                left = size
+                with suppress(anyio.EndOfStream):
+                    while left > 0:
+                        left -= len(await socket.receive(min(left, 2**16)))
+                await anyio.sleep(stalls)
+
+        for _ in range(8):
+            tasks.start_soon(read)
 
 
 def _forged(payload: bytes) -> bytes:
@@ -289,7 +337,7 @@ async def _push(target: Target, batch: Callable[[], Sequence[bytes]]) -> None:
         while True:
             for value in batch():
                 await stream.send(wire.encode_push(Insert(_key(value), value)))
-                await target.share.keep()
+                await target.pace.keep()
 
 
 def _key(value: bytes) -> bytes:
@@ -299,7 +347,7 @@ def _key(value: bytes) -> bytes:
 async def attack(name: str, host: str, port: int, report: Path) -> None:
     """The hostile process."""
     async with open_network() as network:
-        target = Target(host, port, network, Share(report))
+        target = Target(host, port, network, Pace(report))
         await again(target, busy if name == busy.__name__ else ATTACKS[name])
 
 
