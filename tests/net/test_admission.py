@@ -8,16 +8,16 @@ import anyio.lowlevel
 import pytest
 
 from gossiplog.net import admission as module
-from gossiplog.net.admission import Admission, Overloaded, Share
+from gossiplog.net.admission import Admission, Overloaded, Reservation
 
 pytestmark = pytest.mark.anyio
 
 
 class Holder:
-    """A task that has asked for a share, and keeps it until it is told to let go."""
+    """A task that has asked for a reservation, and keeps it until it is told to let go."""
 
     def __init__(self, admission: Admission, size: int) -> None:
-        self.share: Share | None = None
+        self.reservation: Reservation | None = None
         self.error: Overloaded | None = None
         self._admission = admission
         self._size = size
@@ -25,7 +25,7 @@ class Holder:
 
     async def run(self) -> None:
         try:
-            async with self._admission.share(self._size) as self.share:
+            async with self._admission.reserve(self._size) as self.reservation:
                 await self._let_go.wait()
         except Overloaded as error:
             self.error = error
@@ -33,8 +33,8 @@ class Holder:
     async def stall(self) -> None:
         """A client that is waited for, and does nothing."""
         try:
-            async with self._admission.share(self._size) as self.share:
-                with self.share.waiting_for_client():
+            async with self._admission.reserve(self._size) as self.reservation:
+                with self.reservation.waiting_for_client():
                     await self._let_go.wait()
         except Overloaded as error:
             self.error = error
@@ -55,7 +55,7 @@ async def test_shares_are_given_up_to_the_limit_and_in_order() -> None:
     async with anyio.create_task_group() as tasks:
         for holder in (first, second):
             tasks.start_soon(holder.run)
-            await until(lambda holder=holder: holder.share is not None)  # type: ignore[misc]
+            await until(lambda holder=holder: holder.reservation is not None)  # type: ignore[misc]
         assert admission.kept == 10
         tasks.start_soon(third.run)
         await until(lambda: len(admission._queue) == 1)
@@ -64,9 +64,9 @@ async def test_shares_are_given_up_to_the_limit_and_in_order() -> None:
         # There is room for the small one, which came later.
         second.let_go()
         await until(lambda: admission.kept == 6)
-        assert (third.share, small.share) == (None, None)
+        assert (third.reservation, small.reservation) == (None, None)
         first.let_go()
-        await until(lambda: small.share is not None and third.share is not None)
+        await until(lambda: small.reservation is not None and third.reservation is not None)
         third.let_go()
         small.let_go()
     assert admission.kept == 0
@@ -76,9 +76,9 @@ async def test_shares_are_given_up_to_the_limit_and_in_order() -> None:
 
 async def test_a_single_request_may_keep_more_than_the_limit() -> None:
     admission = Admission(10, room=lambda: -5)
-    async with admission.share(1000) as share:
+    async with admission.reserve(1000) as reservation:
         assert admission.kept == 1000
-        admission.resize(share, 3)
+        admission.resize(reservation, 3)
         assert admission.kept == 3
 
 
@@ -87,14 +87,14 @@ async def test_what_others_keep_counts() -> None:
     admission = Admission(100, room=lambda: room)
     waiting = Holder(admission, 5)
     async with anyio.create_task_group() as tasks:
-        async with admission.share(1):
+        async with admission.reserve(1):
             tasks.start_soon(waiting.run)
             await until(lambda: len(admission._queue) == 1)
-            assert waiting.share is None
+            assert waiting.reservation is None
             room = 5
-            async with admission.share(4):
+            async with admission.reserve(4):
                 pass
-            await until(lambda: waiting.share is not None)
+            await until(lambda: waiting.reservation is not None)
         waiting.let_go()
 
 
@@ -103,12 +103,12 @@ async def test_too_many_who_wait_are_turned_away(monkeypatch: pytest.MonkeyPatch
     admission = Admission(10)
     waiting, late = Holder(admission, 10), Holder(admission, 1)
     async with anyio.create_task_group() as tasks:
-        async with admission.share(10):
+        async with admission.reserve(10):
             tasks.start_soon(waiting.run)
             await until(lambda: len(admission._queue) == 1)
             await late.run()
             assert str(late.error) == "too many requests wait already: try again later"
-        await until(lambda: waiting.share is not None)
+        await until(lambda: waiting.reservation is not None)
         waiting.let_go()
 
 
@@ -116,7 +116,7 @@ async def test_who_waits_too_long_is_turned_away(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(module, "WAIT_SECONDS", 0)
     admission = Admission(10)
     late = Holder(admission, 1)
-    async with admission.share(10):
+    async with admission.reserve(10):
         await late.run()
     assert str(late.error) == "other requests keep the memory that this one needs: try again later"
     assert admission.kept == 0
@@ -124,10 +124,10 @@ async def test_who_waits_too_long_is_turned_away(monkeypatch: pytest.MonkeyPatch
 
 async def test_so_many_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "WAIT_SECONDS", 0)
-    monkeypatch.setattr(module, "MOST_SHARES", 1)
+    monkeypatch.setattr(module, "MOST_RESERVATIONS", 1)
     admission = Admission(10)
     late = Holder(admission, 1)
-    async with admission.share(1):
+    async with admission.reserve(1):
         await late.run()
     assert late.error is not None
 
@@ -140,10 +140,10 @@ async def test_a_stalled_client_s_share_is_taken_back(monkeypatch: pytest.Monkey
         tasks.start_soon(stalled.stall)
         tasks.start_soon(busy.run)
         await until(lambda: admission.kept == 10)
-        # Nobody needs its share.
+        # Nobody needs its reservation.
         assert stalled.error is None
         tasks.start_soon(waiting.run)
-        await until(lambda: waiting.share is not None)
+        await until(lambda: waiting.reservation is not None)
         assert str(stalled.error).startswith("the client did not go on")
         assert busy.error is None
         for holder in (busy, waiting):
@@ -152,7 +152,7 @@ async def test_a_stalled_client_s_share_is_taken_back(monkeypatch: pytest.Monkey
 
 async def test_who_is_cancelled_waits_no_more() -> None:
     admission = Admission(10)
-    async with admission.share(10):
+    async with admission.reserve(10):
         with anyio.CancelScope() as scope:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(Holder(admission, 1).run)
@@ -167,8 +167,8 @@ async def test_a_cheap_call_does_not_wait_for_expensive_ones_nor_for_a_write() -
     ended = threading.Event()
     async with anyio.create_task_group() as tasks:
         for _ in range(3):
-            tasks.start_soon(admission.work, ended.wait)
-            tasks.start_soon(admission.write, ended.wait)
-        assert await admission.look(lambda: 1) == 1
+            tasks.start_soon(admission.run_expensive, ended.wait)
+            tasks.start_soon(admission.run_write, ended.wait)
+        assert await admission.run_cheap(lambda: 1) == 1
         ended.set()
-    assert await admission.work(lambda: 2) == 2
+    assert await admission.run_expensive(lambda: 2) == 2

@@ -304,7 +304,7 @@ async def test_a_request_ends_with_its_client_while_it_waits(log: Log) -> None:
     log.append(1)
     admission, client = Admission(1), Client()
     app = create_api(log, list, admission)
-    async with admission.share(1), anyio.create_task_group() as tasks:
+    async with admission.reserve(1), anyio.create_task_group() as tasks:
         tasks.start_soon(app, scope("http", "/messages"), client.receive, client.send)
         while not admission._queue:
             await anyio.lowlevel.checkpoint()
@@ -318,13 +318,13 @@ async def test_an_answer_ends_with_its_client(log: Log, monkeypatch: pytest.Monk
     monkeypatch.setattr(api_module, "PIECE_BYTES", 1000)
     admission, client, read = Admission(2**30), Client(pieces=4), list[int]()
     app = create_api(log, list, admission)
-    work = admission.work
+    work = admission.run_expensive
 
     async def counted(call: Callable[[], Any]) -> Any:
         read.append(1)
         return await work(call)
 
-    monkeypatch.setattr(admission, "work", counted)
+    monkeypatch.setattr(admission, "run_expensive", counted)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(app, scope("http", "/messages"), client.receive, client.send)
         await client.is_stuck.wait()
@@ -359,7 +359,7 @@ async def test_overload_is_answered_with_a_time_to_try_again(log: Log, monkeypat
     admission = Admission(1)
     app = create_api(log, lambda: ["a"], admission)
     expensive = ("/messages", "/messages/count", f"/messages/{message.id}", f"/ancestors/{message.id}")
-    async with admission.share(1):
+    async with admission.reserve(1):
         for target in expensive:
             answer = await call(app, target)
             assert (answer.status, answer.headers["retry-after"]) == (503, "1")
@@ -375,7 +375,7 @@ async def test_the_clock_does_not_wait_for_messages(log: Log) -> None:
     admission, ended = Admission(2**30), threading.Event()
     async with anyio.create_task_group() as tasks:
         for _ in range(4):
-            tasks.start_soon(admission.work, ended.wait)
+            tasks.start_soon(admission.run_expensive, ended.wait)
         assert (await call(create_api(log, list, admission), "/clock")).body == b'{"clock":1,"parents":[]}'
         ended.set()
 

@@ -82,8 +82,8 @@ async def test_readers_of_a_costly_message(opened: Open, costly: bytes, monkeypa
     hub, kept = Hub(log, limits=LIMITS), list[int]()
     resize = Admission.resize
 
-    def noted(admission: Admission, share: object, size: int) -> None:
-        resize(admission, share, size)  # type: ignore[arg-type]
+    def noted(admission: Admission, reservation: object, size: int) -> None:
+        resize(admission, reservation, size)  # type: ignore[arg-type]
         kept.append(admission.kept)
 
     monkeypatch.setattr(Admission, "resize", noted)
@@ -101,7 +101,7 @@ async def test_readers_of_a_costly_message(opened: Open, costly: bytes, monkeypa
                 readers.start_soon(read, address)
             for path in ("/api/clock", "/healthz", "/metrics", "/peers", "/api/connections"):
                 assert (await to_thread.run_sync(ask, address, path))[0] == 200
-        assert 0 < max(kept) <= LIMITS.total_bytes // 4
+        assert 0 < max(kept) <= LIMITS.request_bytes
         # The last to hang up is found out when its connection is.
         with anyio.fail_after(PATIENCE):
             while hub.counters.held:

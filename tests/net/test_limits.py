@@ -31,3 +31,7 @@ def test_the_smallest_limits() -> None:
         connections=1, streams=1, peer_bytes=SMALLEST_PEER_BYTES, total_bytes=SMALLEST_PEER_BYTES, closing_seconds=1e-3
     )
     assert smallest != Limits()
+
+
+def test_requests_may_keep_a_fourth() -> None:
+    assert Limits(total_bytes=64 * 2**20).request_bytes == 16 * 2**20

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from gossiplog.net import pacing
-from gossiplog.net.pacing import PART_BYTES, Paced, Turns
+from gossiplog.net.pacing import PART_BYTES, Paced, TimeSlice
 
 pytestmark = pytest.mark.anyio
 
@@ -83,7 +83,7 @@ async def test_what_is_cheap_is_handled_at_once_in_parts() -> None:
 
 
 async def test_what_is_costly_takes_several_callbacks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pacing, "TURN_SECONDS", 0)
+    monkeypatch.setattr(pacing, "SLICE_SECONDS", 0)
     protocol, transport = connected()
     protocol.data_received(DATA)
     assert (protocol.data, transport.is_reading) == (DATA[:PART_BYTES], False)
@@ -111,7 +111,7 @@ async def test_nothing_is_handled_while_the_protocol_pauses() -> None:
 
 
 async def test_nothing_is_handled_after_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pacing, "TURN_SECONDS", 0)
+    monkeypatch.setattr(pacing, "SLICE_SECONDS", 0)
     for ends_by_itself in (False, True):
         protocol, transport = connected()
         protocol.data_received(DATA)
@@ -124,7 +124,7 @@ async def test_nothing_is_handled_after_the_end(monkeypatch: pytest.MonkeyPatch)
 
 
 async def test_the_rest_goes_to_the_protocol_that_follows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pacing, "TURN_SECONDS", 0)
+    monkeypatch.setattr(pacing, "SLICE_SECONDS", 0)
     protocol, _ = connected()
     successor = Reader()
     protocol.data_received(DATA)
@@ -137,11 +137,11 @@ async def test_the_rest_goes_to_the_protocol_that_follows(monkeypatch: pytest.Mo
 async def test_a_long_loop_lets_others_run(monkeypatch: pytest.MonkeyPatch) -> None:
     ran: list[str] = []
     asyncio.get_running_loop().call_soon(ran.append, "other")
-    turns = Turns()
+    time_slice = TimeSlice()
     monkeypatch.setattr(pacing.time, "perf_counter", lambda: 0.0)
-    await turns.rest()
+    await time_slice.rest()
     ran.append("short")
     monkeypatch.setattr(pacing.time, "perf_counter", lambda: 1e9)
-    await turns.rest()
+    await time_slice.rest()
     ran.append("long")
     assert ran == ["short", "other", "long"]

@@ -232,21 +232,21 @@ async def test_connections_of_one_address_are_limited(
 
 async def test_websockets_that_ended_are_counted_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(serving, "REQUEST_CONNECTIONS", 1)
-    places: list[serving._Places] = []
-    make = serving._Places.__init__
+    connection_table: list[serving._ConnectionTable] = []
+    make = serving._ConnectionTable.__init__
 
-    def remember(self: serving._Places, *arguments: Any) -> None:
+    def remember(self: serving._ConnectionTable, *arguments: Any) -> None:
         make(self, *arguments)
-        places.append(self)
+        connection_table.append(self)
 
-    monkeypatch.setattr(serving._Places, "__init__", remember)
+    monkeypatch.setattr(serving._ConnectionTable, "__init__", remember)
     async with served(limits=Limits(connections_per_address=1)) as address:
         for _ in range(4):
             async with websocket(address) as client:
                 await client.send(b"hi")
                 assert await client.recv() == b"hi"
             with anyio.fail_after(PATIENCE):
-                while places[0]._transports:
+                while connection_table[0]._transports:
                     await anyio.sleep(0.01)
 
 

@@ -207,7 +207,7 @@ def protect(app: ASGIApp, access: Access) -> ASGIApp:
     read; the application must look at `write` before it takes messages from it.
     """
     return CORSMiddleware(
-        _Gate(app, access),
+        _AccessControl(app, access),
         allow_origins=sorted(access.origins),
         allow_methods=("GET", "HEAD", "POST"),
         allow_headers=("Authorization",),
@@ -215,7 +215,7 @@ def protect(app: ASGIApp, access: Access) -> ASGIApp:
     )
 
 
-class _Gate:
+class _AccessControl:
     def __init__(self, app: ASGIApp, access: Access) -> None:
         self._app = app
         self._access = access

@@ -1,12 +1,12 @@
 """Admission control for HTTP requests: worker threads, and a bounded amount of memory.
 
-Cheap requests have threads of their own. An expensive one first gets a share of a fixed amount of memory, for as long
-as it is answered; there is a queue for it, and a request that finds it full, or waits too long, is turned away. The
-work itself takes turns on few threads. A stranger who asks for much and reads slowly thus keeps a share, and nothing
-else: it is taken back from a client that has not moved for a while, as soon as somebody else waits for it.
+Cheap requests have threads of their own. An expensive one first reserves a part of a fixed amount of memory, for as
+long as it is answered; there is a queue for it, and a request that finds it full, or waits too long, is turned away.
+The work itself takes turns on few threads. A stranger who asks for much and reads slowly thus keeps a reservation, and
+nothing else: it is taken back from a client that has not moved for a while, as soon as somebody else waits for it.
 
-The body of a request takes memory as it arrives, and a share only when it is whole. One that arrives too slowly ends,
-and of several that are too much together the slowest: what is announced and not sent costs nobody anything.
+The body of a request takes memory as it arrives, and a reservation only when it is whole. One that arrives too slowly
+ends, and of several that are too much together the slowest: what is announced and not sent costs nobody anything.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from anyio import to_thread
 
 from gossiplog.errors import GossipLogError
 
-MOST_SHARES = 64
+MOST_RESERVATIONS = 64
 """Expensive requests that are answered at a time."""
 MOST_WAITING = 64
-"""Requests that wait for a share; more are turned away."""
+"""Requests that wait for a reservation; more are turned away."""
 WAIT_SECONDS = 10.0
 """How long one waits at most."""
 STALLED_SECONDS = 1.0
-"""How long a client may not read, or not send, before its share is taken back for another."""
+"""How long a client may not read, or not send, before its reservation is taken back for another."""
 
 MOST_BODIES = 64
 """Bodies that arrive at a time."""
@@ -52,12 +52,12 @@ class Overloaded(GossipLogError):
 
 
 @dataclass(slots=True, eq=False)
-class Share:
+class Reservation:
     """The memory of one request.
 
     Attributes:
         size: bytes that the request may keep.
-        scope: of the request; cancelled when its share is taken back.
+        scope: of the request; cancelled when its reservation is taken back.
         stalled_since: when its client was last waited for; None while it is not.
     """
 
@@ -102,12 +102,14 @@ class Body:
 @dataclass(slots=True, eq=False)
 class _Waiting:
     size: int
-    share: Share | None = None
+    reservation: Reservation | None = None
     changed: anyio.Event = field(default_factory=anyio.Event)
 
 
 class Admission:
-    """Lets requests use the log.
+    """Lets requests use the log: each on a thread, and within the memory of all.
+
+    It is used on one event loop. Cancelled calls of the log are waited for.
 
     Args:
         limit: bytes that all of them may keep together; a single one may keep more.
@@ -125,7 +127,7 @@ class Admission:
         self._expensive = anyio.CapacityLimiter(_EXPENSIVE_THREADS)
         # A write may hang, with the application's `apply` or with another process: reading goes on.
         self._writing = anyio.CapacityLimiter(1)
-        self._shares: set[Share] = set()
+        self._reservations: set[Reservation] = set()
         self._queue: deque[_Waiting] = deque()
         # The oldest first.
         self._bodies: dict[Body, None] = {}
@@ -133,36 +135,38 @@ class Admission:
     @property
     def kept(self) -> int:
         """Bytes that requests keep now, at most."""
-        return sum(share.size for share in self._shares) + sum(len(body.data) for body in self._bodies)
+        return sum(reservation.size for reservation in self._reservations) + sum(
+            len(body.data) for body in self._bodies
+        )
 
-    async def look(self, call: Callable[[], _Result]) -> _Result:
+    async def run_cheap(self, call: Callable[[], _Result]) -> _Result:
         """Make a cheap call of the log on a thread."""
         return await to_thread.run_sync(call, limiter=self._cheap)
 
-    async def work(self, call: Callable[[], _Result]) -> _Result:
+    async def run_expensive(self, call: Callable[[], _Result]) -> _Result:
         """Make an expensive call on a thread, when it is its turn; it is not to wait for a client."""
         return await to_thread.run_sync(call, limiter=self._expensive)
 
-    async def write(self, call: Callable[[], _Result]) -> _Result:
+    async def run_write(self, call: Callable[[], _Result]) -> _Result:
         """Make a call that writes to the log on a thread; one at a time."""
         return await to_thread.run_sync(call, limiter=self._writing)
 
     @asynccontextmanager
-    async def share(self, size: int) -> AsyncIterator[Share]:
+    async def reserve(self, size: int) -> AsyncIterator[Reservation]:
         """Reserve bytes of memory for the block, waiting until they are available.
 
         Raises:
             Overloaded: too many requests wait, it waited too long, or the block was cancelled because its client
                 stalled.
         """
-        share = await self._acquire(size)
+        reservation = await self._acquire(size)
         try:
-            with share.scope:
-                yield share
+            with reservation.scope:
+                yield reservation
         finally:
-            self._shares.discard(share)
+            self._reservations.discard(reservation)
             self._changed()
-        if share.scope.cancelled_caught:
+        if reservation.scope.cancelled_caught:
             raise Overloaded("the client did not go on, and others waited for the memory that its request kept")
 
     @contextmanager
@@ -208,12 +212,12 @@ class Admission:
             body.gave_way = True
             body.scope.cancel()
 
-    def resize(self, share: Share, size: int) -> None:
-        """Set how many bytes a request keeps, now that it is known."""
-        share.size = size
+    def resize(self, reservation: Reservation, size: int) -> None:
+        """Set how many bytes a request keeps, now that it is known; it may be more than what was reserved."""
+        reservation.size = size
         self._changed()
 
-    async def _acquire(self, size: int) -> Share:
+    async def _acquire(self, size: int) -> Reservation:
         if not self._queue and self._fits(size):
             return self._grant(size)
         if len(self._queue) >= MOST_WAITING:
@@ -222,45 +226,45 @@ class Admission:
         self._queue.append(waiting)
         try:
             with anyio.move_on_after(WAIT_SECONDS):
-                while waiting.share is None:
-                    self._insist(waiting)
+                while waiting.reservation is None:
+                    self._make_room(waiting)
                     with anyio.move_on_after(STALLED_SECONDS):
                         await waiting.changed.wait()
         except BaseException:
-            if waiting.share is not None:
-                self._shares.discard(waiting.share)
+            if waiting.reservation is not None:
+                self._reservations.discard(waiting.reservation)
             raise
         finally:
-            if waiting.share is None:
+            if waiting.reservation is None:
                 self._queue.remove(waiting)
             self._changed()
-        if waiting.share is None:
+        if waiting.reservation is None:
             raise Overloaded("other requests keep the memory that this one needs: try again later")
-        return waiting.share
+        return waiting.reservation
 
     def _fits(self, size: int) -> bool:
-        if not self._shares:
+        if not self._reservations:
             return True
-        return len(self._shares) < MOST_SHARES and self.kept + size <= self._limit and size <= self._room()
+        return len(self._reservations) < MOST_RESERVATIONS and self.kept + size <= self._limit and size <= self._room()
 
-    def _grant(self, size: int) -> Share:
-        share = Share(size)
-        self._shares.add(share)
+    def _grant(self, size: int) -> Reservation:
+        reservation = Reservation(size)
+        self._reservations.add(reservation)
         self._tell_kept(self.kept)
-        return share
+        return reservation
 
     def _serve(self) -> None:
-        """Give shares to those who wait, in their order."""
+        """Give reservations to those who wait, in their order."""
         while self._queue and self._fits(self._queue[0].size):
             waiting = self._queue.popleft()
-            waiting.share = self._grant(waiting.size)
+            waiting.reservation = self._grant(waiting.size)
             waiting.changed.set()
 
     def _changed(self) -> None:
         self._tell_kept(self.kept)
         self._serve()
 
-    def _insist(self, waiting: _Waiting) -> None:
+    def _make_room(self, waiting: _Waiting) -> None:
         """Make room for the first in the queue."""
         # Others may have given back some, of whom nothing is heard here.
         self._serve()
@@ -270,6 +274,6 @@ class Admission:
     def _take_back(self) -> None:
         """Cancel the request whose client has stalled for the longest time, if any has for long enough."""
         late = anyio.current_time() - STALLED_SECONDS
-        stalled = [share for share in self._shares if (share.stalled_since or math.inf) <= late]
+        stalled = [reservation for reservation in self._reservations if (reservation.stalled_since or math.inf) <= late]
         if stalled:
-            min(stalled, key=lambda share: share.stalled_since or 0.0).scope.cancel()
+            min(stalled, key=lambda reservation: reservation.stalled_since or 0.0).scope.cancel()

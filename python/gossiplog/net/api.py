@@ -44,7 +44,7 @@ from gossiplog.errors import (
 )
 from gossiplog.log import Log
 from gossiplog.log.state import damage_is_corrupt
-from gossiplog.net.admission import Admission, Overloaded, Share
+from gossiplog.net.admission import Admission, Overloaded, Reservation
 from gossiplog.net.background import background
 from gossiplog.net.exchange import CONTENT_TYPES, from_body
 from gossiplog.net.limits import Limits
@@ -86,7 +86,7 @@ def create_api(log: Log, connections: Connections, admission: Admission | None =
         connections: gives the addresses of the peers that are connected.
         admission: of the requests; None for the usual memory.
     """
-    api = _Api(log, connections, admission or Admission(Limits().total_bytes // 4))
+    api = _Api(log, connections, admission or Admission(Limits().request_bytes))
     application = Starlette(
         routes=[
             _route("/clock", GET=api.clock),
@@ -175,7 +175,7 @@ class _Api:
             clock = max((core.decode_clock(core.decode_id(id))[0] for id in heads), default=0)
             return b'{"clock":%d,"parents":%b}' % (1 + clock, _ids_json(heads))
 
-        return Response(await self._admission.look(read), media_type=_JSON)
+        return Response(await self._admission.run_cheap(read), media_type=_JSON)
 
     async def connections(self, request: Request) -> Response:
         _query(request, ())
@@ -229,8 +229,8 @@ class _Api:
         async with AsyncExitStack() as stack:
             data = await self._body(request, stack)
             async with _until_disconnected(request.receive):
-                value, id = await self._admission.work(lambda: read(data))
-                await self._admission.write(lambda: self._log.insert(value))
+                value, id = await self._admission.run_expensive(lambda: read(data))
+                await self._admission.run_write(lambda: self._log.insert(value))
                 return Response(status_code=201, headers={"Location": f"messages/{id}"})
         # Nobody reads it.
         return Response(status_code=400)
@@ -247,7 +247,7 @@ class _Api:
                                 raise _too_long()
                     body.is_whole = True
                 if body.is_whole:
-                    await stack.enter_async_context(self._admission.share(_BODY_COPIES * len(body.data)))
+                    await stack.enter_async_context(self._admission.reserve(_BODY_COPIES * len(body.data)))
         except TimeoutError as error:
             raise HTTPException(408, str(error)) from error
         except ClientDisconnect as error:
@@ -341,31 +341,31 @@ class _Expensive(Response):
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         is_begun = False
         try:
-            async with self._admission.share(self._size) as share:
-                page = await self._admission.work(self._open)
-                self._admission.resize(share, page.text.held + 2 * PIECE_BYTES)
-                piece, following = await self._admission.work(lambda: (self._read(page), self._read(page)))
+            async with self._admission.reserve(self._size) as reservation:
+                page = await self._admission.run_expensive(self._open)
+                self._admission.resize(reservation, page.text.held + 2 * PIECE_BYTES)
+                piece, following = await self._admission.run_expensive(lambda: (self._read(page), self._read(page)))
                 is_begun = True
                 if scope["method"] == "HEAD" and following:
-                    await self._stream(share, _Page(_Written(b""), page.headers), (), send)
+                    await self._stream(reservation, _Page(_Written(b""), page.headers), (), send)
                     return
                 if not following:
-                    with share.waiting_for_client():
+                    with reservation.waiting_for_client():
                         await Response(piece, media_type=self.media_type, headers=page.headers)(scope, receive, send)
                     return
-                await self._stream(share, page, (piece, following), send)
+                await self._stream(reservation, page, (piece, following), send)
         except Overloaded:
             # The connection ends within the answer, so that the client sees that it is not whole.
             if not is_begun:
                 raise
 
-    async def _stream(self, share: Share, page: _Page, first: Sequence[bytes], send: Send) -> None:
+    async def _stream(self, reservation: Reservation, page: _Page, first: Sequence[bytes], send: Send) -> None:
         headers = [(b"content-type", self.media_type.encode())] if self.media_type else []
         headers += [(name.lower().encode(), value.encode()) for name, value in page.headers.items()]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         pieces = deque(first)
-        while piece := pieces.popleft() if pieces else await self._admission.work(lambda: self._read(page)):
-            with share.waiting_for_client():
+        while piece := pieces.popleft() if pieces else await self._admission.run_expensive(lambda: self._read(page)):
+            with reservation.waiting_for_client():
                 await send({"type": "http.response.body", "body": piece, "more_body": True})
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 

@@ -21,7 +21,7 @@ import anyio.lowlevel
 
 from gossiplog._core import Closed, ConnectionEvent, StreamEvent
 from gossiplog.errors import ConnectionLost, NetworkError, StreamRefused, StreamReset
-from gossiplog.net.pacing import Turns
+from gossiplog.net.pacing import TimeSlice
 from gossiplog.net.stream import Signal, Stream, StreamCore
 
 __all__ = ["Carrier", "Closed", "Connection"]
@@ -277,10 +277,10 @@ class Carrier:
                 except NetworkError as error:
                     self._fail(error)
                     return
-                turns = Turns()
+                time_slice = TimeSlice()
                 for event in events:
                     self._take(event)
-                    await turns.rest()
+                    await time_slice.rest()
 
     def _fail(self, error: NetworkError) -> None:
         """What moves the bytes has ended before its time: wakes everybody, to find that out."""

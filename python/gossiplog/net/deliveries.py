@@ -13,7 +13,7 @@ from gossiplog.log.writing import Outcome
 from gossiplog.net import events
 from gossiplog.net.defects import defect_in
 from gossiplog.net.fairness import FairQueue, Shares
-from gossiplog.net.pacing import Turns
+from gossiplog.net.pacing import TimeSlice
 from gossiplog.net.record import Record
 from gossiplog.net.stream import Signal
 from gossiplog.net.tracing import span
@@ -71,10 +71,10 @@ class Deliveries:
             judged = sorted(
                 await self._judge(list(chain(*turn.values())), set()), key=lambda judgement: judgement.delivery.key
             )
-            turns, count = Turns(), self._record.most_at_once
+            time_slice, count = TimeSlice(), self._record.most_at_once
             # Not one by one: a router is given the answers of a report together.
             for start in range(0, len(judged), count):
-                await turns.rest()
+                await time_slice.rest()
                 self._report(*judged[start : start + count])
             now = anyio.current_time()
             self._queue.finish(turn, now - began, now)

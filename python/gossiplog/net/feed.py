@@ -20,7 +20,7 @@ from gossiplog.log.state import read_stored
 from gossiplog.log.writing import Outcome
 from gossiplog.net import events
 from gossiplog.net.event_loop import caller
-from gossiplog.net.pacing import Turns
+from gossiplog.net.pacing import TimeSlice
 from gossiplog.net.record import Record
 from gossiplog.net.stream import Signal
 from gossiplog.net.threads import Threads
@@ -175,10 +175,10 @@ class Feed:
         self._last = max(self._last, count)
 
     async def _forward(self, sequences: range) -> None:
-        after, turns = sequences.start - 1, Turns()
+        after, time_slice = sequences.start - 1, TimeSlice()
         while after < sequences.stop - 1:
             # What this process committed a moment ago is read without waiting.
-            await turns.rest()
+            await time_slice.rest()
             limit = min(_PAGE, self._record.most_at_once, sequences.stop - 1 - after)
             rows = await self._messages(after, limit)
             self._report(broadcast.Appended([(message.key, message.value) for _, message in rows]))
@@ -213,9 +213,9 @@ class Feed:
 
     async def announce(self, cursor: int) -> None:
         """Hands every message to the application, once, in the order of arrival; of several encodings, the first."""
-        turns = Turns()
+        time_slice = TimeSlice()
         while self._on_message is not None:
-            await turns.rest()
+            await time_slice.rest()
             if cursor >= self._followed:
                 await self._committed.wait()
                 continue

@@ -49,8 +49,6 @@ _UNNAMED_PROXY = (
     " each address, and none is paused for what it does. Name it with --trusted-proxy (`trusted_proxies` of `serve`)"
 )
 _PATIENCE = 30.0
-# The part of `Limits.total_bytes` that requests over HTTP may take: a fourth.
-_SHARE_OF_REQUESTS = 4
 # For clients to take their leave when the hub stops.
 _CLOSING_SECONDS = 5.0
 
@@ -148,7 +146,7 @@ class Hub:
         self._counters = Counters()
         self._stack = AsyncExitStack()
         self._total_bytes = (limits or Limits()).total_bytes
-        admission = Admission(self._total_bytes // _SHARE_OF_REQUESTS, self._room, self._keep)
+        admission = Admission((limits or Limits()).request_bytes, self._room, self._keep)
         self._site = create_site(log, self._names, lambda: self.counters, lambda: self.peers, admission)
         self._protected = protect(self._answer, access or Access())
 

@@ -42,6 +42,11 @@ class Limits:
     negotiation_seconds: float = 10.0
     closing_seconds: float = 5.0
 
+    @property
+    def request_bytes(self) -> int:
+        """Bytes of the total that requests over HTTP may keep."""
+        return self.total_bytes // 4
+
     def __post_init__(self) -> None:
         if self.connections < 1:
             raise ValueError(f"a limit of {self.connections} connections: expected 1 or more")

@@ -71,7 +71,11 @@ class SharedMachine:
         self._rebuilds: list[float] = []
 
     def report(self, *happened: broadcast.InEvent) -> None:
-        """Queue events for the machine, and process them in order."""
+        """Tell the machine of events, in order, and do what it asks for, before returning.
+
+        While the machine is being told of others (what it asks for may report something), the events wait for their
+        turn, and this returns at once. After `give_up` was called, events are ignored.
+        """
         if self._has_failed:
             return
         self._inbox += happened

@@ -17,21 +17,21 @@ import anyio.lowlevel
 
 PART_BYTES = 2**10
 """Handled at once. The costliest take 10 milliseconds: chunks, or frames, of one byte."""
-TURN_SECONDS = 0.002
+SLICE_SECONDS = 0.002
 """After which no other part is handled in a callback."""
 
 
-class Turns:
+class TimeSlice:
     """Lets other callbacks run now and then, in a loop over what strangers sent."""
 
     def __init__(self) -> None:
-        self._end = time.perf_counter() + TURN_SECONDS
+        self._end = time.perf_counter() + SLICE_SECONDS
 
     async def rest(self) -> None:
         """Yield to the event loop, if this task has run for long; a checkpoint only then."""
         if time.perf_counter() >= self._end:
             await anyio.lowlevel.checkpoint()
-            self._end = time.perf_counter() + TURN_SECONDS
+            self._end = time.perf_counter() + SLICE_SECONDS
 
 
 class Gate:
@@ -112,7 +112,7 @@ class Paced(asyncio.Protocol):
 
     def _handle(self) -> None:
         self._is_due = False
-        end = time.perf_counter() + TURN_SECONDS
+        end = time.perf_counter() + SLICE_SECONDS
         while self._handled < len(self._unhandled) and self._gate.is_wanted and not self._gate.is_closing():
             if self.successor is not None:
                 rest, self._unhandled = self._unhandled[self._handled :], b""

@@ -19,7 +19,7 @@ from gossiplog.net.background import background
 from gossiplog.net.deliveries import Deliveries
 from gossiplog.net.feed import Feed
 from gossiplog.net.neighbour import Neighbour
-from gossiplog.net.pacing import Turns
+from gossiplog.net.pacing import TimeSlice
 from gossiplog.net.stream import Stream
 from gossiplog.net.syncing import Report, collect
 from gossiplog.net.threads import Threads
@@ -163,9 +163,9 @@ class Pushes:
     async def _read(self, peer: Neighbour, stream: Stream, machine: Push, data: bytes) -> None:
         found, error = await self._threads.read(collect, machine.receive(data))
         stream.hold(machine.held + sum(len(event.value) for event in found if isinstance(event, push.Deliver)))
-        turns = Turns()
+        time_slice = TimeSlice()
         for event in found if peer.may_write else ():
-            await turns.rest()
+            await time_slice.rest()
             match event:
                 case push.Deliver(key, value):
                     await self._deliveries.room(peer.writer)

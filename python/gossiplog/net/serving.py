@@ -127,7 +127,7 @@ async def serve(
         raise RuntimeError("the bundled server runs on asyncio: run it with anyio.run(..., backend='asyncio')")
     incidents = Incidents(_LOGGER)
     limits = limits or Limits()
-    places = _Places(limits, trusted_proxies)
+    connection_table = _ConnectionTable(limits, trusted_proxies)
 
     async def counted(scope: Scope, receive: Receive, send: Send) -> None:
         await app({**scope, SERVER_KEY: incidents.counts}, receive, send)
@@ -159,7 +159,7 @@ async def serve(
         ssl_keyfile=None if tls is None else tls.key,
     )
     config.incidents = incidents
-    config.places = places
+    config.connection_table = connection_table
     config.load()
     with await _listen(host, port) as listener:
         bound_host, bound_port, *_ = listener.getsockname()
@@ -220,14 +220,14 @@ class _Config(uvicorn.Config):
 
     Attributes:
         incidents: takes notice of the connections that are dropped.
-        places: of the connections.
+        connection_table: of the server.
     """
 
     incidents: Incidents
-    places: _Places
+    connection_table: _ConnectionTable
 
 
-class _Places:
+class _ConnectionTable:
     """The connections of a server by their addresses, and who gives way when there are too many.
 
     Args:
@@ -363,7 +363,7 @@ class _Dropping(Paced):
     def connection_lost(self, exc: Exception | None) -> None:
         self._reading.end()
         if isinstance(self.config, _Config):
-            self.config.places.leave(self._gate.inner, self._host())
+            self.config.connection_table.leave(self._gate.inner, self._host())
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:
@@ -403,21 +403,21 @@ class _Protocol(_Dropping, H11Protocol):
         self._seen: RequestResponseCycle | None = None
         self._look_later()
         if isinstance(self.config, _Config):
-            self._take_place(self.config.places)
+            self._register(self.config.connection_table)
 
-    def _take_place(self, places: _Places) -> None:
+    def _register(self, connection_table: _ConnectionTable) -> None:
         """Admit this connection; where there are too many, drop the oldest idle one, or else this one."""
         host = self._host()
-        if (limit := places.limit(host)) is not None:
-            (places.oldest_idle(host) or self)._drop(
+        if (limit := connection_table.limit(host)) is not None:
+            (connection_table.oldest_idle(host) or self)._drop(
                 "too_many_from_address", f"there are {limit} connections from its address"
             )
         # WebSockets are among them.
         elif len(self.connections) >= (self.config.limit_concurrency or 0):
-            (places.oldest_idle_of_most() or self)._drop(
+            (connection_table.oldest_idle_of_most() or self)._drop(
                 "too_many_connections", f"there are {len(self.connections) - 1} connections"
             )
-        places.enter(self._gate.inner, host)
+        connection_table.enter(self._gate.inner, host)
 
     @property
     def is_idle(self) -> bool:
