@@ -7,7 +7,6 @@ import pytest
 from gossiplog.net.addresses import (
     FIRST_PAUSE,
     LONGEST_PAUSE,
-    MOST_PAUSES,
     UNIX,
     UNKNOWN,
     USUAL_CONNECTIONS,
@@ -17,6 +16,7 @@ from gossiplog.net.addresses import (
     read_networks,
     source_of,
 )
+from gossiplog.net.latest import MOST_REMEMBERED
 
 
 class Clock:
@@ -123,9 +123,9 @@ def test_clients_of_unknown_addresses_share_what_one_address_has() -> None:
 
 def test_pauses_are_bounded() -> None:
     addresses = Addresses(clock=Clock())
-    for number in range(MOST_PAUSES + 1):
+    for number in range(MOST_REMEMBERED + 1):
         addresses.shun(f"10.0.{number // 256}.{number % 256}")
-    assert len(addresses._pauses) == MOST_PAUSES
+    assert len(addresses._pauses) == MOST_REMEMBERED
     assert addresses.refusal("10.0.0.0") is None
     assert addresses.refusal("10.0.0.1") is not None
 

@@ -16,7 +16,7 @@ from gossiplog._core import PanicException
 from gossiplog.errors import NetworkError, ProtocolError, StorageError
 from gossiplog.log.replica import Replica
 from gossiplog.net import client as client_module
-from gossiplog.net import defects, events
+from gossiplog.net import events, latest
 from gossiplog.net import hub as hub_module
 from gossiplog.net.background import background
 from gossiplog.net.client import connect
@@ -455,7 +455,7 @@ def test_cancellation_is_none() -> None:
 async def test_defects_are_forgotten_with_the_time_and_beyond_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
     monkeypatch.setattr(anyio, "current_time", lambda: now[0])
-    monkeypatch.setattr(defects, "_MOST_REMEMBERED", 2)
+    monkeypatch.setattr(latest, "MOST_REMEMBERED", 2)
     peers: dict[int, Any] = {number: Neighbour(number, name, Line(), True, origin=name) for number, name in NAMES}
     found = Defects(Record(None), peers)
     for number in (1, 1, 1, 2, 2):

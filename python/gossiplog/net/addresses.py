@@ -13,6 +13,8 @@ from typing import TypeAlias
 
 import anyio
 
+from gossiplog.net.latest import keep_latest
+
 UNIX = "a Unix socket"
 UNKNOWN = "an unknown address"
 """One source for all clients whose address cannot be read, and no privileged one."""
@@ -21,8 +23,6 @@ USUAL_CONNECTIONS = 32
 FIRST_PAUSE = 10.0
 """Seconds for which an address is not let in after it broke a rule. Each further time they are twice as many."""
 LONGEST_PAUSE = 600.0
-MOST_PAUSES = 4096
-"""Addresses whose pauses are remembered. The one that was paused longest ago is forgotten first."""
 # After this long without breaking a rule, the next pause is the first one again.
 _FORGIVING_SECONDS = 3600.0
 # Addresses whose reading need not be repeated: each connection asks some times.
@@ -161,10 +161,8 @@ class Addresses:
         source = source_of(host)
         if is_local(source):
             return
-        now, before = self._clock(), self._pauses.pop(source, None)
+        now, before = self._clock(), self._pauses.get(source)
         seconds = FIRST_PAUSE
         if before is not None and now - before.since < _FORGIVING_SECONDS:
             seconds = min(2 * before.seconds, LONGEST_PAUSE)
-        self._pauses[source] = _Pause(now, seconds)
-        if len(self._pauses) > MOST_PAUSES:
-            del self._pauses[next(iter(self._pauses))]
+        keep_latest(self._pauses, source, _Pause(now, seconds))

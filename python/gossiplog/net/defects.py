@@ -10,7 +10,6 @@ there.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TypeVar
 
 import anyio
 
@@ -18,16 +17,13 @@ from gossiplog._core import PanicException
 from gossiplog.errors import NetworkError, StorageError
 from gossiplog.net import events
 from gossiplog.net.background import leaves
+from gossiplog.net.latest import keep_latest
 from gossiplog.net.neighbour import Neighbour
 from gossiplog.net.record import Record
 
 STRIKES = 3
 SECONDS = 600.0
 TOO_MANY = f"its input brought defects of this side to light {STRIKES} times within {SECONDS:g} s"
-_MOST_REMEMBERED = 4096
-
-_Key = TypeVar("_Key")
-_Value = TypeVar("_Value")
 
 
 def defect_in(error: BaseException) -> BaseException | None:
@@ -91,14 +87,14 @@ class Defects:
         """Report what is known to be a defect; otherwise as `catch`."""
         peer, name, origin = None, "", ""
         if number is not None:
-            _keep(self._faulty, number, None)
+            keep_latest(self._faulty, number, None)
             peer = self._exchanges.get(number)
             name, origin = (peer.name, peer.origin) if peer is not None else self._left.get(number, ("", ""))
         times: list[float] = []
         if origin:
             now = anyio.current_time()
             times = [*self._recent(origin, now), now][-STRIKES:]
-            _keep(self._times, origin, times)
+            keep_latest(self._times, origin, times)
         self._record.defect(kind, events.Defect(name, doing, defect, len(times)))
         if peer is not None:
             peer.part(f"a defect of this side, {doing}: {type(defect).__name__}: {defect}")
@@ -120,15 +116,7 @@ class Defects:
 
     def leave(self, peer: Neighbour) -> None:
         """Remember a peer that left: what it sent may still bring a defect to light."""
-        _keep(self._left, peer.number, (peer.name, peer.origin))
+        keep_latest(self._left, peer.number, (peer.name, peer.origin))
 
     def _recent(self, origin: str, now: float) -> list[float]:
         return [time for time in self._times.get(origin, ()) if now - time < SECONDS]
-
-
-def _keep(kept: dict[_Key, _Value], key: _Key, value: _Value) -> None:
-    """Remember something as the latest, in the place of the oldest."""
-    kept.pop(key, None)
-    kept[key] = value
-    if len(kept) > _MOST_REMEMBERED:
-        del kept[next(iter(kept))]

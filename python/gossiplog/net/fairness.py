@@ -21,6 +21,7 @@ from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from gossiplog.net.latest import keep_latest
 from gossiplog.protocol.broadcast_events import Delivery
 
 MESH = ""
@@ -37,7 +38,6 @@ MOST_MESSAGES = 1024
 """In a turn of all writers, and in the queue of one without others; a queue beside others has four turns."""
 MOST_BYTES = 8 * 2**20
 _QUEUED_TURNS = 4
-_MOST_REMEMBERED = 4096
 
 
 def parts(values: Sequence[bytes]) -> float:
@@ -81,10 +81,7 @@ class Shares:
     def charge(self, writer: str, seconds: float, now: float) -> None:
         """Add seconds that were spent on a writer's messages."""
         owed = min(self._owed(writer, now) + seconds, MOST_SECONDS)
-        self._debts.pop(writer, None)
-        self._debts[writer] = _Debt(owed, now)
-        if len(self._debts) > _MOST_REMEMBERED:
-            del self._debts[next(iter(self._debts))]
+        keep_latest(self._debts, writer, _Debt(owed, now))
 
     def due(self, writer: str, now: float) -> float:
         """Return when a writer may go on: `now`, or later."""

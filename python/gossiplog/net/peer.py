@@ -23,6 +23,7 @@ from gossiplog.net import events
 from gossiplog.net.background import background
 from gossiplog.net.driver import Driver
 from gossiplog.net.host import Arrival, Host, News, PeerInfo, open_host
+from gossiplog.net.latest import keep_latest
 from gossiplog.net.limits import Limits
 from gossiplog.net.peer_list import peer_list
 from gossiplog.net.protocols import Protocols
@@ -49,9 +50,8 @@ _FIRST_LOOK = 0.02
 _LONGEST_LOOK = 1.0
 # For the system to give all listeners their addresses.
 _LISTENING_SECONDS = 10.0
-# How long a peer that broke a rule is not let in, and how many such are remembered.
+# How long a peer that broke a rule is not let in.
 _SHUN_SECONDS = 600.0
-_MOST_SHUNNED = 4096
 
 
 class Peer:
@@ -280,10 +280,7 @@ class _Running:
 
     def shun(self, peer_id: str) -> None:
         """A peer broke a rule."""
-        self.shunned.pop(peer_id, None)
-        self.shunned[peer_id] = anyio.current_time() + _SHUN_SECONDS
-        if len(self.shunned) > _MOST_SHUNNED:
-            del self.shunned[next(iter(self.shunned))]
+        keep_latest(self.shunned, peer_id, anyio.current_time() + _SHUN_SECONDS)
 
     def shuns(self, peer_id: str) -> bool:
         """Whether a peer is not let in."""
