@@ -240,8 +240,8 @@ class TestVirtualTime:
             arrived.update((event.delivery.key, anyio.current_time()) for event in events if isinstance(event, Judged))
 
         shares = Shares()
-        shares.enter("busy")
-        shares.enter("quiet")
+        for writer in ("busy", "quiet"):
+            shares.charge(writer, 0.0, anyio.current_time())
         waiting = Deliveries(take, shares, Record(None), report, no_defect)
 
         async def flood() -> None:

@@ -12,6 +12,7 @@ from gossiplog.net.fairness import (
     MESH,
     MOST_MESSAGES,
     MOST_SECONDS,
+    RECENT_SECONDS,
     SHARE,
     TURN_BYTES,
     TURN_MESSAGES,
@@ -24,10 +25,11 @@ from gossiplog.protocol.broadcast_events import Delivery
 Turn = Mapping[str, Sequence[Delivery]]
 
 
-def shares(*present: str) -> Shares:
+def shares(*writers: str) -> Shares:
+    """Shares of some that have all written a moment ago."""
     found = Shares()
-    for writer in present:
-        found.enter(writer)
+    for writer in writers:
+        found.charge(writer, 0.0, 0.0)
     return found
 
 
@@ -106,7 +108,7 @@ def test_who_is_alone_and_a_mesh_are_not_limited(writer: str) -> None:
     waiting = queue(found, **{writer: [*[1] * 500, 2**22, *[1] * 2000]})
     turn = waiting.take(0, long=False)
     assert counts(turn) == {writer: MOST_MESSAGES}
-    assert not waiting.has_room(writer)
+    assert not waiting.has_room(writer, 0)
     assert not waiting.take(0, long=True)
     waiting.finish(turn, 100, 0)
     assert counts(waiting.take(0, long=False)) == {writer: MOST_MESSAGES}
@@ -115,11 +117,11 @@ def test_who_is_alone_and_a_mesh_are_not_limited(writer: str) -> None:
 def test_a_queue_has_room_for_some_turns() -> None:
     found = shares("a", "b")
     waiting = queue(found, a=4 * TURN_MESSAGES - 1)
-    assert waiting.has_room("a")
+    assert waiting.has_room("a", 0)
     waiting.add("a", Delivery(1, bytes(20), b""))
-    assert not waiting.has_room("a")
-    assert waiting.has_room("b")
-    assert not queue(found, a=[4 * TURN_BYTES + 1]).has_room("a")
+    assert not waiting.has_room("a", 0)
+    assert waiting.has_room("b", 0)
+    assert not queue(found, a=[4 * TURN_BYTES + 1]).has_room("a", 0)
 
 
 def test_a_writer_that_owes_waits_until_it_has_paid() -> None:
@@ -161,23 +163,20 @@ def test_single_messages_cost_their_part_of_a_turn() -> None:
         assert found.due("a", now) == now
 
 
-def test_who_leaves_and_comes_back_still_owes() -> None:
-    found = shares("a", "b")
-    found.charge("a", 1.0, 0)
-    found.leave("a")
-    found.enter("a")
-    assert found.due("a", 0) > 0
-    assert not found.is_limited("c") or found.due("c", 0) == 0
-    found.leave("b")
-    assert found.due("a", 0) == 0
-
-
-def test_two_connections_of_one_writer_are_nobody_else() -> None:
-    found = shares("a", "a")
-    assert not found.is_limited("a")
-    found.enter("b")
-    found.leave("b")
-    assert not found.is_limited("a")
+def test_a_writer_is_limited_while_others_write() -> None:
+    found = shares("a")
+    found.charge("a", 1.0, 0.0)
+    assert not found.is_limited("a", 0.0)
+    assert found.due("a", 0.0) == 0.0
+    found.charge("b", 0.001, 1.0)
+    assert found.is_limited("a", 1.0)
+    assert found.due("a", 1.0) > 1.0
+    found.charge("a", 1.0, 2.0)
+    assert found.is_limited("a", 1.0 + RECENT_SECONDS - 0.01)
+    assert not found.is_limited("a", 1.0 + RECENT_SECONDS)
+    # Nobody has to be connected for that.
+    assert found.is_limited("b", 3.0)
+    assert found.is_limited("c", 3.0)
 
 
 def test_debts_are_bounded() -> None:

@@ -50,7 +50,7 @@ class Deliveries:
 
     async def room(self, writer: str) -> None:
         """Wait while very many of a writer's messages wait."""
-        while not self._queue.has_room(writer):
+        while not self._queue.has_room(writer, anyio.current_time()):
             await self._changed.wait()
 
     def add(self, writer: str, delivery: Delivery) -> None:

@@ -256,7 +256,6 @@ class Driver:
 
     def _join(self, peer: Neighbour) -> None:
         self._peers[peer.number] = peer
-        self._shares.enter(peer.writer)
         self.peers_changed.set()
         self.record.tell(events.Connected(peer.name))
         self._report(broadcast.PeerConnected(peer.number, peer.gossips))
@@ -277,7 +276,6 @@ class Driver:
         self._exchange_ended.set()
         if self._peers.pop(peer.number, None) is not None:
             self.peers_changed.set()
-            self._shares.leave(peer.writer)
             self._syncs.forget(peer.number)
             self._pushes.forget(peer)
             self._report(broadcast.PeerDisconnected(peer.number))

@@ -7,17 +7,18 @@ things keep one from taking the hub from the others:
   a message waits for one such part of every other writer. Long messages have turns of their own, one writer a turn: to
   verify one takes as long as a thousand short ones, and short ones do not wait for that.
 - *Shares*. The seconds that a turn takes are a debt of the writers who filled it, which they pay off at the rate of
-  their share. While a writer owes more than BURST_SECONDS, and there are others, its messages wait. So it cannot send
+  their share. While a writer owes more than BURST_SECONDS, and others write, its messages wait. So it cannot send
   more than others can read, either: what a hub takes in goes out to all. Who fills a tenth of a turn owes a tenth of
   the time: most of what a single message takes is waiting for threads, on a busy machine a multiple of its work.
 
-A writer that has the driver to itself is not limited. Nor is a mesh, whose peers pass on what many have written.
+A writer is not limited while nobody else writes, however many read: an upload has the whole driver. Nor is a mesh,
+whose peers pass on what many have written.
 """
 
 from __future__ import annotations
 
 import math
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -27,7 +28,9 @@ from gossiplog.protocol.broadcast_events import Delivery
 MESH = ""
 """The writer of all that comes by a mesh."""
 SHARE = 0.25
-"""Of the time, for one writer among others."""
+"""Of the time, for one writer of several."""
+RECENT_SECONDS = 10.0
+"""For how long after its last message a writer is one of several."""
 BURST_SECONDS = 0.25
 """What a writer may owe before it waits."""
 MOST_SECONDS = 1.0
@@ -35,7 +38,7 @@ MOST_SECONDS = 1.0
 TURN_MESSAGES = 64
 TURN_BYTES = 2**16
 MOST_MESSAGES = 1024
-"""In a turn of all writers, and in the queue of one without others; a queue beside others has four turns."""
+"""In a turn of all writers, and in the queue of one that is not limited; others' queues have four turns."""
 MOST_BYTES = 8 * 2**20
 _QUEUED_TURNS = 4
 
@@ -55,28 +58,20 @@ class Shares:
     """What writers owe for the time that their messages took.
 
     Args:
-        share: of the time, for one writer among others: above 0, up to 1.
+        share: of the time, for one writer of several: above 0, up to 1.
     """
 
     def __init__(self, share: float = SHARE) -> None:
         self._share = share
-        self._present: Counter[str] = Counter()
-        # The one charged last is the last. They outlive connections: whoever comes back still owes.
+        # The one charged last is the last. They outlive connections: a writer that comes back still owes.
         self._debts: dict[str, _Debt] = {}
 
-    def enter(self, writer: str) -> None:
-        """Count a connection of a writer."""
-        self._present[writer] += 1
-
-    def leave(self, writer: str) -> None:
-        """Count a connection no more."""
-        self._present[writer] -= 1
-        if not self._present[writer]:
-            del self._present[writer]
-
-    def is_limited(self, writer: str) -> bool:
-        """Whether a writer has to leave something to others."""
-        return writer != MESH and len(self._present) > (writer in self._present)
+    def is_limited(self, writer: str, now: float) -> bool:
+        """Return whether a writer has to leave something to others: one of them has written lately."""
+        if writer == MESH:
+            return False
+        other = next((other for other in reversed(self._debts) if other != writer), None)
+        return other is not None and now - self._debts[other].since < RECENT_SECONDS
 
     def charge(self, writer: str, seconds: float, now: float) -> None:
         """Add seconds that were spent on a writer's messages."""
@@ -85,7 +80,7 @@ class Shares:
 
     def due(self, writer: str, now: float) -> float:
         """Return when a writer may go on: `now`, or later."""
-        if not self.is_limited(writer):
+        if not self.is_limited(writer, now):
             return now
         return now + max(0.0, self._owed(writer, now) - BURST_SECONDS) / self._share
 
@@ -119,12 +114,12 @@ class FairQueue:
         lane.waiting.append(delivery)
         lane.size += len(delivery.value)
 
-    def has_room(self, writer: str) -> bool:
+    def has_room(self, writer: str, now: float) -> bool:
         """Whether more should be read from a writer: its queue is not full."""
         lane = self._lanes.get(writer)
         if lane is None:
             return True
-        messages, size = (_QUEUED_TURNS * part for part in self._part(writer))
+        messages, size = (_QUEUED_TURNS * part for part in self._part(writer, now))
         return len(lane.waiting) < min(messages, MOST_MESSAGES) and lane.size <= min(size, MOST_BYTES)
 
     def take(self, now: float, *, long: bool) -> Mapping[str, Sequence[Delivery]]:
@@ -137,8 +132,10 @@ class FairQueue:
         turn: dict[str, Sequence[Delivery]] = {}
         messages, size = MOST_MESSAGES, MOST_BYTES
         for writer, lane in self._lanes.items():
-            if self._is_ready(writer, lane, long) and self._shares.due(writer, now) <= now:
-                turn[writer] = part = self._first(writer, lane, long, min(messages, self._part(writer)[0]))
+            if self._is_ready(writer, lane, now, long=long) and self._shares.due(writer, now) <= now:
+                turn[writer] = part = self._first(
+                    writer, lane, now, min(messages, self._part(writer, now)[0]), long=long
+                )
                 messages -= len(part)
                 size -= sum(len(delivery.value) for delivery in part)
                 if long or messages <= 0 or size <= 0:
@@ -152,7 +149,7 @@ class FairQueue:
 
     def next_due(self, now: float, *, long: bool) -> float:
         """Return when `take` will have something for what waits now; infinity if nothing waits for the time alone."""
-        ready = (writer for writer, lane in self._lanes.items() if self._is_ready(writer, lane, long))
+        ready = (writer for writer, lane in self._lanes.items() if self._is_ready(writer, lane, now, long=long))
         return min((self._shares.due(writer, now) for writer in ready), default=math.inf)
 
     def finish(self, turn: Mapping[str, Sequence[Delivery]], seconds: float, now: float) -> None:
@@ -166,23 +163,23 @@ class FairQueue:
             if not lane.waiting:
                 del self._lanes[writer]
 
-    def _part(self, writer: str) -> tuple[int, int]:
+    def _part(self, writer: str, now: float) -> tuple[int, int]:
         """The most messages, and bytes, of a writer in one turn."""
-        return (TURN_MESSAGES, TURN_BYTES) if self._shares.is_limited(writer) else (MOST_MESSAGES, MOST_BYTES)
+        return (TURN_MESSAGES, TURN_BYTES) if self._shares.is_limited(writer, now) else (MOST_MESSAGES, MOST_BYTES)
 
-    def _is_long(self, writer: str, delivery: Delivery) -> bool:
-        return len(delivery.value) > TURN_BYTES and self._shares.is_limited(writer)
+    def _is_long(self, writer: str, delivery: Delivery, now: float) -> bool:
+        return len(delivery.value) > TURN_BYTES and self._shares.is_limited(writer, now)
 
-    def _is_ready(self, writer: str, lane: _Lane, long: bool) -> bool:
-        return not lane.is_busy and bool(lane.waiting) and self._is_long(writer, lane.waiting[0]) == long
+    def _is_ready(self, writer: str, lane: _Lane, now: float, *, long: bool) -> bool:
+        return not lane.is_busy and bool(lane.waiting) and self._is_long(writer, lane.waiting[0], now) == long
 
-    def _first(self, writer: str, lane: _Lane, long: bool, messages: int) -> Sequence[Delivery]:
+    def _first(self, writer: str, lane: _Lane, now: float, messages: int, *, long: bool) -> Sequence[Delivery]:
         """The first messages of a queue that are long, or short: one at least."""
         part: list[Delivery] = []
-        left = self._part(writer)[1]
+        left = self._part(writer, now)[1]
         for delivery in lane.waiting:
             left -= len(delivery.value)
-            if part and (len(part) >= messages or left < 0 or self._is_long(writer, delivery) != long):
+            if part and (len(part) >= messages or left < 0 or self._is_long(writer, delivery, now) != long):
                 break
             part.append(delivery)
         return part
