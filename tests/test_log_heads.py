@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 
+import pytest
+
 from gossiplog.log.heads import HeadRows
 
 
@@ -33,12 +35,29 @@ def test_changes_are_those_of_a_dictionary() -> None:
             assert heads.last(5) == in_order[-5:]
 
 
-def test_a_message_more_copies_few_of_many_heads() -> None:
-    heads = HeadRows(head(2 * number) for number in range(20_000))
-    after = heads.after([head(20_000)[0]], [head(30_001)])
-    assert len(after) == len(heads)
-    shared = {id(run) for run in heads._runs} & {id(run) for run in after._runs}
-    assert len(shared) >= len(heads._runs) - 2
+@pytest.mark.parametrize("changes", [1, 65, 150])
+def test_changes_copy_a_number_of_heads_that_does_not_grow_with_all(changes: int) -> None:
+    generator = random.Random(8)
+    copied = {}
+    for count in (50_000, 100_000):
+        heads = HeadRows(head(2 * number) for number in range(count))
+        removed = [head(2 * number)[0] for number in generator.sample(range(count), changes)]
+        added = sorted(head(2 * number + 1) for number in generator.sample(range(count), changes))
+        after = heads.after(removed, added)
+        assert len(after) == count
+        shared = {id(run) for run in heads._runs}
+        copied[count] = sum(len(run) for run in after._runs if id(run) not in shared)
+    assert copied[100_000] < 2 * changes * 256
+    assert copied[100_000] < 1.2 * copied[50_000]
+
+
+def test_equal_heads_have_equal_hashes() -> None:
+    heads = HeadRows(head(number) for number in range(1_000))
+    changed = HeadRows(head(number) for number in range(0, 1_000, 2)).after(
+        (), [head(number) for number in range(1, 1_000, 2)]
+    )
+    assert changed == heads
+    assert hash(changed) == hash(heads)
 
 
 def test_runs_stay_short() -> None:
@@ -46,7 +65,7 @@ def test_runs_stay_short() -> None:
     for number in range(2_000):
         heads = heads.after((), [head(number)])
     assert list(heads) == [head(number) for number in range(2_000)]
-    assert max(len(run) for run in heads._runs) <= 512
+    assert max(len(run) for run in heads._runs) <= 256
     assert heads.last(300) == [head(number) for number in range(1_700, 2_000)]
     for number in range(2_000):
         heads = heads.after([head(number)[0]], ())

@@ -1,16 +1,17 @@
 """The heads of a log, the messages that no other names as a parent, which successive states share.
 
 Anybody can make them many: each message without parents is one, and so is each further encoding of a message. So a
-message more must not cost a copy of all.
+change costs a copy of a few, however many there are.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Collection, Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from heapq import merge
-from itertools import chain, islice
+from itertools import chain, pairwise
 from typing import TypeAlias, final
 
 from gossiplog.core import Plan
@@ -18,10 +19,9 @@ from gossiplog.core import Plan
 Head: TypeAlias = tuple[bytes, int]
 """A message that no other names as a parent: its key and sequence."""
 
-# Heads in a run, about: a change copies one run, and the list of all runs.
-_RUN = 256
-# For more changes at once everything is merged.
-_FEW_CHANGES = 64
+_Run: TypeAlias = tuple[Head, ...]
+# Heads in a run, up to twice as many: a change copies one run, and the list of all runs.
+_RUN = 128
 
 
 @final
@@ -35,8 +35,7 @@ class HeadRows:
     __slots__ = ("_count", "_runs")
 
     def __init__(self, heads: Iterable[Head] = ()) -> None:
-        rest = iter(heads)
-        self._runs: tuple[tuple[Head, ...], ...] = tuple(iter(lambda: tuple(islice(rest, _RUN)), ()))
+        self._runs: Sequence[_Run] = [*_cut([*heads])]
         self._count = sum(map(len, self._runs))
 
     def __len__(self) -> int:
@@ -51,7 +50,7 @@ class HeadRows:
         return self._count == other._count and all(mine == theirs for mine, theirs in zip(self, other, strict=True))
 
     def __hash__(self) -> int:
-        return hash((self._count, self._runs[-1:]))
+        return hash((self._count, *self.last(1)))
 
     def __repr__(self) -> str:
         return f"<HeadRows: {self._count}>"
@@ -67,36 +66,56 @@ class HeadRows:
 
     def after(self, removed: Collection[bytes], added: Collection[Head]) -> HeadRows:
         """Return the heads without those of some keys, which need not be among them, and with others, which are not."""
-        if len(removed) + len(added) > _FEW_CHANGES:
-            gone = frozenset(removed)
-            kept = [head for head in self if head[0] not in gone] if gone else [*self]
-            # Two ascending runs, which this merges.
-            return HeadRows(sorted(chain(kept, sorted(added))))
-        runs = list(self._runs)
-        count = self._count
+        if not self._runs:
+            return HeadRows(sorted(added))
+        # By the run in which they stand, or would.
+        changes: dict[int, tuple[list[bytes], list[Head]]] = defaultdict(lambda: ([], []))
         for key in removed:
-            place = self._place(runs, key)
-            run = list(runs[place]) if runs else []
-            at = bisect_left(run, (key,))
-            if at < len(run) and run[at][0] == key:
-                del run[at]
-                count -= 1
-                runs[place : place + 1] = [tuple(run)] if run else []
+            changes[self._place(key)][0].append(key)
         for head in added:
-            place = self._place(runs, head[0])
-            run = list(runs[place]) if runs else []
-            insort(run, head)
-            count += 1
-            half = len(run) // 2
-            runs[place : place + 1] = [tuple(run)] if half < _RUN else [tuple(run[:half]), tuple(run[half:])]
+            changes[self._place(head[0])][1].append(head)
+        runs: list[_Run] = []
+        count = self._count
+        copied = 0
+        for place, (gone, fresh) in sorted(changes.items()):
+            runs += self._runs[copied:place]
+            new = _changed(self._runs[place], gone, fresh)
+            runs += new
+            count += sum(map(len, new)) - len(self._runs[place])
+            copied = place + 1
         heads = HeadRows()
-        heads._runs, heads._count = tuple(runs), count
+        heads._runs, heads._count = [*runs, *self._runs[copied:]], count
         return heads
 
-    @staticmethod
-    def _place(runs: list[tuple[Head, ...]], key: bytes) -> int:
+    def _place(self, key: bytes) -> int:
         """The run in which a key stands, or would: the first that does not end before it, or the last."""
-        return min(bisect_left(runs, key, key=lambda run: run[-1][0]), max(len(runs) - 1, 0))
+        return min(bisect_left(self._runs, key, key=_last_key), len(self._runs) - 1)
+
+
+def _last_key(run: _Run) -> bytes:
+    return run[-1][0]
+
+
+def _changed(run: _Run, removed: list[bytes], added: list[Head]) -> list[_Run]:
+    """Return the runs that take the place of one from which some heads are removed, and to which others are added."""
+    heads = [*run]
+    for key in removed:
+        at = bisect_left(heads, (key,))
+        if at < len(heads) and heads[at][0] == key:
+            del heads[at]
+    if len(added) > _RUN:
+        heads = sorted(chain(heads, added))
+    else:
+        for head in added:
+            insort(heads, head)
+    return [*_cut(heads)]
+
+
+def _cut(heads: Sequence[Head]) -> Iterator[_Run]:
+    """Cut heads into runs of _RUN to twice as many; fewer are one run, none are none."""
+    runs = max(1, len(heads) // _RUN)
+    bounds = [len(heads) * number // runs for number in range(runs + 1)]
+    return (tuple(heads[start:end]) for start, end in pairwise(bounds) if start < end)
 
 
 @dataclass(frozen=True, slots=True)
