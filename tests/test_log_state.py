@@ -4,12 +4,15 @@ import random
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from gossiplog import Log, Signer, core
 from gossiplog.log import state, writing
+from gossiplog.storage.sqlite_tables import SQLiteReader
 
 TOPIC = "org.example.test"
 
@@ -82,6 +85,78 @@ def test_appends_write_the_index_for_many_messages_together(
             log.append(number)
             indexed += connection.execute("SELECT value FROM gossiplog_meta WHERE name = 'indexed'").fetchone()
     assert sorted(set(indexed)) == [0, state.INDEX_LAG + 1, 2 * (state.INDEX_LAG + 1)]
+
+
+@dataclass
+class Rows:
+    """Rows that readers of SQLite have returned."""
+
+    count: int = 0
+
+    def taken(self) -> int:
+        """Return how many since the last call."""
+        count, self.count = self.count, 0
+        return count
+
+
+@pytest.fixture
+def rows(monkeypatch: pytest.MonkeyPatch) -> Rows:
+    counted = Rows()
+
+    def counting(name: str) -> None:
+        read = getattr(SQLiteReader, name)
+
+        def count(*arguments: Any) -> Any:
+            found = read(*arguments)
+            counted.count += len(found)
+            return found
+
+        monkeypatch.setattr(SQLiteReader, name, count)
+
+    for name in ("level1", "leaves", "sequences", "arrivals", "links", "contents", "alternatives", "heads"):
+        counting(name)
+    return counted
+
+
+@pytest.fixture(scope="module")
+def roots() -> list[bytes]:
+    """Messages without parents: their keys, and so their places in the tree, are in no order, and all stay heads."""
+    return [Signer(bytes(32)).sign(TOPIC, 1, [], number)[1] for number in range(4_000)]
+
+
+def test_a_root_costs_the_rows_of_its_page_however_many_there_are(
+    roots: list[bytes], rows: Rows, opened: Callable[..., Log]
+) -> None:
+    log = opened(topic=TOPIC)
+    for count in (500, 3_500):
+        log.insert_many(roots[len(log) : count])
+        rows.taken()
+        # More than the index may be behind, so that it is written.
+        log.insert_many(roots[count : count + 300])
+        assert rows.taken() < 300 * 40, count
+        for value in roots[count + 300 : count + 400]:
+            log.insert(value)
+        # The index is not due yet, and nobody has asked for the tree.
+        assert rows.taken() == 0
+        assert log.snapshot().state.count == count + 400
+        assert rows.taken() < 100 * 40, count
+
+
+def test_what_another_process_wrote_is_read_without_the_whole_index(
+    tmp_path: Path, roots: list[bytes], rows: Rows, opened: Callable[..., Log], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writing, "INDEX_LAG", 0)
+    monkeypatch.setattr(state, "_FEW_ARRIVALS", 16)
+    writer = opened(tmp_path / "log.db", synchronous="off")
+    writer.insert_many(roots[:3_000])
+    # It has a state of its own, as another process has.
+    reader = opened(tmp_path / "log.db")
+    for count, most in ((3_100, 100 * 40), (4_000, 2 * 4_000 + 200)):
+        writer.insert_many(roots[len(writer) : count])
+        rows.taken()
+        assert reader.snapshot().state.count == count
+        assert rows.taken() < most
+        assert reader.root == writer.root
 
 
 def test_heads_are_found_among_very_many(signer: Signer, opened: Callable[..., Log]) -> None:

@@ -18,7 +18,6 @@ from gossiplog import core
 from gossiplog.errors import GossipLogError, MissingParents, Refused
 from gossiplog.log.payload import PayloadCheck, check_payload
 from gossiplog.log.results import Inserted
-from gossiplog.log.state import States
 from gossiplog.log.writing import LOCK_SECONDS, Verdicts, Writer
 from gossiplog.message import SignedMessage, ids_of, stored_value
 from gossiplog.storage import Storage
@@ -49,17 +48,13 @@ class Inserter:
 
     Args:
         storage: of the log.
-        states: of the log.
         topic: of the log.
         check: the application's payload check.
         writer: of the log.
     """
 
-    def __init__(
-        self, storage: Storage, states: States, topic: str, check: PayloadCheck | None, writer: Writer
-    ) -> None:
+    def __init__(self, storage: Storage, topic: str, check: PayloadCheck | None, writer: Writer) -> None:
         self._storage = storage
-        self._states = states
         self._topic = topic
         self._check = check
         self._writer = writer
@@ -125,15 +120,19 @@ class Inserter:
 
     def _verify(self, chunk: Sequence[_Item]) -> Verdicts:
         # Read first: what is committed after it is looked up again under the lock.
-        count = self._states.current().count
+        count = self._count()
         return self.verdicts(core.verify_batch([value for _, value in chunk], self._topic, self._known), count)
 
     def _read(self, chunk: Sequence[_Item]) -> Verdicts:
         """As `_verify`, without the signatures."""
-        count = self._states.current().count
+        count = self._count()
         batch = core.read_batch([value for _, value in chunk], self._topic)
         batch.drop_known(self._known(batch.fresh_keys()))
         return self.verdicts(batch, count)
+
+    def _count(self) -> int:
+        with self._storage.reader() as reader:
+            return reader.position().count
 
     def _known(self, keys: list[bytes]) -> Collection[bytes]:
         with self._storage.reader() as reader:

@@ -54,7 +54,7 @@ class Log:
         self._states = States(storage, topic)
         self._follower = Follower(storage, topic)
         self._writer = Writer(storage, self._states, topic, apply, self._follower.committed)
-        self._inserter = Inserter(storage, self._states, topic, self._check, self._writer)
+        self._inserter = Inserter(storage, topic, self._check, self._writer)
         self._puller = Puller(storage, self._states, topic, self._inserter, self._writer)
         self._writer.catch_up()
 

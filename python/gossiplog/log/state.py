@@ -25,8 +25,12 @@ from gossiplog.storage.base import Position, Reader, Transaction
 INDEX_LAG = 256
 """Messages that the index may be behind: replaying them takes about a millisecond."""
 
-# Messages of other processes that are replayed; for more, the index is read again.
+# Messages of other processes that are always replayed. For more, the index is read again where it has fewer rows than
+# _ROWS_PER_ARRIVAL for each: replaying a message that stands alone on its page of the tree takes as long.
 _FEW_ARRIVALS = 512
+_ROWS_PER_ARRIVAL = 16
+# Messages below a node of level 1, on average.
+_PAGE_LEAVES = 32
 _PAGE = 4096
 # After so many calls in a row leaves are read ahead: fewer happen by chance where differences are scattered.
 _READ_AHEAD = 3
@@ -84,7 +88,9 @@ class States:
         if position.count <= newest.count:
             return newest
         with damage_is_corrupt:
-            if position.count - newest.count > _FEW_ARRIVALS and position.indexed > newest.count:
+            rows = newest.count // _PAGE_LEAVES + len(newest.heads)
+            few = max(_FEW_ARRIVALS, rows // _ROWS_PER_ARRIVAL)
+            if position.count - newest.count > few and position.indexed > newest.count:
                 newest = stored_state(reader, position)
             state = replayed(reader, newest, position.count, self._topic)
         self.publish_alternative(position.alternative)
