@@ -11,6 +11,10 @@ def test_insert_many(stage: Stage, results: Results) -> None:
     results.add(logs.insert_many(stage))
 
 
+def test_insert_roots(stage: Stage, results: Results) -> None:
+    results.add(logs.insert_roots(stage))
+
+
 def test_open_and_append(stage: Stage, results: Results) -> None:
     results.add(logs.open_and_append(stage))
 

@@ -6,7 +6,7 @@ from gossiplog import core
 from gossiplog.bench.histories import TOPIC, history
 
 
-@pytest.mark.parametrize("name", ["mixed", "chain", "braid", "gossip"])
+@pytest.mark.parametrize("name", ["mixed", "chain", "braid", "gossip", "roots"])
 def test_histories_are_valid_causal_and_always_the_same(name: str) -> None:
     values = list(history(name, 100))
     assert values == list(history(name, 100))

@@ -27,8 +27,8 @@ def history(name: str, count: int) -> Iterator[bytes]:
     """The stored values of a history, in causal order.
 
     Args:
-        name: `mixed` (one to three messages at once), `chain`, `braid` (sixteen at once, in step), or `gossip` (sixteen
-            authors, not in step).
+        name: `mixed` (one to three messages at once), `chain`, `braid` (sixteen at once, in step), `gossip` (sixteen
+            authors, not in step), or `roots` (messages without parents).
         count: how many messages.
     """
     return _HISTORIES[name](count)
@@ -81,4 +81,5 @@ _HISTORIES: dict[str, Callable[[int], Iterator[bytes]]] = {
     "chain": lambda count: _rounds(count, _constant_widths(1)),
     "braid": lambda count: _rounds(count, _constant_widths(_BRAID)),
     "gossip": _gossip,
+    "roots": lambda count: _rounds(count, _constant_widths(count)),
 }

@@ -29,6 +29,7 @@ _APPENDS = 1000
 _WARM_UP = 20
 _QUESTIONS = 1000
 _BRAID = 100_000
+_ROOTS = 100_000
 
 
 def insert_many(stage: Stage) -> Result:
@@ -79,6 +80,40 @@ def bare_insert(values: list[bytes]) -> Callable[[Path], tuple[float, float]]:
             return timed(verify), timed(write)
 
     return run
+
+
+def insert_roots(stage: Stage) -> Result:
+    """More messages without parents into a log of nothing else, beside the same into one of half as many.
+
+    Anybody can make them: each is a head for good, and stands alone on its page of the tree.
+    """
+    size = min(stage.size, _ROOTS)
+    values = stage.history("roots", size + size // 10)
+    more = values[size:]
+    full, half = (stage.logs.full("roots", values[:count]) for count in (size, size // 2))
+
+    def opened(path: Path) -> Log:
+        return gossiplog.log.open(stage.logs.copy(path))
+
+    def work(log: Log) -> None:
+        log.insert_many(more)
+        log.close()
+
+    def floor() -> float:
+        log = opened(half)
+        return timed(lambda: work(log))
+
+    turns = stage.turns
+    turns.run(work, floor, lambda: (opened(full),))
+    return Result(
+        f"`insert_many` of {len(more):,} messages without parents into a log of {size:,} such",
+        "1.5x the same into a log of half as many",
+        f"{turns.ratio:.2f}x",
+        turns.ratio <= 1.5,
+        turns.seconds,
+        turns.floor_seconds,
+        f"{turns.seconds / len(more) * 1e6:.0f} beside {turns.floor_seconds / len(more) * 1e6:.0f} microseconds each",
+    )
 
 
 _OPEN = """

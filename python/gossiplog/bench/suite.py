@@ -33,6 +33,7 @@ def run(size: int) -> Iterator[Result]:
             arithmetic.build_tree,
             arithmetic.insert_into_tree,
             logs.insert_many,
+            logs.insert_roots,
             logs.open_and_append,
             logs.append,
             logs.two_processes,
