@@ -46,7 +46,7 @@ try:
         TreeError,
         UnknownMessage,
     )
-    from gossiplog.log import Arrivals, Info, Inserted, Log, Pulled, Verified, open
+    from gossiplog.log import Arrivals, Info, Inserted, Log, Pulled, Verified, open, recover
     from gossiplog.message import SignedMessage
     from gossiplog.signer import Signer, default_key_path
     from gossiplog.storage import MemoryStorage, SQLiteStorage, Storage
@@ -116,4 +116,5 @@ __all__ = [
     "connect",
     "default_key_path",
     "open",
+    "recover",
 ]

@@ -129,10 +129,11 @@ class CorruptLog(StorageError):
     """
 
     _subject = "the log"
+    _advice = "; `gossiplog recover` makes a log of its valid messages"
 
     def __init__(self, problems: Sequence[str]) -> None:
         shown = "; ".join(problems[:5]) + (f"; and {len(problems) - 5} more" if len(problems) > 5 else "")
-        super().__init__(f"{self._subject} is damaged: {shown}")
+        super().__init__(f"{self._subject} is damaged: {shown}{self._advice}")
         self.problems = tuple(problems)
 
 
@@ -140,6 +141,7 @@ class CorruptSource(CorruptLog):
     """The log that a pull reads from is damaged; the one that is pulled into is not to blame."""
 
     _subject = "the source's log"
+    _advice = ""
 
 
 class LogClosed(StorageError):

@@ -5,6 +5,7 @@ from contextlib import closing
 from pathlib import Path
 
 from tests.cli.support import Program
+from tests.storage.plant import plant
 
 
 def test_init(program: Program, home: Path) -> None:
@@ -105,3 +106,23 @@ def test_verify_finds_damage(program: Program, log: Path) -> None:
     assert result.code == 1
     assert result.err.startswith("gossiplog: the log is damaged: ")
     assert result.err.count("\n") == 1
+
+
+def test_recover(program: Program, log: Path, home: Path) -> None:
+    program("append", log, "1", "2", "3")
+    sequence, _ = plant(log, "notes", indexed=False)
+    result = program("recover", log, "new.db")
+    assert result.code == 1
+    assert "1 messages of" in result.err
+    assert (result.record["inserted"], result.record["duplicates"]) == (3, 0)
+    (refused,) = result.record["refused"]
+    assert (refused["sequence"], refused["id"]) == (sequence, None)
+    assert program("verify", "new.db").record["messages"] == 3
+    assert program("recover", log, "new.db").err == "gossiplog: new.db is there already\n"
+    assert program("recover", "no.db", "other.db").err == "gossiplog: there is no log no.db\n"
+
+
+def test_recover_a_sound_log(program: Program, log: Path) -> None:
+    program("append", log, "1", "2")
+    result = program("recover", log, "new.db")
+    assert (result.code, result.record["inserted"], result.record["refused"]) == (0, 2, [])

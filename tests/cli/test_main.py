@@ -68,7 +68,7 @@ def plain(text: str) -> str:
 def test_help(program: Program) -> None:
     result = program()
     assert (result.code, result.err) == (0, "")
-    commands = ["init", "keygen", "append", "read", "show", "info", "verify", "sync", "serve", "peers"]
+    commands = ["init", "keygen", "append", "read", "show", "info", "verify", "recover", "sync", "serve", "peers"]
     commands += ["network", "simulate", "import", "import-git", "demo", "bench", "pipeline"]
     assert re.findall(r"^│ ([a-z-]+) ", result.out, re.MULTILINE)[-len(commands) :] == commands
 

@@ -18,8 +18,10 @@ from gossiplog.errors import CorruptLog, NewerSchema, StorageError
 from gossiplog.log import Log
 from gossiplog.storage.base import SCHEMA
 from gossiplog.storage.sqlite_upgrades import OLDEST
+from tests.storage.plant import plant
 
 SCHEMAS = Path(__file__).parent / "schemas"
+TOPIC = "schemas.example.com"
 ROOT = "892c732e19ab3cd0d4c15e44a4cd0fc6"
 
 
@@ -129,3 +131,38 @@ def test_apply_goes_on_after_an_upgrade(former: Callable[[int], Path]) -> None:
     with gossiplog.open(former(OLDEST), apply=apply):
         # The three encodings of the first message, on which it ran before, are passed over.
         assert seen == [310, 311]
+
+
+@pytest.mark.parametrize("schema", range(OLDEST, SCHEMA + 1))
+def test_a_message_that_this_version_refuses_does_not_keep_others_from_being_read(
+    former: Callable[[int], Path], schema: int, tmp_path: Path
+) -> None:
+    path = former(schema)
+    sequence, id = plant(path, TOPIC, indexed=True)
+    with gossiplog.open(path) as log:
+        assert len(log) == sequence == 316
+        assert id in log
+        assert [message.payload["n"] for message in log.messages(reverse=True, limit=2)] == [311, 310]
+        # It has the smallest clock, and the messages after it can be read, since it is named.
+        with pytest.raises(CorruptLog, match=f"the stored message {id}: .*recover"):
+            list(log.messages())
+        assert len(list(log.messages(after=id))) > 300
+        log.append({"n": 312}, signer=gossiplog.Signer(bytes(32)))
+        with pytest.raises(CorruptLog, match=f"sequence {sequence}: .*gossiplog recover") as found:
+            log.verify()
+        assert found.value.problems[0].startswith(f"sequence {sequence}: ")
+
+
+@pytest.mark.parametrize("indexed", [False, True])
+@pytest.mark.parametrize("schema", range(OLDEST, SCHEMA + 1))
+def test_recovery_leaves_out_what_this_version_refuses(
+    former: Callable[[int], Path], schema: int, indexed: bool, tmp_path: Path
+) -> None:
+    path = former(schema)
+    sequence, _ = plant(path, TOPIC, indexed=indexed)
+    read: list[int] = []
+    recovered = gossiplog.recover(path, tmp_path / "new.db", progress=read.append)
+    assert (recovered.inserted, recovered.duplicates, sum(read)) == (315, 0, 316)
+    assert [number for number, _ in recovered.refused] == [sequence]
+    with gossiplog.open(tmp_path / "new.db") as log:
+        check_log(log)

@@ -1,4 +1,4 @@
-"""A log as a whole: `gossiplog init`, `info`, `verify`."""
+"""A log as a whole: `gossiplog init`, `info`, `verify`, `recover`."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ import typer
 
 import gossiplog.log
 from gossiplog.cli.output import Json, Output, Stopwatch, fields_table, note, occasional, printable, progress, spinner
-from gossiplog.errors import CorruptLog, NotALog, StorageError, TreeError
+from gossiplog.errors import CorruptLog, NotALog, StorageError, TreeError, ValuesRefused
 from gossiplog.log import Log
 
 _HEADS = 20  # shown on a terminal: the latest
+_REFUSALS = 20  # shown on a terminal
 _IN_MEMORY = ":memory:"
 
 LogPath = Annotated[Path, typer.Argument(metavar="LOG", help="The log: its file.")]
@@ -92,3 +93,42 @@ def verify(path: LogPath, json: Json = False) -> None:
         output.show(
             f"All {verified.messages:,} messages, the tree and the indexes are sound ({rate:,} messages a second)."
         )
+
+
+def recover(
+    path: LogPath,
+    new: Annotated[Path, typer.Argument(metavar="NEW", help="The file of the new log.")],
+    json: Json = False,
+) -> None:
+    """Make a log of the messages of a damaged one that are valid; end with 1 where any is refused.
+
+    It verifies every message, and reads nothing else of the damaged log.
+    """
+    output = Output(json)
+    if not path.exists():
+        raise NotALog(f"there is no log {path}")
+    if new.exists():
+        raise StorageError(f"{new} is there already")
+    with progress("Recovering") as advance, Stopwatch() as watch:
+        recovered = gossiplog.log.recover(str(path), str(new), progress=advance)
+    refused = [
+        {"sequence": sequence, "id": getattr(error, "id", None), "error": str(error)}
+        for sequence, error in recovered.refused
+    ]
+    if output.json:
+        output.record(
+            {
+                "log": str(path),
+                "new": str(new),
+                "inserted": recovered.inserted,
+                "duplicates": recovered.duplicates,
+                "refused": refused,
+                "seconds": round(watch.seconds, 6),
+            }
+        )
+    else:
+        for refusal in refused[:_REFUSALS]:
+            output.show(printable("sequence {sequence}: {error}".format_map(refusal)))
+        output.show(f"{new} holds {recovered.inserted:,} messages of {path}; {len(refused):,} were refused.")
+    if refused:
+        raise ValuesRefused(f"{len(refused)} messages of {path} were refused; the others are in {new}")

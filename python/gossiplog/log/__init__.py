@@ -1,9 +1,10 @@
 # Imports go one way: results, functions, payload, encodings, heads, state, ancestry, then writing, insertion, then
-# pulling, audit, following, source; log; opening.
+# pulling, audit, following, source; log; opening, recovery.
 """The log: append, insert, read, follow and sync, over a storage."""
 
 from gossiplog.log.log import Log
 from gossiplog.log.opening import open
+from gossiplog.log.recovery import recover
 from gossiplog.log.results import Arrivals, Info, Inserted, Pulled, Verified
 
-__all__ = ["Arrivals", "Info", "Inserted", "Log", "Pulled", "Verified", "open"]
+__all__ = ["Arrivals", "Info", "Inserted", "Log", "Pulled", "Verified", "open", "recover"]

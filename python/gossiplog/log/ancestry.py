@@ -54,7 +54,7 @@ def steps_back(
             raise TooMuchWork(f"there are more than {most_ids} of them")
 
     def ids(sequences: Sequence[int]) -> tuple[str, ...]:
-        return tuple(sorted(read_stored(allowance.value(sequence), topic).id for sequence in sequences))
+        return tuple(sorted(read_stored(allowance.value(sequence), topic, sequence).id for sequence in sequences))
 
     return [(at, ids(sequences)) for at, sequences in reversed(found)]
 

@@ -15,7 +15,7 @@ from itertools import pairwise
 from gossiplog import core
 from gossiplog.errors import CorruptLog, GossipLogError, StorageError
 from gossiplog.log.results import Verified
-from gossiplog.log.state import State, damage_is_corrupt, replayed, stored_state
+from gossiplog.log.state import State, damage_is_corrupt, named_by_key, replayed, stored_state
 from gossiplog.storage import Storage
 from gossiplog.storage.base import Reader
 
@@ -169,7 +169,7 @@ class Audit:
                 self._report(f"sequence {sequence}: its links are not those to its ancestors")
         stored_contents = reader.contents([sequence for sequence, _ in run])
         for sequence, content in stored_contents.items() ^ dict(plan.alternatives).items():
-            self._report(f"sequence {sequence}: stored or missing wrongly as an encoding of {_id(content)}")
+            self._report(f"sequence {sequence}: stored or missing wrongly as an encoding of {named_by_key(content)}")
         stored_sequences = reader.sequences([key for key, _, _ in plan.leaves])
         for key, _, sequence in plan.leaves:
             if stored_sequences.get(key) != sequence:
@@ -188,7 +188,7 @@ class Audit:
             leaves += len(rows)
             for key, hash in rows:
                 if key not in values or core.leaf_hash(key, values[key]) != hash:
-                    self._report(f"message {_id(key)}: its leaf is not that of its value")
+                    self._report(f"message {named_by_key(key)}: its leaf is not that of its value")
             with self._reported(f"the tree's node {_name(node)}"):
                 children = [core.Node(0, key, hash) for key, hash in rows]
                 if node.key is None:
@@ -233,8 +233,4 @@ def _all_known(keys: list[bytes]) -> list[bytes]:
 
 
 def _name(node: core.Node) -> str:
-    return f"(level {node.level}, {'anchor' if node.key is None else _id(node.key)})"
-
-
-def _id(key: bytes) -> str:
-    return core.encode_id(key) if len(key) == core.KEY_LENGTH else f"with the damaged key {key.hex()}"
+    return f"(level {node.level}, {'anchor' if node.key is None else named_by_key(node.key)})"

@@ -104,7 +104,7 @@ class Follower:
                     rows = reader.arrivals(cursor, batch)
                 if rows:
                     cursor = rows[-1][0]
-                    yield Arrivals((read_stored(value, self._topic) for _, value in rows), cursor)
+                    yield Arrivals((read_stored(value, self._topic, sequence) for sequence, value in rows), cursor)
                 else:
                     self.wait(cursor)
         except LogClosed:

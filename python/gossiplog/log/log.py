@@ -177,7 +177,7 @@ class Log:
             found = reader.values([key], reader.position().count)
         if key not in found:
             raise UnknownMessage(id)
-        return self._read(found[key])
+        return self._read(found[key], key)
 
     def content_id(self, id: str) -> str:
         """The id that all encodings of a message have in common: that of the canonical one.
@@ -262,8 +262,8 @@ class Log:
                 rows = reader.page(after, before, reverse, size, count)
             if not rows:
                 return
-            for _, value in rows:
-                yield self._read(value)
+            for key, value in rows:
+                yield self._read(value, key)
             if reverse:
                 before = rows[-1][0]
             else:
@@ -384,11 +384,11 @@ class Log:
         return [found[key] for key in keys]
 
     def _ids(self, reader: Reader, sequences: Sequence[int]) -> tuple[str, ...]:
-        values = (value for sequence in sequences for _, value in reader.arrivals(sequence - 1, 1))
-        return tuple(sorted(self._read(value).id for value in values))
+        rows = (row for sequence in sequences for row in reader.arrivals(sequence - 1, 1))
+        return tuple(sorted(self._read(value, sequence).id for sequence, value in rows))
 
-    def _read(self, value: bytes) -> SignedMessage:
-        return read_stored(value, self.topic)
+    def _read(self, value: bytes, name: int | bytes) -> SignedMessage:
+        return read_stored(value, self.topic, name)
 
     # The log as a whole
 
@@ -422,7 +422,8 @@ class Log:
             progress: called with the number of messages checked since it was called before.
 
         Raises:
-            CorruptLog: something is wrong; it lists what.
+            CorruptLog: something is wrong; it lists what. `gossiplog.recover` makes a log of the messages that are
+                valid.
         """
         return Audit(self._storage, self.topic, self._states.newest, progress).run()
 

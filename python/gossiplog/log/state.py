@@ -194,7 +194,7 @@ def _arrived(reader: Reader, after: int, last: int, topic: str) -> core.Plan:
             raise CorruptLog([f"there is no message with the sequence {expected}"])
     batch = core.read_batch([value for _, value in rows], topic)
     for index, error in batch.invalid:
-        raise CorruptLog([f"a stored message, of sequence {after + 1 + index}: {error}"])
+        raise _refused(after + 1 + index, error)
     parents = {key: sequence for key, sequence in reader.sequences(batch.parents()).items() if sequence <= after}
     plan = batch.arrived(after + 1, parents)
     if not rows or len(plan.order) < len(rows):
@@ -209,7 +209,7 @@ def unindexed(reader: Reader, position: Position, topic: str) -> Iterator[Signed
     after = position.indexed
     while after < position.count:
         rows = reader.arrivals(after, position.count - after)
-        yield from (read_stored(value, topic) for _, value in rows)
+        yield from (read_stored(value, topic, sequence) for sequence, value in rows)
         after = rows[-1][0]
 
 
@@ -278,8 +278,13 @@ def _reaches(end: bytes | None, other: bytes | None) -> bool:
     return end is None or (other is not None and other <= end)
 
 
-def read_stored(value: bytes, topic: str) -> SignedMessage:
-    """A message from its stored value.
+def read_stored(value: bytes, topic: str, name: int | bytes) -> SignedMessage:
+    """Return a message from its stored value.
+
+    Args:
+        value: as it is stored.
+        topic: of the log.
+        name: the sequence or the key of the message, for the error.
 
     Raises:
         CorruptLog: a value that no message has.
@@ -287,7 +292,17 @@ def read_stored(value: bytes, topic: str) -> SignedMessage:
     try:
         return core.read_message(value, topic)
     except InvalidMessage as error:
-        raise CorruptLog([f"a stored message: {error}"]) from error
+        raise _refused(name, error) from error
+
+
+def _refused(name: int | bytes, error: InvalidMessage) -> CorruptLog:
+    which = f"of sequence {name}" if isinstance(name, int) else named_by_key(name)
+    return CorruptLog([f"the stored message {which}: {error}"])
+
+
+def named_by_key(key: bytes) -> str:
+    """Return the id of a stored message, or what is stored in its place."""
+    return core.encode_id(key) if len(key) == core.KEY_LENGTH else f"with the damaged key {key.hex()}"
 
 
 class _DamageIsCorrupt:

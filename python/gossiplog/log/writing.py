@@ -382,7 +382,7 @@ class Writer:
                 rows = transaction.arrivals(applied, _CATCH_UP_PAGE)
                 repeated = self._repeated(transaction, position, rows)
                 for sequence, value in rows:
-                    message = read_stored(value, self._topic)
+                    message = read_stored(value, self._topic, sequence)
                     if sequence not in repeated:
                         with transaction.savepoint():
                             _run(apply, message, transaction)

@@ -246,7 +246,7 @@ class Feed:
 
 
 def _read(rows: Sequence[tuple[int, bytes]], topic: str) -> Sequence[tuple[int, SignedMessage]]:
-    return [(sequence, read_stored(value, topic)) for sequence, value in rows]
+    return [(sequence, read_stored(value, topic, sequence)) for sequence, value in rows]
 
 
 def _gaps(own: Sequence[range], after: int, last: int) -> Iterator[range]:

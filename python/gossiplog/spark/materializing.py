@@ -205,4 +205,4 @@ def _id(reader: Reader, topic: str, sequence: int) -> str | None:
     """The id of the message with a sequence; None for 0, and for one that no message has."""
     if sequence == 0:
         return None
-    return next((read_stored(value, topic).id for _, value in reader.arrivals(sequence - 1, 1)), None)
+    return next((read_stored(value, topic, sequence).id for _, value in reader.arrivals(sequence - 1, 1)), None)

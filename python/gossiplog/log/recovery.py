@@ -1,0 +1,62 @@
+"""The way back from a damaged log: its valid messages in another one."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Callable, Iterator
+from contextlib import closing
+
+from gossiplog.log.opening import open
+from gossiplog.log.results import Inserted
+from gossiplog.storage import Storage
+from gossiplog.storage.location import storage_at
+
+_PAGE = 1024
+
+
+def recover(
+    damaged: str | os.PathLike[str] | Storage,
+    new: str | os.PathLike[str] | Storage,
+    *,
+    progress: Callable[[int], object] | None = None,
+) -> Inserted:
+    """Make a log of the messages of a damaged one that are valid.
+
+    Nothing but the messages is read: no index, no tree. Each is verified as if a peer had sent it. So this is also the
+    way on from a log whose messages an earlier version accepted and this one refuses; what descends from them is
+    refused as well, as by every peer.
+
+    Args:
+        damaged: as `location` of `open`. It is not changed, but for an upgrade of its schema.
+        new: as `location` of `open`; a log of the same topic that is there gets what it lacks.
+        progress: called with the number of messages read since it was called before.
+
+    Returns:
+        As `Log.insert_many`, with the sequences of the refused messages instead of indices.
+
+    Raises:
+        TopicMismatch: there is a log at `new`, of another topic.
+        NotALog: there is no log to recover.
+        CorruptLog: SQLite cannot read on in the damaged log. What it read before is in the new log.
+        StorageError: one of the databases cannot be read or written.
+    """
+    storage = storage_at(damaged)
+    topic = storage.open(None, create=False)
+    sequences: list[int] = []
+
+    def values() -> Iterator[bytes]:
+        while True:
+            with storage.reader(single=True) as reader:
+                rows = reader.arrivals(sequences[-1] if sequences else 0, _PAGE)
+            if not rows:
+                return
+            for sequence, value in rows:
+                sequences.append(sequence)
+                yield value
+            if progress is not None:
+                progress(len(rows))
+
+    with closing(storage), open(new, topic) as log:
+        result = log.insert_many(values())
+    return dataclasses.replace(result, refused=tuple((sequences[index], error) for index, error in result.refused))
