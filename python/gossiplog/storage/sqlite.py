@@ -26,10 +26,12 @@ from gossiplog.storage.sqlite_tables import (
     Guard,
     SQLiteReader,
     SQLiteTransaction,
+    check_tables,
     error_code,
+    schema_of_log,
     storage_error,
 )
-from gossiplog.storage.sqlite_upgrades import OLDEST, FormerContents, FormerReader, upgrade
+from gossiplog.storage.sqlite_upgrades import OLDEST, FormerContents, FormerReader, tables_of, upgrade
 
 Synchronous: TypeAlias = Literal["off", "normal", "full", "extra"]
 
@@ -37,6 +39,9 @@ Synchronous: TypeAlias = Literal["off", "normal", "full", "extra"]
 _PATIENCE = 30.0
 # Connections of readers that are kept open between uses.
 _IDLE_READERS = 4
+# Bytes in a value that is read, four times what a sync carries; and SQLite's own limit (https://sqlite.org/limits.html).
+_MOST_BYTES = 64 * 2**20
+_SQLITE_BYTES = 10**9
 _MEMORY = ":memory:"
 
 
@@ -80,6 +85,8 @@ class SQLiteStorage(Storage):
             except BaseException:
                 connection.close()
                 raise
+            # `apply` may have values of its own.
+            connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _SQLITE_BYTES)
             connection.set_authorizer(self._guard)
             self._writer, self._process, self._closed = connection, os.getpid(), False
             return stored
@@ -133,19 +140,22 @@ class SQLiteStorage(Storage):
         """The topic and the schema of the log in the database, None where there is none; tables of an application do
         not matter."""
         try:
-            names = [name for (name,) in connection.execute("SELECT name FROM sqlite_schema")]
+            ours = schema_of_log(connection)
         except sqlite3.DatabaseError as error:
             if error_code(error) == sqlite3.SQLITE_NOTADB:
                 raise NotALog(f"{self._path} is not a log: it is not an SQLite database") from error
             raise
-        ours = [name for name in names if name.lower().startswith("gossiplog_")]
-        if "gossiplog_meta" not in ours:
+        meta_table = [row for row in ours if row[1] == "gossiplog_meta"]
+        if not meta_table:
             if ours:
                 raise NotALog(
-                    f"{self._path} holds no log, but {ours[0]}: names that begin with gossiplog_ are for a log's"
+                    f"{self._path} holds no log, but {ours[0][1]}: names that begin with gossiplog_ are for a log's"
                 )
             return None
-        meta = dict(connection.execute("SELECT name, value FROM gossiplog_meta"))
+        check_tables(meta_table, TABLES[:1])
+        meta = dict(
+            connection.execute("SELECT name, value FROM gossiplog_meta WHERE name IN ('schema', 'topic') LIMIT 2")
+        )
         schema, topic = meta.get("schema"), meta.get("topic")
         if not isinstance(schema, int) or not isinstance(topic, str):
             raise NotALog(f"{self._path} is not a log of this package: its table gossiplog_meta says something else")
@@ -160,6 +170,7 @@ class SQLiteStorage(Storage):
                 f" {OLDEST} to {SCHEMA}): move it away, and get its messages into a new log from where they came, by"
                 " gossiplog sync with another peer, or by importing them anew"
             )
+        check_tables(ours, tables_of(schema))
         return topic, schema
 
     def _create(self, connection: sqlite3.Connection, topic: str) -> tuple[str, int]:
@@ -282,6 +293,10 @@ class SQLiteStorage(Storage):
                 check_same_thread=False,
                 uri=self._path.startswith("file:"),
             )
+            # The file may be a stranger's (https://sqlite.org/security.html). No log needs what is switched off.
+            connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MOST_BYTES)
+            connection.execute("PRAGMA trusted_schema = OFF")
+            connection.execute("PRAGMA cell_size_check = ON")
         return connection
 
     def _borrow(self) -> sqlite3.Connection:

@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from itertools import chain
-from typing import Any
+from typing import Any, TypeAlias
 
 from gossiplog.core import Plan
 from gossiplog.errors import CorruptLog, NewerSchema, StorageError
@@ -58,6 +58,8 @@ _MANY = 16
 OURS = " /* gossiplog */"
 # The file is not what SQLite wrote.
 DAMAGE = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+# Nor is it what a log has, whose values are shorter.
+_NO_LOG = DAMAGE | {sqlite3.SQLITE_TOOBIG}
 # What an application cannot go on from (https://sqlite.org/rescode.html): its exceptions are no verdict on a message.
 _BROKEN = DAMAGE | frozenset(
     {
@@ -120,12 +122,49 @@ def error_code(error: sqlite3.Error) -> int:
 
 def storage_error(place: str, doing: str, error: sqlite3.Error) -> StorageError:
     """What to raise for an error of the driver: CorruptLog for a damaged file."""
-    if error_code(error) in DAMAGE:
+    if error_code(error) in _NO_LOG:
         return CorruptLog([f"cannot {doing} {place}: {error}"])
     cause = _CAUSES.get(error_code(error))
     return StorageError(
         f"cannot {doing} {place}: {error}" if cause is None else f"cannot {doing} {place}: {cause} ({error})"
     )
+
+
+SchemaRow: TypeAlias = tuple[str, str, str | None]
+"""What `sqlite_schema` says of something: its type, its name, and its statement, None for indices that SQLite makes."""
+
+
+def schema_of_log(connection: sqlite3.Connection) -> list[SchemaRow]:
+    """Return what bears a log's name in a database, or is about what does. Nothing of it is executed."""
+    rows = connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_schema")
+    return [
+        (kind, name, sql)
+        for kind, name, table, sql in rows
+        if any(str(each).lower().startswith("gossiplog_") for each in (name, table))
+    ]
+
+
+def check_tables(found: Sequence[SchemaRow], expected: Sequence[str]) -> None:
+    """Refuse everything but the tables that this package makes.
+
+    A stranger's file may have a view without end in place of a table, columns that compute what they hold, or triggers.
+
+    Raises:
+        CorruptLog: something else is there, or something is missing.
+    """
+    statements = {_named(statement): statement for statement in expected}
+    own = {(kind, name): sql for kind, name, sql in found if sql is not None}
+    wrong = [(kind, name) for (kind, name), sql in own.items() if statements.get((kind, name)) != sql]
+    problems = [f"the {kind} {name} is not one that this package makes" for kind, name in wrong]
+    problems += [f"the {kind} {name} is missing" for kind, name in statements if (kind, name) not in own]
+    if problems:
+        raise CorruptLog(problems)
+
+
+def _named(statement: str) -> tuple[str, str]:
+    """The type and the name of what a CREATE statement makes."""
+    _, kind, name, *_ = statement.replace("(", " ").split()
+    return kind.lower(), name
 
 
 class Guard:
@@ -203,8 +242,10 @@ class SQLiteReader(Reader):
 
     def sequences(self, keys: Sequence[bytes]) -> dict[bytes, int]:
         if len(keys) >= _MANY:
-            (last,) = self._connection.execute("SELECT max(key) FROM gossiplog_leaves").fetchone()
-            if last is None or min(keys) > last:
+            last = self._connection.execute(
+                "SELECT CAST(key AS BLOB) FROM gossiplog_leaves ORDER BY key DESC LIMIT 1"
+            ).fetchone()
+            if last is None or min(keys) > last[0]:
                 return {}
         return dict(self._select("SELECT key, CAST(seq AS INTEGER) FROM gossiplog_leaves WHERE key IN ({})", keys))
 

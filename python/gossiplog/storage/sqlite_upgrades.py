@@ -16,13 +16,18 @@ from typing import TypeAlias
 from gossiplog import core
 from gossiplog.core import SignedMessage, decode_id
 from gossiplog.storage.base import SCHEMA, Position, Progress
-from gossiplog.storage.sqlite_tables import ALTERNATIVES, SQLiteReader
+from gossiplog.storage.sqlite_tables import ALTERNATIVES, TABLES, SQLiteReader
 
 OLDEST = 2
 """The oldest schema that is read."""
 
 _PAGE = 4096
 _Step: TypeAlias = Callable[[sqlite3.Connection, str, Progress], None]
+
+
+def tables_of(schema: int) -> Sequence[str]:
+    """Return the statements that made the tables of a schema, OLDEST or later."""
+    return TABLES if schema == SCHEMA else [statement for statement in TABLES if statement not in ALTERNATIVES]
 
 
 def upgrade(connection: sqlite3.Connection, schema: int, topic: str, progress: Progress | None) -> None:
