@@ -306,6 +306,30 @@ def check_children(parent: Node, end: bytes | None, children: Iterable[Node]) ->
     """
 
 @final
+class ChildrenCheck:
+    """`check_children` for an answer that comes in parts: it holds none of them.
+
+    Args:
+        parent: the node that was asked for.
+        end: the key at which the parent's range ends (exclusive), or None at the end of the tree.
+
+    Raises:
+        TreeError: a parent of level 0.
+    """
+
+    def __new__(cls, parent: Node, end: bytes | None) -> ChildrenCheck: ...
+    def add(self, children: Iterable[Node]) -> None:
+        """Take the next children; raise TreeError as `check_children`, but for what only the whole answer can show."""
+    @property
+    def count(self) -> int:
+        """How many children there were."""
+    @property
+    def is_complete(self) -> bool:
+        """Whether they are all: they hash to the parent's hash."""
+    def finish(self) -> None:
+        """End the answer; raise TreeError where it is empty or not complete."""
+
+@final
 class Tree:
     """A prolly tree: immutable, sharing structure with the trees it was made from.
 

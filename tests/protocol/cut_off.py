@@ -34,9 +34,9 @@ class Log:
                 insort(self._keys, key)
         self.entries |= entries
 
-    def leaves(self, start: bytes, end: bytes | None) -> Sequence[tuple[bytes, bytes]]:
+    def leaves(self, start: bytes, end: bytes | None, limit: int | None = None) -> Sequence[tuple[bytes, bytes]]:
         keys = self._keys[bisect_left(self._keys, start) : None if end is None else bisect_left(self._keys, end)]
-        return [(key, core.leaf_hash(key, self.entries[key])) for key in keys]
+        return [(key, core.leaf_hash(key, self.entries[key])) for key in keys[:limit]]
 
     def values(self, keys: Sequence[bytes], limit: int) -> list[bytes] | None:
         values = [self.entries[key] for key in keys]

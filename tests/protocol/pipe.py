@@ -41,9 +41,9 @@ class Entries:
         self.entries |= entries
         self._leaves = sorted((key, core.leaf_hash(key, value)) for key, value in self.entries.items())
 
-    def leaves(self, start: bytes, end: bytes | None) -> Sequence[tuple[bytes, bytes]]:
+    def leaves(self, start: bytes, end: bytes | None, limit: int | None = None) -> Sequence[tuple[bytes, bytes]]:
         keys = [key for key, _ in self._leaves]
-        return self._leaves[bisect_left(keys, start) : len(keys) if end is None else bisect_left(keys, end)]
+        return self._leaves[bisect_left(keys, start) : len(keys) if end is None else bisect_left(keys, end)][:limit]
 
     def values(self, keys: Sequence[bytes], limit: int) -> list[bytes] | None:
         values = [self.entries[key] for key in keys]

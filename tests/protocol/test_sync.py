@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from gossiplog import core, reference
 from gossiplog.core import Node, Nodes
 from gossiplog.errors import ProtocolError
-from gossiplog.protocol import sync_client, wire
+from gossiplog.protocol import sync_client, sync_server, wire
 from gossiplog.protocol.sync import Aborted, Client, ClientConfig, Finished, Received, Send, Server, ServerConfig
 from tests.protocol.endless import Endless
 from tests.protocol.pipe import TOPIC, Entries, Outcome, Serve, frames, lie, message, messages, run, serve
@@ -543,8 +543,8 @@ def test_a_small_server_costs_a_large_log_few_reads() -> None:
     class Counted(Entries):
         read = 0
 
-        def leaves(self, start: bytes, end: bytes | None) -> Sequence[tuple[bytes, bytes]]:
-            found = super().leaves(start, end)
+        def leaves(self, start: bytes, end: bytes | None, limit: int | None = None) -> Sequence[tuple[bytes, bytes]]:
+            found = super().leaves(start, end, limit)
             self.read += len(found)
             return found
 
@@ -601,3 +601,106 @@ def test_an_endless_tree() -> None:
     with pytest.raises(ProtocolError, match=r"the value for message .* is no message"):
         run(client, respond)
     assert client.statistics.requests < 5000
+
+
+# Nodes with more children than an answer has room for
+
+
+@pytest.fixture
+def few_in_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sync_server, "_MOST_CHILDREN", 100)
+    monkeypatch.setattr(sync_server, "PART", 32)
+
+
+def ground(count: int) -> dict[bytes, bytes]:
+    """Messages none of which begins a page, which costs their author one in 32: all are on the first one."""
+    made = messages(range(count + count // 8))
+    chosen = {key: value for key, value in made.items() if not core.is_boundary(core.leaf_hash(key, value))}
+    return dict(sorted(chosen.items())[:count])
+
+
+class Bounded(Entries):
+    """A log whose leaves are read in small parts alone."""
+
+    most = 0
+
+    def leaves(self, start: bytes, end: bytes | None, limit: int | None = None) -> Sequence[tuple[bytes, bytes]]:
+        found = super().leaves(start, end, limit)
+        self.most = max(self.most, len(found))
+        return found
+
+
+def pull_on(local: Entries, answer: Callable[[], Serve]) -> tuple[Outcome, list[Client]]:
+    """Pull, going on after each Abort, three times at most."""
+    outcome, clients = Outcome(), [Client(local, TOPIC)]
+    while not isinstance(run(clients[-1], answer(), outcome).end, Finished) and len(clients) < 4:
+        clients.append(Client(local, TOPIC, config=clients[-1].next_config))
+        outcome.end = None
+    return outcome, clients
+
+
+@pytest.mark.usefixtures("few_in_an_answer")
+@pytest.mark.parametrize("shared", [0, 5, 150])
+def test_a_page_of_very_many_leaves_comes_in_parts(shared: int) -> None:
+    entries = ground(200)
+    remote = Bounded(entries)
+    remote.tree = core.Tree.open([(b"", remote.tree.node(1, None).hash)], len(entries))
+    local = Entries(dict(random.Random(3).sample(sorted(entries.items()), shared)))
+    outcome, clients = pull_on(local, lambda: serve(Server(remote, now=0.0)))
+    assert isinstance(outcome.end, Finished)
+    assert list(outcome.received.items()) == list(lacking(local, remote).items())
+    assert remote.most <= 101
+    assert len(clients) == 2
+
+
+@pytest.mark.parametrize("shared", [0, 1, 7])
+def test_children_of_all_levels_come_in_parts(shared: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sync_server, "_MOST_CHILDREN", 2)
+    monkeypatch.setattr(sync_server, "PART", 3)
+    entries = messages(range(SOME))
+    remote = Entries(entries)
+    local = Entries(dict(sorted(entries.items())[: SOME * shared // 8]))
+    outcome, _ = pull_on(local, lambda: serve(Server(remote, now=0.0)))
+    assert isinstance(outcome.end, Finished)
+    assert list(outcome.received.items()) == list(lacking(local, remote).items())
+
+
+@pytest.mark.usefixtures("few_in_an_answer")
+@pytest.mark.parametrize("what", ["left out", "changed", "ended"])
+def test_parts_that_are_not_those_of_the_node(what: str) -> None:
+    remote = Entries(ground(200))
+
+    def change(request: wire.Request, answer: wire.Answer) -> wire.Answer:
+        if isinstance(request, wire.GetChildren) and isinstance(answer, wire.Children) and request.after:
+            nodes = [*answer.nodes]
+            match what:
+                case "left out":
+                    del nodes[3:4]
+                case "changed":
+                    nodes = [Node(0, node.key, b"\xff" * 16) for node in nodes]
+                case _:
+                    nodes = []
+            return wire.Children(Nodes(nodes))
+        return answer
+
+    local = Entries({})
+    with pytest.raises(ProtocolError, match="do not hash to the parent's"):
+        pull_on(local, lambda: lie(serve(Server(remote, now=0.0)), change))
+
+
+def test_a_server_that_does_not_know_parts_answers_with_all() -> None:
+    entries = messages(range(SOME))
+    remote = Entries(entries)
+    honest = serve(Server(remote, now=0.0))
+
+    def answer(data: bytes) -> bytes:
+        requests = [wire.decode_request(frame) for frame in frames(data)]
+        plain = [
+            wire.GetChildren(request.level, request.key) if isinstance(request, wire.GetChildren) else request
+            for request in requests
+        ]
+        return honest(b"".join(map(wire.encode_request, plain)))
+
+    outcome = run(Client(Entries({}), TOPIC, config=ClientConfig(parts=True)), answer)
+    assert isinstance(outcome.end, Finished)
+    assert outcome.received == entries

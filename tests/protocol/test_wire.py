@@ -25,6 +25,8 @@ REQUESTS = [
     (wire.GetNode(2, KEY), b"\x1a\x12\x18\x08\x02\x12\x14" + KEY),
     (wire.GetChildren(3, None), b"\x04\x1a\x02\x08\x03"),
     (wire.GetChildren(1, KEY), b"\x1a\x1a\x18\x08\x01\x12\x14" + KEY),
+    (wire.GetChildren(1, None, b""), b"\x06\x1a\x04\x08\x01\x1a\x00"),
+    (wire.GetChildren(1, None, KEY), b"\x1a\x1a\x18\x08\x01\x1a\x14" + KEY),
     (wire.GetValues([]), b"\x02\x22\x00"),
     (wire.GetValues([KEY, KEY]), b"\x2e\x22\x2c" + 2 * (b"\x0a\x14" + KEY)),
 ]

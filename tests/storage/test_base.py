@@ -92,6 +92,8 @@ def test_what_is_written_is_read(storage: Storage) -> None:
         assert [(key, hash) for key, hash, _ in plan.leaves[5:9]] == list(reader.leaves(keys[5], keys[9], 100))
         assert len(reader.leaves(b"", None, 100)) == 100
         assert len(reader.leaves(b"", None, 40)) == 40
+        assert list(reader.leaves(keys[5], keys[9], 100, 3)) == list(reader.leaves(keys[5], keys[8], 100))
+        assert len(reader.leaves(keys[5], keys[9], 100, 9)) == 4
         assert reader.arrivals(97, 2) == [(98, values[97]), (99, values[98])]
         assert list(reader.links([3, 1])) == [plan.messages[2][2], plan.messages[0][2]]
         assert list(reader.heads()) == plan.heads_added == [(key, n) for n, key in enumerate(keys, 1)]

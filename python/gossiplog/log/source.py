@@ -44,8 +44,8 @@ class _Complete:
     def tree(self) -> core.Tree:
         return self._snapshot.tree
 
-    def leaves(self, start: bytes, end: bytes | None) -> Sequence[tuple[bytes, bytes]]:
-        return self._snapshot.leaves(start, end)
+    def leaves(self, start: bytes, end: bytes | None, limit: int | None = None) -> Sequence[tuple[bytes, bytes]]:
+        return self._snapshot.leaves(start, end, limit)
 
     def values(self, keys: Sequence[bytes], limit: int) -> list[bytes] | None:
         try:

@@ -239,8 +239,10 @@ class Snapshot:
         """The tree of the state."""
         return self.state.tree
 
-    def leaves(self, start: bytes, end: bytes | None) -> Sequence[tuple[bytes, bytes]]:
+    def leaves(self, start: bytes, end: bytes | None, limit: int | None = None) -> Sequence[tuple[bytes, bytes]]:
         """The leaves (key, hash) with start <= key < end, ascending; an end of None is the end of the tree.
+
+        Of these the first `limit`, and no more than so many are read.
 
         For whoever goes on again and again where the last call ended, what the next calls will ask for is read as well:
         the leaves up to the end of the node of level 2.
@@ -251,10 +253,13 @@ class Snapshot:
             ahead = self.tree.next_key(2, start) if self._run >= _READ_AHEAD and self.tree.root.level > 2 else end
             self._start, self._end = start, ahead if _reaches(ahead, end) else end
             with self.storage.reader(single=True) as reader:
-                self._leaves = reader.leaves(start, self._end, self.state.count)
+                self._leaves = reader.leaves(start, self._end, self.state.count, limit)
+            if len(self._leaves) == limit:
+                # There may be more, so that the range ends behind the last.
+                self._end = self._leaves[-1][0] + b"\0"
         first = bisect_left(self._leaves, start, key=itemgetter(0))
         stop = len(self._leaves) if end is None else bisect_left(self._leaves, end, first, key=itemgetter(0))
-        return self._leaves[first:stop]
+        return self._leaves[first : stop if limit is None else min(stop, first + limit)]
 
     def values(self, keys: Sequence[bytes], limit: int) -> list[bytes] | None:
         """The stored values, in the order of the keys; None when they have more than `limit` bytes together.

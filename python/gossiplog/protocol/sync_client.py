@@ -28,6 +28,10 @@ what is known but not yet asked for: above a first limit one request is under wa
 answers that are not next in order are dropped, and asked for again later. A tree without end does not pass: every node
 has leaves, and leaves that the local log lacks need values.
 
+*Parts.* Anybody can make messages of which one node has so many leaves that no answer holds them. After an Abort
+children are asked for part by part (`GetChildren.after`), and handled as they come. That a part is right shows when the
+last one is there; until then a server can make the client ask for keys that it does not have, which breaks a rule, too.
+
 *Violations* raise ProtocolError from `receive`, after the events of what had come before: bytes that are no answer, an
 answer of another kind than the request's, or to no request; a root with a key or with one child; children that are not
 their parent's; another hash for a leaf that the local log has; too few or too many values; a value that is not its
@@ -45,7 +49,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from gossiplog.core import Node, Nodes, Tree, check_children, encode_id
+from gossiplog.core import ChildrenCheck, Node, Nodes, Tree, check_children, encode_id
 from gossiplog.errors import ProtocolError, TreeError
 from gossiplog.protocol import wire
 from gossiplog.protocol.sync_events import (
@@ -60,6 +64,7 @@ from gossiplog.protocol.sync_events import (
     Statistics,
 )
 from gossiplog.protocol.sync_hints import hints
+from gossiplog.protocol.sync_server import PART
 
 _BATCH_MESSAGES = 4096
 _BATCH_BYTES = 4 * 2**20
@@ -75,7 +80,10 @@ _MOST_COMPLETE = 2**16  # nodes remembered from one attempt to the next: about 1
 class _Span:
     """A node of the server's tree that differs from the local one, and what is below it."""
 
-    __slots__ = ("children", "complete", "depth", "early", "end", "lacks", "missing", "node", "proven")
+    __slots__ = (
+        *("after", "check", "children", "complete", "depth", "early", "end", "lacks", "last", "missing", "node"),
+        "proven",
+    )
 
     def __init__(self, node: Node, end: bytes | None, depth: int, *, proven: bool) -> None:
         self.node = node
@@ -87,6 +95,11 @@ class _Span:
         self.missing: list[bytes] | None = None  # level 1, once answered: keys of leaves that the local log lacks
         self.lacks = False  # whether the walk has found a leaf below it that the local log lacks
         self.complete: list[Node] = []  # below it, as the walk has found: nodes of which the local log has every leaf
+        # Where the children come in parts: what checks them, None before the first part and after the last; the key
+        # that the next part follows; the last child so far (level 2 and up), whose end only the next part tells.
+        self.check: ChildrenCheck | None = None
+        self.after = b""
+        self.last: Node | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,8 +174,10 @@ class Client:
         """For a client that goes on where this one was cut off (see the module, "When the stream is cut off")."""
         found = itertools.chain(self._complete, *(span.complete for span in self._path))
         complete = frozenset(itertools.islice(found, _MOST_COMPLETE))
+        # The answer that was cut off may have been too large, whatever is asked for beside it.
+        parts = self._config.parts or bool(self._asked and isinstance(self._asked[0].request, wire.GetChildren))
         return dataclasses.replace(
-            self._config, keys=self._next_keys(), narrowed=self._next_narrowed(), complete=complete
+            self._config, keys=self._next_keys(), narrowed=self._next_narrowed(), complete=complete, parts=parts
         )
 
     def _next_keys(self) -> int:
@@ -188,7 +203,8 @@ class Client:
     def start(self) -> bytes:
         """The first bytes to write to the server."""
         self._ask(wire.GetRoot(), 1, _NODE_SIZE)
-        if not self._config.narrowed and not self._config.complete:
+        # A guessed node's children could not be checked part by part.
+        if not self._config.narrowed and not self._config.complete and not self._config.parts:
             for level, key in hints(self._tree):
                 self._ask(wire.GetNode(level, key), 1, _NODE_SIZE)
         return self._flush_requests()
@@ -295,7 +311,9 @@ class Client:
         _, _, span = heapq.heappop(self._unasked)
         self._children_asked += 1
         self._twigs += span.node.level == 1
-        self._ask(wire.GetChildren(span.node.level, span.node.key), span.depth + 1, _CHILDREN_SIZE, span)
+        after = span.after if self._config.parts else None
+        size = PART * _NODE_SIZE if span.check is not None else _CHILDREN_SIZE
+        self._ask(wire.GetChildren(span.node.level, span.node.key, after), span.depth + 1, size, span)
         return True
 
     def _fits(self, size: int) -> bool:
@@ -351,6 +369,8 @@ class Client:
             span.depth = depth
         elif self._missing + len(self._unasked) > _HELD_DROP and span is not self._path[-1]:
             self._push(span)
+        elif self._config.parts:
+            self._grow_by_part(span, nodes, depth)
         else:
             self._grow(span, nodes, max(depth, span.depth))
 
@@ -376,7 +396,7 @@ class Client:
 
     def _push(self, span: _Span) -> None:
         # Spans with equal keys are nested, so they differ in level.
-        heapq.heappush(self._unasked, (span.node.key or b"", -span.node.level, span))
+        heapq.heappush(self._unasked, (span.after or span.node.key or b"", -span.node.level, span))
 
     def _discover(self, node: Node, end: bytes | None, depth: int) -> _Span:
         """The span of a node that is proven now and differs from the local one."""
@@ -419,6 +439,39 @@ class Client:
                 else:
                     span.children.append(self._discover(node, end, depth))
 
+    def _grow_by_part(self, span: _Span, nodes: Nodes, depth: int) -> None:
+        """Takes some of the children of a proven node; asks for more until they hash to its hash."""
+        check = span.check or ChildrenCheck(span.node, span.end)
+        try:
+            check.add(nodes)
+            if not len(nodes):
+                check.finish()
+        except TreeError as error:
+            raise ProtocolError(str(error)) from error
+        is_complete = check.is_complete
+        if is_complete and span.node is self._root and check.count == 1:
+            raise ProtocolError("the root has one child, which should be the root itself")
+        keys = nodes.keys
+        span.depth = depth
+        span.after = keys[-1] if keys else b""
+        span.check = None if is_complete else check
+        if span.node.level == 1:
+            lacking = self._lacking(nodes)
+            span.lacks |= bool(lacking)
+            missing = [key for key in lacking if key not in self._config.skip]
+            self._missing += len(missing)
+            self._leaves = (self._leaves + len(missing)) / 2
+            span.missing = [*(span.missing or ()), *missing]
+        else:
+            known = [*([] if span.last is None else [span.last]), *nodes]
+            span.last = None if is_complete else known.pop()
+            differing = self._tree.differing(Nodes(known), span.end if span.last is None else span.last.key)
+            span.complete += [node for node, _ in differing if node in self._config.complete]
+            found = [self._discover(node, end, depth) for node, end in differing if node not in self._config.complete]
+            span.children = deque([*(span.children or ()), *found])
+        if not is_complete:
+            self._push(span)
+
     def _lacking(self, leaves: Nodes) -> list[bytes]:
         """The keys of the leaves that the local log lacks."""
         keys = leaves.keys
@@ -441,7 +494,9 @@ class Client:
         index = 0
         while index < len(keys):
             end = self._tree.next_key(1, keys[index])
-            yield keys[index], end
+            # Of a node with very many leaves, those that are compared with a part alone.
+            last = keys[-1] + b"\0"
+            yield keys[index], last if self._config.parts and (end is None or last < end) else end
             index = len(keys) if end is None else bisect_left(keys, end, index)
 
     def _walk(self) -> None:
@@ -457,10 +512,13 @@ class Client:
                     self._passed += 1
                 else:
                     self._settled += 1
+                span.missing = None
+                if span.check is not None:
+                    return
                 self._leave()
             elif span.children:
                 path.append(span.children.popleft())
-            elif span.children is not None:
+            elif span.children is not None and span.check is None:
                 self._leave()
             else:
                 return

@@ -36,6 +36,7 @@ class ClientConfig:
         narrowed: how many times the window is halved, because of streams that were cut off before they brought much.
         complete: nodes of the server's tree of which the local log has every leaf, as an earlier stream has found. It
             need not be the same server: equal hashes are equal leaves.
+        parts: whether children are asked for in parts, as after an Abort: an answer of all may be too large.
     """
 
     window: int = 4 * 2**20
@@ -44,6 +45,7 @@ class ClientConfig:
     skip: frozenset[bytes] = frozenset()
     narrowed: int = 0
     complete: frozenset[Node] = frozenset()
+    parts: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@
   not there has no answer in the protocol: Abort.
 - An answer of more than MAX_FRAME bytes could not be read by the original: Abort, and the client comes back asking for
   less. Two answers are not made smaller by asking for less: the children of one node, and one value. They may reach
-  MAX_ANSWER.
+  MAX_ANSWER. A client of ours comes back asking for the children in parts (`GetChildren.after`), of PART each.
 - A stream has a budget of time, requests and bytes. When one is used up, or no request comes for some time: Abort, with
   the cooldown. Bytes that come after an Abort are passed over: they were on their way. The original aborts after
   seconds, because it holds a transaction meanwhile; a snapshot of ours holds nothing that others wait for, a browser
@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Protocol
 
 from gossiplog.core import Node, Nodes, Tree
@@ -35,8 +36,11 @@ class Served(Protocol):
     def tree(self) -> Tree:
         """The tree of this state."""
 
-    def leaves(self, start: bytes, end: bytes | None) -> Sequence[tuple[bytes, bytes]]:
-        """The leaves (key, hash) with start <= key < end, ascending; an end of None is the end of the tree."""
+    def leaves(self, start: bytes, end: bytes | None, limit: int | None = None) -> Sequence[tuple[bytes, bytes]]:
+        """The leaves (key, hash) with start <= key < end, ascending; an end of None is the end of the tree.
+
+        Of these the first `limit`, and no more than so many are read.
+        """
 
     def values(self, keys: Sequence[bytes], limit: int) -> list[bytes] | None:
         """The stored values, in the order of the keys; None when they have more than `limit` bytes together.
@@ -69,6 +73,13 @@ class ServerConfig:
     bytes: int = 2**30
     keys: int = 4096
     output: int = wire.MAX_FRAME
+
+
+PART = 2**15
+"""Children in an answer to GetChildren that asks for a part: 1.4 MiB."""
+
+# More have no room in MAX_ANSWER: a leaf's node takes 42 bytes.
+_MOST_CHILDREN = wire.MAX_ANSWER // 42
 
 
 class _UnanswerableError(Exception):
@@ -147,8 +158,13 @@ class Server:
             return self._abort()
         try:
             match request:
-                case wire.GetChildren(level, key):
-                    return self._encode(wire.Children(self._children(level, key)), wire.MAX_ANSWER)
+                case wire.GetChildren(level, key, None):
+                    children = self._children(level, key)
+                    if len(children) > _MOST_CHILDREN:
+                        raise _UnanswerableError
+                    return self._encode(wire.Children(children), wire.MAX_ANSWER)
+                case wire.GetChildren(level, key, bytes(after)):
+                    return self._encode(wire.Children(self._part(level, key, after)), wire.MAX_FRAME)
                 case wire.GetValues(keys):
                     limit = wire.MAX_ANSWER if len(keys) == 1 else wire.MAX_FRAME
                     answer = self._encode(wire.Values(self._values(keys, limit)), limit)
@@ -173,7 +189,7 @@ class Server:
 
     def _node(self, level: int, key: bytes | None) -> Node | None:
         tree = self._served.tree
-        return tree.node(level, key, self._served.leaves) if level <= tree.root.level else None
+        return tree.node(level, key, self._few_leaves) if level <= tree.root.level else None
 
     def _children(self, level: int, key: bytes | None) -> Nodes:
         if level == 0:
@@ -182,9 +198,31 @@ class Server:
         if level > tree.root.level:
             raise _UnanswerableError
         try:
-            return tree.span(level, key, self._served.leaves)
+            return tree.span(level, key, self._few_leaves)
         except KeyError:
             raise _UnanswerableError from None
+
+    def _few_leaves(self, start: bytes, end: bytes | None) -> Sequence[tuple[bytes, bytes]]:
+        leaves = self._served.leaves(start, end, _MOST_CHILDREN + 1)
+        if len(leaves) > _MOST_CHILDREN:
+            raise _UnanswerableError
+        return leaves
+
+    def _part(self, level: int, key: bytes | None, after: bytes) -> Nodes:
+        """The children of a node that follow a key, as many as a part has."""
+        tree = self._served.tree
+        if level != 1 or tree.root.level == 0:
+            # They are in memory, those above the leaves.
+            children = self._children(level, key)
+            if not after and len(children) <= PART:
+                return children
+            following = (child for child in children if not after or (child.key or b"") > after)
+            return Nodes(islice(following, PART))
+        if tree.node(level, key) is None:
+            raise _UnanswerableError
+        start = after + b"\0" if after else key or b""
+        leaves = [Node(0, *leaf) for leaf in self._served.leaves(start, tree.next_key(level, key), PART)]
+        return Nodes([Tree().root, *leaves] if key is None and not after else leaves)
 
     def _values(self, keys: Sequence[bytes], limit: int) -> list[bytes]:
         if len(keys) > self._config.keys:

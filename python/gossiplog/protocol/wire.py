@@ -58,10 +58,18 @@ class GetNode:
 
 @dataclass(frozen=True, slots=True)
 class GetChildren:
-    """Asks for the children of a node that exists, at level 1 or above."""
+    """Asks for the children of a node that exists, at level 1 or above.
+
+    Attributes:
+        level: of the node.
+        key: of the node.
+        after: the answer may be a part of the children, the first of those after this key, b"" being before all; None
+            for all. canvas-js passes over it, and answers with all.
+    """
 
     level: int
     key: bytes | None
+    after: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,10 +208,12 @@ def encode_request(request: Request) -> bytes:
     """The frame of a request."""
     message = wire_pb2.Request()
     match request:
-        case GetChildren(level, key):
+        case GetChildren(level, key, after):
             message.get_children.level = level
             if key is not None:
                 message.get_children.key = key
+            if after is not None:
+                message.get_children.after = after
         case GetValues(keys):
             message.get_values.keys.extend(keys)
             message.get_values.SetInParent()
@@ -264,7 +274,8 @@ def decode_request(frame: bytes) -> Request:
     match message.WhichOneof("request"):
         case "get_children":
             children = _checked(message.get_children, "GetChildren")
-            return GetChildren(_level(children.level), _key(children.key))
+            after = (_key(children.after) or b"") if children.HasField("after") else None
+            return GetChildren(_level(children.level), _key(children.key), after)
         case "get_values":
             keys = list(_checked(message.get_values, "GetValues").keys)
             _refuse_odd_keys(keys)

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dgossiplog/protocol/wire.proto\x12\x0egossiplog.wire\"=\n\x04Node\x12\r\n\x05level\x18\x01 \x01(\r\x12\x10\n\x03key\x18\x02 \x01(\x0cH\x00\x88\x01\x01\x12\x0c\n\x04hash\x18\x03 \x01(\x0c\x42\x06\n\x04_key\"\x86\x03\n\x07Request\x12\x33\n\x08get_root\x18\x01 \x01(\x0b\x32\x1f.gossiplog.wire.Request.GetRootH\x00\x12\x33\n\x08get_node\x18\x02 \x01(\x0b\x32\x1f.gossiplog.wire.Request.GetNodeH\x00\x12;\n\x0cget_children\x18\x03 \x01(\x0b\x32#.gossiplog.wire.Request.GetChildrenH\x00\x12\x37\n\nget_values\x18\x04 \x01(\x0b\x32!.gossiplog.wire.Request.GetValuesH\x00\x1a\t\n\x07GetRoot\x1a\x32\n\x07GetNode\x12\r\n\x05level\x18\x01 \x01(\r\x12\x10\n\x03key\x18\x02 \x01(\x0cH\x00\x88\x01\x01\x42\x06\n\x04_key\x1a\x36\n\x0bGetChildren\x12\r\n\x05level\x18\x01 \x01(\r\x12\x10\n\x03key\x18\x02 \x01(\x0cH\x00\x88\x01\x01\x42\x06\n\x04_key\x1a\x19\n\tGetValues\x12\x0c\n\x04keys\x18\x01 \x03(\x0c\x42\t\n\x07request\"\x86\x04\n\x08Response\x12\x34\n\x08get_root\x18\x01 \x01(\x0b\x32 .gossiplog.wire.Response.GetRootH\x00\x12\x34\n\x08get_node\x18\x02 \x01(\x0b\x32 .gossiplog.wire.Response.GetNodeH\x00\x12<\n\x0cget_children\x18\x03 \x01(\x0b\x32$.gossiplog.wire.Response.GetChildrenH\x00\x12\x38\n\nget_values\x18\x04 \x01(\x0b\x32\".gossiplog.wire.Response.GetValuesH\x00\x12/\n\x05\x61\x62ort\x18\x05 \x01(\x0b\x32\x1e.gossiplog.wire.Response.AbortH\x00\x1a-\n\x07GetRoot\x12\"\n\x04root\x18\x01 \x01(\x0b\x32\x14.gossiplog.wire.Node\x1a;\n\x07GetNode\x12\'\n\x04node\x18\x01 \x01(\x0b\x32\x14.gossiplog.wire.NodeH\x00\x88\x01\x01\x42\x07\n\x05_node\x1a\x35\n\x0bGetChildren\x12&\n\x08\x63hildren\x18\x01 \x03(\x0b\x32\x14.gossiplog.wire.Node\x1a\x1b\n\tGetValues\x12\x0e\n\x06values\x18\x01 \x03(\x0c\x1a\x19\n\x05\x41\x62ort\x12\x10\n\x08\x63ooldown\x18\x01 \x01(\rB\n\n\x08response\"\xaf\x01\n\x05\x45vent\x12.\n\x06insert\x18\x01 \x01(\x0b\x32\x1c.gossiplog.wire.Event.InsertH\x00\x12.\n\x06update\x18\x02 \x01(\x0b\x32\x1c.gossiplog.wire.Event.UpdateH\x00\x1a$\n\x06Insert\x12\x0b\n\x03key\x18\x01 \x01(\x0c\x12\r\n\x05value\x18\x02 \x01(\x0c\x1a\x17\n\x06Update\x12\r\n\x05heads\x18\x01 \x03(\x0c\x42\x07\n\x05\x65ventb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dgossiplog/protocol/wire.proto\x12\x0egossiplog.wire\"=\n\x04Node\x12\r\n\x05level\x18\x01 \x01(\r\x12\x10\n\x03key\x18\x02 \x01(\x0cH\x00\x88\x01\x01\x12\x0c\n\x04hash\x18\x03 \x01(\x0c\x42\x06\n\x04_key\"\xa4\x03\n\x07Request\x12\x33\n\x08get_root\x18\x01 \x01(\x0b\x32\x1f.gossiplog.wire.Request.GetRootH\x00\x12\x33\n\x08get_node\x18\x02 \x01(\x0b\x32\x1f.gossiplog.wire.Request.GetNodeH\x00\x12;\n\x0cget_children\x18\x03 \x01(\x0b\x32#.gossiplog.wire.Request.GetChildrenH\x00\x12\x37\n\nget_values\x18\x04 \x01(\x0b\x32!.gossiplog.wire.Request.GetValuesH\x00\x1a\t\n\x07GetRoot\x1a\x32\n\x07GetNode\x12\r\n\x05level\x18\x01 \x01(\r\x12\x10\n\x03key\x18\x02 \x01(\x0cH\x00\x88\x01\x01\x42\x06\n\x04_key\x1aT\n\x0bGetChildren\x12\r\n\x05level\x18\x01 \x01(\r\x12\x10\n\x03key\x18\x02 \x01(\x0cH\x00\x88\x01\x01\x12\x12\n\x05\x61\x66ter\x18\x03 \x01(\x0cH\x01\x88\x01\x01\x42\x06\n\x04_keyB\x08\n\x06_after\x1a\x19\n\tGetValues\x12\x0c\n\x04keys\x18\x01 \x03(\x0c\x42\t\n\x07request\"\x86\x04\n\x08Response\x12\x34\n\x08get_root\x18\x01 \x01(\x0b\x32 .gossiplog.wire.Response.GetRootH\x00\x12\x34\n\x08get_node\x18\x02 \x01(\x0b\x32 .gossiplog.wire.Response.GetNodeH\x00\x12<\n\x0cget_children\x18\x03 \x01(\x0b\x32$.gossiplog.wire.Response.GetChildrenH\x00\x12\x38\n\nget_values\x18\x04 \x01(\x0b\x32\".gossiplog.wire.Response.GetValuesH\x00\x12/\n\x05\x61\x62ort\x18\x05 \x01(\x0b\x32\x1e.gossiplog.wire.Response.AbortH\x00\x1a-\n\x07GetRoot\x12\"\n\x04root\x18\x01 \x01(\x0b\x32\x14.gossiplog.wire.Node\x1a;\n\x07GetNode\x12\'\n\x04node\x18\x01 \x01(\x0b\x32\x14.gossiplog.wire.NodeH\x00\x88\x01\x01\x42\x07\n\x05_node\x1a\x35\n\x0bGetChildren\x12&\n\x08\x63hildren\x18\x01 \x03(\x0b\x32\x14.gossiplog.wire.Node\x1a\x1b\n\tGetValues\x12\x0e\n\x06values\x18\x01 \x03(\x0c\x1a\x19\n\x05\x41\x62ort\x12\x10\n\x08\x63ooldown\x18\x01 \x01(\rB\n\n\x08response\"\xaf\x01\n\x05\x45vent\x12.\n\x06insert\x18\x01 \x01(\x0b\x32\x1c.gossiplog.wire.Event.InsertH\x00\x12.\n\x06update\x18\x02 \x01(\x0b\x32\x1c.gossiplog.wire.Event.UpdateH\x00\x1a$\n\x06Insert\x12\x0b\n\x03key\x18\x01 \x01(\x0c\x12\r\n\x05value\x18\x02 \x01(\x0c\x1a\x17\n\x06Update\x12\r\n\x05heads\x18\x01 \x03(\x0c\x42\x07\n\x05\x65ventb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,31 +34,31 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_NODE']._serialized_start=49
   _globals['_NODE']._serialized_end=110
   _globals['_REQUEST']._serialized_start=113
-  _globals['_REQUEST']._serialized_end=503
+  _globals['_REQUEST']._serialized_end=533
   _globals['_REQUEST_GETROOT']._serialized_start=348
   _globals['_REQUEST_GETROOT']._serialized_end=357
   _globals['_REQUEST_GETNODE']._serialized_start=359
   _globals['_REQUEST_GETNODE']._serialized_end=409
   _globals['_REQUEST_GETCHILDREN']._serialized_start=411
-  _globals['_REQUEST_GETCHILDREN']._serialized_end=465
-  _globals['_REQUEST_GETVALUES']._serialized_start=467
-  _globals['_REQUEST_GETVALUES']._serialized_end=492
-  _globals['_RESPONSE']._serialized_start=506
-  _globals['_RESPONSE']._serialized_end=1024
-  _globals['_RESPONSE_GETROOT']._serialized_start=795
-  _globals['_RESPONSE_GETROOT']._serialized_end=840
-  _globals['_RESPONSE_GETNODE']._serialized_start=842
-  _globals['_RESPONSE_GETNODE']._serialized_end=901
-  _globals['_RESPONSE_GETCHILDREN']._serialized_start=903
-  _globals['_RESPONSE_GETCHILDREN']._serialized_end=956
-  _globals['_RESPONSE_GETVALUES']._serialized_start=958
-  _globals['_RESPONSE_GETVALUES']._serialized_end=985
-  _globals['_RESPONSE_ABORT']._serialized_start=987
-  _globals['_RESPONSE_ABORT']._serialized_end=1012
-  _globals['_EVENT']._serialized_start=1027
-  _globals['_EVENT']._serialized_end=1202
-  _globals['_EVENT_INSERT']._serialized_start=1132
-  _globals['_EVENT_INSERT']._serialized_end=1168
-  _globals['_EVENT_UPDATE']._serialized_start=1170
-  _globals['_EVENT_UPDATE']._serialized_end=1193
+  _globals['_REQUEST_GETCHILDREN']._serialized_end=495
+  _globals['_REQUEST_GETVALUES']._serialized_start=497
+  _globals['_REQUEST_GETVALUES']._serialized_end=522
+  _globals['_RESPONSE']._serialized_start=536
+  _globals['_RESPONSE']._serialized_end=1054
+  _globals['_RESPONSE_GETROOT']._serialized_start=825
+  _globals['_RESPONSE_GETROOT']._serialized_end=870
+  _globals['_RESPONSE_GETNODE']._serialized_start=872
+  _globals['_RESPONSE_GETNODE']._serialized_end=931
+  _globals['_RESPONSE_GETCHILDREN']._serialized_start=933
+  _globals['_RESPONSE_GETCHILDREN']._serialized_end=986
+  _globals['_RESPONSE_GETVALUES']._serialized_start=988
+  _globals['_RESPONSE_GETVALUES']._serialized_end=1015
+  _globals['_RESPONSE_ABORT']._serialized_start=1017
+  _globals['_RESPONSE_ABORT']._serialized_end=1042
+  _globals['_EVENT']._serialized_start=1057
+  _globals['_EVENT']._serialized_end=1232
+  _globals['_EVENT_INSERT']._serialized_start=1162
+  _globals['_EVENT_INSERT']._serialized_end=1198
+  _globals['_EVENT_UPDATE']._serialized_start=1200
+  _globals['_EVENT_UPDATE']._serialized_end=1223
 # @@protoc_insertion_point(module_scope)

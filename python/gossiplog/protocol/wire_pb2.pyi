@@ -29,12 +29,14 @@ class Request(_message.Message):
         key: bytes
         def __init__(self, level: _Optional[int] = ..., key: _Optional[bytes] = ...) -> None: ...
     class GetChildren(_message.Message):
-        __slots__ = ("level", "key")
+        __slots__ = ("level", "key", "after")
         LEVEL_FIELD_NUMBER: _ClassVar[int]
         KEY_FIELD_NUMBER: _ClassVar[int]
+        AFTER_FIELD_NUMBER: _ClassVar[int]
         level: int
         key: bytes
-        def __init__(self, level: _Optional[int] = ..., key: _Optional[bytes] = ...) -> None: ...
+        after: bytes
+        def __init__(self, level: _Optional[int] = ..., key: _Optional[bytes] = ..., after: _Optional[bytes] = ...) -> None: ...
     class GetValues(_message.Message):
         __slots__ = ("keys",)
         KEYS_FIELD_NUMBER: _ClassVar[int]

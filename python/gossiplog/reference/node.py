@@ -83,31 +83,74 @@ def check_children(parent: Node, end: bytes | None, children: Iterable[Node]) ->
             not above the one before; a first child that has not the parent's key, or is neither an anchor nor a
             boundary; another that is a boundary; hashes that do not hash to the parent's.
     """
-    if parent.level < 1:
-        raise TreeError("a node of level 0 has no children")
-    where = f"children of the node {_name(parent)}"
-    children = list(children)
-    if not children:
-        raise TreeError(f"{where}: none")
-    first = children[0]
-    if first.key != parent.key:
-        raise TreeError(f"{where}: the first is {_name(first)}")
-    if first.key is not None and not is_boundary(first.hash):
-        raise TreeError(f"{where}: the first, {_name(first)}, is no boundary")
-    if first.level == 0 and first.key is None and first.hash != ANCHOR.hash:
-        raise TreeError(f"{where}: the anchor has another hash than the anchor of every tree")
-    last = first.key or b""
-    for child in children:
-        if child.level != parent.level - 1:
-            raise TreeError(f"{where}: {_name(child)} is not one level below")
-    for child in children[1:]:
-        if child.key is None or child.key <= last or (end is not None and child.key >= end):
-            raise TreeError(f"{where}: {_name(child)} is out of range or order")
+    check = ChildrenCheck(parent, end)
+    check.add(children)
+    check.finish()
+
+
+@final
+class ChildrenCheck:
+    """`check_children` for an answer that comes in parts; of these it keeps the hashes.
+
+    Args:
+        parent: the node that was asked for, of level 1 or above.
+        end: the key at which the parent's range ends (exclusive), or None at the end of the tree.
+
+    Raises:
+        TreeError: a parent of level 0.
+    """
+
+    def __init__(self, parent: Node, end: bytes | None) -> None:
+        if parent.level < 1:
+            raise TreeError("a node of level 0 has no children")
+        self._parent = parent
+        self._end = end
+        self._last = b""
+        self._hashes = bytearray()
+        self._where = f"children of the node {_name(parent)}"
+
+    def add(self, children: Iterable[Node]) -> None:
+        """Take the next children; raise TreeError as `check_children`, but for what only the whole answer can show."""
+        for child in children:
+            if child.level != self._parent.level - 1:
+                raise TreeError(f"{self._where}: {_name(child)} is not one level below")
+            if self.count == 0:
+                self._check_first(child)
+            else:
+                self._check_following(child)
+            self._last = child.key or b""
+            self._hashes += child.hash
+
+    @property
+    def count(self) -> int:
+        """How many children there were."""
+        return len(self._hashes) // HASH_LENGTH
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether they are all: they hash to the parent's hash."""
+        return self.count > 0 and hash_hashes(bytes(self._hashes)) == self._parent.hash
+
+    def finish(self) -> None:
+        """End the answer; raise TreeError where it is empty or not complete."""
+        if self.count == 0:
+            raise TreeError(f"{self._where}: none")
+        if not self.is_complete:
+            raise TreeError(f"{self._where}: their hashes do not hash to the parent's")
+
+    def _check_first(self, child: Node) -> None:
+        if child.key != self._parent.key:
+            raise TreeError(f"{self._where}: the first is {_name(child)}")
+        if child.key is not None and not is_boundary(child.hash):
+            raise TreeError(f"{self._where}: the first, {_name(child)}, is no boundary")
+        if child.level == 0 and child.key is None and child.hash != ANCHOR.hash:
+            raise TreeError(f"{self._where}: the anchor has another hash than the anchor of every tree")
+
+    def _check_following(self, child: Node) -> None:
+        if child.key is None or child.key <= self._last or (self._end is not None and child.key >= self._end):
+            raise TreeError(f"{self._where}: {_name(child)} is out of range or order")
         if is_boundary(child.hash):
-            raise TreeError(f"{where}: {_name(child)} is a boundary inside the span")
-        last = child.key
-    if parent_hash(children) != parent.hash:
-        raise TreeError(f"{where}: their hashes do not hash to the parent's")
+            raise TreeError(f"{self._where}: {_name(child)} is a boundary inside the span")
 
 
 def _name(node: Node) -> str:

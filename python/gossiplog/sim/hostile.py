@@ -166,12 +166,12 @@ class Forged:
         self._entries = dict(sorted(entries.items()))
         self.tree = core.Tree().insert(self._entries.items())
 
-    def leaves(self, start: bytes, end: bytes | None) -> list[tuple[bytes, bytes]]:
+    def leaves(self, start: bytes, end: bytes | None, limit: int | None = None) -> list[tuple[bytes, bytes]]:
         return [
             (key, core.leaf_hash(key, value))
             for key, value in self._entries.items()
             if start <= key and (end is None or key < end)
-        ]
+        ][:limit]
 
     def values(self, keys: Sequence[bytes], limit: int) -> list[bytes] | None:
         return [self._entries[key] for key in keys]

@@ -78,8 +78,10 @@ class Reader(ABC):
         """The tree's rows (key, hash), ascending, the anchor's with the key b"", as far as the index goes."""
 
     @abstractmethod
-    def leaves(self, start: bytes, end: bytes | None, count: int) -> Sequence[tuple[bytes, bytes]]:
-        """The leaves (key, hash) with start <= key < end and a sequence up to `count`, ascending."""
+    def leaves(
+        self, start: bytes, end: bytes | None, count: int, limit: int | None = None
+    ) -> Sequence[tuple[bytes, bytes]]:
+        """The leaves (key, hash) with start <= key < end and a sequence up to `count`, ascending; the first `limit`."""
 
     @abstractmethod
     def sequences(self, keys: Sequence[bytes]) -> dict[bytes, int]:

@@ -83,11 +83,13 @@ class _MemoryReader(Reader):
     def level1(self) -> Sequence[tuple[bytes, bytes]]:
         return sorted(self._tables.tree.items())
 
-    def leaves(self, start: bytes, end: bytes | None, count: int) -> Sequence[tuple[bytes, bytes]]:
+    def leaves(
+        self, start: bytes, end: bytes | None, count: int, limit: int | None = None
+    ) -> Sequence[tuple[bytes, bytes]]:
         keys, leaves = self._tables.keys, self._tables.leaves
         stop = len(keys) if end is None else bisect_left(keys, end)
         found = ((key, *leaves[key]) for key in islice(keys, bisect_left(keys, start), stop))
-        return [(key, hash) for key, hash, sequence in found if sequence <= count]
+        return [*islice(((key, hash) for key, hash, sequence in found if sequence <= count), limit)]
 
     def sequences(self, keys: Sequence[bytes]) -> dict[bytes, int]:
         leaves = self._tables.leaves

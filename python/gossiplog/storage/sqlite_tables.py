@@ -229,15 +229,14 @@ class SQLiteReader(Reader):
     def level1(self) -> Sequence[tuple[bytes, bytes]]:
         return self._connection.execute(f"SELECT {_KEY_HASH} FROM gossiplog_tree ORDER BY key").fetchall()
 
-    def leaves(self, start: bytes, end: bytes | None, count: int) -> Sequence[tuple[bytes, bytes]]:
-        if end is None:
-            return self._connection.execute(
-                f"SELECT {_KEY_HASH} FROM gossiplog_leaves WHERE key >= ? AND seq <= ? ORDER BY key",
-                (start, count),
-            ).fetchall()
+    def leaves(
+        self, start: bytes, end: bytes | None, count: int, limit: int | None = None
+    ) -> Sequence[tuple[bytes, bytes]]:
+        condition, bounds = _from_to(start, end)
         return self._connection.execute(
-            f"SELECT {_KEY_HASH} FROM gossiplog_leaves WHERE key >= ? AND key < ? AND seq <= ? ORDER BY key",
-            (start, end, count),
+            f"SELECT {_KEY_HASH} FROM gossiplog_leaves WHERE {condition} AND seq <= ? ORDER BY key LIMIT ?",
+            # For SQLite, a limit below 0 is none.
+            (*bounds, count, -1 if limit is None else limit),
         ).fetchall()
 
     def sequences(self, keys: Sequence[bytes]) -> dict[bytes, int]:

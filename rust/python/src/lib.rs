@@ -53,7 +53,7 @@ mod _core {
     #[pymodule_export]
     use super::nodes::Nodes;
     #[pymodule_export]
-    use super::tree::{Node, Tree, check_children, is_boundary, leaf_hash};
+    use super::tree::{ChildrenCheck, Node, Tree, check_children, is_boundary, leaf_hash};
     #[pymodule_export]
     use super::value::Cid;
 

@@ -72,16 +72,46 @@ pub fn is_boundary(hash: &[u8]) -> PyResult<bool> {
 /// Holds an untrusted answer to GetChildren against the rules of the tree. Raises TreeError.
 #[pyfunction]
 pub fn check_children(parent: &Node, end: Option<&[u8]>, children: &Bound<'_, PyAny>) -> PyResult<()> {
-    let listed;
-    let nodes = match children.cast::<Nodes>() {
-        Ok(nodes) => nodes.get(),
-        Err(_) => {
-            listed = Nodes::new(children)?;
-            &listed
-        }
-    };
-    let checked = || tree::check_children(&parent.0, end, &nodes.0);
-    unlocked(children.py(), nodes.0.len() > FEW, checked).map_err(convert)
+    with_nodes(children, |nodes| {
+        unlocked(children.py(), nodes.len() > FEW, || tree::check_children(&parent.0, end, nodes)).map_err(convert)
+    })
+}
+
+fn with_nodes<T>(children: &Bound<'_, PyAny>, work: impl FnOnce(&[tree::Node]) -> PyResult<T>) -> PyResult<T> {
+    match children.cast::<Nodes>() {
+        Ok(nodes) => work(&nodes.get().0),
+        Err(_) => work(&Nodes::new(children)?.0),
+    }
+}
+
+/// `check_children` for an answer that comes in parts: it holds none of them.
+#[pyclass(module = "gossiplog._core")]
+pub struct ChildrenCheck(tree::ChildrenCheck);
+
+#[pymethods]
+impl ChildrenCheck {
+    #[new]
+    fn new(parent: &Node, end: Option<&[u8]>) -> PyResult<Self> {
+        tree::ChildrenCheck::new(parent.0.clone(), end).map(Self).map_err(convert)
+    }
+
+    fn add(&mut self, children: &Bound<'_, PyAny>) -> PyResult<()> {
+        with_nodes(children, |nodes| unlocked(children.py(), nodes.len() > FEW, || self.0.add(nodes)).map_err(convert))
+    }
+
+    #[getter]
+    fn count(&self) -> usize {
+        self.0.count()
+    }
+
+    #[getter]
+    fn is_complete(&self) -> bool {
+        self.0.is_complete()
+    }
+
+    fn finish(&self) -> PyResult<()> {
+        self.0.finish().map_err(convert)
+    }
 }
 
 fn load(leaves: Option<&Bound<'_, PyAny>>, start: &[u8], end: Option<&[u8]>) -> Result<Vec<Leaf>, Failure> {

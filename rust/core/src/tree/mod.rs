@@ -25,7 +25,7 @@ pub use answer::{decode_children, encode_children, lacking};
 pub use diff::Diff;
 pub use fragment::Fragment;
 pub use key::Key;
-pub use node::{ANCHOR_HASH, Hash, Leaf, Node, check_children, is_boundary, leaf_hash};
+pub use node::{ANCHOR_HASH, ChildrenCheck, Hash, Leaf, Node, check_children, is_boundary, leaf_hash};
 
 use node::{describe, leaf_node, parent_hash};
 

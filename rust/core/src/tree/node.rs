@@ -87,51 +87,120 @@ pub(super) fn parent_hash(buffer: &mut Vec<u8>, hashes: impl Iterator<Item = Has
 /// not in the range or not above the one before; a first child that has not the parent's key, or is no boundary; another
 /// that is one; hashes that do not hash to the parent's.
 pub fn check_children(parent: &Node, end: Option<&[u8]>, children: &[Node]) -> Result<(), Error> {
-    let name = || format!("the children of {}", describe(parent.level, parent.key.as_ref()));
-    let fail = |reason: String| Err(Error::Tree(format!("{}: {reason}", name())));
-    let Some(level) = parent.level.checked_sub(1) else {
-        return fail("a leaf has none".into());
-    };
-    let Some(first) = children.first() else {
-        return fail("there are none, expected at least one".into());
-    };
-    if first.key != parent.key {
-        return fail(format!("the first is {}, expected the parent's key", describe(first.level, first.key.as_ref())));
+    let mut check = ChildrenCheck::new(parent.clone(), end)?;
+    check.add(children)?;
+    check.finish()
+}
+
+/// [`check_children`] for an answer that comes in parts: it holds none of them.
+#[derive(Debug)]
+pub struct ChildrenCheck {
+    parent: Node,
+    level: u32,
+    end: Option<Key>,
+    count: usize,
+    last: Option<Key>,
+    hasher: blake3::Hasher,
+    buffer: Vec<u8>,
+}
+
+impl ChildrenCheck {
+    /// For the children of a node whose range ends at `end` (exclusive), None at the end of the tree.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Tree`]: a parent of level 0.
+    pub fn new(parent: Node, end: Option<&[u8]>) -> Result<Self, Error> {
+        let Some(level) = parent.level.checked_sub(1) else {
+            return Err(Error::Tree(format!("{}: a leaf has none", children_of(&parent))));
+        };
+        let end = end.map(Key::from);
+        Ok(Self { parent, level, end, count: 0, last: None, hasher: blake3::Hasher::new(), buffer: Vec::new() })
     }
-    for (index, child) in children.iter().enumerate() {
+
+    /// Takes the next children.
+    ///
+    /// # Errors
+    ///
+    /// As [`check_children`], but for what only the whole answer can show.
+    pub fn add(&mut self, children: &[Node]) -> Result<(), Error> {
+        self.buffer.clear();
+        for child in children {
+            self.check(child)?;
+            self.count += 1;
+            self.last.clone_from(&child.key);
+            self.buffer.extend_from_slice(&child.hash);
+        }
+        self.hasher.update(&self.buffer);
+        Ok(())
+    }
+
+    /// How many children there were.
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Whether these are all of them.
+    pub fn is_complete(&self) -> bool {
+        self.count > 0 && truncate(self.hasher.finalize()) == self.parent.hash
+    }
+
+    /// Ends the answer.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Tree`]: there were none, or they do not hash to the parent's hash.
+    pub fn finish(&self) -> Result<(), Error> {
+        if self.count == 0 {
+            return self.fail("there are none, expected at least one");
+        }
+        if !self.is_complete() {
+            return self.fail("they do not hash to the parent's hash");
+        }
+        Ok(())
+    }
+
+    fn check(&self, child: &Node) -> Result<(), Error> {
         let named = || describe(child.level, child.key.as_ref());
-        if child.level != level {
-            return fail(format!("{} has level {}, expected {level}", named(), child.level));
+        let is_first = self.count == 0;
+        if is_first && child.key != self.parent.key {
+            return self.fail(&format!("the first is {}, expected the parent's key", named()));
         }
-        match &child.key {
-            None if index > 0 => return fail(format!("number {index} has no key")),
-            None if level == 0 && child.hash != ANCHOR_HASH => {
-                return fail("the anchor's hash is not that of no bytes".into());
-            }
-            None => {}
-            Some(key) if key.is_anchor() => return fail(format!("number {index} has an empty key")),
-            Some(key) => {
-                if index > 0 && children[index - 1].key.as_ref().is_some_and(|before| before >= key) {
-                    return fail(format!("{} is not above the one before it", named()));
+        if child.level != self.level {
+            return self.fail(&format!("{} has level {}, expected {}", named(), child.level, self.level));
+        }
+        let Some(key) = &child.key else {
+            return match () {
+                () if !is_first => self.fail(&format!("number {} has no key", self.count)),
+                () if self.level == 0 && child.hash != ANCHOR_HASH => {
+                    self.fail("the anchor's hash is not that of no bytes")
                 }
-                if end.is_some_and(|end| &**key >= end) {
-                    return fail(format!("{} is not below the end of the parent's range", named()));
-                }
-                if is_boundary(&child.hash) != (index == 0) {
-                    let wrong = if index == 0 {
-                        "is no boundary, as the first must be"
-                    } else {
-                        "is a boundary, and not the first"
-                    };
-                    return fail(format!("{} {wrong}", named()));
-                }
-            }
+                () => Ok(()),
+            };
+        };
+        if key.is_anchor() {
+            return self.fail(&format!("number {} has an empty key", self.count));
+        }
+        if self.last.as_ref().is_some_and(|before| before >= key) {
+            return self.fail(&format!("{} is not above the one before it", named()));
+        }
+        if self.end.as_ref().is_some_and(|end| key >= end) {
+            return self.fail(&format!("{} is not below the end of the parent's range", named()));
+        }
+        match (is_first, is_boundary(&child.hash)) {
+            (true, false) => self.fail(&format!("{} is no boundary, as the first must be", named())),
+            (false, true) => self.fail(&format!("{} is a boundary, and not the first", named())),
+            _ => Ok(()),
         }
     }
-    if parent_hash(&mut Vec::new(), children.iter().map(|child| child.hash)) != parent.hash {
-        return fail("they do not hash to the parent's hash".into());
+
+    fn fail(&self, reason: &str) -> Result<(), Error> {
+        Err(Error::Tree(format!("{}: {reason}", children_of(&self.parent))))
     }
-    Ok(())
+}
+
+fn children_of(parent: &Node) -> String {
+    format!("the children of {}", describe(parent.level, parent.key.as_ref()))
 }
 
 pub(super) fn describe(level: u32, key: Option<&Key>) -> String {
