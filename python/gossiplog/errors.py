@@ -126,14 +126,15 @@ class CorruptLog(StorageError):
 
     Attributes:
         problems: what was found, one sentence each.
+        advice: how its message ends.
     """
 
     _subject = "the log"
-    _advice = "; `gossiplog recover` makes a log of its valid messages"
+    advice = "; `gossiplog recover` makes a log of its valid messages"
 
     def __init__(self, problems: Sequence[str]) -> None:
         shown = "; ".join(problems[:5]) + (f"; and {len(problems) - 5} more" if len(problems) > 5 else "")
-        super().__init__(f"{self._subject} is damaged: {shown}{self._advice}")
+        super().__init__(f"{self._subject} is damaged: {shown}{self.advice}")
         self.problems = tuple(problems)
 
 
@@ -141,7 +142,7 @@ class CorruptSource(CorruptLog):
     """The log that a pull reads from is damaged; the one that is pulled into is not to blame."""
 
     _subject = "the source's log"
-    _advice = ""
+    advice = ""
 
 
 class LogClosed(StorageError):

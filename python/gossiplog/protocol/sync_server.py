@@ -158,13 +158,13 @@ class Server:
             return self._abort()
         try:
             match request:
-                case wire.GetChildren(level, key, None):
+                case wire.GetChildren(level, key, after):
+                    if after is not None:
+                        return self._encode(wire.Children(self._part(level, key, after)), wire.MAX_FRAME)
                     children = self._children(level, key)
                     if len(children) > _MOST_CHILDREN:
                         raise _UnanswerableError
                     return self._encode(wire.Children(children), wire.MAX_ANSWER)
-                case wire.GetChildren(level, key, bytes(after)):
-                    return self._encode(wire.Children(self._part(level, key, after)), wire.MAX_FRAME)
                 case wire.GetValues(keys):
                     limit = wire.MAX_ANSWER if len(keys) == 1 else wire.MAX_FRAME
                     answer = self._encode(wire.Values(self._values(keys, limit)), limit)

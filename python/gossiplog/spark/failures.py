@@ -72,5 +72,5 @@ def _made(name: str, message: str) -> GossipLogError:
         if kind.__name__ == name:
             return kind(message)
     if name == CorruptLog.__name__:
-        return CorruptLog([message.removeprefix("the log is damaged: ")])
+        return CorruptLog([message.removeprefix("the log is damaged: ").removesuffix(CorruptLog.advice)])
     return SparkError(message)
