@@ -16,6 +16,7 @@ import pytest
 from gossiplog._core import ConnectionEvent, GossipMessage, Host, HostEvent, MeshEvent, PeerEvent, StreamEvent
 from gossiplog.errors import ConnectionLost, NetworkError, StreamReset
 from gossiplog.net.limits import Limits
+from gossiplog.pubsub.gossipsub import GossipConfig
 
 T = TypeVar("T")
 
@@ -35,7 +36,7 @@ class Side:
             "protocols": [SYNC],
             "listen": ["/ip4/127.0.0.1/tcp/0/ws"],
             "bootstrap": [],
-            "heartbeat": 0.1,
+            "gossip": GossipConfig(heartbeat_interval=0.1),
             **asdict(Limits()),
         }
         self.host = Host(**settings | changes)
@@ -190,8 +191,8 @@ def test_who_is_there(sides: tuple[Side, Side]) -> None:
             {"bootstrap": ["/ip4/127.0.0.1/udp/4001/quic-v1"]},
             "has the cargo feature `quic` off",
         ),
-        ({"heartbeat": 0.0}, "heartbeat is 0"),
-        ({"heartbeat": 3600.0}, "heartbeat is 3600"),
+        ({"gossip": GossipConfig(heartbeat_interval=0.001)}, "heartbeat is 0.001"),
+        ({"gossip": GossipConfig(heartbeat_interval=3600.0, seen_ttl=1e6)}, "heartbeat is 3600"),
         ({"closing_seconds": -1.0}, "closing_seconds is -1"),
     ],
 )

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, Literal, TypeAlias, final, overload
+from typing import Any, Final, Literal, Protocol, TypeAlias, final, overload
 
 from gossiplog.errors import InvalidMessage
 
@@ -722,6 +722,26 @@ class PeerInfo:
     def rtt(self) -> float | None:
         """The last round trip in seconds; None before the first."""
 
+class _GossipParameters(Protocol):
+    @property
+    def heartbeat_interval(self) -> float: ...
+    @property
+    def d(self) -> int: ...
+    @property
+    def d_low(self) -> int: ...
+    @property
+    def d_high(self) -> int: ...
+    @property
+    def lazy(self) -> int: ...
+    @property
+    def fanout_ttl(self) -> float: ...
+    @property
+    def mcache_len(self) -> int: ...
+    @property
+    def mcache_gossip(self) -> int: ...
+    @property
+    def seen_ttl(self) -> float: ...
+
 @final
 class Host:
     """A libp2p host on a thread of its own: connections to peers and streams on them, gossip on one topic, and peers
@@ -757,7 +777,7 @@ class Host:
             more rarely, while there are few connections.
         announce: addresses under which others reach this host, beside those that it listens on.
         mdns: whether to look for peers in the local network.
-        heartbeat: seconds between two rounds of gossip's upkeep.
+        gossip: the parameters of gossip, as `gossiplog.pubsub.gossipsub.GossipConfig` has them.
         connections: to peers, those that ended and were not released included.
 
     The other limits are those of `Network`.
@@ -777,7 +797,7 @@ class Host:
         bootstrap: Sequence[str],
         announce: Sequence[str] = (),
         mdns: bool = False,
-        heartbeat: float = 1.0,
+        gossip: _GossipParameters,
         connections_per_address: int | None = None,
         connections: int,
         streams: int,

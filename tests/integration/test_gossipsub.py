@@ -35,7 +35,7 @@ from gossiplog.pubsub.events import (
     SetTimer,
     TimerExpired,
 )
-from gossiplog.pubsub.gossipsub import Config, GossipSub, Peering
+from gossiplog.pubsub.gossipsub import Config, GossipConfig, GossipSub, Peering
 from gossiplog.pubsub.rpc import GOSSIPSUB, Message, Rpc
 from gossiplog.pubsub.wire import decode, encode
 from tests.integration.conftest import Start
@@ -77,7 +77,7 @@ class Rust:
             protocols=[],
             listen=["/ip4/127.0.0.1/tcp/0/ws"],
             bootstrap=[],
-            heartbeat=0.2,
+            gossip=GossipConfig(heartbeat_interval=0.2),
             **asdict(Limits()),
         )
         self._topic = topic

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from functools import partial
 
 import pytest
 
 from gossiplog.net import peer
-from gossiplog.net.host import open_host
 from gossiplog.net.streams import Network, open_network
-from tests.net.support import HEARTBEAT
+from tests.net.support import GOSSIP
 
 
 @pytest.fixture(params=["trio", "asyncio"])
@@ -27,4 +25,4 @@ async def network() -> AsyncIterator[Network]:
 @pytest.fixture
 def quick_gossip(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rounds of gossip in peers are short."""
-    monkeypatch.setattr(peer, "open_host", partial(open_host, heartbeat=HEARTBEAT))
+    monkeypatch.setattr(peer, "GossipConfig", lambda: GOSSIP)

@@ -15,7 +15,7 @@ from gossiplog.net import events
 from gossiplog.net.background import background
 from gossiplog.net.host import Arrival, Host, open_host
 from gossiplog.net.protocols import Protocols
-from tests.net.support import HEARTBEAT, LISTEN, QUICK, TOPIC, Heard
+from tests.net.support import GOSSIP, LISTEN, QUICK, TOPIC, Heard
 
 QUICK_PEER = replace(QUICK, announce=0.5)
 """Delays of a peer: a driver's, but what gossip has lost is soon made up for."""
@@ -41,7 +41,7 @@ async def running(*logs: Log, **options: Any) -> AsyncIterator[tuple[list[Peer],
 @asynccontextmanager
 async def stranger(peer: Peer) -> AsyncIterator[tuple[Host, Arrival]]:
     """A host that has dialled a peer, for a test to misbehave with."""
-    host = open_host(identity=bytes(range(32)), topic=TOPIC, protocols=Protocols(TOPIC).all, heartbeat=HEARTBEAT)
+    host = open_host(identity=bytes(range(32)), topic=TOPIC, protocols=Protocols(TOPIC).all, gossip=GOSSIP)
     async with host:
         await host.dial(peer.addresses[0])
         yield host, await host.accept()

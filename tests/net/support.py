@@ -24,6 +24,7 @@ from gossiplog.net.stream import Signal
 from gossiplog.net.streams import Connection, Network, PipeConnection
 from gossiplog.net.validation import Answer
 from gossiplog.protocol.broadcast_config import Config
+from gossiplog.pubsub.gossipsub import GossipConfig
 
 TOPIC = "org.example.test"
 """Of the logs that `opened` opens."""
@@ -33,8 +34,8 @@ LISTEN = "/ip4/127.0.0.1/tcp/0/ws"
 """Where hosts of tests listen."""
 FOREIGN = "/ip4/192.0.2.1/tcp/0/ws"
 """Where they cannot: an address that no machine has (RFC 5737)."""
-HEARTBEAT = 0.1
-"""Seconds between rounds of their gossip: a mesh forms in some of them."""
+GOSSIP = GossipConfig(heartbeat_interval=0.1)
+"""Of their gossip: a mesh forms within some heartbeats."""
 
 Kind = TypeVar("Kind", bound=events.Event)
 _HostCore = _core.Host

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import anyio
@@ -15,7 +16,7 @@ from gossiplog.errors import ConnectionLost, NetworkError
 from gossiplog.net.host import Arrival, Host, News, open_host
 from gossiplog.net.limits import Limits
 from gossiplog.net.stream import Signal
-from tests.net.support import FOREIGN, HEARTBEAT, LISTEN, TOPIC, Defective
+from tests.net.support import FOREIGN, GOSSIP, LISTEN, TOPIC, Defective
 
 pytestmark = pytest.mark.anyio
 
@@ -43,7 +44,7 @@ class Told:
 
 
 def host(number: int, told: Told | None = None, **options: Any) -> Host:
-    arguments: dict[str, Any] = {"listen": [LISTEN], "protocols": [PROTOCOL], "heartbeat": HEARTBEAT} | options
+    arguments: dict[str, Any] = {"listen": [LISTEN], "protocols": [PROTOCOL], "gossip": GOSSIP} | options
     return open_host(identity=bytes([number] * 32), topic=TOPIC, told=told or Told(), **arguments)
 
 
@@ -154,6 +155,24 @@ async def test_gossip_waits_for_an_answer_and_goes_on() -> None:
             while not any(peer.peer_id == first.peer_id and peer.score < 0 for peer in middle.peers):
                 await anyio.sleep(0.01)
             assert middle.counts()["gossip_rejected"] == 1
+
+
+async def test_a_mesh_has_the_degree_that_is_asked_for() -> None:
+    few = replace(GOSSIP, d=1, d_low=1, d_high=1)
+    with anyio.fail_after(60):
+        async with AsyncExitStack() as stack:
+            middle = await stack.enter_async_context(host(1, gossip=few))
+            ends = [await stack.enter_async_context(host(number)) for number in range(2, 6)]
+            for end in ends:
+                await end.dial(await listening(middle))
+            while not all(peer.subscribed for peer in middle.peers) or len(middle.peers) < len(ends):
+                await anyio.sleep(0.01)
+            # The others ask for it at every heartbeat, and are refused.
+            for _ in range(20):
+                await anyio.sleep(GOSSIP.heartbeat_interval / 4)
+                assert sum(peer.in_mesh for peer in middle.peers) <= 1
+            while not any(peer.in_mesh for peer in middle.peers):
+                await anyio.sleep(0.01)
 
 
 async def test_what_is_too_large_for_gossip_is_an_error() -> None:

@@ -27,7 +27,7 @@ from gossiplog.protocol import gossip, wire
 from gossiplog.protocol.sync import ClientConfig, Server
 from gossiplog.sim.hostile import Forged
 from tests.net.meshes import QUICK_PEER, key_of, line, member, running, signers
-from tests.net.support import HEARTBEAT, LISTEN, TOPIC, Heard, serving, until_equal
+from tests.net.support import GOSSIP, LISTEN, TOPIC, Heard, serving, until_equal
 from tests.protocol.endless import Endless
 
 pytestmark = [pytest.mark.anyio, pytest.mark.integration, pytest.mark.usefixtures("quick_gossip")]
@@ -84,7 +84,7 @@ async def test_a_partition_and_its_end(opened: Open) -> None:
 
 def lossy(random: Random, lost: list[int], **options: Any) -> Host:
     """A host whose gossip loses a tenth of what goes out and of what comes in, doubles as much, and keeps no order."""
-    host = open_host(heartbeat=HEARTBEAT, **options)
+    host = open_host(**options | {"gossip": GOSSIP})
     send, take = host.publish, host.gossip
 
     def publish(data: bytes) -> bool:

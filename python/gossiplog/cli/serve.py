@@ -45,6 +45,14 @@ def serve(
             help="The key by which a mesh knows this peer; beside the log by default, made at first use.",
         ),
     ] = None,
+    gossip: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUE",
+            help="A parameter of gossip: d, d_low, d_high, d_lazy, heartbeat_interval, fanout_ttl, mcache_len,"
+            " mcache_gossip, seen_ttl. The defaults are gossipsub's.",
+        ),
+    ] = None,
     metrics_port: Annotated[
         int | None,
         typer.Option(metavar="PORT", min=0, max=65535, help="For /metrics, /healthz, /peers, on this machine alone."),
@@ -98,8 +106,10 @@ def serve(
     mesh = None
     if listen or bootstrap or mdns:
         mesh = (tuple(listen or ()), tuple(bootstrap or ()), tuple(announce or ()), mdns)
-    elif announce or identity is not None:
-        raise typer.BadParameter("--announce and --identity are for a mesh: give --listen, --bootstrap or --mdns, too")
+    elif announce or gossip or identity is not None:
+        raise typer.BadParameter(
+            "--announce, --gossip and --identity are for a mesh: give --listen, --bootstrap or --mdns, too"
+        )
     if hub is None:
         if mesh is None:
             hub = _DEFAULT
@@ -121,11 +131,15 @@ def serve(
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
     # What it needs takes half a second to load, which no other command should wait for.
-    from gossiplog.cli.serve_hub import Mesh, Options, serve_log
+    from gossiplog.cli.serve_hub import Mesh, Options, read_gossip, serve_log
 
+    try:
+        parameters = read_gossip(gossip or ())
+    except ValueError as error:
+        raise typer.BadParameter(f"--gossip: {error}") from error
     options = Options(
         hub=None if hub is None else _address(hub),
-        mesh=None if mesh is None else Mesh(*mesh, identity or path.with_name(f"{path.name}.identity")),
+        mesh=None if mesh is None else Mesh(*mesh, identity or path.with_name(f"{path.name}.identity"), parameters),
         metrics_port=metrics_port,
         hosts=tuple(allow_host or ()),
         origins=tuple(allow_origin or ()),

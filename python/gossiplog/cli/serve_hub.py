@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -29,6 +29,7 @@ from gossiplog.net.peer import Peer
 from gossiplog.net.record import Counters
 from gossiplog.net.serving import TLS, Address, serve
 from gossiplog.net.site import create_monitor
+from gossiplog.pubsub.gossipsub.config import GossipConfig
 
 _ALL_INTERFACES = ("0.0.0.0", "::")
 
@@ -46,6 +47,7 @@ class Mesh:
         announce: multiaddrs under which others reach it, beside those.
         mdns: whether it looks for peers in the local network.
         identity: the file with the key by which others know it; made if it is not there.
+        gossip: the parameters of gossip.
     """
 
     listen: tuple[str, ...]
@@ -53,6 +55,30 @@ class Mesh:
     announce: tuple[str, ...]
     mdns: bool
     identity: Path
+    gossip: GossipConfig
+
+
+def read_gossip(given: Sequence[str]) -> GossipConfig:
+    """Read parameters of gossip.
+
+    Args:
+        given: "name=value" each.
+
+    Raises:
+        ValueError: there is no such parameter, a value is no number, or they contradict each other.
+    """
+    kinds = {field.name: float if field.type == "float" else int for field in fields(GossipConfig)}
+    values: dict[str, Any] = {}
+    for text in given:
+        name, _, value = text.partition("=")
+        if name not in kinds:
+            raise ValueError(f"{text!r} names no parameter; expected one of {', '.join(kinds)}, as d=8")
+        try:
+            values[name] = kinds[name](value)
+        except ValueError:
+            kind = "number" if kinds[name] is float else "whole number"
+            raise ValueError(f"{name} is {value!r}; expected a {kind}") from None
+    return GossipConfig(**values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,6 +255,7 @@ def _peer(log: Log, mesh: Mesh | None, limits: Limits, on_event: Callable[[event
         identity=mesh.identity,
         announce=mesh.announce,
         mdns=mesh.mdns,
+        gossip=mesh.gossip,
         limits=limits,
         on_event=on_event,
     )

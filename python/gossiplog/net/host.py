@@ -26,6 +26,7 @@ from gossiplog.net.connection import Carrier, Connection
 from gossiplog.net.limits import Limits
 from gossiplog.net.stream import Signal
 from gossiplog.net.validation import Answer, Publication
+from gossiplog.pubsub.gossipsub.config import GossipConfig
 
 __all__ = ["Arrival", "Host", "News", "PeerInfo", "open_host"]
 
@@ -190,7 +191,7 @@ def open_host(
     bootstrap: Sequence[str] = (),
     announce: Sequence[str] = (),
     mdns: bool = False,
-    heartbeat: float = 1.0,
+    gossip: GossipConfig | None = None,
     limits: Limits | None = None,
     told: Callable[[News], object] = lambda news: None,
 ) -> Host:
@@ -206,7 +207,7 @@ def open_host(
         bootstrap: multiaddrs of peers that know others; dialled again while there are few connections.
         announce: multiaddrs under which others reach it, beside those that it listens on.
         mdns: whether to look for peers in the local network.
-        heartbeat: seconds between two rounds of gossip's upkeep.
+        gossip: the parameters of gossip; None for those of the specification.
         limits: None for the usual ones.
         told: is called on the event loop with what becomes of the mesh and of listeners; it must not block.
 
@@ -221,7 +222,7 @@ def open_host(
         bootstrap=bootstrap,
         announce=announce,
         mdns=mdns,
-        heartbeat=heartbeat,
+        gossip=gossip or GossipConfig(),
         **asdict(limits or Limits()),
     )
     return Host(core, told)

@@ -31,6 +31,7 @@ from gossiplog.net.record import Counters
 from gossiplog.net.stream import Signal
 from gossiplog.protocol.broadcast_config import Config
 from gossiplog.protocol.sync import ServerConfig
+from gossiplog.pubsub.gossipsub.config import GossipConfig
 from gossiplog.signer import PRIVATE_KEY_LENGTH, Signer
 
 LISTEN = ("/ip4/127.0.0.1/tcp/0/ws",)
@@ -73,6 +74,7 @@ class Peer:
             only its owner can read, and which is made if it is not there; None for one that is new each time.
         announce: multiaddrs under which others reach this peer, beside those that it listens on.
         mdns: whether to look for peers in the local network.
+        gossip: the parameters of gossipsub; None for those of its specification. Peers may have different ones.
         limits: of connections, streams and memory; None for the usual ones.
         config: limits and delays of the broadcast machine.
         server: limits of the sync streams that are served.
@@ -96,6 +98,7 @@ class Peer:
         identity: Identity = None,
         announce: Sequence[str] = (),
         mdns: bool = False,
+        gossip: GossipConfig | None = None,
         limits: Limits | None = None,
         config: Config | None = None,
         server: ServerConfig | None = None,
@@ -112,6 +115,7 @@ class Peer:
             bootstrap=bootstrap,
             announce=announce,
             mdns=mdns,
+            gossip=gossip or GossipConfig(),
             limits=limits,
             told=self._hear,
         )

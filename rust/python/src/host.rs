@@ -2,7 +2,7 @@
 
 use std::sync::Mutex;
 
-use gossiplog_net::{Answer, CHATTER, Config, Limits, Notice, StreamTable};
+use gossiplog_net::{Answer, CHATTER, Config, GossipConfig, Limits, Notice, StreamTable};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
 
@@ -85,13 +85,46 @@ pub struct Host {
     buffer: Mutex<Vec<u8>>,
 }
 
+/// `gossiplog.pubsub.gossipsub.GossipConfig`.
+#[derive(FromPyObject)]
+struct GossipParameters {
+    heartbeat_interval: f64,
+    d: usize,
+    d_low: usize,
+    d_high: usize,
+    lazy: usize,
+    fanout_ttl: f64,
+    mcache_len: usize,
+    mcache_gossip: usize,
+    seen_ttl: f64,
+}
+
+impl TryFrom<GossipParameters> for GossipConfig {
+    type Error = PyErr;
+
+    fn try_from(parameters: GossipParameters) -> PyResult<Self> {
+        let GossipParameters { d, d_low, d_high, lazy, mcache_len, mcache_gossip, .. } = parameters;
+        Ok(Self {
+            heartbeat_interval: seconds("heartbeat_interval", parameters.heartbeat_interval)?,
+            d,
+            d_low,
+            d_high,
+            d_lazy: lazy,
+            fanout_ttl: seconds("fanout_ttl", parameters.fanout_ttl)?,
+            mcache_len,
+            mcache_gossip,
+            seen_ttl: seconds("seen_ttl", parameters.seen_ttl)?,
+        })
+    }
+}
+
 #[pymethods]
 impl Host {
     #[new]
     #[pyo3(signature = (*, identity, topic, protocols, listen, bootstrap, announce = Vec::new(), mdns = false,
-        heartbeat = 1.0, connections_per_address = None, connections, streams, peer_bytes, total_bytes,
+        gossip, connections_per_address = None, connections, streams, peer_bytes, total_bytes,
         negotiation_seconds, closing_seconds),
-        text_signature = "(*, identity, topic, protocols, listen, bootstrap, announce=(), mdns=False, heartbeat=1.0, \
+        text_signature = "(*, identity, topic, protocols, listen, bootstrap, announce=(), mdns=False, gossip, \
         connections_per_address=None, connections, streams, peer_bytes, total_bytes, negotiation_seconds, closing_seconds)")]
     #[expect(clippy::too_many_arguments, reason = "keywords in Python")]
     fn new(
@@ -103,7 +136,7 @@ impl Host {
         bootstrap: Vec<String>,
         announce: Vec<String>,
         mdns: bool,
-        heartbeat: f64,
+        gossip: GossipParameters,
         connections_per_address: Option<usize>,
         connections: usize,
         streams: u16,
@@ -115,7 +148,7 @@ impl Host {
         let length = identity.len();
         let wrong = |_| NetworkError::new_err(format!("the identity has {length} bytes; expected a seed of 32"));
         let identity = identity.try_into().map_err(wrong)?;
-        let heartbeat = seconds("heartbeat", heartbeat)?;
+        let gossip = gossip.try_into()?;
         let limits = Limits {
             connections,
             inbound_streams: streams.into(),
@@ -135,7 +168,7 @@ impl Host {
             bootstrap,
             announce,
             mdns,
-            heartbeat,
+            gossip,
             chatter,
             limits,
             per_address,

@@ -9,9 +9,11 @@ from gossiplog.pubsub.checks import check_order, check_positive
 
 
 @dataclass(frozen=True, slots=True)
-class Config:
-    """The parameters are those of the specification (gossipsub-v1.0.md, "Parameters"), with its defaults. The limits it
-    has none of: those marked [go] are go-libp2p-pubsub's, the others choices of this project.
+class GossipConfig:
+    """The parameters of the specification (gossipsub-v1.0.md, "Parameters"), with its defaults.
+
+    The mesh of a `Peer` takes them as they are. Each of its heartbeats announces messages to a quarter of the topic's
+    other peers, if those are more than `d_lazy` (gossipsub-v1.1.md, "Adaptive Gossip Dissemination").
 
     Attributes:
         d: peers that a topic's mesh is to have.
@@ -25,16 +27,6 @@ class Config:
         mcache_gossip: heartbeats at which a message is gossiped about.
         seen_ttl: seconds for which a message's id is remembered, and then until the next heartbeat; no fewer than those
             for which it can be asked for.
-        graft_after: messages that had to be asked of one peer between two heartbeats, because the mesh had not brought
-            them; who had so many joins the mesh. The guide to gossipsub allows that; None turns it off.
-        max_data: bytes of a message's data; a longer one is passed over, and cannot be published.
-        max_seen: ids that are remembered; more than anybody publishes in `seen_ttl`.
-        max_cached: bytes of the messages that can be asked for.
-        max_topics: of a peer's; what it subscribes to beyond that is passed over.
-        max_topic: characters of a peer's topic; a longer one is passed over.
-        max_ids: that a peer is told of in each topic at a heartbeat, and that it may tell of in all topics between two
-            [go: MaxIHaveLength]. What it tells beyond that, of several busy topics, is passed over.
-        max_repeats: times that one peer gets a message by asking for it [go: GossipRetransmission].
 
     Raises:
         ValueError: parameters that contradict each other, or with which the router would stand still or spin.
@@ -49,14 +41,6 @@ class Config:
     mcache_len: int = 5
     mcache_gossip: int = 3
     seen_ttl: float = 120.0
-    graft_after: int | None = None
-    max_data: int = MAX_DATA
-    max_seen: int = 2**20
-    max_cached: int = 2**26
-    max_topics: int = 1000
-    max_topic: int = 1024
-    max_ids: int = 5000
-    max_repeats: int = 3
 
     def __post_init__(self) -> None:
         check_order(self, 0, "d_low", "d", "d_high")
@@ -74,3 +58,34 @@ class Config:
     def lazy(self) -> int:
         """Peers that a heartbeat gossips to."""
         return self.d if self.d_lazy is None else self.d_lazy
+
+
+@dataclass(frozen=True, slots=True)
+class Config(GossipConfig):
+    """The parameters and limits of a router. The specification has none of the limits: those marked [go] are
+    go-libp2p-pubsub's, the others choices of this project.
+
+    Attributes:
+        graft_after: messages that had to be asked of one peer between two heartbeats, because the mesh had not brought
+            them; who had so many joins the mesh. The guide to gossipsub allows that; None turns it off.
+        max_data: bytes of a message's data; a longer one is passed over, and cannot be published.
+        max_seen: ids that are remembered; more than anybody publishes in `seen_ttl`.
+        max_cached: bytes of the messages that can be asked for.
+        max_topics: of a peer's; what it subscribes to beyond that is passed over.
+        max_topic: characters of a peer's topic; a longer one is passed over.
+        max_ids: that a peer is told of in each topic at a heartbeat, and that it may tell of in all topics between two
+            [go: MaxIHaveLength]. What it tells beyond that, of several busy topics, is passed over.
+        max_repeats: times that one peer gets a message by asking for it [go: GossipRetransmission].
+
+    Raises:
+        ValueError: parameters that contradict each other, or with which the router would stand still or spin.
+    """
+
+    graft_after: int | None = None
+    max_data: int = MAX_DATA
+    max_seen: int = 2**20
+    max_cached: int = 2**26
+    max_topics: int = 1000
+    max_topic: int = 1024
+    max_ids: int = 5000
+    max_repeats: int = 3

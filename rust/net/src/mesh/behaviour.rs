@@ -69,7 +69,7 @@ impl Parts {
         Ok(Self {
             limits: connection_limits::Behaviour::new(limits),
             streams: Streams::new(Arc::clone(members), config.protocols.clone()),
-            gossip: gossip(&IdentTopic::new(&config.topic), config.heartbeat)?,
+            gossip: gossip(&IdentTopic::new(&config.topic), &config.gossip)?,
             kademlia: Nearby::new(kademlia(config), near),
             identify: identity(),
             canvas_identify: Renamed::to_canvas(identity()),

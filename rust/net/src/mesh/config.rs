@@ -19,8 +19,79 @@ pub const LARGEST_MESSAGE: usize = LARGEST_FRAME - (64 << 10);
 /// The longest topic, in bytes, so that names of protocols hold it.
 const LONGEST_TOPIC: usize = 512;
 
+/// Heartbeats for which the size of a message is known after gossipsub has forgotten it.
+const SPARE_HEARTBEATS: u32 = 3;
+
+/// Heartbeats for which messages can be kept.
+const LONGEST_HISTORY: usize = 120;
+
 /// Addresses in each list.
 const MOST_ADDRESSES: usize = 256;
+
+/// The parameters of gossipsub (gossipsub-v1.0.md, "Parameters"), with the specification's defaults.
+#[derive(Clone, Debug)]
+pub struct GossipConfig {
+    /// What passes between two heartbeats.
+    pub heartbeat_interval: Duration,
+    /// Peers that the mesh is to have.
+    pub d: usize,
+    /// Below so many a heartbeat adds some.
+    pub d_low: usize,
+    /// Above so many a heartbeat removes some.
+    pub d_high: usize,
+    /// Peers that a heartbeat announces messages to, at least.
+    pub d_lazy: usize,
+    /// For how long the peers of a topic that this side is not in are kept.
+    pub fanout_ttl: Duration,
+    /// Heartbeats for which a message can be asked for.
+    pub mcache_len: usize,
+    /// Heartbeats at which a message is announced.
+    pub mcache_gossip: usize,
+    /// For how long the id of a message is remembered.
+    pub seen_ttl: Duration,
+}
+
+impl Default for GossipConfig {
+    fn default() -> Self {
+        Self {
+            heartbeat_interval: Duration::from_secs(1),
+            d: 6,
+            d_low: 4,
+            d_high: 12,
+            d_lazy: 6,
+            fanout_ttl: Duration::from_secs(60),
+            mcache_len: 5,
+            mcache_gossip: 3,
+            seen_ttl: Duration::from_secs(120),
+        }
+    }
+}
+
+impl GossipConfig {
+    /// For how long the size of a message is known: some heartbeats longer than it can be asked for.
+    pub fn sizes_ttl(&self) -> Duration {
+        self.heartbeat_interval * (self.mcache_len as u32 + SPARE_HEARTBEATS)
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        let Self { d, d_low, d_high, mcache_len, mcache_gossip, .. } = *self;
+        if self.heartbeat_interval < Duration::from_millis(10) || self.heartbeat_interval > Duration::from_secs(60) {
+            let shown = self.heartbeat_interval.as_secs_f64();
+            return Err(Error::Invalid(format!("the heartbeat is {shown} s; expected 0.01 to 60 s")));
+        }
+        if !(d_low <= d && d <= d_high && d > 0) {
+            let shown = format!("d_low is {d_low}, d {d}, d_high {d_high}");
+            return Err(Error::Invalid(format!("{shown}; expected d_low <= d <= d_high and a d above 0")));
+        }
+        if !(0 < mcache_gossip && mcache_gossip <= mcache_len && mcache_len <= LONGEST_HISTORY) {
+            let shown = format!("mcache_gossip is {mcache_gossip}, mcache_len {mcache_len}");
+            return Err(Error::Invalid(format!(
+                "{shown}; expected 0 < mcache_gossip <= mcache_len <= {LONGEST_HISTORY}"
+            )));
+        }
+        Ok(())
+    }
+}
 
 /// What a host is made of.
 #[derive(Clone)]
@@ -39,8 +110,8 @@ pub struct Config {
     pub announce: Vec<String>,
     /// Whether to look for peers in the local network.
     pub mdns: bool,
-    /// What passes between two rounds of gossip's upkeep.
-    pub heartbeat: Duration,
+    /// The parameters of gossip.
+    pub gossip: GossipConfig,
     /// Bytes that a peer may say by gossip at once and that are no message: usually [`crate::CHATTER`]. A sixteenth of it
     /// comes back in each second.
     pub chatter: usize,
@@ -62,7 +133,7 @@ pub struct Checked {
     pub bootstrap: Vec<(Multiaddr, Option<PeerId>)>,
     pub announce: Vec<Multiaddr>,
     pub mdns: bool,
-    pub heartbeat: Duration,
+    pub gossip: GossipConfig,
     pub chatter: usize,
     pub limits: Limits,
     pub per_address: Option<usize>,
@@ -77,10 +148,7 @@ impl Config {
             let reason = format!("the topic has {} bytes; expected 1 to {LONGEST_TOPIC} in one line", self.topic.len());
             return Err(Error::Invalid(reason));
         }
-        if self.heartbeat < Duration::from_millis(10) || self.heartbeat > Duration::from_secs(60) {
-            let shown = self.heartbeat.as_secs_f64();
-            return Err(Error::Invalid(format!("the heartbeat is {shown} s; expected 0.01 to 60 s")));
-        }
+        self.gossip.check()?;
         let named = |address| {
             let peer = peer_of(&address);
             (address, peer)
@@ -94,7 +162,7 @@ impl Config {
             bootstrap: addresses(&self.bootstrap)?.into_iter().map(named).collect(),
             announce: addresses(&self.announce)?,
             mdns: self.mdns,
-            heartbeat: self.heartbeat,
+            gossip: self.gossip,
             chatter: self.chatter,
             limits: self.limits,
             per_address: self.per_address,
@@ -193,6 +261,23 @@ mod tests {
         {
             let error = address(bad).unwrap_err().to_string();
             assert_eq!(error.contains("cargo feature `quic`"), !on, "{error}");
+        }
+    }
+
+    #[test]
+    fn parameters_of_gossip_that_contradict_each_other_are_refused() {
+        let usual = GossipConfig::default();
+        assert!(usual.check().is_ok());
+        for wrong in [
+            GossipConfig { d: 3, ..usual.clone() },
+            GossipConfig { d: 13, ..usual.clone() },
+            GossipConfig { d: 0, d_low: 0, ..usual.clone() },
+            GossipConfig { mcache_gossip: 0, ..usual.clone() },
+            GossipConfig { mcache_gossip: 6, ..usual.clone() },
+            GossipConfig { mcache_len: 121, ..usual.clone() },
+            GossipConfig { heartbeat_interval: Duration::from_millis(9), ..usual },
+        ] {
+            assert!(matches!(wrong.check(), Err(Error::Invalid(_))), "{wrong:?}");
         }
     }
 

@@ -91,7 +91,8 @@ pub struct Driver {
     topic: IdentTopic,
     upkeep: Upkeep,
     kademlia: String,
-    heartbeat: Duration,
+    /// For how long the sizes of messages are known.
+    sizes_ttl: Duration,
     round: Duration,
     /// Messages for gossip, in order.
     outgoing: VecDeque<Outgoing>,
@@ -105,7 +106,7 @@ pub struct Driver {
 }
 
 impl Driver {
-    /// `heartbeat`: gossip's. `round`: what passes between two looks at how everything stands.
+    /// `sizes_ttl`: for how long the sizes of messages are known. `round`: what passes between two looks at how everything stands.
     #[expect(clippy::too_many_arguments, reason = "the parts of one whole")]
     pub fn new(
         swarm: Swarm<Parts>,
@@ -114,7 +115,7 @@ impl Driver {
         topic: &str,
         kademlia: &str,
         upkeep: Upkeep,
-        heartbeat: Duration,
+        sizes_ttl: Duration,
         round: Duration,
     ) -> Self {
         let (topic, kademlia) = (IdentTopic::new(topic), kademlia.to_owned());
@@ -125,7 +126,7 @@ impl Driver {
             topic,
             upkeep,
             kademlia,
-            heartbeat,
+            sizes_ttl,
             round,
             outgoing: VecDeque::new(),
             holding: Holding::new(Instant::now()),
@@ -449,7 +450,7 @@ impl Driver {
             Counters::add(&self.shared.figures.expired);
             self.answer(&origin, MessageAcceptance::Ignore);
         }
-        self.shared.recent.expire(self.heartbeat, now);
+        self.shared.recent.expire(self.sizes_ttl, now);
         self.shared.tell_of_refused();
         self.grade(now);
         let peers = self.shared.members.connections();

@@ -12,8 +12,8 @@ use libp2p::StreamProtocol;
 
 use crate::mesh::outbox::{Id, Named};
 
-/// What the names of gossipsub's protocols begin with, whatever their version.
-const GOSSIP: &[u8] = b"/meshsub/";
+/// What the names of gossipsub's protocols begin with, whatever their version, and those of floodsub's: their frames are alike.
+const GOSSIP: [&[u8]; 2] = [b"/meshsub/", b"/floodsub/"];
 
 /// The longest message of multistream-select, in bytes: its lengths have two.
 const LONGEST_LINE: u64 = (1 << 14) - 1;
@@ -67,7 +67,7 @@ impl Frames {
             bytes = rest;
             let Some(line) = lines.advance(*first) else { continue };
             let name = line.strip_suffix(b"\n").unwrap_or(&line);
-            if name.starts_with(GOSSIP) {
+            if GOSSIP.iter().any(|prefix| name.starts_with(prefix)) {
                 self.state = State::Gossip(Frame::default());
             } else if line.is_empty() || self.others.iter().any(|other| other.as_ref().as_bytes() == name) {
                 self.state = State::Other;
@@ -467,6 +467,13 @@ mod tests {
         read(&mut frames, &stream(&["/meshsub/1.2.0"]), 100);
         assert_eq!(frames.advance(&[0; 1000]), 1000 * (1 + EACH));
         assert_eq!(frames.advance(&prefixed(&field(2, b"").repeat(100))), 200 + 2 + 101 * EACH);
+    }
+
+    #[test]
+    fn floodsub_is_gossip() {
+        let mut frames = frames();
+        read(&mut frames, &stream(&["/floodsub/1.0.0"]), 100);
+        assert!(frames.are_gossip());
     }
 
     #[test]

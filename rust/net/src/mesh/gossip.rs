@@ -1,7 +1,8 @@
 //! How gossip is configured.
 //!
-//! Nobody signs (StrictNoSign), and a message's id is the SHA-256 of its data: what the original does. All else is
-//! gossipsub 1.1's own choice, but for bounds on what a peer can make this side do.
+//! Nobody signs (StrictNoSign), and a message's id is the SHA-256 of its data: what canvas-js does. Peers that speak
+//! floodsub alone get every message. All else is the caller's choice ([`GossipConfig`]) or gossipsub 1.1's, but for bounds
+//! on what a peer can make this side do.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -14,7 +15,7 @@ use libp2p::gossipsub::{
 use sha2::{Digest, Sha256};
 
 use crate::error::Error;
-use crate::mesh::config::LARGEST_FRAME;
+use crate::mesh::config::{GossipConfig, LARGEST_FRAME};
 
 /// Gossip on one topic.
 pub type Gossip = Behaviour<IdentityTransform, MaxCountSubscriptionFilter<WhitelistSubscriptionFilter>>;
@@ -27,6 +28,9 @@ const MOST_CONTROL: usize = 512 << 10;
 
 /// Announcements that are heeded from a peer in one heartbeat.
 const MOST_ANNOUNCEMENTS: usize = 10;
+
+/// Peers of the mesh that this side dialled itself, at least, where it has so many: gossipsub 1.1's D_out.
+const MOST_OUTBOUND: usize = 2;
 
 /// Messages in one frame of a peer.
 const MOST_MESSAGES: usize = 4096;
@@ -46,7 +50,7 @@ pub const UNHEARD: f64 = -400.0;
 pub const LEFT_OUT: f64 = -200.0;
 
 /// gossipsub, subscribed to `topic`.
-pub fn gossip(topic: &IdentTopic, heartbeat: Duration) -> Result<Gossip, Error> {
+pub fn gossip(topic: &IdentTopic, parameters: &GossipConfig) -> Result<Gossip, Error> {
     let failure = |error: &dyn std::fmt::Display| Error::System(format!("gossip cannot be started: {error}"));
     let mut config = ConfigBuilder::default();
     config
@@ -59,8 +63,18 @@ pub fn gossip(topic: &IdentTopic, heartbeat: Duration) -> Result<Gossip, Error> 
         .max_publish_messages(MOST_MESSAGES)
         // Of the peers that another names when it leaves the mesh, none are dialled: Kademlia finds enough.
         .prune_peers(0)
-        .heartbeat_interval(heartbeat)
-        .heartbeat_initial_delay(heartbeat);
+        .support_floodsub()
+        .mesh_n(parameters.d)
+        .mesh_n_low(parameters.d_low)
+        .mesh_n_high(parameters.d_high)
+        .mesh_outbound_min(MOST_OUTBOUND.min(parameters.d_low).min(parameters.d / 2))
+        .gossip_lazy(parameters.d_lazy)
+        .fanout_ttl(parameters.fanout_ttl)
+        .history_length(parameters.mcache_len)
+        .history_gossip(parameters.mcache_gossip)
+        .duplicate_cache_time(parameters.seen_ttl)
+        .heartbeat_interval(parameters.heartbeat_interval)
+        .heartbeat_initial_delay(parameters.heartbeat_interval);
     let config = config.build().map_err(|error| failure(&error))?;
     let filter = MaxCountSubscriptionFilter {
         filter: WhitelistSubscriptionFilter([topic.hash()].into()),

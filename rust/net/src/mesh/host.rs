@@ -115,10 +115,18 @@ impl Host {
         // The same list serves all hosts, those on it too.
         let others = config.bootstrap.into_iter().filter(|(_, known)| *known != Some(peer));
         let upkeep = Upkeep::new(others.collect(), Instant::now());
-        let round = config.heartbeat.min(ROUND);
+        let round = config.gossip.heartbeat_interval.min(ROUND);
         let kademlia = config.kademlia.as_ref();
-        let driver =
-            Driver::new(swarm, Arc::clone(&shared), obeyed, &config.topic, kademlia, upkeep, config.heartbeat, round);
+        let driver = Driver::new(
+            swarm,
+            Arc::clone(&shared),
+            obeyed,
+            &config.topic,
+            kademlia,
+            upkeep,
+            config.gossip.sizes_ttl(),
+            round,
+        );
         let watched = Arc::clone(&shared);
         runtime.spawn(async move {
             if AssertUnwindSafe(driver.run()).catch_unwind().await.is_err() {
@@ -397,6 +405,7 @@ mod tests {
     use super::*;
     use crate::limits::Limits;
     use crate::mesh::allowance::CHATTER;
+    use crate::mesh::config::GossipConfig;
 
     fn host(seed: u8) -> Host {
         let config = Config {
@@ -407,7 +416,7 @@ mod tests {
             bootstrap: Vec::new(),
             announce: Vec::new(),
             mdns: false,
-            heartbeat: Duration::from_secs(1),
+            gossip: GossipConfig::default(),
             chatter: CHATTER,
             limits: Limits::small(),
             per_address: None,

@@ -17,9 +17,6 @@ use crate::sync::{AtomicUsize, Mutex, Ordering};
 /// How long a peer may take nothing of what waits for it.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How long messages can be asked for: longer than gossipsub keeps them, five heartbeats.
-const KEPT_HEARTBEATS: u32 = 8;
-
 /// What a message that gossipsub does not have any more counts as where it has to count.
 const SMALL: usize = 1024;
 
@@ -245,11 +242,11 @@ impl Recent {
         id.and_then(|id| lock(&self.0).sizes.get(&id).copied()).unwrap_or(SMALL)
     }
 
-    /// Forget what gossipsub has forgotten.
-    pub fn expire(&self, heartbeat: Duration, now: Instant) {
+    /// Forget what was added `kept` ago: what gossipsub has forgotten.
+    pub fn expire(&self, kept: Duration, now: Instant) {
         let mut state = lock(&self.0);
         while let Some((since, id)) = state.order.front().copied()
-            && now.saturating_duration_since(since) >= heartbeat * KEPT_HEARTBEATS
+            && now.saturating_duration_since(since) >= kept
         {
             state.order.pop_front();
             state.sizes.remove(&id);
@@ -358,9 +355,10 @@ mod tests {
         assert_eq!(requested(&[7, 8, 9]), 0);
         let announced = vec![[1; 32], [8; 32], [9; 32]];
         assert_eq!(recent.queued_for(&Named { announced, grafts: 3, ..Named::default() }), 5 * ANSWER);
-        recent.expire(heartbeat, start + heartbeat * (KEPT_HEARTBEATS - 1));
+        let kept = 8 * heartbeat;
+        recent.expire(kept, start + 7 * heartbeat);
         assert_eq!(requested(&[1]), 5000);
-        recent.expire(heartbeat, start + heartbeat * KEPT_HEARTBEATS);
+        recent.expire(kept, start + kept);
         assert_eq!((requested(&[1]), recent.get(&[1; 32])), (0, SMALL));
         assert!(lock(&recent.0).order.is_empty());
     }

@@ -30,6 +30,11 @@ struct Stock {
 impl Stock {
     /// One that is connected to `address`.
     fn dial(address: &str) -> Self {
+        Self::dial_with(address, |_| {})
+    }
+
+    /// One whose gossip is configured otherwise.
+    fn dial_with(address: &str, configure: impl Fn(&mut gossipsub::ConfigBuilder)) -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let within = runtime.enter();
         let mut config = gossipsub::ConfigBuilder::default();
@@ -38,6 +43,7 @@ impl Stock {
             .message_id_fn(|message| MessageId::new(&message.data))
             .max_transmit_size(64 << 20)
             .heartbeat_interval(Duration::from_millis(100));
+        configure(&mut config);
         let gossip = gossipsub::Behaviour::new(MessageAuthenticity::Anonymous, config.build().unwrap()).unwrap();
         let mut swarm = SwarmBuilder::with_new_identity()
             .with_tokio()
@@ -101,6 +107,27 @@ impl Stock {
 /// A host over TCP, and its address.
 fn host() -> (Peer, String) {
     Peer::listening(gossiplog_net::Config { listen: vec!["/ip4/127.0.0.1/tcp/0".to_owned()], ..config() })
+}
+
+#[test]
+fn who_speaks_floodsub_alone_gets_and_gives_every_message() {
+    let (mut first, address) = host();
+    let mut stock = Stock::dial_with(&address, |config| {
+        config.protocol_id("/floodsub/1.0.0", gossipsub::Version::V1_0);
+    });
+    stock.subscribe(TOPIC);
+    stock.with(&mut first, "its subscription", |_, peer| peer.host.peers().unwrap()[0].subscribed.then_some(()));
+    assert_eq!(first.host.publish(b"to floodsub".to_vec()), Ok(true));
+    stock.until(|event| {
+        let SwarmEvent::Behaviour(PartsEvent::Gossip(gossipsub::Event::Message { message, .. })) = event else {
+            return false;
+        };
+        message.data == b"to floodsub"
+    });
+    stock.swarm.behaviour_mut().gossip.publish(IdentTopic::new(TOPIC), b"from floodsub".to_vec()).unwrap();
+    let got = stock.with(&mut first, "its message", |_, peer| peer.host.gossip().unwrap().pop());
+    assert_eq!(got.data, b"from floodsub");
+    assert!(!first.host.peers().unwrap()[0].in_mesh);
 }
 
 fn still_gossip(first: &mut Peer, second: &mut Peer) {

@@ -1,8 +1,9 @@
 //! Starting and stopping.
 
 use std::net::TcpListener;
+use std::time::Duration;
 
-use gossiplog_net::{Config, Error, Host, Notice};
+use gossiplog_net::{Config, Error, GossipConfig, Host, Notice};
 
 use crate::support::{Peer, config, pair};
 
@@ -52,7 +53,10 @@ fn what_cannot_be_used_is_refused_before_anything_starts() {
         Config { listen: vec!["localhost:80".to_owned()], ..config() },
         Config { bootstrap: vec!["/ip4/127.0.0.1".to_owned()], ..config() },
         Config { announce: vec!["/unix/socket".to_owned()], ..config() },
-        Config { heartbeat: std::time::Duration::from_secs(3600), ..config() },
+        Config {
+            gossip: GossipConfig { heartbeat_interval: Duration::from_secs(3600), ..GossipConfig::default() },
+            ..config()
+        },
     ];
     for case in cases {
         assert!(matches!(Host::start(case), Err(Error::Invalid(_))));

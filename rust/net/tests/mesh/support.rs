@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use gossiplog_net::{Answer, CHATTER, Closed, Config, Error, Event, Handle, Host, Message, Notice, StreamTable};
+use gossiplog_net::{
+    Answer, CHATTER, Closed, Config, Error, Event, GossipConfig, Handle, Host, Message, Notice, StreamTable,
+};
 
 pub use limits::limits;
 
@@ -32,7 +34,7 @@ pub fn config() -> Config {
         bootstrap: Vec::new(),
         announce: Vec::new(),
         mdns: false,
-        heartbeat: Duration::from_millis(100),
+        gossip: GossipConfig { heartbeat_interval: Duration::from_millis(100), ..GossipConfig::default() },
         chatter: CHATTER,
         limits: limits(),
         per_address: None,
