@@ -16,12 +16,15 @@ from hypothesis import strategies as st
 from gossiplog import reference
 from gossiplog.errors import EncodeError, GossipLogError, InvalidMessage, TreeError
 from gossiplog.reference import ed25519
+from gossiplog.reference.base58 import base58_encode
 from gossiplog.reference.cbor import write_cbor
 from gossiplog.reference.chunks import encode_in_chunks
 from gossiplog.reference.id import message_key
 from gossiplog.reference.message import parse
+from gossiplog.reference.varint import write_uvarint
 from tests import strategies, vectors
-from tests.fuzzing import judging as fuzzing
+from tests.fuzzing import judging, messages
+from tests.fuzzing.messages import Payload
 from tests.strategies import (
     TOPIC,
     Shape,
@@ -287,11 +290,38 @@ def decoded(core: ModuleType, decode: str, data: bytes) -> Any:
     return neutral(core, getattr(core, decode)(data))
 
 
-def test_a_long_link_is_signed_in_dag_json(core: ModuleType) -> None:
-    link = core.CID(b"\x12\x80\x0a" + bytes(range(256)) * 5)
+@pytest.mark.parametrize(("length", "text"), [(b"\x49", "QD36"), (b"\xf7\x01", "Q8Zf"), (b"\x20", "QmNL")])
+def test_a_link_whose_text_begins_with_q_is_signed_in_dag_json(core: ModuleType, length: bytes, text: str) -> None:
+    digest = bytes({1: length[0], 2: length[0] & 127 | length[-1] << 7}[len(length)])
+    link = core.CID(b"\x12" + length + digest)
+    assert str(link).startswith(text)
+    assert core.CID.parse(str(link)) == link
     _, value = core.sign(TOPIC, 1, [], [link], bytes(32), "dag-json")
     assert core.verify(value, TOPIC).payload == [link]
     assert value == reference.sign(TOPIC, 1, [], [reference.CID(bytes(link))], bytes(32), "dag-json")[1]
+
+
+# Version 0, with a digest of one byte; written out; and a multihash of another code, which no link of version 0 has.
+@pytest.mark.parametrize("link", [b"\x12\x01a", b"\x00\x70\x12\x00", b"\x00\x70\x13\x01a"])
+def test_a_link_that_its_text_does_not_say_is_what_the_text_says(core: ModuleType, link: bytes) -> None:
+    """Text in dag-json is what was signed: anybody can put what else has this text in place of the link."""
+    item = b"\xd8\x2a" + write_cbor(b"\0" + link)
+    text = str(core.CID(link))
+    encodings = [Payload(data, "dag-json") for data in (item, write_cbor({"/": text}))]
+    content = b'{"clock":1,"parents":[],"payload":{"/":"%b"},"topic":"fuzz"}' % text.encode()
+    read = [core.verify(messages.signed(payload, content), messages.TOPIC) for payload in encodings]
+    assert [message.payload for message in read] == [{"/": text}] * 2
+    assert [message.content_id for message in read] == [read[1].id] * 2
+    assert [message.canonical for message in read] == [False, True]
+    with pytest.raises(EncodeError, match="sign it as dag-cbor"):
+        core.sign(TOPIC, 1, [], [core.CID(link)], bytes(32), "dag-json")
+
+
+def test_text_that_is_too_long_for_a_link_is_text(core: ModuleType) -> None:
+    text = base58_encode(b"\x12" + write_uvarint(16436) + bytes(16436))
+    assert text.startswith("Q")
+    payload = Payload(write_cbor({"/": text}), "dag-json")
+    assert core.read_message(messages.stored(payload), messages.TOPIC).payload == {"/": text}
 
 
 def test_a_link_too_long_for_base58_is_refused_by_name(core: ModuleType) -> None:
@@ -418,21 +448,22 @@ PASSING = vectors.load("passing")
 
 @pytest.mark.parametrize("row", PASSING["rows"], ids=lambda row: f"{row['name']}, {row['codec']}")
 def test_messages_with_prototypes_are_judged_as_canvas_js_does(core: ModuleType, row: dict[str, Any]) -> None:
-    payload = (bytes.fromhex(row["payload"]), row["codec"])
+    payload = Payload(bytes.fromhex(row["payload"]), row["codec"])
     content = None if row["signed"] is None else bytes.fromhex(row["signed"])
-    value = fuzzing.signed(payload, content)
-    if content is None or fuzzing.is_another(payload, content):
+    value = messages.signed(payload, content)
+    read, _ = judging.parse_payload(payload)
+    if content is None or judging.is_another(payload, content, read):
         with pytest.raises(InvalidMessage):
             core.verify(value, PASSING["topic"])
         return
     message = core.verify(value, PASSING["topic"])
-    assert not message.canonical or core.cbor_encode(message.payload) == payload[0]
+    assert not message.canonical or core.cbor_encode(message.payload) == payload.data
 
 
 @repeatable(300)
 @given(data=strategies.prototype_maps, codec=st.sampled_from(["dag-cbor", "dag-json"]))
 def test_what_prototypes_make_of_messages_is_alike(rust: ModuleType, data: bytes, codec: str) -> None:
-    assert fuzzing.verify_alike([(data, codec)]) == []
+    assert judging.verify_alike([Payload(data, codec)]) == []
 
 
 @pytest.mark.parametrize("length", [-1, -2, ".5"])
@@ -440,10 +471,10 @@ def test_nobody_makes_a_message_of_somebodys_signature(core: ModuleType, length:
     """canvas-js signs what its encoder's position makes of such a length, and that may be what somebody else wrote."""
     entries = [("length", write_cbor(length)), ("__proto__", b"\x40")]
     payload = b"\x82\xa2" + b"".join(write_cbor(key) + value for key, value in entries) + b"\x01"
-    content = parse(fuzzing.stored((payload, "dag-cbor")), fuzzing.TOPIC)
-    moved = encode_in_chunks({"topic": fuzzing.TOPIC, "clock": 1, "parents": [], "payload": content.payload})
+    value = messages.stored(Payload(payload, "dag-cbor"))
+    moved = encode_in_chunks(messages.fields_of(parse(value, messages.TOPIC)))
     with pytest.raises(InvalidMessage, match="another message"):
-        core.verify(fuzzing.signed((payload, "dag-cbor"), moved), fuzzing.TOPIC)
+        core.verify(messages.signed(Payload(payload, "dag-cbor"), moved), messages.TOPIC)
 
 
 def with_parents(parents: bytes, clock: bytes, signature: bytes) -> bytes:
@@ -486,17 +517,16 @@ def test_what_maps_pass_for_together_is_bounded(core: ModuleType) -> None:
 
     half = 2**21
     for lengths, is_read in [((half, half), True), ((half, half + 1), False), ((2 * half + 1, 0), False)]:
-        payload = (b"\x82" + b"".join(map(passing, lengths)), "dag-json")
-        value = fuzzing.stored(payload)
+        value = messages.stored(Payload(b"\x82" + b"".join(map(passing, lengths)), "dag-json"))
         if is_read:
-            assert [len(item) for item in core.read_message(value, fuzzing.TOPIC).payload] == list(lengths)
+            assert [len(item) for item in core.read_message(value, messages.TOPIC).payload] == list(lengths)
         else:
             with pytest.raises(InvalidMessage):
-                core.read_message(value, fuzzing.TOPIC)
+                core.read_message(value, messages.TOPIC)
     # What is dropped is never made, however much there is of it.
     dropped = b"\x99\x03\xe8" + passing(2 * half) * 1000
     outer = b"\xa3" + write_cbor("a") + dropped + write_cbor("length") + b"\x01" + write_cbor("__proto__") + b"\x41x"
-    assert core.read_message(fuzzing.stored((outer, "dag-json")), fuzzing.TOPIC).payload == b"x"
+    assert core.read_message(messages.stored(Payload(outer, "dag-json")), messages.TOPIC).payload == b"x"
 
 
 @repeatable(60)

@@ -11,6 +11,7 @@ import itertools
 import random
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from typing import TypeAlias
@@ -18,16 +19,8 @@ from typing import TypeAlias
 from tests import vectors
 from tests.fuzzing.batches import plan_alike
 from tests.fuzzing.encodings import Encodings
-from tests.fuzzing.judging import (
-    CODECS,
-    TOPIC,
-    Difference,
-    Payload,
-    decode_alike,
-    insert_alike,
-    parse_alike,
-    verify_alike,
-)
+from tests.fuzzing.judging import Difference, decode_alike, insert_alike, parse_alike, verify_alike
+from tests.fuzzing.messages import TOPIC, Payload, draw_payload
 from tests.fuzzing.shrinking import shrink
 from tests.integration.javascript import JavaScriptPeer, Process, install, start_shared_node
 
@@ -35,33 +28,26 @@ MODES = ("parse", "verify", "decode", "insert", "plan")
 _BATCH = 500
 _SECONDS_BETWEEN_REPORTS = 30.0
 
-Compare: TypeAlias = Callable[[Sequence[Payload]], list[Difference]]
+#: Starts to compare payloads; returns what waits for the differences.
+Start: TypeAlias = Callable[[Sequence[Payload]], Callable[[], list[Difference]]]
 
 
-def payloads(seed: str, count: int) -> list[Payload]:
-    """Generate the payloads of a batch."""
+def payloads(seed: str, count: int, *, parents: bool = True) -> list[Payload]:
+    """Generate the payloads of a batch, some of messages that name parents, unless there must be none."""
     recorded = [bytes.fromhex(row["input"]) for row in vectors.load("normalized") if len(row["input"]) < 1000]
     source = Encodings(seed, recorded)
-    return [(source.payload(), source.random.choice(CODECS)) for _ in range(count)]
+    return [draw_payload(source, parents=parents) for _ in range(count)]
 
 
 @contextmanager
-def comparing(mode: str, process: Callable[[], Process]) -> Iterator[Compare]:
+def comparing(mode: str, process: Callable[[], Process]) -> Iterator[Start]:
     """Give what compares in a mode; a process of canvas-js is asked for where it takes one."""
     if mode in ("parse", "verify"):
-        yield parse_alike if mode == "parse" else verify_alike
+        compare = parse_alike if mode == "parse" else verify_alike
+        yield lambda batch: lambda: compare(batch)
         return
     with JavaScriptPeer(TOPIC, bytes(32), process=process()) as peer:
-        if mode == "decode":
-            yield decode_alike(peer.judge)
-            return
-
-        def insert(values: Sequence[bytes]) -> list[tuple[int, str]]:
-            # Its inserts take longer with each head that the log has.
-            with JavaScriptPeer(TOPIC, bytes(32), process=process()) as log:
-                return log.insert(values)
-
-        yield insert_alike(peer.judge, insert)
+        yield decode_alike(peer.judge) if mode == "decode" else insert_alike(peer.judge, peer.insert_apart)
 
 
 def run(mode: str, seed: str, count: int, process: Callable[[], Process]) -> Iterator[tuple[int, list[str]]]:
@@ -73,18 +59,27 @@ def run(mode: str, seed: str, count: int, process: Callable[[], Process]) -> Ite
             count -= done
             if count <= 0:
                 return
-    with comparing(mode, process) as compare:
+    with comparing(mode, process) as start:
+        waiting: deque[tuple[str, int, Callable[[], list[Difference]]]] = deque()
         for number in range(-(-count // _BATCH)):
             size = min(_BATCH, count - number * _BATCH)
-            found = compare(payloads(f"{seed}-{number}", size))
-            yield size, [_shown(difference, compare, f"{seed}-{number}") for difference in found[:5]]
+            batch = f"{seed}-{number}"
+            # canvas-js is at work on this one while the cores are on the one before.
+            waiting.append((batch, size, start(payloads(batch, size, parents=mode != "insert"))))
+            if len(waiting) > 1:
+                yield _end(start, *waiting.popleft())
+        while waiting:
+            yield _end(start, *waiting.popleft())
 
 
-def _shown(difference: Difference, compare: Compare, batch: str) -> str:
-    data, codec = difference.payload
-    # Both, since the first of eight payloads is compared alone, too.
-    smallest = shrink(data, lambda smaller: bool(compare([(smaller, codec)])), tries=500)
-    shown = next(iter(compare([(smallest, codec)])), difference)
+def _end(start: Start, batch: str, size: int, end: Callable[[], list[Difference]]) -> tuple[int, list[str]]:
+    return size, [_shown(difference, start, batch) for difference in end()[:5]]
+
+
+def _shown(difference: Difference, start: Start, batch: str) -> str:
+    payload = difference.payload
+    smallest = shrink(payload.data, lambda smaller: bool(start([payload._replace(data=smaller)])()), tries=500)
+    shown = next(iter(start([payload._replace(data=smallest)])()), difference)
     return f"batch {batch}: {shown}"
 
 

@@ -8,24 +8,36 @@ from typing import Any, TypeAlias
 
 from gossiplog import _core, reference
 from gossiplog.errors import DecodeError, EncodeError, InvalidMessage
-from gossiplog.reference.cbor import write_cbor
-from gossiplog.reference.message import parse
+from gossiplog.reference.cbor import read_cbor, write_cbor
+from gossiplog.reference.chunks import encode_in_chunks
+from gossiplog.reference.json import resolve_lookalikes
+from gossiplog.reference.message import Parsed, parse
 from gossiplog.reference.prototype import JavaScriptError
 from gossiplog.reference.values import normalise
-from tests.fuzzing.encodings import head, text
+from tests.fuzzing.messages import (
+    PLAIN,
+    TOPIC,
+    Payload,
+    fields_of,
+    meant_by,
+    read_by_reference,
+    read_by_rust,
+    signed,
+    stored,
+)
 
-TOPIC = "fuzz"
-CODECS = ("dag-cbor", "dag-json")
-SIGNER = _core.SigningKey(b"\x07" * 32)
-_NO_SIGNATURE = bytes(64)
 #: What canvas-js is not asked, because it might never answer.
 _UNTRIED = "untried"
+#: Of so many messages one is read whole by the reference core; the others are the same around the payload.
+_WHOLE = 16
+#: Of so many signatures the reference core verifies one, of the others it writes what they must be over.
+_VERIFIED = 32
 
-#: An encoded payload, and the codec of the signature.
-Payload: TypeAlias = tuple[bytes, str]
 #: For each stored value the bytes that its signature must hold over, or None and why it is refused.
-Judge: TypeAlias = Callable[[Sequence[bytes]], Sequence[tuple[bytes | None, str]]]
-#: Inserts stored values into a new log; returns the positions of those that are refused, and why.
+Judged: TypeAlias = Sequence[tuple[bytes | None, str]]
+#: Starts to judge, and returns what waits for the end of it.
+Judge: TypeAlias = Callable[[Sequence[bytes]], Callable[[], Judged]]
+#: Inserts stored values into a log; returns the positions of those that are refused, and why.
 Insert: TypeAlias = Callable[[Sequence[bytes]], Sequence[tuple[int, str]]]
 
 
@@ -42,29 +54,28 @@ class Difference:
     verdicts: dict[str, object]
 
     def __str__(self) -> str:
-        data, codec = self.payload
+        data, codec, envelope = self.payload
+        around = "" if envelope == PLAIN else f" in {envelope}"
         verdicts = "".join(f"\n  {name}: {verdict}" for name, verdict in self.verdicts.items())
-        return f"payload {data.hex()} signed in {codec}{verdicts}"
+        return f"payload {data.hex()} signed in {codec}{around}{verdicts}"
 
 
-def stored(payload: Payload, signature: bytes = _NO_SIGNATURE) -> bytes:
-    """Write a message's stored value."""
-    data, codec = payload
-    record = head(4, 3) + text(codec.encode()) + text(SIGNER.did.encode()) + head(2, 64) + signature
-    return head(4, 5) + record + text(TOPIC.encode()) + b"\x01\x80" + data
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    """A message with a signature, and whether it must be accepted.
+
+    Attributes:
+        content: what the signature is over; None if nothing should be accepted.
+        parsed: as the reference core reads it.
+    """
+
+    payload: Payload
+    content: bytes | None
+    is_valid: bool
+    parsed: Parsed | None
 
 
-def signed(payload: Payload, content: bytes | None) -> bytes:
-    """Write a stored value whose signature is over `content`, or without it over what is canonical, if anything is."""
-    if content is None:
-        try:
-            plain = _core.read_message(stored(payload), TOPIC).payload
-            _, made = SIGNER.sign(TOPIC, 1, [], plain, payload[1])
-            return stored(payload, _core.read_message(made, TOPIC).signature)
-        except (InvalidMessage, EncodeError):
-            # Some links are accepted, and written as what is none.
-            return stored(payload)
-    return stored(payload, SIGNER.sign_bytes(content))
+Compare: TypeAlias = Callable[[Sequence[Payload]], list[Difference]]
 
 
 def _differ(payload: Payload, **verdicts: object) -> list[Difference]:
@@ -83,7 +94,7 @@ def _decoded(core: Any, data: bytes) -> object:
     return made.hex()
 
 
-def _read_by_rust(value: bytes) -> object:
+def _parsed_by_rust(value: bytes) -> tuple[object, ...]:
     try:
         message = _core.read_message(value, TOPIC)
     except InvalidMessage as error:
@@ -92,10 +103,11 @@ def _read_by_rust(value: bytes) -> object:
         payload = _core.cbor_encode(message.payload).hex()
     except EncodeError:
         payload = ""
-    return message.id, message.clock, message.parents, message.codec, message.canonical, payload
+    facts = (message.id, message.content_id, message.author, message.clock, message.parents, message.codec)
+    return message.canonical, payload, *facts
 
 
-def _read_by_reference(value: bytes) -> object:
+def _parsed_by_reference(value: bytes) -> tuple[object, ...]:
     try:
         parsed = parse(value, TOPIC)
     except InvalidMessage as error:
@@ -105,30 +117,98 @@ def _read_by_reference(value: bytes) -> object:
         payload = write_cbor(normalise(parsed.payload)).hex()
     except EncodeError:
         payload = ""
-    return message.id, message.clock, message.parents, message.codec, message.canonical, payload
+    facts = (message.id, message.content_id, message.author, message.clock, message.parents, message.codec)
+    return message.canonical, payload, *facts
 
 
-def _signed_by_reference(value: bytes) -> bytes | None:
+def _payload_by_reference(payload: Payload) -> tuple[object, ...]:
+    """What the reference core reads of a payload alone, as deep inside as in a message."""
     try:
-        return parse(value, TOPIC).signed_bytes()
-    except (InvalidMessage, EncodeError, JavaScriptError):
-        return None
+        read = read_cbor(b"\x81" + payload.data, payload.codec)
+    except DecodeError:
+        return ("refused",)
+    if read.unstorable is not None:
+        return ("refused",)
+    [value] = read.plain()
+    if payload.codec == "dag-json":
+        value = resolve_lookalikes(value)
+    made = write_cbor(value)
+    try:
+        normalise(value)
+    except EncodeError:
+        return made == payload.data, ""
+    return made == payload.data, made.hex()
 
 
-def is_another(payload: Payload, content: bytes | None) -> bool:
-    """Whether canvas-js signs the bytes of another message than the one that it reads: what both cores refuse.
+def parse_alike(payloads: Sequence[Payload]) -> list[Difference]:
+    """Compare what the cores read in messages with these payloads, and in some payloads alone."""
+    found = []
+    for index, payload in enumerate(payloads):
+        value = stored(payload)
+        rust = _parsed_by_rust(value)
+        if index % _WHOLE and payload.envelope is PLAIN:
+            few = rust[:1] if rust[0] == "refused" else rust[:2]
+            found += _differ(payload, rust=few, reference=_payload_by_reference(payload))
+            continue
+        found += _differ(payload, rust=rust, reference=_parsed_by_reference(value))
+        found += _differ(payload, rust=_decoded(_core, payload.data), reference=_decoded(reference, payload.data))
+    return found
 
-    Otherwise anybody could make messages of their own of somebody's signature.
-    """
-    if content is None or payload[1] != "dag-cbor":
-        return False
+
+def parse_payload(payload: Payload) -> tuple[Parsed | None, bytes | None]:
+    """How the reference core reads a message, and what its signature must be over; None each where it refuses."""
     try:
         parsed = parse(stored(payload), TOPIC)
     except InvalidMessage:
+        return None, None
+    try:
+        return parsed, parsed.signed_bytes()
+    except (EncodeError, JavaScriptError):
+        return parsed, None
+
+
+def is_another(payload: Payload, content: bytes | None, parsed: Parsed | None) -> bool:
+    """Whether canvas-js signs the bytes of another message than the one that it reads: what both cores must refuse.
+
+    Otherwise anybody could make messages of their own of somebody's signature.
+    """
+    if content is None or payload.codec != "dag-cbor" or parsed is None:
         return False
-    message = parsed.message
-    read = {"topic": message.topic, "clock": message.clock, "parents": [*message.parents], "payload": parsed.payload}
-    return write_cbor(read) != content
+    return write_cbor(fields_of(parsed)) != content
+
+
+def _encoded_by_chunks(parsed: Parsed) -> bytes | None:
+    try:
+        return encode_in_chunks(fields_of(parsed))
+    except JavaScriptError:
+        return None
+
+
+def _judge_candidates(candidates: Sequence[_Candidate]) -> list[list[Difference]]:
+    """Verify messages: for each what differs between the cores, or from what its signature says."""
+    values = [signed(candidate.payload, candidate.content) for candidate in candidates]
+    verdicts = list(_core.verify_batch(values, TOPIC))
+    return [
+        _judge_candidate(candidate, value, verdict, index)
+        for index, (candidate, value, verdict) in enumerate(zip(candidates, values, verdicts, strict=True))
+    ]
+
+
+def _judge_candidate(candidate: _Candidate, value: bytes, verdict: Any, index: int) -> list[Difference]:
+    payload, content = candidate.payload, candidate.content
+    accepted = {"expected": candidate.is_valid, "rust": not isinstance(verdict, InvalidMessage)}
+    if index % 8 == 0:
+        accepted["rust_alone"] = _is_accepted(_core, value)
+    if index % _VERIFIED == 0:
+        accepted["reference"] = _is_accepted(reference, value)
+    if found := _differ(payload, **accepted):
+        return found
+    if isinstance(verdict, InvalidMessage) or content is None or candidate.parsed is None:
+        return []
+    signature = verdict.signature
+    meant = meant_by(content, candidate.parsed, signature)
+    rust, ours = read_by_rust(verdict), read_by_reference(candidate.parsed, signature)
+    return _differ(payload, meant=meant, rust=rust, reference=ours)
 
 
 def _is_accepted(core: Any, value: bytes) -> bool:
@@ -139,72 +219,76 @@ def _is_accepted(core: Any, value: bytes) -> bool:
     return True
 
 
-def parse_alike(payloads: Sequence[Payload]) -> list[Difference]:
-    """Compare what the cores read in messages with these payloads, and in one of eight payloads alone."""
-    found = []
-    for index, payload in enumerate(payloads):
-        value = stored(payload)
-        found += _differ(payload, rust=_read_by_rust(value), reference=_read_by_reference(value))
-        if index % 8 == 0:
-            data = payload[0]
-            found += _differ(payload, rust=_decoded(_core, data), reference=_decoded(reference, data))
-    return found
-
-
 def verify_alike(payloads: Sequence[Payload]) -> list[Difference]:
-    """Compare the cores' verdicts on messages that are signed over what the reference core says."""
-    found = []
+    """Compare the cores' verdicts on messages: signed over what the reference core says, and over what an encoder of
+    canvas-js signs that writes past a map."""
+    candidates = []
     for payload in payloads:
-        content = _signed_by_reference(stored(payload))
-        value = signed(payload, content)
-        accepted = [_is_accepted(core, value) for core in (_core, reference)]
-        found += _differ(payload, content=content is not None, rust=accepted[0], reference=accepted[1])
-    return found
+        parsed, content = parse_payload(payload)
+        candidates.append(_Candidate(payload, content, content is not None, parsed))
+        if parsed is not None and parsed.passes and payload.codec == "dag-cbor":
+            moved = _encoded_by_chunks(parsed)
+            if moved is not None and moved != content:
+                candidates.append(_Candidate(payload, moved, False, parsed))
+    return [difference for found in _judge_candidates(candidates) for difference in found]
 
 
-def decode_alike(judge: Judge) -> Callable[[Sequence[Payload]], list[Difference]]:
-    """Compare what canvas-js would verify messages over with what the cores do."""
+def decode_alike(judge: Judge) -> Callable[[Sequence[Payload]], Callable[[], list[Difference]]]:
+    """Compare what canvas-js would verify messages over with what the cores do: starts it, and returns what ends it."""
 
-    def compare(payloads: Sequence[Payload]) -> list[Difference]:
-        found = []
-        for payload, (content, reason) in zip(payloads, judge(list(map(stored, payloads))), strict=True):
-            if reason == _UNTRIED or is_another(payload, content):
-                continue
-            ours = _signed_by_reference(stored(payload))
-            accepted = _is_accepted(_core, signed(payload, content))
-            # The Rust core shows its bytes by what it accepts a signature over.
-            rust = content if accepted else None
-            shown = {"canvas_js": content, "reference": ours, "rust": rust}
-            if len(set(shown.values())) > 1 or accepted != (content is not None):
-                verdicts = {name: None if data is None else data.hex() for name, data in shown.items()}
-                found.append(Difference(payload, {**verdicts, "rust": accepted, "reason": reason}))
-        return found
+    def start(payloads: Sequence[Payload]) -> Callable[[], list[Difference]]:
+        wait = judge(list(map(stored, payloads)))
+        parsed = [parse_payload(payload) for payload in payloads]
 
-    return compare
+        def end() -> list[Difference]:
+            found, candidates = [], []
+            for payload, (read, ours), (content, reason) in zip(payloads, parsed, wait(), strict=True):
+                if reason == _UNTRIED:
+                    continue
+                is_refused = payload.envelope.is_ours or is_another(payload, content, read)
+                expected = None if is_refused else content
+                if ours != expected:
+                    shown = {"canvas_js": expected, "reference": ours}
+                    verdicts = {name: data and data.hex() for name, data in shown.items()}
+                    found.append(Difference(payload, {**verdicts, "reason": reason}))
+                else:
+                    candidates.append(_Candidate(payload, content, expected is not None, read))
+            return found + [difference for each in _judge_candidates(candidates) for difference in each]
+
+        return end
+
+    return start
 
 
-def insert_alike(judge: Judge, insert: Insert) -> Callable[[Sequence[Payload]], list[Difference]]:
+def insert_alike(judge: Judge, insert: Insert) -> Callable[[Sequence[Payload]], Callable[[], list[Difference]]]:
     """Compare the cores' verdicts on messages, signed over what canvas-js says, with what it inserts into a log."""
 
-    def compare(payloads: Sequence[Payload]) -> list[Difference]:
-        found = []
-        judged = list(zip(payloads, judge(list(map(stored, payloads))), strict=True))
-        tried = [
-            (payload, content)
-            for payload, (content, reason) in judged
-            if not (_must_not_insert(reason) or is_another(payload, content))
-        ]
-        values = [signed(payload, content) for payload, content in tried]
-        refused = dict(insert(values))
-        for index, ((payload, _), value) in enumerate(zip(tried, values, strict=True)):
-            accepted = [_is_accepted(core, value) for core in (_core, reference)]
-            verdicts = {"canvas_js": index not in refused, "rust": accepted[0], "reference": accepted[1]}
-            if len(set(verdicts.values())) > 1:
-                found.append(Difference(payload, {**verdicts, "reason": refused.get(index)}))
-        return found
+    def start(payloads: Sequence[Payload]) -> Callable[[], list[Difference]]:
+        wait = judge(list(map(stored, payloads)))
+        parsed = [parse_payload(payload) for payload in payloads]
 
-    return compare
+        def end() -> list[Difference]:
+            candidates, tried = [], []
+            for payload, (read, ours), (content, reason) in zip(payloads, parsed, wait(), strict=True):
+                if reason == _UNTRIED or "passes for too much" in reason:
+                    continue
+                another = is_another(payload, content, read)
+                candidates.append(_Candidate(payload, content, ours is not None and ours == content, read))
+                tried.append(not another)
+            values = [signed(candidate.payload, candidate.content) for candidate in candidates]
+            asked = [index for index, is_tried in enumerate(tried) if is_tried]
+            refused = {asked[index]: reason for index, reason in insert([values[index] for index in asked])}
+            found = []
+            for index, (candidate, differences) in enumerate(
+                zip(candidates, _judge_candidates(candidates), strict=True)
+            ):
+                found += differences
+                inserted = index not in refused
+                if tried[index] and inserted != candidate.is_valid:
+                    verdicts = {"canvas_js": inserted, "cores": candidate.is_valid, "reason": refused.get(index)}
+                    found.append(Difference(candidate.payload, verdicts))
+            return found
 
+        return end
 
-def _must_not_insert(reason: str) -> bool:
-    return reason == _UNTRIED or "passes for too much" in reason
+    return start

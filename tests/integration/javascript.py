@@ -14,7 +14,7 @@ import shutil
 import subprocess
 import tempfile
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
@@ -300,6 +300,19 @@ def start_browser() -> Process:
     return Process("browser.mjs", "--chromium", str(find_chromium()))
 
 
+def _in_a_row(values: Sequence[bytes]) -> bytes:
+    """Values as `judge.mjs` takes them: each after its length in four bytes."""
+    return b"".join(len(value).to_bytes(4) + value for value in values)
+
+
+def _split(data: bytes) -> Iterator[bytes]:
+    at = 0
+    while at < len(data):
+        end = at + 4 + int.from_bytes(data[at : at + 4])
+        yield data[at + 4 : end]
+        at = end
+
+
 class Handle:
     """A peer in a process.
 
@@ -373,12 +386,21 @@ class Handle:
         self.close()
 
     def _call(self, command: str, *, patience: float = PATIENCE, **fields: Any) -> Any:
-        try:
-            return self._process.request(self._handle, command, **fields).result(patience)
-        except TimeoutError:
-            raise self._failure(f"{command!r} is not done within {patience:.0f} s") from None
-        except EOFError:
-            raise self._failure(f"{command!r} was asked of a process that has ended") from None
+        return self._start(command, patience=patience, **fields)()
+
+    def _start(self, command: str, *, patience: float = PATIENCE, **fields: Any) -> Callable[[], Any]:
+        """Send a command; return what waits for its result."""
+        future = self._process.request(self._handle, command, **fields)
+
+        def end() -> Any:
+            try:
+                return future.result(patience)
+            except TimeoutError:
+                raise self._failure(f"{command!r} is not done within {patience:.0f} s") from None
+            except EOFError:
+                raise self._failure(f"{command!r} was asked of a process that has ended") from None
+
+        return end
 
     def _failure(self, what: str) -> JavaScriptError:
         return self._process.failure(what, self._printed_before)
@@ -518,9 +540,29 @@ class JavaScriptPeer(Peer):
         listen = ["/ip4/127.0.0.1/tcp/0/ws"] if listens else []
         return list(self._call("join", listen=listen, bootstrap=list(bootstrap)))
 
-    def judge(self, values: Sequence[bytes]) -> list[tuple[bytes | None, str]]:
-        """For each stored value what its signature must hold over, or None and why it is refused."""
-        return [(row["signed"], row["reason"]) for row in self._call("judge", values=list(values))]
+    def judge(self, values: Sequence[bytes]) -> Callable[[], list[tuple[bytes | None, str]]]:
+        """Start to judge stored values; return what waits for it.
+
+        Each has what its signature must hold over and "", or None and why it is refused.
+        """
+        wait = self._start("judge", values=_in_a_row(values))
+
+        def end() -> list[tuple[bytes | None, str]]:
+            result = wait()
+            reasons = result["reasons"].split("\n")
+            return [(data or None, reason) for data, reason in zip(_split(result["signed"]), reasons, strict=True)]
+
+        return end
+
+    def insert_apart(self, values: Sequence[bytes]) -> list[tuple[int, str]]:
+        """Insert stored values without parents, each as if the log had no heads: they would take longer with each.
+
+        Returns the positions of those that are refused, and why.
+        """
+        if not values:
+            return []
+        reasons = self._call("insert_apart", values=_in_a_row(values)).split("\n")
+        return [(index, reason) for index, reason in enumerate(reasons) if reason]
 
     def wait_for_graft(self, peer_id: str) -> None:
         self.wait_for_event("graft", lambda fields: fields["peer"] == peer_id)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from gossiplog.reference.chunks import encode_in_chunks
+from gossiplog.reference.message import parse
 from tests.fuzzing.__main__ import payloads, run
 from tests.fuzzing.encodings import text
 from tests.fuzzing.judging import Difference, parse_alike
+from tests.fuzzing.messages import TOPIC, Payload, fields_of, meant_by, read_by_reference, stored
 from tests.fuzzing.shrinking import shrink
 from tests.integration.javascript import SharedProcess
 
@@ -38,6 +41,15 @@ def test_an_encoding_that_differs_is_shrunk() -> None:
 
 
 def test_a_difference_names_the_payload_and_the_verdicts() -> None:
-    shown = str(Difference((b"\xf6", "dag-json"), {"rust": True, "reference": False}))
+    shown = str(Difference(Payload(b"\xf6", "dag-json"), {"rust": True, "reference": False}))
     assert shown.splitlines() == ["payload f6 signed in dag-json", "  rust: True", "  reference: False"]
-    assert parse_alike([(b"\xf6", "dag-json")]) == []
+    assert parse_alike([Payload(b"\xf6", "dag-json")]) == []
+
+
+def test_a_signature_that_the_encoder_moved_says_nothing() -> None:
+    """A negative length takes canvas-js's encoder back: what it signs is not what it read."""
+    written_past = b"\xa2" + text(b"length") + b"\x20" + text(b"__proto__") + b"\x40"
+    for data, is_said in ((b"\x82\x40\x01", True), (b"\x82" + written_past + b"\x01", False)):
+        parsed = parse(stored(Payload(data, "dag-cbor")), TOPIC)
+        meant = meant_by(encode_in_chunks(fields_of(parsed)), parsed, bytes(64))
+        assert meant == (read_by_reference(parsed, bytes(64)) if is_said else None)

@@ -47,7 +47,7 @@ class CID:
 
     @staticmethod
     def parse(text: str) -> CID:
-        """Reads a link's text: base32 with its `b`, base58btc with its `z`, or a version 0 as bare base58btc, `Qm…`.
+        """Reads a link's text: base32 with its `b`, base58btc with its `z`, or a version 0 as bare base58btc, `Q…`.
 
         Raises:
             DecodeError: any other text.
@@ -58,10 +58,10 @@ class CID:
             data = _base32_decode(text[1:])
         elif text.startswith("z"):
             data = base58_decode(text[1:])
-        elif text.startswith("Qm"):
+        elif text.startswith("Q"):
             data = base58_decode(text)
         else:
-            raise DecodeError("no link: expected base32 (b…), base58btc (z…) or a version 0 (Qm…)", 0)
+            raise DecodeError("no link: expected base32 (b…), base58btc (z…) or a version 0 (Q…)", 0)
         cid = CID(data)
         if cid._is_version_0 and not text.startswith("Q"):
             raise DecodeError("a link of version 0 has no multibase prefix", 0)

@@ -12,7 +12,7 @@ from base64 import b64decode, b64encode
 from dataclasses import dataclass
 from typing import Any, Final
 
-from gossiplog.errors import DecodeError
+from gossiplog.errors import DecodeError, EncodeError
 from gossiplog.reference.cid import CID
 from gossiplog.reference.limits import MAX_OWN_DEPTH
 from gossiplog.reference.number import format_number, normalise_float
@@ -95,9 +95,10 @@ def _write_string(text: str) -> str:
 
 
 def resolve_lookalikes(value: Any) -> Any:
-    """Copy a normalised value, of any depth, with links and bytes in place of maps that have their text in dag-json.
+    """Copy a normalised value, of any depth, in which each value is what its text in dag-json is read as.
 
-    A signature over the text holds for both.
+    Links and bytes take the place of maps that have their text. Where the text of a link is not read as that link, what
+    it is read as takes the place of the link. A signature over the text holds for both.
     """
     root: list[Any] = [None]
     pending: list[tuple[Any, Any, Any]] = [(root, 0, value)]
@@ -112,20 +113,38 @@ def resolve_lookalikes(value: Any) -> Any:
             case list():
                 target[position] = [None] * len(value)
                 pending += ((target[position], index, item) for index, item in enumerate(value))
+            case CID():
+                target[position] = _reread(value)
             case _:
                 target[position] = value
     return root[0]
+
+
+def _reread(link: CID) -> CID | dict[str, str]:
+    """What the text of a link is read as; the link itself if it has none."""
+    try:
+        text = str(link)
+    except EncodeError:
+        return link
+    read = _link_of(text)
+    return {"/": text} if read is None else read
+
+
+def _link_of(text: str) -> CID | None:
+    """The link that has this text, to the letter."""
+    try:
+        link = CID.parse(text)
+        return link if str(link) == text else None
+    except (DecodeError, EncodeError):
+        # Or it is too long to be written.
+        return None
 
 
 def _resolved(meant: Any) -> CID | bytes | None:
     """Return the link or the bytes that have the text of a map `{"/": meant}`, None where there are none."""
     match meant:
         case str():
-            try:
-                link = CID.parse(meant)
-            except DecodeError:
-                return None
-            return link if str(link) == meant else None
+            return _link_of(meant)
         case {"bytes": str(text), **others} if not others:
             try:
                 data = b64decode(text + "=" * (-len(text) % 4), validate=True)

@@ -193,7 +193,8 @@ class SigningKey:
         own_payload = normalise(payload)
         if _payload(codec, own_payload) != own_payload:
             raise EncodeError(
-                'a map {"/": ...} in the payload has the text of a link or of bytes in dag-json; sign it as dag-cbor'
+                'a map {"/": ...} in the payload has the text of a link or of bytes in dag-json, or a link the text of '
+                "something else; sign it as dag-cbor"
             )
         signed = _signed_bytes(codec, topic, clock, [encode_id(key) for key in parent_keys], own_payload)
         signature = ed25519.sign_bytes(self._private_key, signed)

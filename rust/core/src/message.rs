@@ -233,7 +233,7 @@ impl Parsed {
         Ok(Self { key, clock, codec, author, shape, normalized: None, passing: Box::default() })
     }
 
-    /// Takes maps of the payload that have the text of a link or of bytes for those: the signature does not tell them apart.
+    /// Takes the values of the payload for what their text is read as: the signature does not tell them apart.
     fn resolve_lookalikes(&mut self, value: &[u8]) {
         if let Some(payload) = json::resolve(self.payload(value)) {
             let mut data = self.data(value)[..self.shape.payload.start].to_vec();
@@ -430,7 +430,7 @@ fn write_signed(
 ///
 /// # Errors
 /// [`Error::Encode`] for a topic that no log has, a clock that is not 1 + the largest of the parents' clocks, and a map that dag-json
-/// writes as it does a link or bytes.
+/// writes as it does something else.
 pub fn sign(
     topic: &str,
     clock: u64,
@@ -460,8 +460,8 @@ pub fn sign(
     let clock_item = clock_item.finish();
     let parts = Parts { clock: &clock_item, topic: Item::Text(topic), payload };
     if codec == Codec::Json && json::resolve(payload).is_some() {
-        let reason =
-            "a map {\"/\": ...} in the payload has the text of a link or of bytes in dag-json; sign it as dag-cbor";
+        let reason = "a map {\"/\": ...} in the payload has the text of a link or of bytes in dag-json, or a link the text of \
+                      something else; sign it as dag-cbor";
         return Err(Error::Encode(reason.to_owned()));
     }
     let mut bytes = Vec::new();

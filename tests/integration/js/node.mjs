@@ -17,7 +17,7 @@ import { answer } from "./answer.mjs";
 import { Carrier } from "./carrier.mjs";
 import { Commands, signerOf } from "./commands.mjs";
 import { host } from "./host.mjs";
-import { judgeAll } from "./judge.mjs";
+import { insertAll, judgeAll } from "./judge.mjs";
 import { report } from "./lines.mjs";
 
 class NodeCommands extends Commands {
@@ -65,6 +65,11 @@ class NodeCommands extends Commands {
   // What each stored value would be verified over; see judge.mjs.
   async judge({ values }) {
     return judgeAll(this.#log, values);
+  }
+
+  // Inserts each stored value as if the log had no heads; see judge.mjs.
+  async insert_apart({ values }) {
+    return await insertAll(this.#log, values);
   }
 
   // Drops every connection, as a hub that dies; it may listen again.
