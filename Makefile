@@ -14,6 +14,9 @@ PROTOCOLS := gossiplog/protocol/wire gossiplog/pubsub/rpc
 SEEDS ?= 0:10000
 # Encodings that each mode of `make fuzz` compares, and orders that each test of `make interleavings` tries; SEED and MODE are its own choice unless they are given.
 COUNT ?= 20000
+# Seconds that each target of `make fuzz-rust` runs, and which do.
+SECONDS ?= 60
+TARGET ?= cbor json message answer frames ledger websocket
 # Processes that run tests: one more than there are cores, because many tests wait for others.
 WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 # $(call protoc,FOLDER): what the .proto files generate, under FOLDER
@@ -27,7 +30,7 @@ unexport VIRTUAL_ENV PYTHONPATH GOSSIPLOG_CORE PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 # Cargo and pytest-xdist use the cores themselves.
 .NOTPARALLEL:
-.PHONY: help setup demo check test test-rust test-python quic wheel soak fuzz interleavings bench lint format protobuf lock system missing-extension
+.PHONY: help setup demo check test test-rust test-python quic wheel soak fuzz fuzz-rust interleavings bench lint format protobuf lock system missing-extension
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -69,6 +72,14 @@ fuzz: setup ## encodings nobody writes, judged by both cores and canvas-js; COUN
 
 interleavings: ## what threads of rust/net share, in more orders than the tests try; COUNT=20000
 	INTERLEAVINGS=$(COUNT) cargo test -p gossiplog-net --test interleavings
+
+fuzz-rust: setup ## what strangers' bytes do to the Rust crates, by cargo-fuzz and a nightly compiler; SECONDS=60 TARGET=cbor
+	@rustup toolchain list | grep -q nightly || rustup toolchain install nightly --profile minimal
+	@test -x .venv/cargo/bin/cargo-fuzz || cargo install --quiet --locked --root .venv/cargo cargo-fuzz
+	@$(BIN)/python -m tests.fuzzing.corpus target/fuzz/seeds
+	@for target in $(TARGET); do mkdir -p target/fuzz/corpus/$$target; \
+		PATH="$$PWD/.venv/cargo/bin:$$PATH" cargo +nightly fuzz run --fuzz-dir rust/fuzz --target-dir target/fuzz $$target \
+			target/fuzz/corpus/$$target target/fuzz/seeds/$$target -- -max_total_time=$(SECONDS) -max_len=4096 || exit 1; done
 
 bench: .venv/.requirements .venv/.core-release ## the benchmarks; results go to benches/RESULTS.md
 	$(BIN)/pytest --timeout 0 benches

@@ -19,6 +19,7 @@
 //! | `shown` | URLs without their secrets |
 //! | `tls`, `websocket` | the client's end of a WebSocket |
 //! | `network` | the handles, and the runtime |
+//! | `fuzzing` | what strangers' bytes do to the parts that read them, for tests |
 //! | `mesh` | hosts of libp2p networks: gossip, finding peers, and the same streams |
 
 #![forbid(unsafe_code)]
@@ -26,6 +27,9 @@
 mod budget;
 mod connection;
 mod error;
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzzing;
 mod halt;
 mod inbox;
 mod ledger;

@@ -37,8 +37,8 @@ impl Limits {
         self.peer_bytes / 4
     }
 
-    /// Small limits, for unit tests.
-    #[cfg(test)]
+    /// Small limits, for unit tests and the fuzzer.
+    #[cfg(any(test, fuzzing))]
     pub fn small() -> Self {
         Self {
             connections: 8,

@@ -124,7 +124,7 @@ async fn handshake(address: Address) -> Result<Socket, Closed> {
     upgrade(request, bytes, target.message).await
 }
 
-async fn upgrade(request: Request, bytes: Box<dyn Bytes>, message: usize) -> Result<Socket, Closed> {
+pub async fn upgrade(request: Request, bytes: Box<dyn Bytes>, message: usize) -> Result<Socket, Closed> {
     let config = WebSocketConfig::default()
         .read_buffer_size(PIPE)
         .write_buffer_size(PIPE)

@@ -86,7 +86,8 @@ fn link_of(text: &str) -> Option<Vec<u8>> {
 
 /// What the text of a link is read as; none if it is this link, or has no text.
 fn misread(link: &[u8]) -> Option<Meaning> {
-    if (link.len() == USUAL_LENGTH && link.starts_with(&USUAL)) || !cid::is_version_0(link) && cid::is_normalized(link) {
+    if (link.len() == USUAL_LENGTH && link.starts_with(&USUAL)) || !cid::is_version_0(link) && cid::is_normalized(link)
+    {
         return None;
     }
     let text = cid::format(link).ok()?;

@@ -27,7 +27,7 @@ mod allowance;
 mod behaviour;
 mod config;
 mod driver;
-mod frames;
+pub(crate) mod frames;
 mod gossip;
 mod guarded;
 mod holding;
