@@ -10,6 +10,7 @@ mod normalize;
 pub(crate) mod order;
 mod passing;
 mod prototype;
+mod rewrite;
 mod scan;
 mod token;
 mod unusual;

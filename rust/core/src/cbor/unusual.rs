@@ -1,9 +1,10 @@
 //! From whatever the original accepts to the canonical bytes that it would sign (wire format, "Normalising").
 //!
-//! Two passes over the input, neither recursive. The first checks it and finds the maps whose entries must be sorted or
-//! dropped; the second writes. Both cost time in proportion to the input.
+//! Two passes over the input, neither recursive. This one checks it and finds the maps whose entries must be sorted or
+//! dropped; `rewrite` writes. Both cost time in proportion to the input.
 //!
-//! This is for values that `normalize` leaves to it; what it allocates is not in proportion to the input's size yet.
+//! This is for values that `normalize` leaves to it. A large map with a key `__proto__`, or one that others inherit from, still takes
+//! many times its size of memory.
 //!
 //! Much of this follows from how JavaScript objects work. The original decodes a map into an object by assignment, then
 //! copies the object's own properties and encodes the copy; see `prototype` for what an entry `__proto__` does to both.
@@ -15,12 +16,13 @@ use std::ops::Range;
 use super::chunks::encode_in_chunks;
 use super::head::{Major, read};
 use super::normalize::normalize_usual;
-use super::passing::{Form, MAX_PASSING_BYTES, Passing, Pending, pend};
+use super::order;
+use super::passing::{Form, Passing, Pending, pend};
 use super::prototype::{Chain, Elements, End, Primitive, Property, is_array_index, matters};
-use super::token::{self, read_token, take};
+use super::rewrite::{Rewrite, Rewrites, Token, link_as_text, text, token, write};
+use super::token::take;
 use super::write::{Item, Writer};
 use super::{MAX_DEPTH, key_order};
-use crate::cid;
 use crate::error::Error;
 use crate::id::KEY_LENGTH;
 
@@ -82,6 +84,8 @@ enum Role {
 enum Mark {
     /// The canonical bytes of a boolean, number or string.
     Scalar(Vec<u8>),
+    /// The hash of those of a long string.
+    Long([u8; 32]),
     /// The bytes of the link that stands there, which are the same object under both keys.
     Link(usize),
     /// Bytes that are empty: the original has one object for all of them.
@@ -111,10 +115,17 @@ struct OpenList<'a> {
     copy: Elements<'a>,
 }
 
+/// An entry of a map, and where its key and its value stand.
+struct Entry<'a> {
+    key: Cow<'a, str>,
+    key_start: u32,
+    start: u32,
+}
+
 struct OpenMap<'a> {
     key: Cow<'a, str>,
     key_start: usize,
-    entries: Vec<(Cow<'a, str>, usize)>,
+    entries: Vec<Entry<'a>>,
     sorted: bool,
     /// The keys so far, once they are looked up; while they ascend each is compared with the one before.
     seen: Option<HashSet<Cow<'a, str>>>,
@@ -131,31 +142,6 @@ struct OpenMap<'a> {
     bytes: Option<usize>,
     version: Option<usize>,
     dropped: bool,
-}
-
-/// How to write a map that cannot be written as it stands.
-enum Rewrite<'a> {
-    Entries {
-        entries: Vec<(Cow<'a, str>, usize)>,
-        end: usize,
-    },
-    Link {
-        at: usize,
-        end: usize,
-    },
-    /// A link without bytes, which no link is read from.
-    EmptyLink {
-        end: usize,
-    },
-    /// A link whose text is that of another version.
-    Text {
-        text: String,
-        end: usize,
-    },
-    Bytes {
-        pending: Box<Pending>,
-        end: usize,
-    },
 }
 
 /// A value that was normalised.
@@ -202,27 +188,10 @@ pub fn normalize_stored(data: &[u8]) -> Result<Normalized, Error> {
 }
 
 fn normalize_for(data: &[u8], form: Form) -> Result<Normalized, Error> {
-    let (rewrites, unstorable) = check(data, form)?;
-    let (bytes, passing) = write(data, &rewrites, form)?;
+    order::check_length(data, 1)?;
+    let (mut rewrites, unstorable) = check(data, form)?;
+    let (bytes, passing) = write(data, &mut rewrites, form)?;
     Ok(Normalized { bytes, passing, unstorable })
-}
-
-/// A string as JavaScript's TextDecoder reads it: U+FFFD for what is not UTF-8, without one U+FEFF at its start.
-fn text(bytes: &[u8]) -> Cow<'_, str> {
-    match String::from_utf8_lossy(bytes) {
-        Cow::Borrowed(text) => Cow::Borrowed(text.strip_prefix('\u{feff}').unwrap_or(text)),
-        Cow::Owned(text) => match text.strip_prefix('\u{feff}') {
-            Some(rest) => Cow::Owned(rest.to_owned()),
-            None => Cow::Owned(text),
-        },
-    }
-}
-
-/// A link is normalised, and whether it is of version 0 stands beside it.
-type Token<'a> = token::Token<'a, Cow<'a, str>, (Vec<u8>, bool)>;
-
-fn token(data: &[u8], at: usize) -> Result<(Token<'_>, usize), Error> {
-    read_token(data, at, text, |cid| Ok((cid::normalize(cid)?, cid::has_version_0(cid))))
 }
 
 impl Token<'_> {
@@ -263,9 +232,17 @@ fn is_number(data: &[u8], at: usize, number: i128) -> bool {
     }
 }
 
+/// What the first pass finds.
+struct Output {
+    form: Form,
+    rewrites: Rewrites,
+    /// The hashes of long scalars that maps inherit under keys that matter: read once, however many maps do.
+    digests: HashMap<usize, [u8; 32]>,
+}
+
 /// The first pass: how maps are to be written, and why the value cannot be stored.
-fn check(data: &[u8], form: Form) -> Result<(HashMap<usize, Rewrite<'_>>, Option<Error>), Error> {
-    let mut rewrites = HashMap::new();
+fn check(data: &[u8], form: Form) -> Result<(Rewrites, Option<Error>), Error> {
+    let mut out = Output { form, rewrites: Rewrites::default(), digests: HashMap::new() };
     let mut stack: Vec<Open<'_>> = Vec::new();
     let mut at = 0;
     loop {
@@ -294,7 +271,7 @@ fn check(data: &[u8], form: Form) -> Result<(HashMap<usize, Rewrite<'_>>, Option
                     }
                     None => {
                         let Faults { encoded, copied, stored } = seen.faults;
-                        return encoded.or(copied).map_or(Ok((rewrites, stored)), Err);
+                        return encoded.or(copied).map_or(Ok((out.rewrites, stored)), Err);
                     }
                 }
             }
@@ -313,11 +290,7 @@ fn check(data: &[u8], form: Form) -> Result<(HashMap<usize, Rewrite<'_>>, Option
                     Some(Open { inner: Inner::Map(map), .. }) => map.role(),
                     _ => Role::Kept,
                 };
-                let (seen, rewrite) = open.close(data, at, form, role);
-                if let Some(rewrite) = rewrite {
-                    rewrites.insert(seen.start, rewrite);
-                }
-                complete = Some(seen);
+                complete = Some(open.close(data, at, role, &mut out));
             }
         }
     }
@@ -336,10 +309,10 @@ impl<'a> Open<'a> {
         }
     }
 
-    fn close(self, data: &'a [u8], end: usize, form: Form, role: Role) -> (Seen<'a>, Option<Rewrite<'a>>) {
+    fn close(self, data: &'a [u8], end: usize, role: Role, out: &mut Output) -> Seen<'a> {
         match self.inner {
-            Inner::List(list) => (list.close(data, self.start, self.faults, role), None),
-            Inner::Map(map) => map.close(data, self.start..end, self.faults, form, role),
+            Inner::List(list) => list.close(data, self.start, self.faults, role),
+            Inner::Map(map) => map.close(data, self.start..end, self.faults, role, out),
         }
     }
 }
@@ -470,7 +443,7 @@ impl<'a> OpenMap<'a> {
 
     /// The keys so far.
     fn keys(&mut self) -> &HashSet<Cow<'a, str>> {
-        self.seen.get_or_insert_with(|| self.entries.iter().map(|(key, _)| key.clone()).collect())
+        self.seen.get_or_insert_with(|| self.entries.iter().map(|entry| entry.key.clone()).collect())
     }
 
     /// Assigns a value to the current key.
@@ -513,7 +486,7 @@ impl<'a> OpenMap<'a> {
                 return Ok(());
             }
         }
-        if self.entries.last().is_some_and(|(last, _)| key_order(last, &key).is_ge()) {
+        if self.entries.last().is_some_and(|last| key_order(&last.key, &key).is_ge()) {
             self.sorted = false;
             self.keys();
         }
@@ -525,7 +498,8 @@ impl<'a> OpenMap<'a> {
         if matters(&key) {
             self.note(data, &key, &seen, faults);
         }
-        self.entries.push((key, seen.start));
+        order::reserve(&mut self.entries, 1);
+        self.entries.push(Entry { key, key_start: at as u32, start: seen.start as u32 });
         faults.add(seen.faults);
         Ok(())
     }
@@ -560,13 +534,14 @@ impl<'a> OpenMap<'a> {
     /// The entries that matter to objects that inherit from the map, added to what it inherits from.
     fn extend(&self, chain: Option<Box<Chain<'a>>>, is_copy: bool) -> Box<Chain<'a>> {
         let mut chain = chain.unwrap_or_else(|| Box::new(Chain::new(End::Object)));
-        for (key, start) in &self.entries {
-            if !matters(key) || (is_copy && self.uncopied.contains(start)) {
+        for Entry { key, start, .. } in &self.entries {
+            let start = *start as usize;
+            if !matters(key) || (is_copy && self.uncopied.contains(&start)) {
                 continue;
             }
-            let converted = self.converted.get(start);
+            let converted = self.converted.get(&start);
             let primitive = converted.map(|(raw, copy)| if is_copy { copy } else { raw }).cloned();
-            chain.keys.insert(key.clone(), Property { start: *start, primitive });
+            chain.keys.insert(key.clone(), Property { start, primitive });
         }
         chain
     }
@@ -576,9 +551,9 @@ impl<'a> OpenMap<'a> {
         data: &'a [u8],
         place: Range<usize>,
         mut faults: Faults,
-        form: Form,
         role: Role,
-    ) -> (Seen<'a>, Option<Rewrite<'a>>) {
+        out: &mut Output,
+    ) -> Seen<'a> {
         let (start, end) = (place.start, place.end);
         let scalar = |at| primitive(data, at);
         let own = if self.has_text { Primitive::Throws } else { Primitive::NotNumber };
@@ -616,13 +591,13 @@ impl<'a> OpenMap<'a> {
                 faults.stored = if passes {
                     pass(data, raw, Form::Json, start).err()
                 } else {
-                    unstorable(data, raw, faults.stored.take(), start)
+                    unstorable(data, raw, faults.stored.take(), start, &mut out.digests)
                 };
             }
             let signed = if passes { raw.as_deref() } else { copy.as_deref() };
             // What is not signed may pass for anything.
             if role == Role::Kept || signed.is_none_or(|chain| chain.end != End::Bytes) {
-                rewrite = self.rewrite(data, signed, place, form, &mut faults);
+                rewrite = self.rewrite(data, signed, start, &mut faults, out);
             }
         }
         let chain = match role {
@@ -630,12 +605,13 @@ impl<'a> OpenMap<'a> {
             Role::CopyPrototype if !passes => copy,
             _ => raw,
         };
-        if rewrite.is_none() && (self.dropped || !self.sorted) {
-            let mut entries = self.entries;
-            entries.sort_unstable_by(|(left, _), (right, _)| key_order(left, right));
-            rewrite = Some(Rewrite::Entries { entries, end });
+        if let Some(rewrite) = rewrite {
+            out.rewrites.replace(start, end, rewrite);
+        } else if self.dropped || !self.sorted {
+            self.entries.sort_unstable_by(|left, right| key_order(&left.key, &right.key));
+            out.rewrites.reorder(start, end, self.entries.iter().map(|entry| entry.key_start));
         }
-        (Seen { start, kind: Kind::Container, raw: raw_text, copy: copy_text, chain, faults }, rewrite)
+        Seen { start, kind: Kind::Container, raw: raw_text, copy: copy_text, chain, faults }
     }
 
     /// How the copy is encoded, unless entry by entry.
@@ -643,16 +619,16 @@ impl<'a> OpenMap<'a> {
         &self,
         data: &'a [u8],
         copy: Option<&Chain<'a>>,
-        place: Range<usize>,
-        form: Form,
+        start: usize,
         faults: &mut Faults,
-    ) -> Option<Rewrite<'a>> {
-        let (start, end) = (place.start, place.end);
+        out: &mut Output,
+    ) -> Option<Rewrite> {
+        let form = out.form;
         if let Some(copy) = copy.filter(|copy| copy.end == End::Bytes) {
             return match pass(data, copy, form, start) {
                 Ok(pending) => {
                     faults.encoded = None;
-                    Some(Rewrite::Bytes { pending: Box::new(pending), end })
+                    Some(Rewrite::Bytes(Box::new(pending)))
                 }
                 Err(error) => {
                     faults.encoded = Some(error);
@@ -661,10 +637,11 @@ impl<'a> OpenMap<'a> {
             };
         }
         let link = copy.and_then(|copy| copy.data);
-        let slash = Mark::of(data, self.slash.or_else(|| copy?.keys.get("/").map(|found| found.start)), link);
-        let bytes = Mark::of(data, self.bytes.or_else(|| copy?.keys.get("bytes").map(|found| found.start)), link);
-        match (slash, bytes) {
-            (Mark::Scalar(slash), Mark::Scalar(bytes)) if slash == bytes => {
+        let inherited = |key| copy?.keys.get(key).map(|found| found.start);
+        let slash = Mark::of(data, self.slash.or_else(|| inherited("/")), link, &mut out.digests);
+        let bytes = Mark::of(data, self.bytes.or_else(|| inherited("bytes")), link, &mut out.digests);
+        match (&slash, &bytes) {
+            (Mark::Scalar(_) | Mark::Long(_), _) if slash == bytes => {
                 let reason = "a map whose \"/\" equals its \"bytes\" cannot be encoded";
                 faults.encoded.get_or_insert(Error::decode(reason, start));
                 if self.slash.is_some() && self.bytes.is_some() {
@@ -678,18 +655,19 @@ impl<'a> OpenMap<'a> {
                 let version = version.or(self.version);
                 let as_version_0 = version.is_some_and(|at| is_number(data, at, 0));
                 Some(match form {
-                    Form::Cbor => Rewrite::EmptyLink { end },
-                    Form::Json => Rewrite::Text { text: if as_version_0 { "" } else { "b" }.into(), end },
+                    Form::Cbor => Rewrite::EmptyLink,
+                    Form::Json => Rewrite::Text(if as_version_0 { "" } else { "b" }.into()),
                 })
             }
             // The copy inherits from a link, and is written as that link.
             (Mark::Link(at), Mark::Link(_)) => {
+                let at = *at;
                 let Ok((Token::Link((link, is_version_0)), _)) = token(data, at) else { return None };
                 let version = copy.and_then(|copy| copy.keys.get("version"));
                 let as_version_0 = version.map_or(is_version_0, |found| is_number(data, found.start, 0));
                 match link_as_text(&link, as_version_0, form) {
-                    Ok(None) => Some(Rewrite::Link { at, end }),
-                    Ok(Some(text)) => Some(Rewrite::Text { text, end }),
+                    Ok(None) => Some(Rewrite::Link(at)),
+                    Ok(Some(text)) => Some(Rewrite::Text(text)),
                     Err(error) => {
                         faults.encoded.get_or_insert(Error::decode(error.to_string(), start));
                         None
@@ -703,7 +681,14 @@ impl<'a> OpenMap<'a> {
 
 impl Mark {
     /// What stands at `at`, or what is inherited from a link.
-    fn of(data: &[u8], at: Option<usize>, link: Option<usize>) -> Self {
+    fn of(data: &[u8], at: Option<usize>, link: Option<usize>, digests: &mut HashMap<usize, [u8; 32]>) -> Self {
+        if let Some(at) = at.filter(|at| is_long_text(data, *at)) {
+            let hash = || {
+                *blake3::hash(&token(data, at).ok().and_then(|(token, _)| token.comparable()).unwrap_or_default())
+                    .as_bytes()
+            };
+            return Self::Long(*digests.entry(at).or_insert_with(hash));
+        }
         match (at.map(|at| token(data, at)), link) {
             (Some(Ok((Token::Null, _))), _) => Self::Null,
             (Some(Ok((Token::Bytes([]), _))), _) => Self::Empty,
@@ -722,6 +707,13 @@ fn pass<'a>(data: &'a [u8], chain: &Chain<'a>, form: Form, start: usize) -> Resu
         .ok_or_else(|| Error::decode("a map whose __proto__ is bytes cannot be encoded with such a length", start))
 }
 
+/// Strings of more bytes are compared by their hashes.
+const LONG: u64 = 1 << 10;
+
+fn is_long_text(data: &[u8], at: usize) -> bool {
+    read(data, at).is_ok_and(|head| head.major == Major::Text && head.argument > LONG)
+}
+
 /// Whether the value at `at` is a whole number from 0 to 255.
 fn is_byte(data: &[u8], at: usize) -> bool {
     match token(data, at) {
@@ -732,9 +724,15 @@ fn is_byte(data: &[u8], at: usize) -> bool {
 }
 
 /// Why a map cannot be encoded as it was decoded: it passes for a link that has no text, or for what is in it.
-fn unstorable(data: &[u8], raw: &Chain<'_>, within: Option<Error>, start: usize) -> Option<Error> {
+fn unstorable(
+    data: &[u8],
+    raw: &Chain<'_>,
+    within: Option<Error>,
+    start: usize,
+    digests: &mut HashMap<usize, [u8; 32]>,
+) -> Option<Error> {
     let link = raw.data.filter(|_| raw.end == End::Link);
-    let mark = |key: &str| Mark::of(data, raw.keys.get(key).map(|found| found.start), link);
+    let mut mark = |key: &str| Mark::of(data, raw.keys.get(key).map(|found| found.start), link, digests);
     let (slash, bytes) = (mark("/"), mark("bytes"));
     let equal = slash == bytes && slash != Mark::Other;
     let is_link = match raw.end {
@@ -773,122 +771,4 @@ fn link_text<'a>(data: &'a [u8], chain: &Chain<'a>) -> Primitive<'a> {
         },
     };
     Primitive::of_link(&bytes, is_version_0)
-}
-
-/// A map's entries that are still to be written.
-enum Writing<'r, 'a> {
-    /// They stand one behind the other.
-    InPlace { remaining: u64, is_map: bool },
-    /// They are picked out; afterwards the input goes on at `end`.
-    Picked { entries: std::slice::Iter<'r, (Cow<'a, str>, usize)>, end: usize },
-}
-
-/// The text of a link whose bytes would be read, in dag-json, as those of another version.
-fn link_as_text(link: &[u8], as_version_0: bool, form: Form) -> Result<Option<String>, Error> {
-    if form == Form::Cbor || as_version_0 == cid::is_version_0(link) {
-        return Ok(None);
-    }
-    cid::format_as(link, as_version_0).map(Some)
-}
-
-/// Writes what dag-json does not tell apart from the link of this text.
-fn write_text(writer: &mut Writer, text: &str) {
-    writer.item(Item::Map(1));
-    writer.item(Item::Text("/"));
-    writer.item(Item::Text(text));
-}
-
-/// The second pass.
-fn write(data: &[u8], rewrites: &HashMap<usize, Rewrite<'_>>, form: Form) -> Result<(Vec<u8>, Vec<Passing>), Error> {
-    let mut writer = Writer::new();
-    let mut passing = Vec::new();
-    let mut total = 0;
-    let mut stack: Vec<Writing<'_, '_>> = Vec::new();
-    let mut at = 0;
-    loop {
-        let start = at;
-        let (token, end) = token(data, start)?;
-        at = end;
-        match (&token, rewrites.get(&start)) {
-            (Token::Map(_), Some(Rewrite::Entries { entries, end })) => {
-                writer.item(Item::Map(entries.len()));
-                stack.push(Writing::Picked { entries: entries.iter(), end: *end });
-            }
-            (Token::Map(_), Some(Rewrite::Link { at: link, end })) => {
-                if let (Token::Link((cid, _)), _) = self::token(data, *link)? {
-                    writer.item(Item::Link(&cid));
-                }
-                at = *end;
-            }
-            (Token::Map(_), Some(Rewrite::EmptyLink { end })) => {
-                writer.item(Item::Link(&[]));
-                at = *end;
-            }
-            (Token::Map(_), Some(Rewrite::Text { text, end })) => {
-                write_text(&mut writer, text);
-                at = *end;
-            }
-            (Token::Map(_), Some(Rewrite::Bytes { pending, end })) => {
-                total += pending.count;
-                if total > MAX_PASSING_BYTES {
-                    let reason = format!("maps that pass for more than {MAX_PASSING_BYTES} bytes");
-                    return Err(Error::decode(reason, start));
-                }
-                let base = match self::token(data, pending.data)? {
-                    (Token::Bytes(base), _) => base,
-                    _ => &[],
-                };
-                let (length, is_key) = (pending.length.clone(), pending.is_key);
-                passing.push(Passing { at: writer.position(), length, is_key });
-                writer.item(Item::Bytes(&pending.make(base)));
-                at = *end;
-            }
-            (Token::Map(count), None) => {
-                writer.item(Item::Map(*count as usize));
-                stack.push(Writing::InPlace { remaining: *count, is_map: true });
-            }
-            (Token::List(count), _) => {
-                writer.item(Item::List(*count as usize));
-                stack.push(Writing::InPlace { remaining: *count, is_map: false });
-            }
-            (Token::Null, _) => writer.item(Item::Null),
-            (Token::Bool(value), _) => writer.item(Item::Bool(*value)),
-            (Token::Integer(value), _) => writer.item(Item::Integer(*value)),
-            (Token::Float(value), _) => writer.item(Item::Float(*value)),
-            (Token::Text(value), _) => writer.item(Item::Text(value)),
-            (Token::Bytes(value), _) => writer.item(Item::Bytes(value)),
-            (Token::Link((value, is_version_0)), _) => match link_as_text(value, *is_version_0, form) {
-                Ok(None) => writer.item(Item::Link(value)),
-                Ok(Some(text)) => write_text(&mut writer, &text),
-                Err(error) => return Err(Error::decode(error.to_string(), start)),
-            },
-        }
-        loop {
-            match stack.last_mut() {
-                None => return Ok((writer.finish(), passing)),
-                Some(Writing::InPlace { remaining: 0, .. }) => {
-                    stack.pop();
-                }
-                Some(Writing::InPlace { remaining, is_map }) => {
-                    *remaining -= 1;
-                    if *is_map && let (Token::Text(key), end) = self::token(data, at)? {
-                        writer.item(Item::Text(&key));
-                        at = end;
-                    }
-                    break;
-                }
-                Some(Writing::Picked { entries, end }) => match entries.next() {
-                    Some((key, value)) => {
-                        writer.item(Item::Text(key));
-                        at = *value;
-                        break;
-                    }
-                    None => {
-                        at = *end;
-                        stack.pop();
-                    }
-                },
-            }
-        }
-    }
 }

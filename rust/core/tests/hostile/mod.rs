@@ -4,8 +4,6 @@ use gossiplog_core::cbor::{Item, Writer};
 use gossiplog_core::clock;
 use gossiplog_core::id::Key;
 
-use super::random::Random;
-
 /// A list of one item, as often as it fits.
 fn repeated(size: usize, unit: &[u8]) -> Vec<u8> {
     let count = (size - 5) / unit.len();
@@ -279,68 +277,4 @@ pub fn texts(size: usize) -> Vec<(&'static str, Vec<u8>)> {
         ("a long fraction", [b"0.", &vec![b'1'; size][..]].concat()),
         ("a long exponent", [b"1e-", &vec![b'0'; size][..], b"1"].concat()),
     ]
-}
-
-/// A random item, with what is known to be unusual.
-pub fn item(random: &mut Random, depth: u64, out: &mut Vec<u8>) {
-    const SCALARS: &[&[u8]] = &[
-        b"\x00",
-        b"\x18\x18",
-        b"\x3b\xff\xff\xff\xff\xff\xff\xff\xff",
-        b"\xf4",
-        b"\xf6",
-        b"\xf7",
-        b"\xf9\x00\x01",
-        b"\xf9\x3c\x00",
-        b"\xfa\x00\x12\x34\x56",
-        b"\xfb\x01\x23\x45\x67\x89\xab\xcd\xef",
-        b"\x60",
-        b"\x61\xff",
-        b"\x62\xc3\xa9",
-        b"\x63\xef\xbb\xbf",
-        b"\x66\xef\xbb\xbf\xef\xbb\xbf",
-        b"\x68\x01\x02\x03\x04\x05\x06\x07\x08",
-        b"\x40",
-        b"\x44\x00\x01\x02\x03",
-        b"\xd8\x2a\x43\x00\x12\x00",
-        b"\xd8\x2a\x45\x00\x01\x55\x12\x00",
-        b"\xd8\x2a\x47\x00\x81\x80\x00\x55\x12\x00",
-        b"\x80",
-        b"\xa0",
-    ];
-    const KEYS: &[&[u8]] = &[
-        b"\x60",
-        b"\x61a",
-        b"\x61b",
-        b"\x61/",
-        b"\x65bytes",
-        b"\x62aa",
-        b"\x610",
-        b"\x6211",
-        b"\x63\xef\xbb\xbf",
-        b"\x61\xff",
-        b"\x62\xff\xff",
-        b"\x69__proto__",
-        b"\x69__proto__",
-        b"\x66length",
-        b"\x63\xee\x80\x80",
-        b"\x64\xf0\x90\x80\x80",
-    ];
-    let pick = |random: &mut Random, from: &[&'static [u8]]| from[random.below(from.len() as u64) as usize];
-    match if depth == 0 { 0 } else { random.below(4) } {
-        0 => out.extend_from_slice(pick(random, SCALARS)),
-        1 => {
-            let count = random.below(4);
-            out.push(0x80 | count as u8);
-            (0..count).for_each(|_| item(random, depth - 1, out));
-        }
-        _ => {
-            let count = random.below(5);
-            out.push(0xa0 | count as u8);
-            for _ in 0..count {
-                out.extend_from_slice(pick(random, KEYS));
-                item(random, depth - 1, out);
-            }
-        }
-    }
 }
