@@ -107,7 +107,9 @@ class Syncs:
         self._protocols = Protocols(replica.topic)
         self._running: dict[int, _Sync] = {}
         self._ended = Signal()
+        # How to go on with connected peers, and with the one whose connection broke last when it is back, by its name.
         self._configs: dict[broadcast.PeerId, ClientConfig] = {}
+        self._interrupted: tuple[str, ClientConfig] | None = None
 
     async def run(self, order: broadcast.StartSync, peer: Neighbour | None) -> None:
         """Runs a sync to its end.
@@ -157,7 +159,7 @@ class Syncs:
 
     async def _run(self, sync: _Sync, peer: Neighbour) -> SyncEnded:
         order = sync.order
-        config = replace(self._configs.pop(order.peer, ClientConfig()), skip=order.skip)
+        config = replace(self._next_config(order.peer, peer.name), skip=order.skip)
         snapshot = await self._threads.read(self._replica.snapshot)
         client = Client(snapshot, self._replica.topic, config=config)
         to_verify, verifying = anyio.create_memory_object_stream[Received](1)
@@ -168,12 +170,21 @@ class Syncs:
             async with to_verify:
                 await self._walk(sync, client, peer.connection, to_verify)
         result = sync.result or SyncResult.FAILED
-        if result in (SyncResult.ABORTED, SyncResult.FAILED) and peer.connection.closed is None:
-            self._configs[order.peer] = client.next_config
+        if result in (SyncResult.ABORTED, SyncResult.FAILED):
+            if peer.connection.closed is None:
+                self._configs[order.peer] = client.next_config
+            else:
+                self._interrupted = (peer.name, client.next_config)
         held = tuple(await self._threads.read(self._replica.known, order.wanted))
         return SyncEnded(
             order.sync, result, held, client.statistics, sync.cooldown, sync.reason, unanswered=client.unanswered
         )
+
+    def _next_config(self, peer: broadcast.PeerId, name: str) -> ClientConfig:
+        if self._interrupted is not None and self._interrupted[0] == name:
+            config, self._interrupted = self._interrupted[1], None
+            return config
+        return self._configs.pop(peer, ClientConfig())
 
     async def _walk(
         self,

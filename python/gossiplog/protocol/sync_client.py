@@ -11,6 +11,14 @@ under way are expected to fit into a window of bytes: a sync costs bandwidth, no
 request is full or the walk has ended. Children are not asked for while those asked for before promise a window of
 values: of a log that fills, the first values come before the whole tree, and what handles them need not wait.
 
+*When the stream is cut off.* The first values are asked for as soon as the first leaves that differ are known, and few
+nodes are asked about before: how many may be under way grows with each that needs no value any more. A client that was
+cut off before it brought the values of most nodes that it had walked is followed by one with a narrower window
+(`next_config`), down to one request for children under way, and one that brought nearly all by a wider one. So an
+attempt that gets the path to the first leaf that differs and its value through brings a message. Nodes that differ,
+although the local log has all that is below them, bring none: they are remembered from one attempt to the next, by
+their hashes, and skipped like equal ones.
+
 *Guesses.* Logs mostly differ at their end. So the first flight asks, besides for the root, for the nodes that may be
 the last of their levels (`sync_hints`), and the second for the children of those that the server has with another hash.
 Such an answer is a hint, and nothing is taken from it until the walk from the root has come to the same node: then the
@@ -74,6 +82,8 @@ _LEAST_VALUE_SIZE = 64
 _USUAL_LEAVES = 32  # of a node of level 1: the tree's fanout
 _HELD_PAUSE = 2**18  # keys and nodes known but not asked for: about 25 MB
 _HELD_DROP = 2**20
+_FIRST_AHEAD = 64  # requests for children under way before the first values came
+_AHEAD_OF_SETTLED = 16  # and so many more for each node of level 1 that needs no value any more
 _MOST_COMPLETE = 2**16  # nodes remembered from one attempt to the next: about 10 MB
 
 
@@ -301,18 +311,22 @@ class Client:
                 self._stride *= 2
             return True
         held = self._missing + len(self._unasked)
-        if not self._unasked or not self._fits(_CHILDREN_SIZE) or (held > _HELD_PAUSE and self._asked):
+        if not self._unasked or (held > _HELD_PAUSE and self._asked):
             return False
-        if self._children_asked and (self._children_asked + 1) * _CHILDREN_SIZE > self._window:
+        _, _, span = self._unasked[0]
+        size = PART * _NODE_SIZE if span.check is not None else _CHILDREN_SIZE
+        if not self._fits(size):
+            return False
+        ahead = min(self._window // _CHILDREN_SIZE, _FIRST_AHEAD + _AHEAD_OF_SETTLED * self._settled)
+        if self._children_asked >= max(1, ahead):
             return False
         if self._asked and (self._missing + self._twigs * self._leaves) * self._value_size > self._config.window:
             # Answers about what comes long after those values would only be in their way.
             return False
-        _, _, span = heapq.heappop(self._unasked)
+        heapq.heappop(self._unasked)
         self._children_asked += 1
         self._twigs += span.node.level == 1
         after = span.after if self._config.parts else None
-        size = PART * _NODE_SIZE if span.check is not None else _CHILDREN_SIZE
         self._ask(wire.GetChildren(span.node.level, span.node.key, after), span.depth + 1, size, span)
         return True
 

@@ -593,6 +593,9 @@ impl<'a> OpenMap<'a> {
                 } else {
                     unstorable(data, raw, faults.stored.take(), start, &mut out.digests)
                 };
+            } else if [self.slash, self.bytes].iter().all(|at| is_empty_bytes(data, *at)) {
+                // It is stored as a link, and nothing within it is.
+                faults.stored = None;
             }
             let signed = if passes { raw.as_deref() } else { copy.as_deref() };
             // What is not signed may pass for anything.
@@ -677,6 +680,10 @@ impl<'a> OpenMap<'a> {
             _ => None,
         }
     }
+}
+
+fn is_empty_bytes(data: &[u8], at: Option<usize>) -> bool {
+    at.is_some_and(|at| matches!(token(data, at), Ok((Token::Bytes([]), _))))
 }
 
 impl Mark {
