@@ -26,7 +26,7 @@ from gossiplog.net.background import background
 from gossiplog.net.hub import Hub
 from gossiplog.net.limits import Limits
 from gossiplog.net.peer import Peer
-from gossiplog.net.record import Counters
+from gossiplog.net.record import LOGGER, Counters
 from gossiplog.net.serving import TLS, Address, serve
 from gossiplog.net.site import create_monitor
 from gossiplog.pubsub.gossipsub.config import GossipConfig
@@ -177,21 +177,24 @@ def serve_log(path: Path, topic: str | None, options: Options, output: Output) -
 
 @contextmanager
 def _complaints() -> Iterator[None]:
-    """Has the server's warnings written to stderr: by itself, Python would do that on the event loop."""
+    """Write the server's warnings, and tracebacks of defects, to stderr: Python would do that on the event loop."""
 
     def dropped(count: int) -> bytes:
         return f"gossiplog: {count:,} warnings are missing here: they were not read in time\n".encode()
 
     # Nobody is left to tell when stderr is gone.
     with Printer(sys.stderr.fileno(), dropped, gone=lambda error: None) as printer:
-        handler = _Handler(printer)
-        loggers = [logging.getLogger(name) for name in ("uvicorn", serving.__name__)]
-        for logger in loggers:
+        handlers = [(logging.getLogger(name), _Handler(printer)) for name in ("uvicorn", serving.__name__)]
+        defects = _Handler(printer)
+        # All else that this logger has is shown as an event.
+        defects.addFilter(lambda record: record.name == LOGGER.name and bool(record.exc_info))
+        handlers.append((LOGGER, defects))
+        for logger, handler in handlers:
             logger.addHandler(handler)
         try:
             yield
         finally:
-            for logger in loggers:
+            for logger, handler in handlers:
                 logger.removeHandler(handler)
 
 
@@ -203,7 +206,8 @@ class _Handler(logging.Handler):
         self._printer = printer
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._printer.say(f"gossiplog: {printable(self.format(record))}\n".encode())
+        lines = map(printable, self.format(record).splitlines())
+        self._printer.say("gossiplog: {}\n".format("\n".join(lines)).encode())
 
 
 async def _serve(log: Log, name: str, access: Access, options: Options, show: Show) -> None:
