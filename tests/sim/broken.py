@@ -150,7 +150,7 @@ BROKEN: list[tuple[Callable[[Random, Config], Broadcast], int, str]] = [
     (NoUpdateAfterSync, 0, "at rest"),
     (NoUpdateWhenCaughtUp, 12, "at rest"),
     (NoPush, 4, "at rest"),
-    (NoResume, 33, "at rest"),
+    (NoResume, 35, "at rest"),
     (NoBackoff, 8, "20 syncs with the hostile node"),
     (NoCoalescing, 0, "starts a second sync"),
     (NoRetry, 1, "at rest"),

@@ -97,7 +97,7 @@ pub fn frames(data: &[u8]) {
         let mut cost = frames.advance(agreed);
         rest.chunks(sizes).for_each(|piece| cost += frames.advance(piece));
         assert!(frames.kept() <= agreed.len() + rest.len(), "more is kept than there was");
-        (cost, frames.kept(), frames.are_gossip(), frames.requested())
+        (cost, frames.kept(), frames.are_gossip(), frames.named())
     };
     assert_eq!(read(rest.len().max(1)), read(size));
 }
