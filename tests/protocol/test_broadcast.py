@@ -104,7 +104,10 @@ def timers(outs: Iterable[OutEvent]) -> dict[events.Timer, float]:
 
 
 def test_a_peer_that_connects_is_told_the_heads() -> None:
-    assert Bench().tell(PeerConnected("a")) == [SendUpdate(("a",))]
+    """Broadcast, 1."""
+    bench = Bench()
+    for peer in "abc":
+        assert bench.tell(PeerConnected(peer)) == [SendUpdate((peer,))]
 
 
 def test_a_peer_connects_once() -> None:
@@ -113,6 +116,7 @@ def test_a_peer_connects_once() -> None:
 
 
 def test_an_own_append_is_pushed_to_all_that_gossip_does_not_reach_and_published() -> None:
+    """Broadcast, 2."""
     bench = Bench("a", "b", gossiping=["g"])
     outs = bench.tell(Appended([(key(1), b"1"), (key(2), b"2")]))
     assert outs == [
@@ -123,13 +127,26 @@ def test_an_own_append_is_pushed_to_all_that_gossip_does_not_reach_and_published
     ]
 
 
+def test_any_number_of_peers_are_sent_to() -> None:
+    """Broadcast, 1 and 2."""
+    peers = tuple(f"peer {number}" for number in range(100))
+    bench = Bench(*peers)
+    assert bench.tell(Appended([(key(1), b"")]))[0] == SendInsert(peers, key(1), b"")
+    assert bench.judged(peers[0], 2, Verdict.INSERTED)[0] == SendInsert(peers[1:], key(2), b"value")
+    sync = bench.sync(peers[0], 3)
+    bench.tell(SyncBrought(sync, [key(3)], 1))
+    assert bench.tell(SyncEnded(sync, SyncResult.FINISHED)) == [SendUpdate(peers[1:])]
+
+
 def test_what_came_by_push_goes_to_all_others_and_to_gossip() -> None:
+    """Broadcast, 2."""
     bench = Bench("a", "b", "c")
     outs = bench.judged("a", 1, Verdict.INSERTED)
     assert outs == [SendInsert(("b", "c"), key(1), b"value"), Publish(key(1), b"value")]
 
 
 def test_what_came_by_gossip_is_accepted_and_pushed_but_not_published() -> None:
+    """Broadcast, 2."""
     bench = Bench("a", gossiping=["g", "h"])
     outs = bench.judged("g", 1, Verdict.INSERTED, "ticket")
     assert outs == [Validated("g", "ticket", Gossip.ACCEPT), SendInsert(("a",), key(1), b"value")]
@@ -137,12 +154,14 @@ def test_what_came_by_gossip_is_accepted_and_pushed_but_not_published() -> None:
 
 @pytest.mark.parametrize("verdict", [Verdict.DUPLICATE, Verdict.ORPHAN, Verdict.REFUSED, Verdict.INVALID])
 def test_nothing_else_is_forwarded(verdict: Verdict) -> None:
+    """Broadcast, 3."""
     bench = Bench("a", "b", gossiping=["g"])
     outs = bench.judged("a", 1, verdict) + bench.judged("g", 2, verdict, "ticket")
     assert not [out for out in outs if isinstance(out, SendInsert | Publish)]
 
 
 def test_a_duplicate_by_gossip_is_accepted_because_others_may_lack_it() -> None:
+    """Broadcast, 2."""
     assert Bench(gossiping=["g"]).judged("g", 1, Verdict.DUPLICATE, "ticket") == [
         Validated("g", "ticket", Gossip.ACCEPT)
     ]
@@ -150,6 +169,7 @@ def test_a_duplicate_by_gossip_is_accepted_because_others_may_lack_it() -> None:
 
 @pytest.mark.parametrize("result", [SyncResult.FINISHED, SyncResult.ABORTED, SyncResult.FAILED])
 def test_after_a_sync_that_brought_messages_all_but_the_source_are_told(result: SyncResult) -> None:
+    """Broadcast, 1."""
     bench = Bench("a", "b", gossiping=["g"])
     sync = bench.sync("a", 1)
     assert bench.tell(SyncBrought(sync, [key(1)], 1)) == []
@@ -157,6 +177,7 @@ def test_after_a_sync_that_brought_messages_all_but_the_source_are_told(result: 
 
 
 def test_after_a_sync_that_brought_nothing_nobody_is_told() -> None:
+    """Broadcast, 1."""
     bench = Bench("a", "b")
     sync = bench.sync("a", 1)
     assert bench.tell(SyncBrought(sync, [key(1)], 0)) == []
@@ -164,6 +185,7 @@ def test_after_a_sync_that_brought_nothing_nobody_is_told() -> None:
 
 
 def test_what_a_sync_brought_is_told_although_its_source_has_gone() -> None:
+    """Broadcast, 1."""
     bench = Bench("a", "b")
     sync = bench.sync("a", 1)
     bench.tell(SyncBrought(sync, [key(1)], 1))
@@ -175,11 +197,13 @@ def test_what_a_sync_brought_is_told_although_its_source_has_gone() -> None:
 
 
 def test_an_orphan_that_was_pushed_calls_for_a_sync_with_who_pushed_it() -> None:
+    """Broadcast, 4 and 12: at once, since pushes keep the order."""
     bench = Bench("a")
     assert bench.judged("a", 3, Verdict.ORPHAN, missing=[key(1)]) == [StartSync(1, "a", (key(3),), frozenset())]
 
 
 def test_an_orphan_that_came_by_gossip_waits_for_its_parents() -> None:
+    """Broadcast, 12."""
     bench = Bench("a", gossiping=["g"])
     orphan = bench.receive("g", 4, "ticket")
     outs = bench.all(Judged(orphan, Verdict.ORPHAN, [key(1), key(2)]))
@@ -194,6 +218,7 @@ def test_an_orphan_that_came_by_gossip_waits_for_its_parents() -> None:
 
 
 def test_an_orphan_that_waited_in_vain_is_ignored_and_calls_for_a_sync() -> None:
+    """Broadcast, 12."""
     bench = Bench(gossiping=["g", "h"])
     assert bench.judged("g", 2, Verdict.ORPHAN, "first", missing=[key(1)]) == []
     bench.now = Config().orphan_wait / 2
@@ -209,8 +234,27 @@ def test_an_orphan_that_waited_in_vain_is_ignored_and_calls_for_a_sync() -> None
     assert [out.delivery.ticket for out in outs if isinstance(out, Insert)] == ["second"]
 
 
+def test_orphans_of_one_parent_are_tried_again_in_the_order_in_which_they_came() -> None:
+    """Broadcast, 12: with one timer for all."""
+    bench = Bench(gossiping=["g"])
+    orphans = [bench.receive("g", number, number) for number in (5, 3, 4)]
+    set_at = [timers(bench.all(Judged(orphan, Verdict.ORPHAN, missing=[key(1)]))) for orphan in orphans]
+    assert set_at == [{OrphansDue(): Config().orphan_wait}, {}, {}]
+    outs = bench.judged("g", 1, Verdict.INSERTED, "ticket")
+    assert [out for out in outs if isinstance(out, Insert)] == [Insert(orphan) for orphan in orphans]
+
+
+@pytest.mark.parametrize("config", [Config(orphans=2), Config(orphan_bytes=11)])
+def test_as_many_orphans_as_there_is_room_for_wait(config: Config) -> None:
+    """Broadcast, 12."""
+    bench = Bench(gossiping=["g"], config=config)
+    assert [bench.judged("g", number, Verdict.ORPHAN, number, missing=[key(1)]) for number in (2, 3)] == [[], []]
+    assert bench.judged("g", 4, Verdict.ORPHAN, 4, missing=[key(1)])[0] == Validated("g", 4, Gossip.IGNORE)
+
+
 @pytest.mark.parametrize("config", [Config(orphans=1), Config(orphan_bytes=2 * len(b"value") - 1)])
 def test_orphans_that_have_no_room_do_not_wait(config: Config) -> None:
+    """Broadcast, 12."""
     bench = Bench(gossiping=["g"], config=config)
     assert bench.judged("g", 2, Verdict.ORPHAN, 1, missing=[key(1)]) == []
     outs = bench.judged("g", 3, Verdict.ORPHAN, 2, missing=[key(1)])
@@ -222,14 +266,17 @@ def test_orphans_that_have_no_room_do_not_wait(config: Config) -> None:
 
 
 def test_unknown_heads_call_for_a_sync_with_the_sender() -> None:
+    """Broadcast, 4."""
     assert Bench("a").tell(HeadsReceived("a", [key(1), key(2)])) == [StartSync(1, "a", (key(1), key(2)), frozenset())]
 
 
 def test_heads_that_were_not_looked_up_call_for_a_sync() -> None:
+    """Broadcast, 4."""
     assert Bench("a").tell(HeadsReceived("a", [], 10)) == [StartSync(1, "a", (), frozenset())]
 
 
 def test_orphans_during_a_sync_coalesce_into_one_more() -> None:
+    """Broadcast, 4."""
     bench = Bench("a")
     sync = bench.sync("a", 1)
     for number in range(2, 50):
@@ -240,6 +287,7 @@ def test_orphans_during_a_sync_coalesce_into_one_more() -> None:
 
 
 def test_no_more_sync_when_the_first_brought_all() -> None:
+    """Broadcast, 4."""
     bench = Bench("a")
     sync = bench.sync("a", 1)
     bench.judged("a", 3, Verdict.ORPHAN, missing=[key(2)])
@@ -248,6 +296,7 @@ def test_no_more_sync_when_the_first_brought_all() -> None:
 
 
 def test_a_sync_in_the_queue_is_not_started_when_another_has_brought_what_it_was_for() -> None:
+    """Broadcast, 4."""
     bench = Bench("a", "b", config=Config(syncs=1))
     sync = bench.sync("a", 1)
     assert bench.tell(HeadsReceived("b", [key(1)])) == []
@@ -257,6 +306,7 @@ def test_a_sync_in_the_queue_is_not_started_when_another_has_brought_what_it_was
 
 @pytest.mark.parametrize("held", [Appended([(key(1), b"")]), "pushed"])
 def test_what_came_another_way_needs_no_sync(held: events.InEvent | str) -> None:
+    """Broadcast, 4."""
     bench = Bench("a", "b", config=Config(syncs=1))
     sync = bench.sync("b", 9)
     assert bench.tell(HeadsReceived("a", [key(1)])) == []
@@ -267,7 +317,48 @@ def test_what_came_another_way_needs_no_sync(held: events.InEvent | str) -> None
     assert bench.tell(SyncEnded(sync, SyncResult.FINISHED, [key(9)])) == []
 
 
+@pytest.mark.parametrize("waiting", ["a", "aa"])
+def test_a_peer_does_not_wait_for_its_own_sync(waiting: str) -> None:
+    """Broadcast, 4: what calls for a sync while one runs, or waits, calls for one more at most: nobody waits for it."""
+    bench = Bench("a", "b", config=Config(syncs=1, stall=10.0, turn=25.0))
+    first = bench.sync("b", 9)
+    for number, peer in enumerate(waiting):
+        assert bench.tell(HeadsReceived(peer, [key(number)])) == []
+    assert only(StartSync, bench.tell(SyncEnded(first, SyncResult.FINISHED, [key(9)]))).peer == "a"
+    bench.tell(HeadsReceived("a", [key(8)]))
+    for bench.now in (10.0, 20.0, 30.0):
+        bench.tell(SyncAdvanced(2, Statistics()))
+        assert bench.tell(TimerExpired(SyncCheck(2))) == []
+
+
+def test_a_sync_ends_what_called_for_it() -> None:
+    """Broadcast, 4: heads that were not looked up, too."""
+    bench = Bench("a")
+    bench.tell(HeadsReceived("a", [], 10))
+    assert timers(bench.all(SyncEnded(1, SyncResult.FINISHED))) == {}
+
+
+def test_more_heads_than_are_remembered_call_for_a_sync() -> None:
+    """Broadcast, 4: although all that are remembered came another way."""
+    bench = Bench("a", "b", config=Config(syncs=1, wanted=2))
+    sync = bench.sync("b", 9)
+    bench.tell(HeadsReceived("a", [key(1), key(2), key(3)]))
+    bench.tell(Appended([(key(1), b""), (key(2), b"")]))
+    assert bench.tell(SyncEnded(sync, SyncResult.FINISHED, [key(9)])) == [StartSync(2, "a", (), frozenset())]
+
+
+def test_a_peer_that_goes_is_not_synced_with() -> None:
+    """Broadcast, 4: neither in the queue nor any longer."""
+    bench = Bench("a", "b", config=Config(syncs=1))
+    sync = bench.sync("b", 9)
+    bench.tell(HeadsReceived("a", [], 10))
+    bench.tell(PeerDisconnected("a"))
+    assert bench.tell(PeerDisconnected("b")) == [StopSync(sync)]
+    assert bench.tell(SyncEnded(sync, SyncResult.ABORTED)) == []
+
+
 def test_a_few_syncs_at_a_time_in_the_order_of_their_calls() -> None:
+    """Broadcast, 4."""
     peers = [f"p{number}" for number in range(6)]
     bench = Bench(*peers, config=Config(syncs=2))
     started = [
@@ -284,6 +375,7 @@ def test_a_few_syncs_at_a_time_in_the_order_of_their_calls() -> None:
 
 
 def test_a_peer_that_comes_back_waits_for_its_old_sync_to_end() -> None:
+    """Broadcast, 4."""
     bench = Bench("a")
     sync = bench.sync("a", 1)
     bench.tell(PeerDisconnected("a"))
@@ -296,6 +388,7 @@ def test_a_peer_that_comes_back_waits_for_its_old_sync_to_end() -> None:
 
 
 def test_an_aborted_sync_that_brought_something_goes_on_at_once() -> None:
+    """Broadcast, 5."""
     bench = Bench("a")
     sync = bench.sync("a", 9)
     bench.tell(SyncBrought(sync, [key(1)], 1))
@@ -303,13 +396,31 @@ def test_an_aborted_sync_that_brought_something_goes_on_at_once() -> None:
 
 
 def test_an_aborted_sync_that_found_nothing_missing_below_some_nodes_goes_on_at_once() -> None:
+    """Broadcast, 5."""
     bench = Bench("a")
     sync = bench.sync("a", 9)
     ended = SyncEnded(sync, SyncResult.ABORTED, statistics=Statistics(complete=1))
     assert bench.tell(ended) == [StartSync(2, "a", (key(9),), frozenset())]
 
 
+def test_an_aborted_sync_that_had_something_refused_goes_on_at_once() -> None:
+    """Broadcast, 5: it need not be asked for again."""
+    bench = Bench("a")
+    sync = bench.sync("a", 9)
+    bench.tell(SyncBrought(sync, [], 0, [key(1)]))
+    assert bench.tell(SyncEnded(sync, SyncResult.ABORTED)) == [StartSync(2, "a", (key(9),), frozenset([key(1)]))]
+
+
+def test_an_aborted_sync_for_heads_that_were_not_looked_up_goes_on() -> None:
+    """Broadcast, 5."""
+    bench = Bench("a")
+    bench.tell(HeadsReceived("a", [], 10))
+    bench.tell(SyncBrought(1, [key(1)], 1))
+    assert bench.tell(SyncEnded(1, SyncResult.ABORTED)) == [StartSync(2, "a", (), frozenset())]
+
+
 def test_a_cooldown_is_waited_for_within_limits() -> None:
+    """Broadcast, 5."""
     for cooldown, waited in ((3.0, 3.0), (1e6, 300.0)):
         bench = Bench("a")
         sync = bench.sync("a", 9)
@@ -322,6 +433,7 @@ def test_a_cooldown_is_waited_for_within_limits() -> None:
 
 @pytest.mark.parametrize("result", [SyncResult.FAILED, SyncResult.ABORTED])
 def test_failures_back_off_longer_each_time(result: SyncResult) -> None:
+    """Broadcast, 6."""
     bench = Bench("a", config=Config(backoff=1.0, longest_backoff=20.0))
     sync = bench.sync("a", 1)
     waits = []
@@ -338,6 +450,7 @@ def test_failures_back_off_longer_each_time(result: SyncResult) -> None:
 
 
 def test_heads_that_the_peer_has_not_got_back_off() -> None:
+    """Broadcast, 6."""
     bench = Bench("a")
     sync = bench.sync("a", 1)
     over = only(SyncOver, bench.all(SyncEnded(sync, SyncResult.FINISHED)))
@@ -345,7 +458,47 @@ def test_heads_that_the_peer_has_not_got_back_off() -> None:
     assert SyncDue("a") in timers(bench.all(HeadsReceived("a", [key(2)])))
 
 
+def test_a_sync_that_brought_nothing_of_what_was_not_looked_up_backs_off() -> None:
+    """Broadcast, 6."""
+    bench = Bench("a")
+    bench.tell(HeadsReceived("a", [], 10))
+    bench.tell(SyncEnded(1, SyncResult.FINISHED))
+    assert SyncDue("a") in timers(bench.all(HeadsReceived("a", [key(2)])))
+
+
+def test_a_sync_that_brought_something_does_not_back_off() -> None:
+    """Broadcast, 6: although it lacked a message that the peer had told of."""
+    bench = Bench("a")
+    sync = bench.sync("a", 9)
+    bench.tell(SyncBrought(sync, [key(1)], 1))
+    bench.tell(SyncEnded(sync, SyncResult.FINISHED))
+    assert bench.sync("a", 2) == 2
+
+
+def test_a_sync_for_what_was_refused_does_not_back_off() -> None:
+    """Broadcast, 6: that the application refuses again is not the peer's fault."""
+    bench = Bench("a")
+    bench.now = timers(bench.all(Judged(bench.receive("a", 1), Verdict.REFUSED)))[RetryDue("a")]
+    assert only(StartSync, bench.tell(TimerExpired(RetryDue("a")))).peer == "a"
+    bench.tell(SyncBrought(1, [], 0, [key(1)]))
+    bench.tell(SyncEnded(1, SyncResult.FINISHED))
+    assert bench.sync("a", 2) == 2
+
+
+def test_a_success_ends_a_row_of_failures() -> None:
+    """Broadcast, 6: the next pause is as short as the first."""
+    bench = Bench("a", config=Config(backoff=1.0))
+    sync = bench.sync("a", 1)
+    for _ in range(5):
+        bench.now = timers(bench.all(SyncEnded(sync, SyncResult.FAILED)))[SyncDue("a")]
+        sync = only(StartSync, bench.tell(TimerExpired(SyncDue("a")))).sync
+    bench.tell(SyncEnded(sync, SyncResult.FINISHED, [key(1)]))
+    sync = bench.sync("a", 2)
+    assert timers(bench.all(SyncEnded(sync, SyncResult.FAILED)))[SyncDue("a")] <= bench.now + 1.0
+
+
 def test_a_timer_is_set_once() -> None:
+    """Broadcast, 6."""
     bench = Bench("a")
     bench.tell(SyncEnded(bench.sync("a", 1), SyncResult.FINISHED))
     assert len(timers(bench.all(HeadsReceived("a", [key(2)])))) == 1
@@ -357,6 +510,7 @@ def test_a_timer_is_set_once() -> None:
     [("", "no bytes came for 10 s"), ("its root", "no bytes came for 10 s; the peer was asked for its root")],
 )
 def test_a_sync_without_bytes_is_stopped(unanswered: str, error: str) -> None:
+    """Broadcast, 7."""
     bench = Bench("a", config=Config(stall=10.0))
     outs = bench.all(HeadsReceived("a", [key(1)]))
     assert timers(outs) == {SyncCheck(1): 10.0}
@@ -371,6 +525,7 @@ def test_a_sync_without_bytes_is_stopped(unanswered: str, error: str) -> None:
 
 
 def test_a_sync_that_had_its_turn_makes_room_for_others_and_goes_on_later() -> None:
+    """Broadcast, 7."""
     bench = Bench("a", "b", config=Config(syncs=1, stall=10.0, turn=25.0))
     bench.sync("a", 9)
     bench.tell(HeadsReceived("b", [key(8)]))
@@ -386,6 +541,7 @@ def test_a_sync_that_had_its_turn_makes_room_for_others_and_goes_on_later() -> N
 
 
 def test_a_sync_keeps_its_turn_while_nobody_waits() -> None:
+    """Broadcast, 7."""
     bench = Bench("a", "b", config=Config(stall=10.0, turn=25.0))
     bench.sync("a", 9)
     for bench.now in (10.0, 20.0, 30.0, 40.0):
@@ -407,6 +563,7 @@ def test_the_application_is_told_of_syncs() -> None:
 
 
 def test_a_refused_message_blames_nobody_and_is_left_out() -> None:
+    """Broadcast, 8."""
     bench = Bench("a", "b", gossiping=["g"])
     assert bench.judged("a", 1, Verdict.REFUSED) == []
     assert bench.judged("g", 2, Verdict.REFUSED, "ticket") == [Validated("g", "ticket", Gossip.IGNORE)]
@@ -420,6 +577,7 @@ def test_a_refused_message_blames_nobody_and_is_left_out() -> None:
 
 
 def test_a_refused_message_is_tried_again_later_and_later() -> None:
+    """Broadcast, 8."""
     bench = Bench("a", config=Config(retry=10.0, longest_retry=50.0))
     waits = []
     due = timers(bench.all(Judged(bench.receive("a", 1), Verdict.REFUSED)))[RetryDue("a")]
@@ -433,7 +591,65 @@ def test_a_refused_message_is_tried_again_later_and_later() -> None:
     assert all(0.5 * min(50, 10 * 2**n) <= wait <= min(50, 10 * 2**n) for n, wait in enumerate(waits))
 
 
+def test_refused_messages_have_one_retry_and_none_when_they_were_taken() -> None:
+    """Broadcast, 8."""
+    bench = Bench("a")
+    assert timers(bench.all(Judged(bench.receive("a", 1), Verdict.REFUSED))).keys() == {RetryDue("a")}
+    assert timers(bench.all(Judged(bench.receive("a", 2), Verdict.REFUSED))) == {}
+    bench.tell(Appended([(key(1), b""), (key(2), b"")]))
+    bench.tell(SyncEnded(1, SyncResult.FINISHED))
+    bench.now = 100.0
+    assert bench.tell(TimerExpired(RetryDue("a"))) == []
+
+
+def test_retries_begin_anew_when_something_is_taken() -> None:
+    """Broadcast, 8: the application may take the rest soon."""
+    bench = Bench("a", config=Config(retry=10.0))
+    due = timers(bench.all(Judged(bench.receive("a", 1), Verdict.REFUSED)))[RetryDue("a")]
+    for _ in range(3):
+        bench.now = due
+        order = only(StartSync, bench.tell(TimerExpired(RetryDue("a"))))
+        due = timers(bench.all(SyncBrought(order.sync, [], 0, [key(1)])))[RetryDue("a")]
+        bench.tell(SyncEnded(order.sync, SyncResult.FINISHED))
+    bench.tell(Appended([(key(1), b"")]))
+    bench.now = due
+    assert bench.tell(TimerExpired(RetryDue("a"))) == []
+    assert timers(bench.all(Judged(bench.receive("a", 2), Verdict.REFUSED)))[RetryDue("a")] <= bench.now + 10.0
+
+
+def test_what_is_refused_much_later_is_tried_again_as_soon_as_the_first() -> None:
+    """Broadcast, 8."""
+    bench = Bench("a", config=Config(retry=10.0))
+    bench.now = timers(bench.all(Judged(bench.receive("a", 1), Verdict.REFUSED)))[RetryDue("a")]
+    bench.tell(TimerExpired(RetryDue("a")))
+    bench.tell(SyncEnded(1, SyncResult.FINISHED))
+    bench.now += 1000.0
+    assert timers(bench.all(Judged(bench.receive("a", 2), Verdict.REFUSED)))[RetryDue("a")] <= bench.now + 10.0
+
+
+def test_each_sync_skips_what_is_left_out_then() -> None:
+    """Broadcast, 8: as many messages as are remembered, and no more."""
+    bench = Bench("a", config=Config(left_out=2))
+    skipped = []
+    for number in (1, 2, 3):
+        bench.judged("a", number, Verdict.REFUSED)
+        order = only(StartSync, bench.tell(HeadsReceived("a", [key(number + 10)])))
+        skipped.append(order.skip)
+        bench.tell(SyncEnded(order.sync, SyncResult.FINISHED, [key(number + 10)]))
+    assert skipped == [{key(1)}, {key(1), key(2)}, {key(1), key(2)}]
+
+
+def test_those_that_have_nothing_of_what_was_refused_are_not_asked() -> None:
+    """Broadcast, 8: when the peer that sent it goes, one that sent it at the same time is."""
+    bench = Bench("a", "b", "c")
+    deliveries = [bench.receive(peer, 1) for peer in "ab"]
+    for delivery in deliveries:
+        assert bench.tell(Judged(delivery, Verdict.REFUSED)) == []
+    assert [out.peer for out in bench.tell(PeerDisconnected("a")) if isinstance(out, StartSync)] == ["b"]
+
+
 def test_what_the_application_takes_after_all_frees_the_rest() -> None:
+    """Broadcast, 8."""
     bench = Bench("a", "b")
     bench.judged("a", 1, Verdict.REFUSED)
     bench.judged("b", 2, Verdict.REFUSED)
@@ -443,6 +659,7 @@ def test_what_the_application_takes_after_all_frees_the_rest() -> None:
 
 
 def test_refusals_in_a_sync_explain_the_orphans_after_them() -> None:
+    """Broadcast, 8 and 9."""
     bench = Bench("a", "b")
     bench.judged("b", 1, Verdict.REFUSED)
     sync = bench.sync("a", 9)
@@ -456,6 +673,7 @@ def test_refusals_in_a_sync_explain_the_orphans_after_them() -> None:
 
 @pytest.mark.parametrize("how", ["heads", "push", "wanted", "sync"])
 def test_when_the_peer_of_a_refused_message_goes_others_that_have_it_are_asked(how: str) -> None:
+    """Broadcast, 8."""
     bench = Bench("a", "b", "c", config=Config(syncs=1))
     sync = bench.sync("c", 9)
     if how == "wanted":
@@ -475,6 +693,7 @@ def test_when_the_peer_of_a_refused_message_goes_others_that_have_it_are_asked(h
 
 
 def test_what_waits_for_a_message_that_may_be_tried_again_is_not_left_out() -> None:
+    """Broadcast, 8."""
     bench = Bench("a")
     due = timers(bench.all(Judged(bench.receive("a", 1), Verdict.REFUSED)))[RetryDue("a")]
     sync = bench.sync("a", 9)
@@ -485,6 +704,7 @@ def test_what_waits_for_a_message_that_may_be_tried_again_is_not_left_out() -> N
 
 
 def test_more_refusals_than_are_remembered_blame_nobody() -> None:
+    """Broadcast, 8 and 9."""
     bench = Bench("a", config=Config(left_out=2))
     sync = bench.sync("a", 9)
     assert bench.tell(SyncBrought(sync, [], 0, [key(n) for n in range(5)], [(key(8), [key(4)])])) == []
@@ -492,6 +712,7 @@ def test_more_refusals_than_are_remembered_blame_nobody() -> None:
 
 
 def test_refusals_that_cannot_be_remembered_back_off() -> None:
+    """Broadcast, 6 and 8."""
     bench = Bench("a", config=Config(left_out=2))
     sync = bench.sync("a", 4)
     bench.tell(SyncBrought(sync, [], 0, [key(n) for n in range(5)]))
@@ -503,6 +724,7 @@ def test_refusals_that_cannot_be_remembered_back_off() -> None:
 
 
 def test_who_pushes_an_invalid_message_is_disconnected() -> None:
+    """Broadcast, 9."""
     bench = Bench("a", "b")
     outs = bench.judged("a", 1, Verdict.INVALID, reason="no signature")
     assert outs == [Disconnect("a", "it pushed an invalid message: no signature")]
@@ -511,6 +733,7 @@ def test_who_pushes_an_invalid_message_is_disconnected() -> None:
 
 
 def test_invalid_gossip_is_rejected() -> None:
+    """Broadcast, 9."""
     assert Bench(gossiping=["g"]).judged("g", 1, Verdict.INVALID, "ticket", reason="no signature") == [
         Validated("g", "ticket", Gossip.REJECT)
     ]
@@ -524,6 +747,7 @@ def test_invalid_gossip_is_rejected() -> None:
     ],
 )
 def test_a_source_with_a_broken_log_is_disconnected(event: SyncBrought, reason: str) -> None:
+    """Broadcast, 9."""
     bench = Bench("a", "b")
     bench.sync("a", 1)
     disconnect, stop = bench.tell(event)
@@ -534,7 +758,24 @@ def test_a_source_with_a_broken_log_is_disconnected(event: SyncBrought, reason: 
     assert bench.tell(SyncEnded(1, SyncResult.ABORTED)) == []
 
 
+def test_each_parent_of_a_message_has_to_be_there_or_explained() -> None:
+    """Broadcast, 9: the second, too."""
+    bench = Bench("a")
+    bench.judged("a", 1, Verdict.REFUSED)
+    sync = bench.sync("a", 9)
+    outs = bench.tell(SyncBrought(sync, [], 0, orphans=[(key(5), [key(1), key(4)])]))
+    assert [type(out) for out in outs] == [Disconnect, StopSync]
+
+
+@pytest.mark.parametrize("result", [SyncResult.FAILED, SyncResult.ABORTED, SyncResult.FINISHED])
+def test_a_source_whose_sync_fails_otherwise_is_not_blamed(result: SyncResult) -> None:
+    """Broadcast, 9."""
+    bench = Bench("a")
+    assert bench.tell(SyncEnded(bench.sync("a", 1), result, reason="no connection")) == []
+
+
 def test_a_source_that_breaks_the_protocol_is_disconnected_and_what_came_before_is_told() -> None:
+    """Broadcast, 9."""
     bench = Bench("a", "b")
     sync = bench.sync("a", 1)
     bench.tell(SyncBrought(sync, [key(2)], 1))
@@ -543,6 +784,7 @@ def test_a_source_that_breaks_the_protocol_is_disconnected_and_what_came_before_
 
 
 def test_who_tells_again_and_again_of_what_it_has_not_got_is_disconnected() -> None:
+    """Broadcast, 9."""
     bench = Bench("a", config=Config(broken_promises=3))
     outs: list[OutEvent] = []
     for number in range(3):
@@ -552,7 +794,26 @@ def test_who_tells_again_and_again_of_what_it_has_not_got_is_disconnected() -> N
     assert outs == [Disconnect("a", "it told of messages that it has not got, 3 times")]
 
 
+def test_who_keeps_a_promise_begins_anew() -> None:
+    """Broadcast, 9: only those in a row count."""
+    bench = Bench("a", config=Config(broken_promises=3))
+    for number in range(9):
+        bench.now += 1000.0
+        sync = bench.sync("a", number)
+        held = [key(number)] if number % 3 == 2 else []
+        assert bench.tell(SyncEnded(sync, SyncResult.FINISHED, held)) == []
+
+
+def test_what_was_refused_and_forgotten_is_no_broken_promise() -> None:
+    """Broadcast, 9."""
+    bench = Bench("a", config=Config(left_out=2, broken_promises=1))
+    sync = bench.sync("a", 9)
+    bench.tell(SyncBrought(sync, [], 0, [key(number) for number in range(5)]))
+    assert bench.tell(SyncEnded(sync, SyncResult.FINISHED)) == []
+
+
 def test_gossip_of_strangers_is_as_good_as_any() -> None:
+    """Broadcast, 2 and 12."""
     bench = Bench(gossiping=["g"])
     assert bench.judged("x", 1, Verdict.INSERTED, "valid") == [Validated("x", "valid", Gossip.ACCEPT)]
     assert bench.judged("x", 2, Verdict.INVALID, "invalid") == [Validated("x", "invalid", Gossip.REJECT)]
@@ -564,6 +825,7 @@ def test_gossip_of_strangers_is_as_good_as_any() -> None:
 
 
 def test_what_strangers_send_is_ignored() -> None:
+    """Broadcast, 2."""
     bench = Bench("a")
     for event in (
         Received(Delivery("x", key(1), b"")),
@@ -583,6 +845,7 @@ def test_what_strangers_send_is_ignored() -> None:
 
 
 def test_who_does_not_go_on_after_an_abort_is_told_the_heads() -> None:
+    """Broadcast, 1."""
     bench = Bench("a", "b")
     assert bench.tell(ServingAborted("a")) == [SendUpdate(("a",))]
     bench.tell(PeerBehind("a"))
@@ -594,6 +857,7 @@ def test_who_does_not_go_on_after_an_abort_is_told_the_heads() -> None:
 
 
 def test_a_peer_that_is_behind_is_told_the_heads_when_it_caught_up() -> None:
+    """Broadcast, 10."""
     bench = Bench("a", "b")
     bench.tell(PeerBehind("a"))
     assert bench.tell(Appended([(key(1), b"")])) == [SendInsert(("b",), key(1), b""), Publish(key(1), b"")]
@@ -603,6 +867,7 @@ def test_a_peer_that_is_behind_is_told_the_heads_when_it_caught_up() -> None:
 
 
 def test_updates_wait_for_a_peer_that_is_behind() -> None:
+    """Broadcast, 10."""
     bench = Bench("a", "b")
     bench.tell(PeerBehind("b"))
     sync = bench.sync("a", 1)
@@ -612,12 +877,16 @@ def test_updates_wait_for_a_peer_that_is_behind() -> None:
 
 
 def test_peers_that_gossip_reaches_are_told_the_heads_once_some_seconds_later() -> None:
+    """Broadcast, 11."""
     bench = Bench("a", gossiping=["g", "h"], config=Config(announce=5.0))
     assert timers(bench.all(Appended([(key(1), b"")]))) == {AnnounceDue(): 5.0}
     bench.now = 1.0
     assert timers(bench.all(Appended([(key(2), b"")]))) == {}
     bench.now = 5.0
     assert bench.tell(TimerExpired(AnnounceDue())) == [SendUpdate(("g", "h"))]
+    # Each time that something goes out.
+    bench.now = 7.0
+    assert timers(bench.all(Appended([(key(3), b"")]))) == {AnnounceDue(): 12.0}
     assert timers(Bench("a").all(Appended([(key(1), b"")]))) == {}
 
 

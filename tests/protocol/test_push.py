@@ -30,6 +30,7 @@ def insert(value: bytes, clock: int = 1) -> tuple[bytes, bytes]:
 
 
 def test_each_side_starts_with_its_heads() -> None:
+    """Push, 1 and 2."""
     data = Push(nothing).start([head(1), head(2)])
     assert list(Push(nothing).receive(data)) == [UnknownHeads((head(1), head(2)), 0)]
     assert list(Push(everything).receive(data)) == []
@@ -37,6 +38,7 @@ def test_each_side_starts_with_its_heads() -> None:
 
 
 def test_inserts_are_delivered_in_order_byte_by_byte() -> None:
+    """Push, 3."""
     sender, receiver = Push(nothing), Push(nothing)
     pushed = [insert(b"a" * 500), insert(b"b", 2**52), insert(b"")]
     stream = b"".join(sender.insert(*message) for message in pushed)
@@ -48,16 +50,20 @@ def test_inserts_are_delivered_in_order_byte_by_byte() -> None:
     ("key", "value", "named"),
     [
         (insert(b"a")[0], b"b", "not that of its key, " + core.encode_id(insert(b"a")[0])),
+        (insert(b"a")[0][:-1] + b"\0", b"a", "not that of its key"),
+        (insert(b"a")[0][:1] + b"\0" + insert(b"a")[0][2:], b"a", "not that of its key"),
         (b"\xff" * 20, b"a", "does not start with a clock"),
         (b"\x80\x01" + bytes(18), b"a", "does not start with a clock"),
     ],
 )
 def test_a_value_that_is_not_the_keys(key: bytes, value: bytes, named: str) -> None:
+    """Push, 4."""
     with pytest.raises(ProtocolError, match=named):
         list(Push(nothing).receive(wire.encode_push(wire.Insert(key, value))))
 
 
 def test_what_came_before_a_violation_was_delivered() -> None:
+    """Push, 3."""
     good = insert(b"good")
     events = Push(nothing).receive(Push(nothing).insert(*good) + b"\x00")
     assert next(events) == Deliver(*good)
@@ -66,6 +72,7 @@ def test_what_came_before_a_violation_was_delivered() -> None:
 
 
 def test_an_update_of_many_heads_is_looked_up_in_part() -> None:
+    """Push, 5."""
     heads = [head(number) for number in range(MOST_HEADS + 10)]
     data = Push(nothing).update(heads)
     assert list(Push(everything).receive(data)) == [UnknownHeads((), 10)]
@@ -73,6 +80,7 @@ def test_an_update_of_many_heads_is_looked_up_in_part() -> None:
 
 
 def test_repeated_heads_are_looked_up_once() -> None:
+    """Push, 5."""
     asked: list[list[bytes]] = []
 
     def known(keys: list[bytes]) -> Collection[bytes]:
@@ -84,6 +92,7 @@ def test_repeated_heads_are_looked_up_once() -> None:
 
 
 def test_an_update_fits_into_a_frame() -> None:
+    """Push, 5."""
     heads = [(core.encode_clock(2**40 + number) + bytes(20))[:20] for number in range(200_000)]
     (event,) = Push(nothing).receive(Push(nothing).update(heads))
     assert isinstance(event, UnknownHeads)
@@ -91,12 +100,29 @@ def test_an_update_fits_into_a_frame() -> None:
     assert event.keys[-1] in set(heads[-190_700:])
 
 
+def test_the_heads_with_the_largest_clocks_are_sent() -> None:
+    """Push, 5: in whatever order they come."""
+    heads = [(core.encode_clock(2**40 - number) + bytes(20))[:20] for number in range(200_000)]
+    (event,) = Push(nothing).receive(Push(nothing).update(heads))
+    assert isinstance(event, UnknownHeads)
+    sent = len(event.keys) + event.unchecked
+    assert event.keys == tuple(sorted(heads)[-sent:][:MOST_HEADS])
+
+
+def test_a_message_that_fits_into_a_frame_is_pushed() -> None:
+    """Push, 6."""
+    message = insert(bytes(wire.MAX_FRAME - 100))
+    assert list(Push(nothing).receive(Push(nothing).insert(*message))) == [Deliver(*message)]
+
+
 def test_a_message_too_large_to_push() -> None:
+    """Push, 6."""
     key, value = insert(bytes(wire.MAX_FRAME))
     with pytest.raises(EncodeError, match=f"message {core.encode_id(key)} has 4194304 bytes"):
         Push(nothing).insert(key, value)
 
 
 def test_an_oversized_frame_is_refused_at_its_length() -> None:
+    """Push, 6."""
     with pytest.raises(ProtocolError, match="at most 4194304"):
         list(Push(nothing).receive(b"\xff\xff\xff\xff\x0f"))

@@ -74,6 +74,7 @@ def cases(draw: st.DrawFn) -> tuple[Log, Log, ServerConfig, Line]:
 @repeatable(60)
 @given(cases())
 def test_every_budget_brings_a_sync_to_its_end(case: tuple[Log, Log, ServerConfig, Line]) -> None:
+    """Sync client, 7."""
     local, remote, limits, line = case
     both = local.entries | remote.entries
     requests, received = cost(sync(Log(local.entries), remote, ServerConfig(**UNLIMITED), Line()))
@@ -89,6 +90,7 @@ def test_every_budget_brings_a_sync_to_its_end(case: tuple[Log, Log, ServerConfi
     ("limits", "count"), [({"requests": 8}, 20_000), ({"requests": 300}, 100_000), ({"bytes": 60_000}, 100_000)]
 )
 def test_a_long_log_through_small_budgets(limits: dict[str, int], count: int) -> None:
+    """Sync client, 7."""
     ours, theirs = logs("both apart", count, 100, seed=7)
     local = Log(ours)
     sync(local, Log(theirs), ServerConfig(**{**UNLIMITED, **limits}), Line())
@@ -96,6 +98,7 @@ def test_a_long_log_through_small_budgets(limits: dict[str, int], count: int) ->
 
 
 def test_a_window_narrows_and_widens_again() -> None:
+    """Sync client, 7."""
     ours, theirs = logs("all", 5000, 300, seed=1)
     local, remote = Log(ours), Log(theirs)
     config, widths = ClientConfig(), []
@@ -108,6 +111,7 @@ def test_a_window_narrows_and_widens_again() -> None:
 
 
 def test_nodes_that_lack_nothing_are_walked_once() -> None:
+    """Sync client, 7."""
     ours, theirs = logs("both apart", 4000, 100, seed=3)
     local, remote = Log(ours), Log(theirs)
     first = attempt(local, remote, ClientConfig(), ServerConfig(**{**UNLIMITED, "requests": 40}), Line())
@@ -121,6 +125,7 @@ def test_nodes_that_lack_nothing_are_walked_once() -> None:
 
 
 def test_what_the_application_skips_is_not_complete() -> None:
+    """Sync client, 7."""
     ours, theirs = logs("all", 300, 100, seed=3)
     skip = frozenset(theirs)
     stream = attempt(Log(ours), Log(theirs), ClientConfig(skip=skip), ServerConfig(**UNLIMITED), Line())
@@ -130,6 +135,7 @@ def test_what_the_application_skips_is_not_complete() -> None:
 
 
 def test_a_node_that_changed_is_walked_again() -> None:
+    """Sync client, 7."""
     ours, theirs = logs("both apart", 2000, 100, seed=5)
     local, remote = Log(ours), Log(theirs)
     first = attempt(local, remote, ClientConfig(), ServerConfig(**{**UNLIMITED, "requests": 30}), Line())

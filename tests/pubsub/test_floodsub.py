@@ -59,6 +59,14 @@ def test_a_message_goes_to_every_peer_in_the_topic_but_who_sent_it() -> None:
     assert node.get("stranger", message(b"new")) == []
 
 
+def test_a_message_goes_to_any_number_of_peers() -> None:
+    """Seed 001, 41: others' messages and own ones."""
+    peers = [f"peer {number}" for number in range(100)]
+    node = Node(*peers)
+    assert node.get(peers[0], message(b"hello"))[1].peers == peers[1:]
+    assert node.tell(Publish("t", b"mine"))[1].peers == peers
+
+
 def test_a_message_does_not_go_to_its_author() -> None:
     """Seed 001, 41."""
     options: dict[str, Any] = {"authorship": Named(b"me", Random(1)), "name_of": lambda peer: str(peer).encode()}

@@ -29,6 +29,7 @@ def test_what_is_seen_again_after_its_time_is_remembered_anew() -> None:
 
 
 def test_it_forgets_what_is_too_old() -> None:
+    """Seed 001, 11: all of it at once."""
     seen = Seen(10.0, 10)
     for number in range(5):
         seen.add(number, float(number))

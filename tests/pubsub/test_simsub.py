@@ -120,6 +120,29 @@ def test_start_connects_to_the_peers_that_are_not_known() -> None:
     assert SimSub([], Random(1)).start(0.0)[0] == SetTimer("heartbeat", 1.0 + Random(1).random())
 
 
+def test_start_connects_to_any_number_of_peers() -> None:
+    """Seed 002, 3."""
+    assert Node(*names(40)).started == [(peer, Greeting()) for peer in names(40)]
+
+
+def test_a_new_message_goes_to_the_whole_mesh_and_into_the_window() -> None:
+    """Seed 002, 4: however many there are."""
+    node = Node("a").with_mesh(40)
+    message = Message(1, b"one")
+    assert node.get("a", message)[1:] == [(peer, message) for peer in names(40, "m")]
+    assert ("a", IHave((1,))) in node.beat()
+
+
+def test_all_that_is_missing_is_asked_for_and_all_that_is_asked_for_is_sent() -> None:
+    """Seed 002, 5: a hundred ids."""
+    node = Node("a")
+    ids = tuple(range(100))
+    assert node.get("a", IHave(ids)) == [("a", IWant(ids))]
+    for id in ids:
+        node.get("b", Message(id, b"data"))
+    assert node.get("a", IWant(ids)) == [("a", Message(id, b"data")) for id in ids]
+
+
 def test_a_new_message_is_delivered_and_goes_to_the_mesh_but_not_back() -> None:
     """Seed 002, 4."""
     node = Node("a", "b").with_mesh(3)
@@ -184,6 +207,14 @@ def test_a_heartbeat_cuts_the_mesh(degree: int, removed: int) -> None:
     assert set(node.router.mesh) == set(names(degree, "m")) - {peer for peer, _ in pruned}
 
 
+def test_a_mesh_is_filled_with_those_outside_it() -> None:
+    """Seed 002, 7: although its members are known, too."""
+    node = Node(*names(6))
+    for peer in names(3):
+        node.get(peer, Graft())
+    assert {peer for peer, _ in node.beat()} == set(names(6)[3:])
+
+
 def test_who_is_added_and_who_is_removed_is_left_to_chance() -> None:
     """Seed 002, 7."""
     added = {tuple(peer for peer, _ in Node(*names(10), seed=seed).beat()) for seed in range(20)}
@@ -203,6 +234,17 @@ def test_a_message_is_remembered_for_120_heartbeats() -> None:
     node.beat()
     assert node.get("a", IWant((1,))) == []
     assert node.get("a", Message(1, b"one"))[0] == Deliver("", 1, b"one", "a")
+
+
+def test_all_messages_of_a_window_are_forgotten_with_it_and_no_others() -> None:
+    """Seed 002, 8."""
+    node = Node("a")
+    for beat in range(122):
+        if beat in (0, 60):
+            for number in range(9):
+                node.get("a", Message(beat + number, b""))
+        node.beat()
+    assert node.get("a", IWant(tuple(range(100)))) == [("a", Message(60 + number, b"")) for number in range(9)]
 
 
 def test_gossip_tells_of_the_three_newest_windows() -> None:

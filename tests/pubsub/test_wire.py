@@ -95,6 +95,7 @@ def packets(texts: st.SearchStrategy[str], blobs: st.SearchStrategy[bytes]) -> s
 
 @given(packets(st.text(max_size=9), st.binary(max_size=9)))
 def test_what_is_written_is_read(packet: Rpc) -> None:
+    """Seed 001, 39 and 40: what is absent stays absent."""
     (content,) = contents(*encode(packet))
     assert decode(content) == packet
 
@@ -174,6 +175,15 @@ def test_a_packet_that_is_too_long_is_divided() -> None:
     assert sum((part.subscriptions for part in found), ()) == packet.subscriptions
     controls = [part.control for part in found if part.control is not None]
     assert controls == [packet.control]
+
+
+def test_a_packet_that_just_fits_is_one_frame() -> None:
+    """Seed 001, 37."""
+    packet = Rpc(tuple(Message("a", bytes(100)) for _ in range(9)), control=Control(graft=("a", "b")))
+    (frame,) = encode(packet)
+    (content,) = contents(frame)
+    assert encode(packet, len(content)) == [frame]
+    assert len(encode(packet, len(content) - 1)) == 2
 
 
 def test_many_ids_are_divided() -> None:

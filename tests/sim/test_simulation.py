@@ -125,6 +125,7 @@ def test_the_trace_has_a_line_for_each_event_and_can_be_off(capsys: pytest.Captu
         line for line in lines if " sends " not in line and " delivers " not in line and " publishes " not in line
     ] == []
     assert len([line for line in lines if " delivers 0" in line]) == 30
+    assert len([line for line in lines if " publishes 0" in line]) == 5
     for kind, row in (("Message", "!!publish"), ("IHave", "ihave"), ("Graft", "graft"), ("Greeting", "connect")):
         injected = 5 if kind == "Message" else 0
         assert len([line for line in lines if f" {kind}(" in line]) == counts[row] - injected

@@ -1,15 +1,16 @@
 """A push stream: each side tells the other its heads, and pushes messages as they come.
 
-The rules, from the wire format, "Push":
+The rules, from the wire format, "Push"; what a driver does with the events stands in `broadcast`:
 
-- Each side first sends an Update with its heads; the dialer opens the stream.
-- Update with heads that the log lacks: `UnknownHeads`, and the driver schedules a sync with the sender.
-- Insert: `Deliver`, and the driver verifies the message and inserts it. If parents are missing it schedules a sync.
-- After a sync that brought messages in, the driver sends an Update to every other peer.
-
-An Insert's key must end in its value's hash: else ProtocolError, before a signature costs anything. A head is 20 bytes
-that a stranger sent: the clock in it is a claim, and nothing is derived from it. An Update may hold as many as fit
-into a frame, about 190,000; the first MOST_HEADS are looked up, and any further ones are taken as a reason to sync.
+1. Each side first sends an Update with its heads; the dialer opens the stream.
+2. Update with heads that the log lacks: `UnknownHeads`, and the driver schedules a sync with the sender.
+3. Insert: `Deliver`, and the driver verifies the message and inserts it. If parents are missing it schedules a sync.
+   Events come in the order of the frames, and those before a violation are handed out.
+4. An Insert's key must end in its value's hash: else ProtocolError, before a signature costs anything.
+5. A head is 20 bytes that a stranger sent: the clock in it is a claim, and nothing is derived from it. An Update may
+   hold as many as fit into a frame, about 190,000; of more, those with the largest clocks are sent. The first
+   MOST_HEADS are looked up, each once, and any further ones are taken as a reason to sync.
+6. A frame has `wire.MAX_FRAME` bytes at most: a longer message is not pushed, and a longer frame is refused.
 """
 
 from __future__ import annotations

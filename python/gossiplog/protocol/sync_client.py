@@ -2,49 +2,47 @@
 
 The rules, from the wire format, "Sync" and "Prolly tree":
 
-*What is asked.* The tree is walked from the root down. A node whose equal (level, key, hash) is in the local tree is
+1. *What is asked.* The tree is walked from the root down. A node whose equal (level, key, hash) is in the local tree is
 skipped with everything below it; of any other the children are asked for, and of a node of level 1 the values of those
 leaves that the local log lacks. Values are asked for, and handed out, in the order of their keys, which is causal.
 
-*When.* Every request that can be made is sent at once, those with the smallest keys first, while the answers that are
-under way are expected to fit into a window of bytes: a sync costs bandwidth, not round trips. GetValues waits until a
-request is full or the walk has ended. Children are not asked for while those asked for before promise a window of
-values: of a log that fills, the first values come before the whole tree, and what handles them need not wait.
+2. *When.* Every request that can be made is sent at once, those with the smallest keys first, while the answers that
+are under way are expected to fit into a window of bytes: a sync costs bandwidth, not round trips. The first values are
+asked for as soon as the first leaves that differ are known, and few nodes are asked about before; later GetValues wait
+until a request is full, the walk has ended, or it has passed twice as many nodes as before the last one. Children are
+not asked for while those asked for before promise a window of values: of a log that fills, the first values come before
+the whole tree, and what handles them need not wait.
 
-*When the stream is cut off.* The first values are asked for as soon as the first leaves that differ are known, and few
-nodes are asked about before: how many may be under way grows with each that needs no value any more. A client that was
-cut off before it brought the values of most nodes that it had walked is followed by one with a narrower window
-(`next_config`), down to one request for children under way, and one that brought nearly all by a wider one. So an
-attempt that gets the path to the first leaf that differs and its value through brings a message. Nodes that differ,
-although the local log has all that is below them, bring none: they are remembered from one attempt to the next, by
-their hashes, and skipped like equal ones.
-
-*Guesses.* Logs mostly differ at their end. So the first flight asks, besides for the root, for the nodes that may be
+3. *Guesses.* Logs mostly differ at their end. So the first flight asks, besides for the root, for the nodes that may be
 the last of their levels (`sync_hints`), and the second for the children of those that the server has with another hash.
 Such an answer is a hint, and nothing is taken from it until the walk from the root has come to the same node: then the
 children that were fetched early are used, after the same checks as all others. An honest server's differing node is
 always reached, since nodes of equal hashes have equal nodes below them; so a hint that the walk contradicts, or has
 not confirmed at its end, is a violation. A lie costs the client at most one request for each hint.
 
-*What is proven.* The root is what the server says it is. Every other node was listed among children that lie in their
-parent's range, in order, one level below it, and that hash to the parent's hash (`core.check_children`). A value is
-a message with the key that was asked for, or one with that key whose signature does not hold: a server that follows
+4. *What is proven.* The root is what the server says it is. Every other node was listed among children that lie in
+their parent's range, in order, one level below it, and that hash to the parent's hash (`core.check_children`). A value
+is a message with the key that was asked for, or one with that key whose signature does not hold: a server that follows
 the rules never has one, but its batch is handed out with the message marked as invalid, and the driver names it.
 
-*What is bounded.* Frames (`wire.MAX_ANSWER`), the root's level (`wire.MAX_LEVEL`), answers under way (the window), and
-what is known but not yet asked for: above a first limit one request is under way at a time; above a second one the
+5. *What is bounded.* Frames (`wire.MAX_ANSWER`), the root's level (`wire.MAX_LEVEL`), answers under way (the window),
+and what is known but not yet asked for: above a first limit one request is under way at a time; above a second one the
 answers that are not next in order are dropped, and asked for again later. A tree without end does not pass: every node
 has leaves, and leaves that the local log lacks need values.
 
-*Parts.* Anybody can make messages of which one node has so many leaves that no answer holds them. After an Abort
+6. *Violations* raise ProtocolError from `receive`, after the events of what had come before: bytes that are no answer,
+an answer of another kind than the request's, or to no request; a root with a key or with one child; children that are
+not their parent's; another hash for a leaf that the local log has; too few or too many values; a value that is not its
+key's; hints that turn out wrong. Abort and the end of the stream are none.
+
+7. *When the stream is cut off.* What had come is handed out. A new client over the same log, with `next_config`, goes
+on where this one was, for equal subtrees are skipped, and so are nodes that this one found to lack nothing. It asks for
+fewer values where those asked for did not come, and walks in a narrower window where too little of the walk had brought
+its values; with success both grow again.
+
+8. *Parts.* Anybody can make messages of which one node has so many leaves that no answer holds them. After an Abort
 children are asked for part by part (`GetChildren.after`), and handled as they come. That a part is right shows when the
 last one is there; until then a server can make the client ask for keys that it does not have, which breaks a rule, too.
-
-*Violations* raise ProtocolError from `receive`, after the events of what had come before: bytes that are no answer, an
-answer of another kind than the request's, or to no request; a root with a key or with one child; children that are not
-their parent's; another hash for a leaf that the local log has; too few or too many values; a value that is not its
-key's; hints that turn out wrong. Abort and the end of the stream are none: a new client over the same log, with
-`next_config`, goes on where this one was, for equal subtrees are skipped.
 """
 
 from __future__ import annotations

@@ -39,6 +39,17 @@ def test_a_request_below_a_is_accepted() -> None:
     assert list(lone.views.active) == ["n1", "new"]
 
 
+def test_requests_are_accepted_up_to_a() -> None:
+    """Seed 004, 14 and 16: the one after the last is measured."""
+    lone = Lone()
+    for number, peer in enumerate(FULL, 1):
+        lone.connect(peer)
+        assert sent(lone.get(peer, Neighbor(OTHERS))) == [(peer, Neighbor(FULL[:number]))]
+    lone.connect("new")
+    assert peers_of(lone.get("new", Neighbor(OTHERS)), Ping) == ["new"]
+    assert list(lone.views.active) == list(FULL)
+
+
 def test_a_request_with_few_links_is_accepted_by_a_full_node() -> None:
     """Seed 004, 15 and 17: as a random neighbour, and nobody is dropped for it."""
     lone = full()
@@ -138,6 +149,15 @@ def test_passive_peers_are_asked_when_neighbours_are_lacking() -> None:
     lone.now += 60.0
     asked = dict(sent(lone.expire(Timer.STABILIZE)))
     assert asked["p2"] == Neighbor(("n1", "p3"))
+
+
+def test_who_was_asked_counts_as_if_it_had_accepted() -> None:
+    """Seed 004, 25: until it has answered, nobody else is asked in its place."""
+    lone = Lone("n1", random_links=1, near_links=1)
+    nearest_known(lone, 0.1)
+    assert sent(lone.expire(Timer.STABILIZE)) == [("p1", Neighbor(("n1",)))]
+    assert sent(lone.expire(Timer.STABILIZE)) == []
+    assert sent(lone.get("p1", Disconnect())) == [("p2", Neighbor(("n1",)))]
 
 
 def test_rejections_are_remembered_for_a_limited_number_of_peers() -> None:
@@ -240,6 +260,13 @@ def stabilized(lone: Lone, **sizes: int) -> list[Any]:
     return [event for peer, size in sizes.items() for event in lone.get(peer, _list(peer, size))]
 
 
+def test_a_neighbour_that_disconnects_is_not_asked_again_at_once() -> None:
+    """Seed 004, 18: although nobody else is known."""
+    lone = Lone("n1", "n2", random_links=1, near_links=1)
+    assert sent(lone.get("n2", Disconnect())) == []
+    assert list(lone.views.passive) == ["n2"]
+
+
 def _list(peer: str, size: int) -> Neighbor:
     return Neighbor((ME, *(f"{peer}-{number}" for number in range(size - 1))))
 
@@ -247,6 +274,13 @@ def _list(peer: str, size: int) -> Neighbor:
 def test_stabilization_pings_all_neighbours() -> None:
     """Seed 004, 21."""
     assert peers_of(full().expire(Timer.STABILIZE), Ping) == list(FULL)
+    many = [f"n{number}" for number in range(20)]
+    assert peers_of(Lone(*many).expire(Timer.STABILIZE), Ping) == many
+
+
+def test_at_a_no_lists_are_fetched() -> None:
+    """Seed 004, 22: nobody is to be dropped."""
+    assert sent(full().expire(Timer.STABILIZE)) == []
 
 
 def test_above_a_those_with_too_many_random_neighbours_are_dropped_down_to_a() -> None:
@@ -277,6 +311,19 @@ def test_above_a_one_link_of_two_neighbours_that_are_linked_is_dropped() -> None
     events += lone.get("n1", Neighbor((ME, "n2", "n3", "x", "y")))
     assert dropped(events) == ["n1"]
     assert len(lone.views.active) == 8
+
+
+def test_above_a_by_one_one_link_is_dropped() -> None:
+    """Seed 004, 23: although two more neighbours are linked to each other."""
+    lone = Lone(*FULL, "n8")
+    lone.expire(Timer.STABILIZE)
+    events = []
+    for one, other in (("n1", "n2"), ("n2", "n1"), ("n3", "n4"), ("n4", "n3")):
+        events += lone.get(one, Neighbor((ME, other, *(f"{one}-{number}" for number in range(3)))))
+    for peer in [*FULL[4:], "n8"]:
+        events += lone.get(peer, _list(peer, 4))
+    assert len(dropped(events)) == 1
+    assert len(lone.views.active) == 7
 
 
 def test_above_a_one_who_would_not_keep_c_rand_stays_linked() -> None:
@@ -345,3 +392,24 @@ def test_optimization_fetches_the_lists_that_the_next_one_goes_by() -> None:
     """Seed 004, 27."""
     asked = dict(sent(full().expire(Timer.OPTIMIZE)))
     assert asked == {peer: Neighbor(tuple(other for other in FULL if other != peer)) for peer in FULL}
+
+
+def test_a_neighbour_stays_where_the_list_is_not_above_a() -> None:
+    """Seed 004, 27: another has gone while the one that was to take its place was asked."""
+    lone = full()
+    nearest_known(lone, 0.149)
+    lone.expire(Timer.OPTIMIZE)
+    lone.get("n7", Disconnect())
+    assert dropped(lone.get("p1", Neighbor((ME, *OTHERS)))) == []
+    assert list(lone.views.active) == [*FULL[:6], "p1"]
+
+
+def test_one_neighbour_is_replaced_at_a_time() -> None:
+    """Seed 004, 27."""
+    lone = full()
+    lone.learn("p1", "p2")
+    lone.connect("p1", "p2")
+    lone.views.measured("p1", 0.1)
+    lone.views.measured("p2", 0.11)
+    asked = [peer for _ in range(2) for peer, _ in sent(lone.expire(Timer.OPTIMIZE)) if peer not in FULL]
+    assert asked == ["p1"]

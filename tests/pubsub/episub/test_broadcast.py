@@ -153,6 +153,29 @@ def test_what_is_published_goes_to_all_eager_neighbours() -> None:
     assert layer.tell(Publish("t", b"x"))[0].id == (ME, 101)
 
 
+MANY = tuple(f"peer {number:02}" for number in range(40))
+
+
+def test_any_number_of_neighbours_get_what_they_are_to_get() -> None:
+    """Seed 004, 34, 35, 37 and 44: more than any parameter says."""
+    layer = Layer(*MANY, repair=Repair.PROMOTE)
+    assert layer.tell(Publish("t", b"x"))[1].peers == MANY
+    assert layer.get(MANY[0], gossip(1)) == [deliver(1, MANY[0]), Send(MANY[1:], gossip(1, hops=2))]
+    layer.expire(Timer.FLUSH)
+    for peer in MANY[1:]:
+        layer.get(peer, Prune())
+    layer.get(MANY[0], gossip(2))
+    assert layer.expire(Timer.FLUSH) == [Send(MANY[1:], ihave(2, hops=2))]
+    assert layer.tell(NeighborDown(MANY[0])) == [Send((peer,), graft()) for peer in MANY[1:]]
+
+
+def test_a_copy_is_not_delivered() -> None:
+    """Seed 004, 35: from whom it may come."""
+    layer = Layer("a", "b", "c")
+    assert layer.get("a", gossip(1))[0] == deliver(1, "a")
+    assert [event for peer in "abc" for event in layer.get(peer, gossip(1)) if isinstance(event, Deliver)] == []
+
+
 def test_the_first_copy_is_delivered_and_goes_on_with_one_hop_more() -> None:
     """Seed 004, 35."""
     layer = Layer("a", "b", "c", "d", lazy="bd")
@@ -196,7 +219,18 @@ def test_the_queue_goes_out_as_one_announcement_to_all_lazy_neighbours() -> None
     assert layer.expire(Timer.FLUSH) == []
 
 
+def test_the_queue_is_emptied_where_nobody_is_lazy() -> None:
+    """Seed 004, 37: else the timer would not be set again."""
+    layer = Layer("a", "b")
+    layer.get("a", gossip(1))
+    assert layer.expire(Timer.FLUSH) == []
+    layer.get("b", Prune())
+    layer.get("a", gossip(2))
+    assert layer.expire(Timer.FLUSH) == [Send(("b",), ihave(2, hops=2))]
+
+
 def test_long_queues_go_out_in_parts() -> None:
+    """Seed 004, 37: all of the ids."""
     layer = Layer("a", "b", lazy="b")
     for number in range(MOST_IDS + 1):
         layer.get("a", gossip(number))
@@ -266,6 +300,16 @@ def test_an_announcer_without_the_message_does_not_hold_up_others() -> None:
     layer.expire(Timer.MISSING)
     assert layer.expire(Timer.MISSING) == [Send(("a",), graft(1, 2))]
     assert layer.expire(Timer.MISSING) == [Send(("a",), graft(1)), Send(("b",), graft(2))]
+
+
+def test_a_graft_takes_along_what_others_announced_first() -> None:
+    """Seed 004, 39: if its receiver has announced that, too."""
+    layer = Layer("a", "b", lazy="ab")
+    layer.get("a", ihave(1))
+    layer.get("b", ihave(2))
+    layer.get("a", ihave(2))
+    layer.expire(Timer.MISSING)
+    assert layer.expire(Timer.MISSING) == [Send(("a",), graft(1, 2))]
 
 
 def test_who_is_gone_is_not_asked() -> None:

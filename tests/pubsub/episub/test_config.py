@@ -18,6 +18,7 @@ def test_sizes_are_the_seeds() -> None:
     assert [active_size(nodes) for nodes in (100, 1_000, 10_000)] == [3, 4, 5]
     assert active_size(10_000, c=3) == config.active
     assert passive_size(10_000) == 30
+    assert passive_size(10_000, k=2) == 10
     assert passive_size(10_000, c=3) == config.passive
     assert round(active_size(10_000, c=0)) == config.random_links
 

@@ -127,6 +127,7 @@ def test_what_is_no_packet_is_refused(value: Any, reason: str) -> None:
 
 
 def test_packets_have_one_form_and_a_limit() -> None:
+    """Seed 004, 3."""
     packet = encoding.encode(Envelope(PEER, 3, Prune()))
     assert packet == bytes.fromhex("830d416103")
     for other in (packet + b"\x00", bytes.fromhex("830d41611803"), bytes.fromhex("9f0d416103ff")):

@@ -38,6 +38,15 @@ def test_random_contacts_are_asked_and_their_nodes_are_the_passive_list_before_a
     assert len(lone.views.passive) == 8
 
 
+def test_all_peers_of_an_answer_become_passive_ones() -> None:
+    """Seed 004, 6: as many as a NODES may have."""
+    lone = Lone(contacts=("c1",))
+    nodes = [f"p{number}" for number in range(21)]
+    lone.connect("c1")
+    lone.get("c1", Nodes(tuple(nodes), 6))
+    assert set(lone.views.passive) == {"c1", *nodes}
+
+
 def test_nodes_are_asked_for_and_answered_out_of_the_passive_list() -> None:
     """Seed 004, 6."""
     lone = Lone("n1", nodes=3)
@@ -68,6 +77,35 @@ def test_join_goes_to_c_rand_random_nodes_with_the_initial_ttl() -> None:
     assert len(joins(events)) == 4
     assert set(joins(events).values()) == {5}
     assert all(message.peer == ME for _, message in sent(events) if isinstance(message, Join))
+
+
+def test_join_goes_to_any_of_the_passive_list() -> None:
+    """Seed 004, 7: at random, and to contacts only where there are too few."""
+    nodes = [f"p{number}" for number in range(20)]
+    seen: set[object] = set()
+    for seed in range(20):
+        lone = Lone(contacts=("c1", "silent"), seed=seed)
+        lone.connect("c1")
+        lone.get("c1", Nodes(tuple(nodes), 6))
+        targets = peers_of(lone.expire(TimeOut(Wait.NODES)), Connect)
+        lone.connect(*map(str, targets))
+        assert len(targets) in (3, 4)  # c1 is connected, and may be one
+        assert set(targets) <= set(nodes)
+        seen |= set(targets)
+    assert seen == set(nodes)
+
+
+def test_a_join_that_was_answered_is_not_tried_again() -> None:
+    """Seed 004, 9: it is over, and so is the place that is kept for its neighbour."""
+    lone = Lone(contacts=("c1",), random_links=1, near_links=1)
+    join_by(lone, "p1")
+    [asked] = [peer for peer in ("c1", "p1") if TimeOut(Wait.JOINED, peer) in lone.timers]
+    lone.get(asked, Neighbor((ME,)))
+    lone.connect("c1", "p1")
+    assert joins(lone.expire(TimeOut(Wait.JOINED, asked))) == {}
+    [other] = {"c1", "p1"} - {asked}
+    lone.get(other, Topics(("",)))
+    assert sent(lone.tell(RoundTrip(other, 0.1))) == [(other, Neighbor((asked,)))]
 
 
 def test_contacts_that_do_not_answer_hold_nothing_up() -> None:

@@ -55,6 +55,7 @@ def test_who_has_not_joined_has_no_topic_and_no_neighbours() -> None:
 
 
 def test_who_has_joined_says_so() -> None:
+    """Seed 004, 32: so that it stays in others' passive lists."""
     lone = Lone()
     lone.connect("a")
     assert sent(lone.get("a", GetTopics())) == [("a", Topics(("",)))]

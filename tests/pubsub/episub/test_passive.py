@@ -32,6 +32,19 @@ def test_a_shuffle_offers_oneself_some_neighbours_and_some_passive_peers_to_one_
     assert shuffles(Lone().expire(Timer.SHUFFLE)) == []
 
 
+def test_any_of_both_lists_is_offered() -> None:
+    """Seed 004, 28: neighbours and passive peers are drawn."""
+    active, passive = ([f"{kind}{number}" for number in range(12)] for kind in "np")
+    lone = Lone(*active)
+    lone.learn(*passive)
+    seen: set[object] = set()
+    for _ in range(60):
+        [(_, offer)] = shuffles(lone.expire(Timer.SHUFFLE))
+        lone.get("n1", ShuffleReply(()))
+        seen |= set(offer.peers)
+    assert seen == {*active, *passive}
+
+
 def test_an_offer_goes_on_while_its_ttl_lasts_and_there_is_somebody_else() -> None:
     """Seed 004, 29."""
     lone = Lone("n1", "n2", "n3")
@@ -57,6 +70,17 @@ def test_an_answer_gives_passive_peers_which_what_came_replaces() -> None:
     # One of four gave way, for x1: the others that came are neighbours, or this node itself.
     assert "x1" in lone.views.passive
     assert len(lone.views.passive.keys() & {"p1", "p2", "p3", "p4"}) == 3
+
+
+def test_what_was_given_gives_way_although_there_is_room() -> None:
+    """Seed 004, 30: so the lists exchange their peers, and do not copy them."""
+    lone = Lone("n1")
+    lone.learn("p1", "p2", "p3", "p4")
+    lone.connect("far")
+    [(_, reply)] = sent(lone.get("far", Shuffle("far", ("x1", "x2"), 0)))
+    assert isinstance(reply, ShuffleReply)
+    assert len(reply.peers) == 3
+    assert lone.views.passive.keys() == {"p1", "p2", "p3", "p4", "far", "x1", "x2"} - {*reply.peers}
 
 
 def test_the_origin_is_neither_given_nor_replaced() -> None:
@@ -182,3 +206,14 @@ def test_a_check_looks_at_some_by_chance() -> None:
     assert len(set(asked)) == 3
     again = peers_of(lone.expire(Timer.CHECK), Connect)
     assert set(again) != set(asked)
+
+
+def test_a_check_looks_at_any_of_the_list() -> None:
+    """Seed 004, 32: not at the first ones alone."""
+    peers = [f"p{number}" for number in range(20)]
+    seen: set[object] = set()
+    for seed in range(30):
+        lone = Lone("n1", checked=3, seed=seed)
+        lone.learn(*peers)
+        seen |= set(peers_of(lone.expire(Timer.CHECK), Connect))
+    assert seen == set(peers)

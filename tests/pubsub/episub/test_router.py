@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gossiplog.pubsub.episub.config import Repair
 from gossiplog.pubsub.episub.encoding import decode, encode
-from gossiplog.pubsub.episub.messages import Envelope, GetTopics, Gossip, Graft, IHave, Join, Prune, Topics
+from gossiplog.pubsub.episub.messages import Envelope, GetTopics, Gossip, Graft, IHave, Join, Neighbor, Prune, Topics
 from gossiplog.pubsub.episub.router import Episub
 from gossiplog.pubsub.events import Deliver, Leave, PeerConnected, PeerDisconnected, Publish, Received, Send
 from gossiplog.pubsub.events import Join as JoinTopic
@@ -219,3 +219,12 @@ def test_at_rest_nothing_is_announced() -> None:
     net.run(20.0)
     assert net.log
     assert not any(isinstance(message, IHave) for _, _, _, message in net.log)
+
+
+def test_neighbours_are_eager_as_soon_as_they_are_neighbours() -> None:
+    """Seed 004, 33 and 43: whether they asked for the link or accepted it."""
+    lone = Lone("n1", "n2")
+    assert lone.router.eager == ("n1", "n2")
+    lone.connect("n3")
+    lone.get("n3", Neighbor((ME,)))
+    assert lone.router.eager == ("n1", "n2", "n3")

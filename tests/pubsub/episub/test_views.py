@@ -126,3 +126,10 @@ def test_random_choices_leave_out_and_do_not_repeat() -> None:
     assert views.some_passive(3) == []
     views.learn("de")
     assert {peer for _ in range(9) for peer in views.some_passive(1, "d")} == {"e"}
+
+
+def test_the_first_round_trip_of_a_neighbour_is_its_average() -> None:
+    """Seed 004, 26."""
+    views = views_with({"a": None})
+    views.measured("a", 1.0)
+    assert views.active["a"].rtt == 1.0

@@ -142,4 +142,5 @@ def test_impossible_parameters_are_refused(changes: dict[str, Any], reason: str)
     "changes", [{"d": 0, "d_low": 0, "d_high": 0}, {"d_low": 6, "d_high": 6}, {"mcache_gossip": 0}, {"seen_ttl": 5.0}]
 )
 def test_odd_parameters_that_make_sense_are_accepted(changes: dict[str, Any]) -> None:
+    """Seed 001, 2: both sides of the bounds."""
     assert Config(**changes) != Config()

@@ -56,6 +56,26 @@ def test_a_mesh_below_d_low_is_filled_to_d(before: int, added: int) -> None:
     assert set(node.router.mesh(TOPIC)) == {*names(before), *grafted}
 
 
+def test_a_mesh_is_filled_at_random() -> None:
+    """Seed 001, 32: not with those who came first, or last."""
+    candidates = names(20, "candidate")
+    grafted = set(told(meshed(0, 20).beat(), "graft"))
+    assert grafted not in (set(candidates[:6]), set(candidates[-6:]))
+
+
+def test_the_mesh_of_each_topic_is_maintained() -> None:
+    """Seed 001, 32 and 33: of thirty topics, half of which have too few members and half too many."""
+    node = Node(d=1, d_low=1, d_high=2)
+    topics = [f"topic {number}" for number in range(30)]
+    for topic in topics:
+        node.do(Join(topic))
+    node.connect(*names(4), topics=topics)
+    for peer in names(4):
+        node.receive(peer, graft=topics[15:])
+    node.beat()
+    assert [len(node.router.mesh(topic)) for topic in topics] == [1] * 30
+
+
 def test_a_mesh_is_filled_with_all_candidates_where_there_are_too_few() -> None:
     """Seed 001, 32."""
     node = meshed(2, 3)
@@ -144,6 +164,18 @@ def test_the_fan_out_is_gossiped_beyond_as_well() -> None:
     gossip = told(node.beat(), "ihave")
     assert set(gossip) == set(names(10)) - set(node.router.fanout(TOPIC))
     assert set(gossip.values()) == {(IHave(TOPIC, (id_of(sent),)),)}
+
+
+def test_each_topic_is_gossiped_about_with_all_of_its_ids() -> None:
+    """Seed 001, 9 and 35: a hundred of each, and of no other topic."""
+    node = Node(d=0, d_low=0, d_high=0, d_lazy=9)
+    for topic in (TOPIC, "other"):
+        node.do(Join(topic))
+    node.connect(b"peer", topics=[TOPIC, "other"])
+    many = {topic: [message(number, topic, topic.encode()) for number in range(100)] for topic in (TOPIC, "other")}
+    node.receive(b"peer", *many[TOPIC], *many["other"])
+    expected = tuple(IHave(topic, tuple(map(id_of, messages))) for topic, messages in many.items())
+    assert told(node.beat(), "ihave") == {b"peer": expected}
 
 
 def test_a_message_is_announced_at_three_heartbeats() -> None:
@@ -278,3 +310,15 @@ def test_what_is_due_at_a_heartbeat_goes_to_a_peer_in_one_packet() -> None:
     node.receive(b"mesh", message(1))
     expected = Control(ihave=(IHave(TOPIC, (id_of(message(1)),)),), graft=("other",))
     assert packets(node.beat()) == {b"peer": [Rpc(control=expected)]}
+
+
+def test_who_has_what_one_mesh_misses_joins_that_one() -> None:
+    """Seed 001, 44: not those of other topics that it is in."""
+    node = meshed(6, graft_after=3)
+    node.do(Join("other"))
+    node.connect(*names(6, "other"), topics=["other"])
+    for peer in names(6, "other"):
+        node.receive(peer, graft=["other"])
+    node.connect(b"some", topics=[TOPIC, "other"])
+    hear(node, b"some", 3)
+    assert told(node.beat(), "graft") == {b"some": (TOPIC,)}

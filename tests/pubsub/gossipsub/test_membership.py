@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gossiplog.pubsub.events import Join, Leave, PeerConnected, Publish
+from gossiplog.pubsub.gossipsub import Unsent
 from gossiplog.pubsub.rpc import FLOODSUB, GOSSIPSUB, Control, Rpc, Subscription
 from tests.pubsub.gossipsub.node import TOPIC, Node, names, packets, single, told
 
@@ -17,6 +18,23 @@ def test_a_new_peer_is_told_all_topics(protocol: str) -> None:
     node.do(Join("two"))
     hello = single(node.do(PeerConnected(b"peer", protocol)), b"peer")
     assert hello == Rpc(subscriptions=(Subscription("one", True), Subscription("two", True)))
+
+
+def test_the_topics_that_a_new_peer_is_told_are_those_of_that_moment() -> None:
+    """Seed 001, 12: few or many, and other peers were told before."""
+    node = Node()
+    topics: list[str] = []
+
+    def told_topics(peer: bytes) -> tuple[Subscription, ...]:
+        return single(node.do(PeerConnected(peer, GOSSIPSUB)), peer).subscriptions
+
+    for count, peer in ((1, b"a"), (2, b"b"), (7, b"c"), (1500, b"d")):
+        for number in range(len(topics), count):
+            topics.append(f"topic {number}")
+            node.do(Join(topics[-1]))
+        assert told_topics(peer) == tuple(Subscription(topic, True) for topic in topics)
+    node.do(Leave(topics.pop(700)))
+    assert told_topics(b"e") == tuple(Subscription(topic, True) for topic in topics)
 
 
 def test_there_is_nothing_to_tell_without_topics() -> None:
@@ -40,8 +58,16 @@ def test_changes_are_announced_to_every_peer() -> None:
     assert node.do(Join(TOPIC)) == ()
 
 
+def test_changes_are_announced_to_any_number_of_peers() -> None:
+    """Seed 001, 13."""
+    node = Node()
+    node.connect(*names(40), topics=[])
+    for event in (Join(TOPIC), Leave(TOPIC)):
+        assert packets(node.do(event)).keys() == set(names(40))
+
+
 def test_fan_out_peers_move_into_the_mesh_first() -> None:
-    """Seed 001, 14: then the fan-out is gone, and the mesh is filled to D at random."""
+    """Seed 001, 4 and 14: then the fan-out is gone, and the mesh is filled to D at random."""
     node = Node()
     early, late = names(4, "early"), names(20, "late")
     node.connect(*early)
@@ -221,3 +247,47 @@ def test_what_is_remembered_of_refusals_is_limited() -> None:
         node.do(Leave(topic))
         node.receive(b"peer", unsubscribe=[topic])
     assert answered == 10
+
+
+def test_the_mesh_of_each_topic_is_told_prune() -> None:
+    """Seed 001, 17: all of it, of a mesh above D_high."""
+    node = Node()
+    node.join()
+    node.connect(*names(40))
+    for peer in names(40):
+        node.receive(peer, graft=[TOPIC])
+    assert told(node.do(Leave(TOPIC)), "prune") == dict.fromkeys(names(40), (TOPIC,))
+
+
+def test_prune_leaves_its_sender_in_the_topic() -> None:
+    """Seed 001, 20."""
+    node = Node()
+    node.join()
+    node.connect(b"peer")
+    node.receive(b"peer", graft=[TOPIC])
+    assert node.receive(b"peer", prune=[TOPIC]) == ()
+    assert node.router.topics_of(b"peer") == (TOPIC,)
+
+
+def test_an_answer_to_graft_for_a_topic_of_neither_side_is_forgotten() -> None:
+    """Seed 001, 19: had it been remembered, a later GRAFT would be answered."""
+    node = Node()
+    node.connect(b"peer", topics=[])
+    assert told(node.receive(b"peer", graft=[TOPIC]), "prune") == {b"peer": (TOPIC,)}
+    node.do(Join(TOPIC))
+    assert node.receive(b"peer", subscribe=[TOPIC], graft=[TOPIC]) == ()
+
+
+def test_a_graft_that_was_not_sent_has_not_crossed_another() -> None:
+    """Seed 001, 21: the last that the peer was told is the PRUNE before it, which its GRAFT may have crossed."""
+    node = Node(d_low=0)
+    node.join()
+    node.connect(b"peer")
+    node.receive(b"peer", graft=[TOPIC])
+    node.do(Leave(TOPIC))
+    lost = single(node.do(Join(TOPIC)), b"peer")
+    assert lost.control == Control(graft=(TOPIC,))
+    node.do(Unsent(b"peer", lost))
+    node.receive(b"peer", prune=[TOPIC])
+    node.beat()
+    assert told(node.receive(b"peer", graft=[TOPIC]), "graft") == {b"peer": (TOPIC,)}

@@ -23,6 +23,24 @@ def test_a_message_is_found_through_four_shifts_and_not_after_the_fifth() -> Non
     assert len(made) == 0
 
 
+def test_all_messages_of_a_window_go_with_it() -> None:
+    """Seed 001, 8: and no others."""
+    made = cache(max_bytes=10_000)
+    old, new = (
+        [message(number, topic) for number in numbers for topic in "ab"] for numbers in (range(50), range(50, 99))
+    )
+    for one in old:
+        made.put((one.topic, id_of(one)), one)
+    made.shift()
+    for one in new:
+        made.put((one.topic, id_of(one)), one)
+    for _ in range(4):
+        made.shift()
+    assert [made.get((one.topic, id_of(one))) for one in old] == [None] * 100
+    assert [made.get((one.topic, id_of(one))) for one in new] == new
+    assert len(made) == len(new)
+
+
 def test_a_message_that_comes_again_is_counted_once() -> None:
     made = cache(max_bytes=10)
     one, other = message(1, data=bytes(4)), message(2, data=bytes(4))
@@ -49,6 +67,17 @@ def test_ids_are_gossiped_in_three_windows_the_current_one_included() -> None:
         made.shift()
     assert made.gossip_ids("topic") == []
     assert made.gossip_ids("neither") == []
+
+
+def test_all_ids_of_the_windows_are_gossiped() -> None:
+    """Seed 001, 9: those of the newest window first."""
+    made = cache(max_bytes=10_000)
+    many = [message(number) for number in range(90)]
+    for start in (0, 30, 60):
+        made.shift()
+        for one in many[start : start + 30]:
+            made.put(id_of(one), one)
+    assert made.gossip_ids("topic") == [id_of(one) for start in (60, 30, 0) for one in many[start : start + 30]]
 
 
 def test_the_newest_are_told_of_first() -> None:

@@ -61,6 +61,27 @@ def test_a_message_goes_neither_to_its_origin_nor_back(source: bytes, author: by
     assert set(receivers(orders, message(1, author=author))) == {*FLOODERS, ONE, OTHER, THIRD} - {source, author}
 
 
+def crowd() -> tuple[Node, list[bytes], list[bytes]]:
+    """In a topic, with more floodsub peers and a larger mesh than any parameter says."""
+    node = Node()
+    flooders, mesh = names(30, "flooder"), names(30)
+    node.join()
+    node.connect(*flooders, protocol=FLOODSUB)
+    node.connect(*mesh)
+    for peer in mesh:
+        node.receive(peer, graft=[TOPIC])
+    return node, flooders, mesh
+
+
+def test_a_message_goes_to_all_however_many_they_are() -> None:
+    """Seed 001, 26 and 29: others' messages and own ones."""
+    node, flooders, mesh = crowd()
+    assert receivers(node.receive(mesh[0], message(1)), message(1)) == [*flooders, *mesh[1:]]
+    orders = node.do(Publish(TOPIC, b"own"))
+    (sent,) = single(orders, mesh[0]).messages
+    assert receivers(orders, sent) == [*flooders, *mesh]
+
+
 def test_a_message_for_nobody_else_is_delivered_only() -> None:
     node = Node()
     node.join()
@@ -139,6 +160,17 @@ def test_invalid_messages_go_nowhere() -> None:
     assert packets(node.receive(OTHER, iwant=[id_of(long)])) == {}
     gossip = told(node.beat(), "ihave")
     assert {ihave for (ihave,) in gossip.values()} == {IHave(TOPIC, (id_of(fine),))}
+
+
+def test_invalid_messages_reach_nobody_else() -> None:
+    """Seed 001, 25: neither the mesh nor floodsub peers."""
+    node = Node(options={"is_valid": short})
+    node.join()
+    node.connect(ONE, OTHER)
+    node.connect(*FLOODERS, protocol=FLOODSUB)
+    node.receive(OTHER, graft=[TOPIC])
+    assert node.receive(ONE, message(1, data=bytes(101))) == ()
+    assert len(receivers(node.receive(ONE, message(2)), message(2))) == 3
 
 
 def test_an_invalid_message_is_not_asked_for_again() -> None:
@@ -222,6 +254,15 @@ def test_ihave_is_answered_with_one_iwant() -> None:
     assert node.receive(OTHER, ihave=[IHave(TOPIC, known)]) == ()
 
 
+def test_all_that_is_unknown_is_asked_for() -> None:
+    """Seed 001, 22: a thousand ids, in two topics."""
+    node = member()
+    node.do(Join("other"))
+    ids = [b"id %d" % number for number in range(1000)]
+    told_of = [IHave(TOPIC, tuple(ids[:600])), IHave("other", tuple(ids[600:]))]
+    assert told(node.receive(ONE, ihave=told_of), "iwant") == {ONE: tuple(ids)}
+
+
 def test_ihave_of_topics_that_we_are_not_in_is_ignored() -> None:
     """Seed 001, 40: unknown topics do no harm."""
     node = member()
@@ -248,6 +289,15 @@ def test_iwant_is_answered_to_the_asker_alone() -> None:
     assert node.receive(OTHER, iwant=[b"unknown"]) == ()
     node.beat(5)
     assert node.receive(OTHER, iwant=[id_of(message(1))]) == ()
+
+
+def test_all_that_is_asked_for_and_there_is_sent() -> None:
+    """Seed 001, 23: a hundred messages, in one packet."""
+    node = member()
+    many = [message(number) for number in range(100)]
+    for one in many:
+        node.receive(ONE, one)
+    assert packets(node.receive(OTHER, iwant=[id_of(one) for one in many])) == {OTHER: [Rpc(tuple(many))]}
 
 
 def test_a_flood_of_iwant_is_answered_a_few_times() -> None:
@@ -319,6 +369,17 @@ def test_what_is_published_elsewhere_goes_to_floodsub_peers_and_the_fan_out() ->
     node.connect(*names(40)[20:])
     assert set(packets(node.do(Publish(TOPIC, b"second")))) == set(first)
     assert node.router.topics == ()
+
+
+def test_what_is_published_elsewhere_goes_to_any_number_of_floodsub_peers_and_the_whole_fan_out() -> None:
+    """Seed 001, 30."""
+    node = Node(d=20, d_high=20)
+    flooders = names(30, "flooder")
+    node.connect(*names(40))
+    node.connect(*flooders, protocol=FLOODSUB)
+    sent = packets(node.do(Publish(TOPIC, b"data")))
+    assert len(node.router.fanout(TOPIC)) == 20
+    assert set(sent) == {*flooders, *node.router.fanout(TOPIC)}
 
 
 def test_what_is_published_elsewhere_is_not_delivered_here() -> None:

@@ -204,3 +204,29 @@ def test_a_fan_out_message_carries_what_was_kept() -> None:
     sent = single(node.do(Publish("outside", b"data")), ONE)
     assert sent.control == Control(graft=(TOPIC,))
     assert [type(one) for one in sent.messages] == [Message]
+
+
+def test_what_was_kept_goes_to_its_own_peer() -> None:
+    """Seed 001, 38: packets to others carry none of it."""
+    node = lonely()
+    lose(node, graft=(TOPIC,))
+    node.receive(OTHER, subscribe=["outside"])
+    assert single(node.do(Publish("outside", b"data")), OTHER).control is None
+    assert packets(node.beat()) == {ONE: [Rpc(control=Control(graft=(TOPIC,)))]}
+
+
+def test_a_prune_to_who_has_left_the_topic_is_sent_again() -> None:
+    """Seed 001, 38: our GRAFT may have been on its way to it."""
+    node = lonely()
+    lost = single(node.receive(ONE, unsubscribe=[TOPIC]), ONE)
+    assert lost.control == Control(prune=(TOPIC,))
+    node.do(Unsent(ONE, lost))
+    assert packets(node.beat()) == {ONE: [Rpc(control=Control(prune=(TOPIC,)))]}
+
+
+def test_what_is_told_now_counts_before_what_was_kept() -> None:
+    """Seed 001, 38."""
+    made = outbox()
+    made.keep(ONE, Rpc(control=Control(graft=("a", "b"))))
+    made.link(ONE, "a", False)
+    assert packets(made.flush()) == {ONE: [Rpc(control=Control(graft=("b",), prune=("a",)))]}

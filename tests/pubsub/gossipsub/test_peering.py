@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from gossiplog.pubsub.events import Join, Leave, PeerConnected, PeerDisconnected, Publish
 from gossiplog.pubsub.gossipsub import Peering, Unsent
 from gossiplog.pubsub.gossipsub.peering import Peer, PeeringState
-from gossiplog.pubsub.rpc import FLOODSUB, GOSSIPSUB, Control, Rpc
-from tests.pubsub.gossipsub.node import OWN, TOPIC, Node, names, packets, told
+from gossiplog.pubsub.rpc import FLOODSUB, GOSSIPSUB, Control, Rpc, Subscription
+from tests.pubsub.gossipsub.node import OWN, TOPIC, Node, message, names, packets, receivers, single, told
 
 
 def test_peers_are_known_by_what_they_speak() -> None:
@@ -72,6 +72,44 @@ def test_who_disconnects_is_forgotten_everywhere() -> None:
     assert packets(node.do(PeerConnected(b"peer", GOSSIPSUB)))[b"peer"][0].control is None
     assert b"peer" not in told(node.beat(), "graft")
     assert node.do(PeerDisconnected(b"stranger")) == ()
+
+
+def test_what_waits_for_a_peer_goes_with_it() -> None:
+    """Seed 001, 5: an announcement, and a PRUNE that would still be true."""
+    node = Node()
+    node.join()
+    node.connect(b"peer", topics=["outside"])
+    node.do(Unsent(b"peer", Rpc(subscriptions=(Subscription(TOPIC, True),), control=Control(prune=("outside",)))))
+    node.do(PeerDisconnected(b"peer"))
+    assert single(node.do(PeerConnected(b"peer", GOSSIPSUB)), b"peer") == Rpc(
+        subscriptions=(Subscription(TOPIC, True),)
+    )
+    assert packets(node.beat()) == {}
+
+
+def test_the_author_that_a_peer_was_goes_with_it() -> None:
+    """Seed 001, 5: a driver may give its name here to another, who gets the messages of the one that had it before."""
+    authors = {b"first": b"author", b"second": b"other"}
+    node = Node(options={"name_of": lambda peer: authors[peer]})
+    node.join()
+    node.connect(b"first", b"second")
+    node.do(PeerDisconnected(b"first"))
+    authors[b"first"] = b"third"
+    node.connect(b"first")
+    for peer in authors:
+        node.receive(peer, graft=[TOPIC])
+    assert receivers(node.receive(b"second", message(1, author=b"author")), message(1, author=b"author")) == [b"first"]
+
+
+def test_floodsub_peers_that_leave_a_topic_get_no_more_of_it() -> None:
+    """Seed 001, 5: neither those that unsubscribe nor those that disconnect."""
+    node = Node()
+    node.join()
+    node.connect(*names(3), protocol=FLOODSUB)
+    one, other, third = names(3)
+    node.receive(one, unsubscribe=[TOPIC])
+    node.do(PeerDisconnected(other))
+    assert packets(node.do(Publish(TOPIC, b"data"))).keys() == {third}
 
 
 def test_what_a_peer_is_left_out_of_is_dropped_with_its_last_member() -> None:
