@@ -30,7 +30,7 @@ unexport VIRTUAL_ENV PYTHONPATH GOSSIPLOG_CORE PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 # Cargo and pytest-xdist use the cores themselves.
 .NOTPARALLEL:
-.PHONY: help setup demo check test test-rust test-python quic wheel soak fuzz fuzz-rust interleavings bench lint format protobuf lock system missing-extension
+.PHONY: help setup demo check test test-rust test-python quic wheel soak fuzz mutants fuzz-rust interleavings bench lint format protobuf lock system missing-extension
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -80,6 +80,8 @@ fuzz-rust: setup ## what strangers' bytes do to the Rust crates, by cargo-fuzz a
 	@for target in $(TARGET); do mkdir -p target/fuzz/corpus/$$target; \
 		PATH="$$PWD/.venv/cargo/bin:$$PATH" cargo +nightly fuzz run --fuzz-dir rust/fuzz --target-dir target/fuzz $$target \
 			target/fuzz/corpus/$$target target/fuzz/seeds/$$target -- -max_total_time=$(SECONDS) -max_len=4096 || exit 1; done
+mutants: setup ## every rule broken in turn: does a test that cites it fail? MUTANTS='Seed 001, 12' for some
+	$(BIN)/python -m tests.mutation --only '$(MUTANTS)'
 
 bench: .venv/.requirements .venv/.core-release ## the benchmarks; results go to benches/RESULTS.md
 	$(BIN)/pytest --timeout 0 benches
