@@ -127,7 +127,7 @@ async fn connect(size: usize, sent: &[u8]) {
         let mut answer = Vec::new();
         _ = theirs.read_to_end(&mut answer).await;
     };
-    if size % 4 == 0 {
+    if size.is_multiple_of(4) {
         let request = "ws://localhost".into_client_request().expect("a request");
         let answered = async { upgrade(request, Box::new(ours), LARGEST).await.map(drop) };
         _ = futures::future::join(answered, sending).await;
