@@ -44,8 +44,11 @@ pub struct Near {
 }
 
 impl Near {
-    /// A peer was connected at an address.
+    /// A peer was connected at an address. One that has a name shows nothing: `localhost` may be the end of a tunnel.
     pub fn met(&self, address: &Multiaddr) {
+        if name(address).is_some() {
+            return;
+        }
         let (scope, mut scopes) = (Scope::of(address), lock(&self.scopes));
         if scope.is_near() && scopes.len() < MOST_NEAR {
             scopes.insert(scope);
