@@ -17,7 +17,16 @@ from gossiplog.errors import StorageError
 from gossiplog.log.writing import Outcome
 from gossiplog.net.deliveries import Deliveries
 from gossiplog.net.driver import Driver
-from gossiplog.net.fairness import MESH, MOST_MESSAGES, TURN_MESSAGES, Shares
+from gossiplog.net.fairness import (
+    MESH,
+    MOST_MESSAGES,
+    MOST_SECONDS,
+    RECENT_SECONDS,
+    SHARE,
+    TURN_BYTES,
+    TURN_MESSAGES,
+    Shares,
+)
 from gossiplog.net.record import Record
 from gossiplog.net.threads import Threads
 from gossiplog.net.validation import Publication
@@ -264,3 +273,26 @@ class TestVirtualTime:
         assert max(delays) <= 0.001 * (2 * TURN_MESSAGES + 2)
         # A quarter of the time, and what it may owe.
         assert 1000 * (0.25 * 7.5) <= inserted <= 1000 * (0.25 * 7.5 + 0.25) + 2 * TURN_MESSAGES
+
+    async def test_a_long_message_is_stored_when_its_writer_is_not_limited_any_more(
+        self, opened: Open, signer: Signer
+    ) -> None:
+        """It waits for a turn of long messages, and is one of the others when that comes."""
+        log = opened()
+
+        async def take(values: Sequence[bytes]) -> tuple[core.Batch, Outcome]:
+            return log.replica.take(values)
+
+        shares = Shares()
+        began = anyio.current_time()
+        shares.charge("other", 0.0, began)
+        waiting = Deliveries(take, shares, Record(None), lambda *events: None, no_defect)
+        async with anyio.create_task_group() as tasks:
+            for long in (False, True):
+                tasks.start_soon(partial(waiting.run, long=long))
+            await anyio.sleep(RECENT_SECONDS - 1)
+            shares.charge("a", MOST_SECONDS, anyio.current_time())
+            waiting.add("a", Delivery(1, *signer.sign(log.topic, 1, [], "x" * 2 * TURN_BYTES)))
+            await anyio.sleep(MOST_SECONDS / SHARE)
+            assert len(log) == 1
+            tasks.cancel_scope.cancel()

@@ -63,8 +63,11 @@ class Deliveries:
         while True:
             turn = self._queue.take(anyio.current_time(), long=long)
             if not turn:
-                with anyio.move_on_at(self._queue.next_due(anyio.current_time(), long=long)):
+                with anyio.move_on_at(self._queue.next_due(anyio.current_time(), long=long)) as waited:
                     await self._changed.wait()
+                if waited.cancelled_caught:
+                    # While it waited its writer may have ceased to be limited: then the message is the other task's.
+                    self._changed.set()
                 continue
             began = anyio.current_time()
             # Parents are forwarded before what follows them.
