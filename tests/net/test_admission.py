@@ -14,7 +14,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Holder:
-    """A task that has asked for a reservation, and keeps it until it is told to let go."""
+    """A task that asks for a reservation, and keeps it until it is released."""
 
     def __init__(self, admission: Admission, size: int) -> None:
         self.reservation: Reservation | None = None

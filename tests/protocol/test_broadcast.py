@@ -467,7 +467,7 @@ def test_a_sync_that_brought_nothing_of_what_was_not_looked_up_backs_off() -> No
 
 
 def test_a_sync_that_brought_something_does_not_back_off() -> None:
-    """Broadcast, 6: although it lacked a message that the peer had told of."""
+    """Broadcast, 6: although it lacked a message that the peer had advertised."""
     bench = Bench("a")
     sync = bench.sync("a", 9)
     bench.tell(SyncBrought(sync, [key(1)], 1))

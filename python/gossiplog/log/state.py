@@ -255,7 +255,7 @@ class Snapshot:
             with self.storage.reader(single=True) as reader:
                 self._leaves = reader.leaves(start, self._end, self.state.count, limit)
             if len(self._leaves) == limit:
-                # There may be more, so that the range ends behind the last.
+                # The limit cut the range off: what is cached ends with the last leaf.
                 self._end = self._leaves[-1][0] + b"\0"
         first = bisect_left(self._leaves, start, key=itemgetter(0))
         stop = len(self._leaves) if end is None else bisect_left(self._leaves, end, first, key=itemgetter(0))

@@ -1,7 +1,7 @@
 """Fair shares of a driver's time, by the writers whose messages cost it; no I/O, and no clock.
 
-A writer is whoever sends messages from one origin: an address, or one connection where the address says nothing. Two
-things keep one from taking the hub from the others:
+A writer is an origin of messages: an address, or one connection where the address says nothing. Two things keep one
+from taking the hub from the others:
 
 - *Turns*. Each writer has a queue of its own. A turn takes a part of TURN_MESSAGES and TURN_BYTES at most from each, so
   a message waits for one such part of every other writer. Long messages have turns of their own, one writer a turn: to

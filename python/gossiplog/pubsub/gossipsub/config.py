@@ -73,8 +73,8 @@ class Config(GossipConfig):
         max_cached: bytes of the messages that can be asked for.
         max_topics: of a peer's; what it subscribes to beyond that is passed over.
         max_topic: characters of a peer's topic; a longer one is passed over.
-        max_ids: that a peer is told of in each topic at a heartbeat, and that it may tell of in all topics between two
-            [go: MaxIHaveLength]. What it tells beyond that, of several busy topics, is passed over.
+        max_ids: announced to a peer in each topic at a heartbeat, and accepted from it in all topics between two
+            [go: MaxIHaveLength]. Announcements beyond that, of several busy topics, are passed over.
         max_repeats: times that one peer gets a message by asking for it [go: GossipRetransmission].
 
     Raises:

@@ -32,7 +32,7 @@ use crate::mesh::streams::{bare, verdict};
 use crate::mesh::upkeep::{ENOUGH, FEW, MANY, Upkeep};
 use crate::mesh::waiting::{Answer, Origin};
 
-/// Addresses of a peer that are remembered, and bytes of them: a message of Kademlia has 16 KiB and tells of six peers.
+/// Addresses of a peer that are remembered, and bytes of them: a message of Kademlia has 16 KiB and names six peers.
 const MOST_ADDRESSES: usize = 16;
 const MOST_ADDRESS_BYTES: usize = 1536;
 

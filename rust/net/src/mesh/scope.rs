@@ -101,7 +101,7 @@ impl Scope {
             Self::Global => true,
             Self::Nowhere => false,
             Self::Name => self.is_near(),
-            // Whoever is on this machine knows what is near.
+            // A peer on this machine knows what is near.
             _ => self == scope || self == Self::Machine,
         }
     }

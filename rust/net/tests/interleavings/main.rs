@@ -292,7 +292,7 @@ fn what_is_held_for_a_stream_is_given_back() {
     inbox.remove(handle);
     holders.into_iter().for_each(|holder| holder.join().unwrap());
     opener.join().unwrap();
-    // What was said last, by whoever it was.
+    // The last value that any thread set.
     assert!([0, 5, 7].contains(&budget.held()), "{}", budget.held());
     drop(slot);
     assert_eq!((budget.held(), carriers.load(Ordering::SeqCst)), (0, 0));

@@ -195,7 +195,7 @@ fn lies_about_others_are_dialled_within_bounds_and_displace_nobody() {
     let known = ask(&mut first, &mut honest, connection);
     assert!(made_up.iter().all(|peer| !known.contains_key(peer)));
     assert!(!known.contains_key(&id(&first)));
-    // Nobody is told of itself: another one asks for the honest peer.
+    // No peer gets itself in an answer: another one asks for the honest peer.
     let mut asker = Peer::start(config());
     let connection = connect(&mut first, &at, &mut asker);
     let known = ask(&mut first, &mut asker, connection);
