@@ -549,8 +549,8 @@ class Network:
         streams that came to nothing), `overloads` (connections closed because all together had too many bytes kept),
         `defects` (connections closed by an error of this package)."""
     def held(self) -> int:
-        """Bytes that are kept for all peers now: received and not read, or held; and what `hold_other` counts."""
-    def hold_other(self, bytes: int) -> None:
+        """Bytes that are kept for all peers now: received and not read, or held; and what `set_external_bytes` counts."""
+    def set_external_bytes(self, bytes: int) -> None:
         """Set the bytes kept outside of connections. They count against `total_bytes`; when the total is exceeded, the
         peer with the most bytes is disconnected."""
     def attach(self, protocols: Sequence[str], client: bool) -> int:

@@ -13,12 +13,12 @@ from gossiplog.core import Plan, SignedMessage, decode_id, read_batch
 from gossiplog.storage.base import Position, Reader
 
 
-def contents_of(plan: Plan) -> dict[int, bytes]:
+def plan_content_keys(plan: Plan) -> dict[int, bytes]:
     """The contents of a plan's messages, by their sequences."""
     return {sequence: key for key, _, sequence in plan.leaves} | dict(plan.alternatives)
 
 
-def counted_before(reader: Reader, position: Position, plan: Plan) -> set[bytes] | None:
+def known_content_keys(reader: Reader, position: Position, plan: Plan) -> set[bytes] | None:
     """Return the content keys of a plan's unwritten messages that the log already stores in some encoding.
 
     Returns:
@@ -28,27 +28,27 @@ def counted_before(reader: Reader, position: Position, plan: Plan) -> set[bytes]
         return None
     # A canonical message of the plan is new, so that it can be there as an alternative encoding alone.
     canonical = reader.sequences([content for _, content in plan.alternatives])
-    return {*canonical, *reader.alternatives([*contents_of(plan).values()])}
+    return {*canonical, *reader.alternatives([*plan_content_keys(plan).values()])}
 
 
-def repeated_in(plan: Plan, counted: Collection[bytes] | None) -> Collection[int]:
+def plan_duplicates(plan: Plan, known: Collection[bytes] | None) -> Collection[int]:
     """The sequences of a plan's messages of which another encoding comes before.
 
     Args:
         plan: of messages that are not written yet.
-        counted: as `counted_before` returned it.
+        known: as `known_content_keys` returned it.
     """
-    if counted is None:
+    if known is None:
         return ()
-    seen, repeated = set(counted), set()
-    for sequence, content in contents_of(plan).items():
+    seen, duplicates = set(known), set()
+    for sequence, content in plan_content_keys(plan).items():
         if content in seen:
-            repeated.add(sequence)
+            duplicates.add(sequence)
         seen.add(content)
-    return repeated
+    return duplicates
 
 
-def repeated(reader: Reader, contents: Mapping[int, bytes]) -> Collection[int]:
+def stored_duplicates(reader: Reader, contents: Mapping[int, bytes]) -> Collection[int]:
     """Return the sequences of stored messages that are later encodings of an earlier one; free where none can be.
 
     Args:
@@ -66,13 +66,15 @@ def repeated(reader: Reader, contents: Mapping[int, bytes]) -> Collection[int]:
     }
 
 
-def contents(messages: Iterable[tuple[int, SignedMessage]]) -> dict[int, bytes]:
+def message_content_keys(messages: Iterable[tuple[int, SignedMessage]]) -> dict[int, bytes]:
     """The contents of messages, by their sequences."""
     return {sequence: decode_id(message.content_id) for sequence, message in messages}
 
 
-def contents_of_stored(rows: Sequence[tuple[int, bytes]], topic: str) -> dict[int, bytes]:
-    """As `contents`, of stored values. A damaged one has none."""
+def row_content_keys(rows: Sequence[tuple[int, bytes]], topic: str) -> dict[int, bytes]:
+    """As `message_content_keys`, of stored values. A damaged one has none."""
     batch = read_batch([value for _, value in rows], topic)
     sound = ((sequence, message) for (sequence, _), message in zip(rows, batch, strict=True))
-    return contents((sequence, message) for sequence, message in sound if isinstance(message, SignedMessage))
+    return message_content_keys(
+        (sequence, message) for sequence, message in sound if isinstance(message, SignedMessage)
+    )

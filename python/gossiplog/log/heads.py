@@ -123,46 +123,46 @@ class Heads:
     """The heads of one state of a log.
 
     Attributes:
-        counted: those that own messages follow.
-        repeated: those of which another encoding arrived before. An own message does not follow them: it would say no
+        unique: those that own messages follow.
+        duplicates: those of which another encoding arrived before. An own message does not follow them: it would say no
             more by it, and thousands of them would crowd out what others wrote.
     """
 
-    counted: HeadRows = field(default_factory=HeadRows)
-    repeated: HeadRows = field(default_factory=HeadRows)
+    unique: HeadRows = field(default_factory=HeadRows)
+    duplicates: HeadRows = field(default_factory=HeadRows)
 
     def __len__(self) -> int:
-        return len(self.counted) + len(self.repeated)
+        return len(self.unique) + len(self.duplicates)
 
     def __iter__(self) -> Iterator[Head]:
         """All of them, ascending by key."""
-        return merge(self.counted, self.repeated)
+        return merge(self.unique, self.duplicates)
 
-    def after(self, plan: Plan, repeated: Collection[int]) -> Heads:
+    def after(self, plan: Plan, duplicates: Collection[int]) -> Heads:
         """The heads when a plan has been written.
 
         Args:
             plan: of messages that follow these heads, or others.
-            repeated: the sequences of those of its messages of which another encoding arrived before.
+            duplicates: the sequences of those of its messages of which another encoding arrived before.
         """
         removed, added = plan.heads_removed, plan.heads_added
-        if not self.repeated and not repeated:
-            return Heads(self.counted.after(removed, added))
+        if not self.duplicates and not duplicates:
+            return Heads(self.unique.after(removed, added))
         return Heads(
-            self.counted.after(removed, [head for head in added if head[1] not in repeated]),
-            self.repeated.after(removed, [head for head in added if head[1] in repeated]),
+            self.unique.after(removed, [head for head in added if head[1] not in duplicates]),
+            self.duplicates.after(removed, [head for head in added if head[1] in duplicates]),
         )
 
 
-def split(rows: Iterable[Head], repeated: Collection[int]) -> Heads:
+def split(rows: Iterable[Head], duplicates: Collection[int]) -> Heads:
     """The heads with these keys and sequences, ascending by key.
 
     Args:
         rows: of all.
-        repeated: the sequences of those of which another encoding arrived before.
+        duplicates: the sequences of those of which another encoding arrived before.
     """
     rows = [*rows]
     return Heads(
-        HeadRows(head for head in rows if head[1] not in repeated),
-        HeadRows(head for head in rows if head[1] in repeated),
+        HeadRows(head for head in rows if head[1] not in duplicates),
+        HeadRows(head for head in rows if head[1] in duplicates),
     )

@@ -319,7 +319,7 @@ class Log:
         """The next message's clock: 1 + the largest in the log, 1 in an empty one."""
         with damage_is_corrupt:
             # Nothing follows a message with the largest clock, so it is a head.
-            return 1 + max((core.decode_clock(key)[0] for key, _ in self._heads().counted.last(1)), default=0)
+            return 1 + max((core.decode_clock(key)[0] for key, _ in self._heads().unique.last(1)), default=0)
 
     def _heads(self) -> Heads:
         with self._storage.reader() as reader:

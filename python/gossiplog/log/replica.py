@@ -183,11 +183,13 @@ class Replica:
         """Whether any message is known to be an alternative encoding."""
         return self._states.alternative > 0
 
-    def counted(self, messages: Sequence[tuple[int, core.SignedMessage]]) -> Sequence[tuple[int, core.SignedMessage]]:
+    def without_duplicates(
+        self, messages: Sequence[tuple[int, core.SignedMessage]]
+    ) -> Sequence[tuple[int, core.SignedMessage]]:
         """Those of the log's messages, with their sequences, of which no other encoding arrived before."""
         with self._storage.reader() as reader:
-            repeated = encodings.repeated(reader, encodings.contents(messages))
-        return [numbered for numbered in messages if numbered[0] not in repeated] if repeated else messages
+            duplicates = encodings.stored_duplicates(reader, encodings.message_content_keys(messages))
+        return [numbered for numbered in messages if numbered[0] not in duplicates] if duplicates else messages
 
     def arrivals(self, after: int, limit: int) -> Sequence[tuple[int, bytes]]:
         """Messages (sequence, value) after a sequence, in the order of their arrival; one at least, if there is one."""

@@ -102,14 +102,16 @@ class States:
         count, heads = self._tip
         return heads if count == position.count else self.of(reader, position).heads
 
-    def index(self, transaction: Transaction, position: Position, plan: core.Plan, repeated: Collection[int]) -> State:
+    def index(
+        self, transaction: Transaction, position: Position, plan: core.Plan, duplicates: Collection[int]
+    ) -> State:
         """Writes the index of a transaction's plan, and of what arrived before it without being indexed.
 
         Args:
             transaction: in which the plan's messages are not written yet.
             position: of the transaction.
             plan: the last that it writes.
-            repeated: the sequences of those of its messages of which another encoding arrived before.
+            duplicates: the sequences of those of its messages of which another encoding arrived before.
 
         Returns:
             The state after the commit.
@@ -123,7 +125,7 @@ class States:
                 behind += len(keys)
                 transaction.index(late, state.tree.level1(keys), behind)
             tree, level1 = state.tree.insert_leaves(plan.leaves, _leaves(transaction, state.count))
-        new = State(state.count + len(plan.order), tree, state.heads.after(plan, repeated))
+        new = State(state.count + len(plan.order), tree, state.heads.after(plan, duplicates))
         transaction.index(plan, level1, new.count)
         return new
 
@@ -162,8 +164,8 @@ def stored_state(reader: Reader, position: Position) -> State:
         raise CorruptLog([f"{len(wrong)} heads are stored wrongly: they are no messages that the index covers"])
     contents = {sequence: key for key, sequence in heads}
     contents |= reader.contents([*contents]) if position.alternative else {}
-    repeated = encodings.repeated(reader, contents)
-    return State(position.indexed, Tree.open(reader.level1(), position.indexed), split(heads, repeated))
+    duplicates = encodings.stored_duplicates(reader, contents)
+    return State(position.indexed, Tree.open(reader.level1(), position.indexed), split(heads, duplicates))
 
 
 def replayed(reader: Reader, state: State, count: int, topic: str) -> State:
@@ -176,8 +178,8 @@ def replayed(reader: Reader, state: State, count: int, topic: str) -> State:
     while state.count < count:
         plan = _arrived(reader, state.count, count, topic)
         tree, _ = state.tree.insert_leaves(plan.leaves, _leaves(reader, state.count))
-        repeated = encodings.repeated(reader, encodings.contents_of(plan))
-        state = State(state.count + len(plan.order), tree, state.heads.after(plan, repeated))
+        duplicates = encodings.stored_duplicates(reader, encodings.plan_content_keys(plan))
+        state = State(state.count + len(plan.order), tree, state.heads.after(plan, duplicates))
     return state
 
 

@@ -236,7 +236,7 @@ class Writer:
         self, payloads: Sequence[Any], heads: Heads, signer: Signer, codec: str
     ) -> tuple[Mapping[bytes, int], core.Batch, list[SignedMessage]]:
         """The heads that the first message follows, with their sequences; the messages, as a batch and as objects."""
-        parents = dict(heads.counted.last(MAX_PARENTS))
+        parents = dict(heads.unique.last(MAX_PARENTS))
         with damage_is_corrupt:
             batch = signer.sign_chain(self._topic, [*parents], payloads, codec, _SIGNED_BYTES)
         messages = [_valid(message) for message in batch]
@@ -269,10 +269,10 @@ class Writer:
         with damage_is_corrupt:
             plan = batch.plan(first, parents, links, refused, None if patient else _LINKING_WORK)
         late: Collection[int] = plan.late
-        counted = encodings.counted_before(transaction, position, plan)
+        known = encodings.known_content_keys(transaction, position, plan)
         if self._apply is not None and plan.order:
             deadline = time.monotonic() + (float("inf") if patient else _WORKING_SECONDS)
-            failed, unapplied = self._apply_new(transaction, self._apply, batch, plan, counted, deadline)
+            failed, unapplied = self._apply_new(transaction, self._apply, batch, plan, known, deadline)
             refused.update(failed)
             late = [*unapplied, *late]
             if failed or unapplied:
@@ -280,13 +280,13 @@ class Writer:
         if not plan.order:
             return _Written(plan, position, heads, None, is_partial=bool(late))
         count, applied, indexed = position.count + len(plan.order), position.applied, position.indexed
-        repeated = encodings.repeated_in(plan, counted)
+        duplicates = encodings.plan_duplicates(plan, known)
         state: State | None = None
         if count - indexed > INDEX_LAG:
-            state = self._states.index(transaction, position, plan, repeated)
+            state = self._states.index(transaction, position, plan, duplicates)
             heads, indexed = state.heads, count
         else:
-            heads = heads.after(plan, repeated)
+            heads = heads.after(plan, duplicates)
         transaction.write(plan)
         alternative = plan.alternatives[-1][0] if plan.alternatives else position.alternative
         if self._apply is not None:
@@ -298,8 +298,8 @@ class Writer:
     @staticmethod
     def _parents(transaction: Transaction, keys: Sequence[bytes], heads: Heads) -> dict[bytes, int]:
         """The sequences of those of the keys that are in the log: mostly they are its heads."""
-        if len(heads.counted) <= MAX_PARENTS:
-            known = dict(heads.counted)
+        if len(heads.unique) <= MAX_PARENTS:
+            known = dict(heads.unique)
             if known.keys() >= set(keys):
                 return {key: known[key] for key in keys}
         return transaction.sequences(keys)
@@ -330,7 +330,7 @@ class Writer:
         apply: Apply,
         batch: core.Batch,
         plan: core.Plan,
-        counted: Collection[bytes] | None,
+        known: Collection[bytes] | None,
         deadline: float,
     ) -> tuple[dict[int, Refused], list[int]]:
         """Runs `apply` over a plan's messages: which it refuses, and which were left when time was up.
@@ -340,13 +340,13 @@ class Writer:
             apply: the application's function.
             batch: of the messages.
             plan: for them.
-            counted: contents of which the log has an encoding, or None if no message is there in several.
+            known: content keys of which the log has an encoding, or None if no message is there in several.
             deadline: as `time.monotonic` has it.
         """
         failed: dict[int, Refused] = {}
         lost: set[str] = set()
-        contents = [] if counted is None else [*encodings.contents_of(plan).values()]
-        seen = None if counted is None else set(counted)
+        contents = [] if known is None else [*encodings.plan_content_keys(plan).values()]
+        seen = None if known is None else set(known)
         # Of the messages before the one that `apply` is called for.
         passed: dict[bytes, bytes] = {}
         transaction.expect(passed)
@@ -380,10 +380,10 @@ class Writer:
         try:
             while applied < position.count and time.monotonic() < deadline:
                 rows = transaction.arrivals(applied, _CATCH_UP_PAGE)
-                repeated = self._repeated(transaction, position, rows)
+                duplicates = self._duplicates(transaction, position, rows)
                 for sequence, value in rows:
                     message = read_stored(value, self._topic, sequence)
-                    if sequence not in repeated:
+                    if sequence not in duplicates:
                         with transaction.savepoint():
                             _run(apply, message, transaction)
                     applied = sequence
@@ -395,13 +395,13 @@ class Writer:
             transaction.set_applied(applied)
         return applied < position.count, failure
 
-    def _repeated(
+    def _duplicates(
         self, transaction: Transaction, position: Position, rows: Sequence[tuple[int, bytes]]
     ) -> Collection[int]:
         """The sequences of those of the stored messages of which another encoding arrived before."""
         if not position.alternative:
             return ()
-        return encodings.repeated(transaction, encodings.contents_of_stored(rows, self._topic))
+        return encodings.stored_duplicates(transaction, encodings.row_content_keys(rows, self._topic))
 
 
 def _run(apply: Apply, message: SignedMessage, transaction: ApplyTransaction) -> None:

@@ -220,17 +220,19 @@ class Feed:
                 await self._committed.wait()
                 continue
             messages = await self._messages(cursor, _PAGE)
-            for _, message in await self._counted(messages):
+            for _, message in await self._without_duplicates(messages):
                 self._on_message(message)
             cursor = messages[-1][0]
 
-    async def _counted(self, messages: Sequence[tuple[int, SignedMessage]]) -> Sequence[tuple[int, SignedMessage]]:
+    async def _without_duplicates(
+        self, messages: Sequence[tuple[int, SignedMessage]]
+    ) -> Sequence[tuple[int, SignedMessage]]:
         """Those of the messages of which no other encoding arrived before."""
         # Where this process has committed the last of them, it knows of all before.
         if not self._replica.has_alternatives and self._replica.recent(messages[-1][0] - 1, 1):
             return messages
         return await self.insist(
-            "looking for other encodings", lambda: self._threads.read(self._replica.counted, messages)
+            "looking for other encodings", lambda: self._threads.read(self._replica.without_duplicates, messages)
         )
 
     async def tell(self, cursor: int) -> None:

@@ -220,7 +220,7 @@ class Hub:
     def _keep(self, size: int) -> None:
         """Charge the memory of HTTP requests to the network's total."""
         if self._running is not None:
-            self._running.network.hold_other(size)
+            self._running.network.set_external_bytes(size)
 
     def _names(self) -> list[str]:
         return [peer.name for peer in self._running.driver.peers] if self._running is not None else []

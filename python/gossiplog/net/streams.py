@@ -105,11 +105,11 @@ class Network(Carrier):
         self._connections[connection._handle] = connection
         return connection
 
-    def hold_other(self, size: int) -> None:
+    def set_external_bytes(self, size: int) -> None:
         """Count so many bytes, which are kept outside of connections now, against the total of the limits."""
         # A network that has failed counts no more.
         with contextlib.suppress(NetworkError):
-            self.pipes.hold_other(size)
+            self.pipes.set_external_bytes(size)
 
     async def dial(
         self,

@@ -90,8 +90,8 @@ class Columns:
         wanted: pa.BooleanArray | None = None
         if self._authors is not None:
             wanted = pc.is_in(columns["author"], self._authors)
-        if self._first_alone and (repeated := _repeated(reader, columns["seq"], columns["key"])):
-            first = pc.invert(pc.is_in(columns["seq"], pa.array(repeated, pa.int64())))
+        if self._first_alone and (duplicates := _duplicates(reader, columns["seq"], columns["key"])):
+            first = pc.invert(pc.is_in(columns["seq"], pa.array(duplicates, pa.int64())))
             wanted = first if wanted is None else pc.and_(wanted, first)
         return batch if wanted is None else batch.filter(wanted)
 
@@ -111,7 +111,7 @@ class Columns:
             columns["id"] = pc.replace_with_mask(columns["id"], pc.invert(sound), _ids(keys.take(damaged)))
 
 
-def _repeated(reader: Reader, sequences: pa.Array, keys: pa.Array) -> Collection[int]:
+def _duplicates(reader: Reader, sequences: pa.Array, keys: pa.Array) -> Collection[int]:
     """The sequences of those of the messages of which another encoding arrived before."""
     if not reader.position().alternative:
         return ()
@@ -121,7 +121,7 @@ def _repeated(reader: Reader, sequences: pa.Array, keys: pa.Array) -> Collection
     # Most messages have no other encoding: nothing more is looked up for them.
     several = reader.alternatives([*{*contents.values()}])
     contents = {sequence: content for sequence, content in contents.items() if content in several}
-    return [*encodings.repeated(reader, contents)] if contents else ()
+    return [*encodings.stored_duplicates(reader, contents)] if contents else ()
 
 
 def _ids(keys: pa.Array) -> pa.Array:

@@ -159,7 +159,7 @@ impl Network {
     }
 
     /// So many bytes are kept outside of connections now, which count against [`Limits::total_bytes`].
-    pub fn hold_other(&self, bytes: usize) -> Result<(), Error> {
+    pub fn set_external_bytes(&self, bytes: usize) -> Result<(), Error> {
         self.check()?;
         self.shared.budget.set_other(bytes);
         Ok(())

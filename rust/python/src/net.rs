@@ -179,8 +179,8 @@ impl Network {
         self.inner.held().map_err(convert)
     }
 
-    fn hold_other(&self, bytes: usize) -> PyResult<()> {
-        self.inner.hold_other(bytes).map_err(convert)
+    fn set_external_bytes(&self, bytes: usize) -> PyResult<()> {
+        self.inner.set_external_bytes(bytes).map_err(convert)
     }
 
     fn attach(&self, protocols: Vec<String>, client: bool) -> PyResult<u64> {
