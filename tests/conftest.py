@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import shutil
 import signal
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -27,6 +29,7 @@ settings.register_profile("quick", settings.get_profile("standard"), max_example
 settings.load_profile("standard")
 
 TOPIC = "org.example.test"
+CORES = ("gossiplog._core", "gossiplog.reference")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -74,6 +77,17 @@ def port() -> Iterator[int]:
         reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         reserved.bind(("127.0.0.1", 0))
         yield reserved.getsockname()[1]
+
+
+@pytest.fixture(params=CORES)
+def core(request: pytest.FixtureRequest) -> ModuleType:
+    """Either core."""
+    return importlib.import_module(request.param)
+
+
+@pytest.fixture(scope="session")
+def rust() -> ModuleType:
+    return importlib.import_module(CORES[0])
 
 
 @pytest.fixture(params=["memory", "sqlite", "sqlite-memory"])

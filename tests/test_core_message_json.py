@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import sys
 import threading
 import time
@@ -20,19 +19,8 @@ from gossiplog.reference.cbor import write_cbor
 from tests import strategies, vectors
 from tests.strategies import TOPIC, build, prototype_maps, repeatable, wild_cbor
 
-CORES = ("gossiplog._core", "gossiplog.reference")
 MESSAGES = vectors.load("messages")
 KEY = reference.SigningKey(bytes(32))
-
-
-@pytest.fixture(params=CORES)
-def core(request: pytest.FixtureRequest) -> ModuleType:
-    return importlib.import_module(request.param)
-
-
-@pytest.fixture(scope="module")
-def rust() -> ModuleType:
-    return importlib.import_module("gossiplog._core")
 
 
 def unsigned(payload: bytes, parents: int = 0, codec: str = "dag-cbor") -> bytes:

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import functools
+import os
+import random
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from gossiplog import core
 from gossiplog.protocol import wire
-from gossiplog.protocol.sync import Aborted, Client, Finished, Received, Send, Server
+from gossiplog.protocol.sync import Aborted, Client, ClientConfig, Finished, Received, Send, Server
 
 TOPIC = "org.example.sync"
 PRIVATE_KEY = bytes(range(32))
+# Messages of a log: the reference implementation is slower.
+ON_REFERENCE = os.environ.get("GOSSIPLOG_CORE") == "python"
+SOME = 60 if ON_REFERENCE else 400
+MANY = 1_500 if ON_REFERENCE else 50_000
 
 
 @functools.cache
@@ -138,3 +144,18 @@ def run(client: Client, answer: Serve, outcome: Outcome | None = None, cut: Cut 
         if outcome.end is not None:
             return outcome
     return outcome
+
+
+def pull(local: Entries, remote: Entries, config: ClientConfig | None = None) -> Outcome:
+    return run(Client(local, TOPIC, config=config), serve(Server(remote, now=0.0)))
+
+
+def old_entries(count: int) -> dict[bytes, bytes]:
+    """Entries of clocks 1, 2, 3, … that are no messages: both logs have them, so their values do not travel."""
+    generator = random.Random(count)
+    return {(core.encode_clock(clock) + generator.randbytes(20))[:20]: b"" for clock in range(1, count + 1)}
+
+
+def lacking(local: Entries, remote: Entries) -> dict[bytes, bytes]:
+    """What a sync has to bring, in the order in which it has to."""
+    return {key: remote.entries[key] for key in sorted(remote.entries.keys() - local.entries.keys())}
