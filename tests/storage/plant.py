@@ -15,28 +15,25 @@ from gossiplog import Signer, core
 from gossiplog.log.state import _arrived
 from gossiplog.storage.sqlite_tables import Guard, SQLiteTransaction
 
-# A map with two entries `__proto__`: it was taken up to schema 2, and canvas-js refuses it.
-_PAYLOAD = bytes.fromhex("a4613701695f5f70726f746f5f5f4100613702695f5f70726f746f5f5f80")
+# What takes the place of the payload that was signed, null. A map with two entries `__proto__` was taken up to schema 2,
+# and canvas-js refuses it.
+UNREADABLE = bytes.fromhex("a4613701695f5f70726f746f5f5f4100613702695f5f70726f746f5f5f80")
+# It can be read, like every message whose signature an earlier version accepted and this one refuses.
+UNSIGNED = b"\x01"
 
 
-def refused_message(topic: str) -> tuple[bytes, bytes]:
-    """Return the key and the value of a message without parents that earlier versions took and this one refuses."""
-    _, value = Signer(bytes(32)).sign(topic, 1, [], None)
-    value = value[:-1] + _PAYLOAD
-    return (core.encode_clock(1) + hashlib.sha256(value).digest())[: core.KEY_LENGTH], value
-
-
-def plant(path: Path, topic: str, *, indexed: bool) -> tuple[int, str]:
-    """Store such a message as the last of a log that nobody has open; return its sequence and its id."""
-    key, value = refused_message(topic)
-    _, root = Signer(bytes(32)).sign(topic, 1, [], None)
+def plant(path: Path, topic: str, payload: bytes = UNREADABLE, *, indexed: bool) -> tuple[int, str]:
+    """Store a message without parents as the last of a log that nobody has open; return its sequence and its id."""
+    _, signed = Signer(bytes(32)).sign(topic, 1, [], None)
+    value = signed[:-1] + payload
+    key = (core.encode_clock(1) + hashlib.sha256(value).digest())[: core.KEY_LENGTH]
     with closing(sqlite3.connect(path, isolation_level=None)) as connection, connection:
         connection.execute("BEGIN")
         transaction = SQLiteTransaction(connection, Guard())
         count = transaction.last_sequence()
         sequence, hash = count + 1, core.leaf_hash(key, value)
         # All messages without parents have the same.
-        ((_, _, link_record),) = core.read_batch([root], topic).plan(sequence, {}, transaction.links).messages
+        ((_, _, link_record),) = core.read_batch([signed], topic).plan(sequence, {}, transaction.links).messages
         rows = SimpleNamespace(
             messages=[(sequence, value, link_record)],
             leaves=[(key, hash, sequence)],

@@ -18,7 +18,7 @@ from gossiplog.errors import CorruptLog, NewerSchema, StorageError
 from gossiplog.log import Log
 from gossiplog.storage.base import SCHEMA
 from gossiplog.storage.sqlite_upgrades import OLDEST
-from tests.storage.plant import plant
+from tests.storage.plant import UNREADABLE, UNSIGNED, plant
 
 SCHEMAS = Path(__file__).parent / "schemas"
 TOPIC = "schemas.example.com"
@@ -153,13 +153,28 @@ def test_a_message_that_this_version_refuses_does_not_keep_others_from_being_rea
         assert found.value.problems[0].startswith(f"sequence {sequence}: ")
 
 
+@pytest.mark.parametrize("schema", range(OLDEST, SCHEMA + 1))
+def test_a_signature_that_this_version_refuses_is_found_by_the_check(
+    former: Callable[[int], Path], schema: int
+) -> None:
+    path = former(schema)
+    sequence, id = plant(path, TOPIC, UNSIGNED, indexed=True)
+    with gossiplog.open(path) as log:
+        assert log.get(id).payload == 1
+        assert len(list(log.messages())) == sequence == 316
+        log.append({"n": 312}, signer=gossiplog.Signer(bytes(32)))
+        with pytest.raises(CorruptLog, match=f"sequence {sequence}: .*signature.*gossiplog recover"):
+            log.verify()
+
+
+@pytest.mark.parametrize("payload", [UNREADABLE, UNSIGNED], ids=["unreadable", "unsigned"])
 @pytest.mark.parametrize("indexed", [False, True])
 @pytest.mark.parametrize("schema", range(OLDEST, SCHEMA + 1))
 def test_recovery_leaves_out_what_this_version_refuses(
-    former: Callable[[int], Path], schema: int, indexed: bool, tmp_path: Path
+    former: Callable[[int], Path], schema: int, indexed: bool, payload: bytes, tmp_path: Path
 ) -> None:
     path = former(schema)
-    sequence, _ = plant(path, TOPIC, indexed=indexed)
+    sequence, _ = plant(path, TOPIC, payload, indexed=indexed)
     read: list[int] = []
     recovered = gossiplog.recover(path, tmp_path / "new.db", progress=read.append)
     assert (recovered.inserted, recovered.duplicates, sum(read)) == (315, 0, 316)
