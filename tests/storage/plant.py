@@ -15,7 +15,7 @@ from gossiplog import Signer, core
 from gossiplog.log.state import _arrived
 from gossiplog.storage.sqlite_tables import Guard, SQLiteTransaction
 
-# What takes the place of the payload that was signed, null. A map with two entries `__proto__` was taken up to schema 2,
+# What replaces the payload that was signed, null. A map with two entries `__proto__` was taken up to schema 2,
 # and canvas-js refuses it.
 UNREADABLE = bytes.fromhex("a4613701695f5f70726f746f5f5f4100613702695f5f70726f746f5f5f80")
 # It can be read, like every message whose signature an earlier version accepted and this one refuses.
