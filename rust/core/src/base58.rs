@@ -1,7 +1,11 @@
 //! Base58 in Bitcoin's alphabet, as did:key URIs and CIDs of version 0 use it (draft-msporny-base58).
 //!
-//! The arithmetic is `num-bigint`'s: it divides and conquers on machine words. The usual loop over bytes and digits takes
-//! the square of the length, which a stranger could make us pay.
+//! The usual loop over bytes and digits takes the square of the length, which a stranger could make us pay. So long numbers
+//! are divided into halves of as many digits, with `num-bigint`'s multiplication, which takes less than the square, and
+//! reciprocals instead of its division, which takes the square (Brent and Zimmermann, Modern Computer Arithmetic,
+//! algorithms 1.26 and 2.5).
+
+use std::sync::LazyLock;
 
 use num_bigint::BigUint;
 
@@ -56,6 +60,56 @@ fn encode_short(data: &[u8], text: &mut String) {
     }
 }
 
+/// A power of 58 by which numbers of up to twice its digits are divided.
+struct Divisor {
+    digits: usize,
+    power: BigUint,
+    bits: u64,
+    /// `2^(2 * bits) / power`, rounded down.
+    reciprocal: BigUint,
+}
+
+/// Of 175 digits, which are few enough for [`encode_short`], and then of twice as many each: the square of the last is above
+/// all numbers of 16 KiB.
+static DIVISORS: LazyLock<Vec<Divisor>> = LazyLock::new(|| {
+    (0..7)
+        .map(|doublings| {
+            let digits = 175 << doublings;
+            let power = BigUint::from(58_u32).pow(digits);
+            let bits = power.bits();
+            let reciprocal = (BigUint::from(1_u32) << (2 * bits)) / &power;
+            Divisor { digits: digits as usize, power, bits, reciprocal }
+        })
+        .collect()
+});
+
+impl Divisor {
+    /// The quotient and the remainder of a number below the square of the power.
+    fn divide(&self, number: &BigUint) -> (BigUint, BigUint) {
+        let mut quotient = ((number >> (self.bits - 1)) * &self.reciprocal) >> (self.bits + 1);
+        let mut rest = number - &quotient * &self.power;
+        while rest >= self.power {
+            rest -= &self.power;
+            quotient += 1_u32;
+        }
+        (quotient, rest)
+    }
+}
+
+/// Writes the digits of a number below the square of the last divisor, or below the first; leading zeros fill up.
+fn encode_long(number: &BigUint, divisors: &[Divisor], text: &mut String) {
+    if let Some((divisor, smaller)) = divisors.split_last() {
+        let (quotient, rest) = divisor.divide(number);
+        encode_long(&quotient, smaller, text);
+        encode_long(&rest, smaller, text);
+    } else {
+        let mut digits = String::with_capacity(DIVISORS[0].digits);
+        encode_short(&number.to_bytes_be(), &mut digits);
+        text.extend(std::iter::repeat_n('1', DIVISORS[0].digits - digits.len()));
+        text.push_str(&digits);
+    }
+}
+
 /// Writes bytes as base58; each leading zero byte becomes a `1`.
 pub(crate) fn encode(data: &[u8]) -> String {
     let zeros = data.iter().take_while(|byte| **byte == 0).count();
@@ -64,9 +118,15 @@ pub(crate) fn encode(data: &[u8]) -> String {
     text.extend(std::iter::repeat_n('1', zeros));
     if data.len() - zeros <= SHORT {
         encode_short(&data[zeros..], &mut text);
+        return text;
+    }
+    let number = BigUint::from_bytes_be(&data[zeros..]);
+    if let Some(index) = DIVISORS.iter().position(|divisor| number.bits() < 2 * divisor.bits - 1) {
+        let mut digits = String::with_capacity(2 * DIVISORS[index].digits);
+        encode_long(&number, &DIVISORS[..=index], &mut digits);
+        text.push_str(digits.trim_start_matches('1'));
     } else {
-        let digits = BigUint::from_bytes_be(&data[zeros..]).to_radix_be(58);
-        text.extend(digits.iter().map(|digit| char::from(ALPHABET[usize::from(*digit)])));
+        text.extend(number.to_radix_be(58).iter().map(|digit| char::from(ALPHABET[usize::from(*digit)])));
     }
     text
 }
@@ -87,10 +147,11 @@ pub(crate) fn decode(text: &str) -> Option<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
+    use num_bigint::BigUint;
     use rand::rngs::StdRng;
     use rand::{RngExt, SeedableRng};
 
-    use super::{decode, encode};
+    use super::{ALPHABET, DIVISORS, decode, encode};
 
     #[test]
     fn agrees_with_bs58() {
@@ -103,6 +164,22 @@ mod tests {
             let text = encode(&data);
             assert_eq!(text, bs58::encode(&data).into_string(), "{data:?}");
             assert_eq!(decode(&text), Some(data), "{text}");
+        }
+    }
+
+    #[test]
+    fn long_numbers_agree_with_a_division_by_58() {
+        let mut rng = StdRng::seed_from_u64(58);
+        let powers = DIVISORS.iter().flat_map(|divisor| {
+            let square = &divisor.power * &divisor.power;
+            [&divisor.power - 1_u32, divisor.power.clone(), &square - 1_u32, square]
+        });
+        let lengths = [257, 1023, 5000, 16 * 1024, 16 * 1024 + 100];
+        let random = lengths.map(|length| BigUint::from_bytes_be(&vec![rng.random_range(1..=255); length]));
+        for number in powers.chain(random) {
+            let digits = number.to_radix_be(58);
+            let text: String = digits.iter().map(|digit| char::from(ALPHABET[usize::from(*digit)])).collect();
+            assert_eq!(encode(&number.to_bytes_be()), text, "{} bits", number.bits());
         }
     }
 
