@@ -549,7 +549,7 @@ class Network:
         streams that came to nothing), `overloads` (connections closed because all together had too many bytes kept),
         `defects` (connections closed by an error of this package)."""
     def held(self) -> int:
-        """Bytes that are kept for all peers now: received and not read, or held; and what `set_external_bytes` counts."""
+        """Bytes that are kept for all peers now: received and not read, or held; and those of `set_external_bytes`."""
     def set_external_bytes(self, bytes: int) -> None:
         """Set the bytes kept outside of connections. They count against `total_bytes`; when the total is exceeded, the
         peer with the most bytes is disconnected."""
