@@ -219,8 +219,16 @@ def test_leave_is_passed_on_where_it_removed_somebody_or_while_its_ttl_lasts() -
     assert set(sent(lone.get("n1", Leave("p1", 1)))) == everybody
     assert sent(lone.get("n1", Leave("n2", 0))) == [("n3", Leave("n2", 0))]
     assert list(lone.views.active) == ["n1", "n3"]
-    assert sent(lone.get("n1", Leave("nobody", 99))) == [("n3", Leave("nobody", 1))]
     assert sent(lone.get("n1", Leave(ME, 2))) == []
+
+
+def test_the_ttl_of_leave_is_its_senders_up_to_a_bound() -> None:
+    """Seed 004, 19: 3 is more than this node's own LEAVE has; what is more than 3 counts as 3."""
+    lone = Lone("n1", "n2")
+    for ttl, passed in ((1, 0), (2, 1), (3, 2), (4, 2), (65535, 2)):
+        assert sent(lone.get("n1", Leave("nobody", ttl))) == [("n2", Leave("nobody", passed))]
+    lone = Lone("n1", "n2", most_leave=9)
+    assert sent(lone.get("n1", Leave("nobody", 5))) == [("n2", Leave("nobody", 4))]
 
 
 @pytest.mark.parametrize("eager", [True, False])

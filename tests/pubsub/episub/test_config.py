@@ -28,7 +28,10 @@ def test_what_the_seed_leaves_open_is_marked_and_can_be_set() -> None:
     described = dict(re.findall(r"^        (\w+): (.*?)(?=^        \w+:|\Z)", Config.__doc__ or "", re.M | re.S))
     assert described.keys() == {field.name for field in fields(Config)}
     free = {name for name, text in described.items() if text.startswith("[free]")}
-    assert described.keys() - free == {"random_links", "near_links", "passive_factor", "flush"}
+    assert {name for name, text in described.items() if text.startswith("[ours]")} == {"most_walk", "most_leave"}
+    assert described.keys() - free == {
+        *("random_links", "near_links", "passive_factor", "flush", "most_walk", "most_leave")
+    }
     assert {
         *("join_ttl", "forward_join_ttl", "leave_ttl", "shuffle_ttl", "shuffle_active", "shuffle_passive", "alpha"),
         *("stabilize", "optimize", "shuffle", "check", "rtt_weight", "shuffle_timeout", "cache_time", "lost_ticks"),
@@ -66,7 +69,12 @@ def test_what_the_seed_leaves_open_is_marked_and_can_be_set() -> None:
         ("most_links", 257, "256 at most"),
         ("nodes", 257, "256 at most"),
         ("shuffle_passive", 253, "252 at most"),
-        ("leave_ttl", 65536, "65535 at most"),
+        ("most_walk", 65536, "65535 at most"),
+        ("most_leave", 65536, "65535 at most"),
+        ("join_ttl", 33, "most_walk, 32, at most"),
+        ("forward_join_ttl", 33, "most_walk, 32, at most"),
+        ("shuffle_ttl", 33, "most_walk, 32, at most"),
+        ("leave_ttl", 4, "most_leave, 3, at most"),
         ("hop_threshold", -1, "0 or more"),
     ],
 )

@@ -160,12 +160,12 @@ def test_the_newcomer_adds_who_accepts_its_join() -> None:
 
 
 def test_no_walk_goes_on_beyond_its_ttl_or_returns() -> None:
-    """Seed 004, 10."""
-    lone = Lone(*FULL, join_ttl=6)
+    """Seed 004, 10: 20 is more than this node's own walks have."""
+    lone = Lone(*FULL)
     for _ in range(20):
-        [(target, message)] = sent(lone.get("n1", Join("n2", 50)))
+        [(target, message)] = sent(lone.get("n1", Join("n2", 20)))
         assert target not in ("n1", "n2")
-        assert message == Join("n2", 5)
+        assert message == Join("n2", 19)
     assert sent(lone.get("n1", Join("n2", 0))) == []
     assert sent(lone.get("n1", Join(ME, 0))) == []
     assert [message for _, message in sent(lone.get("n1", Join(ME, 1)))] == [Join(ME, 0)]
@@ -176,10 +176,21 @@ def test_forwarded_joins_fill_passive_lists_until_their_ttl_is_0() -> None:
     lone = Lone("n1", "n2", "n3")
     [(target, message)] = sent(lone.get("n1", ForwardJoin("new", 9)))
     assert target in ("n2", "n3")
-    assert message == ForwardJoin("new", 2)
+    assert message == ForwardJoin("new", 8)
     assert sent(lone.get("n1", ForwardJoin("other", 0))) == []
     assert sent(lone.get("n1", ForwardJoin("n2", 0))) == []
     assert list(lone.views.passive) == ["new", "other"]
+
+
+def test_a_walk_that_nobody_would_ask_for_is_cut() -> None:
+    """Seed 004, 10 and 11: 32 hops by default, or as many as the configuration says."""
+    for most, options in ((32, {}), (9, {"most_walk": 9})):
+        lone = Lone(*FULL, **options)
+        for message in (Join("new", 65535), ForwardJoin("new", 65535), Join("new", most + 1)):
+            [(_, passed)] = sent(lone.get("n1", message))
+            assert passed == type(message)("new", most - 1)
+        [(_, passed)] = sent(lone.get("n1", Join("new", most)))
+        assert passed == Join("new", most - 1)
 
 
 def test_a_join_without_an_answer_is_tried_elsewhere_with_a_lower_ttl() -> None:

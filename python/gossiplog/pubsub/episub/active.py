@@ -14,9 +14,10 @@ is marked [ours].
 3. *Filling up to A.* Passive peers are asked by NEIGHBOR, nearest first; those not measured come last. Who rejects is
    not asked again for `Config.rejection_pause`, as far as P such peers are remembered [ours]; who cannot be reached is
    forgotten; then the next is asked.
-4. *Leaving.* By LEAVE, which its receivers pass on to all their neighbours if it made them remove the node from a list,
-   or while its TTL lasts; or by DISCONNECT, which nobody passes on. A neighbour that disconnects may be alive, so it
-   moves to the passive list, whose checks find out.
+4. *Leaving.* By LEAVE, which its receivers pass on to all their neighbours if it made them remove the node from a
+   list, or while its TTL lasts. The TTL is taken as it came, up to `Config.most_leave` [ours]: anybody can forge a
+   LEAVE, and each hop multiplies it. Or by DISCONNECT, which nobody passes on. A neighbour that disconnects may be
+   alive, so it moves to the passive list, whose checks find out.
 5. *Failures.* A closed connection, a failed send (which a driver reports as that) or a ping without an answer remove
    the peer from both lists at once, and a passive peer is asked.
 6. *Stabilization*, on a randomized timer, pings all neighbours. Above A it fetches their lists, and then drops those
@@ -214,7 +215,7 @@ class Active:
         node, views, source = self._node, self._views, message.source
         if source == node.me:
             return
-        ttl = min(message.ttl, node.config.leave_ttl)
+        ttl = min(message.ttl, node.config.most_leave)
         active, passive = source in views.active, source in views.passive
         if active:
             self._remove(source, keep=False)

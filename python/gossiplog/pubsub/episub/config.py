@@ -2,7 +2,7 @@
 
 "Seed" is the episub specification (episub.md in pubsub/gossipsub of libp2p/specs, r1, 2018-06-28). What it leaves open
 is marked [free]; the value is then a choice of this project, in some cases one that a paper or another implementation
-made first:
+made first. [ours] marks bounds that the seed does not have, against hostile nodes:
 
 - HyParView: Leitao, Pereira, Rodrigues, "HyParView", DSN 2007, the experiments' configuration;
 - Plumtree: Leitao, Pereira, Rodrigues, "Epidemic Broadcast Trees", SRDS 2007.
@@ -58,6 +58,10 @@ class Config:
         forward_join_ttl: [free] of FORWARDJOIN; HyParView's passive walk has 3.
         leave_ttl: [free] of LEAVE. Each one more multiplies the messages by A; 1 reaches the neighbours' neighbours.
         shuffle_ttl: [free] of SHUFFLE; HyParView's walk has 6.
+        most_walk: [ours] TTL that is taken from a received JOIN, FORWARDJOIN or SHUFFLE; a higher one counts as this.
+            Each hop is one message. Others may have longer walks than this node: it is far above the defaults.
+        most_leave: [ours] TTL that is taken from a received LEAVE, likewise. Each hop multiplies the messages by up to
+            A - 1: among 1,000 nodes one with a TTL of 3 made 260 messages, one of 5 made 9,600.
         shuffle_active: [free] k_a, active peers in a SHUFFLE; HyParView: 3.
         shuffle_passive: [free] k_p, passive peers in a SHUFFLE; HyParView: 4.
         nodes: [free] peers in a NODES, half of P.
@@ -103,6 +107,8 @@ class Config:
     forward_join_ttl: int = 3
     leave_ttl: int = 1
     shuffle_ttl: int = 6
+    most_walk: int = 32
+    most_leave: int = 3
     shuffle_active: int = 3
     shuffle_passive: int = 4
     nodes: int = 21
@@ -155,8 +161,11 @@ class Config:
             self._expect(name, 0 < low <= high, "from more than 0 to as many seconds or more")
         for name in ("cache_bytes", "seen", "missing", "grafted"):
             self._expect(name, getattr(self, name) >= 1, "1 or more")
-        for name in ("join_ttl", "forward_join_ttl", "leave_ttl", "shuffle_ttl"):
+        for name in ("most_walk", "most_leave"):
             self._expect(name, getattr(self, name) <= MAX_HOPS, f"{MAX_HOPS} at most, which can be written")
+        for name in ("join_ttl", "forward_join_ttl", "shuffle_ttl"):
+            self._expect(name, getattr(self, name) <= self.most_walk, f"most_walk, {self.most_walk}, at most")
+        self._expect("leave_ttl", self.leave_ttl <= self.most_leave, f"most_leave, {self.most_leave}, at most")
         for name in ("most_links", "nodes"):
             self._expect(name, getattr(self, name) <= MAX_PEERS, f"{MAX_PEERS} at most, which a list can have")
         # An answer has one more than an offer: for the origin.

@@ -11,7 +11,8 @@ The rules, from the seed ("Joining the Overlay"); what it leaves open is marked 
    and sends FORWARDJOIN to another random neighbour. Else it passes the JOIN on with TTL - 1 to a random neighbour.
    It needs a connection to accept; without one it passes the JOIN on, and drops it at TTL 0. The text has the
    connection tried first; it is tried only where it decides anything [ours].
-4. A walk does not return to whom it came from, nor to the newcomer, nor end at a node that has the link [ours].
+4. A walk does not return to whom it came from, nor to the newcomer, nor end at a node that has the link [ours]. A TTL
+   is taken as it came, up to `Config.most_walk` [ours].
 5. A JOIN without an answer is tried again from another contact with TTL - 1. At TTL 0 its receiver accepts on the
    connection that the newcomer opened. When that has failed, too, it is given up [ours]; whoever has no neighbours at
    all begins anew at the next stabilization [ours].
@@ -161,7 +162,7 @@ class Joining:
     def take_join(self, sender: PeerId, message: Join, now: float) -> None:
         """JOIN came."""
         node, views, newcomer = self._node, self._views, message.peer
-        ttl = min(message.ttl, node.config.join_ttl)
+        ttl = min(message.ttl, node.config.most_walk)
         open_to_it = (ttl == 0 or not views.full) and not views.crammed
         if newcomer != node.me and newcomer not in views.active and open_to_it:
 
@@ -177,7 +178,7 @@ class Joining:
 
     def take_forward_join(self, sender: PeerId, message: ForwardJoin) -> None:
         """FORWARDJOIN came."""
-        ttl = min(message.ttl, self._node.config.forward_join_ttl)
+        ttl = min(message.ttl, self._node.config.most_walk)
         self._views.learn([message.peer])
         self._pass_on(sender, ForwardJoin(message.peer, ttl))
 

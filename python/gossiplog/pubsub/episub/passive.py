@@ -3,10 +3,10 @@
 The rules, from the seed ("Passive View Management"); what it leaves open is marked [ours].
 
 1. *Shuffle*, on a randomized timer: this node's id, k_a active and k_p passive peers go to a random neighbour.
-2. Who receives it with TTL > 0 and has more than one neighbour passes it on with TTL - 1, not back and not to its
-   origin [ours] if it has another. Anybody else answers: as many random passive peers as came in a SHUFFLEREPLY to
-   the origin, to which a connection is made if there is none. They are replaced by what came, one by one; what else
-   came takes free room, or the place of a random peer [ours].
+2. Who receives it with TTL > 0, taken as it came up to `Config.most_walk` [ours], and has more than one neighbour
+   passes it on with TTL - 1, not back and not to its origin [ours] if it has another. Anybody else answers: as many
+   random passive peers as came in a SHUFFLEREPLY to the origin, to which a connection is made if there is none. They
+   are replaced by what came, one by one; what else came takes free room, or the place of a random peer [ours].
 3. The origin takes the answer likewise. An answer that it does not wait for is ignored, so is what exceeds an honest
    exchange's size [ours].
 4. Without a connection to the origin: no answer, and no change. The origin times out, and tries again with half the
@@ -76,7 +76,7 @@ class Passive:
     def take_shuffle(self, sender: PeerId, message: Shuffle, now: float) -> None:
         """SHUFFLE came."""
         node, views, origin = self._node, self._views, message.peer
-        ttl = min(message.ttl, node.config.shuffle_ttl)
+        ttl = min(message.ttl, node.config.most_walk)
         target = views.any_active(sender, origin)
         if ttl > 0 and len(views.active) > 1 and target is not None:
             node.send([target], Shuffle(origin, message.peers[: self._most], ttl - 1))
