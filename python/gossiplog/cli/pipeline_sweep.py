@@ -22,6 +22,12 @@ def sweep(
     ] = None,
     nodes: Annotated[list[int] | None, typer.Option(help="How many; may be given often.")] = None,
     degree: Annotated[list[int] | None, typer.Option(help="D of simsub and gossipsub; may be given often.")] = None,
+    gossip: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUE", help="A parameter of gossipsub, as gossiplog serve takes it, but for d, d_low, d_high."
+        ),
+    ] = None,
     loss: Annotated[list[float] | None, typer.Option(help="Probability that a packet is lost; likewise.")] = None,
     seeds: Annotated[str, typer.Option(metavar="FIRST:END", help="All of these, END left out.")] = "0:5",
     messages: Annotated[int, typer.Option(help="To publish in each run, one after the other.")] = 10,
@@ -32,6 +38,7 @@ def sweep(
     options: SessionOptions,
 ) -> None:
     """Simulate routers with all combinations of sizes, degrees, losses and seeds; show and plot the medians."""
+    from gossiplog.pubsub.gossipsub.config import read_gossip
     from gossiplog.sim.plan import Plan
     from gossiplog.sim.sweep import Grid
 
@@ -47,6 +54,7 @@ def sweep(
             losses=loss or (0.0,),
             seeds=seed_range(seeds),
             plan=plan,
+            gossip=read_gossip(gossip) if gossip else None,
         )
     except (ScenarioError, ValueError) as error:
         raise typer.BadParameter(str(error)) from error

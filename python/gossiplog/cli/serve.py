@@ -131,7 +131,8 @@ def serve(
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
     # What it needs takes half a second to load, which no other command should wait for.
-    from gossiplog.cli.serve_hub import Mesh, Options, read_gossip, serve_log
+    from gossiplog.cli.serve_hub import Mesh, Options, serve_log
+    from gossiplog.pubsub.gossipsub.config import read_gossip
 
     try:
         parameters = read_gossip(gossip or ())

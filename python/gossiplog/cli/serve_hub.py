@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack, contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -56,29 +56,6 @@ class Mesh:
     mdns: bool
     identity: Path
     gossip: GossipConfig
-
-
-def read_gossip(given: Sequence[str]) -> GossipConfig:
-    """Read parameters of gossip.
-
-    Args:
-        given: "name=value" each.
-
-    Raises:
-        ValueError: there is no such parameter, a value is no number, or they contradict each other.
-    """
-    kinds = {field.name: float if field.type == "float" else int for field in fields(GossipConfig)}
-    values: dict[str, Any] = {}
-    for text in given:
-        name, _, value = text.partition("=")
-        if name not in kinds:
-            raise ValueError(f"{text!r} names no parameter; expected one of {', '.join(kinds)}, as d=8")
-        try:
-            values[name] = kinds[name](value)
-        except ValueError:
-            kind = "number" if kinds[name] is float else "whole number"
-            raise ValueError(f"{name} is {value!r}; expected a {kind}") from None
-    return GossipConfig(**values)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from gossiplog.cli.output import Json, Output, progress, spinner
 from gossiplog.errors import ScenarioError
 
 if TYPE_CHECKING:
+    from gossiplog.pubsub.gossipsub import GossipConfig
     from gossiplog.sim.attacks import Attack
     from gossiplog.sim.comparison import Row
     from gossiplog.sim.named import Named
@@ -27,6 +28,14 @@ _STAR_WIDTH = 60
 def simulate(
     run: Annotated[str | None, typer.Argument(help="A named run, which the options change; --list shows them.")] = None,
     router: Annotated[str | None, typer.Option(help="simsub, floodsub, gossipsub or episub.")] = None,
+    gossip: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUE",
+            help="A parameter of gossipsub, as gossiplog serve takes it: d, d_low, d_high, d_lazy, heartbeat_interval,"
+            " fanout_ttl, mcache_len, mcache_gossip, seen_ttl.",
+        ),
+    ] = None,
     nodes: Annotated[int | None, typer.Option(help="How many, without the hostile ones of an attack.")] = None,
     messages: Annotated[int | None, typer.Option(help="To publish, one after the other.")] = None,
     message_delay: Annotated[float | None, typer.Option(help="Seconds between them.")] = None,
@@ -102,7 +111,7 @@ def simulate(
     try:
         base = _chosen(run, runs)
         under = _attack(base.plan.attack, attack, hostile)
-        chosen = _changed(base, router, _given(fields), _given(conditions), latency, churn, under)
+        chosen = _changed(base, router, gossip, _given(fields), _given(conditions), latency, churn, under)
     except ScenarioError as error:
         raise typer.BadParameter(str(error)) from error
     if seeds is None:
@@ -132,6 +141,7 @@ def _chosen(run: str | None, runs: dict[str, Named]) -> Named:
 def _changed(
     run: Named,
     router: str | None,
+    gossip: list[str] | None,
     fields: dict[str, Any],
     conditions: dict[str, Any],
     latency: str | None,
@@ -139,16 +149,27 @@ def _changed(
     attack: Attack | None,
 ) -> Named:
     from gossiplog.sim.conditions import Churn
-    from gossiplog.sim.routers import kind_named
 
     if latency is not None:
         conditions["latency"] = _latency(latency)
     if churn is not None:
         conditions["churn"] = Churn(churn)
-    kind_named(router or run.router)
     plan = replace(run.plan, **fields, conditions=replace(run.plan.conditions, **conditions), attack=attack)
-    same = plan == replace(run.plan, seed=plan.seed) and (router or run.router) == run.router
-    return replace(run, router=router or run.router, plan=plan, published=run.published if same else {})
+    parameters = run.gossip if gossip is None else _gossip(gossip, run.gossip)
+    changed = replace(run, router=router or run.router, plan=plan, gossip=parameters)
+    # Refuses what there is not.
+    changed.kind()
+    same = replace(changed, plan=replace(plan, seed=run.plan.seed)) == run
+    return changed if same else replace(changed, published={})
+
+
+def _gossip(given: list[str], base: GossipConfig | None) -> GossipConfig:
+    from gossiplog.pubsub.gossipsub.config import read_gossip
+
+    try:
+        return read_gossip(given, base)
+    except ValueError as error:
+        raise ScenarioError(f"--gossip: {error}") from error
 
 
 def _attack(own: Attack | None, name: str | None, hostile: int | None) -> Attack | None:
@@ -194,7 +215,6 @@ def _run_one(
 ) -> None:
     from gossiplog.sim.deliveries import write_parquet
     from gossiplog.sim.plots import write_plots
-    from gossiplog.sim.routers import kind_named
     from gossiplog.sim.simulation import simulate as run_plan
 
     def tell(line: str) -> None:
@@ -204,7 +224,7 @@ def _run_one(
             typer.echo(line)
 
     with spinner(f"Simulating {run.plan.population:,} nodes"):
-        simulation = run_plan(kind_named(run.router), run.plan, tell if trace else None, transcript)
+        simulation = run_plan(run.kind(), run.plan, tell if trace else None, transcript)
         summary = simulation.summary()
     if deliveries is not None:
         try:

@@ -10,7 +10,6 @@ from statistics import median
 from typing import Any
 
 from gossiplog.sim.named import Named
-from gossiplog.sim.routers import kind_named
 from gossiplog.sim.simulation import simulate
 
 FIGURES = ("delivered", "p50", "p95")
@@ -72,7 +71,7 @@ def compare(found: Sequence[Mapping[str, float]], published: Mapping[str, int]) 
 
 
 def _counts(run: Named) -> dict[str, float]:
-    summary = simulate(kind_named(run.router), run.plan, trace=None).summary()
+    summary = simulate(run.kind(), run.plan, trace=None).summary()
     outcome = {} if summary.attack is None else {name: getattr(summary.attack, name) for name in FIGURES}
     return summary.counts | {name: figure for name, figure in outcome.items() if figure is not None}
 

@@ -3,7 +3,7 @@
 A table for each run: `about` and `router`, the fields of `Plan` by their names, `conditions` with the fields of
 `Conditions`, `churn`, `failures` and `partitions` with theirs, and `published`, rows that a run is compared with.
 `latency` is "uniform", "geographic", a table of `low` and `high`, or rows of a matrix; `attack` a name, or a table of
-`name` and `hostile`.
+`name` and `hostile`; `gossip` a table of gossipsub's parameters.
 """
 
 from __future__ import annotations
@@ -15,9 +15,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from gossiplog.errors import ScenarioError
+from gossiplog.pubsub.gossipsub import GossipConfig
+from gossiplog.pubsub.gossipsub.config import read_gossip
 from gossiplog.sim.attacks import Attack, attack_named, with_hostile
 from gossiplog.sim.conditions import Churn, Conditions, Failure, Geographic, Matrix, Partition, Uniform
 from gossiplog.sim.plan import Plan
+from gossiplog.sim.routers import RouterKind, kind_named
 
 BUILT_IN = Path(__file__).parent / "scenarios.toml"
 
@@ -35,6 +38,7 @@ class Named:
         router: the kind of routers, as the simulator knows it.
         plan: what happens.
         published: rows that it is compared with, by name.
+        gossip: gossipsub's parameters; None for the defaults.
     """
 
     name: str
@@ -42,6 +46,15 @@ class Named:
     router: str = "simsub"
     plan: Plan = field(default_factory=Plan)
     published: Mapping[str, int] = field(default_factory=dict)
+    gossip: GossipConfig | None = None
+
+    def kind(self) -> RouterKind:
+        """The routers.
+
+        Raises:
+            ScenarioError: there are none of this name, or they have no parameters of gossip.
+        """
+        return kind_named(self.router, self.gossip)
 
     def with_seed(self, seed: int) -> Named:
         """The same run with another seed."""
@@ -77,12 +90,24 @@ def _named(name: str, table: Any) -> Named:
     if publishers is not None and type(publishers) is not int:
         raise ScenarioError(f"publishers is {publishers!r}: expected a whole number")
     attack_of_run = attack(rest.pop("attack", "none"))
+    parameters = _gossip(rest.pop("gossip", None))
     published = rest.pop("published", {})
     if not isinstance(published, dict) or not all(type(count) is int for count in published.values()):
         raise ScenarioError(f"published is {published!r}: expected a table of counts")
     conditions = _conditions(rest.pop("conditions", {}))
     plan = replace(_fill(Plan(), rest), conditions=conditions, publishers=publishers, attack=attack_of_run)
-    return Named(name, about, router, plan, published)
+    return Named(name, about, router, plan, published, parameters)
+
+
+def _gossip(table: Any) -> GossipConfig | None:
+    if table is None:
+        return None
+    if not isinstance(table, dict) or not all(type(value) in _NUMBERS for value in table.values()):
+        raise ScenarioError(f"gossip is {table!r}: expected a table of numbers")
+    try:
+        return read_gossip([f"{name}={value}" for name, value in table.items()])
+    except ValueError as error:
+        raise ScenarioError(f"gossip: {error}") from error
 
 
 def _conditions(table: Any) -> Conditions:

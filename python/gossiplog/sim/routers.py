@@ -20,7 +20,7 @@ from gossiplog.pubsub.episub.config import Config as EpisubConfig
 from gossiplog.pubsub.episub.router import Episub
 from gossiplog.pubsub.events import Join, Publish, Received, Router
 from gossiplog.pubsub.gossipsub import Config as GossipsubConfig
-from gossiplog.pubsub.gossipsub import GossipSub
+from gossiplog.pubsub.gossipsub import GossipConfig, GossipSub
 from gossiplog.pubsub.rpc import FLOODSUB, GOSSIPSUB, Message, Rpc
 from gossiplog.sim import tactics
 from gossiplog.sim.plan import NUMBER_BYTES
@@ -304,12 +304,20 @@ KINDS: dict[str, Callable[[], RouterKind]] = {
 """What there is, by name, with its default parameters."""
 
 
-def kind_named(name: str) -> RouterKind:
+def kind_named(name: str, gossip: GossipConfig | None = None) -> RouterKind:
     """A kind of routers with its default parameters.
 
+    Args:
+        name: in `KINDS`.
+        gossip: gossipsub's parameters instead; None for the defaults.
+
     Raises:
-        ScenarioError: there is none of this name.
+        ScenarioError: there is none of this name, or it has no such parameters.
     """
     if name not in KINDS:
         raise ScenarioError(f"there is no router {name!r}: expected {', '.join(KINDS)}")
-    return KINDS[name]()
+    if gossip is None:
+        return KINDS[name]()
+    if name != "gossipsub":
+        raise ScenarioError(f"the parameters of gossip are gossipsub's, and the routers are {name}: expected gossipsub")
+    return gossipsub(GossipsubConfig.of(gossip))

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import TypedDict
 
 from gossiplog.errors import ScenarioError
 from gossiplog.pubsub import simsub as simsubs
-from gossiplog.pubsub.gossipsub import Config as GossipsubConfig
+from gossiplog.pubsub.gossipsub import GossipConfig
 from gossiplog.sim import routers
 from gossiplog.sim.plan import Plan
 from gossiplog.sim.routers import RouterKind, kind_named
@@ -65,15 +65,17 @@ class Run:
         router: the name of its kind.
         degree: of the mesh; None for routers that have no such parameter.
         plan: what happens.
+        gossip: gossipsub's parameters but for those of the degree; None for the defaults.
     """
 
     router: str
     degree: int | None
     plan: Plan
+    gossip: GossipConfig | None = None
 
     def record(self) -> Record:
         """Runs it, and sums it up."""
-        simulation = simulate(_kind(self.router, self.degree), self.plan, trace=None)
+        simulation = simulate(_kind(self.router, self.degree, self.gossip), self.plan, trace=None)
         summary, rows = simulation.summary(), simulation.tally.deliveries
         # A node that failed and came back is handed again what it had.
         delivered = len(set(zip(rows.message, rows.node, strict=True)))
@@ -117,6 +119,7 @@ class Grid:
         seeds: of everything that is random.
         plan: what is the same in all runs. One node publishes each message: several make several messages of it with
             episub.
+        gossip: gossipsub's other parameters, the same in all runs; None for the defaults.
 
     Raises:
         ScenarioError: what cannot be, before anything runs.
@@ -128,6 +131,7 @@ class Grid:
     losses: Sequence[float] = (0.0,)
     seeds: Sequence[int] = range(5)
     plan: Plan = field(default_factory=lambda: Plan(fanout=1))
+    gossip: GossipConfig | None = None
 
     def __post_init__(self) -> None:
         if self.plan.fanout != 1:
@@ -139,14 +143,27 @@ class Grid:
         for degree in self.degrees:
             if degree < 1:
                 raise ScenarioError(f"degree {degree}: expected 1 or more")
+        if self.gossip is not None:
+            usual = GossipConfig()
+            if any(getattr(self.gossip, name) != getattr(usual, name) for name in ("d", "d_low", "d_high")):
+                raise ScenarioError("d, d_low and d_high follow from the degrees of a sweep: expected other parameters")
+            if "gossipsub" not in self.routers:
+                raise ScenarioError(
+                    f"the parameters of gossip are gossipsub's, and the routers are {', '.join(self.routers)}"
+                )
         # Whatever a plan or a router refuses is refused here.
         for run in self.runs():
-            _kind(run.router, run.degree)
+            _kind(run.router, run.degree, run.gossip)
 
     def runs(self) -> list[Run]:
         """All runs, the largest networks first, which take longest."""
         return [
-            Run(router, degree, replace(self.plan, nodes=nodes, seed=seed, conditions=conditions))
+            Run(
+                router,
+                degree,
+                replace(self.plan, nodes=nodes, seed=seed, conditions=conditions),
+                self.gossip if router == "gossipsub" else None,
+            )
             for nodes, router, loss, seed in product(
                 sorted(self.nodes, reverse=True), self.routers, self.losses, self.seeds
             )
@@ -155,20 +172,13 @@ class Grid:
         ]
 
 
-def _simsub(degree: int) -> RouterKind:
-    return routers.simsub(simsubs.Config(d=degree, d_low=_low(degree), d_high=2 * degree))
+_WITH_DEGREE = ("simsub", "gossipsub")
 
 
-def _gossipsub(degree: int) -> RouterKind:
-    return routers.gossipsub(GossipsubConfig(d=degree, d_low=_low(degree), d_high=2 * degree))
-
-
-def _low(degree: int) -> int:
-    return round(degree * 2 / 3)
-
-
-_WITH_DEGREE: dict[str, Callable[[int], RouterKind]] = {"simsub": _simsub, "gossipsub": _gossipsub}
-
-
-def _kind(router: str, degree: int | None) -> RouterKind:
-    return kind_named(router) if degree is None else _WITH_DEGREE[router](degree)
+def _kind(router: str, degree: int | None, gossip: GossipConfig | None) -> RouterKind:
+    if degree is None:
+        return kind_named(router)
+    degrees = {"d": degree, "d_low": round(degree * 2 / 3), "d_high": 2 * degree}
+    if router == "simsub":
+        return routers.simsub(simsubs.Config(**degrees))
+    return kind_named(router, replace(gossip or GossipConfig(), **degrees))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import fields
 from random import Random
 from typing import Any
@@ -10,7 +11,8 @@ import pytest
 
 from gossiplog.pubsub.authorship import Named
 from gossiplog.pubsub.events import Join, Leave, PeerConnected, Publish, Received, SetTimer, TimerExpired
-from gossiplog.pubsub.gossipsub import Config, GossipSub
+from gossiplog.pubsub.gossipsub import Config, GossipConfig, GossipSub
+from gossiplog.pubsub.gossipsub.config import read_gossip
 from gossiplog.pubsub.rpc import GOSSIPSUB, Control, IHave, Rpc, Subscription
 from tests.pubsub.gossipsub.node import OWN, TOPIC, id_of, message, names
 
@@ -144,3 +146,39 @@ def test_impossible_parameters_are_refused(changes: dict[str, Any], reason: str)
 def test_odd_parameters_that_make_sense_are_accepted(changes: dict[str, Any]) -> None:
     """Seed 001, 2: both sides of the bounds."""
     assert Config(**changes) != Config()
+
+
+def test_parameters_as_users_write_them() -> None:
+    """Seed 001, 1: all can be set, each by its name."""
+    for name in (field.name for field in fields(GossipConfig)):
+        value = OTHERS[name]
+        assert read_gossip([f"{name}={value}"]) == GossipConfig(**{name: value})
+    assert read_gossip([]) == GossipConfig()
+    assert read_gossip(["d=8", "d=9"], GossipConfig(d_lazy=2)) == GossipConfig(d=9, d_lazy=2)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("degree=8", "'degree=8' names no parameter; expected one of d, d_low, d_high, d_lazy, heartbeat_interval,"),
+        ("max_data=8", "'max_data=8' names no parameter"),
+        ("d", "d is ''; expected a whole number"),
+        ("d=8.0", "d is '8.0'; expected a whole number"),
+        ("d_lazy=None", "d_lazy is 'None'; expected a whole number"),
+        ("seen_ttl=long", "seen_ttl is 'long'; expected a number"),
+        ("heartbeat_interval=nan", "heartbeat_interval is nan"),
+        ("d=2", "expected 0 <= d_low <= d <= d_high"),
+    ],
+)
+def test_what_is_no_parameter_is_refused_in_words(text: str, said: str) -> None:
+    """Seed 001, 2."""
+    with pytest.raises(ValueError, match=re.escape(said)):
+        read_gossip([text])
+
+
+def test_a_router_has_the_parameters_of_a_peer_and_limits_of_its_own() -> None:
+    """Seed 001, 1."""
+    parameters = GossipConfig(d=8, d_lazy=3, seen_ttl=60.0)
+    config = Config.of(parameters)
+    assert config == Config(d=8, d_lazy=3, seen_ttl=60.0)
+    assert Config.of(GossipConfig()) == Config()

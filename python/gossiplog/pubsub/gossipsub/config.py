@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 from gossiplog.protocol.gossip import MAX_DATA
 from gossiplog.pubsub.checks import check_order, check_positive
@@ -60,6 +62,30 @@ class GossipConfig:
         return self.d if self.d_lazy is None else self.d_lazy
 
 
+def read_gossip(given: Sequence[str], base: GossipConfig | None = None) -> GossipConfig:
+    """Read parameters as users write them: in `--gossip` of all commands, and in files of simulations.
+
+    Args:
+        given: "name=value" each; of those with one name, the last counts.
+        base: has the parameters that are not given; None for the defaults.
+
+    Raises:
+        ValueError: there is no such parameter, a value is no number, or they contradict each other.
+    """
+    kinds = {field.name: float if field.type == "float" else int for field in fields(GossipConfig)}
+    values: dict[str, Any] = {}
+    for text in given:
+        name, _, value = text.partition("=")
+        if name not in kinds:
+            raise ValueError(f"{text!r} names no parameter; expected one of {', '.join(kinds)}, as d=8")
+        try:
+            values[name] = kinds[name](value)
+        except ValueError:
+            kind = "number" if kinds[name] is float else "whole number"
+            raise ValueError(f"{name} is {value!r}; expected a {kind}") from None
+    return replace(base or GossipConfig(), **values)
+
+
 @dataclass(frozen=True, slots=True)
 class Config(GossipConfig):
     """The parameters and limits of a router. The specification has none of the limits: those marked [go] are
@@ -89,3 +115,8 @@ class Config(GossipConfig):
     max_topic: int = 1024
     max_ids: int = 5000
     max_repeats: int = 3
+
+    @classmethod
+    def of(cls, parameters: GossipConfig) -> Config:
+        """Return a configuration with these parameters, and the limits' defaults."""
+        return cls(**{field.name: getattr(parameters, field.name) for field in fields(GossipConfig)})
