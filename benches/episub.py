@@ -86,7 +86,7 @@ def distances(run: Run, seed: int) -> Figures:
     """Round trips of links."""
     simulation = _run(run, seed)
     summary = simulation.summary()
-    simulation.kind = replace(simulation.kind, neighbours=lambda router: router.views.active)
+    simulation.kinds = [replace(kind, neighbours=lambda router: router.views.active) for kind in simulation.kinds]
     return {
         "round trip, active": 2 * simulation.link_delay(),
         "round trip, eager": 2 * summary.link_delay,
@@ -130,9 +130,8 @@ def _late(deliveries: Sequence[tuple[float, int, float]], begin: float, end: flo
 
 def _connected(simulation: Simulation) -> float:
     """The share of the nodes that links lead to from one of them; episub's are the active list."""
-    neighbours = (
-        (lambda router: router.views.active) if simulation.kind.name == "episub" else simulation.kind.neighbours
-    )
+    kind = simulation.mixture.common
+    neighbours = (lambda router: router.views.active) if kind.name == "episub" else kind.neighbours
     links = {node: neighbours(router) for node, router in enumerate(simulation.routers) if router is not None}
     first = next(iter(links))
     reached, pending = {first}, [first]

@@ -7,6 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from gossiplog.pubsub.gossipsub import Config
+from gossiplog.sim.plan import Plan
+from gossiplog.sim.routers import gossipsub
+from gossiplog.sim.simulation import simulate
 from tests.cli.support import Program
 
 SMALL = ("simulate", "--nodes", "20", "--messages", "2", "--connections", "5", "--wait", "2")
@@ -141,6 +145,44 @@ def test_the_list_of_runs(program: Program, monkeypatch: pytest.MonkeyPatch, tmp
     assert "my own" in program("simulate", "--list", "--scenarios", tmp_path / "mine.toml").out
 
 
+def test_gossip_takes_the_parameters_that_a_peer_takes(program: Program, tmp_path: Path) -> None:
+    """Seed 001, 1: what is simulated is what `Peer` runs, with the same options."""
+    changes = ("d=4", "d_low=3", "heartbeat_interval=0.5")
+    options = [text for change in changes for text in ("--gossip", change)]
+    record = program(*SMALL, "--router", "gossipsub", *options).record
+    config = Config(d=4, d_low=3, heartbeat_interval=0.5)
+    plan = Plan(nodes=20, messages=2, connections=5, wait=2.0)
+    assert record["summary"] == simulate(gossipsub(config), plan, trace=None).summary().counts
+    assert record["summary"] != program(*SMALL, "--router", "gossipsub").record["summary"]
+    (tmp_path / "mine.toml").write_text('[few]\nrouter = "gossipsub"\nwait = 2\ngossip = { d = 4, d_low = 3 }')
+    own = ("simulate", "few", "--scenarios", tmp_path / "mine.toml", *SMALL[1:])
+    assert program(*own, "--gossip", "heartbeat_interval=0.5").record["summary"] == record["summary"]
+
+
+def test_what_is_not_the_published_run_is_not_compared_with_it(program: Program, tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text(
+        '[own]\nrouter = "gossipsub"\nnodes = 9\nconnections = 3\npublished = { deliver = 7 }'
+    )
+    own = ("simulate", "own", "--scenarios", tmp_path / "mine.toml", "--seeds", "0:1", "--processes", "1")
+    for options, compared in (((), True), (("--gossip", "d=8"), False), (("--router", "floodsub"), False)):
+        rows = program(*own, *options).records
+        assert any("published" in row for row in rows) == compared
+
+
+def test_several_kinds_of_routers(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seed 001, 42."""
+    record = program(*SMALL, "--router", "gossipsub:3,floodsub:1").record
+    assert record["router"] == "gossipsub:3,floodsub:1"
+    rows = {name: (of["nodes"], of["deliver"]) for name, of in record["kinds"].items()}
+    assert rows == {"gossipsub": (15, 30), "floodsub": (5, 10)}
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    shown = program(*SMALL, "--router", "gossipsub:3,floodsub:1", "--no-trace").out
+    assert [line.split()[:3] for line in shown.splitlines() if line.startswith(("gossipsub ", "floodsub "))] == [
+        ["gossipsub", "15", "30"],
+        ["floodsub", "5", "10"],
+    ]
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -148,6 +190,19 @@ def test_the_list_of_runs(program: Program, monkeypatch: pytest.MonkeyPatch, tmp
         (["--nodes", "10"], "10 connections of each of 10 nodes: expected 1 to 9"),
         (["run-9"], "there is no run 'run-9': expected run-1"),
         (["--router", "pigeons"], "there is no router 'pigeons': expected simsub"),
+        (["--router", "gossipsub:80,episub:20"], "gossipsub and episub cannot be mixed: one sends packets of libp2p's"),
+        (
+            ["--router", "gossipsub:80,floodsub"],
+            "expected a name, or several with the parts of the nodes that have each",
+        ),
+        (["--router", "gossipsub:99,floodsub:1", "--nodes", "20"], "leaves no node of 20 to floodsub"),
+        (["--router", "floodsub", "--gossip", "d=8"], "gossipsub's, and the router is floodsub"),
+        (
+            ["--router", "gossipsub", "--gossip", "degree=8"],
+            "--gossip: 'degree=8' names no parameter; expected one of d,",
+        ),
+        (["--router", "gossipsub", "--gossip", "d=many"], "--gossip: d is 'many'; expected a whole number"),
+        (["--router", "gossipsub", "--gossip", "d=2"], "expected 0 <= d_low <= d <= d_high"),
         (["--attack", "flood"], "there is no attack 'flood': expected none, sybil, cold-boot, eclipse, spam"),
         (["--hostile", "3"], "3 hostile nodes for each other one, but no attack: expected sybil"),
         (["--attack", "none", "--hostile", "3"], "but no attack"),

@@ -65,7 +65,7 @@ def test_hostile_meshes_leave_gossip_alone(router: str, attack: str) -> None:
     run, found = attacked(router, attack)
     assert found.p50 is not None
     assert found.p50 > 1.0
-    meshes = [run.kind.neighbours(node) for node in run.routers[:HONEST]]
+    meshes = [run.mixture.common.neighbours(node) for node in run.routers[:HONEST]]
     assert all(len(mesh) >= 6 for mesh in meshes)
     assert all(peer >= HONEST for mesh in meshes for peer in mesh)
 
@@ -73,7 +73,7 @@ def test_hostile_meshes_leave_gossip_alone(router: str, attack: str) -> None:
 @pytest.mark.parametrize("router", ["simsub", "gossipsub"])
 def test_a_victim_is_in_no_honest_mesh_and_asks_for_what_it_gets(router: str) -> None:
     run, found = attacked(router, "eclipse")
-    victim, *others = (run.kind.neighbours(node) for node in run.routers[:HONEST])
+    victim, *others = (run.mixture.common.neighbours(node) for node in run.routers[:HONEST])
     assert len(victim) > 0
     assert all(peer >= HONEST for peer in victim)
     assert all(0 not in mesh for mesh in others)
@@ -90,7 +90,7 @@ def test_a_victim_is_in_no_honest_mesh_and_asks_for_what_it_gets(router: str) ->
 def test_episub_has_no_honest_links_left(attack: str) -> None:
     run, found = attacked("episub", attack)
     assert (found.delivered, found.p50) == (0.0, None)
-    links = [run.kind.neighbours(node) for node in run.routers[:HONEST]]
+    links = [run.mixture.common.neighbours(node) for node in run.routers[:HONEST]]
     assert all(len(eager) == 21 for eager in links)
     assert all(peer >= HONEST for eager in links for peer in eager)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from gossiplog.errors import ScenarioError
+from gossiplog.pubsub.gossipsub import GossipConfig
 from gossiplog.sim.attacks import ATTACKS, with_hostile
 from gossiplog.sim.comparison import compare
 from gossiplog.sim.conditions import Churn, Conditions, Failure, Geographic, Matrix, Partition, Uniform
@@ -168,6 +169,9 @@ def test_a_file_of_ones_own(tmp_path: Path) -> None:
         attack = "eclipse"
         [d]
         attack = { name = "spam", hostile = 3 }
+        [e]
+        router = "gossipsub:3,floodsub:1"
+        gossip = { d = 8, seen_ttl = 60 }
         """
     )
     runs = read(path)
@@ -188,7 +192,10 @@ def test_a_file_of_ones_own(tmp_path: Path) -> None:
         None,
         ATTACKS["eclipse"],
         with_hostile(ATTACKS["spam"], 3),
+        None,
     ]
+    assert [run.gossip for run in runs.values()] == [None, None, None, None, GossipConfig(d=8, seen_ttl=60.0)]
+    assert runs["e"].routers().counts(8) == [6, 2]
 
 
 @pytest.mark.parametrize(
@@ -210,6 +217,12 @@ def test_a_file_of_ones_own(tmp_path: Path) -> None:
         ("[a]\nconditions = { loss = 2.0 }", r"loss is 2\.0"),
         ('[a]\nconditions = { bandwidth = "much" }', "bandwidth is 'much': expected a number"),
         ('[a]\nattack = "flood"', "there is no attack 'flood': expected none, sybil"),
+        ("[a]\ngossip = 3", "gossip is 3: expected a table of numbers"),
+        ('[a]\ngossip = { d = "8" }', "expected a table of numbers"),
+        ("[a]\ngossip = { d = true }", "expected a table of numbers"),
+        ("[a]\ngossip = { d = 8.5 }", r"gossip: d is '8\.5'; expected a whole number"),
+        ("[a]\ngossip = { degree = 8 }", "gossip: 'degree=8' names no parameter; expected one of d, d_low"),
+        ("[a]\ngossip = { d = 2 }", "expected 0 <= d_low <= d <= d_high"),
         ("[a]\nattack = 3", "attack is 3: expected a name, or a table of name and hostile"),
         ('[a]\nattack = { name = "sybil" }', "expected a name, or a table"),
         ('[a]\nattack = { name = "sybil", hostile = true }', "expected a name, or a table"),

@@ -112,7 +112,9 @@ def test_the_scripts_own_packets_are_counted() -> None:
     assert simulation.kernel.now == 5.0
     tally = simulation.tally
     assert tally.injected == tally.published == 2
-    forwarded = sum(len(simulation.kind.neighbours(simulation.routers[node])) for node in tally.deliveries.node)
+    forwarded = sum(
+        len(simulation.mixture.common.neighbours(simulation.routers[node])) for node in tally.deliveries.node
+    )
     assert tally.sent["pubsub.publish"] == 2 + forwarded
 
 
@@ -305,6 +307,7 @@ class Asking:
 def test_routers_that_ask_for_connections_and_round_trips() -> None:
     kind = RouterKind(
         name="asking",
+        language="of its own",
         make=Asking,
         wiring=Wiring.OWN,
         inject=lambda number, data: Publish("", data),

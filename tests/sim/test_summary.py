@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 
 from gossiplog.sim.attacks import ATTACKS, with_hostile
+from gossiplog.sim.mixture import Mixture
 from gossiplog.sim.plan import Plan
 from gossiplog.sim.routers import floodsub, simsub
 from gossiplog.sim.simulation import simulate
@@ -62,13 +63,14 @@ def test_every_copy_is_a_delivery_a_duplicate_or_lost() -> None:
 
 
 def test_distributions() -> None:
-    tally = Tally(5, floodsub().names)
+    kind = floodsub()
+    tally = Tally(5, kind.names)
     tally.publish(0, 10.0)
     tally.deliver(0, 0, -1, 10.0)
     for node, latency in ((1, 0.05), (2, 0.15), (3, 0.4), (4, 0.45)):
         tally.deliver(0, node, 0 if node < 3 else 2, 10.0 + latency)
     tally.sent["pubsub.publish"] = 9
-    summary = summarize(floodsub(), replace(PLAN, nodes=5, connections=1), tally, 0.5, 77)
+    summary = summarize(Mixture.of(kind), [kind] * 5, replace(PLAN, nodes=5, connections=1), tally, 0.5, 77)
     assert summary.histogram == (1, 1, 0, 0, 2)
     assert summary.hops == ((1, 2), (2, 2))
     assert summary.duplicates == 5

@@ -8,6 +8,7 @@ import pytest
 
 from gossiplog.errors import ScenarioError
 from gossiplog.pubsub import gossipsub, simsub
+from gossiplog.pubsub.gossipsub import GossipConfig
 from gossiplog.sim.conditions import Churn, Conditions
 from gossiplog.sim.plan import Plan
 from gossiplog.sim.routers import kind_named
@@ -50,6 +51,24 @@ def test_the_default_degree_is_the_routers_own(router: str) -> None:
     assert (row["graft"] is None) == (router == "floodsub")
 
 
+def test_the_parameters_of_gossip_are_in_every_run_of_gossipsub() -> None:
+    """Seed 001, 1."""
+    lazy = GossipConfig(d_lazy=0)
+    mixed = "gossipsub:1,floodsub:1"
+    grid = Grid(("gossipsub", "floodsub", mixed), (20,), (4, 8), seeds=(1,), plan=SMALL, gossip=lazy)
+    runs = {(run.router, run.degree): run for run in grid.runs()}
+    assert {key: run.gossip for key, run in runs.items()} == {
+        **{(router, degree): lazy for router in ("gossipsub", mixed) for degree in (4, 8)},
+        ("floodsub", None): None,
+    }
+    rows = {key: run.record() for key, run in runs.items()}
+    assert [rows["gossipsub", degree]["ihave"] for degree in (4, 8)] == [0, 0]
+    plain = Run("gossipsub", 4, SMALL).record()
+    assert plain["ihave"] is not None
+    assert plain["ihave"] > 0
+    assert rows[mixed, 4]["delivered"] == 1.0
+
+
 def test_the_degree_matters() -> None:
     few, many = (Run("gossipsub", degree, SMALL).record()["duplicates"] for degree in (2, 8))
     assert few < many
@@ -76,6 +95,11 @@ def test_nothing_is_said_where_nothing_was_published() -> None:
         ({"degrees": (0,)}, "degree 0: expected 1 or more"),
         ({"nodes": (5,)}, "10 connections of each of 5 nodes"),
         ({"losses": (2.0,)}, "loss"),
+        ({"routers": ("floodsub",), "gossip": GossipConfig()}, "gossipsub's, and the routers are floodsub: expected"),
+        ({"gossip": GossipConfig(d=8)}, "d, d_low and d_high follow from the degrees of a sweep"),
+        ({"gossip": GossipConfig(d_high=14)}, "follow from the degrees"),
+        ({"routers": ("gossipsub:1,simsub:1",)}, "gossipsub and simsub cannot be mixed"),
+        ({"routers": ("gossipsub:99,floodsub:1",), "nodes": (20,)}, "leaves no node of 20 to floodsub"),
         ({"plan": Plan()}, "fanout is 5: a sweep has one publisher for each message"),
     ],
 )

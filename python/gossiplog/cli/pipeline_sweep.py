@@ -18,14 +18,18 @@ _SHOWN = ("router", "nodes", "degree", "loss", "runs", "delivered", "duplicates"
 def sweep(
     folder: Annotated[str, typer.Argument(metavar="FOLDER", help="A new folder, for the runs as Parquet and plots.")],
     router: Annotated[
-        list[str] | None, typer.Option(help="simsub, floodsub, gossipsub, episub; may be given often.")
+        list[str] | None,
+        typer.Option(
+            help="simsub, floodsub, gossipsub, episub, or several as gossipsub:80,floodsub:20; may be given often."
+        ),
     ] = None,
     nodes: Annotated[list[int] | None, typer.Option(help="How many; may be given often.")] = None,
     degree: Annotated[list[int] | None, typer.Option(help="D of simsub and gossipsub; may be given often.")] = None,
     gossip: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="NAME=VALUE", help="A parameter of gossipsub, as gossiplog serve takes it, but for d, d_low, d_high."
+            metavar="NAME=VALUE",
+            help="A parameter of gossipsub, as gossiplog serve takes it, but for d, d_low, d_high.",
         ),
     ] = None,
     loss: Annotated[list[float] | None, typer.Option(help="Probability that a packet is lost; likewise.")] = None,

@@ -20,14 +20,21 @@ if TYPE_CHECKING:
     from gossiplog.sim.attacks import Attack
     from gossiplog.sim.comparison import Row
     from gossiplog.sim.named import Named
-    from gossiplog.sim.summary import Outcome
+    from gossiplog.sim.summary import OfKind, Outcome
 
 _STAR_WIDTH = 60
 
 
 def simulate(
     run: Annotated[str | None, typer.Argument(help="A named run, which the options change; --list shows them.")] = None,
-    router: Annotated[str | None, typer.Option(help="simsub, floodsub, gossipsub or episub.")] = None,
+    router: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME[:PART,NAME:PART]",
+            help="simsub, floodsub, gossipsub or episub; or several with their parts of the nodes, as"
+            " gossipsub:80,floodsub:20.",
+        ),
+    ] = None,
     gossip: Annotated[
         list[str] | None,
         typer.Option(
@@ -158,7 +165,7 @@ def _changed(
     parameters = run.gossip if gossip is None else _gossip(gossip, run.gossip)
     changed = replace(run, router=router or run.router, plan=plan, gossip=parameters)
     # Refuses what there is not.
-    changed.kind()
+    changed.routers()
     same = replace(changed, plan=replace(plan, seed=run.plan.seed)) == run
     return changed if same else replace(changed, published={})
 
@@ -224,7 +231,7 @@ def _run_one(
             typer.echo(line)
 
     with spinner(f"Simulating {run.plan.population:,} nodes"):
-        simulation = run_plan(run.kind(), run.plan, tell if trace else None, transcript)
+        simulation = run_plan(run.routers(), run.plan, tell if trace else None, transcript)
         summary = simulation.summary()
     if deliveries is not None:
         try:
@@ -237,7 +244,19 @@ def _run_one(
         output.record(({"run": run.name} if run.name else {}) | summary.record())
     else:
         attack = [] if summary.attack is None else [_attack_table(summary.attack)]
-        output.show(*summary.lines(), *attack, *summary.histogram_lines(_STAR_WIDTH))
+        kinds = [_kinds_table(summary.kinds)] if summary.kinds else []
+        output.show(*summary.lines(), *kinds, *attack, *summary.histogram_lines(_STAR_WIDTH))
+
+
+def _kinds_table(kinds: dict[str, OfKind]) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column("router")
+    for heading in ("nodes", "deliver", "p50", "p95"):
+        table.add_column(heading, justify="right")
+    for name, of in kinds.items():
+        times = ["" if seconds is None else f"{seconds:.2f} s" for seconds in (of.p50, of.p95)]
+        table.add_row(name, f"{of.nodes:,}", f"{of.deliver:,}", *times)
+    return table
 
 
 def _attack_table(outcome: Outcome) -> Table:

@@ -71,7 +71,7 @@ def compare(found: Sequence[Mapping[str, float]], published: Mapping[str, int]) 
 
 
 def _counts(run: Named) -> dict[str, float]:
-    summary = simulate(run.kind(), run.plan, trace=None).summary()
+    summary = simulate(run.routers(), run.plan, trace=None).summary()
     outcome = {} if summary.attack is None else {name: getattr(summary.attack, name) for name in FIGURES}
     return summary.counts | {name: figure for name, figure in outcome.items() if figure is not None}
 

@@ -19,8 +19,8 @@ from gossiplog.pubsub.gossipsub import GossipConfig
 from gossiplog.pubsub.gossipsub.config import read_gossip
 from gossiplog.sim.attacks import Attack, attack_named, with_hostile
 from gossiplog.sim.conditions import Churn, Conditions, Failure, Geographic, Matrix, Partition, Uniform
+from gossiplog.sim.mixture import Mixture, read_routers
 from gossiplog.sim.plan import Plan
-from gossiplog.sim.routers import RouterKind, kind_named
 
 BUILT_IN = Path(__file__).parent / "scenarios.toml"
 
@@ -35,7 +35,7 @@ class Named:
     Attributes:
         name: by which it is asked for.
         about: what it is, in a line.
-        router: the kind of routers, as the simulator knows it.
+        router: the kind of routers, or several with their parts of the nodes, as `read_routers` reads them.
         plan: what happens.
         published: rows that it is compared with, by name.
         gossip: gossipsub's parameters; None for the defaults.
@@ -48,13 +48,16 @@ class Named:
     published: Mapping[str, int] = field(default_factory=dict)
     gossip: GossipConfig | None = None
 
-    def kind(self) -> RouterKind:
-        """The routers.
+    def routers(self) -> Mixture:
+        """The routers of the nodes.
 
         Raises:
-            ScenarioError: there are none of this name, or they have no parameters of gossip.
+            ScenarioError: there are none of this name, they cannot be mixed, there are too few nodes for all kinds, or
+                none has parameters of gossip.
         """
-        return kind_named(self.router, self.gossip)
+        mixture = read_routers(self.router, self.gossip)
+        mixture.counts(self.plan.nodes)
+        return mixture
 
     def with_seed(self, seed: int) -> Named:
         """The same run with another seed."""

@@ -20,7 +20,7 @@ from gossiplog.pubsub.episub.config import Config as EpisubConfig
 from gossiplog.pubsub.episub.router import Episub
 from gossiplog.pubsub.events import Join, Publish, Received, Router
 from gossiplog.pubsub.gossipsub import Config as GossipsubConfig
-from gossiplog.pubsub.gossipsub import GossipConfig, GossipSub
+from gossiplog.pubsub.gossipsub import GossipSub
 from gossiplog.pubsub.rpc import FLOODSUB, GOSSIPSUB, Message, Rpc
 from gossiplog.sim import tactics
 from gossiplog.sim.plan import NUMBER_BYTES
@@ -62,6 +62,7 @@ class RouterKind:
 
     Attributes:
         name: of the kind.
+        language: of its packets; kinds with the same one understand each other.
         make: makes a router.
         wiring: how it gets its peers.
         inject: the event by which a node gets a message to publish, from its number and its payload.
@@ -77,6 +78,7 @@ class RouterKind:
     """
 
     name: str
+    language: str
     make: Callable[[Seat], Router]
     wiring: Wiring
     inject: Callable[[int, bytes], Any]
@@ -91,6 +93,7 @@ class RouterKind:
 
 
 TOPIC = "simulation"
+_LIBP2P = "libp2p's pubsub"
 
 # In the order of simsub's summaries.
 _SIMSUB_NAMES: dict[type, tuple[str]] = {
@@ -111,6 +114,7 @@ def simsub(config: simsubs.Config | None = None) -> RouterKind:
 
     return RouterKind(
         name="simsub",
+        language="simsub",
         make=lambda seat: simsubs.SimSub(seat.contacts, seat.random, config),
         wiring=Wiring.OPEN,
         inject=lambda number, data: Received(OUTSIDE, simsubs.Message(number, data)),
@@ -143,10 +147,11 @@ def floodsub(config: floodsubs.Config | None = None) -> RouterKind:
 
     return RouterKind(
         name="floodsub",
+        language=_LIBP2P,
         make=make,
         wiring=Wiring.DIALLED,
         inject=lambda number, data: Publish(TOPIC, data),
-        read=lambda packet: ("pubsub.publish",) * len(packet.messages),
+        read=_read_rpc,
         names=("pubsub.connect", "pubsub.publish"),
         size=_rpc_size,
         neighbours=neighbours,
@@ -169,6 +174,7 @@ def gossipsub(config: GossipsubConfig | None = None) -> RouterKind:
 
     return RouterKind(
         name="gossipsub",
+        language=_LIBP2P,
         make=make,
         wiring=Wiring.DIALLED,
         inject=lambda number, data: Publish(TOPIC, data),
@@ -260,6 +266,7 @@ def episub(config: EpisubConfig | None = None) -> RouterKind:
 
     return RouterKind(
         name="episub",
+        language="episub",
         make=make,
         wiring=Wiring.OWN,
         inject=lambda number, data: Publish("", data),
@@ -304,20 +311,12 @@ KINDS: dict[str, Callable[[], RouterKind]] = {
 """What there is, by name, with its default parameters."""
 
 
-def kind_named(name: str, gossip: GossipConfig | None = None) -> RouterKind:
+def kind_named(name: str) -> RouterKind:
     """A kind of routers with its default parameters.
 
-    Args:
-        name: in `KINDS`.
-        gossip: gossipsub's parameters instead; None for the defaults.
-
     Raises:
-        ScenarioError: there is none of this name, or it has no such parameters.
+        ScenarioError: there is none of this name.
     """
     if name not in KINDS:
         raise ScenarioError(f"there is no router {name!r}: expected {', '.join(KINDS)}")
-    if gossip is None:
-        return KINDS[name]()
-    if name != "gossipsub":
-        raise ScenarioError(f"the parameters of gossip are gossipsub's, and the routers are {name}: expected gossipsub")
-    return gossipsub(GossipsubConfig.of(gossip))
+    return KINDS[name]()

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 from gossiplog.pubsub.events import Connect, Deliver, Disconnect, Ping, Received, Router, Send, SetTimer, TimerExpired
 from gossiplog.sim.attackers import Hostile
 from gossiplog.sim.kernel import Kernel, Trace
+from gossiplog.sim.mixture import Mixture
 from gossiplog.sim.overlay import Overlay
 from gossiplog.sim.plan import NUMBER_BYTES, Plan
 from gossiplog.sim.routers import OUTSIDE, RouterKind, Seat, Wiring
@@ -26,12 +27,12 @@ _CONNECT = "pubsub.connect"
 
 
 def simulate(
-    kind: RouterKind, plan: Plan, trace: Trace | None = print, transcript: Transcript | None = None
+    routers: RouterKind | Mixture, plan: Plan, trace: Trace | None = print, transcript: Transcript | None = None
 ) -> Simulation:
     """Runs a plan.
 
     Args:
-        kind: of the routers.
+        routers: of the nodes: all of one kind, or a mixture.
         plan: what happens.
         trace: called with a line for each event, when it happens; None for none.
         transcript: gets the whole trace at the end, oldest first: a file to write, or a function to call.
@@ -41,6 +42,7 @@ def simulate(
 
     Raises:
         OSError: the file cannot be written.
+        ScenarioError: there are too few nodes for all kinds.
     """
     lines: list[str] = []
     traces = [take for take in (trace, None if transcript is None else lines.append) if take is not None]
@@ -49,7 +51,7 @@ def simulate(
         for take in traces:
             take(line)
 
-    simulation = Simulation(kind, plan, tell if traces else None)
+    simulation = Simulation(routers, plan, tell if traces else None)
     simulation.run()
     if isinstance(transcript, Path):
         transcript.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
@@ -62,29 +64,36 @@ class Simulation:
     """All nodes of a run.
 
     Args:
-        kind: of the routers.
+        routers: of the nodes: all of one kind, or a mixture.
         plan: what happens.
         trace: called with a line for each event; None for none.
 
+    Raises:
+        ScenarioError: there are too few nodes for all kinds.
+
     Attributes:
-        kind: of the routers.
+        mixture: of the kinds of routers.
+        kinds: of the nodes, by number.
         plan: what happens.
         kernel: the time, and the number of events.
         routers: by node; None for one that is down.
         tally: what has happened so far.
     """
 
-    def __init__(self, kind: RouterKind, plan: Plan, trace: Trace | None = None) -> None:
-        self.kind = kind
+    def __init__(self, routers: RouterKind | Mixture, plan: Plan, trace: Trace | None = None) -> None:
+        self.mixture = Mixture.of(routers)
         self.plan = plan
         self.kernel = Kernel(plan.seed, trace)
         self.routers: list[Router | None] = [None] * plan.population
-        self.tally = Tally(plan.population, kind.names)
+        self.tally = Tally(plan.population, self.mixture.names)
         # A source of its own for each: what is drawn for the one does not change what is drawn for the other.
-        self._script, drawing, latencies, losses, self._failures, self._seats = (
+        self._script, drawing, latencies, losses, self._failures, self._seats, assignment = (
             Random(f"{plan.seed} {purpose}")
-            for purpose in ("script", "connections", "latencies", "losses", "failures", "routers")
+            for purpose in ("script", "connections", "latencies", "losses", "failures", "routers", "kinds")
         )
+        self._common = self.mixture.common
+        self.kinds = self.mixture.assign(plan.nodes, assignment)
+        self.kinds += [self._common] * (plan.population - plan.nodes)
         self._contacts = [_others(drawing, node, plan) for node in range(plan.nodes)]
         self._latency = plan.conditions.latency.model(latencies, plan.population)
         for node, contacts in enumerate(self._contacts):
@@ -99,8 +108,8 @@ class Simulation:
             self._latency,
             plan.conditions,
             losses,
-            open=kind.wiring is Wiring.OPEN,
-            lasting=kind.wiring is not Wiring.OWN,
+            open=self._common.wiring is Wiring.OPEN,
+            lasting=self._common.wiring is not Wiring.OWN,
         )
         # Hostile nodes do nothing about messages, whose arrivals would be nine in ten events of an attack.
         self._sparing = plan.attack is not None and plan.conditions.calm
@@ -125,7 +134,7 @@ class Simulation:
 
     def summary(self) -> Summary:
         """The counts and distributions of the run so far."""
-        return summarize(self.kind, self.plan, self.tally, self.link_delay(), self.kernel.events)
+        return summarize(self.mixture, self.kinds, self.plan, self.tally, self.link_delay(), self.kernel.events)
 
     def link_delay(self) -> float:
         """The mean delay of the links that messages are forwarded on, in seconds; 0 where there is none."""
@@ -133,7 +142,7 @@ class Simulation:
             self._latency(node, peer)
             for node, router in enumerate(self.routers[: self.plan.nodes])
             if router is not None
-            for peer in self.kind.neighbours(router)
+            for peer in self.kinds[node].neighbours(router)
         ]
         return sum(delays) / len(delays) if delays else 0.0
 
@@ -145,7 +154,7 @@ class Simulation:
 
     def protocol(self, node: int) -> str:
         """What a node speaks."""
-        return self.kind.protocol
+        return self.kinds[node].protocol
 
     def receive(self, node: int, event: Any) -> None:
         """Something happens to a node."""
@@ -160,12 +169,12 @@ class Simulation:
 
     def broken(self, node: int, peer: int) -> None:
         """A connection of a node's has ended, or did not come about."""
-        if self.kind.wiring is Wiring.DIALLED and peer in self._contacts[node]:
+        if self._common.wiring is Wiring.DIALLED and peer in self._contacts[node]:
             self.kernel.after(_REDIAL_SECONDS, self._overlay.connect, node, peer)
 
     def lost(self, packet: Any) -> None:
         """A packet will not arrive."""
-        self.tally.lost += list(self.kind.read(packet)).count(self.kind.payload)
+        self.tally.lost += list(self._common.read(packet)).count(self._common.payload)
 
     # What routers ask for
 
@@ -187,19 +196,19 @@ class Simulation:
                 self._overlay.ping(node, order.peer)
 
     def _send(self, node: int, order: Send) -> None:
-        tally, packet = self.tally, order.packet
+        tally, kind, packet = self.tally, self._common, order.packet
         peers: Sequence[Any] = order.peers
-        size = self.kind.size(packet)
+        size = kind.size(packet)
         tally.bytes += size * len(peers)
         sent = tally.sent
-        names = self.kind.read(packet)
+        names = kind.read(packet)
         for name in names:
             if name in sent:
                 sent[name] += len(peers)
         if self.kernel.tracing:
             for peer in peers:
                 self.kernel.log(node, f"sends {peer} {packet}")
-        if self._sparing and names and all(name == self.kind.payload for name in names):
+        if self._sparing and names and all(name == kind.payload for name in names):
             peers = [peer for peer in peers if peer < self.plan.nodes]
         self._overlay.send(node, peers, packet, size)
 
@@ -228,19 +237,20 @@ class Simulation:
 
     def _start(self, node: int) -> None:
         seat = Seat(node, self._contacts[node], self._seats)
-        router = self.routers[node] = self.kind.make(seat) if node < self.plan.nodes else self._hostile(seat)
+        kind = self.kinds[node]
+        router = self.routers[node] = kind.make(seat) if node < self.plan.nodes else self._hostile(seat)
         self._timers[node] = {}
         self._perform(node, router.start(self.kernel.now))
-        for event in self.kind.opening:
+        for event in kind.opening:
             self.receive(node, event)
-        if self.kind.wiring is Wiring.DIALLED:
+        if kind.wiring is Wiring.DIALLED:
             self.tally.sent[_CONNECT] += len(seat.contacts)
             for peer in seat.contacts:
                 self._overlay.connect(node, peer)
 
     def _hostile(self, seat: Seat) -> Router:
         attack = self.plan.attack
-        return Hostile(seat, self.kind, self.plan.payload if attack is not None and attack.spam else None)
+        return Hostile(seat, self._common, self.plan.payload if attack is not None and attack.spam else None)
 
     def _publish(self, number: int) -> None:
         plan = self.plan
@@ -251,18 +261,18 @@ class Simulation:
         data = number.to_bytes(NUMBER_BYTES, "big") + bytes(plan.payload - NUMBER_BYTES)
         for node in self._sources:
             self.tally.published += 1
-            if self.kind.wiring is Wiring.OPEN:
+            if self._common.wiring is Wiring.OPEN:
                 # simsub's script sends packets, too, and its summary counts them.
                 self.tally.injected += 1
-                self.tally.sent[self.kind.payload] += 1
+                self.tally.sent[self._common.payload] += 1
             if self.kernel.tracing:
                 self.kernel.log(node, f"publishes {number}")
-            self.receive(node, self.kind.inject(number, data))
+            self.receive(node, self.kinds[node].inject(number, data))
 
     def _sample(self) -> None:
-        neighbours = self.kind.neighbours
-        honest = self.routers[: self.plan.nodes]
-        self.tally.sample(self.kernel.now, [len(neighbours(router)) for router in honest if router is not None])
+        honest = zip(self.kinds, self.routers[: self.plan.nodes], strict=False)
+        degrees = [len(kind.neighbours(router)) for kind, router in honest if router is not None]
+        self.tally.sample(self.kernel.now, degrees)
         self.kernel.after(_SAMPLE_SECONDS, self._sample)
 
     def _schedule_failures(self) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from gossiplog.sim.mixture import Mixture
 from gossiplog.sim.plan import Plan
 from gossiplog.sim.routers import RouterKind
 from gossiplog.sim.tally import Deliveries, Tally
@@ -34,11 +35,28 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
+class OfKind:
+    """What the nodes with one kind of routers were handed, where there are several kinds.
+
+    Attributes:
+        nodes: how many they are.
+        deliver: messages handed to their applications.
+        p50: seconds from publishing to delivery, without the publishers' own: the median; None where there is nothing.
+        p95: seconds, likewise.
+    """
+
+    nodes: int
+    deliver: int
+    p50: float | None
+    p95: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class Summary:
     """A run in figures. Under an attack, packets and bytes are those of hostile nodes as well.
 
     Attributes:
-        router: the kind of routers.
+        router: the kind of routers, or the kinds with their parts of the nodes.
         nodes: of the plan.
         messages: of the plan.
         fanout: of the plan.
@@ -56,6 +74,7 @@ class Summary:
         link_delay: the mean delay of the links that messages are forwarded on at the end, in seconds.
         events: that the run took.
         attack: what came of it; None without one.
+        kinds: what came to the nodes of each kind, by name; empty where there is only one.
     """
 
     router: str
@@ -75,6 +94,7 @@ class Summary:
     link_delay: float
     events: int
     attack: Outcome | None
+    kinds: dict[str, OfKind]
 
     @property
     def counts(self) -> dict[str, int]:
@@ -114,15 +134,27 @@ class Summary:
         fields = asdict(self)
         for name in ("publish", "deliver", "sent"):
             del fields[name]
-        if self.attack is None:
-            del fields["attack"]
+        for name in ("attack", "kinds"):
+            if not fields[name]:
+                del fields[name]
         fields["hops"] = {str(hops): count for hops, count in self.hops}
         fields["histogram"] = list(self.histogram)
         return {"summary": self.counts} | fields
 
 
-def summarize(kind: RouterKind, plan: Plan, tally: Tally, link_delay: float, events: int) -> Summary:
-    """Sums up what was counted."""
+def summarize(
+    mixture: Mixture, kinds: Sequence[RouterKind], plan: Plan, tally: Tally, link_delay: float, events: int
+) -> Summary:
+    """Sums up what was counted.
+
+    Args:
+        mixture: of the kinds of routers.
+        kinds: of the nodes, by number.
+        plan: of the run.
+        tally: what was counted.
+        link_delay: of the summary.
+        events: of the summary.
+    """
     rows = tally.deliveries
     remote = [
         (latency, hops)
@@ -131,7 +163,7 @@ def summarize(kind: RouterKind, plan: Plan, tally: Tally, link_delay: float, eve
     ]
     latencies = sorted(latency for latency, _ in remote)
     return Summary(
-        router=kind.name,
+        router=mixture.name,
         nodes=plan.nodes,
         messages=plan.messages,
         fanout=plan.fanout,
@@ -139,7 +171,7 @@ def summarize(kind: RouterKind, plan: Plan, tally: Tally, link_delay: float, eve
         publish=tally.published,
         deliver=len(rows.message),
         sent=dict(tally.sent),
-        duplicates=tally.sent[kind.payload] - tally.injected - tally.lost - len(remote),
+        duplicates=tally.sent[mixture.common.payload] - tally.injected - tally.lost - len(remote),
         lost=tally.lost,
         bytes=tally.bytes,
         hops=tuple(sorted(Counter(hops for _, hops in remote).items())),
@@ -148,7 +180,22 @@ def summarize(kind: RouterKind, plan: Plan, tally: Tally, link_delay: float, eve
         link_delay=link_delay,
         events=events,
         attack=None if plan.attack is None else outcome(plan, rows),
+        kinds=_by_kind(mixture, kinds[: plan.nodes], rows) if len(mixture.kinds) > 1 else {},
     )
+
+
+def _by_kind(mixture: Mixture, kinds: Sequence[RouterKind], rows: Deliveries) -> dict[str, OfKind]:
+    deliver = Counter(kinds[node].name for node in rows.node)
+    latencies: dict[str, list[float]] = {kind.name: [] for kind in mixture.kinds}
+    for node, source, latency in zip(rows.node, rows.source, rows.latency, strict=True):
+        if source >= 0:
+            latencies[kinds[node].name].append(latency)
+    nodes = Counter(kind.name for kind in kinds)
+    found = {}
+    for name, of in latencies.items():
+        quantiles = _distribution(sorted(of))
+        found[name] = OfKind(nodes[name], deliver[name], quantiles.get("p50"), quantiles.get("p95"))
+    return found
 
 
 def outcome(plan: Plan, rows: Deliveries) -> Outcome:

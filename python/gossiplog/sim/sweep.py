@@ -8,11 +8,9 @@ from itertools import product
 from typing import TypedDict
 
 from gossiplog.errors import ScenarioError
-from gossiplog.pubsub import simsub as simsubs
 from gossiplog.pubsub.gossipsub import GossipConfig
-from gossiplog.sim import routers
+from gossiplog.sim.mixture import WITH_DEGREE, read_parts, read_routers
 from gossiplog.sim.plan import Plan
-from gossiplog.sim.routers import RouterKind, kind_named
 from gossiplog.sim.simulation import simulate
 
 
@@ -20,7 +18,7 @@ class Record(TypedDict):
     """One run in a row of plain values; None where there is nothing to say.
 
     Attributes:
-        router: the name of its kind.
+        router: the name of its kind, or several with their parts of the nodes.
         nodes: of the network.
         degree: of the mesh; None for routers that have no such parameter.
         loss: how probable it is that a packet is lost.
@@ -62,7 +60,7 @@ class Run:
     """One run of a sweep.
 
     Attributes:
-        router: the name of its kind.
+        router: the name of its kind, or several with their parts of the nodes.
         degree: of the mesh; None for routers that have no such parameter.
         plan: what happens.
         gossip: gossipsub's parameters but for those of the degree; None for the defaults.
@@ -75,7 +73,7 @@ class Run:
 
     def record(self) -> Record:
         """Runs it, and sums it up."""
-        simulation = simulate(_kind(self.router, self.degree, self.gossip), self.plan, trace=None)
+        simulation = simulate(read_routers(self.router, self.gossip, self.degree), self.plan, trace=None)
         summary, rows = simulation.summary(), simulation.tally.deliveries
         # A node that failed and came back is handed again what it had.
         delivered = len(set(zip(rows.message, rows.node, strict=True)))
@@ -111,7 +109,7 @@ class Grid:
     """What a sweep varies. Its runs are all combinations.
 
     Attributes:
-        routers: names of kinds.
+        routers: names of kinds, or of several with their parts of the nodes, as `read_routers` reads them.
         nodes: sizes of the network.
         degrees: D, of the routers that have it: simsub and gossipsub. D_low and D_high are two thirds and twice of it,
             as with the defaults; the others run once for all degrees.
@@ -147,13 +145,14 @@ class Grid:
             usual = GossipConfig()
             if any(getattr(self.gossip, name) != getattr(usual, name) for name in ("d", "d_low", "d_high")):
                 raise ScenarioError("d, d_low and d_high follow from the degrees of a sweep: expected other parameters")
-            if "gossipsub" not in self.routers:
+            if not any(_has(router, "gossipsub") for router in self.routers):
                 raise ScenarioError(
-                    f"the parameters of gossip are gossipsub's, and the routers are {', '.join(self.routers)}"
+                    f"the parameters of gossip are gossipsub's, and the routers are {', '.join(self.routers)}: expected"
+                    " gossipsub among them"
                 )
         # Whatever a plan or a router refuses is refused here.
         for run in self.runs():
-            _kind(run.router, run.degree, run.gossip)
+            read_routers(run.router, run.gossip, run.degree).counts(run.plan.nodes)
 
     def runs(self) -> list[Run]:
         """All runs, the largest networks first, which take longest."""
@@ -162,23 +161,15 @@ class Grid:
                 router,
                 degree,
                 replace(self.plan, nodes=nodes, seed=seed, conditions=conditions),
-                self.gossip if router == "gossipsub" else None,
+                self.gossip if _has(router, "gossipsub") else None,
             )
             for nodes, router, loss, seed in product(
                 sorted(self.nodes, reverse=True), self.routers, self.losses, self.seeds
             )
             for conditions in [replace(self.plan.conditions, loss=loss)]
-            for degree in (self.degrees if router in _WITH_DEGREE else [None])
+            for degree in (self.degrees if _has(router, *WITH_DEGREE) else [None])
         ]
 
 
-_WITH_DEGREE = ("simsub", "gossipsub")
-
-
-def _kind(router: str, degree: int | None, gossip: GossipConfig | None) -> RouterKind:
-    if degree is None:
-        return kind_named(router)
-    degrees = {"d": degree, "d_low": round(degree * 2 / 3), "d_high": 2 * degree}
-    if router == "simsub":
-        return routers.simsub(simsubs.Config(**degrees))
-    return kind_named(router, replace(gossip or GossipConfig(), **degrees))
+def _has(router: str, *names: str) -> bool:
+    return any(name in names for name, _ in read_parts(router))
