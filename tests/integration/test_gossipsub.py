@@ -220,12 +220,28 @@ def test_it_grafts_and_delivers_both_ways(remote: Remote, carrier: Carrier, topi
     for number in range(3):
         talk.until(partial(talk.delivered, remote.publish(number)))
         ours = written(topic, 100 + number)
-        talk.do(Publish(topic, ours))
+        talk.do(Publish((topic,), ours))
         talk.until(partial(remote.got, ours))
     assert talk.router.peers == {talk.peer: GOSSIPSUB}
     assert talk.router.peering(talk.peer, topic) is Peering.FULL_MESSAGE
     talk.do(Leave(topic))
     talk.until(lambda: not remote.has_in_mesh())
+
+
+def test_of_several_topics_others_read_the_last(remote: Remote, carrier: Carrier, topic: str) -> None:
+    """So a router among such peers publishes to one."""
+    talk = Conversation(carrier, remote, topic, Config(heartbeat_interval=0.2))
+    talk.until(lambda: talk.router.mesh(topic) == (talk.peer,) and remote.has_in_mesh())
+    first, last, alone = (written(topic, number) for number in range(3))
+    talk.do(Publish((topic, "other"), first))
+    talk.do(Publish(("other", topic), last))
+    talk.do(Publish((topic,), alone))
+    talk.until(partial(remote.got, last))
+    talk.until(partial(remote.got, alone))
+    assert not remote.got(first)
+    careful = GossipSub("own", Random(1), Anonymous(), Config(max_recipients=1), id_of=content_hash)
+    with pytest.raises(ValueError, match="a message to 2 topics; this router's limit is 1"):
+        careful.handle(Publish((topic, "other"), first), 0.0)
 
 
 def test_it_answers_who_asks_and_asks_who_has(remote: Remote, carrier: Carrier, topic: str) -> None:
@@ -234,10 +250,10 @@ def test_it_answers_who_asks_and_asks_who_has(remote: Remote, carrier: Carrier, 
     talk.until(lambda: remote.has_in_mesh() or talk.router.mesh(topic) != ())
     talk.until(lambda: not remote.has_in_mesh())
     ours = written(topic, 100)
-    talk.do(Publish(topic, ours))
+    talk.do(Publish((topic,), ours))
     talk.until(lambda: remote.got(ours))
     controls = [packet.control for packet in talk.packets if packet.control is not None]
-    assert [id for control in controls for id in control.iwant] == [content_hash(Message(topic, ours))]
+    assert [id for control in controls for id in control.iwant] == [content_hash(Message((topic,), ours))]
     # What it publishes the other side gives to everybody; this is lost, and only heard of.
     talk.deaf = True
     theirs = remote.publish(1)

@@ -45,7 +45,7 @@ class Node:
 
 
 def message(text: bytes, topic: str = "t") -> Rpc:
-    return Rpc((Message(topic, text),))
+    return Rpc((Message((topic,), text),))
 
 
 def test_a_message_goes_to_every_peer_in_the_topic_but_who_sent_it() -> None:
@@ -53,7 +53,7 @@ def test_a_message_goes_to_every_peer_in_the_topic_but_who_sent_it() -> None:
     node = Node("a", "b", "c")
     node.tell(PeerConnected("elsewhere", FLOODSUB))
     packet = message(b"hello")
-    assert node.get("b", packet) == [Deliver("t", b"hell", b"hello", "b"), Send(["a", "c"], packet)]
+    assert node.get("b", packet) == [Deliver(("t",), b"hell", b"hello", "b"), Send(["a", "c"], packet)]
     assert node.get("a", packet) == []
     assert node.get("b", message(b"helpless", "other")) == []
     assert node.get("stranger", message(b"new")) == []
@@ -64,20 +64,20 @@ def test_a_message_goes_to_any_number_of_peers() -> None:
     peers = [f"peer {number}" for number in range(100)]
     node = Node(*peers)
     assert node.get(peers[0], message(b"hello"))[1].peers == peers[1:]
-    assert node.tell(Publish("t", b"mine"))[1].peers == peers
+    assert node.tell(Publish(("t",), b"mine"))[1].peers == peers
 
 
 def test_a_message_does_not_go_to_its_author() -> None:
     """Seed 001, 41."""
     options: dict[str, Any] = {"authorship": Named(b"me", Random(1)), "name_of": lambda peer: str(peer).encode()}
     node = Node("a", "b", "c", **options)
-    signed = Message("t", b"hello", b"c", bytes(8))
+    signed = Message(("t",), b"hello", b"c", bytes(8))
     assert node.get("a", Rpc((signed,)))[1:] == [Send(["b"], Rpc((signed,)))]
-    own = node.tell(Publish("t", b"mine"))
+    own = node.tell(Publish(("t",), b"mine"))
     (sent,) = own[1].packet.messages
     assert sent.author == b"me"
-    assert node.get("a", Rpc((Message("t", b"me, again", b"me", bytes(8)),))) == []
-    assert node.get("a", Rpc((Message("t", b"nobody's"),))) == []
+    assert node.get("a", Rpc((Message(("t",), b"me, again", b"me", bytes(8)),))) == []
+    assert node.get("a", Rpc((Message(("t",), b"nobody's"),))) == []
 
 
 def test_the_seen_cache_is_timed() -> None:
@@ -102,7 +102,7 @@ def test_ids_are_forgotten_when_their_time_is_over() -> None:
 def test_no_timers() -> None:
     """Seed 001, 41."""
     node = Node("a")
-    orders = [*node.get("a", message(b"1")), *node.tell(Publish("t", b"2")), *node.tell(Leave("t"))]
+    orders = [*node.get("a", message(b"1")), *node.tell(Publish(("t",), b"2")), *node.tell(Leave("t"))]
     assert {type(order) for order in orders} == {Deliver, Send}
 
 
@@ -125,15 +125,15 @@ def test_peers_come_and_go() -> None:
     node.tell(PeerDisconnected("a"))
     node.tell(PeerDisconnected("unknown"))
     assert node.router.members("t") == []
-    assert node.tell(Publish("t", b"alone")) == [Deliver("t", b"alon", b"alone", None)]
+    assert node.tell(Publish(("t",), b"alone")) == [Deliver(("t",), b"alon", b"alone", None)]
 
 
 def test_publishing_where_one_is_not() -> None:
     node = Node("a", "b")
     node.tell(Leave("t"))
     packet = message(b"from outside")
-    assert node.tell(Publish("t", b"from outside")) == [Send(["a", "b"], packet)]
-    assert node.tell(Publish("t", b"from elsewhere")) == []  # the same id
+    assert node.tell(Publish(("t",), b"from outside")) == [Send(["a", "b"], packet)]
+    assert node.tell(Publish(("t",), b"from elsewhere")) == []  # the same id
     assert node.get("a", packet) == []
 
 
@@ -146,11 +146,11 @@ def test_what_the_application_refuses_goes_nowhere() -> None:
 def test_the_application_is_told_what_it_cannot_publish() -> None:
     node = Node("a", config=Config(max_data=200), is_valid=lambda message: len(message.data) <= 100)
     with pytest.raises(ValueError, match="calls this message in 't' invalid, of 101 bytes"):
-        node.tell(Publish("t", bytes(101)))
+        node.tell(Publish(("t",), bytes(101)))
     with pytest.raises(ValueError, match="a message of 201 bytes; at most 200 can be published"):
-        node.tell(Publish("t", bytes(201)))
+        node.tell(Publish(("t",), bytes(201)))
     # Nothing of it is remembered.
-    assert len(node.tell(Publish("t", bytes(100)))) == 2
+    assert len(node.tell(Publish(("t",), bytes(100)))) == 2
 
 
 def test_what_peers_make_us_remember_is_limited() -> None:
@@ -173,3 +173,32 @@ def test_anonymous_messages_need_ids_of_their_own() -> None:
 def test_limits_that_are_none() -> None:
     with pytest.raises(ValueError, match="max_seen is 0; expected more than 0"):
         Config(max_seen=0)
+
+
+def test_a_message_of_several_topics_is_delivered_once_and_goes_to_who_is_in_any() -> None:
+    """Seed 001, 46: in any that we are in, where it came; in any at all, where it is published."""
+    node = Node("t1", "t2")
+    node.tell(Join("u"))
+    for peer, topics in (("u", "u"), ("tu", "tu"), ("v", "v")):
+        node.tell(PeerConnected(peer, FLOODSUB))
+        node.get(peer, Rpc(subscriptions=tuple(Subscription(topic, True) for topic in topics)))
+    packet = Rpc((Message(("v", "u", "t", "u"), b"1234"),))
+    deliver = Deliver(("v", "u", "t"), b"1234", b"1234", "t1")
+    assert node.get("t1", packet) == [deliver, Send(["t2", "u", "tu"], packet)]
+    assert node.get("u", packet) == []
+    assert node.get("t1", Rpc((Message(("v", "w"), b"5678"),))) == []
+    [own, send] = node.tell(Publish(("v", "t", "v"), b"mine"))
+    assert own == Deliver(("v", "t"), b"mine", b"mine", None)
+    assert send == Send(["t1", "t2", "tu", "v"], Rpc((Message(("v", "t"), b"mine"),)))
+    assert [type(order) for order in node.tell(Publish(("v", "w"), b"else"))] == [Send]
+
+
+def test_the_topics_of_a_message_are_bounded() -> None:
+    """Seed 001, 46."""
+    node = Node("a", config=Config(max_recipients=2, max_topic=5))
+    for topics in (("t", "u", "v"), ("t", "longer")):
+        assert node.get("a", Rpc((Message(topics, b"1234"),))) == []
+    assert len(node.get("a", Rpc((Message(("t", "short"), b"1234"),)))) == 1
+    with pytest.raises(ValueError, match="a message to 3 topics; this router's limit is 2"):
+        node.tell(Publish(("t", "u", "v"), b"mine"))
+    assert Config().max_recipients == 16

@@ -98,7 +98,7 @@ def test_six_kinds_of_packets_and_nothing_else_is_heard() -> None:
     node = Node("a")
     assert node.get("a", Greeting()) == []
     assert node.get("a", IHave((7,))) == [("a", IWant((7,)))]
-    assert node.get("a", Message(7, b"seven")) == [Deliver("", 7, b"seven", "a")]
+    assert node.get("a", Message(7, b"seven")) == [Deliver(("",), 7, b"seven", "a")]
     assert node.get("a", IWant((7,))) == [("a", Message(7, b"seven"))]
     assert node.get("a", Graft()) == []
     assert node.get("a", Prune()) == []
@@ -147,10 +147,10 @@ def test_a_new_message_is_delivered_and_goes_to_the_mesh_but_not_back() -> None:
     """Seed 002, 4."""
     node = Node("a", "b").with_mesh(3)
     message = Message(1, b"one")
-    assert node.get("m1", message) == [Deliver("", 1, b"one", "m1"), ("m0", message), ("m2", message)]
+    assert node.get("m1", message) == [Deliver(("",), 1, b"one", "m1"), ("m0", message), ("m2", message)]
     assert node.get("m1", message) == []
     assert node.get("m2", Message(1, b"another")) == []
-    assert node.get("a", Message(2, b"two"))[0] == Deliver("", 2, b"two", "a")
+    assert node.get("a", Message(2, b"two"))[0] == Deliver(("",), 2, b"two", "a")
     assert [peer for peer, _ in node.get("outside", Message(3, b""))[1:]] == names(3, "m")
     assert node.get("a", IWant((1,))) == [("a", message)]
 
@@ -233,7 +233,7 @@ def test_a_message_is_remembered_for_120_heartbeats() -> None:
     assert node.get("a", IWant((1,))) == [("a", Message(1, b"one"))]
     node.beat()
     assert node.get("a", IWant((1,))) == []
-    assert node.get("a", Message(1, b"one"))[0] == Deliver("", 1, b"one", "a")
+    assert node.get("a", Message(1, b"one"))[0] == Deliver(("",), 1, b"one", "a")
 
 
 def test_all_messages_of_a_window_are_forgotten_with_it_and_no_others() -> None:

@@ -26,7 +26,7 @@ def packet_of(row: dict[str, Any]) -> Rpc:
     """A packet of the vectors, which leave out what is empty."""
     messages = tuple(
         Message(
-            message["topic"],
+            (message["topic"],),
             bytes.fromhex(message["data"]),
             *(unhex(message.get(name)) for name in ("author", "seqno", "signature", "key")),
         )
@@ -61,6 +61,14 @@ def test_packets_have_the_bytes_of_the_original(row: dict[str, Any]) -> None:
     assert [decode(content) for content in contents(frame)] == [packet]
 
 
+def test_the_topics_of_a_message_are_a_field_that_repeats() -> None:
+    """Seed 001, 39 and 46: in their order, and as often as they are there, since signatures cover them."""
+    message = Message(("b", "a", "b"), b"x")
+    content = b"\x12\x0c" + b"\x12\x01x" + b"\x22\x01b" + b"\x22\x01a" + b"\x22\x01b"
+    assert contents(*encode(Rpc((message,)))) == [content]
+    assert decode(content) == Rpc((message,))
+
+
 @pytest.mark.parametrize("row", VECTORS["read"], ids=lambda row: row["name"])
 def test_what_is_absent_or_unknown_does_no_harm(row: dict[str, Any]) -> None:
     """Seed 001, 40: absent optional fields, and the fields of later versions."""
@@ -79,7 +87,8 @@ def test_a_change_that_does_not_say_which_means_leaving() -> None:
 
 
 def packets(texts: st.SearchStrategy[str], blobs: st.SearchStrategy[bytes]) -> st.SearchStrategy[Rpc]:
-    messages = st.builds(Message, texts, blobs, *([st.none() | blobs] * 4))
+    several = st.lists(texts, min_size=1, max_size=3).map(tuple)
+    messages = st.builds(Message, several, blobs, *([st.none() | blobs] * 4))
     ids = st.lists(blobs, max_size=4).map(tuple)
     topics = st.lists(texts, max_size=4).map(tuple)
     # IHAVE without ids says nothing, and is not kept where packets are divided.
@@ -119,6 +128,7 @@ def test_what_is_no_protobuf_is_refused() -> None:
     [
         b"\x0a\x04\x12\x02\xff\xfe",  # a subscription
         b"\x12\x04\x22\x02\xff\xfe",  # a message
+        b"\x12\x07\x22\x01a\x22\x02\xff\xfe",  # a message of two topics
         b"\x1a\x06\x0a\x04\x0a\x02\xff\xfe",  # IHAVE
         b"\x1a\x06\x1a\x04\x0a\x02\xff\xfe",  # GRAFT
         b"\x1a\x06\x22\x04\x0a\x02\xff\xfe",  # PRUNE
@@ -132,7 +142,8 @@ def test_a_topic_that_is_not_utf8_is_refused(part: bytes) -> None:
 @pytest.mark.parametrize(
     ("what", "packet"),
     [
-        ("messages", Rpc((Message("a", b""),) * 11)),
+        ("messages", Rpc((Message(("a",), b""),) * 11)),
+        ("topics of messages", Rpc((Message(("a",) * 5, b""), Message(("a",) * 6, b"")))),
         ("subscriptions", Rpc(subscriptions=(Subscription("a", True),) * 11)),
         ("IHAVE messages", Rpc(control=Control(ihave=(IHave("a", ()),) * 11))),
         ("GRAFT messages", Rpc(control=Control(graft=("a",) * 11))),
@@ -163,7 +174,7 @@ def test_very_many_requests_are_refused(monkeypatch: pytest.MonkeyPatch) -> None
 def test_a_packet_that_is_too_long_is_divided() -> None:
     """Seed 001, 37: into no more frames than it takes."""
     packet = Rpc(
-        tuple(Message("a", bytes([number]) * 100) for number in range(9)),
+        tuple(Message(("a",), bytes([number]) * 100) for number in range(9)),
         tuple(Subscription(f"topic {number}", True) for number in range(9)),
         Control((IHave("a", (bytes(20),) * 5),), (bytes(20),) * 5, ("b", "c"), ("d", "e")),
     )
@@ -179,7 +190,7 @@ def test_a_packet_that_is_too_long_is_divided() -> None:
 
 def test_a_packet_that_just_fits_is_one_frame() -> None:
     """Seed 001, 37."""
-    packet = Rpc(tuple(Message("a", bytes(100)) for _ in range(9)), control=Control(graft=("a", "b")))
+    packet = Rpc(tuple(Message(("a",), bytes(100)) for _ in range(9)), control=Control(graft=("a", "b")))
     (frame,) = encode(packet)
     (content,) = contents(frame)
     assert encode(packet, len(content)) == [frame]
@@ -208,7 +219,7 @@ def test_nothing_is_lost_where_a_packet_is_divided(packet: Rpc, limit: int) -> N
 
 def test_what_fits_into_no_frame_cannot_be_written() -> None:
     with pytest.raises(EncodeError, match="bytes that cannot be divided; a frame holds 100"):
-        encode(Rpc((Message("a", bytes(100)),)), 100)
+        encode(Rpc((Message(("a",), bytes(100)),)), 100)
 
 
 def test_an_extension_has_an_encoding_of_its_own() -> None:

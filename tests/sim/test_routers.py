@@ -72,12 +72,12 @@ def test_packets_of_simsub(packet: simsubs.Packet, name: str, size: int) -> None
 @pytest.mark.parametrize(
     ("packet", "names"),
     [
-        (Rpc((Message("simulation", DATA),)), ["pubsub.publish"]),
-        (Rpc((Message("simulation", DATA), Message("simulation", DATA))), ["pubsub.publish"] * 2),
+        (Rpc((Message(("simulation",), DATA),)), ["pubsub.publish"]),
+        (Rpc((Message(("simulation",), DATA), Message(("simulation",), DATA))), ["pubsub.publish"] * 2),
         (Rpc(subscriptions=(Subscription("t", True),)), []),
         (Rpc(control=Control(graft=("t",))), ["gossipsub.graft"]),
         (
-            Rpc((Message("simulation", DATA),), control=Control((IHave("t", (b"1", b"2")),), (b"3",), prune=("t",))),
+            Rpc((Message(("simulation",), DATA),), control=Control((IHave("t", (b"1", b"2")),), (b"3",), prune=("t",))),
             ["gossipsub.ihave", "gossipsub.iwant", "gossipsub.prune", "pubsub.publish"],
         ),
     ],

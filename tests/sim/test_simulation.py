@@ -300,7 +300,7 @@ class Asking:
             case TimerExpired("end"):
                 return [Disconnect(peer) for peer in self.contacts]
             case Publish(_, data):
-                return [Deliver("", data, data, None), Deliver("", b"nobody's", b"\xff" * 8, None)]
+                return [Deliver(("",), data, data, None), Deliver(("",), b"nobody's", b"\xff" * 8, None)]
         return ()
 
 
@@ -310,7 +310,7 @@ def test_routers_that_ask_for_connections_and_round_trips() -> None:
         language="of its own",
         make=Asking,
         wiring=Wiring.OWN,
-        inject=lambda number, data: Publish("", data),
+        inject=lambda number, data: Publish(("",), data),
         read=lambda packet: (),
         names=("x.y",),
         size=len,

@@ -53,7 +53,7 @@ class Authorship(Protocol):
     def author(self) -> bytes | None:
         """The name that own messages bear; None where they bear none."""
 
-    def compose(self, topic: str, data: bytes) -> Message:
+    def compose(self, topics: tuple[str, ...], data: bytes) -> Message:
         """A new message of one's own."""
 
     def admits(self, message: Message) -> bool:
@@ -73,26 +73,68 @@ def check_ids(authorship: Authorship, id_of: Callable[[Message], MessageId]) -> 
         )
 
 
+class MessageLimits(Protocol):
+    """What messages may have: limits of a router's configuration."""
+
+    @property
+    def max_data(self) -> int:
+        """Bytes of a message's data."""
+
+    @property
+    def max_recipients(self) -> int:
+        """Topics of a message."""
+
+    @property
+    def max_topic(self) -> int:
+        """Characters of a topic."""
+
+
+def fits(message: Message, limits: MessageLimits) -> bool:
+    """Whether a message from outside keeps to the limits."""
+    topics = message.topics
+    return (
+        len(message.data) <= limits.max_data
+        and len(topics) <= limits.max_recipients
+        and max(map(len, topics), default=0) <= limits.max_topic
+    )
+
+
 def compose_valid(
-    authorship: Authorship, topic: str, data: bytes, max_data: int, is_valid: Callable[[Message], bool]
+    authorship: Authorship,
+    topics: tuple[str, ...],
+    data: bytes,
+    limits: MessageLimits,
+    is_valid: Callable[[Message], bool],
 ) -> Message:
     """A new message of one's own, which is held to what others' are.
 
     Args:
         authorship: of the message.
-        topic: that it is published to.
+        topics: that it is published to; each counts once.
         data: of the message.
-        max_data: bytes that it may have.
+        limits: of messages.
         is_valid: the application's judgement.
 
     Raises:
-        ValueError: the message is too long, or the application calls it invalid itself.
+        ValueError: the message is too long, has no topic or too many, or the application calls it invalid itself.
     """
-    if len(data) > max_data:
-        raise ValueError(f"a message of {len(data)} bytes; at most {max_data} can be published")
-    message = authorship.compose(topic, data)
+    if len(data) > limits.max_data:
+        raise ValueError(f"a message of {len(data)} bytes; at most {limits.max_data} can be published")
+    topics = tuple(dict.fromkeys(topics))
+    if not topics:
+        raise ValueError("a message to no topic; name the topic that it is published to")
+    if len(topics) > limits.max_recipients:
+        raise ValueError(
+            f"a message to {len(topics)} topics; this router's limit is {limits.max_recipients} (max_recipients)."
+            " Publish one message to each topic instead"
+        )
+    for topic in topics:
+        if len(topic) > limits.max_topic:
+            raise ValueError(f"a topic of {len(topic)} characters; at most {limits.max_topic} can be published to")
+    message = authorship.compose(topics, data)
     if not is_valid(message):
-        raise ValueError(f"the application itself calls this message in {topic!r} invalid, of {len(data)} bytes")
+        named = ", ".join(map(repr, topics))
+        raise ValueError(f"the application itself calls this message in {named} invalid, of {len(data)} bytes")
     return message
 
 
@@ -101,8 +143,8 @@ class Anonymous:
 
     author = None
 
-    def compose(self, topic: str, data: bytes) -> Message:
-        return Message(topic, data)
+    def compose(self, topics: tuple[str, ...], data: bytes) -> Message:
+        return Message(topics, data)
 
     def admits(self, message: Message) -> bool:
         return message.author is message.seqno is message.signature is message.key is None
@@ -120,8 +162,8 @@ class Named:
         self.author = author
         self._next = _numbers(random)
 
-    def compose(self, topic: str, data: bytes) -> Message:
-        return Message(topic, data, self.author, self._next())
+    def compose(self, topics: tuple[str, ...], data: bytes) -> Message:
+        return Message(topics, data, self.author, self._next())
 
     def admits(self, message: Message) -> bool:
         return message.signature is message.key is None and _is_numbered(message)
@@ -140,8 +182,8 @@ class Signed:
         self._signer = signer
         self._next = _numbers(random)
 
-    def compose(self, topic: str, data: bytes) -> Message:
-        message = Message(topic, data, self.author, self._next())
+    def compose(self, topics: tuple[str, ...], data: bytes) -> Message:
+        message = Message(topics, data, self.author, self._next())
         return replace(message, signature=self._signer.sign_bytes(_signed_bytes(message)))
 
     def admits(self, message: Message) -> bool:

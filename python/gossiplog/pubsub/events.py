@@ -77,11 +77,11 @@ class Publish:
     """The application publishes.
 
     Attributes:
-        topic: "" where a router has only one.
+        topics: that the message is published to, at once; ("",) where a router has only one.
         data: of the message.
     """
 
-    topic: str
+    topics: tuple[str, ...]
     data: bytes
 
 
@@ -144,16 +144,16 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Deliver:
-    """A message for the application, which is handed to it once.
+    """A message for the application, which is handed to it once, however many of its topics we are in.
 
     Attributes:
-        topic: "" where a router has only one.
+        topics: that it was published to, each once; ("",) where a router has only one.
         id: of the message.
         data: of the message.
         source: the peer that it came from, who need not be its author; None for the application's own.
     """
 
-    topic: str
+    topics: tuple[str, ...]
     id: Hashable
     data: bytes
     source: PeerId | None

@@ -6,9 +6,10 @@ The rules, from the libp2p pubsub interface (https://github.com/libp2p/specs/blo
 
 1. A peer that connects is told the topics that we are in, and every peer is told when we join one or leave one.
 2. A new message of a topic that we are in is delivered, and goes to all peers in the topic but the one that it came
-   from and its author. New is what was not seen for some time, is not our own, is made out as it has to be, and passes
+   from and its author. One of several topics is delivered once, and goes to each peer that is in one of them which we
+   are in, once. New is what was not seen for some time, is not our own, is made out as it has to be, and passes
    the application's judgement.
-3. What the application publishes goes to all peers in the topic, whether we are in it or not.
+3. What the application publishes goes to all peers in the topic, or in any of its topics, whether we are in it or not.
 
 There is nothing to maintain, so there is no timer.
 """
@@ -20,7 +21,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gossiplog.protocol.gossip import MAX_DATA
-from gossiplog.pubsub.authorship import Authorship, author_and_number, check_ids, compose_valid, name_is_id
+from gossiplog.pubsub.authorship import Authorship, author_and_number, check_ids, compose_valid, fits, name_is_id
 from gossiplog.pubsub.checks import check_positive
 from gossiplog.pubsub.events import (
     Deliver,
@@ -44,9 +45,11 @@ class Config:
     Attributes:
         seen_ttl: seconds for which a message's id is remembered, as gossipsub does.
         max_data: bytes of a message's data; a longer one is passed over, and cannot be published.
+        max_recipients: topics of a message; one with more is passed over, and cannot be published. The routers of
+            rust-libp2p and js-libp2p write one, and read the last of several: where there are such, it is to be 1.
         max_seen: ids that are remembered; more than anybody publishes in `seen_ttl`.
         max_topics: of a peer's; what it subscribes to beyond that is passed over.
-        max_topic: characters of a peer's topic; a longer one is passed over.
+        max_topic: characters of a topic; a longer one of a peer's is passed over, and so is a message to one.
 
     Raises:
         ValueError: a value that is 0 or less.
@@ -54,6 +57,7 @@ class Config:
 
     seen_ttl: float = 120.0
     max_data: int = MAX_DATA
+    max_recipients: int = 16
     max_seen: int = 2**20
     max_topics: int = 1000
     max_topic: int = 1024
@@ -115,7 +119,8 @@ class FloodSub:
         """Says what follows from an event.
 
         Raises:
-            ValueError: the application publishes what is too long, or what it calls invalid itself.
+            ValueError: the application publishes what is too long, or to too many topics, or what it calls invalid
+                itself.
         """
         match event:
             case Received(peer, packet):
@@ -125,8 +130,8 @@ class FloodSub:
                 if packet.subscriptions:
                     self._note(topics, packet.subscriptions)
                 return [order for message in packet.messages for order in self._receive(peer, message, now)]
-            case Publish(topic, data):
-                return self._publish(topic, data, now)
+            case Publish(topics, data):
+                return self._publish(topics, data, now)
             case PeerConnected(peer):
                 self._peers[peer] = {}
                 return self._tell([peer], self._topics, True) if self._topics else ()
@@ -148,34 +153,41 @@ class FloodSub:
                 topics[change.topic] = None
 
     def _receive(self, source: PeerId, message: Message, now: float) -> Sequence[Any]:
-        if message.topic not in self._topics or len(message.data) > self._config.max_data:
+        if self._topics.keys().isdisjoint(message.topics) or len(message.data) > self._config.max_data:
             return ()
         id = self._id_of(message)
         self._seen.expire(now)
-        if self._seen.has(id) or not self._authorship.admits(message) or self._is_own(message):
+        if self._seen.has(id) or not fits(message, self._config):
+            return ()
+        if not self._authorship.admits(message) or self._is_own(message):
             return ()
         self._seen.add(id, now)
         if not self._is_valid(message):
             return ()
-        return [Deliver(message.topic, id, message.data, source), *self._flood(message, source)]
+        topics = tuple(dict.fromkeys(message.topics))
+        joined = [topic for topic in topics if topic in self._topics]
+        return [Deliver(topics, id, message.data, source), *self._flood(message, joined, source)]
 
-    def _publish(self, topic: str, data: bytes, now: float) -> Sequence[Any]:
-        message = compose_valid(self._authorship, topic, data, self._config.max_data, self._is_valid)
+    def _publish(self, topics: tuple[str, ...], data: bytes, now: float) -> Sequence[Any]:
+        message = compose_valid(self._authorship, topics, data, self._config, self._is_valid)
         id = self._id_of(message)
         self._seen.expire(now)
         # Where ids are made from content, somebody may have published the same.
         if self._seen.has(id):
             return ()
         self._seen.add(id, now)
-        delivery = [Deliver(topic, id, data, None)] if topic in self._topics else []
-        return [*delivery, *self._flood(message, None)]
+        is_ours = not self._topics.keys().isdisjoint(message.topics)
+        delivery = [Deliver(message.topics, id, data, None)] if is_ours else []
+        return [*delivery, *self._flood(message, message.topics, None)]
 
-    def _flood(self, message: Message, source: PeerId | None) -> Sequence[Send]:
-        author, topic = message.author, message.topic
+    def _flood(self, message: Message, topics: Iterable[str], source: PeerId | None) -> Sequence[Send]:
+        author = message.author
         targets = [
             peer
-            for peer, topics in self._peers.items()
-            if topic in topics and peer != source and (author is None or self._name_of(peer) != author)
+            for peer, theirs in self._peers.items()
+            if not theirs.keys().isdisjoint(topics)
+            and peer != source
+            and (author is None or self._name_of(peer) != author)
         ]
         return [Send(targets, Rpc((message,)))] if targets else []
 

@@ -40,7 +40,7 @@ class Message(_Terse):
     """A message, as its author published it.
 
     Attributes:
-        topic: that it was published to.
+        topics: that it was published to, as its author wrote them; one at least, seldom more.
         data: for the application.
         author: the peer id of who published it; None where authors are not named.
         seqno: 8 bytes, the author's sequence number, big-endian; None likewise.
@@ -48,7 +48,7 @@ class Message(_Terse):
         key: the author's public key as libp2p writes it; None where the peer id contains it.
     """
 
-    topic: str
+    topics: tuple[str, ...]
     data: bytes
     author: bytes | None = None
     seqno: bytes | None = None

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1agossiplog/pubsub/rpc.proto\x12\x10gossiplog.pubsub\"\x96\x01\n\x03RPC\x12\x30\n\rsubscriptions\x18\x01 \x03(\x0b\x32\x19.gossiplog.pubsub.SubOpts\x12*\n\x07publish\x18\x02 \x03(\x0b\x32\x19.gossiplog.pubsub.Message\x12\x31\n\x07\x63ontrol\x18\x03 \x01(\x0b\x32 .gossiplog.pubsub.ControlMessage\"-\n\x07SubOpts\x12\x11\n\tsubscribe\x18\x01 \x01(\x08\x12\x0f\n\x07topicid\x18\x02 \x01(\t\"c\n\x07Message\x12\x0c\n\x04\x66rom\x18\x01 \x01(\x0c\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\x12\r\n\x05seqno\x18\x03 \x01(\x0c\x12\r\n\x05topic\x18\x04 \x01(\t\x12\x11\n\tsignature\x18\x05 \x01(\x0c\x12\x0b\n\x03key\x18\x06 \x01(\x0c\"\xcc\x01\n\x0e\x43ontrolMessage\x12-\n\x05ihave\x18\x01 \x03(\x0b\x32\x1e.gossiplog.pubsub.ControlIHave\x12-\n\x05iwant\x18\x02 \x03(\x0b\x32\x1e.gossiplog.pubsub.ControlIWant\x12-\n\x05graft\x18\x03 \x03(\x0b\x32\x1e.gossiplog.pubsub.ControlGraft\x12-\n\x05prune\x18\x04 \x03(\x0b\x32\x1e.gossiplog.pubsub.ControlPrune\"3\n\x0c\x43ontrolIHave\x12\x0f\n\x07topicID\x18\x01 \x01(\t\x12\x12\n\nmessageIDs\x18\x02 \x03(\x0c\"\"\n\x0c\x43ontrolIWant\x12\x12\n\nmessageIDs\x18\x01 \x03(\x0c\"\x1f\n\x0c\x43ontrolGraft\x12\x0f\n\x07topicID\x18\x01 \x01(\t\"\x1f\n\x0c\x43ontrolPrune\x12\x0f\n\x07topicID\x18\x01 \x01(\t')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1agossiplog/pubsub/rpc.proto\x12\x10gossiplog.pubsub\"\x96\x01\n\x03RPC\x12\x30\n\rsubscriptions\x18\x01 \x03(\x0b\x32\x19.gossiplog.pubsub.SubOpts\x12*\n\x07publish\x18\x02 \x03(\x0b\x32\x19.gossiplog.pubsub.Message\x12\x31\n\x07\x63ontrol\x18\x03 \x01(\x0b\x32 .gossiplog.pubsub.ControlMessage\"-\n\x07SubOpts\x12\x11\n\tsubscribe\x18\x01 \x01(\x08\x12\x0f\n\x07topicid\x18\x02 \x01(\t\"f\n\x07Message\x12\x0c\n\x04\x66rom\x18\x01 \x01(\x0c\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\x12\r\n\x05seqno\x18\x03 \x01(\x0c\x12\x10\n\x08topicIDs\x18\x04 \x03(\t\x12\x11\n\tsignature\x18\x05 \x01(\x0c\x12\x0b\n\x03key\x18\x06 \x01(\x0c\"\xcc\x01\n\x0e\x43ontrolMessage\x12-\n\x05ihave\x18\x01 \x03(\x0b\x32\x1e.gossiplog.pubsub.ControlIHave\x12-\n\x05iwant\x18\x02 \x03(\x0b\x32\x1e.gossiplog.pubsub.ControlIWant\x12-\n\x05graft\x18\x03 \x03(\x0b\x32\x1e.gossiplog.pubsub.ControlGraft\x12-\n\x05prune\x18\x04 \x03(\x0b\x32\x1e.gossiplog.pubsub.ControlPrune\"3\n\x0c\x43ontrolIHave\x12\x0f\n\x07topicID\x18\x01 \x01(\t\x12\x12\n\nmessageIDs\x18\x02 \x03(\x0c\"\"\n\x0c\x43ontrolIWant\x12\x12\n\nmessageIDs\x18\x01 \x03(\x0c\"\x1f\n\x0c\x43ontrolGraft\x12\x0f\n\x07topicID\x18\x01 \x01(\t\"\x1f\n\x0c\x43ontrolPrune\x12\x0f\n\x07topicID\x18\x01 \x01(\t')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,15 +36,15 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SUBOPTS']._serialized_start=201
   _globals['_SUBOPTS']._serialized_end=246
   _globals['_MESSAGE']._serialized_start=248
-  _globals['_MESSAGE']._serialized_end=347
-  _globals['_CONTROLMESSAGE']._serialized_start=350
-  _globals['_CONTROLMESSAGE']._serialized_end=554
-  _globals['_CONTROLIHAVE']._serialized_start=556
-  _globals['_CONTROLIHAVE']._serialized_end=607
-  _globals['_CONTROLIWANT']._serialized_start=609
-  _globals['_CONTROLIWANT']._serialized_end=643
-  _globals['_CONTROLGRAFT']._serialized_start=645
-  _globals['_CONTROLGRAFT']._serialized_end=676
-  _globals['_CONTROLPRUNE']._serialized_start=678
-  _globals['_CONTROLPRUNE']._serialized_end=709
+  _globals['_MESSAGE']._serialized_end=350
+  _globals['_CONTROLMESSAGE']._serialized_start=353
+  _globals['_CONTROLMESSAGE']._serialized_end=557
+  _globals['_CONTROLIHAVE']._serialized_start=559
+  _globals['_CONTROLIHAVE']._serialized_end=610
+  _globals['_CONTROLIWANT']._serialized_start=612
+  _globals['_CONTROLIWANT']._serialized_end=646
+  _globals['_CONTROLGRAFT']._serialized_start=648
+  _globals['_CONTROLGRAFT']._serialized_end=679
+  _globals['_CONTROLPRUNE']._serialized_start=681
+  _globals['_CONTROLPRUNE']._serialized_end=712
 # @@protoc_insertion_point(module_scope)

@@ -25,19 +25,19 @@ class SubOpts(_message.Message):
     def __init__(self, subscribe: _Optional[bool] = ..., topicid: _Optional[str] = ...) -> None: ...
 
 class Message(_message.Message):
-    __slots__ = ("data", "seqno", "topic", "signature", "key")
+    __slots__ = ("data", "seqno", "topicIDs", "signature", "key")
     FROM_FIELD_NUMBER: _ClassVar[int]
     DATA_FIELD_NUMBER: _ClassVar[int]
     SEQNO_FIELD_NUMBER: _ClassVar[int]
-    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    TOPICIDS_FIELD_NUMBER: _ClassVar[int]
     SIGNATURE_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_NUMBER: _ClassVar[int]
     data: bytes
     seqno: bytes
-    topic: str
+    topicIDs: _containers.RepeatedScalarFieldContainer[str]
     signature: bytes
     key: bytes
-    def __init__(self, data: _Optional[bytes] = ..., seqno: _Optional[bytes] = ..., topic: _Optional[str] = ..., signature: _Optional[bytes] = ..., key: _Optional[bytes] = ..., **kwargs) -> None: ...
+    def __init__(self, data: _Optional[bytes] = ..., seqno: _Optional[bytes] = ..., topicIDs: _Optional[_Iterable[str]] = ..., signature: _Optional[bytes] = ..., key: _Optional[bytes] = ..., **kwargs) -> None: ...
 
 class ControlMessage(_message.Message):
     __slots__ = ("ihave", "iwant", "graft", "prune")

@@ -8,6 +8,7 @@ commit ee1ea87) line by line, for the sake of its published runs. So it keeps wh
 - Gossip is drawn among all known peers, and then not sent to those of the mesh: mostly to fewer than `d`.
 - IWANT is answered from all of the history, not only from what gossip tells of.
 - A message is forgotten with its window, and would be delivered again after that.
+- There are no topics, so a message has none, let alone several.
 """
 
 from __future__ import annotations
@@ -144,7 +145,7 @@ class SimSub:
     def _accept(self, source: PeerId, message: Message) -> Sequence[Any]:
         self._messages[message.id] = message
         self._window.append(message.id)
-        delivery = Deliver("", message.id, message.data, source)
+        delivery = Deliver(("",), message.id, message.data, source)
         targets = [peer for peer in self.mesh if peer != source]
         return (delivery, Send(targets, message)) if targets else (delivery,)
 

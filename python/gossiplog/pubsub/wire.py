@@ -24,7 +24,8 @@ from gossiplog.pubsub import rpc_pb2
 from gossiplog.pubsub.rpc import Control, IHave, Message, Rpc, Subscription
 
 MAX_ITEMS = 50_000
-"""Of each kind, and ids of each kind, in a packet. Honest routers announce 5,000 ids at a time [go: MaxIHaveLength]."""
+"""Of each kind, ids of each kind, and topics of all messages, in a packet. Honest routers announce 5,000 ids at a time
+[go: MaxIHaveLength]."""
 _IDS = 1_000  # that stay together where a packet is divided
 
 
@@ -78,8 +79,11 @@ def decode(frame: bytes) -> Rpc:
         raise ProtocolError(f"a frame of {len(frame)} bytes is no protobuf packet") from error
     _refuse_more("messages", built.publish)
     _refuse_more("subscriptions", built.subscriptions)
+    recipients = sum(len(message.topicIDs) for message in built.publish)
+    if recipients > MAX_ITEMS:
+        raise _too_many("topics of messages", recipients)
     return Rpc(
-        tuple(_read_message(message) for message in built.publish if message.HasField("topic")),
+        tuple(_read_message(message) for message in built.publish if message.topicIDs),
         tuple(
             Subscription(_topic(change.topicid), change.subscribe)
             for change in built.subscriptions
@@ -93,9 +97,8 @@ def _read_message(message: rpc_pb2.Message) -> Message:
     def optional(name: str) -> bytes | None:
         return getattr(message, name) if message.HasField(name) else None
 
-    return Message(
-        _topic(message.topic), message.data, *(optional(name) for name in ("from", "seqno", "signature", "key"))
-    )
+    topics = tuple(_topic(topic) for topic in message.topicIDs)
+    return Message(topics, message.data, *(optional(name) for name in ("from", "seqno", "signature", "key")))
 
 
 def _read_control(control: rpc_pb2.ControlMessage) -> Control:
@@ -167,7 +170,7 @@ def _build_message(message: Message) -> rpc_pb2.Message:
         "from": message.author,
         "data": message.data,
         "seqno": message.seqno,
-        "topic": message.topic,
+        "topicIDs": message.topics,
         "signature": message.signature,
         "key": message.key,
     }

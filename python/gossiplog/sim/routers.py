@@ -150,7 +150,7 @@ def floodsub(config: floodsubs.Config | None = None) -> RouterKind:
         language=_LIBP2P,
         make=make,
         wiring=Wiring.DIALLED,
-        inject=lambda number, data: Publish(TOPIC, data),
+        inject=lambda number, data: Publish((TOPIC,), data),
         read=_read_rpc,
         names=("pubsub.connect", "pubsub.publish"),
         size=_rpc_size,
@@ -177,7 +177,7 @@ def gossipsub(config: GossipsubConfig | None = None) -> RouterKind:
         language=_LIBP2P,
         make=make,
         wiring=Wiring.DIALLED,
-        inject=lambda number, data: Publish(TOPIC, data),
+        inject=lambda number, data: Publish((TOPIC,), data),
         read=_read_rpc,
         names=tuple(name for (name,) in _SIMSUB_NAMES.values()),
         size=_rpc_size,
@@ -223,7 +223,7 @@ def _rpc_size(packet: Rpc) -> int:
 @cache
 def _message_size(length: int) -> int:
     """The bytes of a packet with one message: nearly all packets of a run are of one size."""
-    return _encoded_size(Rpc((Message(TOPIC, bytes(length)),)))
+    return _encoded_size(Rpc((Message((TOPIC,), bytes(length)),)))
 
 
 @lru_cache(maxsize=_REMEMBERED)
@@ -269,7 +269,7 @@ def episub(config: EpisubConfig | None = None) -> RouterKind:
         language="episub",
         make=make,
         wiring=Wiring.OWN,
-        inject=lambda number, data: Publish("", data),
+        inject=lambda number, data: Publish(("",), data),
         read=lambda packet: _EPISUB_NAMES[type(packet.message)],
         names=tuple(name for (name,) in _EPISUB_NAMES.values()),
         size=_episub_size,

@@ -64,7 +64,7 @@ def floodsub(topic: str) -> Tactics:
     return Tactics(
         ask=(Rpc(subscriptions=(Subscription(topic, True),)),),
         answer=lambda me, peer, packet, random: (),
-        spam=lambda me, number, data: Rpc((Message(topic, data),)),
+        spam=lambda me, number, data: Rpc((Message((topic,), data),)),
     )
 
 
@@ -78,7 +78,7 @@ def gossipsub(topic: str) -> Tactics:
     return Tactics(
         ask=(Rpc(subscriptions=(Subscription(topic, True),), control=graft),),
         answer=answer,
-        spam=lambda me, number, data: Rpc((Message(topic, data),)),
+        spam=lambda me, number, data: Rpc((Message((topic,), data),)),
     )
 
 

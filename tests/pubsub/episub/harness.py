@@ -156,7 +156,7 @@ class Net:
         self.kernel.run(self.kernel.now + seconds)
 
     def publish(self, node: int, data: bytes) -> None:
-        self.tell(node, Publish("", data))
+        self.tell(node, Publish(("",), data))
 
     def stop(self, node: int) -> None:
         """A node fails; its peers' connections break."""

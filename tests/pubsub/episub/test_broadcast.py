@@ -61,7 +61,7 @@ def gossip(number: int, hops: int = 1, source: str = "s") -> Gossip:
 
 
 def deliver(number: int, peer: str) -> Deliver:
-    return Deliver("t", ("s", number), b"%d" % number, peer)
+    return Deliver(("t",), ("s", number), b"%d" % number, peer)
 
 
 def ihave(*numbers: int, hops: int = 1) -> IHave:
@@ -117,7 +117,7 @@ def test_whatever_comes_each_message_is_delivered_once_and_links_are_eager_or_la
                 neighbours.discard(peer)
                 events = layer.tell(NeighborDown(peer))
             case ("publish",):
-                events = layer.tell(Publish("t", b"own"))
+                events = layer.tell(Publish(("t",), b"own"))
             case "tick", timer if timer in layer.timers:
                 events = layer.expire(timer)
             case "gossip", peer, number, hops:
@@ -144,13 +144,13 @@ def test_what_is_published_goes_to_all_eager_neighbours() -> None:
     """Seed 004, 34."""
     layer = Layer("a", "b", "c", lazy="b")
     message = Gossip(ME, 1, 100, b"x")
-    assert layer.tell(Publish("t", b"x")) == [
-        Deliver("t", (ME, 100), b"x", None),
+    assert layer.tell(Publish(("t",), b"x")) == [
+        Deliver(("t",), (ME, 100), b"x", None),
         Send(("a", "c"), message),
     ]
     assert layer.expire(Timer.FLUSH) == [Send(("b",), IHave((((ME, 100), 1),)))]
     assert layer.get("b", Graft(((ME, 100),))) == [Send(("b",), message)]
-    assert layer.tell(Publish("t", b"x"))[0].id == (ME, 101)
+    assert layer.tell(Publish(("t",), b"x"))[0].id == (ME, 101)
 
 
 MANY = tuple(f"peer {number:02}" for number in range(40))
@@ -159,7 +159,7 @@ MANY = tuple(f"peer {number:02}" for number in range(40))
 def test_any_number_of_neighbours_get_what_they_are_to_get() -> None:
     """Seed 004, 34, 35, 37 and 44: more than any parameter says."""
     layer = Layer(*MANY, repair=Repair.PROMOTE)
-    assert layer.tell(Publish("t", b"x"))[1].peers == MANY
+    assert layer.tell(Publish(("t",), b"x"))[1].peers == MANY
     assert layer.get(MANY[0], gossip(1)) == [deliver(1, MANY[0]), Send(MANY[1:], gossip(1, hops=2))]
     layer.expire(Timer.FLUSH)
     for peer in MANY[1:]:

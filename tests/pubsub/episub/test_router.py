@@ -29,7 +29,7 @@ def sequences(events: list[Any]) -> list[int]:
 def test_every_packet_names_its_source_and_has_a_larger_sequence_id() -> None:
     """Seed 004, 4."""
     lone = Lone("n1", "n2")
-    events = [event for _ in range(3) for event in lone.tell(Publish("", b"x"))]
+    events = [event for _ in range(3) for event in lone.tell(Publish(("",), b"x"))]
     events += lone.get("n1", Join("far", 3)) + lone.tell(Leave(""))
     packets = [event.packet for event in events if type(event) is Send]
     assert all(type(packet) is Envelope and packet.source == ME for packet in packets)
@@ -39,7 +39,7 @@ def test_every_packet_names_its_source_and_has_a_larger_sequence_id() -> None:
 
 def test_a_packet_for_several_peers_is_one() -> None:
     lone = Lone("n1", "n2", "n3")
-    [_, send] = [event for event in lone.tell(Publish("", b"x")) if type(event) in (Deliver, Send)]
+    [_, send] = [event for event in lone.tell(Publish(("",), b"x")) if type(event) in (Deliver, Send)]
     assert send.peers == ("n1", "n2", "n3")
 
 
@@ -47,7 +47,7 @@ def test_replays_and_packets_in_anothers_name_are_ignored() -> None:
     """Seed 004, 4."""
     lone = Lone("n1", "n2")
     packet = Envelope("n1", 1000, Gossip("s", 1, 1, b"x"))
-    assert Deliver("", ("s", 1), b"x", "n1") in lone.tell(Received("n1", packet))
+    assert Deliver(("",), ("s", 1), b"x", "n1") in lone.tell(Received("n1", packet))
     assert lone.tell(Received("n1", packet)) == []
     assert lone.tell(Received("n1", Envelope("n1", 999, Gossip("s", 1, 2, b"y")))) == []
     assert lone.tell(Received("n2", Envelope("n1", 1001, Gossip("s", 1, 2, b"y")))) == []
@@ -61,32 +61,36 @@ def test_replays_and_packets_in_anothers_name_are_ignored() -> None:
 def test_the_first_sequence_id_is_the_drivers() -> None:
     router = Episub(ME, (), Random(0), sequence=5000)
     router.handle(JoinTopic(""), 0.0)
-    [deliver, *_] = router.handle(Publish("", b"x"), 0.0)
+    [deliver, *_] = router.handle(Publish(("",), b"x"), 0.0)
     assert deliver.id == (ME, 5000)
 
 
 def test_what_several_publish_under_one_name_is_one_message() -> None:
     router = Episub(ME, (), Random(0), name=lambda data: ("outside", len(data)))
     router.handle(JoinTopic(""), 0.0)
-    [deliver, *_] = router.handle(Publish("", b"xyz"), 0.0)
+    [deliver, *_] = router.handle(Publish(("",), b"xyz"), 0.0)
     assert deliver.id == ("outside", 3)
-    assert list(router.handle(Publish("", b"xyz"), 0.0)) == []
+    assert list(router.handle(Publish(("",), b"xyz"), 0.0)) == []
 
 
 def test_another_topic_and_publishing_before_joining_are_errors() -> None:
     lone = Lone(joined=False)
-    for event in (JoinTopic("other"), Leave("other"), Publish("other", b"")):
+    for event in (JoinTopic("other"), Leave("other")):
         with pytest.raises(ValueError, match="topic 'other': this router's is ''"):
             lone.tell(event)
+    for topics, named in ((("other",), "'other'"), (("", "other"), "'', 'other'"), ((), "")):
+        said = f"published to {named}: an episub router has one topic, and this one's is ''"
+        with pytest.raises(ValueError, match=said):
+            lone.tell(Publish(topics, b""))
     with pytest.raises(ValueError, match="before the topic was joined"):
-        lone.tell(Publish("", b""))
+        lone.tell(Publish(("",), b""))
 
 
 def test_a_message_too_large_to_be_sent_is_refused_before_anything_happens() -> None:
     lone = Lone("n1")
     with pytest.raises(ValueError, match="a message of 1048577 bytes: expected 1048576 at most"):
-        lone.tell(Publish("", bytes(2**20 + 1)))
-    assert type(lone.tell(Publish("", bytes(2**20)))[0]) is Deliver
+        lone.tell(Publish(("",), bytes(2**20 + 1)))
+    assert type(lone.tell(Publish(("",), bytes(2**20)))[0]) is Deliver
 
 
 @pytest.mark.parametrize("topic", ["t" * 257, "é" * 129, "\ud800"])

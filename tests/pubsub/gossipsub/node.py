@@ -16,7 +16,7 @@ TOPIC = "topic"
 
 
 def message(number: int, topic: str = TOPIC, author: bytes = b"author", data: bytes = b"data") -> Message:
-    return Message(topic, data, author, number.to_bytes(8, "big"))
+    return Message((topic,), data, author, number.to_bytes(8, "big"))
 
 
 def id_of(message: Message) -> bytes:

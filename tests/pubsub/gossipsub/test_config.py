@@ -29,6 +29,7 @@ OTHERS = {
     "seen_ttl": 60.0,
     "graft_after": 1,
     "max_data": 10,
+    "max_recipients": 1,
     "max_seen": 2,
     "max_cached": 20,
     "max_topics": 1,
@@ -87,8 +88,9 @@ def story(config: Config) -> list[Any]:
             script.append((at + later, Received(asker, wanted)))
     unknown = tuple(b"%d" % number for number in range(9))
     script.append((30.0, Received(teller, Rpc(control=Control(ihave=(IHave(TOPIC, unknown),))))))
-    script.append((31.0, Publish("outside", b"short")))
-    script.append((32.0, Publish("outside", b"too long for one")))
+    script.append((31.0, Publish(("outside",), b"short")))
+    script.append((32.0, Publish(("outside",), b"too long for one")))
+    script.append((32.5, Publish((TOPIC, "outside"), b"two")))
     script.append((33.0, Join("late")))
     # One less than are to be drawn is left.
     script.append((60.0, lambda: [prune(peer) for peer in router.mesh(TOPIC)[5:]]))

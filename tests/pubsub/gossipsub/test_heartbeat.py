@@ -100,9 +100,9 @@ def test_a_fan_out_is_dropped_some_time_after_the_last_message(ttl: float) -> No
     """Seed 001, 34: both sides of the bound. Seed 001, 1: a minute by default, two where that is set."""
     node = Node(fanout_ttl=ttl)
     node.connect(*names(3))
-    node.do(Publish(TOPIC, b"first"))
+    node.do(Publish((TOPIC,), b"first"))
     node.now = 30.0
-    node.do(Publish(TOPIC, b"second"))
+    node.do(Publish((TOPIC,), b"second"))
     node.now = 30.0 + ttl
     node.do(TimerExpired(Heartbeat()))
     assert len(node.router.fanout(TOPIC)) == 3
@@ -115,7 +115,7 @@ def test_a_fan_out_is_filled_to_d() -> None:
     """Seed 001, 34. Seed 001, 31: those that went away are replaced at the heartbeat."""
     node = Node()
     node.connect(*names(4))
-    node.do(Publish(TOPIC, b"data"))
+    node.do(Publish((TOPIC,), b"data"))
     node.connect(*names(20)[4:])
     gone = names(1)[0]
     node.receive(gone, unsubscribe=[TOPIC])
@@ -160,7 +160,7 @@ def test_the_fan_out_is_gossiped_beyond_as_well() -> None:
     """Seed 001, 35: each topic in mesh and fanout, to peers that are in neither."""
     node = Node()
     node.connect(*names(10))
-    (sent,) = single(node.do(Publish(TOPIC, b"data")), node.router.fanout(TOPIC)[0]).messages
+    (sent,) = single(node.do(Publish((TOPIC,), b"data")), node.router.fanout(TOPIC)[0]).messages
     gossip = told(node.beat(), "ihave")
     assert set(gossip) == set(names(10)) - set(node.router.fanout(TOPIC))
     assert set(gossip.values()) == {(IHave(TOPIC, (id_of(sent),)),)}
@@ -213,7 +213,7 @@ def test_floodsub_peers_never_get_control_messages() -> None:
     node = Node()
     node.connect(b"flooder", protocol=FLOODSUB)
     node.connect(*names(3))
-    orders = [*node.do(Publish(TOPIC, b"data")), *node.beat(), *node.do(Join(TOPIC))]
+    orders = [*node.do(Publish((TOPIC,), b"data")), *node.beat(), *node.do(Join(TOPIC))]
     orders += [*node.receive(names(1)[0], message(1)), *node.beat(2), *node.do(Leave(TOPIC))]
     sent = packets(orders)[b"flooder"]
     assert sum(len(packet.messages) for packet in sent) == 2
@@ -249,7 +249,7 @@ def test_gossip_goes_to_those_whom_the_heartbeat_left_out_of_the_fan_out() -> No
     """Seed 001, 34 and 35: fan-outs are filled first, and those that are over are dropped."""
     node = Node()
     node.connect(*names(2))
-    node.do(Publish(TOPIC, b"data"))
+    node.do(Publish((TOPIC,), b"data"))
     node.connect(*names(8)[2:])
     gossip = told(node.beat(), "ihave")
     assert set(gossip) == set(names(8)) - set(node.router.fanout(TOPIC))
@@ -257,7 +257,7 @@ def test_gossip_goes_to_those_whom_the_heartbeat_left_out_of_the_fan_out() -> No
     brief = Node(fanout_ttl=0.1)
     brief.connect(*names(8))
     brief.now = brief.due - 0.2
-    brief.do(Publish(TOPIC, b"data"))
+    brief.do(Publish((TOPIC,), b"data"))
     assert told(brief.beat(), "ihave") == {}
 
 

@@ -71,7 +71,7 @@ def test_fan_out_peers_move_into_the_mesh_first() -> None:
     node = Node()
     early, late = names(4, "early"), names(20, "late")
     node.connect(*early)
-    node.do(Publish(TOPIC, b"data"))
+    node.do(Publish((TOPIC,), b"data"))
     node.connect(*late)
     node.do(Join(TOPIC))
     mesh = node.router.mesh(TOPIC)
@@ -106,7 +106,7 @@ def test_new_members_get_one_graft_with_the_announcement() -> None:
     """Seed 001, 16: wherever they came from; all others get the announcement alone."""
     node = Node()
     node.connect(*names(3))
-    node.do(Publish(TOPIC, b"data"))
+    node.do(Publish((TOPIC,), b"data"))
     node.connect(*names(9)[3:])
     node.connect(b"flooder", protocol=FLOODSUB)
     sent = packets(node.do(Join(TOPIC)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gossiplog.pubsub.gossipsub.message_cache import MessageCache
+from gossiplog.pubsub.rpc import Message
 from tests.pubsub.gossipsub.node import id_of, message
 
 
@@ -30,19 +31,19 @@ def test_all_messages_of_a_window_go_with_it() -> None:
         [message(number, topic) for number in numbers for topic in "ab"] for numbers in (range(50), range(50, 99))
     )
     for one in old:
-        made.put((one.topic, id_of(one)), one)
+        made.put((one.topics, id_of(one)), one)
     made.shift()
     for one in new:
-        made.put((one.topic, id_of(one)), one)
+        made.put((one.topics, id_of(one)), one)
     for _ in range(4):
         made.shift()
-    assert [made.get((one.topic, id_of(one))) for one in old] == [None] * 100
-    assert [made.get((one.topic, id_of(one))) for one in new] == new
+    assert [made.get((one.topics, id_of(one))) for one in old] == [None] * 100
+    assert [made.get((one.topics, id_of(one))) for one in new] == new
     assert len(made) == len(new)
 
 
 def test_a_message_that_comes_again_is_counted_once() -> None:
-    made = cache(max_bytes=10)
+    made = cache(max_bytes=18)
     one, other = message(1, data=bytes(4)), message(2, data=bytes(4))
     for _ in range(9):
         made.put(id_of(one), one)
@@ -90,6 +91,25 @@ def test_the_newest_are_told_of_first() -> None:
     assert made.gossip_ids("topic") == [b"current", id_of(numbered[2]), id_of(numbered[1])]
 
 
+def test_a_message_of_several_topics_is_told_of_in_each_and_kept_once() -> None:
+    """Seed 001, 46."""
+    made = cache(max_bytes=14)
+    one = Message(("a", "bcd", "a"), bytes(4), b"author", bytes(8))
+    made.put(id_of(one), one)
+    made.put(id_of(one), one)
+    assert [made.gossip_ids(topic) for topic in ("a", "bcd", "b")] == [[id_of(one)], [id_of(one)], []]
+    # All characters of its topics are counted, as they are kept: nine bytes, beside which five find room.
+    other = message(1, topic="a", data=bytes(4))
+    made.put(id_of(other), other)
+    assert len(made) == 2
+    made.put(b"more", Message(("a",), b""))
+    assert made.get(id_of(one)) is None
+    assert made.gossip_ids("bcd") == []
+    for _ in range(5):
+        made.shift()
+    assert len(made) == 0
+
+
 def test_a_peer_gets_a_message_a_few_times() -> None:
     made = cache()
     one = message(1)
@@ -100,7 +120,7 @@ def test_a_peer_gets_a_message_a_few_times() -> None:
 
 
 def test_the_oldest_messages_go_where_there_are_too_many_bytes() -> None:
-    made = cache(max_bytes=10)
+    made = cache(max_bytes=18)
     numbered = [message(number, data=bytes(4)) for number in range(3)]
     for one in numbered:
         made.put(id_of(one), one)
@@ -109,5 +129,8 @@ def test_the_oldest_messages_go_where_there_are_too_many_bytes() -> None:
     for _ in range(5):
         made.shift()
     assert len(made) == 0
-    made.put(b"next", message(9, data=bytes(10)))
+    # The topic's five characters count, too.
+    made.put(b"next", message(9, data=bytes(13)))
     assert made.get(b"next") is not None
+    made.put(b"last", message(10, data=bytes(14)))
+    assert len(made) == 0

@@ -49,7 +49,7 @@ def test_a_new_message_goes_to_floodsub_peers_first_and_then_to_the_mesh() -> No
     node = member()
     node.connect(b"lazy")
     orders = node.receive(b"lazy", message(1))
-    assert delivered(orders) == [Deliver(TOPIC, id_of(message(1)), b"data", b"lazy")]
+    assert delivered(orders) == [Deliver((TOPIC,), id_of(message(1)), b"data", b"lazy")]
     assert receivers(orders, message(1)) == [*FLOODERS, ONE, OTHER, THIRD]
 
 
@@ -77,7 +77,7 @@ def test_a_message_goes_to_all_however_many_they_are() -> None:
     """Seed 001, 26 and 29: others' messages and own ones."""
     node, flooders, mesh = crowd()
     assert receivers(node.receive(mesh[0], message(1)), message(1)) == [*flooders, *mesh[1:]]
-    orders = node.do(Publish(TOPIC, b"own"))
+    orders = node.do(Publish((TOPIC,), b"own"))
     (sent,) = single(orders, mesh[0]).messages
     assert receivers(orders, sent) == [*flooders, *mesh]
 
@@ -106,7 +106,7 @@ def test_a_copy_is_neither_delivered_nor_forwarded() -> None:
 def test_an_own_message_that_comes_back_is_ignored() -> None:
     """Seed 001, 27: also when it is not remembered any more."""
     node = member()
-    (sent,) = single(node.do(Publish(TOPIC, b"own")), ONE).messages
+    (sent,) = single(node.do(Publish((TOPIC,), b"own")), ONE).messages
     assert sent.author == OWN
     assert node.receive(ONE, sent) == ()
     node.now = 1000.0
@@ -184,9 +184,9 @@ def test_an_invalid_message_is_not_asked_for_again() -> None:
 def test_the_application_is_told_what_it_cannot_publish() -> None:
     node = Node(options={"is_valid": short}, max_data=200)
     with pytest.raises(ValueError, match="calls this message in 'topic' invalid, of 101 bytes"):
-        node.do(Publish(TOPIC, bytes(101)))
+        node.do(Publish((TOPIC,), bytes(101)))
     with pytest.raises(ValueError, match="a message of 201 bytes; at most 200 can be published"):
-        node.do(Publish(TOPIC, bytes(201)))
+        node.do(Publish((TOPIC,), bytes(201)))
     node.connect(*names(9))
     assert packets(node.beat()) == {}
 
@@ -196,8 +196,8 @@ def test_a_forged_message_does_not_stand_in_the_way_of_the_genuine_one() -> None
     node = Node(Signed(Signer(bytes([1]) * 32), Random(2)))
     node.join()
     node.connect(ONE, OTHER)
-    genuine = author.compose(TOPIC, b"data")
-    forged = Message(TOPIC, b"other", genuine.author, genuine.seqno, genuine.signature)
+    genuine = author.compose((TOPIC,), b"data")
+    forged = Message((TOPIC,), b"other", genuine.author, genuine.seqno, genuine.signature)
     assert node.receive(ONE, forged) == ()
     assert [order.data for order in delivered(node.receive(OTHER, genuine))] == [b"data"]
 
@@ -236,8 +236,8 @@ def test_ids_may_be_any_function_of_the_message() -> None:
     assert single(node.receive(OTHER, iwant=[b"same"]), OTHER).messages == (first,)
     assert set(told(node.beat(), "ihave").values()) == {(IHave(TOPIC, (b"same",)),)}
     # Its own, published twice, is one message.
-    assert len(delivered(node.do(Publish(TOPIC, b"mine")))) == 1
-    assert node.do(Publish(TOPIC, b"mine")) == ()
+    assert len(delivered(node.do(Publish((TOPIC,), b"mine")))) == 1
+    assert node.do(Publish((TOPIC,), b"mine")) == ()
 
 
 # Announcements and requests
@@ -246,7 +246,7 @@ def test_ids_may_be_any_function_of_the_message() -> None:
 def test_ihave_is_answered_with_one_iwant() -> None:
     """Seed 001, 22: for the ids that were not seen. Seed 001, 11: the seen cache gates the answer, own messages too."""
     node = member()
-    (own,) = single(node.do(Publish(TOPIC, b"own")), ONE).messages
+    (own,) = single(node.do(Publish((TOPIC,), b"own")), ONE).messages
     node.receive(ONE, message(1))
     known = (id_of(own), id_of(message(1)))
     orders = node.receive(OTHER, ihave=[IHave(TOPIC, (*known, b"a", b"b")), IHave(TOPIC, (b"b", b"c"))])
@@ -341,17 +341,17 @@ def test_what_is_published_goes_to_floodsub_peers_and_the_whole_mesh() -> None:
     """Seed 001, 29: it is cached for IWANT and for gossip like what came."""
     node = member()
     node.connect(b"lazy")
-    orders = node.do(Publish(TOPIC, b"own"))
+    orders = node.do(Publish((TOPIC,), b"own"))
     (sent,) = single(orders, ONE).messages
     assert receivers(orders, sent) == [*FLOODERS, ONE, OTHER, THIRD]
-    assert delivered(orders) == [Deliver(TOPIC, id_of(sent), b"own", None)]
+    assert delivered(orders) == [Deliver((TOPIC,), id_of(sent), b"own", None)]
     assert receivers(node.receive(b"lazy", iwant=[id_of(sent)]), sent) == [b"lazy"]
     assert told(node.beat(), "ihave") == {b"lazy": (IHave(TOPIC, (id_of(sent),)),)}
 
 
 def test_own_messages_have_ascending_numbers() -> None:
     node = member()
-    numbers = [single(node.do(Publish(TOPIC, b"same")), ONE).messages[0].seqno for _ in range(3)]
+    numbers = [single(node.do(Publish((TOPIC,), b"same")), ONE).messages[0].seqno for _ in range(3)]
     first = int.from_bytes(numbers[0] or b"", "big")
     assert numbers == [(first + step).to_bytes(8, "big") for step in range(3)]
 
@@ -361,13 +361,13 @@ def test_what_is_published_elsewhere_goes_to_floodsub_peers_and_the_fan_out() ->
     node = Node()
     node.connect(*names(20))
     node.connect(*FLOODERS, protocol=FLOODSUB)
-    first = packets(node.do(Publish(TOPIC, b"first")))
+    first = packets(node.do(Publish((TOPIC,), b"first")))
     fanout = node.router.fanout(TOPIC)
     assert len(fanout) == 6
     assert set(first) == {*FLOODERS, *fanout}
     assert list(first)[:2] == FLOODERS
     node.connect(*names(40)[20:])
-    assert set(packets(node.do(Publish(TOPIC, b"second")))) == set(first)
+    assert set(packets(node.do(Publish((TOPIC,), b"second")))) == set(first)
     assert node.router.topics == ()
 
 
@@ -377,7 +377,7 @@ def test_what_is_published_elsewhere_goes_to_any_number_of_floodsub_peers_and_th
     flooders = names(30, "flooder")
     node.connect(*names(40))
     node.connect(*flooders, protocol=FLOODSUB)
-    sent = packets(node.do(Publish(TOPIC, b"data")))
+    sent = packets(node.do(Publish((TOPIC,), b"data")))
     assert len(node.router.fanout(TOPIC)) == 20
     assert set(sent) == {*flooders, *node.router.fanout(TOPIC)}
 
@@ -385,7 +385,7 @@ def test_what_is_published_elsewhere_goes_to_any_number_of_floodsub_peers_and_th
 def test_what_is_published_elsewhere_is_not_delivered_here() -> None:
     node = Node()
     node.connect(ONE)
-    assert delivered(node.do(Publish(TOPIC, b"data"))) == []
+    assert delivered(node.do(Publish((TOPIC,), b"data"))) == []
 
 
 @pytest.mark.parametrize("known", [0, 1, 5, 6, 7])
@@ -393,19 +393,19 @@ def test_a_fan_out_has_d_peers_or_all_there_are(known: int) -> None:
     """Seed 001, 30."""
     node = Node()
     node.connect(*names(known))
-    assert len(packets(node.do(Publish(TOPIC, b"data")))) == len(node.router.fanout(TOPIC)) == min(known, 6)
+    assert len(packets(node.do(Publish((TOPIC,), b"data")))) == len(node.router.fanout(TOPIC)) == min(known, 6)
 
 
 def test_fan_out_peers_that_went_away_are_replaced_at_the_next_message() -> None:
     """Seed 001, 31: to D, those who left the topic and those who disconnected."""
     node = Node()
     node.connect(*names(12))
-    node.do(Publish(TOPIC, b"first"))
+    node.do(Publish((TOPIC,), b"first"))
     left, gone, *rest = node.router.fanout(TOPIC)
     node.receive(left, unsubscribe=[TOPIC])
     node.do(PeerDisconnected(gone))
     assert set(node.router.fanout(TOPIC)) == set(rest)
-    sent = packets(node.do(Publish(TOPIC, b"second")))
+    sent = packets(node.do(Publish((TOPIC,), b"second")))
     assert len(sent) == 6
     assert set(rest) < set(sent) == set(node.router.fanout(TOPIC))
     assert not {left, gone} & set(sent)
@@ -413,7 +413,7 @@ def test_fan_out_peers_that_went_away_are_replaced_at_the_next_message() -> None
 
 def test_a_message_that_nobody_was_there_for_is_gossiped_about() -> None:
     node = Node()
-    node.do(Publish(TOPIC, b"data"))
+    node.do(Publish((TOPIC,), b"data"))
     node.connect(*names(9))
     assert len(told(node.beat(), "ihave")) == 3
 
@@ -424,9 +424,9 @@ def test_anonymous_messages_travel_by_their_content() -> None:
     node.connect(ONE, OTHER)
     for peer in (ONE, OTHER):
         node.receive(peer, graft=[TOPIC])
-    bare = Message(TOPIC, b"data")
+    bare = Message((TOPIC,), b"data")
     assert receivers(node.receive(ONE, bare), bare) == [OTHER]
     assert node.receive(OTHER, bare) == ()
     assert node.receive(OTHER, message(1, data=b"named")) == ()
     node.do(Leave(TOPIC))
-    assert node.receive(ONE, Message(TOPIC, b"more")) == ()
+    assert node.receive(ONE, Message((TOPIC,), b"more")) == ()

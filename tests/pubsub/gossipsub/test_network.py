@@ -94,12 +94,41 @@ def test_everybody_in_a_mixed_network_gets_everything_once(flooders: int) -> Non
         network.do(name, Join(TOPIC))
     network.run(3.0)
     for number, name in enumerate(nodes):
-        network.do(name, Publish(TOPIC, b"%d" % number))
+        network.do(name, Publish((TOPIC,), b"%d" % number))
         network.run(0.05)
     network.run(5.0)
     everything = Counter(b"%d" % number for number in range(20))
     for name in nodes:
         assert Counter(delivery.data for delivery in network.delivered[name]) == everything
+
+
+@repeatable(20)
+@given(st.integers(0, 2**32), st.lists(st.sets(st.sampled_from("abc"), min_size=1), min_size=1, max_size=5))
+def test_a_message_of_several_topics_comes_once_to_everybody_who_is_in_any(
+    seed: int, published: list[set[str]]
+) -> None:
+    """Seed 001, 42 and 46: to floodsub and gossipsub peers alike, and to nobody else."""
+    random = Random(seed)
+    nodes = names(12, "node")
+    network = Network(seed)
+    for name in nodes[:3]:
+        network.add(name, FloodSub(Named(name, Random(name))), FLOODSUB)
+    for name in nodes[3:]:
+        network.add(name)
+    # All know each other, so that no topic falls apart.
+    ring(network, nodes, *range(1, 12))
+    topics = {name: {topic for topic in "abc" if random.random() < 0.5} for name in nodes}
+    for name in nodes:
+        for topic in sorted(topics[name]):
+            network.do(name, Join(topic))
+    network.run(3.0)
+    for number, to in enumerate(published):
+        network.do(random.choice(nodes), Publish(tuple(sorted(to)), b"%d" % number))
+    network.run(5.0)
+    for name in nodes:
+        found = {delivery.data: delivery.topics for delivery in network.delivered[name]}
+        assert len(found) == len(network.delivered[name])
+        assert found == {b"%d" % number: tuple(sorted(to)) for number, to in enumerate(published) if to & topics[name]}
 
 
 def test_a_publisher_outside_the_topic_reaches_everybody_in_it() -> None:
@@ -114,7 +143,7 @@ def test_a_publisher_outside_the_topic_reaches_everybody_in_it() -> None:
         network.do(name, Join(TOPIC))
     network.run(3.0)
     for _ in range(5):
-        network.do(b"outside", Publish(TOPIC, b"data"))
+        network.do(b"outside", Publish((TOPIC,), b"data"))
     network.run(3.0)
     assert {len(network.delivered[name]) for name in nodes} == {5}
     assert network.delivered[b"outside"] == []
@@ -130,7 +159,7 @@ def test_gossip_brings_what_the_mesh_does_not() -> None:
         network.do(name, Join(TOPIC))
     network.run(1.5)
     for name in names(2):
-        network.do(name, Publish(TOPIC, name))
+        network.do(name, Publish((TOPIC,), name))
     network.run(2.0)
     for name in names(2):
         assert sorted(delivery.data for delivery in network.delivered[name]) == names(2)
@@ -183,7 +212,7 @@ def test_a_router_may_add_control_messages_and_gossip() -> None:
     for name in nodes:
         network.do(name, Join(TOPIC))
     network.run(3.0)
-    network.do(nodes[0], Publish(TOPIC, b"data"))
+    network.do(nodes[0], Publish((TOPIC,), b"data"))
     network.do(nodes[0], "greet")
     network.run(2.0)
     assert {len(network.delivered[name]) for name in nodes} == {1}

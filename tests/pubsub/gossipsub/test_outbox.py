@@ -201,7 +201,7 @@ def test_a_fan_out_message_carries_what_was_kept() -> None:
     lose(node, graft=(TOPIC,))
     node.receive(ONE, subscribe=["outside"])
     node.receive(OTHER, unsubscribe=["outside"])
-    sent = single(node.do(Publish("outside", b"data")), ONE)
+    sent = single(node.do(Publish(("outside",), b"data")), ONE)
     assert sent.control == Control(graft=(TOPIC,))
     assert [type(one) for one in sent.messages] == [Message]
 
@@ -211,7 +211,7 @@ def test_what_was_kept_goes_to_its_own_peer() -> None:
     node = lonely()
     lose(node, graft=(TOPIC,))
     node.receive(OTHER, subscribe=["outside"])
-    assert single(node.do(Publish("outside", b"data")), OTHER).control is None
+    assert single(node.do(Publish(("outside",), b"data")), OTHER).control is None
     assert packets(node.beat()) == {ONE: [Rpc(control=Control(graft=(TOPIC,)))]}
 
 

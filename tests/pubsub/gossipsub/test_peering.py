@@ -59,7 +59,7 @@ def test_who_disconnects_is_forgotten_everywhere() -> None:
     """Seed 001, 5: peers, topics, mesh, fan-out and queued control messages."""
     node = Node()
     node.connect(b"peer", b"other", topics=[TOPIC, "outside"])
-    node.do(Publish("outside", b"data"))
+    node.do(Publish(("outside",), b"data"))
     node.do(Join(TOPIC))
     assert set(node.router.mesh(TOPIC)) == set(node.router.fanout("outside")) == {b"peer", b"other"}
     node.do(Unsent(b"peer", Rpc(control=Control(graft=(TOPIC,)))))
@@ -109,7 +109,7 @@ def test_floodsub_peers_that_leave_a_topic_get_no_more_of_it() -> None:
     one, other, third = names(3)
     node.receive(one, unsubscribe=[TOPIC])
     node.do(PeerDisconnected(other))
-    assert packets(node.do(Publish(TOPIC, b"data"))).keys() == {third}
+    assert packets(node.do(Publish((TOPIC,), b"data"))).keys() == {third}
 
 
 def test_what_a_peer_is_left_out_of_is_dropped_with_its_last_member() -> None:
@@ -131,7 +131,7 @@ def test_a_view_tells_what_each_peer_gets() -> None:
     node.connect(b"lazy", topics=[TOPIC])
     node.connect(b"outside", topics=["outside"])
     node.connect(b"flooder", protocol=FLOODSUB, topics=[TOPIC, "outside"])
-    node.do(Publish("outside", b"data"))
+    node.do(Publish(("outside",), b"data"))
     node.connect(b"unused", topics=["outside"])
     assert list(node.router.peerings()) == [
         (b"mesh", TOPIC, Peering.FULL_MESSAGE),
@@ -149,7 +149,7 @@ def test_fan_out_peers_are_never_told_so() -> None:
     """Seed 001, 6: neither when they are drawn nor when they are forgotten."""
     node = Node()
     node.connect(*names(3))
-    sent = packets(node.do(Publish(TOPIC, b"data")))
+    sent = packets(node.do(Publish((TOPIC,), b"data")))
     assert sorted(node.router.fanout(TOPIC)) == names(3) == sorted(sent)
     assert all(packet.control is None for (packet,) in sent.values())
     for _ in range(70):
@@ -190,7 +190,7 @@ def apply(node: Node, action: tuple[str, ...]) -> None:
         case ("leave", topic):
             node.do(Leave(topic))
         case ("publish", topic):
-            node.do(Publish(topic, b"data"))
+            node.do(Publish((topic,), b"data"))
         case ("beat",):
             node.beat()
         case (kind, peer, topic):

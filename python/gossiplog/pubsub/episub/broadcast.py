@@ -175,7 +175,7 @@ class Broadcast:
         if id in self._seen:
             return
         message = Gossip(id[0], 1, id[1], data)
-        self._out.append(Deliver(self._topic, id, data, None))
+        self._out.append(Deliver((self._topic,), id, data, None))
         self._hold(id, message, 0, None, now)
         if self.eager:
             self._out.append(Send(tuple(self.eager), message))
@@ -190,7 +190,7 @@ class Broadcast:
         if message.source == self._me:
             return
         self.statistics.delivered += 1
-        self._out.append(Deliver(self._topic, id, message.data, peer))
+        self._out.append(Deliver((self._topic,), id, message.data, peer))
         hops = message.hops
         onward = Gossip(message.source, min(hops + 1, _LARGEST_HOPS), message.number, message.data)
         if peer in self.lazy:

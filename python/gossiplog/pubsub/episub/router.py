@@ -108,17 +108,22 @@ class Episub:
             now: the time.
 
         Raises:
-            ValueError: `Join`, `Leave` or `Publish` names another topic than the router's, or the application
-                joins one of more than `MAX_TOPIC` bytes, publishes without having joined, or more than `MAX_DATA`
-                bytes.
+            ValueError: `Join`, `Leave` or `Publish` names another topic than the router's, or several, or the
+                application joins one of more than `MAX_TOPIC` bytes, publishes without having joined, or more than
+                `MAX_DATA` bytes.
         """
         if type(event) is Received:
             return self._receive(event.peer, event.packet, now)
         match event:
             case TimerExpired(timer) if timer in _BROADCAST_TIMERS:
                 return self._wrap(self._broadcast.handle(event, now), now)
-            case Join(topic) | Leave(topic) | Publish(topic) if topic != self._topic:
+            case Join(topic) | Leave(topic) if topic != self._topic:
                 raise ValueError(f"topic {topic!r}: this router's is {self._topic!r}")
+            case Publish(topics) if topics != (self._topic,):
+                named = ", ".join(map(repr, topics))
+                raise ValueError(
+                    f"published to {named}: an episub router has one topic, and this one's is {self._topic!r}"
+                )
             case Join(topic) if not topic_fits(topic):
                 raise ValueError(
                     f"topic {topic!r}: expected text of {MAX_TOPIC} bytes at most, which peers can be told"

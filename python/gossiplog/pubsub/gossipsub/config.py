@@ -95,10 +95,12 @@ class Config(GossipConfig):
         graft_after: messages that had to be asked of one peer between two heartbeats, because the mesh had not brought
             them; who had so many joins the mesh. The guide to gossipsub allows that; None turns it off.
         max_data: bytes of a message's data; a longer one is passed over, and cannot be published.
+        max_recipients: topics of a message; one with more is passed over, and cannot be published. The routers of
+            rust-libp2p and js-libp2p write one, and read the last of several: where there are such, it is to be 1.
         max_seen: ids that are remembered; more than anybody publishes in `seen_ttl`.
-        max_cached: bytes of the messages that can be asked for.
+        max_cached: bytes of data and characters of topics, of the messages that can be asked for.
         max_topics: of a peer's; what it subscribes to beyond that is passed over.
-        max_topic: characters of a peer's topic; a longer one is passed over.
+        max_topic: characters of a topic; a longer one of a peer's is passed over, and so is a message to one.
         max_ids: announced to a peer in each topic at a heartbeat, and accepted from it in all topics between two
             [go: MaxIHaveLength]. Announcements beyond that, of several busy topics, are passed over.
         max_repeats: times that one peer gets a message by asking for it [go: GossipRetransmission].
@@ -109,6 +111,7 @@ class Config(GossipConfig):
 
     graft_after: int | None = None
     max_data: int = MAX_DATA
+    max_recipients: int = 16
     max_seen: int = 2**20
     max_cached: int = 2**26
     max_topics: int = 1000

@@ -14,7 +14,7 @@ class MessageCache:
     Args:
         length: windows for which a message is kept.
         gossip: windows, the newest, whose messages are gossiped about.
-        max_bytes: of all messages' data; the oldest go first.
+        max_bytes: of all messages' data, and characters of their topics; the oldest go first.
         max_repeats: times that a peer gets a message.
     """
 
@@ -35,15 +35,16 @@ class MessageCache:
         return len(self._messages)
 
     def put(self, id: MessageId, message: Message) -> None:
-        """Adds a message to the current window, unless the cache has it.
+        """Adds a message to the current window, under each of its topics, unless the cache has it.
 
         It comes again if its id was forgotten sooner, as happens where more messages come than ids are remembered.
         """
         if id in self._messages:
             return
         self._messages[id] = message
-        self._windows[0].setdefault(message.topic, []).append(id)
-        self._bytes += len(message.data)
+        for topic in dict.fromkeys(message.topics):
+            self._windows[0].setdefault(topic, []).append(id)
+        self._bytes += _size(message)
         while self._bytes > self._max_bytes:
             self._drop(next(iter(self._messages)))
 
@@ -81,5 +82,9 @@ class MessageCache:
         self._windows.appendleft({})
 
     def _drop(self, id: MessageId) -> None:
-        self._bytes -= len(self._messages.pop(id).data)
+        self._bytes -= _size(self._messages.pop(id))
         self._given.pop(id, None)
+
+
+def _size(message: Message) -> int:
+    return len(message.data) + sum(map(len, message.topics))

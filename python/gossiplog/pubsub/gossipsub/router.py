@@ -16,9 +16,11 @@ go-libp2p-pubsub ("go"); what is from none of them is marked as ours.
    order.
 5. *Messages.* A new one of a topic that we are in is delivered, goes to the floodsub peers of the topic and to its
    mesh, and is kept for those who ask. New is what has an id that was not seen, is not our own, made out as it has to
-   be, and passes the application's judgement; what fails that is not judged again (go).
+   be, and passes the application's judgement; what fails that is not judged again (go). One of several topics (guide)
+   is delivered once, and goes to each peer once: to those of all its topics that we are in, since others' topics are
+   for those to spread who are in them. It is gossiped about in each of its topics.
 6. *Publish.* To the floodsub peers, and to the mesh; for a topic that we are not in, to the fan-out, which is drawn up
-   to D (guide) and knows nothing of it.
+   to D (guide) and knows nothing of it. What is published to several topics is one message, for the peers of all.
 7. *IHAVE* is answered with IWANT for what was not seen, if we are in the topic (go); *IWANT* with the messages that are
    kept, a few times to each peer (go).
 8. *Heartbeat.* Meshes below D_low are filled, and those above D_high emptied, to D; fan-outs are filled to D, or
@@ -33,10 +35,11 @@ The router remembers what `Config` limits, of connected peers only, and of the t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain
 from random import Random
 from typing import Any
 
-from gossiplog.pubsub.authorship import Authorship, author_and_number, check_ids, compose_valid, name_is_id
+from gossiplog.pubsub.authorship import Authorship, author_and_number, check_ids, compose_valid, fits, name_is_id
 from gossiplog.pubsub.events import (
     Deliver,
     Join,
@@ -174,7 +177,8 @@ class GossipSub:
         """Says what follows from an event.
 
         Raises:
-            ValueError: the application publishes what is too long, or what it calls invalid itself.
+            ValueError: the application publishes what is too long, or to too many topics, or what it calls invalid
+                itself.
         """
         if type(event) is Received:
             return self._orders() if self._receive(event.peer, event.packet, now) else ()
@@ -190,8 +194,8 @@ class GossipSub:
                 self._join(topic)
             case Leave(topic):
                 self._leave(topic)
-            case Publish(topic, data):
-                self._publish(topic, data, now)
+            case Publish(topics, data):
+                self._publish(topics, data, now)
             case Unsent(peer, packet) if peer in self._state.peers:
                 # Until a GRAFT is sent, the last that the peer is told is the PRUNE before it.
                 for topic in packet.control.graft if packet.control is not None else ():
@@ -299,11 +303,11 @@ class GossipSub:
             elif state.unsubscribe(peer, change.topic) and (control is None or change.topic not in control.prune):
                 self._prune(peer, change.topic)
         new = False
-        id_of, is_seen = self._id_of, self._seen.has
+        id_of, is_seen, joined = self._id_of, self._seen.has, state.mesh.keys()
         for message in packet.messages:
-            if message.topic in state.mesh and len(message.data) <= self._config.max_data:
+            if not joined.isdisjoint(message.topics) and len(message.data) <= self._config.max_data:
                 id = id_of(message)
-                if not is_seen(id):
+                if not is_seen(id) and fits(message, self._config):
                     new = True
                     self._take(peer, message, id, packet if packet.is_message else Rpc((message,)), now)
         if control is not None and state.peers[peer].gossips:
@@ -323,38 +327,52 @@ class GossipSub:
         if not self._is_valid(message):
             return
         self._cache.put(id, message)
-        self._delivered.append(Deliver(message.topic, id, message.data, peer))
+        topics = tuple(dict.fromkeys(message.topics))
+        self._delivered.append(Deliver(topics, id, message.data, peer))
         origin = peer if author is None else self._authors.get(author, peer)
-        self._forward(message.topic, packet, self._state.mesh[message.topic], peer, origin)
+        mesh = self._state.mesh
+        self._forward({topic: mesh[topic] for topic in topics if topic in mesh}, packet, peer, origin)
 
     def _forward(
-        self, topic: str, packet: Rpc, peers: Mapping[PeerId, None], source: PeerId | None, origin: PeerId | None
+        self,
+        meshes: Mapping[str, dict[PeerId, None]],
+        packet: Rpc,
+        source: PeerId | None,
+        origin: PeerId | None,
     ) -> None:
-        """Sends a message to the floodsub peers of its topic, and to the peers given."""
-        members = self._state.members.get(topic)
-        everybody = [*members.floodsub, *peers] if members is not None and members.floodsub else peers
+        """Sends a message to the floodsub peers of topics, and to the peers given for each topic: to everybody once."""
+        known = self._state.members
+        groups = [known[topic].floodsub for topic in meshes if topic in known and known[topic].floodsub]
+        groups += meshes.values()
+        # Nearly always there is one topic, and nobody in it speaks floodsub.
+        everybody = groups[0] if len(groups) == 1 else dict.fromkeys(chain.from_iterable(groups))
         targets = [peer for peer in everybody if peer != source and peer != origin]
         if targets:
             self._outbox.add(targets, packet)
 
-    def _publish(self, topic: str, data: bytes, now: float) -> None:
+    def _publish(self, topics: tuple[str, ...], data: bytes, now: float) -> None:
         state = self._state
-        message = compose_valid(self._authorship, topic, data, self._config.max_data, self._is_valid)
+        message = compose_valid(self._authorship, topics, data, self._config, self._is_valid)
         id = self._id_of(message)
         # Where ids are made from the content, it may have been said already.
         if self._seen.has(id):
             return
         self._seen.add(id, now)
         self._cache.put(id, message)
-        mesh = state.mesh.get(topic)
-        if mesh is not None:
-            self._delivered.append(Deliver(topic, id, data, None))
-            self._forward(topic, Rpc((message,)), mesh, None, None)
-            return
-        fanout = state.fanout.setdefault(topic, Fanout(now))
+        if not state.mesh.keys().isdisjoint(message.topics):
+            self._delivered.append(Deliver(message.topics, id, data, None))
+        meshes: dict[str, dict[PeerId, None]] = {}
+        for topic in message.topics:
+            mesh = state.mesh.get(topic)
+            meshes[topic] = self._fan_out(topic, now) if mesh is None else mesh
+        self._forward(meshes, Rpc((message,)), None, None)
+
+    def _fan_out(self, topic: str, now: float) -> dict[PeerId, None]:
+        """The peers that get what we publish now to a topic that we are not in."""
+        fanout = self._state.fanout.setdefault(topic, Fanout(now))
         fanout.published = now
         self._fill(topic, fanout)
-        self._forward(topic, Rpc((message,)), fanout.peers, None, None)
+        return fanout.peers
 
     def _fill(self, topic: str, fanout: Fanout) -> None:
         missing = self._config.d - len(fanout.peers)
