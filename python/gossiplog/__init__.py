@@ -46,10 +46,10 @@ try:
         TreeError,
         UnknownMessage,
     )
-    from gossiplog.log import Arrivals, Info, Inserted, Log, Pulled, Verified, open, recover
+    from gossiplog.log import Apply, Arrivals, Info, Inserted, Log, Pulled, Verified, open, recover
     from gossiplog.message import SignedMessage
     from gossiplog.signer import Signer, default_key_path
-    from gossiplog.storage import MemoryStorage, SQLiteStorage, Storage
+    from gossiplog.storage import ApplyTransaction, MemoryStorage, SQLiteStorage, Storage
 except ImportError as error:
     # The command line, which lies behind this module, says in one line that the core is missing; a library that
     # imports a name from here, or uses one, gets the exception.
@@ -58,36 +58,102 @@ else:
     _failure = None
 
 if TYPE_CHECKING:
-    from gossiplog.net.client import connect
+    from gossiplog.net.access import Access
+    from gossiplog.net.client import Client, connect
+    from gossiplog.net.events import (
+        Committed,
+        Connected,
+        Defect,
+        Disconnected,
+        Event,
+        Failed,
+        Grafted,
+        Pruned,
+        Served,
+        Subscribed,
+        SyncEnded,
+        SyncProgressed,
+        SyncStarted,
+        Unsubscribed,
+    )
     from gossiplog.net.hub import Hub
+    from gossiplog.net.limits import Limits
     from gossiplog.net.peer import Peer
+    from gossiplog.net.serving import serve
+
+    __version__: str
 else:
     # What needs a network is loaded when it is first used: scripts that only read a log start in half the time.
-    _MODULES = {"Hub": "gossiplog.net.hub", "Peer": "gossiplog.net.peer", "connect": "gossiplog.net.client"}
+    _MODULES = {
+        "gossiplog.net.access": ("Access",),
+        "gossiplog.net.client": ("Client", "connect"),
+        "gossiplog.net.events": (
+            "Committed",
+            "Connected",
+            "Defect",
+            "Disconnected",
+            "Event",
+            "Failed",
+            "Grafted",
+            "Pruned",
+            "Served",
+            "Subscribed",
+            "SyncEnded",
+            "SyncProgressed",
+            "SyncStarted",
+            "Unsubscribed",
+        ),
+        "gossiplog.net.hub": ("Hub",),
+        "gossiplog.net.limits": ("Limits",),
+        "gossiplog.net.peer": ("Peer",),
+        "gossiplog.net.serving": ("serve",),
+    }
+    _LAZY = {name: module for module, names in _MODULES.items() for name in names}
 
     def __getattr__(name: str) -> Any:
-        if name in __all__ and _failure is not None:
-            raise ImportError(str(_failure)) from _failure
-        if name not in _MODULES:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        globals()[name] = getattr(importlib.import_module(_MODULES[name]), name)
-        return globals()[name]
+        if name == "__version__":
+            from importlib import metadata
+
+            found = metadata.version(__name__)
+        else:
+            if name in __all__ and _failure is not None:
+                raise ImportError(str(_failure)) from _failure
+            if name not in _LAZY:
+                raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+            found = getattr(importlib.import_module(_LAZY[name]), name)
+        globals()[name] = found
+        return found
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__, "__version__"})
 
 
 __all__ = [
     "CID",
+    "Access",
+    "Apply",
+    "ApplyTransaction",
     "Arrivals",
+    "Client",
+    "Committed",
+    "Connected",
     "ConnectionLost",
     "CorruptLog",
     "CorruptSource",
     "DecodeError",
+    "Defect",
+    "Disconnected",
     "EncodeError",
+    "Event",
+    "Failed",
     "GossipLogError",
+    "Grafted",
     "Hub",
     "Info",
     "Inserted",
     "InvalidMessage",
     "KeyFileError",
+    "Limits",
     "Log",
     "LogClosed",
     "MemoryStorage",
@@ -99,22 +165,30 @@ __all__ = [
     "OlderSchema",
     "Peer",
     "ProtocolError",
+    "Pruned",
     "Pulled",
     "Refused",
     "SQLiteStorage",
+    "Served",
     "SignedMessage",
     "Signer",
     "Storage",
     "StorageError",
     "StreamRefused",
     "StreamReset",
+    "Subscribed",
+    "SyncEnded",
+    "SyncProgressed",
+    "SyncStarted",
     "TopicMismatch",
     "TopicWarning",
     "TreeError",
     "UnknownMessage",
+    "Unsubscribed",
     "Verified",
     "connect",
     "default_key_path",
     "open",
     "recover",
+    "serve",
 ]

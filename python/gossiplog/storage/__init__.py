@@ -1,8 +1,8 @@
 # Imports go one way: base, then memory, sqlite_tables, sqlite; location.
 """Where logs are kept: one small interface and its back ends."""
 
-from gossiplog.storage.base import Storage
+from gossiplog.storage.base import ApplyTransaction, Storage
 from gossiplog.storage.memory import MemoryStorage
 from gossiplog.storage.sqlite import SQLiteStorage
 
-__all__ = ["MemoryStorage", "SQLiteStorage", "Storage"]
+__all__ = ["ApplyTransaction", "MemoryStorage", "SQLiteStorage", "Storage"]

@@ -1,0 +1,52 @@
+"""The names of the package itself (`gossiplog/__init__.py`)."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+import typing
+from importlib import metadata
+
+import pytest
+
+import gossiplog
+from gossiplog.net import events
+
+PLACES = {
+    "Access": "gossiplog.net.access",
+    "Apply": "gossiplog.log.writing",
+    "ApplyTransaction": "gossiplog.storage.base",
+    "Client": "gossiplog.net.client",
+    "Event": "gossiplog.net.events",
+    "Hub": "gossiplog.net.hub",
+    "Limits": "gossiplog.net.limits",
+    "Peer": "gossiplog.net.peer",
+    "connect": "gossiplog.net.client",
+    "serve": "gossiplog.net.serving",
+} | {kind.__name__: events.__name__ for kind in typing.get_args(events.Event)}
+
+
+def test_the_version_is_the_installed_one() -> None:
+    assert gossiplog.__version__ == metadata.version("gossiplog")
+
+
+@pytest.mark.parametrize("name", sorted(PLACES))
+def test_names_of_the_network_and_of_types_can_be_imported_from_the_package(name: str) -> None:
+    assert getattr(gossiplog, name) is getattr(importlib.import_module(PLACES[name]), name)
+    assert name in gossiplog.__all__
+
+
+def test_every_name_is_there_and_listed() -> None:
+    assert {name for name in gossiplog.__all__ if not hasattr(gossiplog, name)} == set()
+    assert {*gossiplog.__all__, "__version__"} <= set(dir(gossiplog))
+
+
+def test_importing_the_package_loads_no_network() -> None:
+    program = (
+        "import sys, gossiplog; gossiplog.Apply, gossiplog.ApplyTransaction;"
+        "print([name for name in ('anyio', 'starlette', 'uvicorn', 'gossiplog.net', 'importlib.metadata')"
+        " if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
