@@ -5,9 +5,12 @@ from __future__ import annotations
 import gc
 import re
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+import gossiplog
 from gossiplog import DecodeError, Log, LogClosed, MemoryStorage, Signer, UnknownMessage, core
 
 UNKNOWN = "0" * 32
@@ -217,3 +220,35 @@ def test_a_snapshot_reads_ahead_and_answers_the_same(log: Log) -> None:
             assert list(snapshot.leaves(start, end)) == expected
     log.append("later")
     assert list(snapshot.leaves(b"", None)) == list(everything)
+
+
+@pytest.mark.parametrize("wrong", ["alice.key", "did:key:z6Mk", b"\0" * 32, Path("alice.key")], ids=repr)
+def test_a_signer_is_no_path_and_no_name(opened: Callable[..., Log], wrong: Any) -> None:
+    reason = r"a signer is a gossiplog\.Signer, not \w+: gossiplog\.Signer\.load\(path\) reads a key file"
+    with pytest.raises(TypeError, match=reason):
+        opened(signer=wrong)
+    log = opened()
+    with pytest.raises(TypeError, match=reason):
+        log.append(1, signer=wrong)
+    log.signer = wrong
+    with pytest.raises(TypeError, match=reason):
+        log.append_many([1, 2])
+    assert len(log) == 0
+
+
+def test_a_log_shows_where_it_is_and_whether_it_is_open(tmp_path: Path) -> None:
+    for location, place in (
+        (tmp_path / "log.db", tmp_path / "log.db"),
+        (":memory:", ":memory:"),
+        (MemoryStorage(), "memory"),
+    ):
+        with gossiplog.open(location, "notes") as log:
+            assert repr(log) == f"<Log 'notes' in {place}>"
+        assert repr(log) == f"<Log 'notes' in {place}, closed>"
+
+
+def test_read_only_is_for_paths_and_without_apply(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="read_only is for paths"):
+        gossiplog.open(MemoryStorage(), "notes", read_only=True)
+    with pytest.raises(ValueError, match="apply writes"):
+        gossiplog.open(tmp_path / "log.db", apply=print, read_only=True)

@@ -1,20 +1,41 @@
 from __future__ import annotations
 
+import shutil
+import sqlite3
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gossiplog import Log, MissingParents, ProtocolError, Refused, SignedMessage, Signer, TopicMismatch, core
+import gossiplog
+from gossiplog import (
+    CorruptSource,
+    Log,
+    MissingParents,
+    NotALog,
+    ProtocolError,
+    Refused,
+    SignedMessage,
+    Signer,
+    StorageError,
+    TopicMismatch,
+    core,
+)
 from gossiplog.log.pulling import _FRUITLESS_STREAMS, _Work
 from gossiplog.log.state import Snapshot
 from gossiplog.protocol import wire
 from gossiplog.protocol.sync import Server, ServerConfig
 from gossiplog.sim.hostile import Forged
+from gossiplog.storage.base import SCHEMA
+from gossiplog.storage.sqlite_upgrades import OLDEST
+from tests.conftest import TOPIC
 from tests.threads import in_threads
+
+SCHEMAS = Path(__file__).parent / "storage" / "schemas"
 
 
 @pytest.fixture
@@ -245,3 +266,46 @@ def test_a_source_that_asks_to_wait_for_weeks_is_named(log: Log, source: Log) ->
     source.append(1)
     with pytest.raises(ProtocolError, match="asks to wait for 4000000000 ms"):
         log.pull(source, config=ServerConfig(requests=0, cooldown=4_000_000_000))
+
+
+@pytest.mark.parametrize("kind", [Path, str, lambda path: path.as_uri()], ids=["path", "text", "uri"])
+def test_a_file_is_pulled_from(log: Log, tmp_path: Path, other_signer: Signer, kind: Callable[[Path], Any]) -> None:
+    path = tmp_path / "theirs.db"
+    with gossiplog.open(path, TOPIC, signer=other_signer) as theirs:
+        theirs.append_many(range(300))
+        # Also while another program has it open, and writes to it.
+        assert log.pull(kind(path)).inserted == 300
+        theirs.append(300)
+        assert log.pull(kind(path)).inserted == 1
+        assert log.root == theirs.root
+
+
+@pytest.mark.parametrize("schema", range(OLDEST, SCHEMA))
+def test_a_file_that_is_pulled_from_is_not_upgraded(tmp_path: Path, schema: int) -> None:
+    path = Path(shutil.copy(SCHEMAS / f"schema-{schema}.db", tmp_path))
+    before = path.read_bytes()
+    with gossiplog.open(":memory:", "schemas.example.com") as log:
+        assert log.pull(path).inserted > 0
+    assert path.read_bytes() == before
+
+
+def test_a_file_that_is_no_log_is_not_pulled_from(log: Log, tmp_path: Path) -> None:
+    with pytest.raises(NotALog, match=r"there is no log .*none\.db$"):
+        log.pull(tmp_path / "none.db")
+    assert not (tmp_path / "none.db").exists()
+    with gossiplog.open(tmp_path / "other.db", "other"), pytest.raises(TopicMismatch):
+        log.pull(tmp_path / "other.db")
+    with pytest.raises(StorageError, match=r"a hub's log is pulled by gossiplog\.connect"):
+        log.pull("wss://hub.example.org/?token=secret")
+    with pytest.raises(TypeError, match="a Log, or the path of its file, not int"):
+        log.pull(7)  # type: ignore[arg-type]
+
+
+def test_a_damaged_file_that_is_pulled_from_is_to_blame(log: Log, tmp_path: Path, other_signer: Signer) -> None:
+    path = tmp_path / "theirs.db"
+    with gossiplog.open(path, TOPIC, signer=other_signer) as theirs:
+        theirs.append_many(range(300))
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE gossiplog_meta SET value = 'x' WHERE name = 'indexed'")
+    with pytest.raises(CorruptSource, match="the source's log is damaged"):
+        log.pull(path)

@@ -21,6 +21,12 @@ def test_generated_signers_differ() -> None:
     assert Signer.generate().did != Signer.generate().did
 
 
+@pytest.mark.parametrize("text", ["alice.key", "0" * 32, "0" * 64])
+def test_the_path_of_a_key_file_is_no_private_key(text: str) -> None:
+    with pytest.raises(TypeError, match=r"32 bytes, not text: gossiplog\.Signer\.load\(path\) reads a key file"):
+        Signer(text)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("length", [0, 31, 33, 64])
 def test_private_keys_of_another_length_are_refused(length: int) -> None:
     with pytest.raises(ValueError, match=f"a private key of {length} bytes"):

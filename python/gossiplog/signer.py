@@ -19,6 +19,8 @@ from gossiplog.errors import KeyFileError
 PRIVATE_KEY_LENGTH = 32
 """Bytes of an Ed25519 private key: the seed of RFC 8032, section 5.1.5."""
 
+_KEY_FILES = "gossiplog.Signer.load(path) reads a key file, and gossiplog.Signer.generate() makes a new key"
+
 
 class Signer:
     """An Ed25519 key pair.
@@ -27,12 +29,15 @@ class Signer:
         private_key: 32 bytes.
 
     Raises:
+        TypeError: text, as the path of a key file.
         ValueError: a private key of another length.
     """
 
     __slots__ = ("_key", "_private_key")
 
     def __init__(self, private_key: bytes) -> None:
+        if isinstance(private_key, str):
+            raise TypeError(f"a private key is {PRIVATE_KEY_LENGTH} bytes, not text: {_KEY_FILES}")
         if len(private_key) != PRIVATE_KEY_LENGTH:
             raise ValueError(f"a private key of {len(private_key)} bytes: Ed25519 has {PRIVATE_KEY_LENGTH}")
         self._private_key = bytes(private_key)
@@ -194,6 +199,16 @@ def read_secret(path: str | os.PathLike[str], what: str, limit: int) -> bytes:
     if os.name == "posix" and mode & (stat.S_IRWXG | stat.S_IRWXO):
         raise KeyFileError(f"the {what} {os.fspath(path)} is open to other users: run chmod 600 {os.fspath(path)}")
     return content
+
+
+def check_signer(signer: object) -> None:
+    """Refuse what cannot sign, as the path of a key file.
+
+    Raises:
+        TypeError: it is no Signer.
+    """
+    if not isinstance(signer, Signer):
+        raise TypeError(f"a signer is a gossiplog.Signer, not {type(signer).__name__}: {_KEY_FILES}")
 
 
 def default_key_path() -> Path:

@@ -426,3 +426,39 @@ def test_a_scan_that_is_left_early_keeps_no_snapshot(storage: SQLiteStorage, pat
             connection.execute("DELETE FROM gossiplog_messages WHERE seq = 3")
         with reader.scan(["value"], b"", None, 3) as found:
             assert list(found) == [(pairs[0][1],), (pairs[1][1],), (b"",)]
+
+
+@pytest.mark.parametrize("name", ["log.db", "a ?#%é.db"])
+@pytest.mark.parametrize("as_uri", [False, True], ids=["path", "uri"])
+def test_what_is_opened_to_be_read_is_not_written(tmp_path: Path, name: str, as_uri: bool) -> None:
+    path = tmp_path / name
+    writing = SQLiteStorage(path)
+    writing.open("topic", True)
+    location = path.as_uri() + "?cache=private" if as_uri else path
+    reading = SQLiteStorage(location, read_only=True)
+    assert reading.open(None, True) == "topic"
+    with reading.reader() as reader:
+        assert reader.position().count == 0
+    with pytest.raises(StorageError, match="it was opened to be read only"), reading.transaction():
+        pass
+    reading.close()
+    writing.close()
+    before = path.read_bytes()
+    assert reading.open("topic", True) == "topic"
+    with reading.reader() as reader:
+        assert reader.position().count == 0
+    reading.close()
+    assert path.read_bytes() == before
+    # Nor beside it: files of another user could keep the owner out.
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_what_is_opened_to_be_read_is_not_made(application: Path, path: Path) -> None:
+    before = application.read_bytes()
+    with pytest.raises(NotALog, match=r"log\.db holds no log$"):
+        SQLiteStorage(application, read_only=True).open("topic", True)
+    assert application.read_bytes() == before
+    path.unlink()
+    with pytest.raises(NotALog, match=r"there is no log .*log\.db$"):
+        SQLiteStorage(path, read_only=True).open("topic", True)
+    assert not path.exists()

@@ -17,11 +17,11 @@ _HEADS = 20  # shown on a terminal: the latest
 _REFUSALS = 20  # shown on a terminal
 _IN_MEMORY = ":memory:"
 
-LogPath = Annotated[Path, typer.Argument(metavar="LOG", help="The log: its file.")]
+LogPath = Annotated[Path, typer.Argument(metavar="LOG", help="The file of the log.")]
 
 
-def open_log(path: Path, topic: str | None = None) -> Log:
-    """Opens a log. It is made only where a topic is given.
+def open_log(path: Path, topic: str | None = None, *, read_only: bool = False) -> Log:
+    """Opens a log. It is made only where a topic is given. With `read_only` nothing is written to it.
 
     Raises:
         NotALog: there is no log, and no topic to make it with; or the path is SQLite's name for one in memory.
@@ -34,7 +34,7 @@ def open_log(path: Path, topic: str | None = None) -> Log:
         raise NotALog(f"there is no log {path}: gossiplog init {path} --topic TOPIC makes one")
     with warnings.catch_warnings(record=True, action="always") as caught, occasional("Upgrading the log") as advance:
         try:
-            log = gossiplog.log.open(str(path), topic=topic, progress=advance)
+            log = gossiplog.log.open(str(path), topic=topic, read_only=read_only, progress=advance)
         except (CorruptLog, TreeError) as error:
             raise StorageError(f"{path}: {error}") from error
     for warning in caught:

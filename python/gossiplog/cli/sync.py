@@ -80,7 +80,8 @@ def sync(
     other = Path(source)
     if not other.exists():
         raise NotALog(f"there is no log {source} to pull from")
-    with open_log(other) as theirs, open_log(path, theirs.topic) as ours:
+    # It may be somebody else's: nothing is written to it unless that is asked for.
+    with open_log(other, read_only=not both) as theirs, open_log(path, theirs.topic) as ours:
         show(pull_timed(ours, theirs, str(path), source))
         if both:
             if not output.json:

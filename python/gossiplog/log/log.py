@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self
 
 from gossiplog import core
-from gossiplog.errors import DecodeError, EncodeError, TopicMismatch, UnknownMessage
+from gossiplog.errors import (
+    CorruptLog,
+    CorruptSource,
+    DecodeError,
+    EncodeError,
+    StorageError,
+    TopicMismatch,
+    UnknownMessage,
+)
 from gossiplog.log.audit import Audit
 from gossiplog.log.following import Follower
 from gossiplog.log.functions import check_runs
@@ -22,9 +32,10 @@ from gossiplog.log.state import Snapshot, States, damage_is_corrupt, read_stored
 from gossiplog.log.writing import Apply, Writer
 from gossiplog.message import MAX_VALUE_LENGTH, SignedMessage, ids_of
 from gossiplog.protocol.sync import ServerConfig
-from gossiplog.signer import Signer
+from gossiplog.signer import Signer, check_signer
 from gossiplog.storage import Storage
 from gossiplog.storage.base import Reader
+from gossiplog.storage.location import is_url, storage_at
 
 _PAGE = 256
 # What SQLite's integers hold.
@@ -47,9 +58,12 @@ class Log:
     ) -> None:
         if apply is not None:
             check_runs("apply", apply)
+        if signer is not None:
+            check_signer(signer)
         self.topic = topic
         self.signer = signer
         self._storage = storage
+        self._is_closed = False
         self._check = payload_check(payload)
         self._states = States(storage, topic)
         self._follower = Follower(storage, topic)
@@ -73,6 +87,7 @@ class Log:
             Refused: the application's check or `apply` refuses the message, or `apply` a stored one that it had not
                 seen; its exception is the cause.
             ValueError: neither the call nor the log has a signer.
+            TypeError: a signer that is none, as a path.
         """
         return self.append_many([payload], signer=signer, codec=codec)[0]
 
@@ -90,6 +105,7 @@ class Log:
         chosen = signer or self.signer
         if chosen is None:
             raise ValueError("nothing to sign with: give a signer to append, or to gossiplog.open")
+        check_signer(chosen)
         wanted = list(payloads)
         # A single one is encoded when it is signed, and needs no look before.
         if len(wanted) > 1 or self._check is not None:
@@ -142,22 +158,27 @@ class Log:
         """
         return self._inserter.insert(messages)
 
-    def pull(self, source: Log, *, config: ServerConfig | None = None) -> Pulled:
-        """Gets what another log of this process has and this one lacks, by the sync protocol.
+    def pull(self, source: Log | str | os.PathLike[str], *, config: ServerConfig | None = None) -> Pulled:
+        """Gets what another log of this machine has and this one lacks, by the sync protocol.
 
         `apply` and the `payload` check run on worker threads meanwhile, each on one.
 
         Args:
-            source: the log to pull from; it may be written to meanwhile, and pull from this one.
+            source: the log to pull from, or its file; it may be written to meanwhile, and pull from this one. The file
+                is opened for reading alone: it is not made, and not upgraded.
             config: the limits under which the source serves.
 
         Raises:
             TopicMismatch: the logs have different topics.
+            NotALog: there is no such file, or it holds no log.
             CorruptSource: the source is damaged. What came before is in the log.
             CorruptLog: this log is damaged.
             ProtocolError: what the source holds breaks the rules of the protocol. What came before is in the log.
             Refused: `apply` raised for a stored message that it had not seen; its exception is the cause.
         """
+        if not isinstance(source, Log):
+            with _reading(source) as opened:
+                return self.pull(opened, config=config)
         if source.topic != self.topic:
             raise TopicMismatch(f"cannot pull from a log of the topic {source.topic!r} into one of {self.topic!r}")
         with damage_is_corrupt:
@@ -434,6 +455,7 @@ class Log:
             StorageError: a transaction of another thread has not ended within 30 seconds, as where `apply` hangs. The
                 log is closed to all others; another call waits again.
         """
+        self._is_closed = True
         try:
             self._storage.close()
         finally:
@@ -448,7 +470,29 @@ class Log:
         self.close()
 
     def __repr__(self) -> str:
-        return f"<Log {self.topic!r}>"
+        return f"<Log {self.topic!r} in {self._storage.place}{', closed' if self._is_closed else ''}>"
+
+
+@contextmanager
+def _reading(location: str | os.PathLike[str]) -> Iterator[Log]:
+    """Open somebody's log for a block, without writing to it."""
+    if not isinstance(location, str | os.PathLike):
+        raise TypeError(f"pull takes a Log, or the path of its file, not {type(location).__name__}")
+    if isinstance(location, str) and is_url(location):
+        scheme = location.partition("://")[0]
+        raise StorageError(f"{scheme}:// is no file: a hub's log is pulled by gossiplog.connect")
+    storage = storage_at(location, read_only=True)
+    try:
+        topic = storage.open(None, create=False)
+        log = Log(storage, topic, apply=None, payload=None, signer=None)
+    except CorruptLog as error:
+        storage.close()
+        raise CorruptSource(error.problems) from error
+    except BaseException:
+        storage.close()
+        raise
+    with log:
+        yield log
 
 
 def _bounds(after: str | None, before: str | None) -> tuple[bytes | None, bytes | None]:

@@ -23,6 +23,7 @@ def open(
     payload: Any = None,
     signer: Signer | None = None,
     create: bool = True,
+    read_only: bool = False,
     synchronous: Synchronous = "full",
     progress: Progress | None = None,
 ) -> Log:
@@ -45,6 +46,8 @@ def open(
             and for others' messages on worker threads, several at a time where several threads use the log.
         signer: what `append` signs with when it is given none.
         create: whether a log is made where there is none.
+        read_only: nothing is written to the log: none is made, one of an earlier version is not upgraded but read as it
+            is, and `append`, `insert` and `pull` raise StorageError. It may be read while others write to it.
         synchronous: when SQLite waits for the disk: with "full" an append that returned survives a power cut.
         progress: `progress(done, total)` is called with numbers of messages while an upgrade goes through them.
 
@@ -59,13 +62,16 @@ def open(
         StorageError: the location is of no known kind, or cannot be opened.
         TypeError: a location that is no path, a `payload` of no known kind, or a coroutine or generator function, whose
             body would not run, as `apply` or `payload`.
+        ValueError: `read_only` together with `apply`, which writes, or with a storage, which is asked for it itself.
 
     Warns:
         TopicWarning: version 0.13.14 of the original refuses the topic.
     """
     if topic is not None:
         check_topic(topic)
-    storage = storage_at(location, synchronous)
+    if read_only and apply is not None:
+        raise ValueError("apply writes to the log's database: it cannot be given with read_only")
+    storage = storage_at(location, synchronous, read_only=read_only)
     stored = storage.open(topic, create, progress)
     try:
         return Log(storage, stored, apply=apply, payload=payload, signer=signer)

@@ -267,6 +267,11 @@ class Transaction(Reader, ApplyTransaction):
 class Storage(ABC):
     """A place for one log."""
 
+    @property
+    def place(self) -> str:
+        """Where the log is, for messages: of a file, its path."""
+        return f"a {type(self).__name__}"
+
     @abstractmethod
     def open(self, topic: str | None, create: bool, progress: Progress | None = None) -> str:
         """Makes the log ready for use, and upgrades it where an earlier version wrote it and it can be written.

@@ -12,26 +12,32 @@ from gossiplog.storage.sqlite import SQLiteStorage, Synchronous, text_path
 _SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.\-]*)://")
 
 
-def storage_at(location: str | os.PathLike[str] | Storage, synchronous: Synchronous = "full") -> Storage:
+def storage_at(
+    location: str | os.PathLike[str] | Storage, synchronous: Synchronous = "full", *, read_only: bool = False
+) -> Storage:
     """The storage of a location, not opened yet.
 
     Args:
         location: the path of an SQLite file, ":memory:", a URI that begins with "file:", or a storage, which is
             returned as it is.
         synchronous: as `SQLiteStorage` takes it.
+        read_only: likewise.
 
     Raises:
         StorageError: a URL of an unknown kind.
         TypeError: a location that is no path.
+        ValueError: a storage, which says itself whether it is written to, with `read_only`.
     """
     if isinstance(location, Storage):
+        if read_only:
+            raise ValueError("read_only is for paths: give it to the storage, as SQLiteStorage(path, read_only=True)")
         return location
     if is_url(path := text_path(location)):
         raise StorageError(
             f"no storage for {path.partition('://')[0]}:// locations: expected the path of a file, ':memory:' or a"
             " Storage"
         )
-    return SQLiteStorage(location, synchronous=synchronous)
+    return SQLiteStorage(location, synchronous=synchronous, read_only=read_only)
 
 
 def is_url(location: str) -> bool:

@@ -233,6 +233,10 @@ class MemoryStorage(Storage):
         self._opened = False
         self._writing = False
 
+    @property
+    def place(self) -> str:
+        return "memory"
+
     def open(self, topic: str | None, create: bool, progress: Progress | None = None) -> str:
         with self._lock:
             if self._opened:

@@ -8,6 +8,7 @@ only one connection for both.
 from __future__ import annotations
 
 import os
+import re
 import sqlite3
 import threading
 import time
@@ -52,13 +53,18 @@ class SQLiteStorage(Storage):
         path: of the file, or ":memory:", or a URI that begins with "file:" (https://sqlite.org/uri.html).
         synchronous: when SQLite waits for the disk (https://sqlite.org/pragma.html#pragma_synchronous): with "full" an
             append that returned survives a power cut, with "normal" it survives the end of the process.
+        read_only: nothing is written to the log, which must be there: one of an earlier schema is read as it is. SQLite
+            may move what a writer that crashed has left in the write-ahead log into the file.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, synchronous: Synchronous = "full") -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], *, synchronous: Synchronous = "full", read_only: bool = False
+    ) -> None:
         if synchronous not in get_args(Synchronous):
             raise ValueError(f"synchronous is {synchronous!r}: expected one of {', '.join(get_args(Synchronous))}")
         self._path = text_path(path)
         self._synchronous = synchronous
+        self._read_only = read_only
         self._lock = threading.RLock()
         self._guard = Guard()
         self._writer: sqlite3.Connection | None = None
@@ -71,7 +77,12 @@ class SQLiteStorage(Storage):
         self._idle: list[sqlite3.Connection] = []
         self._closed = True
 
+    @property
+    def place(self) -> str:
+        return self._path
+
     def open(self, topic: str | None, create: bool, progress: Progress | None = None) -> str:
+        create = create and not self._read_only
         with self._lock:
             if self._writer is not None:
                 raise StorageError(f"{self._path} is open already through this storage")
@@ -93,7 +104,11 @@ class SQLiteStorage(Storage):
 
     def _check_there(self) -> None:
         if self._path != _MEMORY and not self._path.startswith("file:") and not os.path.exists(self._path):
-            raise NotALog(f"there is no log {self._path}: give a topic to make one")
+            raise NotALog(f"there is no log {self._path}{self._advice}")
+
+    @property
+    def _advice(self) -> str:
+        return "" if self._read_only else ": give a topic to make one"
 
     def _check_place(self, connection: sqlite3.Connection) -> None:
         (_, _, file) = connection.execute("PRAGMA database_list").fetchone()
@@ -107,16 +122,17 @@ class SQLiteStorage(Storage):
         found = self._stored(connection)
         if found is None:
             if topic is None or not create:
-                raise NotALog(f"{self._path} holds no log: give a topic to make one in it")
+                raise NotALog(f"{self._path} holds no log{self._advice}{' in it' if self._advice else ''}")
             found = self._create(connection, topic)
         stored, self._schema = found
         check_same_topic(self._path, stored, topic)
         connection.execute(f"PRAGMA synchronous = {self._synchronous}")
-        if self._path != _MEMORY:
+        if self._path != _MEMORY and not self._read_only:
             self._use_write_ahead_log(connection)
         if self._schema < SCHEMA:
             self._former = FormerContents(stored)
-            self._upgrade(connection, progress)
+            if not self._read_only:
+                self._upgrade(connection, progress)
         return stored
 
     def _upgrade(self, connection: sqlite3.Connection, progress: Progress | None) -> None:
@@ -237,6 +253,8 @@ class SQLiteStorage(Storage):
 
     def transaction(self) -> AbstractContextManager[Transaction]:
         self._check_open()
+        if self._read_only:
+            raise StorageError(f"cannot write to {self._path}: it was opened to be read only")
         if self._schema < SCHEMA:
             raise StorageError(
                 f"cannot write to {self._path}: the file or its folder was read-only when it was opened, so that its"
@@ -286,17 +304,20 @@ class SQLiteStorage(Storage):
 
     def _connect(self) -> sqlite3.Connection:
         with self._errors("open"):
+            name = _existing(self._path) if self._read_only else self._path
             connection = sqlite3.connect(
-                self._path,
+                name,
                 timeout=_PATIENCE,
                 isolation_level=None,
                 check_same_thread=False,
-                uri=self._path.startswith("file:"),
+                uri=name.startswith("file:"),
             )
             # The file may be a stranger's (https://sqlite.org/security.html). No log needs what is switched off.
             connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MOST_BYTES)
             connection.execute("PRAGMA trusted_schema = OFF")
             connection.execute("PRAGMA cell_size_check = ON")
+            if self._read_only:
+                connection.execute("PRAGMA query_only = ON")
         return connection
 
     def _borrow(self) -> sqlite3.Connection:
@@ -348,6 +369,20 @@ def text_path(location: str | os.PathLike[str]) -> str:
     if not isinstance(path, str):
         raise TypeError(f"the location of a log is text or a path, not {type(path).__name__}: {path!r}")
     return path
+
+
+def _existing(path: str) -> str:
+    """Return the URI by which SQLite opens a database that is there, and makes none (https://sqlite.org/uri.html).
+
+    Not with `mode=ro`: the last connection of this kind leaves files of the write-ahead log behind, under its own user,
+    which may keep the owner of the log out.
+    """
+    if path == _MEMORY:
+        return path
+    uri, mark, fragment = (path if path.startswith("file:") else Path(path).absolute().as_uri()).partition("#")
+    if re.search(r"[?&](mode|immutable)=", uri):
+        return path
+    return f"{uri}{'&' if '?' in uri else '?'}mode=rw{mark}{fragment}"
 
 
 class _Errors:
