@@ -284,6 +284,20 @@ async def test_what_is_not_let_through_learns_why(caplog: pytest.LogCaptureFixtu
     assert not any(secret in caplog.text for secret in (READ, WRITE, OTHER))
 
 
+def test_an_unknown_host_learns_what_to_do() -> None:
+    found = Access().decide(scope("http", "/", "GET", headers("hub.example.net", None, None)))
+    assert isinstance(found, Denied)
+    assert found.reason == (
+        "this hub is not known as 'hub.example.net': allow it with Access(hosts=frozenset({...})),"
+        " or gossiplog serve --allow-host"
+    )
+    # What Starlette's TestClient says.
+    found = Access().decide(scope("http", "/", "GET", headers("testserver", None, None)))
+    assert isinstance(found, Denied)
+    assert found.reason.endswith("calls itself so: TestClient(application, base_url='http://localhost')")
+    assert Access(hosts=frozenset({"testserver"})).decide(scope("http", "/", "GET", headers("testserver", None, None)))
+
+
 @pytest.mark.anyio
 async def test_a_websocket_that_is_not_let_through() -> None:
     inner = Inner()

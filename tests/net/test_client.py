@@ -42,6 +42,47 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client_module, "_FIRST_PAUSE", 0.01)
 
 
+async def test_a_client_that_is_not_entered_says_so(opened: Open) -> None:
+    log = opened()
+    advice = r"async with gossiplog\.connect\(log, url\) as client"
+    client = gossiplog.connect(log, "ws://127.0.0.1:9")
+    with pytest.raises(TypeError, match=advice):
+        await client
+    with pytest.raises(TypeError, match=advice), client:
+        pass
+    with pytest.raises(RuntimeError, match=advice):
+        await client.synced()
+    assert not client.connected
+
+
+async def test_a_client_runs_once(opened: Open) -> None:
+    async with serving(Hub(opened())) as url:
+        client = gossiplog.connect(opened(), url)
+        async with client:
+            await client.synced()
+        with pytest.raises(RuntimeError, match=r"call gossiplog\.connect again"):
+            await client.__aenter__()
+        with pytest.raises(RuntimeError, match="the client is not running"):
+            await client.synced()
+
+
+async def test_a_client_shows_where_it_is_and_how_it_stands(opened: Open) -> None:
+    log = opened()
+    async with serving(Hub(opened())) as url:
+        client = gossiplog.connect(log, f"{url}?token=secret-secret-secret", reconnect=False)
+        shown = f"<Client of {log!r} at {url}?…, "
+        assert repr(client) == shown + "not running>"
+        async with client:
+            assert repr(client) == shown + "not connected>"
+            await client.synced()
+            assert repr(client) == shown + "connected>"
+        assert repr(client) == shown + "not running>"
+    async with gossiplog.connect(log, url, reconnect=False) as client:
+        with pytest.raises(NetworkError):
+            await client.synced()
+        assert repr(client) == f"<Client of {log!r} at {url}, ended>"
+
+
 async def test_synced_means_that_both_hold_the_same(opened: Open, signer: Signer, other_signer: Signer) -> None:
     ours, theirs = opened(signer=signer), opened(signer=other_signer)
     ours.append_many(range(1000))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -58,6 +59,32 @@ async def test_mounted_in_another_application(opened: Open, signer: Signer, moun
     async with serving(mount(Hub(theirs))) as url, gossiplog.connect(ours, f"{url}/log/") as client:
         await client.synced()
     assert ours.root == theirs.root
+
+
+@pytest.mark.parametrize("mount", [in_starlette, in_fastapi])
+async def test_a_client_that_left_out_the_slash_of_a_mounted_hub_learns_it(
+    opened: Open, mount: Callable[[Hub], Any]
+) -> None:
+    async with (
+        serving(mount(Hub(opened()))) as url,
+        gossiplog.connect(opened(), f"{url}/log?token=secret-secret-secret", reconnect=False) as client,
+    ):
+        with pytest.raises(ConnectionLost, match="403") as caught:
+            await client.synced()
+    assert str(caught.value).endswith(f"(a hub that is mounted in an application has a slash at its end: {url}/log/?…)")
+    assert caught.value.cause == "refused"
+
+
+async def test_a_hub_shows_its_log_and_whether_it_runs(opened: Open, tmp_path: Path) -> None:
+    log = opened(tmp_path / "log.db")
+    hub = Hub(log)
+    assert repr(hub) == f"<Hub of {log!r}, not running>"
+    async with hub:
+        assert repr(hub) == f"<Hub of {log!r}, running, clients: 0>"
+    async with serving(hub) as url, gossiplog.connect(opened(), url) as client:
+        await client.synced()
+        assert repr(hub) == f"<Hub of {log!r}, running, clients: 1>"
+    assert repr(hub) == f"<Hub of {log!r}, not running>"
 
 
 @pytest.mark.parametrize("limits", [{"requests": 10}, {"bytes": 16_000}])

@@ -258,6 +258,15 @@ async def test_the_identity_is_not_logged(opened: Open, signer: Signer, caplog: 
         assert secret not in caplog.text + text
 
 
+async def test_a_peer_shows_who_it_is_and_whether_it_runs(opened: Open) -> None:
+    log = opened()
+    peer = Peer(log, [LISTEN])
+    assert repr(peer) == f"<Peer of {log!r}, not running>"
+    async with peer:
+        assert repr(peer) == f"<Peer {peer.peer_id} of {log!r}, running, peers: 0>"
+    assert repr(peer) == f"<Peer of {log!r}, not running>"
+
+
 # Starting and stopping
 
 

@@ -39,6 +39,8 @@ EVERY = "*"
 SCOPE_KEY = "gossiplog.access"
 """Where a scope that was let through says what it may do: an Allowed."""
 
+# What Starlette's TestClient calls the application that it tests.
+_TEST_HOST = "testserver"
 _QUERY_NAME = "token"
 # RFC 6750, section 2.1: what a bearer token consists of.
 _TOKEN = re.compile(r"[A-Za-z0-9\-._~+/]+=*")
@@ -164,7 +166,7 @@ class Access:
         if host is None or name is None:
             return Denied(400, "expected one Host header, with a name or an address")
         if EVERY not in self.hosts and name not in self.hosts and name not in LOOPBACK:
-            return Denied(403, f"this hub is not known as {name!r}: it has to be allowed")
+            return Denied(403, _unknown(name))
         if headers.count("origin") > 1:
             return Denied(400, "expected one Origin header at most")
         origin = headers.single("origin")
@@ -278,6 +280,13 @@ class _Headers:
 
 def _query(scope: Scope) -> list[tuple[str, str]]:
     return parse_qsl(scope.get("query_string", b"").decode("latin-1"), keep_blank_values=True)
+
+
+def _unknown(name: str) -> str:
+    hint = "allow it with Access(hosts=frozenset({...})), or gossiplog serve --allow-host"
+    if name == _TEST_HOST:
+        hint = "Starlette's TestClient calls itself so: TestClient(application, base_url='http://localhost')"
+    return f"this hub is not known as {name!r}: {hint}"
 
 
 # A name or an address, in brackets where it is one of version 6, and a port.

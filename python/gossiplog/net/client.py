@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from random import Random
 from types import TracebackType
-from typing import Self
+from typing import NoReturn, Self
 
 import anyio
 
@@ -29,13 +29,14 @@ _FIRST_PAUSE = 0.5
 _LONGEST_PAUSE = 60.0
 # A connection that stood for so long was a good one: the next pause is the first again.
 _GOOD_SECONDS = 30.0
+_ENTER = "enter it: async with gossiplog.connect(log, url) as client"
 # Between looks at the hub's root, in seconds: soon at first, because small logs are quick.
 _FIRST_LOOK = 0.02
 _LONGEST_LOOK = 1.0
 
 
 class Client:
-    """A log that is kept in step with a hub's, for the time of its context: made by `connect`.
+    """A log that is kept in step with a hub's, for the time of its context, which it is in once: made by `connect`.
 
     Args:
         log: to keep in step.
@@ -67,6 +68,7 @@ class Client:
         on_event: Callable[[events.Event], None] | None,
         on_message: Callable[[SignedMessage], None] | None,
     ) -> None:
+        self._log = log
         self._url = url
         self._name = shown_url(url)
         self._headers = headers
@@ -77,11 +79,15 @@ class Client:
             log, config=config, server=server, random=random, on_event=on_event, on_message=on_message
         )
         self._network: Network | None = None
+        self._entered = self._running = False
         self.hub_root: Node | None = None
         self._ended: NetworkError | ProtocolError | None = None
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
+        if self._entered:
+            raise RuntimeError("a client runs once: call gossiplog.connect again for another")
+        self._entered = True
         async with AsyncExitStack() as stack:
             self._network = network = await stack.enter_async_context(open_network())
             await stack.enter_async_context(self._driver)
@@ -89,12 +95,32 @@ class Client:
             tasks.start_soon(self._keep, network)
             stack.callback(self._driver.hurry)
             self._stack = stack.pop_all()
+        self._running = True
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> bool | None:
+        self._running = False
         return await self._stack.__aexit__(kind, error, traceback)
+
+    def __await__(self) -> NoReturn:
+        raise TypeError(f"a client is no coroutine, but a context: {_ENTER}")
+
+    def __enter__(self) -> NoReturn:
+        raise TypeError(f"a client is an asynchronous context: {_ENTER}")
+
+    def __exit__(self, *error: object) -> None:
+        """Python looks for it before it calls `__enter__`."""
+
+    def __repr__(self) -> str:
+        if not self._running:
+            state = "not running"
+        elif self.connected:
+            state = "connected"
+        else:
+            state = "not connected" if self._ended is None else "ended"
+        return f"<Client of {self._log!r} at {self._name}, {state}>"
 
     @property
     def connected(self) -> bool:
@@ -110,7 +136,10 @@ class Client:
         Raises:
             ProtocolError: the hub broke a rule of the protocols; nothing more is exchanged with it.
             NetworkError: there is no connection, and none will be made.
+            RuntimeError: the client is not in its context.
         """
+        if not self._running:
+            raise RuntimeError(f"the client is not running: {_ENTER}")
         pause = _FIRST_LOOK
         while True:
             peer = await self._connected_peer()
@@ -161,6 +190,7 @@ class Client:
                 self._url, self._driver.protocols.all, headers=self._headers, ca_file=self._ca_file
             )
         except ConnectionLost as error:
+            error = _with_advice(error, self._name)
             self._driver.record.tell(events.Failed(f"connecting to {self._name}", error))
             return error
         try:
@@ -178,8 +208,16 @@ class Client:
         return NetworkError(f"{self._name}: {closed.reason if closed is not None else 'the connection ended'}")
 
 
-@asynccontextmanager
-async def connect(
+def _with_advice(error: ConnectionLost, url: str) -> ConnectionLost:
+    """Add to an error of connecting to a hub what may be wrong with the URL."""
+    address, mark, query = url.partition("?")
+    if error.cause != "refused" or address.endswith("/") or "/" not in address.partition("://")[2]:
+        return error
+    hint = f"a hub that is mounted in an application has a slash at its end: {address}/{mark}{query}"
+    return ConnectionLost(error.cause, f"{error.reason} ({hint})")
+
+
+def connect(
     log: Log,
     url: str,
     *,
@@ -190,7 +228,7 @@ async def connect(
     server: ServerConfig | None = None,
     on_event: Callable[[events.Event], None] | None = None,
     on_message: Callable[[SignedMessage], None] | None = None,
-) -> AsyncIterator[Client]:
+) -> Client:
     """Keeps a log in step with a hub's, for the time of the context.
 
         async with gossiplog.connect(log, "ws://localhost:8000") as client:
@@ -218,7 +256,7 @@ async def connect(
         StorageError: the database failed, or the log is closed.
     """
     headers = [] if token is None else [("Authorization", f"Bearer {token}")]
-    client = Client(
+    return Client(
         log,
         url,
         headers=headers,
@@ -230,5 +268,3 @@ async def connect(
         on_event=on_event,
         on_message=on_message,
     )
-    async with client:
-        yield client

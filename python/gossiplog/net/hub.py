@@ -128,6 +128,7 @@ class Hub:
                 raise ValueError("the hub and the peer that it shares the work with are over different logs")
             if any(setting is not None for setting in (patience, config, server, on_event, on_message)):
                 raise ValueError("patience, config, server, on_event and on_message are the peer's: give them to it")
+        self._log = log
         self._peer = peer
         self._addresses = Addresses(None if limits is None else limits.connections_per_address)
         self._open_network = partial(open_network, limits)
@@ -193,6 +194,10 @@ class Hub:
         if running is None:
             return []
         return peer_list(running.driver.peers, running.peer.peers if running.peer is not None else ())
+
+    def __repr__(self) -> str:
+        running = self._running
+        return f"<Hub of {self._log!r}, {'not running' if running is None else f'running, clients: {running.joined}'}>"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """The ASGI application (https://asgi.readthedocs.io/en/latest/specs/main.html)."""

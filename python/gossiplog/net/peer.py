@@ -151,6 +151,12 @@ class Peer:
     ) -> bool | None:
         return await self._stack.__aexit__(kind, error, traceback)
 
+    def __repr__(self) -> str:
+        running = self._running
+        if running is None:
+            return f"<Peer of {self.log!r}, not running>"
+        return f"<Peer {running.host.peer_id} of {self.log!r}, running, peers: {len(self.peers)}>"
+
     def _end(self) -> None:
         self._counters = self.counters
         self._running = None
