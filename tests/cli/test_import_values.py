@@ -81,7 +81,7 @@ def test_what_is_no_set(program: Program, log: Path, home: Path) -> None:
     write(home / "sets" / "type.parquet", ["text"], pa.string())
     for path, reason in {
         "none": "there is no file or folder none",
-        "text": "text cannot be read as Parquet: ",
+        "text": "text is neither JSON Lines nor Parquet: ",
         "empty": "empty has no files named *.parquet",
         ".": "has no files named *.parquet: name one of the sets in it, as sets",
         "sets/column.parquet": "has no binary column 'value': its columns are bytes",
@@ -120,4 +120,6 @@ def test_without_pyarrow(log: Path, home: Path) -> None:
         [sys.executable, "-c", program, "import", log, "values.parquet"], capture_output=True, text=True, check=False
     )
     assert (run.returncode, run.stdout) == (1, "")
-    assert run.stderr.endswith("gossiplog import needs it; install it with: pip install 'gossiplog[arrow]'\n")
+    assert run.stderr.endswith(
+        "gossiplog import needs it for Parquet; install it with: pip install 'gossiplog[arrow]'\n"
+    )

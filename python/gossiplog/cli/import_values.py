@@ -1,61 +1,79 @@
-"""`gossiplog import`: stored values from Parquet, as repair sets and `gossiplog pipeline read --output` hold them.
+"""`gossiplog import`: messages from JSON Lines, as `gossiplog export` writes them, and from Parquet, as repair sets and
+`gossiplog pipeline read --output` hold them.
 
-A set is a Parquet file with a binary column `value`, or a folder of such files, which are taken in the order of their
-names. Other columns do not matter, because a message is all in its value; each is verified as if a peer had sent it.
+A set of Parquet is a file with a binary column `value`, or a folder of such files, which are taken in the order of
+their names. Other columns do not matter, because a message is all in its value; each message, from wherever it comes,
+is verified as if a peer had sent it.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+import io
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, cast
 
 import typer
 
+from gossiplog.cli.lines import message_value, read_lines
 from gossiplog.cli.logs import LogPath, open_log
 from gossiplog.cli.output import Json, Output, Stopwatch, printable, progress
-from gossiplog.errors import GossipLogError, ValuesRefused
+from gossiplog.errors import DecodeError, GossipLogError, ValuesRefused
 
 if TYPE_CHECKING:
     from pyarrow.parquet import ParquetFile
 
+Advance: TypeAlias = Callable[[int], object]
+
+_STDIN = "-"
 _COLUMN = "value"
 _ROWS = 256  # read at a time; each may have as many bytes as a message has
 _SHOWN = 20  # refusals on a terminal
 
 
 class NoValues(GossipLogError):
-    """A path that holds no stored values, or that cannot be read."""
+    """A path that holds no messages, or that cannot be read."""
 
 
 def import_values(
     path: LogPath,
     sets: Annotated[
         list[Path],
-        typer.Argument(metavar="SET...", help="Parquet with a column `value`: files, or folders of them."),
+        typer.Argument(
+            metavar="SET...",
+            help="Files of JSON Lines, as gossiplog export writes them, - for standard input, and files or folders of"
+            " Parquet with a column `value`.",
+        ),
     ],
-    topic: Annotated[str | None, typer.Option(help="The topic, where the log is to be made.")] = None,
+    topic: Annotated[str | None, typer.Option(help="The topic of the log, where it is to be made.")] = None,
     json: Json = False,
 ) -> None:
-    """Import stored values, as a repair set has them; end with 1 where any is refused.
+    """Import the messages of an export or of a repair set; end with 1 where any is refused.
 
-    Every message is verified. The sets may hold their messages in any order; what the log has is no error.
+    Every message is verified. They may come in any order, and those that the log has already are no error.
     """
     output = Output(json)
-    values = _Values([file for each in sets for file in _files(each)])
-    with open_log(path, topic) as log, progress("Importing", values.rows) as advance, Stopwatch() as watch:
-        inserted = log.insert_many(values.read(advance))
+    with ExitStack() as stack:
+        sources = [_opened(file, stack) for each in sets for file in _files(each)]
+        values = _Values(sources)
+        log = stack.enter_context(open_log(path, topic))
+        # Lines are not counted before they are read.
+        total = None if any(source.rows is None for source in sources) else sum(source.rows or 0 for source in sources)
+        advance = stack.enter_context(progress("Importing", total))
+        with Stopwatch() as watch:
+            inserted = log.insert_many(values.read(advance))
         messages, root = len(log), log.root
     refused = [
-        values.place(index) | {"id": getattr(error, "id", None), "error": str(error)}
+        values.place(index) | {"id": getattr(error, "id", None), "error": str(values.reason(index, error))}
         for index, error in inserted.refused
     ]
     if output.json:
         output.record(
             {
                 "log": str(path),
-                "values": values.rows,
+                "values": values.count,
                 "inserted": inserted.inserted,
                 "duplicates": inserted.duplicates,
                 "refused": refused,
@@ -66,59 +84,151 @@ def import_values(
         )
     else:
         for refusal in refused[:_SHOWN]:
-            output.show(printable("{file}, row {row}: {error}".format_map(refusal)))
+            place = f"row {refusal['row']}" if "row" in refusal else f"line {refusal['line']}"
+            output.show(printable(f"{refusal['file']}, {place}: {refusal['error']}"))
         output.show(
-            f"{inserted.inserted:,} of {values.rows:,} messages were new, {inserted.duplicates:,} were there,"
+            f"{inserted.inserted:,} of {values.count:,} messages were new, {inserted.duplicates:,} were there,"
             f" {len(refused):,} were refused; the log holds {messages:,} messages."
         )
     if refused:
-        raise ValuesRefused(f"{len(refused)} of {values.rows} values were refused; the others are in {path}")
+        raise ValuesRefused(f"{len(refused)} of {values.count} values were refused; the others are in {path}")
 
 
 class _Values:
-    """The values in Parquet files, one file behind the other.
+    """The values of several sources, one after the other.
 
     Args:
-        paths: of the files.
+        sources: to read.
 
     Attributes:
-        rows: how many there are.
-
-    Raises:
-        NoValues: a file that cannot be read, or that has no binary column `value`.
+        count: how many were read.
     """
 
-    def __init__(self, paths: Sequence[Path]) -> None:
-        self._paths = paths
-        self._starts: list[int] = []
-        self.rows = 0
-        for path in paths:
-            self._starts.append(self.rows)
-            with _opened(path) as file:
-                self.rows += file.metadata.num_rows
+    def __init__(self, sources: Iterable[_Source]) -> None:
+        self._sources = sources
+        self._starts: list[tuple[int, _Source]] = []
+        self.count = 0
 
-    def read(self, advance: Callable[[int], None]) -> Iterator[bytes]:
-        """All values; one that is null is empty, which no message is.
+    def read(self, advance: Advance) -> Iterator[bytes]:
+        """Yield all values; one that is none is empty, which no message is.
 
         Args:
             advance: called with numbers of values read.
 
         Raises:
             NoValues: a damaged file.
+            LongLine: a line that is too long for a message.
         """
-        for path in self._paths:
-            with _opened(path) as file:
-                for column in _columns(path, file):
-                    yield from (value or b"" for value in column)
-                    advance(len(column))
+        for source in self._sources:
+            self._starts.append((self.count, source))
+            for value in source.read(advance):
+                self.count += 1
+                yield value
 
     def place(self, index: int) -> dict[str, Any]:
-        """The file and the row, from 0, of a value."""
-        file = bisect_right(self._starts, index) - 1
-        return {"file": str(self._paths[file]), "row": index - self._starts[file]}
+        """Name the file, and the row, from 0, or the line, from 1, of a value."""
+        start, source = self._source(index)
+        return source.place(index - start)
+
+    def reason(self, index: int, error: GossipLogError) -> GossipLogError:
+        """Say why a value is refused: what was wrong with its line, or else what the log says."""
+        start, source = self._source(index)
+        return source.errors.get(index - start, error)
+
+    def _source(self, index: int) -> tuple[int, _Source]:
+        return next(found for found in reversed(self._starts) if found[0] <= index)
+
+
+class _Rows:
+    """The values of a Parquet file.
+
+    Args:
+        path: of the file.
+
+    Attributes:
+        rows: how many there are.
+        errors: by row, why it holds no message; there are none.
+
+    Raises:
+        NoValues: a file that cannot be read, or that has no binary column `value`.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.errors: dict[int, GossipLogError] = {}
+        with _parquet(path) as file:
+            self.rows: int | None = file.metadata.num_rows
+
+    def read(self, advance: Advance) -> Iterator[bytes]:
+        with _parquet(self._path) as file:
+            for column in _columns(self._path, file):
+                yield from (value or b"" for value in column)
+                advance(len(column))
+
+    def place(self, index: int) -> dict[str, Any]:
+        return {"file": str(self._path), "row": index}
+
+
+class _Lines:
+    """The values of messages in JSON Lines.
+
+    Args:
+        name: of the file.
+        stream: to read.
+
+    Attributes:
+        rows: None, since lines are not counted before they are read.
+        errors: by their places among the values, why lines hold no message.
+    """
+
+    def __init__(self, name: str, stream: io.BufferedIOBase) -> None:
+        self._name = name
+        self._stream = stream
+        self.rows: int | None = None
+        self.errors: dict[int, GossipLogError] = {}
+        # (place among the values, number of the line) where blank lines stand before a line.
+        self._gaps = [(0, 1)]
+
+    def read(self, advance: Advance) -> Iterator[bytes]:
+        index, expected = 0, 1
+        for lines in read_lines(self._stream, self._name):
+            for number, line in lines:
+                if number != expected:
+                    self._gaps.append((index, number))
+                try:
+                    value = message_value(line)
+                except DecodeError as error:
+                    self.errors[index] = error
+                    value = b""
+                yield value
+                index, expected = index + 1, number + 1
+            advance(len(lines))
+
+    def place(self, index: int) -> dict[str, Any]:
+        start, number = next(gap for gap in reversed(self._gaps) if gap[0] <= index)
+        return {"file": self._name, "line": number + index - start}
+
+
+_Source: TypeAlias = _Rows | _Lines
+
+
+def _opened(path: Path, stack: ExitStack) -> _Source:
+    """Open a source of values, which is closed with the stack. How it begins says of which kind it is."""
+    if str(path) == _STDIN:
+        return _Lines("standard input", cast(io.BufferedReader, sys.stdin.buffer))
+    try:
+        stream = stack.enter_context(path.open("rb"))
+        start = stream.peek(1)
+    except OSError as error:
+        raise NoValues(f"{path} cannot be read: {error.strerror}") from error
+    if path.suffix == ".parquet" or not (start.lstrip() or b"{").startswith(b"{"):
+        return _Rows(path)
+    return _Lines(str(path), stream)
 
 
 def _files(path: Path) -> list[Path]:
+    if str(path) == _STDIN:
+        return [path]
     if not path.exists():
         raise NoValues(f"there is no file or folder {path}")
     if not path.is_dir():
@@ -131,18 +241,18 @@ def _files(path: Path) -> list[Path]:
     return found
 
 
-def _opened(path: Path) -> ParquetFile:
+def _parquet(path: Path) -> ParquetFile:
     try:
         import pyarrow as pa
         from pyarrow import parquet
     except ImportError as error:
         raise NoValues(
-            f"{error}: gossiplog import needs it; install it with: pip install 'gossiplog[arrow]'"
+            f"{error}: gossiplog import needs it for Parquet; install it with: pip install 'gossiplog[arrow]'"
         ) from error
     try:
         file = parquet.ParquetFile(path)
     except (pa.ArrowException, OSError) as error:
-        raise NoValues(f"{path} cannot be read as Parquet: {error}") from error
+        raise NoValues(f"{path} is neither JSON Lines nor Parquet: {error}") from error
     schema = file.schema_arrow
     kind = schema.field(_COLUMN).type if schema.get_field_index(_COLUMN) >= 0 else None
     if kind not in (pa.binary(), pa.large_binary()):

@@ -20,6 +20,7 @@ import typer
 from gossiplog.cli import (
     bench,
     demo,
+    export,
     import_git,
     import_values,
     keys,
@@ -78,6 +79,7 @@ app.command("serve")(serve.serve)
 app.command("peers")(peers.peers)
 app.command("network")(network.network)
 app.command("simulate")(simulate.simulate)
+app.command("export")(export.export)
 app.command("import")(import_values.import_values)
 app.command("import-git")(import_git.import_git)
 app.add_typer(pipeline.app)

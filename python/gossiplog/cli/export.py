@@ -1,0 +1,24 @@
+"""`gossiplog export`: a log as JSON Lines, which `gossiplog import` takes."""
+
+from __future__ import annotations
+
+import sys
+
+from gossiplog.cli.lines import message_line
+from gossiplog.cli.logs import LogPath, open_log
+from gossiplog.cli.output import Output, printable
+
+
+def export(path: LogPath) -> None:
+    """Write all messages of a log to standard output, as JSON Lines.
+
+    A line has the id, the signature and the message, in dag-json. gossiplog import makes the same log of them again:
+    every message is verified there, and gets the same id.
+    """
+    output = Output(json=True)
+    with open_log(path) as log:
+        for message in log.messages():
+            line = message_line(message)
+            if output.console.is_terminal:
+                line = printable(line.decode("utf-8")).encode("utf-8")
+            sys.stdout.buffer.write(line + b"\n")

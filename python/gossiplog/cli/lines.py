@@ -1,0 +1,89 @@
+"""JSON Lines: as `gossiplog append` and `import` read them, and messages as `gossiplog export` writes them.
+
+A line of an export is the map `{id, signature, message}` of the HTTP API (wire format, "HTTP API"), in dag-json. Of a
+message that this does not give back byte for byte it has the stored value besides, as `value`: of alternative
+encodings, for instance. So a message of an export is the same message after an import.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from typing import Any
+
+from gossiplog import core
+from gossiplog.errors import DecodeError, EncodeError, GossipLogError
+from gossiplog.message import SignedMessage
+
+LONGEST_LINE = 16 << 20
+"""Bytes: a message has to fit into a protocol frame, so that no line of one comes near it."""
+
+_CHUNK = 1 << 20
+# Bytes of a message's dag-json; above it, a line has its value alone, which takes a third more than the message.
+_LONGEST_TEXT = LONGEST_LINE // 2
+_VALUE = "value"
+
+
+class LongLine(GossipLogError):
+    """A line that is longer than any of a message."""
+
+
+def read_lines(stream: io.BufferedIOBase, name: str) -> Iterator[list[tuple[int, bytes]]]:
+    """Yield the lines of a stream that are not blank, with their numbers from 1.
+
+    They come in lists of those that are there: a slow writer is followed line by line.
+
+    Args:
+        stream: to read.
+        name: what messages call it.
+
+    Raises:
+        LongLine: a line of more than LONGEST_LINE bytes.
+    """
+    rest, number = b"", 0
+    while chunk := stream.read1(_CHUNK):
+        *lines, rest = (rest + chunk).split(b"\n")
+        if len(rest) > LONGEST_LINE:
+            raise LongLine(f"line {number + len(lines) + 1} of {name} is longer than {LONGEST_LINE:,} bytes")
+        yield _numbered(lines, number)
+        number += len(lines)
+    yield _numbered([rest], number)
+
+
+def _numbered(lines: list[bytes], before: int) -> list[tuple[int, bytes]]:
+    return [(number, line.strip()) for number, line in enumerate(lines, before + 1) if line.strip()]
+
+
+def message_line(message: SignedMessage) -> bytes:
+    """Write the line of a message, without its end."""
+    try:
+        pieces = core.MessageJson([message.value], message.topic, is_list=False)
+        text = b"".join(iter(lambda: pieces.read(_CHUNK), b""))
+    except EncodeError:
+        text = b""
+    value = {_VALUE: message.value}
+    if not text or len(text) > _LONGEST_TEXT:
+        return core.json_encode({"id": message.id} | value)
+    if core.read_message_map(text, "dag-json") == message.value:
+        return text
+    # Keys are in the order of dag-json, in which `value` is the last.
+    return text[:-1] + b"," + core.json_encode(value)[1:]
+
+
+def message_value(line: bytes) -> bytes:
+    """Read the stored value of the message in a line; it is not verified yet.
+
+    What a line has beside `value`, or beside `signature` and `message`, is passed over.
+
+    Raises:
+        DecodeError: a line that is no message.
+    """
+    # Most lines have none: these are read once.
+    if b'"value"' in line:
+        body: Any = core.json_decode(line)
+        if isinstance(body, dict) and _VALUE in body:
+            value = body[_VALUE]
+            if not isinstance(value, bytes):
+                raise DecodeError(f"'{_VALUE}' must be bytes, not {type(value).__name__}")
+            return value
+    return core.read_message_map(line, "dag-json")
