@@ -1,11 +1,40 @@
 from __future__ import annotations
 
 import io
+from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 import pytest
 
+from gossiplog import Log
+from gossiplog.cli import messages
+from gossiplog.cli.messages import UnknownPrefix, _found
 from tests.cli.support import Program
+
+
+@dataclass
+class OfId:
+    id: str
+
+
+class OfIds:
+    """What `show` asks of a log, for ids that no message can be made to have."""
+
+    def __init__(self, ids: list[str]) -> None:
+        self._ids = ids
+
+    def __contains__(self, id: str) -> bool:
+        return id in self._ids
+
+    def get(self, id: str) -> OfId:
+        return OfId(id)
+
+    def messages(self, after: str, before: str, limit: int) -> list[OfId]:
+        return [OfId(id) for id in self._ids if after < id < before][:limit]
+
+    def count(self, after: str, before: str) -> int:
+        return len(self.messages(after, before, 1000))
 
 
 def payloads(program: Program, log: Path, *options: str) -> list[object]:
@@ -40,7 +69,20 @@ def test_append_stops_at_a_line_that_is_none(program: Program, log: Path, monkey
     result = program("append", log, "-")
     assert result.code == 1
     assert "gossiplog: line 4 of standard input is not dag-json: " in result.err
+    assert result.err.endswith("; the 2 payloads before it were appended, and stay in the log\n")
+    assert len(result.records) == 2
     assert payloads(program, log) == [1, 2]
+
+
+def test_append_names_the_line_that_is_too_long_for_peers(
+    program: Program, log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    standard_input(monkeypatch, b'1\n"' + b"x" * 4 * 2**20 + b'"\n3\n')
+    result = program("append", log, "-")
+    assert result.code == 1
+    assert "gossiplog: line 2 of standard input has 4,194,309 bytes: peers read messages of up to " in result.err
+    assert result.err.endswith("; the payload before it was appended, and stays in the log\n")
+    assert payloads(program, log) == [1]
 
 
 def test_append_refuses_an_endless_line(program: Program, log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,6 +98,15 @@ def test_append_refuses_what_is_not_json(program: Program, log: Path) -> None:
     assert "payload 2 is not dag-json: " in result.err
     assert "(text needs its quotes: '\"text\"')\n" in result.err
     assert payloads(program, log) == []
+
+
+@pytest.mark.parametrize("payload", ["NaN", "nan", "Infinity", "-Infinity", "[1,NaN]", "{3}", "{'a': 1}", "01"])
+def test_append_advises_quotes_for_text_alone(program: Program, log: Path, payload: str) -> None:
+    result = program("append", log, "--", payload)
+    assert result.code == 1
+    assert "payload 1 is not dag-json: " in result.err
+    assert "quotes: '" not in result.err
+    assert ("numbers are finite" in result.err) == payload.lower().endswith(("nan", "infinity"))
 
 
 def test_append_refuses_what_others_would_change(program: Program, log: Path) -> None:
@@ -94,11 +145,48 @@ def test_read_refuses_what_is_no_id(program: Program, log: Path) -> None:
     for call in (
         ("read", log, "--after", "nonsense"),
         ("read", log, "--before", "nonsense"),
-        ("show", log, "nonsense"),
+        ("show", log, "non-sense"),
+        ("show", log, "0" * 33),
     ):
         result = program(*call)
         assert (result.code, result.err.count("\n")) == (2, 1)
-        assert "'nonsense' is no id: " in result.err
+        assert f"'{call[-1]}' is no id: " in result.err
+
+
+def test_read_by_author(program: Program, log: Path, home: Path) -> None:
+    other = program("keygen", home / "other.key").record["author"]
+    for number in range(6):
+        key = ["--key", str(home / "other.key")] if number % 2 else []
+        program("append", log, *key, str(number))
+    assert payloads(program, log, "--author", other) == [1, 3, 5]
+    assert payloads(program, log, "--author", other[-6:]) == [1, 3, 5]
+    assert payloads(program, log, "--author", f"…{other[-6:]}", "--limit", "2", "--reverse") == [5, 3]
+    assert payloads(program, log, "--author", other, "--follow", "--limit", "3") == [1, 3, 5]
+    assert payloads(program, log, "--author", "did:key:z6Mknobody") == []
+    result = program("read", log, "--author", other[-5:])
+    assert result.code == 2
+    assert "is too short: expected a did:key, or the last 6 characters of one" in result.err
+
+
+def test_show_by_the_beginning_of_an_id(program: Program, log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(messages, "_CANDIDATES", 5)
+    ids = [record["id"] for record in program("append", log, *map(str, range(30))).records]
+    assert program("show", log, ids[3][:12]).record["payload"] == 3
+    result = program("show", log, "v" * 8)
+    assert (result.code, result.err) == (1, "gossiplog: there is no message whose id begins with vvvvvvvv\n")
+    result = program("show", log, "0")
+    assert (result.code, result.out) == (1, "")
+    several = [id for id in ids if id.startswith("0")]
+    assert f"the ids of {len(several)} messages begin with 0: {', '.join(several[:5])} and 2 more\n" in result.err
+
+
+@pytest.mark.parametrize("end", ["0", "v"])
+def test_show_finds_the_ends_of_a_range(end: str) -> None:
+    """Ids that are the first and the last with their beginnings."""
+    ids = ["08" + "1" * 8 + end * 22, "08" + "2" * 30]
+    assert _found(cast(Log, OfIds(ids)), "08" + "1" * 8).id == ids[0]
+    with pytest.raises(UnknownPrefix, match=f"the ids of 2 messages begin with 08: {ids[0]}, {ids[1]}$"):
+        _found(cast(Log, OfIds(ids)), "08")
 
 
 def test_show(program: Program, log: Path) -> None:

@@ -16,13 +16,14 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
-from gossiplog.cli.graph import Vertex, draw
+from gossiplog.cli.drawing import drawing
 from gossiplog.cli.history import Commit, GitError, count_commits, read_history
 from gossiplog.cli.import_git import import_history
 from gossiplog.cli.logs import open_log
 from gossiplog.cli.output import Json, Output, Stopwatch, printable, progress
 from gossiplog.cli.sync import pull_timed
 from gossiplog.log import Log
+from gossiplog.message import SignedMessage
 from gossiplog.signer import Signer
 
 TOPIC = "org.gossiplog.demo"
@@ -32,12 +33,12 @@ _COPY = (("ben", "ada"), ("eve", "ada"))
 _MEET = (("ada", "ben"), ("ben", "eve"), ("eve", "ada"), ("ada", "eve"), ("ben", "eve"))
 _MADE_UP = 2000  # commits of the history that stands in for a missing one
 _DRAWN = 14  # messages in a drawing
-_COLOURS = ("green", "yellow", "magenta", "cyan", "blue", "red")
 
 
 def demo(
     repository: Annotated[
-        Path | None, typer.Argument(metavar="[REPOSITORY]", help="A Git repository; by default the one you are in.")
+        Path | None,
+        typer.Argument(metavar="[REPOSITORY]", help="The Git repository to import. The default is the one you are in."),
     ] = None,
     json: Json = False,
 ) -> None:
@@ -179,25 +180,11 @@ def _heading(output: Output, text: str) -> None:
 
 def _drawing(log: Log) -> Text:
     """The latest messages as a graph, a colour an author."""
-    messages = {message.id: message for message in log.messages(reverse=True, limit=_DRAWN)}
-    rows = draw([Vertex(message.id, message.parents) for message in messages.values()])
-    width = max((len(row.text) for row in rows), default=0)
-    authors = list(dict.fromkeys(message.author for message in messages.values()))
-    drawing = Text()
-    for row in rows:
-        if row.vertex is None:
-            drawing.append(f"{row.text}\n", Style(dim=True))
-            continue
-        message = messages[row.vertex.id]
-        colour = _COLOURS[authors.index(message.author) % len(_COLOURS)]
-        drawing.append(row.text.ljust(width + 1), Style(color=colour))
-        drawing.append(f" {message.id} ", Style(dim=True))
-        drawing.append(f"{_summary(message.payload)}\n", Style(color=colour))
-    drawing.right_crop(1)
-    return drawing
+    return drawing(log, _DRAWN, _summary)
 
 
-def _summary(payload: Any) -> str:
+def _summary(message: SignedMessage) -> str:
     """One line about a message of the demo."""
+    payload = message.payload
     text = payload["message"].partition("\n")[0] if "message" in payload else f"{payload['from']}: {payload['text']}"
     return printable(text)

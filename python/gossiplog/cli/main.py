@@ -20,6 +20,7 @@ import typer
 from gossiplog.cli import (
     bench,
     demo,
+    drawing,
     export,
     import_git,
     import_values,
@@ -71,6 +72,7 @@ app.command("keygen")(keys.keygen)
 app.command("append")(messages.append)
 app.command("read")(messages.read)
 app.command("show")(messages.show)
+app.command("graph")(drawing.graph)
 app.command("info")(logs.info)
 app.command("verify")(logs.verify)
 app.command("recover")(logs.recover)

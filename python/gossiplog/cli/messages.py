@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import sys
 from collections.abc import Iterable, Iterator
 from itertools import islice
@@ -13,43 +14,74 @@ from rich.style import Style
 from rich.text import Text
 
 from gossiplog import core
+from gossiplog.cli.authors import ENDING, Author, colour_of, is_by, shortened
+from gossiplog.cli.drawing import payload_fields, payload_line
 from gossiplog.cli.keys import Key, load_signer
+from gossiplog.cli.lines import read_lines
 from gossiplog.cli.logs import LogPath, open_log
 from gossiplog.cli.output import Json, Output, fields_table, printable, progress
-from gossiplog.errors import DecodeError, EncodeError, GossipLogError
+from gossiplog.errors import DecodeError, GossipLogError
 from gossiplog.log import Log
-from gossiplog.message import SignedMessage
+from gossiplog.message import MAX_VALUE_LENGTH, SignedMessage
 
-_CHUNK = 1 << 20
-_LONGEST_LINE = 16 << 20  # bytes; a message has to fit into a protocol frame, so nothing near it can be appended
+_MOST_NAMED = 10_000  # authors that a terminal's reader is taken to remember
 _LARGEST = 2**63 - 1  # what a count of messages can be, here and in SQLite
-_COLOURS = ("cyan", "green", "yellow", "magenta", "blue", "red")
+_ID_LENGTH = 32
+_LOWEST, _HIGHEST = "0", "v"  # of the characters of an id
+_CANDIDATES = 10  # listed where the beginning of an id is that of several
+_STDIN = "standard input"
+_NO_NUMBERS = re.compile(rb"[-+]?(?:nan|inf(?:inity)?)", re.IGNORECASE)
+_WORDS = re.compile(rb"[^\s\"'\[\]{}\d-][^\"\[\]{}]*")
 
 
 class BadPayload(GossipLogError):
-    """A payload on the command line or standard input that is not dag-json."""
+    """A payload on the command line or standard input that cannot be appended."""
+
+
+class AppendStopped(GossipLogError):
+    """Payloads of standard input were appended until one could not be."""
+
+
+class UnknownPrefix(GossipLogError):
+    """The beginning of an id that is that of no message, or of several."""
 
 
 def append(
     path: LogPath,
     payloads: Annotated[
-        list[str], typer.Argument(metavar="PAYLOAD...", help="dag-json, a message each; - reads JSON Lines from stdin.")
+        list[str],
+        typer.Argument(
+            metavar="PAYLOAD...", help="The payloads, each in dag-json; - reads them from standard input, one a line."
+        ),
     ],
     key: Key = None,
     json: Json = False,
 ) -> None:
-    """Append messages: each follows all that the log holds."""
+    """Append messages. Each follows all messages that the log holds by then."""
     output = Output(json)
     signer = load_signer(key)
+    appended = 0
     with open_log(path) as log, progress("Appending") as advance:
-        for batch in _batches(payloads):
-            for message in log.append_many(batch, signer=signer):
-                if output.json:
-                    output.record({"id": message.id, "clock": message.clock, "parents": list(message.parents)})
-                else:
-                    output.show(message.id)
-            sys.stdout.flush()
-            advance(len(batch))
+        try:
+            for batch in _batches(payloads):
+                for message in log.append_many(batch, signer=signer):
+                    if output.json:
+                        output.record({"id": message.id, "clock": message.clock, "parents": list(message.parents)})
+                    else:
+                        output.show(message.id)
+                sys.stdout.flush()
+                appended += len(batch)
+                advance(len(batch))
+        except GossipLogError as error:
+            if appended:
+                raise AppendStopped(f"{error}; {_what_stays(appended)}") from error
+            raise
+
+
+def _what_stays(appended: int) -> str:
+    if appended == 1:
+        return "the payload before it was appended, and stays in the log"
+    return f"the {appended:,} payloads before it were appended, and stay in the log"
 
 
 def _batches(arguments: Iterable[str]) -> Iterator[list[Any]]:
@@ -60,46 +92,47 @@ def _batches(arguments: Iterable[str]) -> Iterator[list[Any]]:
             if parsed:
                 yield parsed
                 parsed = []
-            yield from _read_lines()
+            yield from _read_payloads()
         else:
             parsed.append(_parse(argument.encode("utf-8", "surrogateescape"), f"payload {number}"))
     if parsed:
         yield parsed
 
 
-def _read_lines() -> Iterator[list[Any]]:
+def _read_payloads() -> Iterator[list[Any]]:
     """The payloads on standard input, in portions of what is there: a slow writer is followed line by line."""
-    stream = cast(io.BufferedReader, sys.stdin.buffer)
-    rest, number = b"", 0
-    while chunk := stream.read1(_CHUNK):
-        *lines, rest = (rest + chunk).split(b"\n")
-        if len(rest) > _LONGEST_LINE:
-            raise BadPayload(f"line {number + len(lines) + 1} of standard input is longer than {_LONGEST_LINE:,} bytes")
-        yield from _parse_lines(lines, number)
-        number += len(lines)
-    yield from _parse_lines([rest], number)
-
-
-def _parse_lines(lines: Iterable[bytes], before: int) -> Iterator[list[Any]]:
-    parsed = []
-    for number, line in enumerate(lines, before + 1):
-        if not line.strip():
-            continue
-        try:
-            parsed.append(_parse(line.strip(), f"line {number} of standard input"))
-        except BadPayload:
-            if parsed:
-                yield parsed
-            raise
-    if parsed:
-        yield parsed
+    for lines in read_lines(cast(io.BufferedReader, sys.stdin.buffer), _STDIN):
+        parsed = []
+        for number, line in lines:
+            try:
+                parsed.append(_parse(line, f"line {number} of {_STDIN}"))
+            except BadPayload:
+                if parsed:
+                    yield parsed
+                raise
+        if parsed:
+            yield parsed
 
 
 def _parse(text: bytes, place: str) -> Any:
     try:
-        return core.json_decode(text)
+        payload = core.json_decode(text)
     except DecodeError as error:
-        raise BadPayload(f"{place} is not dag-json: {error} (text needs its quotes: '\"text\"')") from error
+        raise BadPayload(f"{place} is not dag-json: {error}{_advice(text.strip())}") from error
+    # Numbers take more bytes in dag-cbor than in text, but not so many times more that short lines are too long.
+    size = len(core.cbor_encode(payload)) if len(text) > MAX_VALUE_LENGTH // 4 else 0
+    if size > MAX_VALUE_LENGTH:
+        raise BadPayload(f"{place} has {size:,} bytes: peers read messages of up to {MAX_VALUE_LENGTH:,}")
+    return payload
+
+
+def _advice(text: bytes) -> str:
+    """Guess what was meant by text that is no dag-json."""
+    if _NO_NUMBERS.fullmatch(text):
+        return " (numbers are finite: null may say that there is none)"
+    if _WORDS.fullmatch(text):
+        return " (text needs its quotes: '\"text\"')"
+    return ""
 
 
 def _id(value: str | None) -> str | None:
@@ -112,24 +145,53 @@ def _id(value: str | None) -> str | None:
     return value
 
 
+def _prefix(value: str) -> str:
+    """Refuses what no id begins with."""
+    if not re.fullmatch(f"[0-9a-v]{{1,{_ID_LENGTH}}}", value):
+        raise typer.BadParameter(
+            f"{printable(value[:40])!r} is no id: expected up to {_ID_LENGTH} characters of 0-9 and a-v"
+        )
+    return value
+
+
 def read(
     path: LogPath,
-    after: Annotated[str | None, typer.Option(metavar="ID", callback=_id, help="Only ids above this one.")] = None,
-    before: Annotated[str | None, typer.Option(metavar="ID", callback=_id, help="Only ids below this one.")] = None,
-    reverse: Annotated[bool, typer.Option("--reverse", help="From the largest id down.")] = False,
-    limit: Annotated[int | None, typer.Option(min=0, max=_LARGEST, help="At most so many messages.")] = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="In order of arrival, and those to come.")] = False,
+    after: Annotated[
+        str | None, typer.Option(metavar="ID", callback=_id, help="Take only messages with ids above this one.")
+    ] = None,
+    before: Annotated[
+        str | None, typer.Option(metavar="ID", callback=_id, help="Take only messages with ids below this one.")
+    ] = None,
+    author: Author = None,
+    reverse: Annotated[bool, typer.Option("--reverse", help="Begin with the largest id.")] = False,
+    limit: Annotated[int | None, typer.Option(min=0, max=_LARGEST, help="Show so many messages at most.")] = None,
+    follow: Annotated[
+        bool,
+        typer.Option("--follow", "-f", help="Show messages in the order of their arrival, and wait for those to come."),
+    ] = False,
     json: Json = False,
 ) -> None:
-    """Read messages, in the order of their ids: causes before effects."""
+    """Read messages in the order of their ids: causes come before effects.
+
+    A terminal gets a line for each, cut to its width, through the pager of PAGER (less by default; none if it is
+    empty). An author's whole name stands above the first message that is by that author.
+    """
     if follow and (reverse or before is not None):
         raise typer.BadParameter("--follow cannot be combined with --reverse or --before")
     output = Output(json)
     with open_log(path) as log:
         if follow:
-            _print(islice(_arrivals(log, after), limit), output, flush=True)
-        else:
-            _print(log.messages(after=after, before=before, reverse=reverse, limit=limit), output)
+            _print(islice(_by(author, _arrivals(log, after)), limit), output, flush=True)
+            return
+        # The log stops after its limit, which does not count what is passed over.
+        most = limit if author is None else None
+        messages = log.messages(after=after, before=before, reverse=reverse, limit=most)
+        with output.paged():
+            _print(islice(_by(author, messages), limit), output)
+
+
+def _by(author: str | None, messages: Iterable[SignedMessage]) -> Iterator[SignedMessage]:
+    return iter(messages) if author is None else (message for message in messages if is_by(message, author))
 
 
 def _arrivals(log: Log, after: str | None) -> Iterator[SignedMessage]:
@@ -139,58 +201,60 @@ def _arrivals(log: Log, after: str | None) -> Iterator[SignedMessage]:
 
 
 def _print(messages: Iterable[SignedMessage], output: Output, flush: bool = False) -> None:
+    if not output.json:
+        _print_lines(messages, output)
+        return
     for message in messages:
-        if output.json:
-            fields = {
-                "id": message.id,
-                "clock": message.clock,
-                "parents": list(message.parents),
-                "author": message.author,
-            }
-            if not message.canonical:
-                fields["content_id"] = message.content_id
-            _record(output, message, fields)
-        else:
-            output.show(_line(message, output.console.width))
+        fields = {
+            "id": message.id,
+            "clock": message.clock,
+            "parents": list(message.parents),
+            "author": message.author,
+        }
+        if not message.canonical:
+            fields["content_id"] = message.content_id
+        output.record(fields | payload_fields(message))
         if flush:
             sys.stdout.flush()
 
 
-def _record(output: Output, message: SignedMessage, fields: dict[str, Any]) -> None:
-    """A line of JSON with the payload; with the reason instead where peers accepted what is not to be written again."""
-    try:
-        output.record(fields | {"payload": message.payload})
-    except EncodeError as error:
-        output.record(fields | {"payload": None, "unprintable": str(error)})
-
-
-def _payload_text(message: SignedMessage) -> str:
-    try:
-        return printable(core.json_encode(message.payload).decode("utf-8"))
-    except EncodeError as error:
-        return f"(cannot be shown: {error})"
+def _print_lines(messages: Iterable[SignedMessage], output: Output) -> None:
+    """Show messages to people: a line each, and a line for each author who was not named lately."""
+    named: dict[str, None] = {}
+    for message in messages:
+        if not named:
+            heading = f"{'id':{_ID_LENGTH}} {'clock':>6} {'author':{ENDING + 1}} payload"
+            output.show(Text(heading, Style(bold=True, dim=True)))
+        if message.author not in named:
+            # Not through Text, which is cut to the width: it is to be copied.
+            output.show(f"{shortened(message.author)} is {message.author}")
+            if len(named) == _MOST_NAMED:
+                del named[next(iter(named))]
+            named[message.author] = None
+        output.show(_line(message, output.console.width))
 
 
 def _line(message: SignedMessage, width: int) -> Text:
-    colour = _COLOURS[sum(message.author.encode()) % len(_COLOURS)]
     line = Text()
     line.append(message.id, Style(bold=True))
     line.append(f" {message.clock:>6} ", Style(dim=True))
-    line.append(f"…{message.author[-6:]} ", Style(color=colour))
-    line.append(_payload_text(message)[:width])
+    line.append(f"{shortened(message.author)} ", Style(color=colour_of(message.author)))
+    line.append(payload_line(message)[:width])
     return line
 
 
 def show(
     path: LogPath,
-    id: Annotated[str, typer.Argument(metavar="ID", callback=_id, help="The message's id.")],
+    id: Annotated[
+        str, typer.Argument(metavar="ID", callback=_prefix, help="The id of the message, or the beginning of it.")
+    ],
     json: Json = False,
 ) -> None:
-    """Show one message: all there is to know of it."""
+    """Show all that there is to know of one message."""
     output = Output(json)
     with open_log(path) as log:
-        message = log.get(id)
-        children = list(log.children(id))
+        message = _found(log, id)
+        children = list(log.children(message.id))
     if output.json:
         fields = {
             "id": message.id,
@@ -204,7 +268,7 @@ def show(
             "canonical": message.canonical,
             "content_id": message.content_id,
         }
-        _record(output, message, fields)
+        output.record(fields | payload_fields(message))
         return
     table = fields_table()
     table.add_row("id", message.id)
@@ -216,5 +280,29 @@ def show(
     table.add_row("children", "\n".join(children))
     table.add_row("signature", f"{message.signature.hex()} over {message.codec}")
     table.add_row("bytes", f"{len(message.value):,}" + ("" if message.canonical else ", not canonical"))
-    table.add_row("payload", Text(_payload_text(message)))
+    table.add_row("payload", Text(payload_line(message)))
     output.show(table)
+
+
+def _found(log: Log, prefix: str) -> SignedMessage:
+    """Find the message whose id is this, or begins with it.
+
+    Raises:
+        UnknownMessage: there is no message of a whole id.
+        UnknownPrefix: none begins so, or several do.
+    """
+    if len(prefix) == _ID_LENGTH:
+        return log.get(prefix)
+    lowest, highest = prefix.ljust(_ID_LENGTH, _LOWEST), prefix.ljust(_ID_LENGTH, _HIGHEST)
+    # The bounds of a range are not in it.
+    ends = [end for end in (lowest, highest) if end in log]
+    count = len(ends) + log.count(after=lowest, before=highest)
+    if count == 0:
+        raise UnknownPrefix(f"there is no message whose id begins with {prefix}")
+    between = log.messages(after=lowest, before=highest, limit=_CANDIDATES)
+    found = [*map(log.get, ends), *between]
+    if count == 1:
+        return found[0]
+    ids = sorted(message.id for message in found)[:_CANDIDATES]
+    more = f" and {count - len(ids):,} more" if count > len(ids) else ""
+    raise UnknownPrefix(f"the ids of {count:,} messages begin with {prefix}: {', '.join(ids)}{more}")

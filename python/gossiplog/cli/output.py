@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shlex
+import shutil
+import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from typing import Annotated, Any, Self
 
@@ -28,7 +32,7 @@ from rich.text import Text
 from gossiplog import core
 from gossiplog.errors import GossipLogError
 
-Json = Annotated[bool, typer.Option("--json", help="Write JSON Lines, also on a terminal.")]
+Json = Annotated[bool, typer.Option("--json", help="Write JSON Lines, on a terminal as well.")]
 
 # A terminal obeys control characters; line separators and bidirectional controls make text look like other text.
 _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
@@ -73,6 +77,63 @@ class Output:
                     self.console.print(renderable, no_wrap=True, overflow="ellipsis")
                 case _:
                     self.console.print(renderable)
+
+    @contextmanager
+    def paged(self) -> Iterator[None]:
+        """A block whose `show` goes through a pager, where that is to a terminal that a person reads.
+
+        The pager is that of PAGER in the environment, or `less` where there is one; none where PAGER is empty or `cat`.
+        Where its reader leaves it early, the block ends there.
+        """
+        command = _pager()
+        if self.json or not sys.stdout.isatty() or not command:
+            yield
+            return
+        # As Git has it: colours are shown, and what fits on one screen stays there.
+        environment = {"LESS": "FRX"} | os.environ
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, env=environment, encoding="utf-8")
+        terminal = self.console
+        self.console = _PagerConsole(
+            file=process.stdin,
+            force_terminal=True,
+            width=terminal.width,
+            color_system=terminal.color_system,  # type: ignore[arg-type] # a name, which rich types as any text
+            markup=False,
+            highlight=False,
+            emoji=False,
+        )
+        try:
+            yield
+        except BrokenPipeError:
+            # The reader has seen enough.
+            pass
+        finally:
+            self.console = terminal
+            _end(process)
+
+
+class _PagerConsole(Console):
+    """A console that raises where nobody reads it any more; rich would end the program."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
+
+
+def _pager() -> list[str]:
+    """The command of the pager; [] for none."""
+    words = shlex.split(os.environ.get("PAGER", "less"))
+    return words if words and words != ["cat"] and shutil.which(words[0]) is not None else []
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """Wait until the reader leaves the pager, which Ctrl-C does not end."""
+    if process.stdin is not None:
+        with suppress(BrokenPipeError):
+            process.stdin.close()
+    while True:
+        with suppress(KeyboardInterrupt):
+            process.wait()
+            return
 
 
 def fields_table() -> Table:
