@@ -68,13 +68,15 @@ def plain(text: str) -> str:
 def test_help(program: Program) -> None:
     result = program()
     assert (result.code, result.err) == (0, "")
-    commands = ["init", "keygen", "append", "read", "show", "info", "verify", "recover", "sync", "serve", "peers"]
-    commands += ["network", "simulate", "import", "import-git", "demo", "bench", "pipeline"]
+    commands = ["init", "keygen", "append", "read", "show", "graph", "info", "verify", "recover", "sync", "serve"]
+    commands += ["peers", "network", "simulate", "export", "import", "import-git", "demo", "bench", "completion"]
+    commands += ["help", "pipeline"]
     assert re.findall(r"^│ ([a-z-]+) ", result.out, re.MULTILINE)[-len(commands) :] == commands
 
 
-def test_version(program: Program) -> None:
-    assert program("--version") == Result(0, f"gossiplog {metadata.version('gossiplog')}\n", "")
+@pytest.mark.parametrize("option", ["--version", "-V"])
+def test_version(program: Program, option: str) -> None:
+    assert program(option) == Result(0, f"gossiplog {metadata.version('gossiplog')}\n", "")
 
 
 @pytest.mark.integration
@@ -148,7 +150,11 @@ def test_a_terminal_gets_colour(program: Program, log: Path) -> None:
     code, written = on_terminal("read", str(log))
     assert code == 0
     assert written != plain(written)
-    assert plain(written) == f'{record["id"]}      1 …{author[-6:]} {{"text":"hi"}}\n'
+    assert plain(written).splitlines() == [
+        f"{'id':32}  clock author  payload",
+        f"…{author[-6:]} is {author}",
+        f'{record["id"]}      1 …{author[-6:]} {{"text":"hi"}}',
+    ]
 
 
 @pytest.mark.integration
@@ -193,9 +199,38 @@ def test_a_terminal_gets_json_when_asked(log: Path) -> None:
 def test_long_lines_are_cut_to_the_terminal(program: Program, log: Path) -> None:
     program("append", log, '"' + "x" * 500 + '"')
     _, written = on_terminal("read", str(log), width=80)
-    (line,) = plain(written).splitlines()
+    *_, line = plain(written).splitlines()
     assert len(line) == 80
     assert line.endswith("…")
+
+
+@pytest.mark.integration
+def test_an_author_is_named_in_full_on_a_narrow_terminal(program: Program, log: Path, home: Path) -> None:
+    """Whoever copies it from there gets all of it: it is wrapped, not cut, and stands there once."""
+    program("keygen", home / "other.key")
+    for key in ([], ["--key", str(home / "other.key")], []):
+        program("append", log, *key, "1")
+    authors = {record["author"] for record in program("read", log).records}
+    _, written = on_terminal("read", str(log), width=40)
+    assert [plain(written).replace("\n", "").count(author) for author in sorted(authors)] == [1, 1]
+
+
+@pytest.mark.integration
+def test_a_terminal_gets_a_pager(program: Program, log: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for _ in range(4):
+        program("append", log, *["1"] * 250)
+    monkeypatch.setenv("PAGER", "sed 's/^/| /'")
+    for command in ("read", "graph"):
+        code, written = on_terminal(command, str(log))
+        assert code == 0
+        assert written != plain(written)
+        assert all(line.startswith("| ") for line in plain(written).splitlines())
+    # One that is left early, and none at all where the output is for programs.
+    monkeypatch.setenv("PAGER", "head -2")
+    code, written = on_terminal("read", str(log))
+    assert (code, len(plain(written).splitlines())) == (0, 2)
+    code, written = on_terminal("read", str(log), "--json", "--limit", "3")
+    assert (code, len(plain(written).splitlines())) == (0, 3)
 
 
 @pytest.mark.integration

@@ -36,11 +36,11 @@ def test_trace_and_transcript(program: Program, tmp_path: Path, monkeypatch: pyt
     assert [record["trace"] for record in traced] == lines
     assert last["summary"]["deliver"] == 40
     monkeypatch.setenv("FORCE_COLOR", "1")
-    shown = program(*SMALL).out.splitlines()
+    shown = program(*SMALL, "--trace").out.splitlines()
     assert shown[: len(lines)] == lines
     assert shown[len(lines)] == "=== simulation summary ==="
     assert "=== delivery latency histogram ===" in shown
-    assert program(*SMALL, "--no-trace").out.splitlines() == shown[len(lines) :]
+    assert program(*SMALL).out.splitlines() == shown[len(lines) :]
 
 
 def test_files(program: Program, tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_an_attack_and_what_comes_of_it(program: Program, monkeypatch: pytest.Mo
     cut = program(*ATTACKED, "--router", "episub", "--attack", "eclipse").record["attack"]
     assert cut == {"name": "eclipse", "hostile": 48, "delivered": 0.0, "p50": None, "p95": None}
     monkeypatch.setenv("FORCE_COLOR", "1")
-    shown = program(*ATTACKED, "--no-trace", "--router", "simsub", "--attack", "eclipse").out.splitlines()
+    shown = program(*ATTACKED, "--router", "simsub", "--attack", "eclipse").out.splitlines()
     heading = next(number for number, line in enumerate(shown) if "hostile nodes" in line)
     assert all(name in shown[heading] for name in ("delivered", "p50", "p95"))
     assert shown[heading + 1].split()[:3] == ["eclipse", "48", "100.0%"]

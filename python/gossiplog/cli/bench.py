@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def bench(
-    size: Annotated[int, typer.Option(min=100, help="How many messages the logs have.")] = 10_000,
+    size: Annotated[int, typer.Option(min=100, help="Number of messages in the measured logs.")] = 10_000,
     json: Json = False,
 ) -> None:
     """Measure the main kinds of work, each beside the least that it could cost on this machine."""

@@ -141,8 +141,8 @@ def _fingerprint(payload: dict[str, Any]) -> bytes:
 
 def import_git(
     path: LogPath,
-    repository: Annotated[Path, typer.Argument(metavar="REPOSITORY", help="A Git repository: its folder.")],
-    topic: Annotated[str | None, typer.Option(help="The topic, where the log is to be made.")] = None,
+    repository: Annotated[Path, typer.Argument(metavar="REPOSITORY", help="The folder of the Git repository.")],
+    topic: Annotated[str | None, typer.Option(help="The topic of the log, where it is to be made.")] = None,
     key: Key = None,
     json: Json = False,
 ) -> None:

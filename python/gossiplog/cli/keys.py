@@ -11,7 +11,10 @@ from gossiplog.cli.output import Json, Output, note
 from gossiplog.signer import Signer, default_key_path
 
 Key = Annotated[
-    Path | None, typer.Option("--key", help="The key file to sign with. By default your own, made at first use.")
+    Path | None,
+    typer.Option(
+        "--key", help="Sign with the key in this file. The default is your own key, which is made at its first use."
+    ),
 ]
 
 
@@ -32,7 +35,9 @@ def load_signer(path: Path | None) -> Signer:
 
 
 def keygen(
-    path: Annotated[Path | None, typer.Argument(help="The file to make. By default your own key's place.")] = None,
+    path: Annotated[
+        Path | None, typer.Argument(help="The key file to make. The default is the place of your own key.")
+    ] = None,
     json: Json = False,
 ) -> None:
     """Make a new key, in a file that only you can read."""

@@ -19,9 +19,11 @@ import typer
 
 from gossiplog.cli import (
     bench,
+    completion,
     demo,
     drawing,
     export,
+    help,
     import_git,
     import_values,
     keys,
@@ -61,7 +63,7 @@ def _show_version(asked: bool) -> None:
 @app.callback()
 def _options(
     version: Annotated[
-        bool, typer.Option("--version", help="Show the version and exit.", callback=_show_version, is_eager=True)
+        bool, typer.Option("--version", "-V", help="Show the version and exit.", callback=_show_version, is_eager=True)
     ] = False,
 ) -> None:
     """A signed, append-only log that replicates between machines that do not trust each other."""
@@ -87,6 +89,8 @@ app.command("import-git")(import_git.import_git)
 app.add_typer(pipeline.app)
 app.command("demo")(demo.demo)
 app.command("bench")(bench.bench)
+app.command("completion")(completion.completion)
+app.command("help")(help.show_help)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

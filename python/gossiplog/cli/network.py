@@ -14,27 +14,39 @@ _TOPOLOGIES = ("mesh", "hub")
 
 
 def network(
-    peers: Annotated[int, typer.Option(min=2, max=1000, help="How many.")] = 8,
+    peers: Annotated[int, typer.Option(min=2, max=1000, help="Number of peers.")] = 8,
     topology: Annotated[
-        str, typer.Option(metavar="|".join(_TOPOLOGIES), help="A libp2p mesh, or a hub with clients.")
+        str,
+        typer.Option(
+            metavar="|".join(_TOPOLOGIES), help="Connect the peers in a libp2p mesh, or to a hub as its clients."
+        ),
     ] = _TOPOLOGIES[0],
-    offline_messages: Annotated[int, typer.Option(min=0, help="That each peer has appended before it joins.")] = 0,
-    messages: Annotated[
-        int, typer.Option(min=0, help="To append at peers by chance, once the network has converged.")
+    offline_messages: Annotated[
+        int, typer.Option(min=0, help="Messages that each peer has appended before it joins.")
     ] = 0,
-    rate: Annotated[float, typer.Option(min=0, help="So many of them a second; 0 is as fast as possible.")] = 10.0,
-    message_bytes: Annotated[int, typer.Option(min=0, help="Of text in a message.")] = 100,
-    join_seconds: Annotated[float, typer.Option(min=0, help="Over which the peers join.")] = 0.0,
+    messages: Annotated[
+        int, typer.Option(min=0, help="Messages to append at random peers, once the network has converged.")
+    ] = 0,
+    rate: Annotated[
+        float, typer.Option(min=0, help="Messages to append in a second; 0 appends as fast as possible.")
+    ] = 10.0,
+    message_bytes: Annotated[int, typer.Option(min=0, help="Bytes of text in each message.")] = 100,
+    join_seconds: Annotated[float, typer.Option(min=0, help="Seconds over which the peers join.")] = 0.0,
     until_converged: Annotated[
-        bool, typer.Option("--until-converged", help="End when all logs are equal; otherwise after --seconds.")
+        bool, typer.Option("--until-converged", help="End when all logs are equal, and not after --seconds.")
     ] = False,
     seconds: Annotated[
-        float, typer.Option(min=0, help="How long to go on; with --until-converged, when to give up.")
+        float, typer.Option(min=0, help="Seconds after which to end, or to give up with --until-converged.")
     ] = 120.0,
     folder: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Keep the logs here, as files; otherwise in memory.")
+        Path | None,
+        typer.Option(
+            metavar="FOLDER", help="Keep the logs as files in this folder. The default is to keep them in memory."
+        ),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of what is random here. What peers choose is not.")] = 0,
+    seed: Annotated[
+        int, typer.Option(help="Seed of the random choices of this command. What peers choose does not depend on it.")
+    ] = 0,
     json: Json = False,
 ) -> None:
     """Run a network of peers on this machine, each with a log and sockets of its own, and say how it went."""

@@ -27,7 +27,7 @@ _COLUMNS = ("peer", "address", "dialled by", "gossip", "score", "round trip", "p
 
 def peers(
     url: Annotated[
-        str, typer.Argument(metavar="URL", help="Of a hub, or of the metrics of a peer (serve --metrics-port).")
+        str, typer.Argument(metavar="URL", help="The URL of a hub, or of the metrics of a peer (serve --metrics-port).")
     ] = _DEFAULT,
     token_file: Annotated[
         Path | None, typer.Option(metavar="FILE", help="The file with the hub's bearer token, if it asks for one.")

@@ -12,10 +12,12 @@ from gossiplog.errors import OptionError
 
 
 def analyze(
-    log: Annotated[str, typer.Argument(metavar="LOG", help="The log: its file.")],
+    log: Annotated[str, typer.Argument(metavar="LOG", help="The file of the log.")],
     output: Annotated[
         str | None,
-        typer.Option(metavar="FOLDER", help="A new folder, for report.html, analysis.json and tables as Parquet."),
+        typer.Option(
+            metavar="FOLDER", help="Write report.html, analysis.json and tables in Parquet to this new folder."
+        ),
     ] = None,
     hot: Annotated[
         str | None,

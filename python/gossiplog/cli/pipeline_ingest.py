@@ -13,17 +13,27 @@ from gossiplog.cli.pipeline_session import SessionOptions, show_rows, spark_sess
 
 def ingest(
     events: Annotated[
-        list[str], typer.Argument(metavar="EVENTS...", help="Files or folders of Parquet, CSV or JSON Lines.")
+        list[str],
+        typer.Argument(metavar="EVENTS...", help="The events: files or folders of Parquet, CSV or JSON Lines."),
     ],
-    log: Annotated[str, typer.Option(help="The log to be made: its file.")],
-    topic: Annotated[str, typer.Option(help="What the log is about.")],
-    keys: Annotated[str, typer.Option(metavar="FOLDER", help="Key files, each called after its author, as ann.key.")],
-    author: Annotated[str, typer.Option(metavar="SQL", help="The column with the author, or an expression.")],
-    merger: Annotated[str, typer.Option(metavar="AUTHOR", help="Whose key signs the messages that join heads.")],
+    log: Annotated[str, typer.Option(help="The file of the log to make.")],
+    topic: Annotated[str, typer.Option(help="The topic of the log.")],
+    keys: Annotated[
+        str,
+        typer.Option(
+            metavar="FOLDER", help="The folder of the authors' key files, each named after its author, such as ann.key."
+        ),
+    ],
+    author: Annotated[
+        str, typer.Option(metavar="SQL", help="The column that names the author of an event, or an expression.")
+    ],
+    merger: Annotated[
+        str, typer.Option(metavar="AUTHOR", help="The author whose key signs the messages that join heads.")
+    ],
     sequence: Annotated[
-        str | None, typer.Option(metavar="SQL", help="An integer that orders an author's events.")
+        str | None, typer.Option(metavar="SQL", help="The column of an integer that orders the events of an author.")
     ] = None,
-    id: Annotated[str | None, typer.Option(metavar="SQL", help="Your own name of an event.")] = None,
+    id: Annotated[str | None, typer.Option(metavar="SQL", help="The column of your own id of an event.")] = None,
     parents: Annotated[
         str | None,
         typer.Option(metavar="SQL", help="An array of the ids that an event follows, as \"split(after, ' ')\"."),
@@ -33,7 +43,11 @@ def ingest(
         typer.Option(metavar="SQL", help="A column of the payload; may be given often. By default all the others."),
     ] = None,
     format: Annotated[
-        str | None, typer.Option(metavar="FORMAT", help="parquet, csv or jsonl; by default as the files are called.")
+        str | None,
+        typer.Option(
+            metavar="FORMAT",
+            help="Format of the events: parquet, csv or jsonl. The default is what the names of the files say.",
+        ),
     ] = None,
     schema: Annotated[
         str | None, typer.Option(metavar="DDL", help="Columns of CSV (else all strings) or JSON Lines (else inferred).")

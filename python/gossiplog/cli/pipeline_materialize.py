@@ -25,20 +25,22 @@ if TYPE_CHECKING:
 
 
 def materialize(
-    log: Annotated[str, typer.Argument(metavar="LOG", help="The log: its file.")],
+    log: Annotated[str, typer.Argument(metavar="LOG", help="The file of the log.")],
     state: Annotated[
-        str, typer.Argument(metavar="STATE", help="The state's folder, which is continued if it is there.")
+        str, typer.Argument(metavar="STATE", help="The folder of the state. A state that is there is continued.")
     ],
-    key: Annotated[str, typer.Option(metavar="SQL", help="The key that a message sets, as payload.name.")],
+    key: Annotated[str, typer.Option(metavar="SQL", help="The key that a message sets, such as payload.name.")],
     fold: Annotated[
         str,
         typer.Option(
-            metavar="FOLD", help="last (the last writer's value), count, set, or your own as MODULE:FUNCTION."
+            metavar="FOLD", help="The fold: last (the last writer's value), count, set, or your own as MODULE:FUNCTION."
         ),
     ] = "last",
-    value: Annotated[str | None, typer.Option(metavar="SQL", help="Its value, as payload.text.")] = None,
+    value: Annotated[
+        str | None, typer.Option(metavar="SQL", help="The value that a message sets, such as payload.text.")
+    ] = None,
     removed: Annotated[
-        str | None, typer.Option(metavar="SQL", help="For a set: true where the value is taken out.")
+        str | None, typer.Option(metavar="SQL", help="With the fold set: true where a message takes the value out.")
     ] = None,
     schema: Annotated[
         str | None, typer.Option(metavar="DDL", help="The payloads' fields, as 'name string, text string'.")

@@ -19,7 +19,9 @@ from gossiplog.cli.pipeline_session import (
 
 Encodings: TypeAlias = Annotated[
     Literal["all", "first"],
-    typer.Option(help="Of several encodings of a message: all, or that alone which arrived first in its log."),
+    typer.Option(
+        help="The encodings of each message to read: all, or first, which is the one that arrived first in its log."
+    ),
 ]
 
 

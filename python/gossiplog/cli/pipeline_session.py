@@ -21,15 +21,18 @@ from gossiplog.errors import SparkError
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-Logs = Annotated[list[str], typer.Argument(metavar="LOG...", help="Logs: their files, or patterns as '*.db'.")]
+Logs = Annotated[list[str], typer.Argument(metavar="LOG...", help="The files of the logs, or patterns such as '*.db'.")]
 Master = Annotated[
     str | None, typer.Option(help="Where Spark runs, as spark://host:7077; every core of this machine by default.")
 ]
 Conf = Annotated[
-    list[str] | None, typer.Option("--conf", metavar="NAME=VALUE", help="A property of Spark; may be given often.")
+    list[str] | None,
+    typer.Option("--conf", metavar="NAME=VALUE", help="Set a property of Spark. It may be given several times."),
 ]
-DriverMemory = Annotated[str | None, typer.Option(metavar="SIZE", help="Memory of Spark's driver, as 4g.")]
-OutputFolder = Annotated[str | None, typer.Option(metavar="FOLDER", help="A new folder, for the result as Parquet.")]
+DriverMemory = Annotated[str | None, typer.Option(metavar="SIZE", help="Memory of Spark's driver, such as 4g.")]
+OutputFolder = Annotated[
+    str | None, typer.Option(metavar="FOLDER", help="Write the result as Parquet to this new folder.")
+]
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,27 +16,37 @@ _SHOWN = ("router", "nodes", "degree", "loss", "runs", "delivered", "duplicates"
 
 
 def sweep(
-    folder: Annotated[str, typer.Argument(metavar="FOLDER", help="A new folder, for the runs as Parquet and plots.")],
+    folder: Annotated[
+        str, typer.Argument(metavar="FOLDER", help="The new folder for the runs, as Parquet, and for plots.")
+    ],
     router: Annotated[
         list[str] | None,
         typer.Option(
-            help="simsub, floodsub, gossipsub, episub, or several as gossipsub:80,floodsub:20; may be given often."
+            help="The router: simsub, floodsub, gossipsub or episub, or several as gossipsub:80,floodsub:20. It may be"
+            " given several times."
         ),
     ] = None,
-    nodes: Annotated[list[int] | None, typer.Option(help="How many; may be given often.")] = None,
-    degree: Annotated[list[int] | None, typer.Option(help="D of simsub and gossipsub; may be given often.")] = None,
+    nodes: Annotated[list[int] | None, typer.Option(help="Number of nodes. It may be given several times.")] = None,
+    degree: Annotated[
+        list[int] | None, typer.Option(help="The parameter D of simsub and gossipsub. It may be given several times.")
+    ] = None,
     gossip: Annotated[
         list[str] | None,
         typer.Option(
             metavar="NAME=VALUE",
-            help="A parameter of gossipsub, as gossiplog serve takes it, but for d, d_low, d_high.",
+            help="A parameter of gossipsub, as gossiplog serve takes it, except d, d_low and d_high. It may be given"
+            " several times.",
         ),
     ] = None,
-    loss: Annotated[list[float] | None, typer.Option(help="Probability that a packet is lost; likewise.")] = None,
-    seeds: Annotated[str, typer.Option(metavar="FIRST:END", help="All of these, END left out.")] = "0:5",
-    messages: Annotated[int, typer.Option(help="To publish in each run, one after the other.")] = 10,
-    message_delay: Annotated[float, typer.Option(help="Seconds between them.")] = 1.0,
-    connections: Annotated[int, typer.Option(help="Other nodes that each connects to, by chance.")] = 10,
+    loss: Annotated[
+        list[float] | None, typer.Option(help="Probability that a packet is lost. It may be given several times.")
+    ] = None,
+    seeds: Annotated[
+        str, typer.Option(metavar="FIRST:END", help="Run all seeds from FIRST up to, but not including, END.")
+    ] = "0:5",
+    messages: Annotated[int, typer.Option(help="Messages to publish in each run, one after the other.")] = 10,
+    message_delay: Annotated[float, typer.Option(help="Seconds between two messages.")] = 1.0,
+    connections: Annotated[int, typer.Option(help="Random other nodes that each node connects to.")] = 10,
     json: Json = False,
     *,
     options: SessionOptions,

@@ -19,7 +19,7 @@ from gossiplog.cli.pipeline_session import (
 SHOWN_DEFECTS = 20
 """Defects that are shown on a terminal: enough to see what is wrong. A file has room for all."""
 
-Topic = Annotated[str | None, typer.Option(help="What every log must have as its topic.")]
+Topic = Annotated[str | None, typer.Option(help="The topic that every log must have.")]
 
 
 def verify(

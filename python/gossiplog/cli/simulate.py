@@ -26,13 +26,15 @@ _STAR_WIDTH = 60
 
 
 def simulate(
-    run: Annotated[str | None, typer.Argument(help="A named run, which the options change; --list shows them.")] = None,
+    run: Annotated[
+        str | None, typer.Argument(help="The named run to make, which options may change. --list shows the names.")
+    ] = None,
     router: Annotated[
         str | None,
         typer.Option(
             metavar="NAME[:PART,NAME:PART]",
-            help="simsub, floodsub, gossipsub or episub; or several with their parts of the nodes, as"
-            " gossipsub:80,floodsub:20.",
+            help="The router of the nodes: simsub, floodsub, gossipsub or episub; or several with their parts of the"
+            " nodes, as gossipsub:80,floodsub:20.",
         ),
     ] = None,
     gossip: Annotated[
@@ -40,57 +42,71 @@ def simulate(
         typer.Option(
             metavar="NAME=VALUE",
             help="A parameter of gossipsub, as gossiplog serve takes it: d, d_low, d_high, d_lazy, heartbeat_interval,"
-            " fanout_ttl, mcache_len, mcache_gossip, seen_ttl.",
+            " fanout_ttl, mcache_len, mcache_gossip, seen_ttl. It may be given several times.",
         ),
     ] = None,
-    nodes: Annotated[int | None, typer.Option(help="How many, without the hostile ones of an attack.")] = None,
-    messages: Annotated[int | None, typer.Option(help="To publish, one after the other.")] = None,
-    message_delay: Annotated[float | None, typer.Option(help="Seconds between them.")] = None,
-    fanout: Annotated[int | None, typer.Option(help="Nodes that are given each message, by chance.")] = None,
-    connections: Annotated[int | None, typer.Option(help="Other nodes that each connects to, by chance.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Of all that is random: the same seed, the same run.")] = None,
+    nodes: Annotated[int | None, typer.Option(help="Number of nodes, without the hostile ones of an attack.")] = None,
+    messages: Annotated[int | None, typer.Option(help="Messages to publish, one after the other.")] = None,
+    message_delay: Annotated[float | None, typer.Option(help="Seconds between two messages.")] = None,
+    fanout: Annotated[int | None, typer.Option(help="Random nodes that are given each message from outside.")] = None,
+    connections: Annotated[int | None, typer.Option(help="Random other nodes that each node connects to.")] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="Seed of all that is random. The same seed gives the same run.")
+    ] = None,
     seeds: Annotated[
-        str | None, typer.Option(metavar="FIRST:END", help="Run all of these instead, END left out, and compare.")
+        str | None,
+        typer.Option(
+            metavar="FIRST:END", help="Run all seeds from FIRST up to, but not including, END, and compare the runs."
+        ),
     ] = None,
     connect_delay: Annotated[float | None, typer.Option(help="Seconds before the first message.")] = None,
     wait: Annotated[float | None, typer.Option(help="Seconds after the last message.")] = None,
     single_source: Annotated[
-        bool | None, typer.Option("--single-source", help="The same nodes publish all messages.")
+        bool | None, typer.Option("--single-source", help="Have the same nodes publish all messages.")
     ] = None,
-    payload: Annotated[int | None, typer.Option(help="Bytes of a message.")] = None,
+    payload: Annotated[int | None, typer.Option(help="Bytes in each message.")] = None,
     latency: Annotated[
         str | None,
-        typer.Option(metavar="MODEL", help="uniform, geographic, LOW:HIGH in seconds, or a JSON file with a matrix."),
+        typer.Option(
+            metavar="MODEL",
+            help="The model of latencies: uniform, geographic, LOW:HIGH in seconds, or a JSON file with a matrix.",
+        ),
     ] = None,
-    jitter: Annotated[float | None, typer.Option(help="Fraction of the latency that may be added.")] = None,
+    jitter: Annotated[float | None, typer.Option(help="Fraction of each latency that may be added to it.")] = None,
     loss: Annotated[float | None, typer.Option(help="Probability that a packet is lost.")] = None,
     bandwidth: Annotated[float | None, typer.Option(help="Bytes a second that a node can send.")] = None,
     lag: Annotated[float | None, typer.Option(help="Seconds that one machine takes for each packet of all.")] = None,
     late_timers: Annotated[
-        bool | None, typer.Option("--late-timers", help="With --lag: the nodes' timers wait for that machine, too.")
+        bool | None,
+        typer.Option("--late-timers", help="With --lag: the timers of the nodes wait for that machine, too."),
     ] = None,
-    churn: Annotated[float | None, typer.Option(help="Failures of a node a second.")] = None,
+    churn: Annotated[float | None, typer.Option(help="Failures of each node in a second.")] = None,
     attack: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="Add nodes that pass nothing on: sybil, cold-boot, eclipse or spam."),
     ] = None,
     hostile: Annotated[
         int | None,
-        typer.Option(help="With --attack: such nodes for each other one; 10 unless the run says."),
+        typer.Option(help="With --attack: hostile nodes for each honest one. The default is that of the run, or 10."),
     ] = None,
-    trace: Annotated[
-        bool | None, typer.Option("--trace/--no-trace", help="Print each event; off where results are JSON Lines.")
+    trace: Annotated[bool, typer.Option("--trace", help="Print each event as it happens.")] = False,
+    transcript: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write all events to this file at the end.")
     ] = None,
-    transcript: Annotated[Path | None, typer.Option(metavar="FILE", help="Write all events here at the end.")] = None,
     deliveries: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write a row for each delivery here, as Parquet.")
+        Path | None, typer.Option(metavar="FILE", help="Write a row for each delivery to this file, as Parquet.")
     ] = None,
     plots: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Write plots of latencies, degrees and a tree here, as SVG.")
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Write plots of latencies, degrees and a tree to this folder, as SVG."),
     ] = None,
-    scenarios: Annotated[Path | None, typer.Option(metavar="FILE", help="Take named runs from this TOML.")] = None,
-    processes: Annotated[int, typer.Option(min=0, help="At a time, with --seeds; 0 is one a core.")] = 0,
-    show_runs: Annotated[bool, typer.Option("--list", help="Show the named runs.")] = False,
+    scenarios: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Take the named runs from this TOML file.")
+    ] = None,
+    processes: Annotated[
+        int, typer.Option(min=0, help="With --seeds: runs that are made at a time; 0 makes one on each core.")
+    ] = 0,
+    show_runs: Annotated[bool, typer.Option("--list", help="List the named runs.")] = False,
     json: Json = False,
 ) -> None:
     """Simulate routers that spread messages: who sends what, how long it takes, what it costs."""
@@ -122,7 +138,7 @@ def simulate(
     except ScenarioError as error:
         raise typer.BadParameter(str(error)) from error
     if seeds is None:
-        _run_one(chosen, output, not output.json if trace is None else trace, transcript, deliveries, plots)
+        _run_one(chosen, output, trace, transcript, deliveries, plots)
     else:
         beside = {"--seed": seed, "--trace": trace, "--transcript": transcript, "--deliveries": deliveries}
         for option, value in (beside | {"--plots": plots}).items():
