@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import os
+import queue
 import re
+import secrets
 import shlex
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 from unittest.mock import patch
 
 from gossiplog.cli.main import main
@@ -57,7 +61,7 @@ def first_program() -> tuple[str, str]:
 def steps(block: Block) -> list[tuple[str, str]]:
     """The commands behind `$ ` in a block, each with what it prints."""
     found = re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", block.text, re.MULTILINE)
-    assert len(found) == block.text.count("$ gossiplog") > 0
+    assert len(found) >= block.text.count("$ gossiplog") > 0
     return found
 
 
@@ -65,11 +69,6 @@ def fits(expected: str, printed: str) -> bool:
     """Whether this is what a page says is printed: `…` there stands for any text within a line."""
     pattern = re.escape(expected.strip()).replace("…", "[^\n]*")
     return re.fullmatch(pattern, printed.strip()) is not None
-
-
-def starts_spark(block: Block) -> bool:
-    """Whether a command in a block is a job on Spark."""
-    return "gossiplog pipeline" in block.text
 
 
 def words(command: str) -> list[str] | None:
@@ -143,6 +142,73 @@ def run_here(command: str, folder: Path, timeout: float) -> str:
         printed = file.read().decode("utf-8")
     assert code == 0, printed
     return printed
+
+
+class Shell:
+    """A shell of a user with nothing in a home folder, who pastes one command after the other.
+
+    Commands in the background go on meanwhile, and are interrupted at the end of the context.
+
+    Args:
+        folder: that it works in.
+        timeout: seconds for each command.
+    """
+
+    def __init__(self, folder: Path, timeout: float) -> None:
+        self._timeout = timeout
+        self._mark = f"end of the command {secrets.token_hex(8)}"
+        self._lines: queue.Queue[str | None] = queue.Queue()
+        self._process = subprocess.Popen(
+            ["bash", "--norc"],
+            cwd=folder,
+            env=environment(folder),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+        # Job control, as shells have it that people use: background jobs can be interrupted.
+        self._tell("set -m")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._tell("kill -INT $(jobs -p); wait; exit")
+        try:
+            self._process.wait(self._timeout)
+        finally:
+            self._process.kill()
+            self._process.communicate()
+        self._reader.join()
+
+    def run(self, command: str, expected: str) -> None:
+        """Run a command, which must end well and print this; what is in the background prints nothing."""
+        self._tell(f"{command}\nprintf '\\n%s %d\\n' '{self._mark}' $?")
+        printed = []
+        while not (line := self._next()).startswith(self._mark):
+            printed.append(line)
+        text = "".join(printed)
+        assert line.removeprefix(self._mark).strip() == "0", f"{command}\n{text}"
+        assert fits(expected, text), f"{command}\n{text}"
+
+    def _tell(self, text: str) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{text}\n")
+        self._process.stdin.flush()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self._lines.put(line)
+        self._lines.put(None)
+
+    def _next(self) -> str:
+        line = self._lines.get(timeout=self._timeout)
+        assert line is not None, "the shell ended"
+        return line
 
 
 @contextmanager
