@@ -176,7 +176,7 @@ def test_several_kinds_of_routers(program: Program, monkeypatch: pytest.MonkeyPa
     rows = {name: (of["nodes"], of["deliver"]) for name, of in record["kinds"].items()}
     assert rows == {"gossipsub": (15, 30), "floodsub": (5, 10)}
     monkeypatch.setenv("FORCE_COLOR", "1")
-    shown = program(*SMALL, "--router", "gossipsub:3,floodsub:1", "--no-trace").out
+    shown = program(*SMALL, "--router", "gossipsub:3,floodsub:1").out
     assert [line.split()[:3] for line in shown.splitlines() if line.startswith(("gossipsub ", "floodsub "))] == [
         ["gossipsub", "15", "30"],
         ["floodsub", "5", "10"],
