@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from gossiplog import KeyFileError, Signer, core, default_key_path
+from gossiplog.signer import read_secret
 
 
 def test_a_signer_has_a_did_and_hides_its_private_key() -> None:
@@ -72,6 +73,48 @@ def test_a_key_file_that_is_open_to_others_is_refused(tmp_path: Path, mode: int)
     path.chmod(mode)
     with pytest.raises(KeyFileError, match="chmod 600"):
         Signer.load(path)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="files have no modes")
+@pytest.mark.parametrize(
+    ("mode", "is_given", "is_read_only", "command"),
+    [
+        # As Kubernetes mounts secrets: 0644 where nothing is said, 0440 with `fsGroup` and `defaultMode: 0400`.
+        (0o644, True, True, ""),
+        (0o444, True, True, ""),
+        (0o440, True, True, ""),
+        # For a program that runs as root.
+        (0o644, False, True, ""),
+        # Elsewhere root may choose a group.
+        (0o440, True, False, ""),
+        (0o640, True, False, ""),
+        (0o444, True, False, "chmod 640"),
+        (0o660, True, False, "chmod 640"),
+        (0o440, False, False, "chmod 600"),
+        (0o664, True, True, "chmod 640"),
+        (0o602, False, True, "chmod 600"),
+    ],
+)
+def test_secrets_that_are_given_have_the_modes_of_who_gives_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: int, is_given: bool, is_read_only: bool, command: str
+) -> None:
+    # A mounted secret is a link to a folder that is swapped for a new one.
+    (tmp_path / "..data").mkdir()
+    (tmp_path / "..data" / "key").write_bytes(b"a secret")
+    path = tmp_path / "key"
+    path.symlink_to(Path("..data", "key"))
+    path.chmod(mode)
+    status, system = path.stat(), os.statvfs(path)
+    as_root = os.stat_result([*status[:4], 0 if is_given else 1000, *status[5:]])
+    flags = system.f_flag & ~os.ST_RDONLY | (os.ST_RDONLY if is_read_only else 0)
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(os, "fstat", lambda descriptor: as_root)
+    monkeypatch.setattr(os, "fstatvfs", lambda descriptor: os.statvfs_result([*system[:8], flags, system[9]]))
+    if command:
+        with pytest.raises(KeyFileError, match=f"open to other users: run {command} {path}"):
+            read_secret(path, "token file", 100)
+    else:
+        assert read_secret(path, "token file", 100) == b"a secret"
 
 
 @pytest.mark.parametrize("content", [b"", b"00", b"0" * 65, b"g" * 64, b"\xff" * 64, b"0" * 1000])

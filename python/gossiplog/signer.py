@@ -180,7 +180,13 @@ class Signer:
 
 
 def read_secret(path: str | os.PathLike[str], what: str, limit: int) -> bytes:
-    """Reads the start of a file that nobody but its owner may read.
+    """Reads the start of a file that holds a secret: one that others cannot read, as far as this program can tell.
+
+    A file of the caller's own may be open to its owner alone. One that root has put there for the caller may be open
+    to a group, which root chose (as PostgreSQL has it for its keys:
+    https://www.postgresql.org/docs/current/ssl-tcp.html). On a file system that cannot be written, as Kubernetes
+    and Docker mount secrets, the mode is not the caller's to change: there reading is open to anybody, and the mount
+    says who sees the file. Nobody else may write the file anywhere. Symbolic links are followed.
 
     Args:
         path: of the file.
@@ -188,16 +194,16 @@ def read_secret(path: str | os.PathLike[str], what: str, limit: int) -> bytes:
         limit: bytes; what comes after them is left.
 
     Raises:
-        KeyFileError: it is missing, or open to others than its owner.
+        KeyFileError: it is missing, or open to others than that.
     """
     try:
         with open(path, "rb") as file:
-            mode = os.fstat(file.fileno()).st_mode
+            fault = "" if os.name != "posix" else _openness(file.fileno())
             content = file.read(limit)
     except OSError as error:
         raise KeyFileError(f"cannot read the {what} {os.fspath(path)}: {error.strerror}") from error
-    if os.name == "posix" and mode & (stat.S_IRWXG | stat.S_IRWXO):
-        raise KeyFileError(f"the {what} {os.fspath(path)} is open to other users: run chmod 600 {os.fspath(path)}")
+    if fault:
+        raise KeyFileError(f"the {what} {os.fspath(path)} is open to other users: run {fault.format(os.fspath(path))}")
     return content
 
 
@@ -209,6 +215,18 @@ def check_signer(signer: object) -> None:
     """
     if not isinstance(signer, Signer):
         raise TypeError(f"a signer is a gossiplog.Signer, not {type(signer).__name__}: {_KEY_FILES}")
+
+
+def _openness(descriptor: int) -> str:
+    """The command, with a place for the path, that closes a file to others; "" where it needs none."""
+    status = os.fstat(descriptor)
+    open_to = status.st_mode & (stat.S_IRWXG | stat.S_IRWXO)
+    is_given = status.st_uid == 0 != os.geteuid()
+    if os.fstatvfs(descriptor).f_flag & os.ST_RDONLY:
+        open_to &= ~(stat.S_IRGRP | stat.S_IROTH)
+    elif is_given:
+        open_to &= ~stat.S_IRGRP
+    return "" if not open_to else "chmod 640 {}" if is_given else "chmod 600 {}"
 
 
 def default_key_path() -> Path:
