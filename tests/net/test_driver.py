@@ -267,10 +267,11 @@ async def test_messages_that_the_application_refuses_blame_nobody_and_come_again
     ):
         await heard.wait(events.Connected)
         ours.append_many(range(5))
-        (ended, *_) = await heard.wait(events.SyncEnded)
+        while sum(ended.refused > 0 for ended in heard.of(events.SyncEnded)) < 3:
+            await heard.wait(events.SyncEnded, len(heard.of(events.SyncEnded)) + 1)
         assert len(theirs) == 0
-        assert ended.refused
-        assert server.counters.refused
+        # The first of them was tried each time; the others follow from it.
+        assert server.counters.refused == 1
         willing = True
         await until_equal(ours, theirs)
         assert server.counters.dropped == 0

@@ -13,3 +13,10 @@ def test_the_oldest_is_forgotten_first() -> None:
     assert 1 not in kept
     assert kept[0] == "again"
     assert [*kept][-2:] == [0, MOST_REMEMBERED]
+
+
+def test_a_caller_may_have_fewer_kept() -> None:
+    kept: dict[int, None] = {}
+    for key in range(5):
+        keep_latest(kept, key, None, 2)
+    assert [*kept] == [3, 4]

@@ -77,6 +77,28 @@ async def test_lines_about_dropped_peers_are_limited(caplog: pytest.LogCaptureFi
     assert caplog.messages == ["a peer: dropped: it broke a rule"] * LINES
 
 
+async def test_a_refused_message_is_counted_and_told_of_once(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gossiplog.net.record.REFUSED_REMEMBERED", 3)
+    record = Record(None)
+    error = ValueError("not here")
+    for _ in range(5):
+        record.refused_messages({b"a": error, b"b": error})
+    record.refused_messages({b"b": error, b"c": error})
+    assert record.counters.refused == 3
+    assert caplog.messages == [
+        "the application: refused a message: not here (2 times)",
+        "the application: refused a message: not here",
+    ]
+    # The latest are remembered, and no more.
+    record.refused_messages({b"a": error, b"d": error})
+    record.refused_messages({b"c": error})
+    assert record.counters.refused == 4
+    record.refused_messages({b"b": error})
+    assert record.counters.refused == 5
+
+
 async def test_a_function_that_raises_is_not_called_again() -> None:
     calls: list[events.Event] = []
 

@@ -125,10 +125,8 @@ class Deliveries:
         gossiped = sum(deliveries[index].ticket is not None for index in inserted)
         self._record.inserted("gossip", gossiped)
         self._record.inserted("push", len(inserted) - gossiped)
-        self._record.refused_messages(list(outcome.refused.values()))
-        self._record.count(
-            orphans=len(orphans), duplicates=outcome.duplicates, refused=len(outcome.refused), invalid=len(invalid)
-        )
+        self._record.refused_messages({keys[index]: error for index, error in outcome.refused.items()})
+        self._record.count(orphans=len(orphans), duplicates=outcome.duplicates, invalid=len(invalid))
         judged: list[Judged] = []
         for index, delivery in enumerate(deliveries):
             if index in invalid:

@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import TypeVar
 
 MOST_REMEMBERED = 4096
-"""Entries of each."""
+"""Entries of each, unless the caller says otherwise."""
 
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
 
 
-def keep_latest(kept: dict[_Key, _Value], key: _Key, value: _Value) -> None:
-    """Set an entry and make it the last; beyond MOST_REMEMBERED entries, delete the first."""
+def keep_latest(kept: dict[_Key, _Value], key: _Key, value: _Value, most: int | None = None) -> None:
+    """Set an entry and make it the last; beyond `most` entries, or MOST_REMEMBERED, delete the first."""
     kept.pop(key, None)
     kept[key] = value
-    if len(kept) > MOST_REMEMBERED:
+    if len(kept) > (MOST_REMEMBERED if most is None else most):
         del kept[next(iter(kept))]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -13,10 +13,14 @@ import anyio
 from gossiplog.net import events
 from gossiplog.net.incidents import Incidents, one_line
 from gossiplog.net.latency import Histogram, Latency
+from gossiplog.net.latest import keep_latest
 
 LOGGER = logging.getLogger("gossiplog")
 # An application that does not set logging up gets nothing on its standard error.
 LOGGER.addHandler(logging.NullHandler())
+
+REFUSED_REMEMBERED = 2**14
+"""Refused messages that are known again when they are refused again; about 3 MiB of keys."""
 
 _MOST_AT_ONCE = 256
 _MOST_COPIES = 2**13
@@ -37,7 +41,8 @@ class Counters:
         duplicates: messages that came and were in the log already.
         syncs: that ended, by "complete" and "failed".
         orphans: messages that came by push or gossip before their parents.
-        refused: messages that the application refused, each as often as it was asked.
+        refused: messages that the application refused. One that is asked for again and refused again counts once, as long
+            as it is among the latest REFUSED_REMEMBERED.
         invalid: messages that no peer may have.
         errors: failures on this side, by the name of their class.
         held: bytes that are kept for peers now (see `Limits`).
@@ -90,6 +95,8 @@ class Record:
         self._defects: Counter[str] = Counter()
         self._latencies: dict[str, Histogram] = {}
         self._incidents = Incidents(LOGGER)
+        # Keys, the one that was refused longest ago first.
+        self._refused: dict[bytes, None] = {}
 
     @property
     def counters(self) -> Counters:
@@ -129,10 +136,19 @@ class Record:
         if messages:
             self._inserted[way] += messages
 
-    def refused_messages(self, errors: Sequence[Exception]) -> None:
-        """The application has refused messages that came from peers."""
-        if errors:
-            self._incidents.note("refused_messages", "the application", f"refused a message: {errors[0]}", len(errors))
+    def refused_messages(self, errors: Mapping[bytes, Exception]) -> None:
+        """Count and log messages that the application refused, each at its first refusal.
+
+        Args:
+            errors: what the application raised, by the key of the message.
+        """
+        new = [key for key in errors if key not in self._refused]
+        for key in errors:
+            keep_latest(self._refused, key, None, REFUSED_REMEMBERED)
+        if new:
+            self.count(refused=len(new))
+            text = f"refused a message: {errors[new[0]]}"
+            self._incidents.note("refused_messages", "the application", text, len(new))
 
     def observe(self, kind: str, seconds: float) -> None:
         """Something took so long; see `Counters.latencies`."""

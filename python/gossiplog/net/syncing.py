@@ -287,7 +287,8 @@ class Syncs:
             sync.spoil(SyncResult.FAILED, str(error))
             return
         self._record.inserted("sync", len(outcome.inserted))
-        self._record.count(duplicates=outcome.duplicates, refused=len(outcome.refused), invalid=len(batch.invalid))
+        self._record.refused_messages({batch.keys[index]: error for index, error in outcome.refused.items()})
+        self._record.count(duplicates=outcome.duplicates, invalid=len(batch.invalid))
         self._report(_brought(sync.order.sync, batch, outcome))
 
 
