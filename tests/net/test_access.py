@@ -14,6 +14,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from gossiplog import KeyFileError
 from gossiplog.net.access import EVERY, SCOPE_KEY, Access, Allowed, Denied, Token, protect
+from gossiplog.net.incidents import LINES, Incidents
 from tests.net.asgi import call, scope
 from tests.strategies import repeatable
 
@@ -114,7 +115,7 @@ def test_the_query_is_for_websockets_alone(shown: str | None) -> None:
     may_read, may_write = rights((READ, WRITE), shown)
     assert socket == Allowed(may_read, may_write) if may_read else isinstance(socket, Denied)
     request = both.decide(scope("http", target, headers=[("Host", "localhost")]))
-    assert request == Denied(401, "reading needs a token here")
+    assert request == Denied(401, "reading needs a token here", "token")
 
 
 def test_a_header_goes_before_the_query() -> None:
@@ -125,7 +126,7 @@ def test_a_header_goes_before_the_query() -> None:
 @pytest.mark.parametrize("value", [f"Basic {READ}", f"{READ}", "Bearer", f"Bearer {READ} {READ}", f"bearer\t{READ}"])
 def test_other_authorization_headers(value: str) -> None:
     found = access(READ, None).decide(scope("http", "/", headers=[("Host", "localhost"), ("Authorization", value)]))
-    assert found == Denied(401, "the token is not valid here")
+    assert found == Denied(401, "the token is not valid here", "token")
 
 
 @pytest.mark.parametrize(
@@ -267,20 +268,29 @@ async def test_what_is_let_through_carries_its_rights_and_no_token() -> None:
 @pytest.mark.anyio
 async def test_what_is_not_let_through_learns_why(caplog: pytest.LogCaptureFixture) -> None:
     inner = Inner()
-    app = protect(inner, access(READ, WRITE))
-    with caplog.at_level(logging.INFO):
-        missing = await call(app, "/", headers=headers("localhost", None, None))
-        wrong = await call(app, "/", headers=headers("localhost", None, OTHER))
-        reading = await call(app, "/", "POST", headers=headers("localhost", None, READ))
-        origin = await call(app, "/", headers=headers("localhost", "https://evil.example.org", READ))
+    incidents = Incidents(logging.getLogger("gossiplog.test"))
+    app = protect(inner, access(READ, WRITE), incidents)
+    missing = await call(app, "/", headers=headers("localhost", None, None))
+    wrong = await call(app, "/a\nb?token=c", headers=headers("localhost", None, OTHER))
+    reading = await call(app, "/", "POST", headers=headers("localhost", None, READ))
+    origin = await call(app, "/", headers=headers("localhost", "https://evil.example.org", READ))
+    host = await call(app, "/", headers=headers("evil.example.org", None, READ))
     assert (missing.status, missing.error) == (401, "reading needs a token here")
     assert missing.headers["www-authenticate"] == "Bearer"
     assert (wrong.status, wrong.error) == (401, "the token is not valid here")
     assert (reading.status, reading.error) == (403, "this token allows reading, not writing")
     assert origin.status == 403
     assert "https://evil.example.org" in origin.error
+    assert host.status == 403
     assert inner.scopes == []
-    assert len(caplog.records) == 4
+    assert incidents.counts == {"token": 3, "origin": 1, "host": 1}
+    assert caplog.messages == [
+        "127.0.0.1:50000: refused a request for /: reading needs a token here",
+        "127.0.0.1:50000: refused a request for /a\\nb: the token is not valid here",
+        "127.0.0.1:50000: refused a request for /: this token allows reading, not writing",
+        f"127.0.0.1:50000: refused a request for /: {origin.error}",
+        f"127.0.0.1:50000: refused a request for /: {host.error}",
+    ]
     assert not any(secret in caplog.text for secret in (READ, WRITE, OTHER))
 
 
@@ -296,6 +306,58 @@ def test_an_unknown_host_learns_what_to_do() -> None:
     assert isinstance(found, Denied)
     assert found.reason.endswith("calls itself so: TestClient(application, base_url='http://localhost')")
     assert Access(hosts=frozenset({"testserver"})).decide(scope("http", "/", "GET", headers("testserver", None, None)))
+
+
+@pytest.mark.anyio
+async def test_lines_about_who_is_not_let_through_are_limited(caplog: pytest.LogCaptureFixture) -> None:
+    app = protect(Inner(), access(READ, WRITE))
+    for _ in range(LINES + 5):
+        await call(app, "/", headers=headers("localhost", None, OTHER))
+    assert len(caplog.messages) == LINES
+
+
+@pytest.mark.anyio
+async def test_some_paths_are_open_to_all() -> None:
+    inner = Inner()
+    app = protect(inner, access(READ, WRITE), open_paths=["/healthz"])
+    strange = [("Host", "10.0.0.1:80"), ("Authorization", f"Bearer {OTHER}"), ("Origin", "https://evil.example.org")]
+    for method in ("GET", "HEAD"):
+        assert (await call(app, "/healthz?token=x", method, headers=strange)).status == 200
+    assert [scope[SCOPE_KEY] for scope in inner.scopes] == [Allowed(read=False, write=False)] * 2
+    assert OTHER not in str(inner.scopes)
+    known = headers("localhost", None, READ)
+    assert (await call(app, "/healthz", headers=known)).status == 200
+    assert inner.scopes[-1][SCOPE_KEY] == Allowed(read=True, write=False)
+    assert (await call(app, "/healthz", "POST", headers=strange)).status == 403
+    for path in ("/", "/healthz/", "/api/healthz", "/HEALTHZ"):
+        assert (await call(app, path, headers=strange)).status == 403
+    (closed,) = await open_websocket(access(READ, WRITE), inner, "/healthz", strange)
+    assert closed["type"] == "websocket.close"
+
+    async def mounted(scope: Scope, receive: Receive, send: Send) -> None:
+        await app({**scope, "root_path": "/hub"}, receive, send)
+
+    assert (await call(mounted, "/hub/healthz", headers=strange)).status == 200
+
+
+@pytest.mark.parametrize(
+    ("host", "is_known"),
+    [
+        ("10.0.0.1", True),
+        ("10.0.0.1:9100", True),
+        ("[2001:db8::1]:9100", True),
+        ("localhost", True),
+        ("metrics.example.org", True),
+        ("evil.example.org", False),
+        # What a resolver might take for an address, a name server can answer.
+        ("1", False),
+        ("0x7f.1", False),
+    ],
+)
+def test_a_numeric_address_can_be_allowed_as_such(host: str, is_known: bool) -> None:
+    found = Access(hosts=frozenset(["metrics.example.org"]), addresses=True)
+    decision = found.decide(scope("http", "/", headers=[("Host", host)]))
+    assert isinstance(decision, Allowed) is is_known
 
 
 @pytest.mark.anyio

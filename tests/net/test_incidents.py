@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from gossiplog.net.incidents import LINES, SECONDS, Incidents, client_name
+from gossiplog.net.incidents import FIELDS, LINES, SECONDS, Incidents, client_name
 
 LOGGER = logging.getLogger("gossiplog.test")
 
@@ -31,6 +31,16 @@ def test_a_line_is_one(caplog: pytest.LogCaptureFixture) -> None:
     assert line.startswith("a\\npeer: did\\x1b[2J")
     assert line.isprintable()
     assert len(line) < 2000
+
+
+def test_a_record_has_what_its_line_says_for_programs(caplog: pytest.LogCaptureFixture) -> None:
+    incidents = Incidents(LOGGER)
+    for _ in range(LINES + 2):
+        incidents.note("late", "a\npeer", "it was late")
+    incidents.note("odd", "a peer", "it was odd", 3)
+    found = [getattr(record, FIELDS) for record in caplog.records]
+    assert found[0] == {"kind": "late", "peer": "a\\npeer", "count": 1, "suppressed": 0}
+    assert found[-1] == {"kind": "odd", "peer": "a peer", "count": 3, "suppressed": 0}
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,10 @@ from starlette.types import Receive, Scope, Send
 import gossiplog
 from gossiplog import Log, MemoryStorage, Signer
 from gossiplog.net import metrics
+from gossiplog.net.access import SCOPE_KEY, Allowed
 from gossiplog.net.incidents import SERVER_KEY
 from gossiplog.net.latency import Latency
-from gossiplog.net.metrics import metric_routes
+from gossiplog.net.metrics import HEALTH_PATHS, metric_routes
 from gossiplog.net.record import Counters
 from tests.net.asgi import call
 from tests.net.support import TOPIC
@@ -27,6 +28,7 @@ COUNTERS = Counters(
     connected=7,
     dropped=1,
     refused_connections=14,
+    denied={"token": 15},
     bytes_received=1000,
     bytes_sent=2000,
     inserted={"local": 1, "push": 2, "sync": 3},
@@ -82,6 +84,7 @@ async def test_a_scraper_reads_everything(log: Log) -> None:
     assert found["gossiplog_connected_total",] == 7
     assert found["gossiplog_dropped_peers_total",] == 1
     assert found["gossiplog_refused_connections_total",] == 14
+    assert found["gossiplog_refused_requests_total", "token"] == 15
     assert found["gossiplog_received_bytes_total",] == 1000
     assert found["gossiplog_sent_bytes_total",] == 2000
     assert [found["gossiplog_inserted_messages_total", source] for source in ("local", "push", "sync")] == [1, 2, 3]
@@ -114,6 +117,70 @@ async def test_a_log_that_answers_is_healthy(log: Log) -> None:
     log.append("hi")
     answer = await call(app_of(log), "/healthz")
     assert (answer.status, json.loads(answer.body)) == (200, {"status": "ok", "messages": 1})
+
+
+async def test_who_may_not_read_learns_of_the_health_alone(log: Log) -> None:
+    app = app_of(log)
+
+    async def let_in(scope: Scope, receive: Receive, send: Send) -> None:
+        await app({**scope, SCOPE_KEY: Allowed(read=False, write=False)}, receive, send)
+
+    for path in HEALTH_PATHS:
+        answer = await call(let_in, path)
+        assert (answer.status, json.loads(answer.body)) == (200, {"status": "ok"})
+
+
+async def test_who_takes_no_clients_is_healthy_and_not_ready(log: Log) -> None:
+    reason = "it is full"
+    app = Starlette(routes=metric_routes(log, lambda: COUNTERS, lambda: PEERS, lambda: reason))
+    answer = await call(app, "/readyz")
+    assert (answer.status, answer.error) == (503, "it is full")
+    assert (await call(app, "/healthz")).status == 200
+    reason = ""
+    answer = await call(app, "/readyz")
+    assert (answer.status, json.loads(answer.body)) == (200, {"status": "ok", "messages": 0})
+
+
+async def test_a_log_is_asked_once_for_all_who_ask_meanwhile(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    now, asked = [0.0], 0
+    release = threading.Event()
+
+    def count(log: Log) -> int:
+        nonlocal asked
+        asked += 1
+        release.wait()
+        return asked
+
+    monkeypatch.setattr(metrics, "monotonic", lambda: now[0])
+    monkeypatch.setattr(Log, "__len__", count)
+    app, found = app_of(log), []
+
+    async def ask(path: str) -> None:
+        found.append(json.loads((await call(app, path)).body).get("messages"))
+
+    with anyio.fail_after(60):
+        async with anyio.create_task_group() as tasks:
+            # Who asked first may go away.
+            first = anyio.CancelScope()
+
+            async def give_up() -> None:
+                with first:
+                    await ask("/healthz")
+
+            tasks.start_soon(give_up)
+            while not asked:
+                await anyio.sleep(0)
+            for path in [*HEALTH_PATHS] * 10:
+                tasks.start_soon(ask, path)
+            await anyio.wait_all_tasks_blocked()
+            first.cancel()
+            release.set()
+        assert found == [2] * 20
+        now[0] += 0.99
+        await ask("/healthz")
+        now[0] += 0.01
+        await ask("/healthz")
+    assert found[20:] == [2, 3]
 
 
 async def test_a_closed_log_is_not(log: Log) -> None:

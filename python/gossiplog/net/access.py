@@ -19,9 +19,9 @@ import hmac
 import logging
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
-from ipaddress import AddressValueError, IPv6Address
+from ipaddress import AddressValueError, IPv6Address, ip_address
 from typing import Any, TypeAlias
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
@@ -30,6 +30,7 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gossiplog.errors import KeyFileError
+from gossiplog.net.incidents import Incidents, client_name
 from gossiplog.signer import read_secret
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -46,6 +47,8 @@ _QUERY_NAME = "token"
 _TOKEN = re.compile(r"[A-Za-z0-9\-._~+/]+=*")
 _TOKEN_LENGTHS = range(16, 513)
 _SAFE_METHODS = ("GET", "HEAD")
+# Characters of a path in a line of the log.
+_LONGEST_PATH = 200
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -122,10 +125,12 @@ class Denied:
     Attributes:
         status: of the answer.
         reason: what was wrong; it holds nothing secret.
+        kind: under which it is counted: "host", "origin" or "token".
     """
 
     status: int
     reason: str
+    kind: str
 
 
 Decision: TypeAlias = Allowed | Denied
@@ -137,6 +142,8 @@ class Access:
 
     Attributes:
         hosts: names and addresses without port, beside LOOPBACK; EVERY allows all.
+        addresses: whether callers may know the hub by any numeric address. A page can point its own name here, but not
+            an address (DNS rebinding).
         origins: such as "https://app.example.org", beside the hub's own; EVERY allows all.
         read_token: for reading, or None.
         write_token: for writing, or None.
@@ -149,6 +156,7 @@ class Access:
     origins: frozenset[str] = field(default_factory=frozenset)
     read_token: Token | None = None
     write_token: Token | None = None
+    addresses: bool = False
 
     def __post_init__(self) -> None:
         for host in self.hosts - {EVERY}:
@@ -164,15 +172,21 @@ class Access:
         host = headers.single("host")
         name = None if host is None else _host_name(host)
         if host is None or name is None:
-            return Denied(400, "expected one Host header, with a name or an address")
-        if EVERY not in self.hosts and name not in self.hosts and name not in LOOPBACK:
-            return Denied(403, _unknown(name))
+            return Denied(400, "expected one Host header, with a name or an address", "host")
+        if not self._knows(name):
+            return Denied(403, _unknown(name), "host")
         if headers.count("origin") > 1:
-            return Denied(400, "expected one Origin header at most")
+            return Denied(400, "expected one Origin header at most", "origin")
         origin = headers.single("origin")
         if origin is not None and not self._allows_origin(origin, host):
-            return Denied(403, f"pages of the origin {origin[:200]!r} may not use this hub: it has to be allowed")
+            reason = f"pages of the origin {origin[:200]!r} may not use this hub: it has to be allowed"
+            return Denied(403, reason, "origin")
         return self._decide_by_token(scope, headers)
+
+    def _knows(self, name: str) -> bool:
+        if EVERY in self.hosts or name in self.hosts or name in LOOPBACK:
+            return True
+        return self.addresses and _is_any_address(name)
 
     def _allows_origin(self, origin: str, host: str) -> bool:
         if EVERY in self.origins or origin in self.origins:
@@ -192,24 +206,33 @@ class Access:
         may_write = is_writer or (may_read and self.write_token is None)
         asks_for_token = self.read_token is not None or self.write_token is not None
         if shown is not None and asks_for_token and not is_reader:
-            return Denied(401, "the token is not valid here")
+            return Denied(401, "the token is not valid here", "token")
         # Browsers ask with OPTIONS, without a token, what they may ask: the answer is the same for everybody.
         if method == "OPTIONS" or (may_write if method not in _SAFE_METHODS else may_read):
             return Allowed(may_read, may_write)
         if method not in _SAFE_METHODS and is_reader:
-            return Denied(403, "this token allows reading, not writing")
-        return Denied(401, f"{'reading' if method in _SAFE_METHODS else 'writing'} needs a token here")
+            return Denied(403, "this token allows reading, not writing", "token")
+        return Denied(401, f"{'reading' if method in _SAFE_METHODS else 'writing'} needs a token here", "token")
 
 
-def protect(app: ASGIApp, access: Access) -> ASGIApp:
+def protect(
+    app: ASGIApp, access: Access, incidents: Incidents | None = None, *, open_paths: Collection[str] = ()
+) -> ASGIApp:
     """Puts an application behind these checks, with the headers by which browsers let pages of other origins use it
     (CORS, https://fetch.spec.whatwg.org/#http-cors-protocol).
 
     The application finds what a caller may do, an Allowed, in the scope under SCOPE_KEY. A WebSocket needs the right to
     read; the application must look at `write` before it takes messages from it.
+
+    Args:
+        app: to protect.
+        access: the checks.
+        incidents: counts who is turned away, by `Denied.kind`, and logs the reasons; None makes its own.
+        open_paths: what anybody may ask for with GET, as health checks do, which have no token and know the machine by
+            an address. The application finds there that the caller may not read.
     """
     return CORSMiddleware(
-        _AccessControl(app, access),
+        _AccessControl(app, access, Incidents(_LOGGER) if incidents is None else incidents, open_paths),
         allow_origins=sorted(access.origins),
         allow_methods=("GET", "HEAD", "POST"),
         allow_headers=("Authorization",),
@@ -218,20 +241,30 @@ def protect(app: ASGIApp, access: Access) -> ASGIApp:
 
 
 class _AccessControl:
-    def __init__(self, app: ASGIApp, access: Access) -> None:
+    def __init__(self, app: ASGIApp, access: Access, incidents: Incidents, open_paths: Collection[str]) -> None:
         self._app = app
         self._access = access
+        self._incidents = incidents
+        self._open_paths = open_paths
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
         match self._access.decide(scope):
+            case Denied() if self._is_open(scope):
+                await self._app({**_without_token(scope), SCOPE_KEY: Allowed(False, False)}, receive, send)
             case Denied() as denied:
-                _LOGGER.info("refused %s of %s: %s", scope["type"], (scope.get("client") or ["?"])[0], denied.reason)
+                what = "a WebSocket" if scope["type"] == "websocket" else "a request"
+                text = f"refused {what} for {scope['path'][:_LONGEST_PATH]}: {denied.reason}"
+                self._incidents.note(denied.kind, client_name(scope.get("client")), text)
                 await _deny(denied, scope, receive, send)
             case Allowed() as allowed:
                 await self._app({**_without_token(scope), SCOPE_KEY: allowed}, receive, send)
+
+    def _is_open(self, scope: Scope) -> bool:
+        is_read = scope["type"] == "http" and scope["method"] in _SAFE_METHODS
+        return is_read and scope["path"].removeprefix(scope.get("root_path", "")) in self._open_paths
 
 
 async def _deny(denied: Denied, scope: Scope, receive: Receive, send: Send) -> None:
@@ -304,6 +337,14 @@ def _is_address(host: str) -> bool:
         return str(IPv6Address(host)) == host
     except AddressValueError:
         return False
+
+
+def _is_any_address(host: str) -> bool:
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True
 
 
 def _authority(origin: str) -> str | None:

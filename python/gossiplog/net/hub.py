@@ -12,7 +12,7 @@ from collections.abc import Callable, MutableMapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any, Self
 
 import anyio
@@ -30,11 +30,12 @@ from gossiplog.net.admission import Admission
 from gossiplog.net.background import background
 from gossiplog.net.connection import Connection
 from gossiplog.net.driver import Driver
-from gossiplog.net.incidents import client_name
+from gossiplog.net.incidents import Incidents, client_name
 from gossiplog.net.limits import Limits
+from gossiplog.net.metrics import HEALTH_PATHS
 from gossiplog.net.peer import Peer
 from gossiplog.net.peer_list import peer_list
-from gossiplog.net.record import Counters
+from gossiplog.net.record import LOGGER, Counters
 from gossiplog.net.site import create_site
 from gossiplog.net.stream import Signal
 from gossiplog.net.streams import Network, PipeConnection, open_network
@@ -148,8 +149,12 @@ class Hub:
         self._stack = AsyncExitStack()
         self._total_bytes = (limits or Limits()).total_bytes
         admission = Admission((limits or Limits()).request_bytes, self._room, self._keep)
-        self._site = create_site(log, self._names, lambda: self.counters, lambda: self.peers, admission)
-        self._protected = protect(self._answer, access or Access())
+        self._connections = (limits or Limits()).connections
+        self._denials = Incidents(LOGGER)
+        self._site = create_site(
+            log, self._names, lambda: self.counters, lambda: self.peers, admission, lambda: self.unready
+        )
+        self._protected = protect(self._answer, access or Access(), self._denials, open_paths=HEALTH_PATHS)
 
     async def __aenter__(self) -> Self:
         if self._entered:
@@ -185,7 +190,16 @@ class Hub:
     @property
     def counters(self) -> Counters:
         """What was counted since the hub started; after its end, until then."""
-        return self._running.counters if self._running is not None else self._counters
+        found = self._running.counters if self._running is not None else self._counters
+        return replace(found, denied=MappingProxyType(dict(self._denials.counts)))
+
+    @property
+    def unready(self) -> str:
+        """Why it takes no new clients now; "" if it does."""
+        if self._running is None:
+            return _NOT_STARTED
+        most = self._connections
+        return "" if self._running.joined < most else f"there are {most} clients, as many as there may be"
 
     @property
     def peers(self) -> list[dict[str, Any]]:

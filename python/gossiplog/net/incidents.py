@@ -13,6 +13,8 @@ from types import MappingProxyType
 LINES = 20
 """Lines about one kind of incident, in each period of SECONDS, unless the caller says otherwise."""
 SECONDS = 60.0
+FIELDS = "gossiplog"
+"""The attribute of a log record that has what its text says, as a mapping, for programs that read the log."""
 SERVER_KEY = "gossiplog.server"
 """Where a scope tells the application what its server has counted: a mapping from kinds to numbers."""
 
@@ -77,7 +79,10 @@ class Incidents:
         untold = self._untold.pop(kind, 0)
         before = f"; {untold} more like it were not told of" if untold else ""
         level = logging.WARNING if error is None else logging.ERROR
-        self._logger.log(level, "%s: %s%s%s", one_line(peer), one_line(text), times, before, exc_info=error)
+        fields = {"kind": kind, "peer": one_line(peer), "count": count, "suppressed": untold}
+        self._logger.log(
+            level, "%s: %s%s%s", one_line(peer), one_line(text), times, before, exc_info=error, extra={FIELDS: fields}
+        )
 
 
 def client_name(client: Sequence[str | int] | None) -> str:

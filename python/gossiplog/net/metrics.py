@@ -1,4 +1,5 @@
-"""What a hub or a peer tells about itself: `/metrics` for Prometheus, `/healthz` for whoever restarts it, and `/peers`.
+"""What a hub or a peer tells about itself: `/metrics` for Prometheus, `/peers`, and `/healthz` and `/readyz` for what
+restarts it and sends clients to it.
 
 The driver of the network counts in its own way, and hands out a `Counters` when it is asked: nothing here is updated
 while messages flow, and two of one process share nothing.
@@ -6,7 +7,9 @@ while messages flow, and two of one process share nothing.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
+from time import monotonic
 from typing import Any, TypeAlias
 
 import anyio
@@ -21,27 +24,36 @@ from starlette.routing import Route
 
 from gossiplog.errors import StorageError
 from gossiplog.log import Log
+from gossiplog.net.access import SCOPE_KEY, Allowed
 from gossiplog.net.incidents import SERVER_KEY
 from gossiplog.net.latency import BOUNDS, Latency
 from gossiplog.net.record import Counters
 
 HEALTH_SECONDS = 5.0
 """How long the log may take to answer."""
-
+HEALTH_MEMORY_SECONDS = 1.0
+"""How long an answer about the log's health holds: anybody may ask, as often as they like."""
+HEALTH_PATHS = ("/healthz", "/readyz")
 
 _Family: TypeAlias = GaugeMetricFamily | CounterMetricFamily | HistogramMetricFamily
 Peers: TypeAlias = Callable[[], list[dict[str, Any]]]
 """Gives the peers that are connected now, as `/peers` lists them (see `peer_list`)."""
 
 
-def metric_routes(log: Log, counters: Callable[[], Counters], peers: Peers) -> list[Route]:
-    """The routes `/metrics`, `/healthz` and `/peers`.
+def metric_routes(
+    log: Log, counters: Callable[[], Counters], peers: Peers, unready: Callable[[], str] = lambda: ""
+) -> list[Route]:
+    """Make the routes `/metrics`, `/healthz`, `/readyz` and `/peers`.
+
+    The two about health say nothing but that to callers who may not read (`gossiplog.net.access.Allowed`).
 
     Args:
         log: it is used in worker threads only.
         counters: gives the hub or the peer as it is now; called on the event loop.
         peers: gives those that are connected; likewise.
+        unready: says why no new clients are taken now, "" if they are; likewise.
     """
+    look = _Health(log)
 
     async def metrics(request: Request) -> Response:
         found = counters()
@@ -56,15 +68,54 @@ def metric_routes(log: Log, counters: Callable[[], Counters], peers: Peers) -> l
         return Response(generate_latest(registry), media_type=CONTENT_TYPE_PLAIN_0_0_4)
 
     async def health(request: Request) -> Response:
-        try:
-            return JSONResponse({"status": "ok", "messages": await _ask(log)})
-        except StorageError:
+        messages = await look.messages()
+        if messages is None:
             return JSONResponse({"error": "the log does not answer"}, 503)
+        allowed: Allowed | None = request.scope.get(SCOPE_KEY)
+        found = {"messages": messages} if allowed is None or allowed.read else {}
+        return JSONResponse({"status": "ok", **found})
+
+    async def readiness(request: Request) -> Response:
+        if reason := unready():
+            return JSONResponse({"error": reason}, 503)
+        return await health(request)
 
     async def connected(request: Request) -> Response:
         return JSONResponse(peers())
 
-    return [Route("/metrics", metrics), Route("/healthz", health), Route("/peers", connected)]
+    return [
+        Route("/metrics", metrics),
+        Route("/healthz", health),
+        Route("/readyz", readiness),
+        Route("/peers", connected),
+    ]
+
+
+class _Health:
+    """Whether a log answers, looked up once for all who ask meanwhile."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self._found: int | None = None
+        self._holds_until = -math.inf
+        self._looking: anyio.Event | None = None
+
+    async def messages(self) -> int | None:
+        """How many messages the log has; None if it does not answer."""
+        while monotonic() >= self._holds_until:
+            if self._looking is not None:
+                await self._looking.wait()
+                continue
+            self._looking = anyio.Event()
+            try:
+                self._found = await _ask(self._log)
+            except StorageError:
+                self._found = None
+            finally:
+                self._looking.set()
+                self._looking = None
+            self._holds_until = monotonic() + HEALTH_MEMORY_SECONDS
+        return self._found
 
 
 async def _ask(log: Log) -> int:
@@ -99,6 +150,8 @@ class _Snapshot(Collector):
         yield CounterMetricFamily("gossiplog_received_bytes", "Bytes that peers sent.", received)
         yield CounterMetricFamily("gossiplog_sent_bytes", "Bytes that were sent to peers.", sent)
         yield _labelled("gossiplog_inserted_messages", "Messages that were new to the log.", "source", found.inserted)
+        help = "Requests and WebSockets that were turned away."
+        yield _labelled("gossiplog_refused_requests", help, "reason", found.denied)
         dropped = {"orphan": found.orphans, "invalid": found.invalid, "refused": found.refused}
         yield _labelled("gossiplog_dropped_messages", "Messages that were not inserted.", "reason", dropped)
         yield _labelled("gossiplog_syncs", "Syncs that have ended.", "result", found.syncs)

@@ -14,12 +14,17 @@ from gossiplog.log import Log
 from gossiplog.net.access import Access, protect
 from gossiplog.net.admission import Admission
 from gossiplog.net.api import Connections, as_json, create_api
-from gossiplog.net.metrics import Peers, metric_routes
+from gossiplog.net.metrics import HEALTH_PATHS, Peers, metric_routes
 from gossiplog.net.record import Counters
 
 
 def create_site(
-    log: Log, connections: Connections, counters: Callable[[], Counters], peers: Peers, admission: Admission
+    log: Log,
+    connections: Connections,
+    counters: Callable[[], Counters],
+    peers: Peers,
+    admission: Admission,
+    unready: Callable[[], str],
 ) -> Starlette:
     """Makes the ASGI application that answers a hub's HTTP requests.
 
@@ -29,19 +34,31 @@ def create_site(
         counters: gives the hub's counters as they are now.
         peers: gives the peers that are connected, and how they stand.
         admission: of requests to the API.
+        unready: says why the hub takes no new clients now; "" if it does.
     """
-    return _site([Mount("/api", create_api(log, connections, admission)), *metric_routes(log, counters, peers)])
+    routes = metric_routes(log, counters, peers, unready)
+    return _site([Mount("/api", create_api(log, connections, admission)), *routes])
 
 
-def create_monitor(log: Log, counters: Callable[[], Counters], peers: Peers) -> ASGIApp:
-    """Makes the ASGI application that tells of a peer of a mesh, to those who call it by a loopback name.
+def create_monitor(
+    log: Log,
+    counters: Callable[[], Counters],
+    peers: Peers,
+    *,
+    access: Access | None = None,
+    unready: Callable[[], str] = lambda: "",
+) -> ASGIApp:
+    """Makes the ASGI application that tells of a hub or a peer beside its own ports.
 
     Args:
         log: it is used in worker threads only.
         counters: gives the peer's counters as they are now.
         peers: gives the peers that are connected, and how they stand.
+        access: who may use it; None lets in those who call it by a loopback name.
+        unready: says why the hub or the peer takes no new clients now; "" if it does.
     """
-    return protect(_site(metric_routes(log, counters, peers)), Access())
+    routes = metric_routes(log, counters, peers, unready)
+    return protect(_site(routes), access or Access(), open_paths=HEALTH_PATHS)
 
 
 def _site(routes: Sequence[BaseRoute]) -> Starlette:
