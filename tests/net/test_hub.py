@@ -19,13 +19,15 @@ from gossiplog import Hub, Log, Signer
 from gossiplog.errors import ConnectionLost, LogClosed
 from gossiplog.net import events
 from gossiplog.net import hub as hub_module
+from gossiplog.net.access import Access, Token
 from gossiplog.net.driver import Driver
 from gossiplog.net.hub import _Socket
 from gossiplog.net.incidents import LINES
 from gossiplog.net.limits import Limits
 from gossiplog.net.streams import Network, open_network
 from gossiplog.protocol.sync import ServerConfig
-from tests.net.support import Heard, serving
+from tests.net.asgi import call
+from tests.net.support import TOPIC, Heard, serving
 
 pytestmark = pytest.mark.anyio
 
@@ -167,7 +169,44 @@ async def test_too_many_connections_are_refused(
         with pytest.raises(ConnectionLost, match="503"):
             await network.dial(url, ["/a"])
         assert hub.counters.refused_connections == 1
+        ready = await call(hub, "/readyz", headers=[("Host", "10.0.0.1")])
+        assert (ready.status, ready.error) == (503, "there are 2 clients, as many as there may be")
+        assert (await call(hub, "/healthz", headers=[("Host", "10.0.0.1")])).status == 200
     assert "not let in: the network has its 2 connections" in caplog.text
+
+
+async def test_a_hub_is_ready_while_it_runs(opened: Open) -> None:
+    hub = Hub(opened(), access=Access(read_token=Token("a-token-0123456789")))
+    headers = [("Host", "10.0.0.1")]
+    assert (await call(hub, "/readyz", headers=headers)).status == 503
+    async with hub:
+        answer = await call(hub, "/readyz", headers=headers)
+        assert (answer.status, answer.body) == (200, b'{"status":"ok"}')
+        assert hub.unready == ""
+    assert (await call(hub, "/readyz", headers=headers)).status == 503
+
+
+async def test_who_is_not_let_in_is_counted(opened: Open) -> None:
+    hub = Hub(opened(), access=Access(read_token=Token("a-token-0123456789")))
+    async with hub:
+        assert (await call(hub, "/metrics", headers=[("Host", "localhost")])).status == 401
+        assert hub.counters.denied == {"token": 1}
+        assert (await call(hub, "/metrics", headers=[("Host", "evil.example.org")])).status == 403
+    assert hub.counters.denied == {"token": 1, "host": 1}
+
+
+async def test_a_client_of_another_topic_is_a_line_of_the_log(
+    opened: Open, network: Network, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It leaves when its stream is refused, and what is known of that may go with it."""
+    async with serving(Hub(opened())) as url:
+        client = await network.dial(url, ["/a"])
+        await client.aclose()
+        with anyio.fail_after(60):
+            while not caplog.messages:
+                await anyio.sleep(0.01)
+    (line,) = caplog.messages
+    assert f": it left before it opened a stream of this log, /canvas/v1/{TOPIC}/push: its topic may be" in line
 
 
 async def test_requests_over_http_count_against_the_memory_of_all(opened: Open, signer: Signer) -> None:

@@ -221,7 +221,7 @@ class Driver:
             return TOO_MANY
         self._exchanges[peer.number] = peer
         self._by_connection[connection] = peer.number
-        connection.watch(partial(self.record.incident, name))
+        connection.watch(partial(self._note, peer))
         try:
             with peer.scope:
                 await self._converse(peer, dialer)
@@ -234,7 +234,7 @@ class Driver:
             if not self.defects.catch("push", peer.number, "exchanging messages with it", error):
                 raise
         finally:
-            self._leave(peer)
+            self._leave(peer, dialer)
         if peer.scope.cancelled_caught:
             raise NetworkError("this side has stopped")
         if peer.fault and not peer.blame:
@@ -260,7 +260,11 @@ class Driver:
         self.record.tell(events.Connected(peer.name))
         self._report(broadcast.PeerConnected(peer.number, peer.gossips))
 
-    def _leave(self, peer: Neighbour) -> None:
+    def _note(self, peer: Neighbour, kind: str, count: int, text: str) -> None:
+        peer.noted = True
+        self.record.incident(peer.name, kind, count, text)
+
+    def _leave(self, peer: Neighbour, dialer: bool) -> None:
         closed = peer.connection.closed
         if closed is not None and closed.cause == "violation":
             peer.blame = peer.blame or closed.reason
@@ -271,6 +275,10 @@ class Driver:
             self.record.dropped(peer.name, peer.blame)
         elif closed is not None and closed.cause == "overload":
             self.record.incident(peer.name, "overloads", 1, closed.reason)
+        elif not (dialer or peer.gossips or peer.joined or peer.served or peer.noted or peer.scope.cancel_called):
+            # Of a stream that it was refused nothing is heard where it leaves at once.
+            text = f"it left before it opened a stream of this log, {self.protocols.push}: its topic may be another"
+            self.record.incident(peer.name, "left_at_once", 1, text)
         del self._exchanges[peer.number], self._by_connection[peer.connection]
         self.defects.leave(peer)
         self._exchange_ended.set()

@@ -42,6 +42,7 @@ class Neighbour:
         blame: the rule that it broke; "" as long as it has not.
         fault: the defect of this side that its input brought to light; "" as long as there is none.
         farewell: whether it has ended its push stream.
+        noted: whether the log says of something that it did in vain.
     """
 
     number: int
@@ -62,6 +63,7 @@ class Neighbour:
     blame: str = ""
     fault: str = ""
     farewell: bool = False
+    noted: bool = False
 
     @property
     def writer(self) -> str:
