@@ -13,13 +13,13 @@ from typing import Any
 
 import anyio
 import pytest
-from anyio.abc import SocketStream
+from anyio.abc import SocketAttribute, SocketStream
 from starlette.types import ASGIApp, Receive, Scope, Send
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidMessage, InvalidStatus
 
 from gossiplog.net import serving
-from gossiplog.net.incidents import LINES, SERVER_KEY
+from gossiplog.net.incidents import LINES, SERVER_KEY, Incidents
 from gossiplog.net.limits import Limits
 from gossiplog.net.serving import LEAST_READ, MAX_FRAGMENTS, MAX_HEAD_BYTES, MAX_MESSAGE_BYTES, TLS, Address, serve
 from tests.net.loops import measured_callbacks
@@ -553,3 +553,35 @@ async def test_a_burst_of_connections_begins_over_many_turns(monkeypatch: pytest
         for client in clients:
             client.close()
     assert max(begun.count(number) for number in begun) <= serving.ACCEPTED_AT_ONCE
+
+
+@pytest.mark.parametrize(
+    ("key", "answer"),
+    [
+        ("short", b"HTTP/1.1 400"),
+        # What only one of the two parsers reads: it was left without an answer, for good.
+        ("\x7f", b""),
+    ],
+)
+async def test_websocket_handshakes_that_fail_end_and_are_told_of(
+    key: str, answer: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    incidents = Incidents(serving.LOGGER)
+    # Servers may share what they count.
+    async with (
+        served(incidents=incidents) as address,
+        served(incidents=incidents),
+        await anyio.connect_tcp(address.host, address.port) as stream,
+    ):
+        host, port = stream.extra(SocketAttribute.local_address)[:2]
+        await stream.send(HANDSHAKE.replace("dGhlIHNhbXBsZSBub25jZQ==", key).encode())
+        found = b""
+        with suppress(anyio.EndOfStream, anyio.BrokenResourceError), anyio.fail_after(PATIENCE):
+            while True:
+                found += await stream.receive()
+    assert found[: len(b"HTTP/1.1 400")] == answer
+    assert incidents.counts == {"bad_handshakes": 1}
+    (line,) = caplog.messages
+    assert line.startswith(f"{host}:{port}: ")
+    assert "no WebSocket handshake: " in line
+    assert line.isprintable()

@@ -14,6 +14,8 @@ import os
 import socket
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import anyio
 import h11
@@ -30,6 +32,7 @@ from websockets.http11 import Request
 
 from gossiplog.net.addresses import is_within, limit_of, read_networks, source_of
 from gossiplog.net.event_loop import asyncio_loop
+from gossiplog.net.handshakes import CLIENT, watch_handshakes
 from gossiplog.net.incidents import SERVER_KEY, Incidents, client_name
 from gossiplog.net.limits import Limits
 from gossiplog.net.pacing import Paced
@@ -56,7 +59,7 @@ ACCEPTED_AT_ONCE = 8
 _BACKLOG = 1024
 # How long tasks that are cancelled may take to end, before they are left behind.
 _LAST_SECONDS = 0.5
-_LOGGER = logging.getLogger(__name__)
+LOGGER = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +103,7 @@ async def serve(
     tls: TLS | None = None,
     limits: Limits | None = None,
     trusted_proxies: Sequence[str] = (),
+    incidents: Incidents | None = None,
     task_status: TaskStatus[Address] = anyio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serves an application until it is cancelled, and then ends within `GRACE_SECONDS` and a second.
@@ -116,6 +120,7 @@ async def serve(
             a connection without a request gives way: the oldest of the address that has the most. None for the usual
             ones.
         trusted_proxies: addresses and networks whose `X-Forwarded-For` and `X-Forwarded-Proto` are believed.
+        incidents: counts what clients do in vain or against a limit; None makes its own. Servers may share one.
         task_status: is told the address once it listens.
 
     Raises:
@@ -125,7 +130,7 @@ async def serve(
     """
     if asyncio_loop() is None:
         raise RuntimeError("the bundled server runs on asyncio: run it with anyio.run(..., backend='asyncio')")
-    incidents = Incidents(_LOGGER)
+    incidents = incidents or Incidents(LOGGER)
     limits = limits or Limits()
     connection_table = _ConnectionTable(limits, trusted_proxies)
 
@@ -161,6 +166,8 @@ async def serve(
     config.incidents = incidents
     config.connection_table = connection_table
     config.load()
+    if config.ssl is not None:
+        watch_handshakes(config.ssl, partial(_note_handshake, incidents))
     with await _listen(host, port) as listener:
         bound_host, bound_port, *_ = listener.getsockname()
         address = Address(bound_host, bound_port, tls is not None)
@@ -181,6 +188,10 @@ async def serve(
                 server.should_exit = True
 
 
+def _note_handshake(incidents: Incidents, client: str, reason: str) -> None:
+    incidents.note("bad_handshakes", client, f"no TLS handshake: {reason}")
+
+
 async def _listen(host: str, port: int) -> _Listener:
     """A socket that connections can be made to at once, before the server takes them."""
     (family, _, _, _, place), *_ = await anyio.getaddrinfo(host, port, type=socket.SOCK_STREAM)
@@ -191,7 +202,12 @@ async def _listen(host: str, port: int) -> _Listener:
 
 class _Listener(socket.socket):
     """A socket on which _BACKLOG connections may wait, and of which asyncio accepts few at once: it has one number for
-    both."""
+    both. It tells the client's address to what follows (`gossiplog.net.handshakes`)."""
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        connection, address = super().accept()
+        CLIENT.set(client_name(address[:2]))
+        return connection, address
 
     def listen(self, backlog: int = 0, /) -> None:
         super().listen(_BACKLOG)
@@ -212,7 +228,7 @@ class _Server(uvicorn.Server):
         if state.tasks:
             _, left = await asyncio.wait(list(state.tasks), timeout=_LAST_SECONDS)
             if left:
-                _LOGGER.error("%d connections did not end: their handlers do not heed being cancelled", len(left))
+                LOGGER.error("%d connections did not end: their handlers do not heed being cancelled", len(left))
 
 
 class _Config(uvicorn.Config):
@@ -470,8 +486,17 @@ class _WebSocket(_Dropping, WebSocketsSansIOProtocol):  # type: ignore[misc]
         # uvicorn takes a refusal for a handshake that was left incomplete, and writes a line about each.
         self.handshake_complete |= self.close_sent
 
+    def handle_events(self) -> None:
+        super().handle_events()
+        if self.conn.handshake_exc is not None and not self.handshake_initiated:
+            # A head that h11 reads and websockets does not: uvicorn would wait for more, without end.
+            self._drop("bad_handshakes", f"no WebSocket handshake: {self.conn.handshake_exc}")
+
     def handle_connect(self, event: Request) -> None:
         super().handle_connect(event)
+        if self.conn.handshake_exc is not None and isinstance(self.config, _Config):
+            text = f"no WebSocket handshake: {self.conn.handshake_exc}"
+            self.config.incidents.note("bad_handshakes", client_name(self.client), text)
         # uvicorn fails on frames that a client sends before it was let in.
         self.transport.pause_reading()
 
