@@ -1,0 +1,99 @@
+"""The access log: a line for each request, and two for each WebSocket."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, MutableMapping
+from typing import Any
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from gossiplog.net.incidents import FIELDS, client_name, one_line
+
+LOGGER = logging.getLogger("gossiplog.access")
+_LONGEST_PATH = 1000
+# What a server answers where an application closes a WebSocket that it has not accepted (ASGI specification).
+_FORBIDDEN = 403
+
+
+class AccessLog:
+    """An ASGI application that logs what another one is asked, on LOGGER.
+
+    A line has no query, which may have a token in it, and no headers.
+
+    Args:
+        app: the other one.
+        clock: seconds, on a clock that never goes back.
+    """
+
+    def __init__(self, app: ASGIApp, clock: Callable[[], float] = time.monotonic) -> None:
+        self._app = app
+        self._clock = clock
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request or a WebSocket on, and log it."""
+        if scope["type"] not in ("http", "websocket"):
+            await self._app(scope, receive, send)
+            return
+        entry = _Entry(scope, self._clock)
+
+        async def receiving() -> MutableMapping[str, Any]:
+            message = await receive()
+            entry.received += _size(message)
+            return message
+
+        async def sending(message: MutableMapping[str, Any]) -> None:
+            match message["type"]:
+                case "http.response.start" | "websocket.http.response.start":
+                    entry.status = message["status"]
+                case "websocket.accept":
+                    entry.open()
+                case "websocket.close" if not entry.status:
+                    entry.status = _FORBIDDEN
+            entry.sent += _size(message)
+            await send(message)
+
+        try:
+            await self._app(scope, receiving, sending)
+        finally:
+            entry.end()
+
+
+class _Entry:
+    """What is known of a request or a WebSocket."""
+
+    def __init__(self, scope: Scope, clock: Callable[[], float]) -> None:
+        self._client = one_line(client_name(scope.get("client")))
+        self._method = "WEBSOCKET" if scope["type"] == "websocket" else one_line(scope["method"])
+        self._path = one_line(scope["path"][:_LONGEST_PATH])
+        self._clock = clock
+        self._start = clock()
+        self._is_open = False
+        # Until it has one, the server answers 500.
+        self.status = 0
+        self.received = self.sent = 0
+
+    def open(self) -> None:
+        """Log that a WebSocket was accepted."""
+        self.status, self._is_open = 101, True
+        self._log("opened", {"event": "opened"})
+
+    def end(self) -> None:
+        """Log the end."""
+        seconds = round(self._clock() - self._start, 3)
+        numbers = {"bytes_received": self.received, "bytes_sent": self.sent, "seconds": seconds}
+        text = f"{self.received} bytes received, {self.sent} sent, {seconds:.3f} s"
+        if self._is_open:
+            self._log(f"ended: {text}", {"event": "ended", **numbers})
+        else:
+            self.status = self.status or 500
+            self._log(text, {"event": "answered", **numbers})
+
+    def _log(self, text: str, more: dict[str, Any]) -> None:
+        fields = {"client": self._client, "method": self._method, "path": self._path, "status": self.status, **more}
+        LOGGER.info("%s %s %s %d %s", self._client, self._method, self._path, self.status, text, extra={FIELDS: fields})
+
+
+def _size(message: MutableMapping[str, Any]) -> int:
+    return len(message.get("body") or message.get("bytes") or (message.get("text") or "").encode())
