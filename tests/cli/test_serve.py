@@ -239,7 +239,7 @@ def test_output_that_nobody_reads_holds_nothing_up(program: Program, log: Path) 
         assert lines.read(filled[0]).isspace()
         assert json.loads(lines.readline())["event"] == "connected"
         assert complaints.read(filled[1]).isspace()
-        assert complaints.readline().decode() == f"gossiplog: {client}: Invalid HTTP request received.\n"
+        assert complaints.readline().decode().endswith(f" WARNING {client}: Invalid HTTP request received.\n")
         hub.send_signal(signal.SIGINT)
         assert hub.wait(PATIENCE) == 0
 
@@ -257,6 +257,90 @@ def test_a_hub_whose_output_is_closed_goes_on(program: Program, log: Path) -> No
         complaints = served.process.stderr.read().decode()
     assert complaints.count("\n") == 1
     assert "not shown any more, but serving goes on: nobody reads it" in complaints
+
+
+def answer_of(url: str, **headers: str) -> tuple[int, dict[str, Any]]:
+    try:
+        with urllib.request.urlopen(urllib.request.Request(url, headers=headers)) as answer:
+            return answer.status, json.load(answer)
+    except urllib.error.HTTPError as error:
+        return error.code, json.load(error)
+
+
+@pytest.mark.integration
+def test_what_is_refused_is_in_the_log_with_its_reason(program: Program, log: Path, home: Path) -> None:
+    program("append", log, "1")
+    token = home / "token"
+    token.touch(0o600)
+    token.write_text("not-to-be-guessed-0123456789\n")
+    options = ("--read-token", token, "--access-log", "--log-format", "json", "--log-level", "info")
+    with Served(log, *options, "--metrics-port", "0", "--metrics-host", "0.0.0.0") as served:
+        base, metrics = served.api.removesuffix("/api"), served.ready["metrics"].removesuffix("/metrics")
+        for path in ("/healthz", "/readyz"):
+            # As a health check asks: by an address, without a token.
+            assert answer_of(base + path, Host="10.1.2.3:8000") == (200, {"status": "ok"})
+            assert answer_of(metrics + path, Host="10.1.2.3:8000") == (200, {"status": "ok", "messages": 1})
+        assert answer_of(f"{base}/metrics?secret=1")[0] == 401
+        assert answer_of(f"{base}/api/clock", Authorization="Bearer a-wrong-token-0123456789")[0] == 401
+        assert answer_of(f"{metrics}/peers", Host="evil.example.org")[0] == 403
+        elsewhere = program("sync", "other.db", served.url, "--topic", "elsewhere", "--token-file", token)
+        assert elsewhere.code == 1
+        port = int(served.url.rpartition(":")[2])
+        with socket.create_connection(("127.0.0.1", port)) as broken:
+            upgrade = b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n"
+            broken.sendall(upgrade)
+            assert broken.recv(100).startswith(b"HTTP/1.1 400")
+        with urllib.request.urlopen(f"{metrics}/metrics") as answer:
+            numbers = answer.read().decode()
+        served.process.send_signal(signal.SIGTERM)
+        _, written = served.process.communicate(timeout=PATIENCE)
+        assert served.process.returncode == 0
+    # Those of the hub's own port, too.
+    assert 'gossiplog_refused_requests_total{reason="token"} 2.0' in numbers
+    assert 'gossiplog_server_dropped_connections_total{reason="bad_handshakes"} 1.0' in numbers
+    assert b"secret" not in written
+    assert b"0123456789" not in written
+    records = [json.loads(line) for line in written.splitlines()]
+    assert all(record.keys() >= {"time", "level", "logger", "message"} for record in records)
+    warnings = {record["kind"]: record["message"] for record in records if record["level"] == "warning"}
+    # Whether the refusal is known before the client leaves is chance.
+    topic = warnings.pop("streams_refused", None) or warnings.pop("left_at_once")
+    assert "/canvas/v1/notes/push" in topic
+    assert warnings.keys() == {"token", "host", "bad_handshakes"}
+    assert "the token is not valid here" in warnings["token"]
+    assert "this hub is not known as 'evil.example.org'" in warnings["host"]
+    assert "no WebSocket handshake: missing Sec-WebSocket-Key header" in warnings["bad_handshakes"]
+    asked = [
+        (record["path"], record["status"], record["event"])
+        for record in records
+        if record["logger"] == "gossiplog.access"
+    ]
+    assert asked == [
+        ("/healthz", 200, "answered"),
+        ("/readyz", 200, "answered"),
+        ("/metrics", 401, "answered"),
+        ("/api/clock", 401, "answered"),
+        ("/", 101, "opened"),
+        ("/", 101, "ended"),
+    ]
+
+
+def test_why_it_does_not_start_is_a_line_of_the_log(program: Program, home: Path) -> None:
+    result = program("serve", "missing.db", "--log-format", "json")
+    assert (result.code, result.out) == (1, "")
+    record = json.loads(result.err)
+    assert record["level"] == "error"
+    assert "missing.db" in record["message"]
+
+
+def test_a_variable_that_is_misspelt_is_a_line_of_the_log(
+    program: Program, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GOSSIPLOG_WRITE_TOKENS", "token")
+    first, _ = program("serve", "missing.db").err.splitlines()
+    assert first.endswith(
+        "WARNING the variable 'GOSSIPLOG_WRITE_TOKENS' is of no option: did you mean GOSSIPLOG_WRITE_TOKEN?"
+    )
 
 
 def read_until(lines: IO[bytes], text: bytes) -> None:
@@ -322,6 +406,9 @@ def test_following_stays_connected(program: Program, log: Path) -> None:
         (["--connections-per-address", "0"], "a limit of 0 connections an address"),
         (["--trusted-proxy", "proxy.example.org"], "does not appear to be an IPv4 or IPv6 network"),
         (["--peer-bytes", "1000"], "expected 8388608 or more"),
+        (["--metrics-host", "0.0.0.0"], "--metrics-host is for --metrics-port"),
+        (["--metrics-port", "0", "--metrics-host", "A B"], "is no host"),
+        (["--log-level", "loud"], "--log-level"),
     ],
 )
 def test_wrong_options_are_refused(program: Program, log: Path, arguments: list[str], reason: str) -> None:

@@ -138,6 +138,11 @@ def test_a_peer_of_another_topic_is_said(program: Program, log: Path, monkeypatc
     [
         (["serve", "notes.db", "--identity", "key"], "are for a mesh"),
         (["serve", "notes.db", *LISTEN, "--write-token", "token"], "are for a hub's clients: give --hub, too"),
+        (["serve", "notes.db", *LISTEN, "--access-log"], "are for a hub's clients: give --hub, too"),
+        (
+            ["serve", "notes.db", *LISTEN, "--allow-host", "a"],
+            "--allow-host is for a hub's clients, or for --metrics-host",
+        ),
         (["serve", "notes.db", "--announce", "/ip4/192.0.2.1/tcp/1/ws"], "are for a mesh"),
         (["serve", "notes.db", "--metrics-port", "65536"], "--metrics-port"),
         (["serve", "notes.db", "--gossip", "d=8"], "are for a mesh"),

@@ -1,9 +1,9 @@
 """The program `gossiplog`: its commands, its errors and its exit codes.
 
-0    done
+0    done; `serve`: also after Ctrl-C or SIGTERM, which are how it ends
 1    the command failed: one line on stderr says why
 2    it was called wrongly
-130  Ctrl-C (128 + SIGINT)
+130  Ctrl-C (128 + SIGINT), but for `serve`
 141  who read the output stopped reading, as `head` does (128 + SIGPIPE)
 """
 
@@ -37,6 +37,7 @@ from gossiplog.cli import (
     sync,
 )
 from gossiplog.cli.output import note
+from gossiplog.cli.settings import SettingsCommand
 from gossiplog.errors import GossipLogError
 
 FAILED = 1
@@ -79,7 +80,7 @@ app.command("info")(logs.info)
 app.command("verify")(logs.verify)
 app.command("recover")(logs.recover)
 app.command("sync")(sync.sync)
-app.command("serve")(serve.serve)
+app.command("serve", cls=SettingsCommand)(serve.serve)
 app.command("peers")(peers.peers)
 app.command("network")(network.network)
 app.command("simulate")(simulate.simulate)

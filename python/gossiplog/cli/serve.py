@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from gossiplog.cli.logs import LogPath
 from gossiplog.cli.output import Json, Output
+from gossiplog.cli.settings import Config, ShowConfig, may_be_secret, misspelt, place, show_settings
 from gossiplog.net.addresses import read_networks
 from gossiplog.net.limits import Limits
 
 _DEFAULT = "127.0.0.1:8000"
 _LIMITS = Limits()
+_TOKENS = ("read_token", "write_token")
 
 
 def serve(
+    context: typer.Context,
     path: LogPath,
     hub: Annotated[
         str | None,
@@ -37,7 +41,7 @@ def serve(
         list[str] | None,
         typer.Option(metavar="MULTIADDR", help="Where others in the mesh reach this peer, too."),
     ] = None,
-    mdns: Annotated[bool, typer.Option("--mdns", help="Join a mesh in the local network.")] = False,
+    mdns: Annotated[bool, typer.Option("--mdns/--no-mdns", help="Join a mesh in the local network.")] = False,
     identity: Annotated[
         Path | None,
         typer.Option(
@@ -55,7 +59,20 @@ def serve(
     ] = None,
     metrics_port: Annotated[
         int | None,
-        typer.Option(metavar="PORT", min=0, max=65535, help="For /metrics, /healthz, /peers, on this machine alone."),
+        typer.Option(
+            metavar="PORT",
+            min=0,
+            max=65535,
+            help="For /metrics, /peers, /healthz and /readyz, beside the hub's own port.",
+        ),
+    ] = None,
+    metrics_host: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST",
+            help="Where to listen for that, as 0.0.0.0; by default only programs on this machine can connect. No token"
+            " is asked for there.",
+        ),
     ] = None,
     topic: Annotated[str | None, typer.Option(help="Of a log that is not there, to make it.")] = None,
     allow_host: Annotated[
@@ -99,10 +116,24 @@ def serve(
         int,
         typer.Option(metavar="BYTES", help="Kept for all clients and requests; beyond, the largest is disconnected."),
     ] = _LIMITS.total_bytes,
+    log_level: Annotated[
+        Literal["debug", "info", "warning", "error"],
+        typer.Option(help="What the log on stderr has: this, and what is worse."),
+    ] = "warning",
+    log_format: Annotated[Literal["text", "json"], typer.Option(help="How the log is written.")] = "text",
+    access_log: Annotated[
+        bool, typer.Option("--access-log/--no-access-log", help="Log each request and each WebSocket of a hub, too.")
+    ] = False,
     json: Json = False,
+    config: Config = None,
+    show_config: ShowConfig = False,
 ) -> None:
-    """Serve a log to browsers and other clients, or in a mesh of peers, until Ctrl-C. By default only programs on this
-    machine can connect."""
+    """Serve a log to browsers and other clients, or in a mesh of peers, until Ctrl-C or SIGTERM, then exit with 0. By
+    default only programs on this machine can connect. Every option may also be set by a variable, as
+    GOSSIPLOG_METRICS_PORT, and in a file (--config)."""
+    if show_config:
+        for line in show_settings(context, secret_files=_TOKENS, as_json=json):
+            typer.echo(line)
     mesh = None
     if listen or bootstrap or mdns:
         mesh = (tuple(listen or ()), tuple(bootstrap or ()), tuple(announce or ()), mdns)
@@ -113,10 +144,16 @@ def serve(
     if hub is None:
         if mesh is None:
             hub = _DEFAULT
-        elif allow_host or allow_origin or any((read_token, write_token, certificate, private_key, trusted_proxy)):
+        elif allow_origin or access_log or any((read_token, write_token, certificate, private_key, trusted_proxy)):
             raise typer.BadParameter(
-                "--allow-host, --allow-origin, --trusted-proxy, tokens and TLS are for a hub's clients: give --hub, too"
+                "--allow-origin, --access-log, --trusted-proxy, tokens and TLS are for a hub's clients: give --hub, too"
             )
+        elif allow_host and metrics_host is None:
+            raise typer.BadParameter(
+                "--allow-host is for a hub's clients, or for --metrics-host: give one of them, too"
+            )
+    if metrics_host is not None and metrics_port is None:
+        raise typer.BadParameter("--metrics-host is for --metrics-port: give it, too")
     if (certificate is None) != (private_key is None):
         raise typer.BadParameter("--certificate and --private-key go together")
     try:
@@ -130,6 +167,12 @@ def serve(
         read_networks(trusted_proxy or ())
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
+    for name, token in (("read_token", read_token), ("write_token", write_token)):
+        if token is not None and may_be_secret(token):
+            raise typer.BadParameter(
+                f"{place(context, name)} names no file (its {len(str(token))} characters are not shown, they may be a"
+                " token): expected the path of a file that has the token in it"
+            )
     # What it needs takes half a second to load, which no other command should wait for.
     from gossiplog.cli.serve_hub import Mesh, Options, serve_log
     from gossiplog.pubsub.gossipsub.config import read_gossip
@@ -141,7 +184,7 @@ def serve(
     options = Options(
         hub=None if hub is None else _address(hub),
         mesh=None if mesh is None else Mesh(*mesh, identity or path.with_name(f"{path.name}.identity"), parameters),
-        metrics_port=metrics_port,
+        metrics=None if metrics_port is None else (metrics_host, metrics_port),
         hosts=tuple(allow_host or ()),
         origins=tuple(allow_origin or ()),
         read_token=read_token,
@@ -150,8 +193,12 @@ def serve(
         private_key=private_key,
         trusted_proxies=tuple(trusted_proxy or ()),
         limits=limits,
+        log_level=log_level,
+        log_format=log_format,
+        access_log=access_log,
     )
-    serve_log(path, topic, options, Output(json))
+    if not show_config:
+        serve_log(path, topic, options, Output(json), misspelt(context, os.environ))
 
 
 def _address(value: str) -> tuple[str, int]:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 import signal
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import AsyncExitStack, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -17,13 +16,17 @@ import typer
 from starlette.types import ASGIApp
 
 from gossiplog.cli.logs import open_log
-from gossiplog.cli.output import Output, note, printable
+from gossiplog.cli.output import Output, printable
 from gossiplog.cli.printer import Printer
+from gossiplog.cli.server_log import server_log
+from gossiplog.errors import GossipLogError
 from gossiplog.log import Log
 from gossiplog.net import events, serving
 from gossiplog.net.access import Access, Token
+from gossiplog.net.access_log import AccessLog
 from gossiplog.net.background import background
 from gossiplog.net.hub import Hub
+from gossiplog.net.incidents import Incidents
 from gossiplog.net.limits import Limits
 from gossiplog.net.peer import Peer
 from gossiplog.net.record import LOGGER, Counters
@@ -65,7 +68,7 @@ class Options:
     Attributes:
         hub: the host and the port on which a hub listens, 0 taking one that is free; None for no hub.
         mesh: None for no peer.
-        metrics_port: on which metrics are served apart, or None.
+        metrics: the host, None for the loopback, and the port on which metrics are served apart; or None.
         hosts: further names under which a hub's clients know this machine.
         origins: whose pages may connect.
         read_token: the file with the token that readers must show, or None.
@@ -74,11 +77,14 @@ class Options:
         private_key: the file with its key.
         trusted_proxies: addresses and networks that tell the addresses of a hub's clients.
         limits: of connections, streams and memory, of a hub and of a peer each.
+        log_level: of `server_log.LEVELS`.
+        log_format: of `server_log.FORMATS`.
+        access_log: whether a hub's requests are logged.
     """
 
     hub: tuple[str, int] | None
     mesh: Mesh | None
-    metrics_port: int | None
+    metrics: tuple[str | None, int] | None
     hosts: tuple[str, ...]
     origins: tuple[str, ...]
     read_token: Path | None
@@ -87,6 +93,9 @@ class Options:
     private_key: Path | None
     trusted_proxies: tuple[str, ...]
     limits: Limits
+    log_level: str
+    log_format: str
+    access_log: bool
 
     @property
     def tls(self) -> TLS | None:
@@ -111,8 +120,21 @@ class Options:
             write_token=None if self.write_token is None else Token.load(self.write_token),
         )
 
+    def monitor_access(self) -> Access:
+        """What callers of the metrics' own port must bring.
 
-def serve_log(path: Path, topic: str | None, options: Options, output: Output) -> None:
+        Raises:
+            ValueError: something that is no host.
+        """
+        host, _ = self.metrics or (None, 0)
+        if host is None:
+            return Access()
+        # By which address a scraper knows this machine is not known here.
+        own = () if host in _ALL_INTERFACES else (host.lower(),)
+        return Access(hosts=frozenset([*own, *self.hosts]), addresses=True)
+
+
+def serve_log(path: Path, topic: str | None, options: Options, output: Output, warnings: Sequence[str]) -> None:
     """Serves a log until a signal ends it: SIGINT, as Ctrl-C sends it, or SIGTERM.
 
     Args:
@@ -120,11 +142,23 @@ def serve_log(path: Path, topic: str | None, options: Options, output: Output) -
         topic: of a log that is not there, to make it.
         options: where and for whom.
         output: where to say what happens.
+        warnings: lines for the log, about the options.
 
     Raises:
-        OSError: the address or the TLS files cannot be used.
-        KeyFileError: a file without a token.
+        BadParameter: something that is no host or no origin.
+        Exit: it failed; the log says why.
     """
+    with server_log(options.log_level, options.log_format, access=options.access_log):
+        for warning in warnings:
+            LOGGER.warning("%s", warning)
+        try:
+            _open_and_serve(path, topic, options, output)
+        except (GossipLogError, OSError) as error:
+            LOGGER.error("%s", " ".join(str(error).split()))
+            raise typer.Exit(1) from error
+
+
+def _open_and_serve(path: Path, topic: str | None, options: Options, output: Output) -> None:
 
     def encoded(text: str, fields: dict[str, Any]) -> bytes:
         return output.encoded(fields) if output.json else f"{printable(text)}\n".encode()
@@ -134,57 +168,22 @@ def serve_log(path: Path, topic: str | None, options: Options, output: Output) -
         return encoded(text, {"event": "dropped", "lines": count})
 
     def gone(error: OSError) -> None:
-        note(f"what happens is not shown any more, but serving goes on: nobody reads it ({error})")
+        LOGGER.warning("what happens is not shown any more, but serving goes on: nobody reads it (%s)", error)
 
     try:
         access = options.access()
+        options.monitor_access()
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
     with (
         open_log(path, topic) as log,
         Printer(sys.stdout.fileno(), dropped, gone) as printer,
-        _complaints(),
     ):
 
         def show(text: str, fields: dict[str, Any]) -> None:
             printer.say(encoded(text, fields))
 
         anyio.run(_serve, log, str(path), access, options, show, backend="asyncio")
-
-
-@contextmanager
-def _complaints() -> Iterator[None]:
-    """Write the server's warnings, and tracebacks of defects, to stderr: Python would do that on the event loop."""
-
-    def dropped(count: int) -> bytes:
-        return f"gossiplog: {count:,} warnings are missing here: they were not read in time\n".encode()
-
-    # Nobody is left to tell when stderr is gone.
-    with Printer(sys.stderr.fileno(), dropped, gone=lambda error: None) as printer:
-        handlers = [(logging.getLogger(name), _Handler(printer)) for name in ("uvicorn", serving.__name__)]
-        defects = _Handler(printer)
-        # All else that this logger has is shown as an event.
-        defects.addFilter(lambda record: record.name == LOGGER.name and bool(record.exc_info))
-        handlers.append((LOGGER, defects))
-        for logger, handler in handlers:
-            logger.addHandler(handler)
-        try:
-            yield
-        finally:
-            for logger, handler in handlers:
-                logger.removeHandler(handler)
-
-
-class _Handler(logging.Handler):
-    """Passes on what is logged."""
-
-    def __init__(self, printer: Printer) -> None:
-        super().__init__(logging.WARNING)
-        self._printer = printer
-
-    def emit(self, record: logging.LogRecord) -> None:
-        lines = map(printable, self.format(record).splitlines())
-        self._printer.say("gossiplog: {}\n".format("\n".join(lines)).encode())
 
 
 async def _serve(log: Log, name: str, access: Access, options: Options, show: Show) -> None:
@@ -200,6 +199,8 @@ async def _serve(log: Log, name: str, access: Access, options: Options, show: Sh
         fields: dict[str, Any] = {"log": name, "topic": log.topic}
         places: list[str] = []
         tasks = await stack.enter_async_context(background())
+        # Of both servers: what happens at the hub's is among the metrics of the other one.
+        incidents = Incidents(serving.LOGGER)
         if peer is not None:
             fields |= {"peer": peer.peer_id, "listen": list(peer.addresses)}
             places += peer.addresses or [f"no address, as {peer.peer_id}"]
@@ -207,18 +208,23 @@ async def _serve(log: Log, name: str, access: Access, options: Options, show: Sh
             host, port = options.hub
             run = partial(
                 serve,
-                hub,
+                AccessLog(hub) if options.access_log else hub,
                 host,
                 port,
                 tls=options.tls,
                 limits=options.limits,
                 trusted_proxies=options.trusted_proxies,
+                incidents=incidents,
             )
             at: Address = await tasks.start(run)
             fields |= {"hub": at.url("ws"), "api": at.url("http") + "/api"}
             places.append(at.url("ws"))
-        if options.metrics_port is not None:
-            at = await tasks.start(partial(serve, _monitor(log, peer, hub), port=options.metrics_port))
+        if options.metrics is not None:
+            monitor_host, monitor_port = options.metrics
+            monitor = _monitor(log, peer, hub, options.monitor_access())
+            at = await tasks.start(
+                partial(serve, monitor, monitor_host or "127.0.0.1", monitor_port, incidents=incidents)
+            )
             fields |= {"metrics": at.url("http") + "/metrics"}
         with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
             show(f"serving {name} at {', '.join(places)}, until Ctrl-C", fields)
@@ -242,7 +248,7 @@ def _peer(log: Log, mesh: Mesh | None, limits: Limits, on_event: Callable[[event
     )
 
 
-def _monitor(log: Log, peer: Peer | None, hub: Hub | None) -> ASGIApp:
+def _monitor(log: Log, peer: Peer | None, hub: Hub | None, access: Access) -> ASGIApp:
     """What tells of both over HTTP."""
 
     def counters() -> Counters:
@@ -252,7 +258,10 @@ def _monitor(log: Log, peer: Peer | None, hub: Hub | None) -> ASGIApp:
         # A hub that shares the peer's work knows the peer's neighbours, too.
         return hub.peers if hub is not None else peer.listed if peer is not None else []
 
-    return create_monitor(log, counters, peers)
+    def unready() -> str:
+        return hub.unready if hub is not None else ""
+
+    return create_monitor(log, counters, peers, access=access, unready=unready)
 
 
 def _show_event(show: Show, event: events.Event) -> None:

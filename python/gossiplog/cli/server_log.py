@@ -1,0 +1,106 @@
+"""The log of `gossiplog serve`: lines on stderr with their time and level, as text or as JSON."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from gossiplog.cli.output import printable
+from gossiplog.cli.printer import Printer
+from gossiplog.net import access_log
+from gossiplog.net.incidents import FIELDS, one_line
+from gossiplog.net.record import LOGGER
+
+LEVELS = ("debug", "info", "warning", "error")
+FORMATS = ("text", "json")
+
+
+class _Formatter(logging.Formatter):
+    """Lines that a stranger's text can neither break nor forge: of a record's lines, all but the first are indented."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the lines of a record, with the time in UTC (RFC 3339)."""
+        lines = [f"{self._time(record)} {record.levelname} {one_line(record.getMessage())}"]
+        lines += [f"  {one_line(line)}" for line in self._traceback(record)]
+        return "\n".join(lines)
+
+    def _time(self, record: logging.LogRecord) -> str:
+        return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(record.created))}.{int(record.msecs):03d}Z"
+
+    def _traceback(self, record: logging.LogRecord) -> list[str]:
+        return self.formatException(record.exc_info).splitlines() if record.exc_info else []
+
+
+class _JsonFormatter(_Formatter):
+    """An object a line; what a record has under FIELDS is among its members."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line of a record."""
+        found: dict[str, Any] = {
+            "time": self._time(record),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": one_line(record.getMessage()),
+            **getattr(record, FIELDS, {}),
+        }
+        if traceback := self._traceback(record):
+            found["traceback"] = [one_line(line) for line in traceback]
+        return printable(json.dumps(found, ensure_ascii=False))
+
+
+class _Handler(logging.Handler):
+    """Passes lines on to a thread that writes them: nobody waits for who reads stderr."""
+
+    def __init__(self, printer: Printer, formatter: logging.Formatter) -> None:
+        super().__init__()
+        self.setFormatter(formatter)
+        self._printer = printer
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            self._printer.say(_encoded(self.format(record)))
+        except Exception:  # noqa: BLE001 - a line that cannot be written must not end what it is about
+            self.handleError(record)
+
+
+@contextmanager
+def server_log(level: str, format: str, *, access: bool) -> Iterator[None]:
+    """Write the log of this process to stderr, in the block.
+
+    Args:
+        level: of LEVELS; lines below it are left out. Other packages' lines are left out below warning.
+        format: of FORMATS.
+        access: whether to write the access log as well, whatever the level.
+    """
+    formatter = _JsonFormatter() if format == "json" else _Formatter()
+
+    def dropped(count: int) -> bytes:
+        text = f"{count:,} lines are missing here: they were not read in time"
+        return _encoded(formatter.format(logging.LogRecord(LOGGER.name, logging.WARNING, "", 0, text, None, None)))
+
+    # Nobody is left to tell when stderr is gone.
+    with Printer(sys.stderr.fileno(), dropped, gone=lambda error: None) as printer:
+        handler = _Handler(printer, formatter)
+        number = logging.getLevelNamesMapping()[level.upper()]
+        root = logging.getLogger()
+        levels = [(LOGGER, number), (access_log.LOGGER, logging.INFO if access else logging.CRITICAL)]
+        before = [(logger, logger.level) for logger, _ in levels]
+        # Uvicorn's own lines go through the logger of `gossiplog.net.serving`, but for some of its start.
+        root.addHandler(handler)
+        for logger, wanted in levels:
+            logger.setLevel(wanted)
+        try:
+            yield
+        finally:
+            root.removeHandler(handler)
+            for logger, earlier in before:
+                logger.setLevel(earlier)
+
+
+def _encoded(lines: str) -> bytes:
+    return f"{lines}\n".encode("utf-8", "backslashreplace")
