@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import xml.etree.ElementTree as ElementTree
+from itertools import pairwise
 
 import pytest
 
@@ -45,6 +46,15 @@ def test_bars_stand_on_the_axis_and_are_as_high_as_their_values() -> None:
     assert widths[1] == pytest.approx(2 * widths[0], abs=0.02)
     assert element.get("aria-label") == "Title"
     assert {"across", "up", "10", "0"} <= set(texts(element))
+
+
+def test_narrow_bars_touch_without_seams() -> None:
+    element = drawn(Chart("Title", "x", "y", (Series("messages", [1] * 200),), edges=range(201)))
+    (group,) = [group for group in element.findall("s:g", NAMESPACE) if group.find("s:rect", NAMESPACE) is not None]
+    assert group.get("shape-rendering") == "crispEdges"
+    bars = [(float(bar.get("x", "")), float(bar.get("width", ""))) for bar in group]
+    for (x, width), (following, _) in pairwise(bars):
+        assert x + width == pytest.approx(following, abs=0.011)
 
 
 def test_several_series_are_steps_with_a_legend() -> None:

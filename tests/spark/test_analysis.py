@@ -16,7 +16,7 @@ from gossiplog.bench.histories import TOPIC as BENCH_TOPIC
 from gossiplog.bench.histories import history
 from gossiplog.errors import SparkError
 from gossiplog.spark import COLUMNS, Analysis, analyze, read
-from gossiplog.spark.analysis import LIMIT, AlternativeEncodings, Author, Width
+from gossiplog.spark.analysis import LIMIT, AlternativeEncodings, Author, Width, clock_ranges
 from tests.spark.conftest import ADA, BEN, TOPIC
 from tests.spark.test_gathering import lose
 from tests.spark.test_reading import change
@@ -32,6 +32,32 @@ def analysed(spark: SparkSession, path: Path, hot: str | None = None) -> Analysi
 def heads_after(messages: list[SignedMessage], clock: int) -> int:
     before = [message for message in messages if message.clock <= clock]
     return len({message.id for message in before} - {parent for message in before for parent in message.parents})
+
+
+@pytest.mark.parametrize(
+    ("last", "number", "width"),
+    [
+        (0, 0, 0),
+        (1, 1, 1),
+        (200, 200, 1),
+        (201, 101, 2),
+        (312, 156, 2),
+        (1000, 200, 5),
+        (1001, 101, 10),
+        (4001, 81, 50),
+    ],
+)
+def test_ranges_have_one_round_width(last: int, number: int, width: int) -> None:
+    ranges = clock_ranges(last)
+    assert len(ranges) == number
+    assert [clock for part in ranges for clock in part] == list(range(1, last + 1))
+    assert {len(part) for part in ranges[:-1]} <= {width}
+
+
+def test_the_largest_clock_has_ranges_too() -> None:
+    ranges = clock_ranges(core.MAX_CLOCK)
+    assert len(ranges) <= 200
+    assert ranges[-1][-1] == core.MAX_CLOCK
 
 
 def test_a_history_is_counted_as_one_process_counts_it(spark: SparkSession, tmp_path: Path) -> None:
@@ -50,7 +76,8 @@ def test_a_history_is_counted_as_one_process_counts_it(spark: SparkSession, tmp_
     assert totals.widest == max(per_clock.values())
     assert totals.bytes == sum(len(message.value) for message in messages)
     assert totals.authors == len({message.author for message in messages})
-    assert len(found.ranges) == 200
+    sizes = {part.last_clock - part.first_clock + 1 for part in found.ranges[:-1]}
+    assert len(sizes) == 1
     covered = [clock for part in found.ranges for clock in range(part.first_clock, part.last_clock + 1)]
     assert covered == list(range(1, messages[-1].clock + 1))
     for part in found.ranges[::20]:
@@ -75,7 +102,7 @@ def test_a_chain(spark: SparkSession, make_log: MakeLog) -> None:
         (3, 3, 1, 1),
     ]
     assert found.widths == (Width(1, 1, 3),)
-    assert author == Author(ADA.did, 3, found.totals.bytes, 1, 3, None, None)
+    assert author == Author(ADA.did, 3, found.totals.bytes, 1, 3, 1.0, None, 1.0, None)
     assert (found.suspects, found.alternative_encodings, found.hot_keys) == ((), (), None)
 
 
@@ -101,6 +128,9 @@ def test_suspects(spark: SparkSession, tmp_path: Path) -> None:
     assert of_long.messages_score is not None
     assert of_long.bytes_score is not None
     assert of_long.messages_score < 3.5 < of_long.bytes_score
+    (of_loud,) = [suspect for suspect in found.suspects if suspect.author == loud.did]
+    assert of_loud.messages_ratio == pytest.approx(100)
+    assert of_long.messages_ratio == pytest.approx(1)
 
 
 @pytest.mark.parametrize(("others", "is_outlier"), [(3, False), (4, True)])

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
+import gossiplog
 from gossiplog.cli.main import main
 
 MakeLog = Callable[..., Path]
@@ -21,7 +23,9 @@ def test_analyze(spark: SparkSession, make_log: MakeLog, tmp_path: Path, capfd: 
     record = json.loads(capfd.readouterr().out)
     assert (record["log"], record["report"], record["totals"]["messages"]) == (str(path), str(folder), 30)
     assert [key["messages"] for key in record["hot_keys"]] == [15, 15]
-    assert str(path) in (folder / "report.html").read_text()
+    page = (folder / "report.html").read_text()
+    with gossiplog.open(path) as log:
+        assert {str(path), log.topic, log.root.hash.hex()} <= set(re.findall(r"[^<> ]+", page))
 
 
 def test_a_terminal_gets_a_table(

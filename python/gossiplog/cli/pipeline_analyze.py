@@ -40,9 +40,11 @@ def analyze(
         if len(found) > 1:
             raise OptionError(f"{log} names {len(found)} logs: a history is analysed by itself")
         columns = [name for name in spark.COLUMNS if hot is not None or name != "payload"]
+        before = spark.stored(found[0])
         analysis = spark.analyze(spark.read(running, *found, columns=",".join(columns)), hot)
         if output is not None:
-            spark.write_report(analysis, output, log)
+            state = spark.analysed_state(before, spark.stored(found[0]))
+            spark.write_report(analysis, output, log, state)
         figures = spark.tables(analysis)
     _show(result, {"log": log, "report": output, **figures})
 
@@ -55,7 +57,9 @@ def _show(output: Output, figures: dict[str, Any]) -> None:
     for name, value in figures["totals"].items():
         table.add_row(name.replace("_", " "), f"{value:,}")
     for author in figures["suspects"]:
-        table.add_row("suspect", f"{author['author']}: {author['messages']:,} messages, {author['bytes']:,} bytes")
+        messages = f"{author['messages']:,} messages ({author['messages_ratio']:,.1f} × the median author)"
+        size = f"{author['bytes']:,} bytes ({author['bytes_ratio']:,.1f} × the median author)"
+        table.add_row("suspect", f"{author['author']}: {messages}, {size}")
     if figures["report"] is not None:
         table.add_row("report", f"{figures['report']}/report.html")
     output.show(table)

@@ -25,7 +25,7 @@ from gossiplog.spark.payload import parse_payload
 from gossiplog.spark.progress import tasks
 from gossiplog.spark.reconcile import Lack, Reconciliation, reconcile
 from gossiplog.spark.repair import write_repairs
-from gossiplog.spark.report import tables, write_report
+from gossiplog.spark.report import analysed_state, tables, write_report
 from gossiplog.spark.rooting import Root, root
 from gossiplog.spark.schema import SCHEMA
 from gossiplog.spark.session import running, session
@@ -60,6 +60,7 @@ __all__ = [
     "Stored",
     "Verification",
     "Written",
+    "analysed_state",
     "analyze",
     "fold_messages",
     "ingest",

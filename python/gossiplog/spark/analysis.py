@@ -35,6 +35,7 @@ COLUMNS = ("seq", "id", "clock", "author", "parents", "payload", "size", "canoni
 """The columns of the data source that an analysis looks at; `payload` only for hot keys."""
 RANGES = 200
 """The most clock ranges: about as many as a plot has room for."""
+_STEPS = (1, 2, 5, 10)
 TOP = 20
 """Rows of authors, hot keys, suspects and alternative encodings that are named; the frames have all."""
 LIMIT = 3.5
@@ -139,7 +140,9 @@ class Author:
     bytes: int
     first_clock: int
     last_clock: int
+    messages_ratio: float
     messages_score: float | None
+    bytes_ratio: float
     bytes_score: float | None
 
 
@@ -183,7 +186,7 @@ class Analysis:
 
     Attributes:
         totals: of the log.
-        ranges: ascending; RANGES at most, of equal numbers of clocks but for rounding.
+        ranges: ascending; RANGES at most, of 1, 2, 5, 10, 20, 50 or so on clocks each; the last may have fewer.
         widths: ascending, each twice as wide as the one before.
         authors: those with the most messages.
         suspects: those with the highest scores above LIMIT.
@@ -309,12 +312,13 @@ def _widths(per_clock: DataFrame) -> tuple[Width, ...]:
 
 
 def _ranges(rows: DataFrame, per_clock: DataFrame, children: DataFrame, last: int) -> tuple[ClockRange, ...]:
-    parts = min(RANGES, last)
-    if not parts:
+    clocks = clock_ranges(last)
+    if not clocks:
         return ()
+    width = len(clocks[0])
 
     def by_range(frame: DataFrame, clock: str, *figures: Column) -> dict[int, dict[str, Any]]:
-        part = F.expr(f"({clock} - 1) * {parts} div {last}").alias("part")
+        part = F.expr(f"({clock} - 1) div {width}").alias("part")
         return {row.part: row.asDict() for row in frame.groupBy(part).agg(*figures).collect()}
 
     had = by_range(
@@ -333,17 +337,28 @@ def _ranges(rows: DataFrame, per_clock: DataFrame, children: DataFrame, last: in
         F.count_if(F.col("is_sound") & (F.col("children") > 1)).alias("branches"),
     )
     nothing = {"messages": 0, "bytes": 0, "authors": 0, "merges": 0, "widest": 0, "branches": 0, "ended": 0}
-    filled = [nothing | had.get(part, {}) | wide.get(part, {}) | ended.get(part, {}) for part in range(parts)]
+    filled = [nothing | had.get(part, {}) | wide.get(part, {}) | ended.get(part, {}) for part in range(len(clocks))]
     heads = accumulate(figures["messages"] - figures["ended"] for figures in filled)
     return tuple(
         ClockRange(
-            first_clock=-(-part * last // parts) + 1,
-            last_clock=-(-(part + 1) * last // parts),
+            first_clock=part[0],
+            last_clock=part[-1],
             heads=after,
             **{name: value for name, value in figures.items() if name not in ("part", "ended")},
         )
-        for part, (figures, after) in enumerate(zip(filled, heads, strict=True))
+        for part, figures, after in zip(clocks, filled, heads, strict=True)
     )
+
+
+def clock_ranges(last: int) -> list[range]:
+    """Divide the clocks from 1 on into ranges of one round width, RANGES at most; the last may be narrower.
+
+    Ranges whose widths differ by one would look like a pattern in the log.
+    """
+    least = -(-last // RANGES)
+    power = 10 ** (len(str(least)) - 1)
+    width = next(power * step for step in _STEPS if power * step >= least)
+    return [range(first, min(first + width, last + 1)) for first in range(1, last + 1, width)]
 
 
 def _children(rows: DataFrame, damaged: DataFrame) -> DataFrame:
@@ -358,7 +373,7 @@ def _children(rows: DataFrame, damaged: DataFrame) -> DataFrame:
 
 
 def _scored(rows: DataFrame) -> DataFrame:
-    """The authors, with their modified z-scores."""
+    """The authors, with their modified z-scores, and beside each the ratio to the median author."""
     authors = rows.groupBy("author").agg(
         F.count("*").alias("messages"),
         F.sum("size").alias("bytes"),
@@ -376,6 +391,7 @@ def _scored(rows: DataFrame) -> DataFrame:
         )
         authors = (
             distant.crossJoin(F.broadcast(spread))
+            .withColumn(f"{measure}_ratio", F.exp("distance"))
             .withColumn(f"{measure}_score", score)
             .drop("middle", "distance", "median_deviation", "mean_deviation")
         )
