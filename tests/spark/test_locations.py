@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 
-from gossiplog.errors import CorruptLog, NotALog, StorageError
-from gossiplog.spark.locations import locations, opened
+from gossiplog.errors import CorruptLog, NotALog, OptionError, StorageError
+from gossiplog.spark.locations import alternatives, locations, opened
 from tests.storage.damage import damage
 
 
@@ -31,6 +32,58 @@ def test_a_file_is_no_pattern(folder: Path) -> None:
     assert locations(["c[1].db"]) == ["c[1].db"]
 
 
+def test_alternatives_in_a_pattern(folder: Path) -> None:
+    assert locations(["{b,a,none}.db"]) == ["a.db", "b.db"]
+    assert locations([str(folder / "{a,c[[]1]}.db")]) == [str(folder / "a.db"), str(folder / "c[1].db")]
+    (folder / "{a,b}.db").touch()
+    assert locations(["{a,b}.db"]) == ["{a,b}.db"]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "expected"),
+    [
+        ("a", ["a"]),
+        ("{a,b}{1,2}", ["a1", "a2", "b1", "b2"]),
+        ("x{ab,c{de,fg}}y", ["xaby", "xcdey", "xcfgy"]),
+        ("{a}{,b}", ["a", "ab"]),
+        ("a}{b", ["a}{b"]),
+        ("{a{b,c}", ["{ab", "{ac"]),
+    ],
+)
+def test_alternatives(pattern: str, expected: list[str]) -> None:
+    assert alternatives(pattern) == expected
+
+
+def test_alternatives_are_bounded() -> None:
+    assert len(alternatives("{0,1}" * 13)) == 2**13
+    with pytest.raises(OptionError, match="has more than 10,000 alternatives"):
+        alternatives("{0,1}" * 30)
+
+
+def test_a_folder_stands_for_its_files(folder: Path) -> None:
+    for name in ("a.db-wal", "a.db-shm", "_SUCCESS", ".hidden"):
+        (folder / name).touch()
+    (folder / "d.db" / "inside.db").touch()
+    assert locations(["."]) == ["./a.db", "./b.db", "./c[1].db"]
+    assert locations(["d.db"]) == ["d.db/inside.db"]
+    assert locations(["d.db", "d.db/inside.db"]) == ["d.db/inside.db"]
+
+
+def test_uris_may_be_patterns_and_folders(folder: Path) -> None:
+    assert locations(["file:*.db?immutable=1"]) == [
+        "file:a.db?immutable=1",
+        "file:b.db?immutable=1",
+        "file:c%5B1%5D.db?immutable=1",
+    ]
+    assert locations([f"file://{folder}/{{a,b}}.db?mode=ro"]) == [f"file://{folder}/{name}.db?mode=ro" for name in "ab"]
+    (folder / "d.db" / "%.db").touch()
+    assert locations(["file:d.db?immutable=1"]) == ["file:d.db/%25.db?immutable=1"]
+    # What is escaped is no pattern.
+    assert locations(["file:c%5B1%5D.*"]) == ["file:c%5B1%5D.db"]
+    for found in locations(["file:d.db?immutable=1", "file:c*.db"]):
+        assert Path(unquote(found.removeprefix("file:").partition("?")[0])).is_file()
+
+
 def test_each_log_once(folder: Path) -> None:
     os.symlink("a.db", "link.db")
     assert locations(["b.db", "./b.db", str(folder / "*.db"), "link.db"]) == [
@@ -49,7 +102,10 @@ def test_urls_are_left_to_the_storage(folder: Path) -> None:
     [
         ("none.db", "there is no log none.db"),
         ("*.log", r"no file fits the pattern \*.log"),
-        ("d.db", "d.db is a folder"),
+        ("d.db", "the folder d.db has no file"),
+        ("file:d.db", "the folder d.db has no file"),
+        ("file:*.log?immutable=1", "no file fits the pattern file:"),
+        ("*.db?immutable=1", "options of SQLite need a URI, as file:"),
     ],
 )
 def test_what_is_not_there(folder: Path, path: str, complaint: str) -> None:

@@ -1,26 +1,38 @@
-"""The logs that a read names: paths, patterns, URLs."""
+"""The logs that a read names: paths, patterns, folders, URLs."""
 
 from __future__ import annotations
 
 import glob
 import os
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from itertools import pairwise
+from urllib.parse import quote, unquote
 
-from gossiplog.errors import CorruptLog, NotALog
+from gossiplog.errors import CorruptLog, NotALog, OptionError
 from gossiplog.storage import Storage
 from gossiplog.storage.location import is_url, storage_at
+
+_URI = re.compile(r"(file:(?://(?:localhost)?(?=/))?)([^?#]*)(.*)", re.DOTALL)
+_ESCAPED = re.compile(r"(?:%[0-9a-fA-F]{2})+")
+# SQLite's files beside a log.
+_COMPANIONS = ("-wal", "-shm", "-journal")
+_ALTERNATIVES = 10_000
 
 
 def locations(paths: Iterable[str]) -> list[str]:
     """The locations of logs, each once, in the order of the paths; those of a pattern in the order of their names.
 
     Args:
-        paths: of files, patterns as `glob` has them, "file:" URIs (also Spark's own, as file:///data/chat.db), or URLs
-            of databases.
+        paths: of files; folders, which stand for the files in them, as in Spark without those whose names begin with a
+            dot or an underscore; patterns as `glob` has them, also with alternatives as in "{a,b}.db", for files;
+            "file:" URIs of any of these (https://sqlite.org/uri.html, as file:///data/*.db?immutable=1); or URLs of
+            databases.
 
     Raises:
-        NotALog: a file that is not there, a folder, or a pattern that no file has.
+        NotALog: a file that is not there, an empty folder, or a pattern that no file has.
+        OptionError: a pattern with more than 10,000 alternatives.
     """
     found: dict[str, str] = {}
     for path in paths:
@@ -40,18 +52,99 @@ def is_uri(location: str) -> bool:
 
 
 def _matching(path: str) -> list[str]:
-    if is_uri(path):
+    if is_url(path):
         return [path]
+    if uri := _URI.fullmatch(path):
+        start, inside, query = uri.groups()
+        plain = unquote(inside)
+        if os.path.isfile(plain) or not (os.path.isdir(plain) or _is_pattern(inside)):
+            return [path]
+        found = _in_folder(plain) if os.path.isdir(plain) else _files(inside, path, escaped=True)
+        return [f"{start}{quote(match)}{query}" for match in found]
     if os.path.isdir(path):
-        raise NotALog(f"{path} is a folder: name the logs in it with a pattern, as {os.path.join(path, '*.db')}")
+        return _in_folder(path)
     if os.path.exists(path):
         return [path]
-    if not glob.has_magic(path):
+    if not _is_pattern(path):
         raise NotALog(f"there is no log {path}")
-    matches = [match for match in sorted(glob.glob(path, recursive=True)) if os.path.isfile(match)]
-    if not matches:
-        raise NotALog(f"no file fits the pattern {path}")
-    return matches
+    return _files(path, path)
+
+
+def _is_pattern(text: str) -> bool:
+    return glob.has_magic(text) or "{" in text
+
+
+def _in_folder(folder: str) -> list[str]:
+    with os.scandir(folder) as entries:
+        names = {entry.name for entry in entries if entry.is_file() and not entry.name.startswith((".", "_"))}
+    logs = sorted(names - {name + companion for name in names for companion in _COMPANIONS})
+    if not logs:
+        raise NotALog(f"the folder {folder} has no file: folders in it are not looked into, name them or use a pattern")
+    return [os.path.join(folder, name) for name in logs]
+
+
+def _files(pattern: str, path: str, *, escaped: bool = False) -> list[str]:
+    """The files that fit a pattern.
+
+    Args:
+        pattern: as `glob` has it, with alternatives.
+        path: that the user gave.
+        escaped: the pattern is of a URI.
+    """
+    found: set[str] = set()
+    for alternative in alternatives(pattern):
+        if escaped:
+            # What is escaped in a URI stands for itself.
+            alternative = _ESCAPED.sub(lambda match: glob.escape(unquote(match[0])), alternative)
+        found.update(match for match in glob.glob(alternative, recursive=True) if os.path.isfile(match))
+    if not found:
+        has_options = not escaped and re.search(r"\?\w+=", path) is not None
+        advice = f": options of SQLite need a URI, as file:{path}" if has_options else ""
+        raise NotALog(f"no file fits the pattern {path}{advice}")
+    return sorted(found)
+
+
+def alternatives(pattern: str) -> list[str]:
+    """The patterns without braces that one with braces stands for, as in Spark: "{a,b{c,d}}" is "a", "bc" and "bd".
+
+    Args:
+        pattern: a brace without its other one stands for itself.
+
+    Raises:
+        OptionError: more than 10,000 patterns.
+    """
+    finished: list[str] = []
+    # What stands before the next braces, and what has them.
+    waiting = [("", pattern)]
+    while waiting:
+        before, rest = waiting.pop()
+        if (braces := _braces(rest)) is None:
+            finished.append(before + rest)
+        else:
+            start, parts, after = braces
+            waiting += [(before + start, part + after) for part in reversed(parts)]
+        if len(finished) + len(waiting) > _ALTERNATIVES:
+            raise OptionError(f"the pattern {pattern[:200]} has more than {_ALTERNATIVES:,} alternatives: use *")
+    return finished
+
+
+def _braces(pattern: str) -> tuple[str, list[str], str] | None:
+    """The first braces that are closed: what comes before them, the parts in them, what comes after."""
+    opened_at: list[tuple[int, list[int]]] = []
+    closed: dict[int, list[int]] = {}
+    for at, character in enumerate(pattern):
+        if character == "{":
+            opened_at.append((at, []))
+        elif character == "," and opened_at:
+            opened_at[-1][1].append(at)
+        elif character == "}" and opened_at:
+            start, commas = opened_at.pop()
+            closed[start] = [start, *commas, at]
+    if not closed:
+        return None
+    edges = closed[min(closed)]
+    parts = [pattern[left + 1 : right] for left, right in pairwise(edges)]
+    return pattern[: edges[0]], parts, pattern[edges[-1] + 1 :]
 
 
 @contextmanager
