@@ -89,7 +89,7 @@ def test_ranges_are_for_reads_and_offsets_for_streams() -> None:
         ({"path": "a.db", "columns": "key,key"}, "the option columns names 'key' twice"),
         ({"path": "a.db", "columns": ""}, "the option columns is ''"),
         ({"path": "a.db", "partitions": "0"}, "the option partitions is '0'"),
-        ({"path": "a.db", "mode": "dropmalformed"}, "the option mode is 'dropmalformed'"),
+        ({"path": "a.db", "mode": "drop"}, "mode is 'drop': expected permissive, dropmalformed or failfast"),
         ({"path": "a.db", "encodings": "last"}, "the option encodings is 'last': expected all or first"),
         ({"path": "a.db", "topic": ""}, "the option topic is empty"),
         ({"path": "a.db", "maxrows": "0"}, "the option maxRows is '0'"),

@@ -189,6 +189,16 @@ def test_a_damaged_value_is_null_where_it_would_be_decoded(damaged: tuple[Path, 
         assert row["size"] == len(row["value"])
 
 
+@pytest.mark.parametrize("columns", [["seq"], [], ["key", "clock"]])
+def test_dropmalformed_leaves_damaged_messages_out(damaged: tuple[Path, list[str]], columns: list[str]) -> None:
+    path, _ = damaged
+    found = rows(reader(path, mode="DROPMALFORMED", columns=columns))
+    assert len(found) == 6
+    numbers = "seq" if "clock" not in columns else "clock"
+    assert [row[numbers] for row in found] == [1, 2, 6, 8, 9, 10]
+    assert rows(reader(path, mode="dropmalformed", columns=columns, authors="did:key:nobody")) == []
+
+
 def test_failfast_names_every_damaged_message(damaged: tuple[Path, list[str]]) -> None:
     path, ids = damaged
     with pytest.raises(CorruptLog) as caught:

@@ -151,6 +151,8 @@ def test_a_damaged_value(make_log: MakeLog) -> None:
         connection.execute("UPDATE gossiplog_messages SET value = x'00' WHERE seq = 2")
     found = list(rows(reader(path), {}, {str(path): 3}))
     assert [row["clock"] for row in found] == [1, None, 3]
+    sound = reader(path, mode="dropmalformed", columns=["seq"])
+    assert [row["seq"] for row in rows(sound, {}, {str(path): 3})] == [1, 3]
     with pytest.raises(CorruptLog, match="message without an id, of sequence 2"):
         list(rows(reader(path, mode="failfast"), {}, {str(path): 3}))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import reduce
 from typing import Any
 
 import pyarrow as pa
@@ -39,7 +40,7 @@ class Columns:
     """Makes batches of some columns.
 
     A value that is no message, or another than its key says, is damaged: every column that would be decoded from it is
-    null. With the mode failfast it is an error instead.
+    null. With the mode dropmalformed its row is left out, with failfast it is an error.
 
     Args:
         options: of the read.
@@ -52,13 +53,15 @@ class Columns:
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self._schema = to_arrow_schema(schema, timezone="UTC")
         self._failfast = options.mode == "failfast"
+        self._drops_damaged = options.mode == "dropmalformed"
         self._first_alone = options.encodings == "first"
         self._authors = None if options.authors is None else pa.array(options.authors, pa.string())
         wanted = {*schema.fieldNames(), *(() if options.authors is None else ("author",))}
         self._decoded = [name for name in _DECODED if name in wanted]
         self._wants_log = "log" in wanted
         self._wants_size = "size" in wanted
-        values = self._decoded or self._failfast or not {"value", "size"}.isdisjoint(wanted)
+        self._decodes = bool(self._decoded) or options.mode != "permissive"
+        values = self._decodes or not {"value", "size"}.isdisjoint(wanted)
         self.scanned: list[ScanColumn] = ["key"]
         if values:
             self.scanned.append("value")
@@ -67,7 +70,7 @@ class Columns:
 
     def batch(self, location: str, topic: str, stored: pa.RecordBatch, reader: Reader) -> pa.RecordBatch:
         """The columns of messages of one log, one row each, but for those of other authors and other encodings than are
-        wanted.
+        wanted, and for damaged ones where these are left out.
 
         Args:
             location: of the log.
@@ -81,34 +84,38 @@ class Columns:
         columns = dict(zip(stored.schema.names, stored.columns, strict=True))
         if self._wants_size:
             columns["size"] = pc.binary_length(columns["value"])
-        if self._decoded or self._failfast or "key" not in columns:
-            self._decode(columns, location, topic)
+        sound: pa.BooleanArray | None = None
+        if self._decodes or "key" not in columns:
+            sound = self._decode(columns, location, topic)
         if self._wants_log:
             columns["log"] = pa.repeat(pa.scalar(location, pa.string()), len(stored))
         arrays = [columns[field.name].cast(field.type) for field in self._schema]
         batch = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
-        wanted: pa.BooleanArray | None = None
+        wanted: list[pa.BooleanArray] = []
+        if self._drops_damaged and sound is not None:
+            wanted.append(sound)
         if self._authors is not None:
-            wanted = pc.is_in(columns["author"], self._authors)
+            wanted.append(pc.is_in(columns["author"], self._authors))
         if self._first_alone and (duplicates := _duplicates(reader, columns["seq"], columns["key"])):
-            first = pc.invert(pc.is_in(columns["seq"], pa.array(duplicates, pa.int64())))
-            wanted = first if wanted is None else pc.and_(wanted, first)
-        return batch if wanted is None else batch.filter(wanted)
+            wanted.append(pc.invert(pc.is_in(columns["seq"], pa.array(duplicates, pa.int64()))))
+        return batch.filter(reduce(pc.and_, wanted)) if wanted else batch
 
-    def _decode(self, columns: dict[str, pa.Array], location: str, topic: str) -> None:
+    def _decode(self, columns: dict[str, pa.Array], location: str, topic: str) -> pa.BooleanArray | None:
+        """Add the decoded columns, and the key where there is none; return which rows are sound, None if all are."""
         decoded = decode(columns["value"], topic, ["key", *self._decoded])
         columns.update({name: decoded[name] for name in self._decoded})
         keys = columns.setdefault("key", decoded["key"])
         sound = pc.fill_null(pc.equal(decoded["key"], keys), False)
         damaged = pc.indices_nonzero(pc.invert(sound))
         if len(damaged) == 0:
-            return
+            return None
         if self._failfast:
             raise CorruptLog(_damage(location, columns["seq"].take(damaged), keys.take(damaged)))
         columns.update({name: pc.if_else(sound, columns[name], None) for name in self._decoded})
         if "id" in self._decoded:
             # What a damaged message is called is known from its key.
             columns["id"] = pc.replace_with_mask(columns["id"], pc.invert(sound), _ids(keys.take(damaged)))
+        return sound
 
 
 def _duplicates(reader: Reader, sequences: pa.Array, keys: pa.Array) -> Collection[int]:

@@ -22,7 +22,7 @@ class ReadOptions:
     """What a read is asked for. In Spark the names are those of the attributes in camel case, as `minClock`.
 
     Attributes:
-        paths: of logs, as they were given: each may be a pattern.
+        paths: of logs, as they were given, as `locations` takes them.
         topic: what the logs must have; None takes any.
         min_clock: the least clock, itself included.
         max_clock: the largest clock, itself included.
@@ -33,7 +33,8 @@ class ReadOptions:
         partitions: of all logs together, about; None takes one for each 131,072 messages.
         encodings: "all" gives every encoding of a message, "first" that alone which arrived first in its log. It never
             changes, and is looked for in the whole log, whatever the other options leave out.
-        mode: "permissive" gives rows whose value is damaged null in every decoded column, "failfast" raises CorruptLog.
+        mode: "permissive" gives rows whose value is damaged null in every decoded column, "dropmalformed" leaves them
+            out, "failfast" raises CorruptLog. Both of these look into every value, whatever the columns.
         max_rows: of a stream: the most messages in a micro-batch; None takes what there is.
         starting_offsets: of a stream: the sequence after which it begins in every log; None takes the logs' ends. In
             Spark also "earliest" and "latest".
@@ -204,7 +205,8 @@ def _text(name: str, text: str) -> str:
 def _one_of(*choices: str) -> Parser:
     def parse(name: str, text: str) -> str:
         if text.lower() not in choices:
-            raise OptionError(f"the option {name} is {text!r}: expected {' or '.join(choices)}")
+            *others, last = choices
+            raise OptionError(f"the option {name} is {text!r}: expected {', '.join(others)} or {last}")
         return text.lower()
 
     return parse
@@ -237,7 +239,7 @@ _COMMON: dict[str, Parser] = {
     "columns": _columns,
     "partitions": _partitions,
     "encodings": _one_of("all", "first"),
-    "mode": _one_of("permissive", "failfast"),
+    "mode": _one_of("permissive", "dropmalformed", "failfast"),
 }
 BATCH_OPTIONS: dict[str, Parser] = {
     **_COMMON,
