@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from importlib import resources
 from pathlib import Path
 
 import pytest
+from pyspark import SparkConf
 from pyspark.sql import SparkSession
 
 from gossiplog.errors import SparkError
 from gossiplog.spark import running, session
-from gossiplog.spark.session import check_java
+from gossiplog.spark.session import check_java, complete, has_settings
 from tests.spark.shared import isolated
 
 
@@ -47,6 +49,57 @@ def test_no_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_there_is_one_session(spark: SparkSession) -> None:
     assert running() is spark
     assert session("local[2]").sparkContext is spark.sparkContext
+
+
+def test_a_session_that_is_there_keeps_its_settings(spark: SparkSession) -> None:
+    """Its user may have set them: in a notebook, or where a cluster made the session."""
+    with isolated(spark):
+        spark.conf.set("spark.sql.shuffle.partitions", "7")
+        name = spark.conf.get("spark.app.name")
+        assert session("spark://elsewhere:7077", name="another", driver_memory="64g") is spark
+        assert spark.conf.get("spark.sql.shuffle.partitions") == "7"
+        assert spark.conf.get("spark.app.name") == name
+        session(conf={"spark.sql.shuffle.partitions": "9"})
+        assert spark.conf.get("spark.sql.shuffle.partitions") == "9"
+
+
+def completed(**given: str) -> dict[str, str]:
+    conf = SparkConf(loadDefaults=False)
+    conf.setAll([(f"spark.{name.replace('_', '.')}", value) for name, value in given.items()])
+    complete(conf)
+    return dict(conf.getAll())
+
+
+def test_a_local_session_of_ours_is_quiet() -> None:
+    found = completed(app_name="pyspark-shell")
+    assert (found["spark.master"], found["spark.app.name"]) == ("local[*]", "gossiplog")
+    assert found["spark.ui.enabled"] == "false"
+    assert found["spark.driver.host"] == "127.0.0.1"
+    assert int(found["spark.sql.shuffle.partitions"]) >= 8
+
+
+def test_what_is_set_stays() -> None:
+    given = {"master": "local[3]", "app_name": "mine", "ui_enabled": "true", "sql_shuffle_partitions": "50"}
+    found = completed(**given)
+    assert {name: found[f"spark.{name.replace('_', '.')}"] for name in given} == given
+
+
+def test_a_cluster_has_its_own_settings() -> None:
+    assert completed(master="yarn", app_name="mine") == {"spark.master": "yarn", "spark.app.name": "mine"}
+
+
+def test_settings_of_the_users(tmp_path: Path) -> None:
+    assert not has_settings({})
+    assert has_settings({"PYSPARK_SUBMIT_ARGS": "--conf spark.ui.enabled=true pyspark-shell"})
+    assert has_settings({"SPARK_CONF_DIR": str(tmp_path)})
+    # A process that was started by one with a session of ours.
+    assert not has_settings({"SPARK_CONF_DIR": str(resources.files("gossiplog.spark") / "conf")})
+    folder = tmp_path / "conf"
+    folder.mkdir()
+    (folder / "spark-defaults.conf.template").touch()
+    assert not has_settings({"SPARK_HOME": str(tmp_path)})
+    (folder / "spark-defaults.conf").touch()
+    assert has_settings({"SPARK_HOME": str(tmp_path)})
 
 
 def test_what_a_test_changes_in_the_session_is_undone(spark: SparkSession) -> None:

@@ -21,7 +21,9 @@ from gossiplog.errors import SparkError
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-Logs = Annotated[list[str], typer.Argument(metavar="LOG...", help="The files of the logs, or patterns such as '*.db'.")]
+Logs = Annotated[
+    list[str], typer.Argument(metavar="LOG...", help="The logs: files, folders, or patterns such as '{a,b}*.db'.")
+]
 Master = Annotated[
     str | None, typer.Option(help="Where Spark runs, as spark://host:7077; every core of this machine by default.")
 ]
@@ -97,7 +99,8 @@ def spark_session(options: SessionOptions, name: str) -> Iterator[SparkSession]:
         SparkError: the extra or Java is missing, or Spark fails.
         GossipLogError: what was raised in a worker.
     """
-    properties = options.properties()
+    # The command draws its own.
+    properties = {"spark.ui.showConsoleProgress": "false"} | options.properties()
     try:
         from gossiplog import spark
     except ImportError as error:

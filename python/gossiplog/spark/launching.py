@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import IO
 
 from py4j.java_gateway import JavaGateway
@@ -17,18 +17,23 @@ _STDERR = 2
 _REMARK = b"WARNING: Using incubator modules:"
 
 
-def launch(conf: SparkConf) -> None:
-    """Starts the Java process and Spark in it, as `SparkSession.builder` would; it then finds both.
+def launch(settings: Mapping[str, str], complete: Callable[[SparkConf], None]) -> None:
+    """Start the Java process and Spark in it, as `SparkSession.builder` would; it then finds both.
 
     What the process says is passed on to stderr, but for the remark.
+
+    Args:
+        settings: Spark's properties, which go before those of its files.
+        complete: adds to the configuration that results, once Java has read Spark's files.
 
     Raises:
         PySparkRuntimeError: the process ended at once; what it said is on stderr.
     """
-    if SparkContext._active_spark_context is not None:
-        return
     # The process outlives the sessions in it, and serves the next.
-    SparkContext(conf=conf, gateway=SparkContext._gateway or _gateway(conf))
+    gateway = SparkContext._gateway or _gateway(SparkConf().setAll(list(settings.items())))
+    conf = SparkConf(_jvm=gateway.jvm).setAll(list(settings.items()))
+    complete(conf)
+    SparkContext(conf=conf, gateway=gateway)
 
 
 def _gateway(conf: SparkConf) -> JavaGateway:

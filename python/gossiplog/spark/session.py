@@ -10,7 +10,8 @@ import sys
 from collections.abc import Mapping
 from importlib import resources
 
-from pyspark import SparkConf
+import pyspark
+from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
@@ -22,9 +23,13 @@ JAVA = 17
 """The least release of Java that Spark 4.3 runs on."""
 _INSTALL = "on Debian or Ubuntu, as root: apt-get install openjdk-17-jre-headless"
 _LOOPBACK = "127.0.0.1"
-_QUIET = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
+_ALL_CORES = "local[*]"
+_NAME = "gossiplog"
+# The name that spark-submit gives what PySpark starts.
+_NAMELESS = "pyspark-shell"
 # After a shuffle Spark has 200 partitions: made for clusters, and on a few cores most of what a small job does.
 _LOCAL = {
+    "spark.ui.enabled": "false",
     "spark.driver.host": _LOOPBACK,
     "spark.driver.bindAddress": _LOOPBACK,
     "spark.sql.shuffle.partitions": str(max(8, 2 * (os.cpu_count() or 1))),
@@ -36,42 +41,82 @@ def session(
     *,
     conf: Mapping[str, str] | None = None,
     driver_memory: str | None = None,
-    name: str = "gossiplog",
+    name: str | None = None,
 ) -> SparkSession:
-    """The session of this process, which is made where there is none, with the data source `gossiplog`.
+    """Return the session of this process, with the data source `gossiplog`; start one where there is none.
 
-    A process that `spark-submit` started has its master and memory from there.
+    A session that is there already, as in a notebook, is returned with its settings; only `conf` is applied, as far as
+    Spark lets it change. Under `spark-submit` the settings are those of `spark-submit` and `spark-defaults.conf`. Only
+    a local session that this call starts gets settings of ours: no user interface, loopback addresses, few partitions
+    after a shuffle. What `spark-defaults.conf` (in `SPARK_CONF_DIR` or `SPARK_HOME/conf`) and `PYSPARK_SUBMIT_ARGS` set
+    goes before these. Where there is neither, Spark also logs errors alone and draws no progress bar.
 
     Args:
         master: a URL as Spark's own (https://spark.apache.org/docs/4.3.0/submitting-applications.html#master-urls);
-            None is every core of this machine.
-        conf: Spark's properties; they go before those that a local session sets to be quiet and to stay on loopback.
+            None is what Spark's settings say, else every core of this machine.
+        conf: Spark's properties; they go before all other settings.
         driver_memory: as "4g".
-        name: of the application.
+        name: of the application; None is what Spark's settings say, else "gossiplog".
 
     Raises:
         SparkError: Java is missing or too old, or Spark does not start.
     """
-    submitted = "PYSPARK_GATEWAY_PORT" in os.environ
-    chosen = master or ("" if submitted else "local[*]")
-    local = chosen.startswith("local")
-    settings = {**_QUIET, **(_LOCAL if local else {})}
-    if chosen:
-        settings["spark.master"] = chosen
-    if driver_memory is not None:
-        settings["spark.driver.memory"] = driver_memory
-    settings |= conf or {}
+    if SparkContext._active_spark_context is not None:
+        return _built(conf or {})
+    asked = {"spark.master": master, "spark.driver.memory": driver_memory, "spark.app.name": name}
+    settings = {key: value for key, value in asked.items() if value is not None} | dict(conf or {})
     # Executors would take any Python that is called python3. The variable goes before the property, which only
     # spark-submit turns into it.
     os.environ.setdefault("PYSPARK_PYTHON", settings.get("spark.pyspark.python", sys.executable))
-    if local:
-        os.environ.setdefault("SPARK_LOCAL_IP", _LOOPBACK)
-        os.environ.setdefault("SPARK_CONF_DIR", str(resources.files("gossiplog.spark") / "conf"))
-    if not submitted and running() is None:
-        check_java()
-        with worker_errors():
-            launch(SparkConf().setAppName(name).setAll(list(settings.items())))
-    builder = SparkSession.builder.appName(name)
+    if "PYSPARK_GATEWAY_PORT" in os.environ:
+        return _built(settings)
+    if not has_settings(os.environ):
+        os.environ["SPARK_CONF_DIR"] = _conf_folder()
+        # Not one of those in `complete`: in PySpark's name, spark-submit sets it itself.
+        settings.setdefault("spark.ui.showConsoleProgress", "false")
+        if settings.get("spark.master", _ALL_CORES).startswith("local"):
+            os.environ.setdefault("SPARK_LOCAL_IP", _LOOPBACK)
+    check_java()
+    with worker_errors():
+        launch(settings, complete)
+    return _built({})
+
+
+def has_settings(environment: Mapping[str, str]) -> bool:
+    """Whether the user has settings of Spark in files or variables.
+
+    Args:
+        environment: variables of the process.
+    """
+    ours = _conf_folder()
+    if "PYSPARK_SUBMIT_ARGS" in environment or environment.get("SPARK_CONF_DIR", ours) != ours:
+        return True
+    folder = os.path.join(environment.get("SPARK_HOME", os.path.dirname(pyspark.__file__)), "conf")
+    # A distribution of Spark brings templates alone.
+    return os.path.isdir(folder) and any(not name.endswith(".template") for name in os.listdir(folder))
+
+
+def complete(conf: SparkConf) -> None:
+    """Add the settings of a session of ours that are not in the configuration yet.
+
+    Args:
+        conf: with what the call, Spark's files and its variables set.
+    """
+    conf.setIfMissing("spark.master", _ALL_CORES)
+    if conf.get("spark.app.name", _NAMELESS) == _NAMELESS:
+        conf.set("spark.app.name", _NAME)
+    if str(conf.get("spark.master")).startswith("local"):
+        for key, value in _LOCAL.items():
+            conf.setIfMissing(key, value)
+
+
+def _conf_folder() -> str:
+    """The folder with our settings of Spark's log."""
+    return str(resources.files("gossiplog.spark") / "conf")
+
+
+def _built(settings: Mapping[str, str]) -> SparkSession:
+    builder = SparkSession.builder
     for key, value in settings.items():
         builder = builder.config(key, value)
     with worker_errors():
