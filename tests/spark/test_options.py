@@ -7,6 +7,7 @@ import pytest
 from gossiplog import core
 from gossiplog.errors import OptionError
 from gossiplog.spark.options import BATCH_OPTIONS, READ_OPTIONS, STREAM_OPTIONS, read_options
+from gossiplog.spark.schema import SCHEMA
 
 ID = core.encode_id(core.encode_clock(7) + bytes(19))
 
@@ -45,6 +46,10 @@ def test_all_of_them() -> None:
     assert options.authors == ("did:key:a", "did:key:b")
     assert options.columns.fieldNames() == ["key", "value"]
     assert (options.max_rows, options.starting_offsets) == (10, 7)
+
+
+def test_all_columns_may_be_asked_for() -> None:
+    assert read_options({"path": "a.db", "columns": " * "}, READ_OPTIONS).columns == SCHEMA
 
 
 def test_the_narrower_of_clocks_and_ids_bounds_a_read() -> None:

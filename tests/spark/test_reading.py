@@ -12,12 +12,14 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.types import StructType
 
 import gossiplog
 from gossiplog import CorruptLog, Signer, core
 from gossiplog.spark.options import BATCH_OPTIONS, read_options
 from gossiplog.spark.reading import LogReader
 from gossiplog.spark.schema import SCHEMA, pruned
+from gossiplog.spark.source import GossipLogSource
 from tests.strategies import longer_author
 
 MakeLog = Callable[..., Path]
@@ -211,6 +213,27 @@ def test_a_key_that_is_none(make_log: MakeLog) -> None:
     change(path, "UPDATE gossiplog_leaves SET key = x'ffff' WHERE seq = 2")
     (row,) = [row for row in rows(reader(path)) if row["seq"] == 2]
     assert (row["id"], row["clock"], row["key"]) == (None, None, b"\xff\xff")
+
+
+def remarks(caplog: pytest.LogCaptureFixture, schema: StructType, **options: str) -> list[str]:
+    """What planning a read through the data source remarks on."""
+    caplog.clear()
+    GossipLogSource(options).reader(schema).partitions()
+    return [record.getMessage() for record in caplog.records]
+
+
+def test_a_read_of_all_columns_that_nobody_asked_for_is_remarked_on(
+    make_log: MakeLog, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = str(make_log(messages=10))
+    assert remarks(caplog, SCHEMA, path=path) == []
+    monkeypatch.setattr("gossiplog.spark.reading.MANY_MESSAGES", 10)
+    (remark,) = remarks(caplog, SCHEMA, path=path)
+    assert "reads all 14 columns of 10 messages" in remark
+    assert ".option('columns', 'clock,author')" in remark
+    assert remarks(caplog, SCHEMA, path=path, columns="*") == []
+    assert remarks(caplog, pruned(["seq"]), path=path, columns="seq") == []
+    assert remarks(caplog, pruned(["seq"]), path=path) == []
 
 
 def test_an_empty_log(make_log: MakeLog) -> None:

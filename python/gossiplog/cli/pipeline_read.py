@@ -38,6 +38,7 @@ def read(
     with spark_session(options, "read") as running:
         from gossiplog import spark
 
-        messages = spark.read(running, *logs, encodings=encodings)
+        columns = "log,clock,author,size" if output is None else "*"
+        messages = spark.read(running, *logs, encodings=encodings, columns=columns)
         rows = spark.summarize(messages if output is None else write_parquet(messages, output))
     show_rows(result, [dataclasses.asdict(row) for row in rows])

@@ -29,7 +29,8 @@ class ReadOptions:
         min_id: the least id, itself included; ids are ordered as keys are, by clock.
         max_id: the largest id, itself included.
         authors: did:key URIs, separated by commas; None takes all.
-        columns: names, separated by commas; None takes all.
+        columns: names, separated by commas, or "*" for all. A read without this option has all of them too, and remarks
+            on it where that costs much.
         partitions: of all logs together, about; None takes one for each 131,072 messages.
         encodings: "all" gives every encoding of a message, "first" that alone which arrived first in its log. It never
             changes, and is looked for in the whole log, whatever the other options leave out.
@@ -193,7 +194,7 @@ def _names(name: str, text: str) -> tuple[str, ...]:
 
 
 def _columns(name: str, text: str) -> StructType:
-    return pruned(_names(name, text))
+    return SCHEMA if text.strip() == "*" else pruned(_names(name, text))
 
 
 def _text(name: str, text: str) -> str:

@@ -19,7 +19,7 @@ from gossiplog.spark.options import (
     write_options,
 )
 from gossiplog.spark.reading import LogReader
-from gossiplog.spark.schema import check_schema
+from gossiplog.spark.schema import SCHEMA, check_schema
 from gossiplog.spark.streaming import LogStreamReader
 from gossiplog.spark.writing import LogWriter
 
@@ -46,7 +46,8 @@ class GossipLogSource(DataSource):
 
     def reader(self, schema: StructType) -> LogReader:
         """Reads the columns of a schema, which Spark may have from the user."""
-        return LogReader(self._checked(schema, BATCH_OPTIONS), schema)
+        options = self._checked(schema, BATCH_OPTIONS)
+        return LogReader(options, schema, unasked="columns" not in self.options and schema == SCHEMA)
 
     def streamReader(self, schema: StructType) -> LogStreamReader:
         """Follows the columns of a schema, which Spark may have from the user."""
