@@ -215,6 +215,21 @@ def test_a_key_that_is_none(make_log: MakeLog) -> None:
     assert (row["id"], row["clock"], row["key"]) == (None, None, b"\xff\xff")
 
 
+def test_folders_and_patterns_of_read_only_files(make_log: MakeLog, tmp_path: Path) -> None:
+    for name in ("a.db", "b c.db"):
+        make_log(name).chmod(0o400)
+    tmp_path.chmod(0o500)
+    try:
+        for path in (f"file:{tmp_path}?immutable=1", f"file:{tmp_path}/{{a,b*}}.db?immutable=1"):
+            found = rows(LogReader(read_options({"path": path}, BATCH_OPTIONS), pruned(["log", "clock"])))
+            assert [row["clock"] for row in found] == [*range(1, 11), *range(1, 11)]
+            assert {row["log"] for row in found} == {
+                f"file:{tmp_path}/{name}?immutable=1" for name in ("a.db", "b%20c.db")
+            }
+    finally:
+        tmp_path.chmod(0o700)
+
+
 def remarks(caplog: pytest.LogCaptureFixture, schema: StructType, **options: str) -> list[str]:
     """What planning a read through the data source remarks on."""
     caplog.clear()
