@@ -241,9 +241,10 @@ def test_an_exception_while_catching_up_raises_from_open(
     plain = opened(path, signer=signer)
     plain.append_many([1, 2, 3])
     application.refuse = {2}
-    with pytest.raises(Refused, match="not 2") as refused:
+    with pytest.raises(Refused, match=r"not 2; the message is in the log already.* have `apply` return") as refused:
         gossiplog.open(path, apply=application)
     assert isinstance(refused.value.__cause__, ValueError)
+    assert refused.value.id == list(plain.messages())[1].id
     assert stored(path) == [1]
     application.refuse = set()
     with gossiplog.open(path, apply=application, signer=signer) as applied:

@@ -35,6 +35,10 @@ Committed: TypeAlias = Callable[[core.Plan, int], object]
 LOCK_SECONDS = 0.25
 """How long one transaction may hold the lock."""
 
+_STORED = (
+    "the message is in the log already, where a program without `apply` stored it, as `gossiplog sync` and"
+    " `gossiplog serve` do: have `apply` return for messages that mean nothing to it, instead of raising"
+)
 # What a transaction that has begun still has to do takes time as well.
 _WORKING_SECONDS = LOCK_SECONDS / 2
 _CATCH_UP_PAGE = 256
@@ -389,7 +393,10 @@ class Writer:
                     applied = sequence
                     if time.monotonic() > deadline:
                         break
-        except (Refused, CorruptLog) as error:
+        except Refused as error:
+            failure = Refused(f"{error.reason}; {_STORED}", error.id)
+            failure.__cause__ = error.__cause__
+        except CorruptLog as error:
             failure = error
         if applied > position.applied:
             transaction.set_applied(applied)
