@@ -104,8 +104,12 @@ def test_verify_finds_damage(program: Program, log: Path) -> None:
         database.execute("UPDATE gossiplog_messages SET value = ? WHERE seq = 1", (value.replace(b"was", b"is!"),))
     result = program("verify", log)
     assert result.code == 1
-    assert result.err.startswith("gossiplog: the log is damaged: ")
+    assert result.err.startswith(f"gossiplog: {log}: the log is damaged: ")
     assert result.err.count("\n") == 1
+    with closing(sqlite3.connect(log)) as database, database:
+        database.execute("UPDATE gossiplog_messages SET value = x'00' WHERE seq = 1")
+    read = program("read", log)
+    assert (read.code, read.err.startswith(f"gossiplog: {log}: the log is damaged: ")) == (1, True)
 
 
 def test_recover(program: Program, log: Path, home: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -20,8 +22,14 @@ _IN_MEMORY = ":memory:"
 LogPath = Annotated[Path, typer.Argument(metavar="LOG", help="The file of the log.")]
 
 
-def open_log(path: Path, topic: str | None = None, *, read_only: bool = False) -> Log:
-    """Opens a log. It is made only where a topic is given. With `read_only` nothing is written to it.
+@contextmanager
+def open_log(path: Path, topic: str | None = None, *, read_only: bool = False) -> Iterator[Log]:
+    """Open a log for a block. Errors of a damaged log name its file.
+
+    Args:
+        path: of the log's file.
+        topic: of a log that is made where there is none; None makes none.
+        read_only: write nothing to the file.
 
     Raises:
         NotALog: there is no log, and no topic to make it with; or the path is SQLite's name for one in memory.
@@ -39,7 +47,11 @@ def open_log(path: Path, topic: str | None = None, *, read_only: bool = False) -
             raise StorageError(f"{path}: {error}") from error
     for warning in caught:
         note(str(warning.message))
-    return log
+    with log:
+        try:
+            yield log
+        except (CorruptLog, TreeError) as error:
+            raise StorageError(f"{path}: {error}") from error
 
 
 def init(
