@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.server
 import json
+import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ import pytest
 
 from tests.cli.support import Program
 
+TLS = Path(__file__).parents[2] / "rust" / "net" / "tests" / "tls"
 PEERS = [
     {
         "peer": "12D3KooWA",
@@ -32,7 +34,9 @@ PEERS = [
 
 
 @contextmanager
-def answering(body: bytes, status: int = 200, **headers: str) -> Iterator[tuple[str, list[dict[str, str]]]]:
+def answering(
+    body: bytes, status: int = 200, *, tls: bool = False, **headers: str
+) -> Iterator[tuple[str, list[dict[str, str]]]]:
     """A server with one answer: its address, and the headers of the requests that it got."""
     requests: list[dict[str, str]] = []
 
@@ -50,10 +54,17 @@ def answering(body: bytes, status: int = 200, **headers: str) -> Iterator[tuple[
             pass
 
     with http.server.HTTPServer(("127.0.0.1", 0), Handler) as server:
+        if tls:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(TLS / "localhost.pem", TLS / "localhost.key")
+            server.socket = context.wrap_socket(server.socket, server_side=True)
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         try:
-            yield f"http://127.0.0.1:{server.server_port}", requests
+            yield (
+                f"https://localhost:{server.server_port}" if tls else f"http://127.0.0.1:{server.server_port}",
+                requests,
+            )
         finally:
             server.shutdown()
             thread.join()
@@ -92,7 +103,10 @@ def test_a_token_is_shown_to_the_server_and_nobody_else(program: Program, home: 
 @pytest.mark.parametrize(
     ("body", "status", "reason"),
     [
-        (b"[]", 401, "it asks for a token (--token-file)"),
+        (b'{"error": "reading needs a token here"}', 401, "401: reading needs a token here (--token-file)"),
+        (b'{"error": "not known as \'a\'"}', 403, "HTTP status 403: not known as 'a'"),
+        pytest.param(b"[" * 4096, 403, "HTTP status 403: there is no gossiplog server", id="nested error"),
+        pytest.param(b"[" * 100_000, 200, "is no gossiplog server", id="nested"),
         (b"[]", 404, "HTTP status 404: there is no gossiplog server"),
         (b"nonsense", 200, "is no gossiplog server"),
         (b"{}", 200, "it lists no peers"),
@@ -104,6 +118,25 @@ def test_another_server_is_said(program: Program, body: bytes, status: int, reas
         result = program("peers", url)
     assert (result.code, result.out, result.err.count("\n")) == (1, "", 1)
     assert reason in result.err
+
+
+def test_an_authority_may_be_given(program: Program, home: Path) -> None:
+    with answering(json.dumps(PEERS).encode(), tls=True) as (url, _):
+        assert program("peers", url, "--ca-file", TLS / "ca.pem").records == PEERS
+        result = program("peers", url)
+        assert f"{url} is not trusted: " in result.err
+        assert "--ca-file names a file" in result.err
+        other = program("peers", url.replace("https", "http"))
+        assert "a hub with TLS is reached by https://" in other.err
+        missing = program("peers", url, "--ca-file", "missing.pem")
+        assert "authorities missing.pem cannot be used: No such file" in missing.err
+        (home / "none.pem").touch()
+        assert "none.pem cannot be used: it holds no certificate" in program("peers", url, "--ca-file", "none.pem").err
+    with answering(b"[]") as (url, _):
+        assert "speaks no TLS" in program("peers", url.replace("http", "https")).err
+        assert program("peers", url, "--ca-file", TLS / "ca.pem").code == 2
+        wrong = program("peers", url.replace("http", "ws"))
+        assert (wrong.code, f"peers are listed over HTTP: {url}" in wrong.err) == (2, True)
 
 
 def test_nobody_there_is_said(program: Program) -> None:

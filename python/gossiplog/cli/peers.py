@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
+from gossiplog._core import shown_url
 from gossiplog.cli.output import Json, Output, printable
 from gossiplog.errors import NetworkError
 
@@ -18,10 +19,16 @@ if TYPE_CHECKING:
     from typing import IO
 
 _DEFAULT = "http://127.0.0.1:8000"
-_URL = re.compile(r"https?://[^/?#@]+/?", re.IGNORECASE)
+_URL = re.compile(r"(https?)://[^/?#@]+/?", re.IGNORECASE)
+_SOCKET = re.compile(r"ws(s?)://", re.IGNORECASE)
 _SECONDS = 10.0
 # A thousand peers take a quarter of that.
 _MOST_BYTES = 2**21
+# Of an answer that is an error, and characters of the reason in it.
+_MOST_ERROR_BYTES = 2**12
+_LONGEST_REASON = 300
+# How OpenSSL calls what is no TLS.
+_NO_TLS = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE")
 _COLUMNS = ("peer", "address", "dialled by", "gossip", "score", "round trip", "program")
 
 
@@ -32,10 +39,17 @@ def peers(
     token_file: Annotated[
         Path | None, typer.Option(metavar="FILE", help="The file with the hub's bearer token, if it asks for one.")
     ] = None,
+    ca_file: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="With an https:// address: certificate authorities to trust, too, in PEM."),
+    ] = None,
     json: Json = False,
 ) -> None:
     """List the peers and clients that are connected to a server."""
-    if not _URL.fullmatch(url):
+    if socket := _SOCKET.match(url):
+        right = f"http{socket[1].lower()}://{url[socket.end() :]}"
+        raise typer.BadParameter(f"peers are listed over HTTP: {shown_url(right)}")
+    if not (found := _URL.fullmatch(url)):
         raise typer.BadParameter(f"{url!r} is no address of a server: expected one like {_DEFAULT}")
     headers = {}
     if token_file is not None:
@@ -43,18 +57,21 @@ def peers(
         from gossiplog.net.access import load_token
 
         headers = {"Authorization": f"Bearer {load_token(token_file)}"}
-    found = _ask(url, headers)
+    if ca_file is not None and found[1].lower() == "http":
+        raise typer.BadParameter("--ca-file is for https:// addresses")
+    listed = _ask(url, headers, ca_file)
     output = Output(json)
     if output.json:
-        for peer in found:
+        for peer in listed:
             output.record(peer)
     else:
-        output.show(_table(found))
+        output.show(_table(listed))
 
 
-def _ask(url: str, headers: dict[str, str]) -> list[dict[str, Any]]:
+def _ask(url: str, headers: dict[str, str], ca_file: Path | None) -> list[dict[str, Any]]:
     """Raises NetworkError: nobody answers there, or somebody else."""
     # Imported here: only this command needs them.
+    import ssl
     import urllib.error
     import urllib.request
     from http.client import HTTPException
@@ -66,7 +83,16 @@ def _ask(url: str, headers: dict[str, str]) -> list[dict[str, Any]]:
             return None
 
     # A token goes to nobody else, and nothing through a proxy.
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), NoRedirects)
+    handlers: list[urllib.request.BaseHandler] = [urllib.request.ProxyHandler({}), NoRedirects()]
+    if ca_file is not None:
+        context = ssl.create_default_context()
+        try:
+            context.load_verify_locations(cafile=ca_file)
+        except OSError as error:
+            reason = "it holds no certificate in PEM" if isinstance(error, ssl.SSLError) else error.strerror
+            raise NetworkError(f"the file of certificate authorities {ca_file} cannot be used: {reason}") from error
+        handlers.append(urllib.request.HTTPSHandler(context=context))
+    opener = urllib.request.build_opener(*handlers)
     try:
         with opener.open(
             urllib.request.Request(f"{url.rstrip('/')}/peers", headers=headers), timeout=_SECONDS
@@ -74,15 +100,42 @@ def _ask(url: str, headers: dict[str, str]) -> list[dict[str, Any]]:
             found = json_module.loads(answer.read(_MOST_BYTES))
     except urllib.error.HTTPError as error:
         with error:
-            reason = "it asks for a token (--token-file)" if error.code == 401 else "there is no gossiplog server"
-        raise NetworkError(f"{url} answered with HTTP status {error.code}: {reason}") from error
+            reason = _reason(error) or "there is no gossiplog server"
+        advice = " (--token-file)" if error.code == 401 else ""
+        raise NetworkError(f"{url} answered with HTTP status {error.code}: {reason}{advice}") from error
     except (OSError, HTTPException) as error:
-        raise NetworkError(f"{url} cannot be reached: {getattr(error, 'reason', None) or error}") from error
-    except ValueError as error:
+        cause = getattr(error, "reason", None) or error
+        raise NetworkError(f"{url} {_explain(cause, ca_file)}") from error
+    except (ValueError, RecursionError) as error:
         raise NetworkError(f"{url} is no gossiplog server: {error}") from error
     if not isinstance(found, list) or not all(isinstance(peer, dict) and "peer" in peer for peer in found):
         raise NetworkError(f"{url} is no gossiplog server: it lists no peers")
     return found
+
+
+def _reason(answer: IO[bytes]) -> str:
+    """What a hub says in an answer that is an error; "" where nobody says anything."""
+    try:
+        found = json_module.loads(answer.read(_MOST_ERROR_BYTES))
+    except (OSError, ValueError, RecursionError):
+        return ""
+    reason = found.get("error") if isinstance(found, dict) else None
+    return reason[:_LONGEST_REASON] if isinstance(reason, str) else ""
+
+
+def _explain(cause: object, ca_file: Path | None) -> str:
+    """Why there was no answer: a clause about the server."""
+    import ssl
+    from http.client import BadStatusLine
+
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        advice = "" if ca_file else "; --ca-file names a file with the certificate of who signed it"
+        return f"is not trusted: {cause.verify_message}{advice}"
+    if isinstance(cause, ssl.SSLError) and cause.reason in _NO_TLS:
+        return "speaks no TLS; a hub without it is reached by http://"
+    if isinstance(cause, (BadStatusLine, ConnectionResetError)):
+        return "gave no answer in HTTP; a hub with TLS is reached by https://"
+    return f"cannot be reached: {cause}"
 
 
 def _table(found: list[dict[str, Any]]) -> Table:
