@@ -22,7 +22,7 @@ from gossiplog.net import hub as hub_module
 from gossiplog.net.access import Access, Token
 from gossiplog.net.driver import Driver
 from gossiplog.net.hub import _Socket
-from gossiplog.net.incidents import LINES
+from gossiplog.net.incidents import LINES, VIOLATION_KEY
 from gossiplog.net.limits import Limits
 from gossiplog.net.streams import Network, open_network
 from gossiplog.protocol.sync import ServerConfig
@@ -351,6 +351,24 @@ async def test_bytes_that_are_no_frame_are_blamed(opened: Open, caplog: pytest.L
         assert hub.counters.bytes_received == 18
     assert "127.0.0.1:1234: dropped: " in caplog.text
     assert "no yamux frame" in caplog.text
+
+
+async def test_who_breaks_a_rule_before_it_joins_is_an_event(opened: Open) -> None:
+    """What the server says of the WebSocket is held against the client at the address that the proxy names."""
+    heard = Heard()
+    client = ("192.0.2.1", 1)
+    async with Hub(opened(), on_event=heard) as hub:
+        socket = Socket()
+        reason = "it sent what no client may: incorrect masking on the WebSocket"
+        socket.give.send_nowait({"type": "websocket.disconnect", "code": 1007, VIOLATION_KEY: reason})
+        await socket(hub, client=client)
+        await heard.wait(events.Rejected)
+        assert hub.counters.dropped == 1
+        again = Socket()
+        await again(hub, client=client)
+        assert [message["type"] for message in again.sent] == ["websocket.close"]
+    assert heard.of(events.Rejected) == [events.Rejected("192.0.2.1:1", reason)]
+    assert not heard.of(events.Disconnected)
 
 
 async def test_a_client_that_vanishes_in_a_frame(opened: Open) -> None:

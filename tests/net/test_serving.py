@@ -19,7 +19,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidMessage, InvalidStatus
 
 from gossiplog.net import serving
-from gossiplog.net.incidents import LINES, SERVER_KEY, Incidents
+from gossiplog.net.incidents import LINES, SERVER_KEY, VIOLATION_KEY, Incidents
 from gossiplog.net.limits import Limits
 from gossiplog.net.serving import LEAST_READ, MAX_FRAGMENTS, MAX_HEAD_BYTES, MAX_MESSAGE_BYTES, TLS, Address, serve
 from tests.net.loops import measured_callbacks
@@ -33,6 +33,9 @@ HANDSHAKE = (
     "GET /flood HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
     "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
 )
+
+
+FILES = Path(__file__).parents[2] / "rust" / "net" / "tests" / "tls"
 
 
 @pytest.fixture
@@ -354,15 +357,50 @@ async def test_a_client_that_breaks_the_protocol_is_gone(caplog: pytest.LogCaptu
     assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
 
 
+@pytest.mark.parametrize(
+    ("sent", "code", "reason"),
+    [
+        (b"\x82\x01a", 1002, "it sent what no client may: incorrect masking on the WebSocket"),
+        (b"\x83\x80\0\0\0\0", 1002, "it sent what no client may: invalid opcode on the WebSocket"),
+        (b"\x81\x81\0\0\0\0\xff", 1007, "it sent text that is not UTF-8 on the WebSocket"),
+        (b"\x82\xff" + (MAX_MESSAGE_BYTES + 1).to_bytes(8) + bytes(4), 1009, "it sent what no client may: "),
+        (b"\x88\x82\0\0\0\0\x03\xea", 1002, None),
+    ],
+    ids=["unmasked", "reserved", "no text", "long", "its own farewell"],
+)
+@pytest.mark.parametrize("early", [False, True])
+async def test_who_breaks_the_rules_of_websockets_is_told_to_the_application(
+    sent: bytes, code: int, reason: str | None, early: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """RFC 6455, sections 5.1, 5.2 and 8.1; also before the client was let in, where no close frame can be sent."""
+    ends: list[dict[str, Any]] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        assert (await receive())["type"] == "websocket.connect"
+        with suppress(OSError):
+            await send({"type": "websocket.accept"})
+        ends.append(dict(await receive()))
+
+    async with served(app) as address, await anyio.connect_tcp(address.host, address.port) as stream:
+        if early:
+            await stream.send(HANDSHAKE.encode() + sent)
+        else:
+            await request(stream, HANDSHAKE)
+            await stream.send(sent)
+        answer = b""
+        with anyio.fail_after(PATIENCE), suppress(anyio.EndOfStream, anyio.BrokenResourceError):
+            while True:
+                answer += await stream.receive()
+    (end,) = ends
+    assert end["type"] == "websocket.disconnect"
+    told = end.get(VIOLATION_KEY)
+    assert told == reason if reason is None else str(told).startswith(reason)
+    assert early or code.to_bytes(2) in answer
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+
+
 async def send_request_that_is_none(stream: SocketStream) -> None:
     assert (await request(stream, "nonsense\r\n\r\n")).startswith(b"HTTP/1.1 400")
-
-
-async def send_text_that_is_none(stream: SocketStream) -> None:
-    assert (await request(stream, HANDSHAKE.replace("/flood", "/"))).startswith(b"HTTP/1.1 101")
-    await stream.send(b"\x81\x81\0\0\0\0\xff")
-    # Status 1007: data that is not of its type (RFC 6455, section 7.4.1).
-    assert (await stream.receive()).startswith(b"\x88\x02\x03\xef")
 
 
 async def send_upgrade_to_something_else(stream: SocketStream) -> None:
@@ -370,7 +408,7 @@ async def send_upgrade_to_something_else(stream: SocketStream) -> None:
     assert (await request(stream, text)).startswith(b"HTTP/1.1 200")
 
 
-@pytest.mark.parametrize("send", [send_request_that_is_none, send_text_that_is_none, send_upgrade_to_something_else])
+@pytest.mark.parametrize("send", [send_request_that_is_none, send_upgrade_to_something_else])
 async def test_strangers_do_not_fill_the_log(
     send: Callable[[SocketStream], Awaitable[None]], caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -271,6 +271,9 @@ def _show_event(show: Show, event: events.Event) -> None:
         case events.Disconnected(peer, reason, blamed):
             fields = {"event": "disconnected", "peer": peer, "reason": reason, "blamed": blamed}
             show(f"{peer} {'was dropped' if blamed else 'left'}: {reason}", fields)
+        case events.Rejected(peer, reason):
+            fields = {"event": "rejected", "peer": peer, "reason": reason}
+            show(f"{peer} was dropped before it joined: {reason}", fields)
         case events.Grafted(peer):
             show(f"{peer} came into the mesh", {"event": "grafted", "peer": peer})
         case events.Pruned(peer):

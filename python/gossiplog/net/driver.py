@@ -282,7 +282,10 @@ class Driver:
         del self._exchanges[peer.number], self._by_connection[peer.connection]
         self.defects.leave(peer)
         self._exchange_ended.set()
-        if self._peers.pop(peer.number, None) is not None:
+        if self._peers.pop(peer.number, None) is None:
+            if peer.blame:
+                self.record.tell(events.Rejected(peer.name, peer.blame))
+        else:
             self.peers_changed.set()
             self._syncs.forget(peer.number)
             self._pushes.forget(peer)

@@ -33,6 +33,19 @@ class Disconnected:
 
 
 @dataclass(frozen=True, slots=True)
+class Rejected:
+    """A peer broke a rule before it had joined, and was dropped.
+
+    Attributes:
+        peer: which.
+        reason: the rule.
+    """
+
+    peer: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Subscribed:
     """A peer of the mesh wants the topic's messages by gossip."""
 
@@ -167,6 +180,7 @@ class Defect:
 Event: TypeAlias = (
     Connected
     | Disconnected
+    | Rejected
     | Subscribed
     | Unsubscribed
     | Grafted

@@ -30,7 +30,7 @@ from gossiplog.net.admission import Admission
 from gossiplog.net.background import background
 from gossiplog.net.connection import Connection
 from gossiplog.net.driver import Driver
-from gossiplog.net.incidents import Incidents, client_name
+from gossiplog.net.incidents import VIOLATION_KEY, Incidents, client_name
 from gossiplog.net.limits import Limits
 from gossiplog.net.metrics import HEALTH_PATHS
 from gossiplog.net.peer import Peer
@@ -351,6 +351,9 @@ class _Socket:
                 self._driver.record.count(bytes_received=len(data))
                 await connection.feed(data)
         except NetworkError:
+            return
+        if (violation := message.get(VIOLATION_KEY)) is not None:
+            self._driver.blame(connection, violation)
             return
         self._gone = True
         connection.feed_eof()

@@ -17,6 +17,9 @@ FIELDS = "gossiplog"
 """The attribute of a log record that has what its text says, as a mapping, for programs that read the log."""
 SERVER_KEY = "gossiplog.server"
 """Where a scope tells the application what its server has counted: a mapping from kinds to numbers."""
+VIOLATION_KEY = "gossiplog.violation"
+"""Where a `websocket.disconnect` tells the application which rule of WebSockets the client broke, as a clause; it lacks
+where the client left."""
 
 _LONGEST_TEXT = 1000
 

@@ -27,13 +27,15 @@ from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.exceptions import PayloadTooBig, ProtocolError
 from websockets.frames import Frame
 from websockets.http11 import Request
+from websockets.protocol import State
 
 from gossiplog.net.addresses import is_within, limit_of, read_networks, source_of
 from gossiplog.net.event_loop import asyncio_loop
 from gossiplog.net.handshakes import CLIENT, watch_handshakes
-from gossiplog.net.incidents import SERVER_KEY, Incidents, client_name
+from gossiplog.net.incidents import SERVER_KEY, VIOLATION_KEY, Incidents, client_name
 from gossiplog.net.limits import Limits
 from gossiplog.net.pacing import Paced
 
@@ -55,6 +57,8 @@ REQUEST_CONNECTIONS = 64
 """Beyond those of the limits: a hub that is full still says so, and answers requests for its metrics."""
 ACCEPTED_AT_ONCE = 8
 """New connections in a turn of the event loop; each takes a third of a millisecond."""
+# https://www.rfc-editor.org/rfc/rfc6455#section-7.4.1
+_INVALID_DATA = 1007
 # Those that wait to be accepted.
 _BACKLOG = 1024
 # How long tasks that are cancelled may take to end, before they are left behind.
@@ -499,6 +503,34 @@ class _WebSocket(_Dropping, WebSocketsSansIOProtocol):  # type: ignore[misc]
             self.config.incidents.note("bad_handshakes", client_name(self.client), text)
         # uvicorn fails on frames that a client sends before it was let in.
         self.transport.pause_reading()
+
+    def handle_parser_exception(self) -> None:
+        """The client sent what no client may, such as a frame without a mask: blame it, where uvicorn takes it for one
+        that left."""
+        error = self.conn.parser_exc
+        if error is None or isinstance(error, (UnicodeDecodeError, ProtocolError, PayloadTooBig)):
+            text = "text that is not UTF-8" if error is None else f"what no client may: {error}"
+            reason = f"it sent {text} on the WebSocket"
+            # Before uvicorn's own message, which has no room for it.
+            self.queue.put_nowait({"type": "websocket.disconnect", "code": _INVALID_DATA, VIOLATION_KEY: reason})
+        if self.conn.close_sent is None:
+            # It came before the client was let in: uvicorn would fail.
+            self.transport.abort()
+            return
+        super().handle_parser_exception()
+
+    def send_receive_event_to_app(self) -> None:
+        if self.curr_msg_data_type == "text" and not self.close_sent:
+            try:
+                b"".join(self.frames).decode()
+            except UnicodeDecodeError:
+                # uvicorn would write a traceback, as of an error of the server's.
+                self.frames = []
+                if self.conn.state is State.OPEN:
+                    self.conn.send_close(_INVALID_DATA)
+                self.handle_parser_exception()
+                return
+        super().send_receive_event_to_app()
 
     def handle_cont(self, event: Frame) -> None:
         if self.transport.is_closing():
