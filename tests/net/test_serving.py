@@ -554,9 +554,15 @@ async def test_an_address_in_use() -> None:
         await serve(echo, port=taken.getsockname()[1])
 
 
-async def test_tls_files_that_are_missing(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError):
-        await serve(echo, tls=TLS(tmp_path / "certificate.pem", tmp_path / "key.pem"))
+async def test_tls_files_that_cannot_be_used_are_named(tmp_path: Path) -> None:
+    good, key, missing = FILES / "localhost.pem", FILES / "localhost.key", tmp_path / "missing.pem"
+    for tls in (TLS(missing, key), TLS(good, missing)):
+        with pytest.raises(FileNotFoundError, match=r"missing\.pem"):
+            await serve(echo, tls=tls)
+    with pytest.raises(OSError, match=r"localhost\.key and .*localhost\.key cannot be used for TLS: expected a chain"):
+        await serve(echo, tls=TLS(key, key))
+    with pytest.raises(OSError, match=r"the key in .*localhost\.key is not that of the certificate in .*ca\.pem"):
+        await serve(echo, tls=TLS(FILES / "ca.pem", key))
 
 
 @pytest.mark.parametrize("anyio_backend", ["trio"])

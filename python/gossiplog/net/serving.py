@@ -12,6 +12,7 @@ import contextlib
 import logging
 import os
 import socket
+import ssl
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -167,6 +168,8 @@ async def serve(
         ssl_certfile=None if tls is None else tls.certificate,
         ssl_keyfile=None if tls is None else tls.key,
     )
+    if tls is not None:
+        _check(tls)
     config.incidents = incidents
     config.connection_table = connection_table
     config.load()
@@ -194,6 +197,24 @@ async def serve(
 
 def _note_handshake(incidents: Incidents, client: str, reason: str) -> None:
     incidents.note("bad_handshakes", client, f"no TLS handshake: {reason}")
+
+
+def _check(tls: TLS) -> None:
+    """Raises OSError: a file cannot be read, or they do not hold a certificate and its key. Its text names the file."""
+    for path in (tls.certificate, tls.key):
+        # OpenSSL does not say which file it cannot read.
+        with open(path, "rb"):
+            pass
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(tls.certificate, tls.key, password="")
+    except ssl.SSLError as error:
+        certificate, key = os.fspath(tls.certificate), os.fspath(tls.key)
+        if error.reason == "KEY_VALUES_MISMATCH":
+            raise OSError(f"the key in {key} is not that of the certificate in {certificate}") from error
+        raise OSError(
+            f"{certificate} and {key} cannot be used for TLS: expected a chain of certificates and an unencrypted key,"
+            f" each in PEM ({error.reason or error})"
+        ) from error
 
 
 async def _listen(host: str, port: int) -> _Listener:
