@@ -469,6 +469,9 @@ class ConnectionEvent:
     def established(self) -> bool:
         """A dialled connection stands; on a host, also one that a peer dialled."""
     @property
+    def hello(self) -> list[tuple[str, str]]:
+        """With `established`: what a hub said of itself, the names in lower case and the values of headers."""
+    @property
     def readable(self) -> bool:
         """Draining is worth trying again."""
     @property

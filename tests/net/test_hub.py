@@ -274,7 +274,7 @@ async def test_local_clients_are_not_paused(opened: Open, client: tuple[str, int
             socket = Socket()
             socket.receive(text="hello")
             await socket(hub, client=client)
-            assert socket.sent[0] == {"type": "websocket.accept"}
+            assert socket.sent[0] == ACCEPT
 
 
 async def test_a_proxy_that_was_not_named_is_logged_once(opened: Open, caplog: pytest.LogCaptureFixture) -> None:
@@ -292,6 +292,12 @@ async def test_a_proxy_that_was_not_named_is_logged_once(opened: Open, caplog: p
     assert [line for line in caplog.messages if "--trusted-proxy" in line] == [
         f"127.0.0.1:1234: {hub_module._UNNAMED_PROXY}"
     ]
+
+
+ACCEPT = {
+    "type": "websocket.accept",
+    "headers": [(b"gossiplog-topic", TOPIC.encode()), (b"gossiplog-access", b"write")],
+}
 
 
 def scope(kind: str) -> dict[str, Any]:
@@ -335,7 +341,7 @@ async def test_text_is_refused_and_blamed(opened: Open, caplog: pytest.LogCaptur
         socket = Socket()
         socket.receive(text="hello")
         await socket(hub)
-        assert socket.sent[0] == {"type": "websocket.accept"}
+        assert socket.sent[0] == ACCEPT
         assert socket.sent[-1] == {"type": "websocket.close", "code": 1003}
         assert hub.counters.dropped == 1
     assert "127.0.0.1:1234: dropped: it sent text on the WebSocket" in caplog.text

@@ -14,12 +14,14 @@ import anyio
 
 from gossiplog._core import shown_url
 from gossiplog.core import Node, SignedMessage
-from gossiplog.errors import ConnectionLost, NetworkError, ProtocolError
+from gossiplog.errors import ConnectionLost, NetworkError, ProtocolError, StreamRefused
 from gossiplog.log import Log
 from gossiplog.net import events
 from gossiplog.net.background import background
+from gossiplog.net.connection import Connection
 from gossiplog.net.driver import Driver
 from gossiplog.net.neighbour import Neighbour
+from gossiplog.net.protocols import ACCESS_HEADER, TOPIC_HEADER
 from gossiplog.net.record import Counters
 from gossiplog.net.streams import Network, open_network
 from gossiplog.protocol.broadcast_config import Config
@@ -33,6 +35,8 @@ _ENTER = "enter it: async with gossiplog.connect(log, url) as client"
 # Between looks at the hub's root, in seconds: soon at first, because small logs are quick.
 _FIRST_LOOK = 0.02
 _LONGEST_LOOK = 1.0
+# Characters of a hub's topic in a message.
+_LONGEST_TOPIC = 200
 
 
 class Client:
@@ -52,6 +56,7 @@ class Client:
 
     Attributes:
         hub_root: the root of the hub's log when `synced` looked last; None before.
+        may_write: whether the hub takes messages from this client; None before it said so, as canvas-js never does.
     """
 
     def __init__(
@@ -81,6 +86,7 @@ class Client:
         self._network: Network | None = None
         self._entered = self._running = False
         self.hub_root: Node | None = None
+        self.may_write: bool | None = None
         self._ended: NetworkError | ProtocolError | None = None
         self._stack = AsyncExitStack()
 
@@ -194,8 +200,11 @@ class Client:
             self._driver.record.tell(events.Failed(f"connecting to {self._name}", error))
             return error
         try:
+            self._read_hello(connection)
             blame = await self._driver.exchange(connection, self._name, dialer=True)
         except NetworkError as error:
+            if isinstance(error, StreamRefused):
+                error = self._wrong_topic(None, error)
             self._driver.record.tell(events.Failed(f"exchanging with {self._name}", error))
             if isinstance(error, ConnectionLost) and error.cause == "violation":
                 return ProtocolError(f"{self._name}: {error}")
@@ -206,6 +215,22 @@ class Client:
             return ProtocolError(f"{self._name}: {blame}")
         closed = connection.closed
         return NetworkError(f"{self._name}: {closed.reason if closed is not None else 'the connection ended'}")
+
+    def _read_hello(self, connection: Connection) -> None:
+        """Raises ConnectionLost: the hub serves another topic."""
+        topic, access = connection.hello.get(TOPIC_HEADER), connection.hello.get(ACCESS_HEADER)
+        if access is not None:
+            self.may_write = access != "read"
+        if topic is not None and topic != self._driver.protocols.topic:
+            raise self._wrong_topic(topic)
+
+    def _wrong_topic(self, topic: str | None, error: StreamRefused | None = None) -> ConnectionLost:
+        own = self._driver.protocols.topic
+        if topic is None:
+            reason = f"{self._name} does not exchange messages of this log's topic, {own!r} ({error})"
+        else:
+            reason = f"{self._name} serves the topic {topic[:_LONGEST_TOPIC]!r}; this log's is {own!r}"
+        return ConnectionLost("refused", reason)
 
 
 def _with_advice(error: ConnectionLost, url: str) -> ConnectionLost:

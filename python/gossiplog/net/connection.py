@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Protocol, Self
 
@@ -50,10 +50,12 @@ class Connection:
 
     Attributes:
         closed: how it ended; None while it stands.
+        hello: what a hub said of itself when it was dialled: values of headers by their names.
     """
 
     def __init__(self, manager: Carrier, handle: int, name: str) -> None:
         self.closed: Closed | None = None
+        self.hello: Mapping[str, str] = {}
         self._manager = manager
         self._core = manager._core
         self._handle = handle
@@ -195,7 +197,9 @@ class Connection:
         return stream
 
     def _deliver(self, event: ConnectionEvent) -> None:
-        self._established |= event.established
+        if event.established:
+            self._established = True
+            self.hello = dict(event.hello)
         self.closed = event.closed or self.closed
         if event.established or event.closed is not None:
             self._changed.set()

@@ -35,6 +35,7 @@ from gossiplog.net.limits import Limits
 from gossiplog.net.metrics import HEALTH_PATHS
 from gossiplog.net.peer import Peer
 from gossiplog.net.peer_list import peer_list
+from gossiplog.net.protocols import ACCESS_HEADER, TOPIC_HEADER
 from gossiplog.net.record import LOGGER, Counters
 from gossiplog.net.site import create_site
 from gossiplog.net.stream import Signal
@@ -291,7 +292,7 @@ class Hub:
         name, may_write = client_name(scope.get("client")), scope[SCOPE_KEY].write
         code = _GOING_AWAY
         try:
-            await socket.accept()
+            await socket.accept(may_write=may_write)
             async with background() as tasks:
                 tasks.start_soon(socket.feed, connection)
                 tasks.start_soon(socket.drain, connection)
@@ -335,9 +336,13 @@ class _Socket:
         self._gone = False
         self._is_text = False
 
-    async def accept(self) -> None:
-        """Lets the client in."""
-        await self._tell({"type": "websocket.accept"})
+    async def accept(self, *, may_write: bool) -> None:
+        """Lets the client in, and says which topic it finds here, and what it may do."""
+        hello = [
+            (TOPIC_HEADER.encode(), self._driver.protocols.topic.encode()),
+            (ACCESS_HEADER.encode(), b"write" if may_write else b"read"),
+        ]
+        await self._tell({"type": "websocket.accept", "headers": hello})
 
     async def feed(self, connection: PipeConnection) -> None:
         """What the client sends, until it is gone."""

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+TOPIC_HEADER = "gossiplog-topic"
+"""By which a hub names its topic when it lets a client in."""
+ACCESS_HEADER = "gossiplog-access"
+"""By which it says then whether the client may "write", or "read" only."""
+
 
 @dataclass(frozen=True, slots=True)
 class Protocols:

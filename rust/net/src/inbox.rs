@@ -37,6 +37,8 @@ pub enum Event {
         connection: Handle,
         /// A dialled connection stands.
         established: bool,
+        /// With that: what a hub said of itself, names and values of headers.
+        hello: Vec<(String, String)>,
         /// There are bytes to drain.
         readable: bool,
         /// There is room to feed.
@@ -70,6 +72,8 @@ pub enum Event {
 pub struct News {
     /// A connection was established (with an empty name), or a protocol was agreed on.
     pub begun: Option<String>,
+    /// What a hub said of itself when a connection was established.
+    pub hello: Vec<(String, String)>,
     /// Worth reading again.
     pub readable: bool,
     /// Worth writing again.
@@ -180,12 +184,13 @@ impl Inbox {
         }
         let event = |handle| {
             let (kind, news) = members.get_mut(&handle)?;
-            let News { begun, readable, writable, incidents, ended } = mem::take(news);
+            let News { begun, hello, readable, writable, incidents, ended } = mem::take(news);
             let incident = |(kind, (count, text))| Incident { kind, count, text };
             Some(match *kind {
                 Kind::Connection => Event::Connection {
                     connection: handle,
                     established: begun.is_some(),
+                    hello,
                     readable,
                     writable,
                     incidents: incidents.into_iter().map(incident).collect(),

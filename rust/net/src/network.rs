@@ -381,12 +381,15 @@ impl Drop for Network {
 
 /// A dialled connection, from the first packet to the last.
 async fn speak(link: &Arc<Link>, address: Address, keepalive: Duration) -> Closed {
-    let socket = match select(pin!(link.ledger.halt.wait()), pin!(connect(address))).await {
+    let (socket, hello) = match select(pin!(link.ledger.halt.wait()), pin!(connect(address))).await {
         Either::Left((closed, _)) | Either::Right((Err(closed), _)) => return closed,
-        Either::Right((Ok(socket), _)) => socket,
+        Either::Right((Ok(opened), _)) => opened,
     };
     Counters::add(&link.shared.counters.connections);
-    link.shared.inbox.tell(link.handle, |news| news.begun = Some(String::new()));
+    link.shared.inbox.tell(link.handle, |news| {
+        news.begun = Some(String::new());
+        news.hello = hello;
+    });
     run(link, socket, keepalive).await
 }
 

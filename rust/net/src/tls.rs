@@ -4,9 +4,9 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use rustls::ClientConfig;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
+use rustls::{CertificateError, ClientConfig};
 use rustls_platform_verifier::Verifier;
 use tokio_rustls::TlsConnector;
 
@@ -25,13 +25,44 @@ pub fn connector(ca_file: Option<&Path>) -> Result<TlsConnector, String> {
     Ok(Arc::new(config).into())
 }
 
-/// Why a connection could not be secured, for people.
-pub fn explain(error: &io::Error) -> String {
+/// Why a connection could not be secured: a clause about the hub.
+pub fn explain(error: &io::Error, ca_file: Option<&Path>) -> String {
     match error.get_ref().and_then(|inner| inner.downcast_ref()) {
-        Some(rustls::Error::InvalidCertificate(wrong)) => format!(
-            "its certificate is not trusted ({wrong}); a file with the certificate authority that signed it can be given"
-        ),
-        _ => format!("TLS: {error}"),
+        Some(rustls::Error::InvalidCertificate(wrong)) => {
+            format!("is not trusted: its certificate {}", doubt(wrong, ca_file))
+        }
+        Some(rustls::Error::InvalidMessage(_)) => "speaks no TLS; a hub without it is reached by ws://".to_owned(),
+        Some(rustls::Error::AlertReceived(alert)) => format!("does not agree on TLS: it answered with {alert:?}"),
+        _ if error.kind() == io::ErrorKind::UnexpectedEof => {
+            "closed the connection before TLS was agreed on; a hub without it is reached by ws://".to_owned()
+        }
+        _ => format!("cannot be reached: TLS failed: {error}"),
+    }
+}
+
+/// What is wrong with a certificate, and what to do.
+fn doubt(wrong: &CertificateError, ca_file: Option<&Path>) -> String {
+    match wrong {
+        CertificateError::UnknownIssuer => match ca_file {
+            Some(path) => format!("was signed by no authority in {}, nor by one that this machine trusts", path.display()),
+            None => "was signed by an authority that this machine does not trust; a file with that authority's certificate can \
+                be given (--ca-file, ca_file=)"
+                .to_owned(),
+        },
+        CertificateError::NotValidForNameContext { expected, presented } => {
+            format!("is not for {}, but for {}", expected.to_str(), presented.join(", "))
+        }
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => "has expired".to_owned(),
+        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+            "is not valid yet; is this machine's clock right?".to_owned()
+        }
+        // Of webpki, behind a type of the verifier's. An authority's certificate stands for no server, also if it is trusted.
+        CertificateError::Other(other) if format!("{other:?}").contains("CaUsedAsEndEntity") => {
+            "is an authority's (CA:TRUE), which no server may show; make one for the server, with CA:FALSE, and give that to the \
+             clients (docs/hub.md, \"TLS\")"
+                .to_owned()
+        }
+        other => format!("cannot be accepted: {other}"),
     }
 }
 
@@ -48,6 +79,19 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_wrong_is_said_in_words() {
+        let told = |error: rustls::Error, ca_file| explain(&io::Error::new(io::ErrorKind::InvalidData, error), ca_file);
+        let unknown = || CertificateError::UnknownIssuer.into();
+        assert!(told(unknown(), None).contains("(--ca-file, ca_file=)"));
+        assert!(told(unknown(), Some(Path::new("a.pem"))).contains("by no authority in a.pem, nor by"));
+        assert_eq!(told(CertificateError::Expired.into(), None), "is not trusted: its certificate has expired");
+        let content = rustls::InvalidMessage::InvalidContentType;
+        assert_eq!(told(content.into(), None), "speaks no TLS; a hub without it is reached by ws://");
+        let gone = io::Error::from(io::ErrorKind::UnexpectedEof);
+        assert!(explain(&gone, None).starts_with("closed the connection before TLS"));
+    }
 
     #[test]
     fn a_file_without_certificates_is_named() {

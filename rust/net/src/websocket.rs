@@ -1,23 +1,29 @@
 //! The client's end of a WebSocket: binary messages in and out of a connection's pipe.
 
 use std::fmt::Display;
+use std::io;
+use std::mem;
 use std::path::PathBuf;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures::future::{Either, join, select};
 use futures::stream::{SplitSink, SplitStream};
 use futures::{SinkExt, StreamExt};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, ReadHalf, WriteHalf, duplex};
+use tokio::io::{
+    AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, ReadBuf, ReadHalf, WriteHalf, duplex,
+};
 use tokio::net::TcpStream;
+use tokio::sync::oneshot;
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::tungstenite::error::{CapacityError, ProtocolError};
 use tokio_tungstenite::tungstenite::handshake::client::Request;
-use tokio_tungstenite::tungstenite::http::{HeaderName, HeaderValue, StatusCode};
+use tokio_tungstenite::tungstenite::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::protocol::{CloseFrame, WebSocketConfig};
 use tokio_tungstenite::tungstenite::{Error as WebSocketError, Message};
@@ -29,6 +35,17 @@ use crate::error::{Cause, Closed, Error};
 use crate::shown::shown;
 use crate::tls;
 use crate::watched::PIPE;
+
+/// Headers by which a hub says what it serves, and what the client may do (wire format, "Streams").
+const HELLO: [&str; 2] = ["gossiplog-topic", "gossiplog-access"];
+/// Bytes of such a header; a longer one is passed over.
+const LONGEST_HELLO: usize = 4096;
+/// Bytes of an answer that opens no WebSocket in which its reason is looked for.
+const LONGEST_ANSWER: usize = 4096;
+/// Characters of a reason that are shown.
+const LONGEST_REASON: usize = 300;
+/// How long the rest of such an answer may take.
+const ANSWER: Duration = Duration::from_secs(1);
 
 /// Where and how to connect.
 #[derive(Clone, Debug)]
@@ -69,12 +86,21 @@ impl Target {
         let secure = match uri.scheme_str() {
             Some("ws") => false,
             Some("wss") => true,
+            Some(scheme @ ("http" | "https")) => {
+                let right = if scheme == "http" { "ws" } else { "wss" };
+                return Err(wrong(&format!("begins with {scheme}://, where a hub's begins with {right}://")));
+            }
             _ => return Err(wrong("begins with neither ws:// nor wss://")),
         };
         if uri.authority().is_some_and(|authority| authority.as_str().contains('@')) {
             return Err(wrong("holds a user name, which WebSockets do not send"));
         }
         let host = uri.host().filter(|host| !host.is_empty()).ok_or_else(|| wrong("names no host"))?;
+        // What is no number of 16 bits is taken for no port by the library, and the usual one in its place.
+        let port = uri.authority().map_or("", |authority| authority.as_str().trim_start_matches(host));
+        if port.len() > 1 && uri.port_u16().is_none_or(|port| port == 0) {
+            return Err(wrong(&format!("has the port {}, which is none from 1 to 65535", &port[1..])));
+        }
         let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
         let port = uri.port_u16().unwrap_or(if secure { 443 } else { 80 });
         for (name, value) in &self.headers {
@@ -96,60 +122,170 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Bytes for T {}
 /// A WebSocket over any byte stream.
 pub type Socket = WebSocketStream<Box<dyn Bytes>>;
 
+/// What a hub said of itself when it opened a WebSocket: names and values of headers.
+pub type Hello = Vec<(String, String)>;
+
 /// Opens a connection, in the time that the target allows.
-pub async fn connect(address: Address) -> Result<Socket, Closed> {
+pub async fn connect(address: Address) -> Result<(Socket, Hello), Closed> {
     let (limit, url) = (address.target.connect, shown(&address.target.url));
     let late = |_| Closed::new(Cause::Transport, format!("{url} did not answer within {} s", limit.as_secs_f64()));
-    let failed = |closed: Closed| Closed::new(closed.cause, format!("{url} cannot be reached: {}", closed.reason));
+    let failed = |closed: Closed| Closed::new(closed.cause, format!("{url} {}", closed.reason));
     timeout(limit, handshake(address)).await.map_err(late)?.map_err(failed)
 }
 
-/// Nobody's fault.
+/// Nobody's fault. A clause about the hub, as all reasons of a handshake are.
 fn transport(reason: impl Display) -> Closed {
-    Closed::new(Cause::Transport, reason.to_string())
+    Closed::new(Cause::Transport, format!("cannot be reached: {reason}"))
 }
 
-async fn handshake(address: Address) -> Result<Socket, Closed> {
+async fn handshake(address: Address) -> Result<(Socket, Hello), Closed> {
     let Address { request, host, port, secure, target } = address;
     let socket = TcpStream::connect((host.as_str(), port)).await.map_err(transport)?;
     socket.set_nodelay(true).map_err(transport)?;
     let bytes: Box<dyn Bytes> = if secure {
-        let connector = spawn_blocking(move || tls::connector(target.ca_file.as_deref()));
+        let ca_file = target.ca_file.clone();
+        let connector = spawn_blocking(move || tls::connector(ca_file.as_deref()));
         let connector = connector.await.map_err(transport)?.map_err(transport)?;
         let name = host.try_into().map_err(|_| transport("its host is not a name that TLS can check"))?;
-        Box::new(connector.connect(name, socket).await.map_err(|error| transport(tls::explain(&error)))?)
+        let explained = |error| Closed::new(Cause::Transport, tls::explain(&error, target.ca_file.as_deref()));
+        Box::new(connector.connect(name, socket).await.map_err(explained)?)
     } else {
         Box::new(socket)
     };
     upgrade(request, bytes, target.message).await
 }
 
-pub async fn upgrade(request: Request, bytes: Box<dyn Bytes>, message: usize) -> Result<Socket, Closed> {
+pub async fn upgrade(request: Request, bytes: Box<dyn Bytes>, message: usize) -> Result<(Socket, Hello), Closed> {
     let config = WebSocketConfig::default()
         .read_buffer_size(PIPE)
         .write_buffer_size(PIPE)
         .max_message_size(Some(message))
         .max_frame_size(Some(message));
-    let (socket, _) = client_async_with_config(request, bytes, Some(config)).await.map_err(|error| match error {
-        WebSocketError::Http(answer) => refusal(answer.status()),
-        error => transport(error),
-    })?;
-    Ok(socket)
+    let secure = request.uri().scheme_str() == Some("wss");
+    let (give_back, given_back) = oneshot::channel();
+    let lent: Box<dyn Bytes> = Box::new(Lent { bytes, give_back: Some(give_back) });
+    match client_async_with_config(request, lent, Some(config)).await {
+        Ok((socket, answer)) => Ok((socket, hello(answer.headers()))),
+        Err(WebSocketError::Http(answer)) => {
+            let (head, body) = answer.into_parts();
+            let body = read_answer(&head.headers, body.unwrap_or_default(), given_back).await;
+            Err(refusal(head.status, said(&String::from_utf8_lossy(&body))))
+        }
+        Err(error) => Err(unanswered(&error, secure)),
+    }
+}
+
+/// Bytes that a handshake gives back when it fails: it reads an answer's head, and not all of its body.
+struct Lent {
+    bytes: Box<dyn Bytes>,
+    give_back: Option<oneshot::Sender<Box<dyn Bytes>>>,
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        if let Some(give_back) = self.give_back.take() {
+            // Nobody waits for them after a handshake that went well.
+            let _ = give_back.send(mem::replace(&mut self.bytes, Box::new(tokio::io::empty())));
+        }
+    }
+}
+
+impl AsyncRead for Lent {
+    fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.bytes).poll_read(context, into)
+    }
+}
+
+impl AsyncWrite for Lent {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.bytes).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.bytes).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.bytes).poll_shutdown(context)
+    }
+}
+
+/// The body of an answer, as far as it is looked at and comes in time. `begun`: what has come with its head.
+async fn read_answer(headers: &HeaderMap, mut begun: Vec<u8>, bytes: oneshot::Receiver<Box<dyn Bytes>>) -> Vec<u8> {
+    let length = headers.get("content-length").and_then(|length| length.to_str().ok()?.parse().ok());
+    let wanted = length.unwrap_or(0).min(LONGEST_ANSWER);
+    let rest = async {
+        let Ok(mut bytes) = bytes.await else { return };
+        while begun.len() < wanted && matches!(bytes.read_buf(&mut begun).await, Ok(1..)) {}
+    };
+    let _ = timeout(ANSWER, rest).await;
+    begun.truncate(LONGEST_ANSWER);
+    begun
+}
+
+/// The reason in an answer, as this package's hubs give it: the first text in JSON that is named `error`.
+fn said(body: &str) -> Option<String> {
+    let (_, text) = body.split_once("\"error\"")?;
+    let text = text.trim_start().strip_prefix(':')?.trim_start().strip_prefix('"')?;
+    let mut reason = String::new();
+    let mut characters = text.chars();
+    // Without its quote it was cut off.
+    while let Some(character) = characters.next().filter(|&character| character != '"') {
+        let character = match character {
+            '\\' => match characters.next()? {
+                'u' => {
+                    let digits: String = characters.by_ref().take(4).collect();
+                    char::from_u32(u32::from_str_radix(&digits, 16).ok()?).unwrap_or(char::REPLACEMENT_CHARACTER)
+                }
+                'b' | 'f' | 'n' | 'r' | 't' => ' ',
+                plain => plain,
+            },
+            plain => plain,
+        };
+        reason.push(if character.is_control() { ' ' } else { character });
+        if reason.chars().count() >= LONGEST_REASON {
+            reason.push('…');
+            break;
+        }
+    }
+    Some(reason.trim().to_owned()).filter(|reason| !reason.is_empty())
 }
 
 /// What an answer means that opens no WebSocket. Who is busy, or not there yet, may answer otherwise another time.
-fn refusal(status: StatusCode) -> Closed {
+/// `said`: the reason that it gives.
+fn refusal(status: StatusCode, said: Option<String>) -> Closed {
     let (cause, meaning) = match status {
         StatusCode::REQUEST_TIMEOUT => (Cause::Transport, ""),
         StatusCode::TOO_MANY_REQUESTS => {
-            (Cause::Transport, ": this address has too many connections, or a client at it broke a rule before")
+            (Cause::Transport, "this address has too many connections, or a client at it broke a rule before")
         }
         _ if status.is_server_error() => (Cause::Transport, ""),
-        StatusCode::UNAUTHORIZED => (Cause::Refused, ": it asks for a token, or for another one"),
-        StatusCode::FORBIDDEN => (Cause::Refused, ": it does not let this client in"),
-        _ => (Cause::Refused, ": there is no hub at this address"),
+        StatusCode::UNAUTHORIZED => (Cause::Refused, "it asks for a token, or for another one"),
+        StatusCode::FORBIDDEN => (Cause::Refused, "it does not let this client in"),
+        _ => (Cause::Refused, "there is no hub at this address"),
     };
-    Closed::new(cause, format!("it answered with HTTP status {status}{meaning}"))
+    let reason = said.unwrap_or_else(|| meaning.to_owned());
+    let colon = if reason.is_empty() { "" } else { ": " };
+    Closed::new(cause, format!("answered with HTTP status {status}{colon}{reason}"))
+}
+
+/// What it means that no answer came, or one that is none.
+fn unanswered(error: &WebSocketError, secure: bool) -> Closed {
+    let hint = if secure { "" } else { "; a hub with TLS is reached by wss://" };
+    let reason = match error {
+        WebSocketError::Protocol(ProtocolError::HandshakeIncomplete) | WebSocketError::Io(_) => {
+            format!("closed the connection before it answered{hint}")
+        }
+        WebSocketError::Protocol(ProtocolError::HttparseError(_)) => format!("speaks no HTTP{hint}"),
+        error => format!("opens no WebSocket: {error}"),
+    };
+    Closed::new(Cause::Transport, reason)
+}
+
+/// What a hub says of itself.
+fn hello(headers: &HeaderMap) -> Hello {
+    let text = |name: &str| headers.get(name)?.to_str().ok().filter(|text| text.len() <= LONGEST_HELLO);
+    HELLO.iter().filter_map(|&name| Some((name.to_owned(), text(name)?.to_owned()))).collect()
 }
 
 /// Drives a connection over a WebSocket until it ends.
@@ -299,7 +435,7 @@ mod tests {
         let (ours, theirs) = duplex(PIPE);
         let request = "ws://localhost".into_client_request().unwrap();
         let (socket, server) = join(upgrade(request, Box::new(ours), LIMIT), accept_async(theirs)).await;
-        let (running, socket) = (Arc::clone(&link), socket.unwrap());
+        let (running, (socket, _)) = (Arc::clone(&link), socket.unwrap());
         let task = tokio::spawn(async move { run(&running, socket, KEEPALIVE).await });
         (link, task, server.unwrap())
     }
@@ -334,6 +470,106 @@ mod tests {
             assert_eq!(closed.cause, Cause::Violation, "{closed:?}");
             assert!(closed.reason.contains(reason), "{closed:?}");
             assert_eq!(close_code(&mut server).await, Some(code));
+        }
+    }
+
+    /// What a client makes of an answer that comes in parts.
+    async fn answered(parts: &[&[u8]]) -> Result<Hello, Closed> {
+        let (ours, mut theirs) = duplex(PIPE);
+        let request = "ws://localhost".into_client_request().unwrap();
+        let client = tokio::spawn(upgrade(request, Box::new(ours), LIMIT));
+        let _ = theirs.read(&mut [0; 1000]).await.unwrap();
+        for part in parts {
+            theirs.write_all(part).await.unwrap();
+            tokio::task::yield_now().await;
+        }
+        drop(theirs);
+        client.await.unwrap().map(|(_, hello)| hello)
+    }
+
+    #[tokio::test]
+    async fn a_refusal_has_the_reason_that_the_hub_gives() {
+        let head = b"HTTP/1.1 429 Too Many Requests\r\nContent-Length: 40\r\n\r\n";
+        let cases: [(&[&[u8]], &str); 4] = [
+            (&[head, b"{\"error\":\"10.0.0.1 has", b" its 32 connections\"}"], "10.0.0.1 has its 32 connections"),
+            (&[head, b"{\"error\": \"a \\\"b\\\"\\u000a\xc3\xa9 c"], "a \"b\" \u{e9} c"),
+            (&[head, b"<html>"], "this address has too many connections, or a client at it broke a rule before"),
+            (
+                &[b"HTTP/1.1 429 Too Many Requests\r\n\r\n"],
+                "this address has too many connections, or a client at it broke a rule before",
+            ),
+        ];
+        for (parts, reason) in cases {
+            let expected = format!("answered with HTTP status 429 Too Many Requests: {reason}");
+            assert_eq!(answered(parts).await, Err(Closed::new(Cause::Transport, expected)));
+        }
+        let long = format!("HTTP/1.1 403 Forbidden\r\nContent-Length: 9999\r\n\r\n{{\"error\":\"{}", "é".repeat(4000));
+        let closed = answered(&[long.as_bytes()]).await.unwrap_err();
+        assert_eq!((closed.cause, closed.reason.chars().count()), (Cause::Refused, 341));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_reason_is_not_waited_for_long() {
+        let (ours, mut theirs) = duplex(PIPE);
+        let request = "ws://localhost".into_client_request().unwrap();
+        theirs.write_all(b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 40\r\n\r\n").await.unwrap();
+        let start = Instant::now();
+        let closed = upgrade(request, Box::new(ours), LIMIT).await.err().unwrap();
+        assert_eq!(
+            (closed.reason.as_str(), start.elapsed()),
+            ("answered with HTTP status 503 Service Unavailable", ANSWER)
+        );
+    }
+
+    #[tokio::test]
+    async fn who_speaks_another_protocol_is_said() {
+        let closed = answered(&[]).await.unwrap_err();
+        assert_eq!(closed.reason, "closed the connection before it answered; a hub with TLS is reached by wss://");
+        // An alert of TLS.
+        let closed = answered(&[&[21, 3, 1, 0, 2, 2, 70]]).await.unwrap_err();
+        assert_eq!(closed.reason, "speaks no HTTP; a hub with TLS is reached by wss://");
+    }
+
+    #[test]
+    fn a_hub_says_what_it_serves() {
+        let mut headers = HeaderMap::new();
+        for (name, value) in [("gossiplog-topic", "a:b"), ("gossiplog-access", "read"), ("other", "x")] {
+            headers.insert(name, HeaderValue::from_static(value));
+        }
+        let named = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        assert_eq!(hello(&headers), [named("gossiplog-topic", "a:b"), named("gossiplog-access", "read")]);
+        headers.insert("gossiplog-topic", HeaderValue::from_str(&"a".repeat(LONGEST_HELLO + 1)).unwrap());
+        assert_eq!(hello(&headers), [named("gossiplog-access", "read")]);
+        assert_eq!(hello(&HeaderMap::new()), []);
+    }
+
+    #[test]
+    fn what_is_wrong_with_an_address_is_named() {
+        let checked = |url: &str| {
+            let target = Target {
+                url: url.to_owned(),
+                headers: Vec::new(),
+                ca_file: None,
+                connect: KEEPALIVE,
+                keepalive: KEEPALIVE,
+                message: LIMIT,
+            };
+            target.check()
+        };
+        for (url, wrong) in [
+            ("http://localhost", "begins with http://, where a hub's begins with ws://;"),
+            ("https://localhost", "begins with https://, where a hub's begins with wss://;"),
+            ("ftp://localhost", "begins with neither ws:// nor wss://"),
+            ("ws://localhost:99999", "has the port 99999, which is none from 1 to 65535"),
+            ("ws://[::1]:65536/hub", "has the port 65536,"),
+            ("ws://localhost:0", "has the port 0,"),
+        ] {
+            assert!(matches!(checked(url), Err(Error::Invalid(reason)) if reason.contains(wrong)), "{url}");
+        }
+        for (url, port) in
+            [("ws://localhost", 80), ("wss://[::1]/a:99999", 443), ("ws://a:65535", 65535), ("ws://a:", 80)]
+        {
+            assert_eq!(checked(url).unwrap().port, port);
         }
     }
 

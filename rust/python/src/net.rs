@@ -60,6 +60,8 @@ impl Closed {
 pub struct ConnectionEvent {
     connection: u64,
     established: bool,
+    /// Names and values of headers.
+    hello: Vec<(String, String)>,
     readable: bool,
     writable: bool,
     /// Kind, how often, and what the peer did the last time.
@@ -109,11 +111,11 @@ pub fn take<'py>(
 /// News of a connection or a stream as its event.
 pub fn event_object(py: Python<'_>, event: Event) -> PyResult<Bound<'_, PyAny>> {
     match event {
-        Event::Connection { connection, established, readable, writable, incidents, closed } => {
+        Event::Connection { connection, established, hello, readable, writable, incidents, closed } => {
             let closed = closed.map(Closed::from);
             let incident = |Incident { kind, count, text }| (kind, count, text);
             let incidents = incidents.into_iter().map(incident).collect();
-            let event = ConnectionEvent { connection, established, readable, writable, incidents, closed };
+            let event = ConnectionEvent { connection, established, hello, readable, writable, incidents, closed };
             Bound::new(py, event).map(Bound::into_any)
         }
         Event::Stream { stream, connection, protocol, inbound, readable, writable, failed } => {
