@@ -75,7 +75,8 @@ def test_another_topic_is_said(program: Program, log: Path) -> None:
     with Served(log) as served:
         result = program("sync", "other.db", served.url, "--topic", "elsewhere")
         assert (result.code, result.out, result.err.count("\n")) == (1, "", 1)
-        assert "/canvas/v1/elsewhere/push" in result.err
+        assert f"{served.url} serves the topic 'notes'; this log's is 'elsewhere'" in result.err
+        assert not Path("other.db").exists()
 
 
 @pytest.mark.integration
@@ -89,8 +90,15 @@ def test_tokens(program: Program, log: Path, home: Path) -> None:
     with Served(log, "--read-token", str(token)) as served:
         without = program("sync", "copy.db", served.url, "--topic", "notes")
         assert (without.code, without.err.count("\n")) == (1, 1)
-        assert "HTTP status 401 Unauthorized: it asks for a token" in without.err
-        assert program("sync", "copy.db", served.url, "--token-file", token).record["messages"] == 1
+        assert "HTTP status 401 Unauthorized: reading needs a token here" in without.err
+        assert not Path("copy.db").exists()
+        of_another = home / "another"
+        of_another.touch(0o600)
+        of_another.write_text("another-not-to-be-guessed\n")
+        wrong = program("sync", "copy.db", served.url, "--topic", "notes", "--token-file", of_another)
+        assert "HTTP status 401 Unauthorized: the token is not valid here" in wrong.err
+        allowed = program("sync", "copy.db", served.url, "--topic", "notes", "--token-file", token)
+        assert allowed.record["messages"] == 1
         with pytest.raises(urllib.error.HTTPError, match="401"):
             urllib.request.urlopen(f"{served.api}/clock")
 
@@ -105,10 +113,10 @@ def test_who_may_only_read_is_told_so(program: Program, log: Path, home: Path, m
         assert program("sync", "copy.db", served.url, "--topic", "notes").record["messages"] == 1
         program("append", "copy.db", "2")
         with monkeypatch.context() as patched:
-            patched.setattr(sync_hub, "_PATIENCE", 0.5)
+            patched.setattr(sync_hub, "_READER_PATIENCE", 0.5)
             result = program("sync", "copy.db", served.url)
         assert (result.code, result.err.count("\n")) == (1, 1)
-        assert "writing may need a token" in result.err
+        assert f"{served.url} lets this client read only, and copy.db has messages that it lacks" in result.err
         assert len(program("read", log).records) == 1
         assert program("sync", "copy.db", served.url, "--token-file", token).code == 0
         assert len(program("read", log).records) == 2
@@ -154,7 +162,7 @@ def test_what_is_no_hub_is_an_error_at_once(program: Program, log: Path) -> None
         server.shutdown()
         thread.join()
     for path, status in [("/", "200 OK"), ("/missing?token=a-secret", "404 Not Found")]:
-        error = f"it answered with HTTP status {status}: there is no hub at this address\n"
+        error = f" answered with HTTP status {status}: there is no hub at this address\n"
         assert (results[path].code, results[path].out) == (1, "")
         assert results[path].err.splitlines(keepends=True)[-1].endswith(error)
         assert "a-secret" not in results[path].err
@@ -179,12 +187,16 @@ def test_tls(program: Program, log: Path) -> None:
         assert url.startswith("wss://localhost:")
         untrusted = program("sync", "copy.db", url, "--topic", "notes")
         assert (untrusted.code, untrusted.out, untrusted.err.count("\n")) == (1, "", 1)
-        assert f"{url} cannot be reached: its certificate is not trusted (" in untrusted.err
+        assert f"{url} is not trusted: its certificate was signed by an authority that this machine" in untrusted.err
         # It is the name's, not the address's.
-        assert "is not trusted" in program("sync", "copy.db", served.url, "--ca-file", TLS / "ca.pem").err
-        missing = program("sync", "copy.db", url, "--ca-file", "missing.pem")
+        by_address = program("sync", "copy.db", served.url, "--topic", "notes", "--ca-file", TLS / "ca.pem")
+        assert "is not trusted: its certificate is not for 127.0.0.1, but for " in by_address.err
+        without = program("sync", "copy.db", url.replace("wss", "ws"), "--topic", "notes")
+        assert "a hub with TLS is reached by wss://" in without.err
+        assert not Path("copy.db").exists()
+        missing = program("sync", "copy.db", url, "--topic", "notes", "--ca-file", "missing.pem")
         assert (missing.code, "missing.pem" in missing.err) == (1, True)
-        assert program("sync", "copy.db", url, "--ca-file", TLS / "ca.pem").record["messages"] == 1
+        assert program("sync", "copy.db", url, "--topic", "notes", "--ca-file", TLS / "ca.pem").record["messages"] == 1
         context = ssl.create_default_context(cafile=TLS / "ca.pem")
         with urllib.request.urlopen(f"{api}/messages/count", context=context) as answer:
             assert json.load(answer) == {"count": 1}

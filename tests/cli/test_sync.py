@@ -39,6 +39,25 @@ def test_sync_refuses_another_topic(program: Program, log: Path) -> None:
     assert "topic" in result.err
 
 
+def test_an_address_of_pages_is_told_apart(program: Program, home: Path) -> None:
+    for source, right in (("http://localhost:8000", "ws://localhost:8000"), ("HTTPS://a/hub?token=b", "wss://a/hub?…")):
+        result = program("sync", "new.db", source, "--topic", "notes")
+        assert (result.code, result.err.count("\n")) == (2, 1)
+        assert f"a hub's address begins with ws:// or wss://: {right}" in result.err
+    assert list(home.iterdir()) == []
+
+
+@pytest.mark.parametrize("source", ["ws://127.0.0.1:99999", "ws://127.0.0.1:1", "/ip4/127.0.0.1/tcp/99999"])
+def test_a_first_sync_that_fails_leaves_no_file(program: Program, home: Path, source: str) -> None:
+    assert program("sync", "new.db", source, "--topic", "notes").code == 1
+    assert list(home.iterdir()) == []
+
+
+def test_a_log_that_was_there_stays_although_it_is_empty(program: Program, log: Path) -> None:
+    assert program("sync", log, "ws://127.0.0.1:1").code == 1
+    assert program("info", log).record["messages"] == 0
+
+
 def test_sync_without_a_source(program: Program, log: Path, home: Path) -> None:
     result = program("sync", log, "no.db")
     assert result.code == 1

@@ -12,6 +12,7 @@ import trio.testing
 from gossiplog._core import PanicException
 from gossiplog.cli.sync_hub import Listener, LogsDiffer, in_step
 from gossiplog.core import Node, Tree
+from gossiplog.errors import ConnectionLost
 from gossiplog.net import events
 from gossiplog.net.client import Client
 from gossiplog.protocol.sync import Statistics
@@ -22,10 +23,11 @@ def root(number: int) -> Node:
 
 
 class Hub:
-    """Stands in for a client: what the hub's root is, and when both are equal."""
+    """Stands in for a client: what the hub's root is, whether it takes messages, and when both are equal."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, may_write: bool | None = None) -> None:
         self.hub_root: Node | None = None
+        self.may_write = may_write
         self.equal = anyio.Event()
 
     async def synced(self) -> None:
@@ -75,6 +77,58 @@ def test_logs_that_stay_different_are_an_error() -> None:
         with pytest.raises(LogsDiffer, match=r"mine\.db and ws://hub still differ, and nothing has come for 20 s"):
             await wait(hub, heard)
         assert anyio.current_time() - start == pytest.approx(20)
+
+    run(test)
+
+
+def test_who_may_only_read_is_told_so_once_everything_has_come() -> None:
+    async def test() -> None:
+        hub, heard = Hub(may_write=False), listener()
+        start = anyio.current_time()
+
+        async def sync() -> None:
+            heard(events.SyncStarted("hub"))
+            # Nothing comes for a while.
+            await anyio.sleep(10)
+            heard(events.SyncEnded("hub", True, 1, 0, Statistics(values=1), ""))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(sync)
+            with pytest.raises(LogsDiffer, match=r"ws://hub lets this client read only, and mine\.db has messages"):
+                await wait(hub, heard)
+        assert 12 <= anyio.current_time() - start <= 13
+
+    run(test)
+
+
+@pytest.mark.parametrize(
+    ("event", "reason"),
+    [
+        (
+            events.Failed(
+                "connecting to ws://hub", ConnectionLost("transport", "ws://hub answered with HTTP status 503")
+            ),
+            "ws://hub answered with HTTP status 503",
+        ),
+        (events.Disconnected("hub", "the peer closed it", False), "the connection ended: the peer closed it"),
+        (events.SyncEnded("hub", False, 0, 0, Statistics(), "no bytes came"), "no bytes came"),
+    ],
+)
+def test_who_follows_is_told_what_really_went_wrong(
+    event: events.Event, reason: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    async def test() -> None:
+        hub, heard = Hub(may_write=False), Listener(lambda received, sent: None, aloud=True)
+        heard(event)
+        said = capfd.readouterr().err
+        assert "connecting to" not in said
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(lambda: wait(hub, heard, give_up=False))
+            await anyio.sleep(30)
+            assert capfd.readouterr().err.rstrip().endswith(f"nothing has come for 20 s: {reason}")
+            heard(events.Connected("hub"))
+            assert heard.failure == ""
+            hub.equal.set()
 
     run(test)
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.table import Table
 
+from gossiplog._core import shown_url
 from gossiplog.cli.logs import LogPath, open_log
 from gossiplog.cli.output import Json, Output, Stopwatch, fields_table, printable, spinner
 from gossiplog.errors import CorruptLog, CorruptSource, GossipLogError, NotALog, ProtocolError
@@ -16,6 +19,9 @@ from gossiplog.log import Log
 
 # As the core's own parser of URLs sees it.
 _HUB = re.compile(r"wss?://", re.IGNORECASE)
+_PAGE = re.compile(r"http(s?)://", re.IGNORECASE)
+# Those that SQLite keeps beside a file.
+_FILES = ("", "-wal", "-shm")
 _PEER = re.compile(r"/(?:ip4|ip6|dns4?|dns6)/")
 
 
@@ -55,12 +61,15 @@ def sync(
         else:
             output.show(_fields(pull))
 
+    if page := _PAGE.match(source):
+        right = f"ws{page[1].lower()}://{source[page.end() :]}"
+        raise typer.BadParameter(f"a hub's address begins with ws:// or wss://: {shown_url(right)}")
     if _HUB.match(source):
         # What it needs takes half a second to load, which a sync with a file should not wait for.
         from gossiplog.cli.sync_hub import sync_with_hub
         from gossiplog.net.access import load_token
 
-        with open_log(path, topic) as log:
+        with _open_destination(path, topic) as log:
             token = load_token(token_file) if token_file is not None else None
             sync_with_hub(log, str(path), source, token=token, ca_file=ca_file, follow=follow, done=show)
         return
@@ -69,7 +78,7 @@ def sync(
             raise typer.BadParameter("--token-file and --ca-file are for hubs: peers are known by their keys")
         from gossiplog.cli.sync_mesh import sync_with_peer
 
-        with open_log(path, topic) as log:
+        with _open_destination(path, topic) as log:
             sync_with_peer(log, str(path), source, follow=follow, done=show)
         return
     if follow or topic is not None or token_file is not None or ca_file is not None:
@@ -81,12 +90,30 @@ def sync(
     if not other.exists():
         raise NotALog(f"there is no log {source} to pull from")
     # It may be somebody else's: nothing is written to it unless that is asked for.
-    with open_log(other, read_only=not both) as theirs, open_log(path, theirs.topic) as ours:
+    with open_log(other, read_only=not both) as theirs, _open_destination(path, theirs.topic) as ours:
         show(pull_timed(ours, theirs, str(path), source))
         if both:
             if not output.json:
                 output.show("")
             show(pull_timed(theirs, ours, source, str(path)))
+
+
+@contextmanager
+def _open_destination(path: Path, topic: str | None) -> Iterator[Log]:
+    """Open a log, or make it; if the block fails before a new one got a message, nothing is left of it."""
+    is_new, is_empty = not path.exists(), False
+    try:
+        with open_log(path, topic) as log:
+            try:
+                yield log
+            except BaseException:
+                with suppress(GossipLogError):
+                    is_empty = len(log) == 0
+                raise
+    finally:
+        if is_new and is_empty:
+            for suffix in _FILES:
+                Path(f"{path}{suffix}").unlink(missing_ok=True)
 
 
 def pull_timed(log: Log, source: Log, name: str, source_name: str) -> dict[str, Any]:

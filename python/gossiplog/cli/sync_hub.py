@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -16,10 +17,15 @@ from gossiplog.core import Node
 from gossiplog.errors import GossipLogError
 from gossiplog.log import Log
 from gossiplog.net import events
+from gossiplog.net.background import background
 from gossiplog.net.client import connect
 
 # Seconds in which no message comes or goes and the hub's root stays, before logs that differ are taken to stay so.
 _PATIENCE = 20.0
+# The same where the hub takes nothing from this client, and no sync is under way.
+_READER_PATIENCE = 2.0
+# Between looks at what has happened, in seconds.
+_LOOK = 0.5
 _HUB_REASONS = (
     "the hub does not take what this log has (writing may need a token), or this log's application refuses what the hub"
     " has"
@@ -31,9 +37,11 @@ class Source(Protocol):
 
     Attributes:
         hub_root: the root of its log when `synced` looked last; None before.
+        may_write: whether it takes messages from this side; None where it does not say.
     """
 
     hub_root: Node | None
+    may_write: bool | None
 
     async def synced(self) -> None:
         """Waits until both logs hold the same messages."""
@@ -75,10 +83,14 @@ class Listener:
 
     Attributes:
         sums: of all syncs.
+        failure: what went wrong last; "" when it has gone well since.
+        syncing: whether a sync is under way.
     """
 
     def __init__(self, show: Callable[[int, int], None], *, aloud: bool) -> None:
         self.sums = _Sums()
+        self.failure = ""
+        self.syncing = False
         self._show = show
         self._aloud = aloud
         # Received by the syncs that have ended; received and inserted by the one that runs.
@@ -90,6 +102,7 @@ class Listener:
         return self._values + self._receiving, self.sums.sent
 
     def __call__(self, event: events.Event) -> None:
+        self._watch(event)
         match event:
             case events.SyncProgressed(inserted=inserted, statistics=statistics):
                 self._receiving, self._inserting = statistics.values, inserted
@@ -115,9 +128,23 @@ class Listener:
             case events.Disconnected(peer, reason) if self._aloud:
                 note(f"{peer}: {reason}")
             case events.Failed(doing, error) if self._aloud:
-                note(f"{doing}: {error}")
+                text, subject = str(error), doing.rpartition(" ")[2]
+                note(text if text.startswith(subject) else f"{doing}: {text}")
             case events.Defect(peer, doing, error):
                 note(f"{peer}: a defect of gossiplog, {doing}: {type(error).__name__}: {error}")
+
+    def _watch(self, event: events.Event) -> None:
+        match event:
+            case events.Connected():
+                self.failure = ""
+            case events.Disconnected(_, reason):
+                self.failure, self.syncing = f"the connection ended: {reason}", False
+            case events.Failed(_, error):
+                self.failure = str(error)
+            case events.SyncStarted():
+                self.syncing = True
+            case events.SyncEnded(error=error):
+                self.failure, self.syncing = error, False
 
     def _tell(self) -> None:
         self._show(self.sums.inserted + self._inserting, self.sums.sent)
@@ -208,18 +235,33 @@ async def in_step(
         NetworkError: there is no connection, and none will be made.
         ProtocolError: the hub broke a rule of the protocols.
     """
-    said = False
+    async with background() as tasks:
+        tasks.start_soon(partial(_watch, source, listener, name, hub, give_up=give_up, reasons=reasons))
+        await source.synced()
+
+
+async def _watch(source: Source, listener: Listener, name: str, hub: str, *, give_up: bool, reasons: str) -> None:
+    """Looks whether anything happens; see `in_step`."""
+    quiet, said = 0.0, False
+    before = listener.progress, source.hub_root
     while True:
-        before = listener.progress, source.hub_root
-        with anyio.move_on_after(_PATIENCE) as scope:
-            await source.synced()
-        if not scope.cancelled_caught:
-            return
-        if (listener.progress, source.hub_root) != before:
-            said = False
-        elif not said:
-            reason = f"{name} and {hub} still differ, and nothing has come for {_PATIENCE:g} s: {reasons}"
-            if give_up:
-                raise LogsDiffer(reason)
-            note(reason)
-            said = True
+        await anyio.sleep(_LOOK)
+        now = listener.progress, source.hub_root
+        moved, before = now != before, now
+        quiet = 0.0 if moved else quiet + _LOOK
+        said = said and not moved
+        is_reader = source.may_write is False and not listener.syncing and not listener.failure
+        if said or quiet < (_READER_PATIENCE if is_reader else _PATIENCE):
+            continue
+        if is_reader:
+            reason = (
+                f"{hub} lets this client read only, and {name} has messages that it lacks."
+                f" All that it has is in {name}. Give the token of a writer (--token-file)"
+            )
+        else:
+            why = listener.failure or reasons
+            reason = f"{name} and {hub} still differ, and nothing has come for {_PATIENCE:g} s: {why}"
+        if give_up:
+            raise LogsDiffer(reason)
+        note(reason)
+        said = True
