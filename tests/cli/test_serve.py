@@ -75,6 +75,10 @@ def test_another_topic_is_said(program: Program, log: Path) -> None:
     with Served(log) as served:
         result = program("sync", "other.db", served.url, "--topic", "elsewhere")
         assert (result.code, result.out, result.err.count("\n")) == (1, "", 1)
+        port = served.url.rpartition(":")[2]
+        for address in (f"/ip4/127.0.0.1/tcp/{port}", f"/ip4/127.0.0.1/tcp/{port}/ws"):
+            peer = program("sync", "other.db", address, "--topic", "notes")
+            assert (peer.code, f". If it is a hub, its address is {served.url} (or wss://)" in peer.err) == (1, True)
         assert f"{served.url} serves the topic 'notes'; this log's is 'elsewhere'" in result.err
         assert not Path("other.db").exists()
 

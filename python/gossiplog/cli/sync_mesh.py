@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from typing import Any
@@ -18,6 +19,14 @@ from gossiplog.net.peer import Peer
 
 # Seconds for the peer to say that it has the log.
 _JOINING_SECONDS = 20.0
+_PLACE = re.compile(r"/(ip4|ip6|dns|dns4|dns6)/([^/]+)/tcp/(\d+)(?:/|$)")
+# What libp2p says of an answer that is none: errors of multistream-select and of WebSockets.
+_NO_PEER = (
+    "Received an invalid message",
+    "not enough input bytes",
+    "Protocol negotiation failed",
+    "unexpected end of file",
+)
 _REASONS = "an application refuses what the other log has"
 
 
@@ -66,7 +75,10 @@ def sync_with_peer(log: Log, name: str, address: str, *, follow: bool, done: Cal
             listener = Listener(show, aloud=follow)
             peer = await stack.enter_async_context(Peer(log, (), (address,) if follow else (), on_event=listener))
             if not follow:
-                await peer.dial(address)
+                try:
+                    await peer.dial(address)
+                except NetworkError as error:
+                    raise NetworkError(_advise(address, str(error))) from error
                 await _joined(peer, address, log.topic)
             member = _Member(peer, address, stays=follow)
             await in_step(member, listener, name, address, give_up=not follow, reasons=_REASONS)
@@ -79,6 +91,17 @@ def sync_with_peer(log: Log, name: str, address: str, *, follow: bool, done: Cal
             await run(stack)
 
     anyio.run(enter)
+
+
+def _advise(address: str, reason: str) -> str:
+    """The reason, and what to do where something answered that is no peer."""
+    place = _PLACE.match(address)
+    if place is None or not any(sign in reason for sign in _NO_PEER):
+        return reason
+    kind, host, port = place.groups()
+    if kind == "ip6":
+        host = f"[{host}]"
+    return f"{reason.rstrip('.')}. No peer of a mesh answers there. If it is a hub, its address is ws://{host}:{port} (or wss://)"
 
 
 async def _joined(peer: Peer, address: str, topic: str) -> None:
