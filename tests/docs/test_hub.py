@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -34,6 +35,22 @@ def test_commands(tmp_path: Path) -> None:
             else:
                 printed = run_command(command, tmp_path, TIMEOUT)
             assert fits(expected, printed), f"{command}\n{printed}"
+
+
+@pytest.mark.integration
+def test_an_authority_stands_for_no_server(tmp_path: Path) -> None:
+    """What `openssl req -x509` makes without the page's last option, given to the client, too."""
+    (setup, *_) = blocks(PAGE)
+    text = setup.text.replace(" -addext basicConstraints=critical,CA:FALSE", "")
+    assert text != setup.text
+    run_command(f"set -e; {text}", tmp_path, TIMEOUT)
+    serve = "gossiplog serve hub.db --hub 127.0.0.1:0 --certificate certificate.pem --private-key key.pem"
+    with background(serve, tmp_path) as ready:
+        url = json.loads(ready)["hub"]
+        sync = f"gossiplog sync mine.db {url} --topic org.example.notes --ca-file certificate.pem || true"
+        printed = run_command(sync, tmp_path, TIMEOUT)
+    assert printed.startswith(f"gossiplog: {url} is not trusted: its certificate is an authority's (CA:TRUE)")
+    assert '(docs/hub.md, "TLS")' in printed
 
 
 @pytest.mark.anyio

@@ -101,7 +101,10 @@ def _advise(address: str, reason: str) -> str:
     kind, host, port = place.groups()
     if kind == "ip6":
         host = f"[{host}]"
-    return f"{reason.rstrip('.')}. No peer of a mesh answers there. If it is a hub, its address is ws://{host}:{port} (or wss://)"
+    return (
+        f"{reason.rstrip('.')}. No peer of a mesh answers there."
+        f" If it is a hub, its address is ws://{host}:{port} (or wss://)"
+    )
 
 
 async def _joined(peer: Peer, address: str, topic: str) -> None:

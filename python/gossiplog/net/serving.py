@@ -533,7 +533,8 @@ class _WebSocket(_Dropping, WebSocketsSansIOProtocol):  # type: ignore[misc]
             text = "text that is not UTF-8" if error is None else f"what no client may: {error}"
             reason = f"it sent {text} on the WebSocket"
             # Before uvicorn's own message, which has no room for it.
-            self.queue.put_nowait({"type": "websocket.disconnect", "code": _INVALID_DATA, VIOLATION_KEY: reason})
+            message: Any = {"type": "websocket.disconnect", "code": _INVALID_DATA, VIOLATION_KEY: reason}
+            self.queue.put_nowait(message)
         if self.conn.close_sent is None:
             # It came before the client was let in: uvicorn would fail.
             self.transport.abort()

@@ -10,6 +10,9 @@ use rustls::{CertificateError, ClientConfig};
 use rustls_platform_verifier::Verifier;
 use tokio_rustls::TlsConnector;
 
+/// Names of a certificate that are shown.
+const MOST_NAMES: usize = 5;
+
 /// A connector that trusts the platform's certificate authorities, and those in a PEM file. Reads files.
 pub fn connector(ca_file: Option<&Path>) -> Result<TlsConnector, String> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -50,7 +53,12 @@ fn doubt(wrong: &CertificateError, ca_file: Option<&Path>) -> String {
                 .to_owned(),
         },
         CertificateError::NotValidForNameContext { expected, presented } => {
-            format!("is not for {}, but for {}", expected.to_str(), presented.join(", "))
+            // A stranger may have written any number of them.
+            // As `DnsName("localhost")`.
+            let name = |name: &'_ String| name.split('"').nth(1).unwrap_or(name).to_owned();
+            let names = presented.iter().take(MOST_NAMES).map(name).collect::<Vec<_>>().join(", ");
+            let more = if presented.len() > MOST_NAMES { ", and others" } else { "" };
+            format!("is not for {}, but for {names}{more}", expected.to_str())
         }
         CertificateError::Expired | CertificateError::ExpiredContext { .. } => "has expired".to_owned(),
         CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
@@ -85,6 +93,10 @@ mod tests {
         let told = |error: rustls::Error, ca_file| explain(&io::Error::new(io::ErrorKind::InvalidData, error), ca_file);
         let unknown = || CertificateError::UnknownIssuer.into();
         assert!(told(unknown(), None).contains("(--ca-file, ca_file=)"));
+        let expected = rustls::pki_types::ServerName::try_from("a").unwrap();
+        let presented = (0..6).map(|number| format!("DnsName(\"b{number}\")")).collect();
+        let other = CertificateError::NotValidForNameContext { expected, presented };
+        assert!(told(other.into(), None).ends_with("is not for a, but for b0, b1, b2, b3, b4, and others"));
         assert!(told(unknown(), Some(Path::new("a.pem"))).contains("by no authority in a.pem, nor by"));
         assert_eq!(told(CertificateError::Expired.into(), None), "is not trusted: its certificate has expired");
         let content = rustls::InvalidMessage::InvalidContentType;

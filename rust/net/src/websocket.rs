@@ -505,7 +505,8 @@ mod tests {
         }
         let long = format!("HTTP/1.1 403 Forbidden\r\nContent-Length: 9999\r\n\r\n{{\"error\":\"{}", "é".repeat(4000));
         let closed = answered(&[long.as_bytes()]).await.unwrap_err();
-        assert_eq!((closed.cause, closed.reason.chars().count()), (Cause::Refused, 341));
+        let expected = format!("answered with HTTP status 403 Forbidden: {}…", "é".repeat(LONGEST_REASON));
+        assert_eq!(closed, Closed::new(Cause::Refused, expected));
     }
 
     #[tokio::test(start_paused = true)]
