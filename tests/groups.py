@@ -7,7 +7,9 @@ or a simulation that is run once. Each test of the files in SPLIT is a group of 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Generator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -45,6 +47,20 @@ def rank(group: str) -> int:
     return START_ORDER.index(group) if group in START_ORDER else len(START_ORDER)
 
 
+def encodable(data: Any) -> Any:
+    """Return a report's data with all text in it encodable as UTF-8: pytest-xdist ends the run where it is not."""
+    match data:
+        case str():
+            return data.encode("utf-8", "backslashreplace").decode("utf-8")
+        case dict():
+            return {encodable(key): encodable(value) for key, value in data.items()}
+        case list():
+            return [encodable(item) for item in data]
+        case tuple():
+            return tuple(encodable(item) for item in data)
+    return data
+
+
 class Groups:
     """A plugin that marks tests with their groups, starts the longest first, and reports the slowest.
 
@@ -74,6 +90,10 @@ class Groups:
                     "pytest-xdist ignores the groups, so that each process would start Spark: this release of pytest"
                     " is too new for it. Install the versions of requirements.txt with: make setup"
                 )
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_report_to_serializable(self) -> Generator[None, Any, Any]:
+        return encodable((yield))
 
     @pytest.hookimpl(tryfirst=True)  # before others keep its name
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.groups import REPORTED, ROOT, START_ORDER, Groups, group_of
+from tests.groups import REPORTED, ROOT, START_ORDER, Groups, encodable, group_of
 
 
 def item(file: str, *fixtures: str, name: str = "test", mark: str | None = None, **parameters: Any) -> Any:
@@ -92,3 +92,10 @@ def test_a_pytest_that_ignores_groups_is_refused(kept: bool) -> None:
     else:
         with pytest.raises(pytest.UsageError, match="make setup"):
             groups.pytest_collection_finish(session)
+
+
+def test_reports_of_any_text_can_be_sent() -> None:
+    """Of what a test logged, for instance, which may be a stranger's."""
+    report = {"sections": [("Captured log", "one \udcff")], "longrepr": "\ud800", "duration": 1.0, "keywords": None}
+    sent = {"sections": [("Captured log", "one \\udcff")], "longrepr": "\\ud800", "duration": 1.0, "keywords": None}
+    assert encodable(report) == sent
