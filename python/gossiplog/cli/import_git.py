@@ -24,7 +24,7 @@ import typer
 from gossiplog import core
 from gossiplog.cli.history import Commit, count_commits, read_history
 from gossiplog.cli.keys import Key, load_signer
-from gossiplog.cli.logs import LogPath, open_log
+from gossiplog.cli.logs import LogPath, NewTopic, open_log
 from gossiplog.cli.output import Json, Output, Stopwatch, progress
 from gossiplog.errors import GossipLogError
 from gossiplog.log import Log
@@ -142,7 +142,7 @@ def _fingerprint(payload: dict[str, Any]) -> bytes:
 def import_git(
     path: LogPath,
     repository: Annotated[Path, typer.Argument(metavar="REPOSITORY", help="The folder of the Git repository.")],
-    topic: Annotated[str | None, typer.Option(help="The topic of the log, where it is to be made.")] = None,
+    topic: NewTopic = None,
     key: Key = None,
     json: Json = False,
 ) -> None:

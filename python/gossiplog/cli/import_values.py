@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, cast
 import typer
 
 from gossiplog.cli.lines import message_value, read_lines
-from gossiplog.cli.logs import LogPath, open_log
+from gossiplog.cli.logs import LogPath, NewTopic, open_log
 from gossiplog.cli.output import Json, Output, Stopwatch, printable, progress
 from gossiplog.errors import DecodeError, GossipLogError, ValuesRefused
 
@@ -47,7 +47,7 @@ def import_values(
             " Parquet with a column `value`.",
         ),
     ],
-    topic: Annotated[str | None, typer.Option(help="The topic of the log, where it is to be made.")] = None,
+    topic: NewTopic = None,
     json: Json = False,
 ) -> None:
     """Import the messages of an export or of a repair set; end with 1 where any is refused.

@@ -20,6 +20,7 @@ _REFUSALS = 20  # shown on a terminal
 _IN_MEMORY = ":memory:"
 
 LogPath = Annotated[Path, typer.Argument(metavar="LOG", help="The file of the log.")]
+NewTopic = Annotated[str | None, typer.Option(help="The topic of the log, where it is to be made.")]
 
 
 @contextmanager

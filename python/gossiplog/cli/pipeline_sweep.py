@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from gossiplog.cli.gossip import Gossip, gossip_config
 from gossiplog.cli.output import Json, Output
 from gossiplog.cli.pipeline_session import SessionOptions, show_rows, spark_session
 from gossiplog.cli.simulate import seed_range
@@ -28,16 +29,13 @@ def sweep(
     ] = None,
     nodes: Annotated[list[int] | None, typer.Option(help="Number of nodes. It may be given several times.")] = None,
     degree: Annotated[
-        list[int] | None, typer.Option(help="The parameter D of simsub and gossipsub. It may be given several times.")
-    ] = None,
-    gossip: Annotated[
-        list[str] | None,
+        list[int] | None,
         typer.Option(
-            metavar="NAME=VALUE",
-            help="A parameter of gossipsub, as gossiplog serve takes it, except d, d_low and d_high. It may be given"
-            " several times.",
+            help="The parameter D of simsub and gossipsub, from which D_low and D_high follow, so that --gossip cannot"
+            " set them. It may be given several times."
         ),
     ] = None,
+    gossip: Gossip = None,
     loss: Annotated[
         list[float] | None, typer.Option(help="Probability that a packet is lost. It may be given several times.")
     ] = None,
@@ -52,7 +50,6 @@ def sweep(
     options: SessionOptions,
 ) -> None:
     """Simulate routers with all combinations of sizes, degrees, losses and seeds; show and plot the medians."""
-    from gossiplog.pubsub.gossipsub.config import read_gossip
     from gossiplog.sim.plan import Plan
     from gossiplog.sim.sweep import Grid
 
@@ -68,7 +65,7 @@ def sweep(
             losses=loss or (0.0,),
             seeds=seed_range(seeds),
             plan=plan,
-            gossip=read_gossip(gossip) if gossip else None,
+            gossip=gossip_config(gossip),
         )
     except (ScenarioError, ValueError) as error:
         raise typer.BadParameter(str(error)) from error

@@ -8,7 +8,8 @@ from typing import Annotated, Literal
 
 import typer
 
-from gossiplog.cli.logs import LogPath
+from gossiplog.cli.gossip import Gossip, gossip_config
+from gossiplog.cli.logs import LogPath, NewTopic
 from gossiplog.cli.output import Json, Output
 from gossiplog.cli.settings import Config, ShowConfig, may_be_secret, misspelt, place, show_settings
 from gossiplog.net.addresses import read_networks
@@ -26,111 +27,121 @@ def serve(
         str | None,
         typer.Option(
             metavar="HOST:PORT",
-            help=f"Where a hub's clients connect; the port 0 takes a free one. {_DEFAULT}, unless there is a mesh.",
+            help=f"Serve clients at this address; the port 0 takes a free one. The default is {_DEFAULT}, or no hub"
+            " in a mesh.",
         ),
     ] = None,
     listen: Annotated[
         list[str] | None,
-        typer.Option(metavar="MULTIADDR", help="Join a mesh of peers, and listen there: /ip4/0.0.0.0/tcp/9000/ws."),
+        typer.Option(
+            metavar="MULTIADDR",
+            help="Join a mesh of peers, and listen at this address, such as /ip4/0.0.0.0/tcp/9000/ws.",
+        ),
     ] = None,
     bootstrap: Annotated[
         list[str] | None,
-        typer.Option(metavar="MULTIADDR", help="Join the mesh of a peer."),
+        typer.Option(metavar="MULTIADDR", help="Join the mesh of the peer at this address."),
     ] = None,
     announce: Annotated[
         list[str] | None,
-        typer.Option(metavar="MULTIADDR", help="Where others in the mesh reach this peer, too."),
+        typer.Option(metavar="MULTIADDR", help="Announce this address to the mesh, beside those of --listen."),
     ] = None,
-    mdns: Annotated[bool, typer.Option("--mdns/--no-mdns", help="Join a mesh in the local network.")] = False,
+    mdns: Annotated[
+        bool, typer.Option("--mdns/--no-mdns", help="Join the mesh of peers in the local network.")
+    ] = False,
     identity: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="The key by which a mesh knows this peer; beside the log by default, made at first use.",
+            help="The file of the key by which a mesh knows this peer. The default is a file beside the log, which is"
+            " made at its first use.",
         ),
     ] = None,
-    gossip: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME=VALUE",
-            help="A parameter of gossip: d, d_low, d_high, d_lazy, heartbeat_interval, fanout_ttl, mcache_len,"
-            " mcache_gossip, seen_ttl. The defaults are gossipsub's.",
-        ),
-    ] = None,
+    gossip: Gossip = None,
     metrics_port: Annotated[
         int | None,
         typer.Option(
             metavar="PORT",
             min=0,
             max=65535,
-            help="For /metrics, /peers, /healthz and /readyz, beside the hub's own port.",
+            help="Serve /metrics, /peers, /healthz and /readyz at this port, too.",
         ),
     ] = None,
     metrics_host: Annotated[
         str | None,
         typer.Option(
             metavar="HOST",
-            help="Where to listen for that, as 0.0.0.0; by default only programs on this machine can connect. No token"
-            " is asked for there.",
+            help="The address of --metrics-port, such as 0.0.0.0. The default lets only programs on this machine"
+            " connect. No token is asked for there.",
         ),
     ] = None,
-    topic: Annotated[str | None, typer.Option(help="Of a log that is not there, to make it.")] = None,
+    topic: NewTopic = None,
     allow_host: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="A name under which clients know this machine; * for any.")
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Accept this name of the machine from clients; * accepts any."),
     ] = None,
     allow_origin: Annotated[
         list[str] | None,
-        typer.Option(metavar="ORIGIN", help="Whose pages may connect, as https://example.org; * for all."),
+        typer.Option(metavar="ORIGIN", help="Accept pages of this origin, such as https://example.org; * accepts all."),
     ] = None,
     read_token: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The file with a token that readers must show.")
+        Path | None, typer.Option(metavar="FILE", help="The file of the token that readers must show.")
     ] = None,
     write_token: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The file with a token that writers must show.")
+        Path | None, typer.Option(metavar="FILE", help="The file of the token that writers must show.")
     ] = None,
     certificate: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Speak TLS, with this chain of certificates in PEM.")
+        Path | None, typer.Option(metavar="FILE", help="Speak TLS with the chain of certificates in this file, in PEM.")
     ] = None,
-    private_key: Annotated[Path | None, typer.Option(metavar="FILE", help="The certificate's key, in PEM.")] = None,
+    private_key: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The file of the certificate's key, in PEM.")
+    ] = None,
     connections: Annotated[
-        int, typer.Option(metavar="NUMBER", help="Clients at a time; more are refused.")
+        int, typer.Option(metavar="NUMBER", help="Clients that may be connected at a time; more are refused.")
     ] = _LIMITS.connections,
     connections_per_address: Annotated[
         int | None,
         typer.Option(
             metavar="NUMBER",
-            help="Connections from one address, of clients and of peers; default 32, unlimited from loopback.",
+            help="Connections of clients and of peers from one address. The default is 32, and no limit from loopback.",
         ),
     ] = None,
     trusted_proxy: Annotated[
         list[str] | None,
-        typer.Option(metavar="ADDRESS", help="A proxy, or a network of proxies, whose X-Forwarded-For is believed."),
+        typer.Option(metavar="ADDRESS", help="Believe X-Forwarded-For from this proxy, or network of proxies."),
     ] = None,
     streams: Annotated[
-        int, typer.Option(metavar="NUMBER", help="Streams that a client may have open; more are reset.")
+        int, typer.Option(metavar="NUMBER", help="Streams that each client may have open; more are reset.")
     ] = _LIMITS.streams,
     peer_bytes: Annotated[
-        int, typer.Option(metavar="BYTES", help="Kept in memory for a client; one that exceeds them is dropped.")
+        int,
+        typer.Option(metavar="BYTES", help="Bytes kept in memory for each client; one that exceeds them is dropped."),
     ] = _LIMITS.peer_bytes,
     total_bytes: Annotated[
         int,
-        typer.Option(metavar="BYTES", help="Kept for all clients and requests; beyond, the largest is disconnected."),
+        typer.Option(
+            metavar="BYTES",
+            help="Bytes kept in memory for all clients and requests; beyond them, the client with the most is"
+            " disconnected.",
+        ),
     ] = _LIMITS.total_bytes,
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"],
-        typer.Option(help="What the log on stderr has: this, and what is worse."),
+        typer.Option(help="The lowest level of the lines in the log on stderr."),
     ] = "warning",
-    log_format: Annotated[Literal["text", "json"], typer.Option(help="How the log is written.")] = "text",
+    log_format: Annotated[Literal["text", "json"], typer.Option(help="The format of the log on stderr.")] = "text",
     access_log: Annotated[
-        bool, typer.Option("--access-log/--no-access-log", help="Log each request and each WebSocket of a hub, too.")
+        bool, typer.Option("--access-log/--no-access-log", help="Log each request and each WebSocket of the hub, too.")
     ] = False,
     json: Json = False,
     config: Config = None,
     show_config: ShowConfig = False,
 ) -> None:
-    """Serve a log to browsers and other clients, or in a mesh of peers, until Ctrl-C or SIGTERM, then exit with 0. By
-    default only programs on this machine can connect. Every option may also be set by a variable, as
-    GOSSIPLOG_METRICS_PORT, and in a file (--config)."""
+    """Serve a log to browsers and other clients, or in a mesh of peers.
+
+    It runs until Ctrl-C or SIGTERM, and then ends with 0. By default only programs on this machine can connect. Every
+    option may also be set by a variable, such as GOSSIPLOG_METRICS_PORT, and in a file (--config).
+    """
     if show_config:
         for line in show_settings(context, secret_files=_TOKENS, as_json=json):
             typer.echo(line)
@@ -175,12 +186,8 @@ def serve(
             )
     # What it needs takes half a second to load, which no other command should wait for.
     from gossiplog.cli.serve_hub import Mesh, Options, serve_log
-    from gossiplog.pubsub.gossipsub.config import read_gossip
 
-    try:
-        parameters = read_gossip(gossip or ())
-    except ValueError as error:
-        raise typer.BadParameter(f"--gossip: {error}") from error
+    parameters = gossip_config(gossip)
     options = Options(
         hub=None if hub is None else _address(hub),
         mesh=None if mesh is None else Mesh(*mesh, identity or path.with_name(f"{path.name}.identity"), parameters),

@@ -50,7 +50,7 @@ class Mesh:
         announce: multiaddrs under which others reach it, beside those.
         mdns: whether it looks for peers in the local network.
         identity: the file with the key by which others know it; made if it is not there.
-        gossip: the parameters of gossip.
+        gossip: the parameters of gossip; None for the defaults.
     """
 
     listen: tuple[str, ...]
@@ -58,7 +58,7 @@ class Mesh:
     announce: tuple[str, ...]
     mdns: bool
     identity: Path
-    gossip: GossipConfig
+    gossip: GossipConfig | None
 
 
 @dataclass(frozen=True, slots=True)

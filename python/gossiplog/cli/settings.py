@@ -48,7 +48,7 @@ Config = Annotated[
 ]
 ShowConfig = Annotated[
     bool,
-    typer.Option("--show-config", help="Show the options, as such a file, with where each comes from, and exit."),
+    typer.Option("--show-config", help="Show the options as such a file, with the source of each, and exit."),
 ]
 
 

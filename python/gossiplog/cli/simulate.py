@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
+from gossiplog.cli.gossip import Gossip, gossip_config
 from gossiplog.cli.output import Json, Output, progress, spinner
 from gossiplog.errors import ScenarioError
 
 if TYPE_CHECKING:
-    from gossiplog.pubsub.gossipsub import GossipConfig
     from gossiplog.sim.attacks import Attack
     from gossiplog.sim.comparison import Row
     from gossiplog.sim.named import Named
@@ -37,14 +37,7 @@ def simulate(
             " nodes, as gossipsub:80,floodsub:20.",
         ),
     ] = None,
-    gossip: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME=VALUE",
-            help="A parameter of gossipsub, as gossiplog serve takes it: d, d_low, d_high, d_lazy, heartbeat_interval,"
-            " fanout_ttl, mcache_len, mcache_gossip, seen_ttl. It may be given several times.",
-        ),
-    ] = None,
+    gossip: Gossip = None,
     nodes: Annotated[int | None, typer.Option(help="Number of nodes, without the hostile ones of an attack.")] = None,
     messages: Annotated[int | None, typer.Option(help="Messages to publish, one after the other.")] = None,
     message_delay: Annotated[float | None, typer.Option(help="Seconds between two messages.")] = None,
@@ -178,21 +171,11 @@ def _changed(
     if churn is not None:
         conditions["churn"] = Churn(churn)
     plan = replace(run.plan, **fields, conditions=replace(run.plan.conditions, **conditions), attack=attack)
-    parameters = run.gossip if gossip is None else _gossip(gossip, run.gossip)
-    changed = replace(run, router=router or run.router, plan=plan, gossip=parameters)
-    # Refuses what there is not.
+    changed = replace(run, router=router or run.router, plan=plan, gossip=gossip_config(gossip, run.gossip))
+    # Called for the errors that it raises.
     changed.routers()
     same = replace(changed, plan=replace(plan, seed=run.plan.seed)) == run
     return changed if same else replace(changed, published={})
-
-
-def _gossip(given: list[str], base: GossipConfig | None) -> GossipConfig:
-    from gossiplog.pubsub.gossipsub.config import read_gossip
-
-    try:
-        return read_gossip(given, base)
-    except ValueError as error:
-        raise ScenarioError(f"--gossip: {error}") from error
 
 
 def _attack(own: Attack | None, name: str | None, hostile: int | None) -> Attack | None:

@@ -35,20 +35,27 @@ def sync(
         str,
         typer.Argument(
             metavar="SOURCE",
-            help="What to sync with: another log's file, a hub's ws:// address, or a peer's multiaddr, /ip4/…",
+            help="The other side: a log's file, a hub's ws:// address, or a peer's multiaddr, /ip4/… or /dns4/….",
         ),
     ],
     both: Annotated[
-        bool, typer.Option("--both", help="Then give the other log what it lacks, too; with a hub or a peer always.")
+        bool,
+        typer.Option("--both", help="Give the other log what it lacks, too. With a hub or a peer this is always done."),
     ] = False,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Hub or peer: stay connected, until Ctrl-C.")] = False,
-    topic: Annotated[str | None, typer.Option(help="Hub or peer: of a log that is not there, to make it.")] = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="With a hub or a peer: stay connected, until Ctrl-C.")
+    ] = False,
+    topic: Annotated[
+        str | None, typer.Option(help="With a hub or a peer: the topic of the log, where it is to be made.")
+    ] = None,
     token_file: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="With a hub: the file with its bearer token.")
+        Path | None, typer.Option(metavar="FILE", help="With a hub: the file of its bearer token.")
     ] = None,
     ca_file: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="With a wss:// hub: certificate authorities to trust, too, in PEM."),
+        typer.Option(
+            metavar="FILE", help="With a wss:// hub: the file of further certificate authorities to trust, in PEM."
+        ),
     ] = None,
     json: Json = False,
 ) -> None:
