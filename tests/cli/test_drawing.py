@@ -63,9 +63,9 @@ def test_a_terminal_gets_a_drawing(program: Program, parted: Path, monkeypatch: 
 def test_what_is_looked_at_for_an_author_is_bounded(
     program: Program, parted: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(drawing, "_MOST_READ", 3)
+    monkeypatch.setattr(drawing, "_MOST_SEARCHED", 3)
     result = program("graph", parted, "--author", ADA.did)
-    assert result.err == "gossiplog: only the latest 3 messages were looked at\n"
+    assert result.err == "gossiplog: only the latest 3 messages were searched\n"
     assert len(result.records) == 2
 
 

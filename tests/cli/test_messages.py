@@ -14,12 +14,12 @@ from tests.cli.support import Program
 
 
 @dataclass
-class OfId:
+class FakeMessage:
     id: str
 
 
-class OfIds:
-    """What `show` asks of a log, for ids that no message can be made to have."""
+class FakeLog:
+    """The part of a log that `show` uses, with ids that are chosen freely."""
 
     def __init__(self, ids: list[str]) -> None:
         self._ids = ids
@@ -27,11 +27,11 @@ class OfIds:
     def __contains__(self, id: str) -> bool:
         return id in self._ids
 
-    def get(self, id: str) -> OfId:
-        return OfId(id)
+    def get(self, id: str) -> FakeMessage:
+        return FakeMessage(id)
 
-    def messages(self, after: str, before: str, limit: int) -> list[OfId]:
-        return [OfId(id) for id in self._ids if after < id < before][:limit]
+    def messages(self, after: str, before: str, limit: int) -> list[FakeMessage]:
+        return [FakeMessage(id) for id in self._ids if after < id < before][:limit]
 
     def count(self, after: str, before: str) -> int:
         return len(self.messages(after, before, 1000))
@@ -106,7 +106,7 @@ def test_append_advises_quotes_for_text_alone(program: Program, log: Path, paylo
     assert result.code == 1
     assert "payload 1 is not dag-json: " in result.err
     assert "quotes: '" not in result.err
-    assert ("numbers are finite" in result.err) == payload.lower().endswith(("nan", "infinity"))
+    assert ("finite numbers only" in result.err) == payload.lower().endswith(("nan", "infinity"))
 
 
 def test_append_refuses_what_others_would_change(program: Program, log: Path) -> None:
@@ -184,9 +184,9 @@ def test_show_by_the_beginning_of_an_id(program: Program, log: Path, monkeypatch
 def test_show_finds_the_ends_of_a_range(end: str) -> None:
     """Ids that are the first and the last with their beginnings."""
     ids = ["08" + "1" * 8 + end * 22, "08" + "2" * 30]
-    assert _found(cast(Log, OfIds(ids)), "08" + "1" * 8).id == ids[0]
+    assert _found(cast(Log, FakeLog(ids)), "08" + "1" * 8).id == ids[0]
     with pytest.raises(UnknownPrefix, match=f"the ids of 2 messages begin with 08: {ids[0]}, {ids[1]}$"):
-        _found(cast(Log, OfIds(ids)), "08")
+        _found(cast(Log, FakeLog(ids)), "08")
 
 
 def test_show(program: Program, log: Path) -> None:

@@ -1,6 +1,3 @@
-# main <- {messages, sync, export, import_git, import_values, pipeline, demo, bench, completion, help}
-# <- {drawing, lines, keys, history} <- {logs, authors, graph} <- output.
-# One module a command group, and only main knows them all. What they share: where results go (output), whose key signs
-# (keys), how authors are named (authors), how JSON Lines are read and written (lines), how Git's history is read
-# (history) and how messages are drawn (graph, drawing).
+# Imports go one way: main, which alone knows all commands; the commands, a module each; what several of them share
+# (where the log is and how it is opened, keys, JSON Lines, drawings, settings); output.
 """The command line: `gossiplog`."""

@@ -4,38 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.style import Style
 from rich.text import Text
 
-from gossiplog import core
-from gossiplog.cli.authors import COLOURS, Author, is_by
 from gossiplog.cli.graph import Row, Vertex, draw
 from gossiplog.cli.logs import LogPath, open_log
-from gossiplog.cli.output import Json, Output, note, printable
-from gossiplog.errors import EncodeError
+from gossiplog.cli.output import Json, Output, note
+from gossiplog.cli.rendering import COLOURS, Author, is_by, message_record, payload_line
 from gossiplog.log import Log
 from gossiplog.message import SignedMessage
 
 _SHOWN = 50
 _MOST_SHOWN = 1_000
-# Messages that are looked at for those of one author: their links are in memory meanwhile.
-_MOST_READ = 200_000
+# Messages that are searched for those of one author; their links are in memory meanwhile.
+_MOST_SEARCHED = 200_000
 
 
 def graph(
     path: LogPath,
     author: Author = None,
     limit: Annotated[
-        int, typer.Option(min=0, max=_MOST_SHOWN, help="Draw so many messages at most, the latest.")
+        int, typer.Option(min=0, max=_MOST_SHOWN, help="The number of messages to draw at most, the latest.")
     ] = _SHOWN,
     json: Json = False,
 ) -> None:
-    """Draw the latest messages of a log as a graph: which follows which, the latest first.
+    """Draw the latest messages of a log as a graph, the latest first.
 
-    With --author the lines lead to the nearest earlier messages of that author.
+    Lines lead from a message to those that it follows; with --author, to the nearest earlier ones of that author.
     """
     output = Output(json)
     with open_log(path) as log:
@@ -47,12 +45,8 @@ def graph(
                 output.show(line)
         return
     for row in rows:
-        message = None if row.vertex is None else messages[row.vertex.id]
-        if message is not None:
-            fields = {"id": message.id, "clock": message.clock, "author": message.author}
-            output.record({"graph": row.text} | fields | {"parents": list(message.parents)} | payload_fields(message))
-        else:
-            output.record({"graph": row.text})
+        message = {} if row.vertex is None else message_record(messages[row.vertex.id])
+        output.record({"graph": row.text} | message)
 
 
 def drawing(log: Log, limit: int, summary: Callable[[SignedMessage], str]) -> Text:
@@ -61,27 +55,10 @@ def drawing(log: Log, limit: int, summary: Callable[[SignedMessage], str]) -> Te
     Args:
         log: to draw.
         limit: messages in the drawing.
-        summary: what to write of a message beside its id.
+        summary: gives the text beside the id of a message.
     """
     messages, vertices = _latest(log, limit)
     return Text("\n").join(_lines(draw(vertices), messages, summary))
-
-
-def payload_line(message: SignedMessage) -> str:
-    """Write the payload of a message as dag-json, for a terminal; where it has no such form, the reason."""
-    try:
-        return printable(core.json_encode(message.payload).decode("utf-8"))
-    except EncodeError as error:
-        return f"(cannot be shown: {error})"
-
-
-def payload_fields(message: SignedMessage) -> dict[str, Any]:
-    """Return the fields of a payload in a record: it, or the reason why it has no dag-json form."""
-    try:
-        core.json_encode(message.payload)
-    except EncodeError as error:
-        return {"payload": None, "unprintable": str(error)}
-    return {"payload": message.payload}
 
 
 def _latest(log: Log, limit: int) -> tuple[dict[str, SignedMessage], list[Vertex]]:
@@ -93,20 +70,20 @@ def _latest_of(log: Log, author: str, limit: int) -> tuple[dict[str, SignedMessa
     """Find the latest messages of an author; the parents of each are the nearest earlier ones among them."""
     links: list[tuple[str, tuple[str, ...]]] = []
     messages: dict[str, SignedMessage] = {}
-    for message in islice(log.messages(reverse=True), _MOST_READ):
+    for message in islice(log.messages(reverse=True), _MOST_SEARCHED):
         if len(messages) == limit:
             break
         links.append((message.id, message.parents))
         if is_by(message, author):
             messages[message.id] = message
     else:
-        if len(links) == _MOST_READ < len(log):
-            note(f"only the latest {_MOST_READ:,} messages were looked at")
+        if len(links) == _MOST_SEARCHED < len(log):
+            note(f"only the latest {_MOST_SEARCHED:,} messages were searched")
     return messages, _nearest(links, messages)
 
 
 def _nearest(links: Sequence[tuple[str, tuple[str, ...]]], chosen: Iterable[str]) -> list[Vertex]:
-    """Join some messages of a graph: each with those that it follows without another of them in between.
+    """Return the graph of some messages: each follows those of them that it reaches without passing another.
 
     Args:
         links: the messages of the graph with their parents, each before its parents.
@@ -114,7 +91,7 @@ def _nearest(links: Sequence[tuple[str, tuple[str, ...]]], chosen: Iterable[str]
     """
     bits = {id: 1 << place for place, id in enumerate(chosen)}
     names = list(bits)
-    # Of each message: the chosen ones that are nearest to it, and of each chosen one all before it, as sets of bits.
+    # Sets of bits: for each message the chosen ones that are nearest to it, for each chosen one all before it.
     nearest: dict[str, int] = {}
     before: dict[str, int] = {}
     vertices: list[Vertex] = []

@@ -14,21 +14,20 @@ from rich.style import Style
 from rich.text import Text
 
 from gossiplog import core
-from gossiplog.cli.authors import ENDING, Author, colour_of, is_by, shortened
-from gossiplog.cli.drawing import payload_fields, payload_line
 from gossiplog.cli.keys import Key, load_signer
 from gossiplog.cli.lines import read_lines
 from gossiplog.cli.logs import LogPath, open_log
 from gossiplog.cli.output import Json, Output, fields_table, printable, progress
+from gossiplog.cli.rendering import ENDING, Author, colour_of, is_by, message_record, payload_line, shortened
 from gossiplog.errors import DecodeError, GossipLogError
 from gossiplog.log import Log
 from gossiplog.message import MAX_VALUE_LENGTH, SignedMessage
 
-_MOST_NAMED = 10_000  # authors that a terminal's reader is taken to remember
+_MOST_NAMED = 10_000  # authors whose full names are not repeated on a terminal
 _LARGEST = 2**63 - 1  # what a count of messages can be, here and in SQLite
 _ID_LENGTH = 32
 _LOWEST, _HIGHEST = "0", "v"  # of the characters of an id
-_CANDIDATES = 10  # listed where the beginning of an id is that of several
+_CANDIDATES = 10  # ids listed where several begin alike
 _STDIN = "standard input"
 _NO_NUMBERS = re.compile(rb"[-+]?(?:nan|inf(?:inity)?)", re.IGNORECASE)
 _WORDS = re.compile(rb"[^\s\"'\[\]{}\d-][^\"\[\]{}]*")
@@ -39,11 +38,11 @@ class BadPayload(GossipLogError):
 
 
 class AppendStopped(GossipLogError):
-    """Payloads of standard input were appended until one could not be."""
+    """A payload that cannot be appended, after others that were."""
 
 
 class UnknownPrefix(GossipLogError):
-    """The beginning of an id that is that of no message, or of several."""
+    """The beginning of no message's id, or of several."""
 
 
 def append(
@@ -127,9 +126,9 @@ def _parse(text: bytes, place: str) -> Any:
 
 
 def _advice(text: bytes) -> str:
-    """Guess what was meant by text that is no dag-json."""
+    """Return advice about text that is not dag-json, in parentheses; "" if there is none."""
     if _NO_NUMBERS.fullmatch(text):
-        return " (numbers are finite: null may say that there is none)"
+        return " (dag-json has finite numbers only; null can stand for none)"
     if _WORDS.fullmatch(text):
         return " (text needs its quotes: '\"text\"')"
     return ""
@@ -146,7 +145,7 @@ def _id(value: str | None) -> str | None:
 
 
 def _prefix(value: str) -> str:
-    """Refuses what no id begins with."""
+    """Refuse text that no id begins with."""
     if not re.fullmatch(f"[0-9a-v]{{1,{_ID_LENGTH}}}", value):
         raise typer.BadParameter(
             f"{printable(value[:40])!r} is no id: expected up to {_ID_LENGTH} characters of 0-9 and a-v"
@@ -164,7 +163,9 @@ def read(
     ] = None,
     author: Author = None,
     reverse: Annotated[bool, typer.Option("--reverse", help="Begin with the largest id.")] = False,
-    limit: Annotated[int | None, typer.Option(min=0, max=_LARGEST, help="Show so many messages at most.")] = None,
+    limit: Annotated[
+        int | None, typer.Option(min=0, max=_LARGEST, help="The number of messages to show at most.")
+    ] = None,
     follow: Annotated[
         bool,
         typer.Option("--follow", "-f", help="Show messages in the order of their arrival, and wait for those to come."),
@@ -173,8 +174,8 @@ def read(
 ) -> None:
     """Read messages in the order of their ids: causes come before effects.
 
-    A terminal gets a line for each, cut to its width, through the pager of PAGER (less by default; none if it is
-    empty). An author's whole name stands above the first message that is by that author.
+    On a terminal each message is one line, cut to the width, and each author is named in full once, above the author's
+    first message. The output goes through the pager that PAGER names, or less; an empty PAGER turns that off.
     """
     if follow and (reverse or before is not None):
         raise typer.BadParameter("--follow cannot be combined with --reverse or --before")
@@ -183,7 +184,7 @@ def read(
         if follow:
             _print(islice(_by(author, _arrivals(log, after)), limit), output, flush=True)
             return
-        # The log stops after its limit, which does not count what is passed over.
+        # A limit counts messages of the author, and the log's own counts all.
         most = limit if author is None else None
         messages = log.messages(after=after, before=before, reverse=reverse, limit=most)
         with output.paged():
@@ -205,28 +206,20 @@ def _print(messages: Iterable[SignedMessage], output: Output, flush: bool = Fals
         _print_lines(messages, output)
         return
     for message in messages:
-        fields = {
-            "id": message.id,
-            "clock": message.clock,
-            "parents": list(message.parents),
-            "author": message.author,
-        }
-        if not message.canonical:
-            fields["content_id"] = message.content_id
-        output.record(fields | payload_fields(message))
+        output.record(message_record(message))
         if flush:
             sys.stdout.flush()
 
 
 def _print_lines(messages: Iterable[SignedMessage], output: Output) -> None:
-    """Show messages to people: a line each, and a line for each author who was not named lately."""
+    """Show a line for each message, and each author's full name before the first."""
     named: dict[str, None] = {}
     for message in messages:
         if not named:
             heading = f"{'id':{_ID_LENGTH}} {'clock':>6} {'author':{ENDING + 1}} payload"
             output.show(Text(heading, Style(bold=True, dim=True)))
         if message.author not in named:
-            # Not through Text, which is cut to the width: it is to be copied.
+            # A Text would be cut to the width, but names are there to be copied.
             output.show(f"{shortened(message.author)} is {message.author}")
             if len(named) == _MOST_NAMED:
                 del named[next(iter(named))]
@@ -250,17 +243,13 @@ def show(
     ],
     json: Json = False,
 ) -> None:
-    """Show all that there is to know of one message."""
+    """Show one message in full."""
     output = Output(json)
     with open_log(path) as log:
         message = _found(log, id)
         children = list(log.children(message.id))
     if output.json:
         fields = {
-            "id": message.id,
-            "clock": message.clock,
-            "author": message.author,
-            "parents": list(message.parents),
             "children": children,
             "codec": message.codec,
             "signature": message.signature,
@@ -268,7 +257,7 @@ def show(
             "canonical": message.canonical,
             "content_id": message.content_id,
         }
-        output.record(fields | payload_fields(message))
+        output.record(message_record(message) | fields)
         return
     table = fields_table()
     table.add_row("id", message.id)
@@ -285,16 +274,16 @@ def show(
 
 
 def _found(log: Log, prefix: str) -> SignedMessage:
-    """Find the message whose id is this, or begins with it.
+    """Find the message whose id begins with a prefix.
 
     Raises:
-        UnknownMessage: there is no message of a whole id.
-        UnknownPrefix: none begins so, or several do.
+        UnknownMessage: the prefix is a whole id, and there is no such message.
+        UnknownPrefix: no id begins with it, or several do.
     """
     if len(prefix) == _ID_LENGTH:
         return log.get(prefix)
     lowest, highest = prefix.ljust(_ID_LENGTH, _LOWEST), prefix.ljust(_ID_LENGTH, _HIGHEST)
-    # The bounds of a range are not in it.
+    # A range excludes its bounds, which may be ids themselves.
     ends = [end for end in (lowest, highest) if end in log]
     count = len(ends) + log.count(after=lowest, before=highest)
     if count == 0:
