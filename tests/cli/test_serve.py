@@ -355,7 +355,7 @@ def test_a_variable_that_is_misspelt_is_a_line_of_the_log(
     monkeypatch.setenv("GOSSIPLOG_WRITE_TOKENS", "token")
     first, _ = program("serve", "missing.db").err.splitlines()
     assert first.endswith(
-        "WARNING the variable 'GOSSIPLOG_WRITE_TOKENS' is of no option: did you mean GOSSIPLOG_WRITE_TOKEN?"
+        "WARNING the variable 'GOSSIPLOG_WRITE_TOKENS' sets no option: did you mean GOSSIPLOG_WRITE_TOKEN?"
     )
 
 

@@ -129,22 +129,25 @@ def test_parameters_of_gossip_may_be_a_table(show: Show, home: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("conections = 1", "a.toml has 'conections', which is no option: did you mean connections?"),
-        ("read_token = 'a'", "a.toml has 'read_token', which is no option: did you mean read-token?"),
-        ("colour = 1", "a.toml has 'colour', which is no option: expected some of access-log, allow-host,"),
-        ("config = 'b.toml'", "a.toml has 'config', which is no option"),
-        ("'odd\\u001bkey' = 1", "a.toml has 'odd\\\\u001bkey', which is no option"),
+        ("conections = 1", "a.toml sets 'conections', which is not an option: did you mean connections?"),
+        ("read_token = 'a'", "a.toml sets 'read_token', which is not an option: did you mean read-token?"),
+        ("colour = 1", "a.toml sets 'colour', which is not an option: expected one of access-log, allow-host,"),
+        ("config = 'b.toml'", "a.toml sets 'config', which is not an option"),
+        ("'odd\\u001bkey' = 1", "a.toml sets 'odd\\\\u001bkey', which is not an option"),
         (
             "connections = '1'",
-            "a.toml: the value of connections is a string; expected a whole number, as connections = 1",
+            "a.toml: the value of connections is a string; expected a whole number, such as connections = 1",
         ),
         ("connections = true", "the value of connections is true or false; expected a whole number"),
         ("connections = 1.5", "the value of connections is a number; expected a whole number"),
         ("mdns = 'yes'", "the value of mdns is a string; expected true or false"),
-        ("allow-host = 'a'", 'the value of allow-host is a string; expected a list of strings, as allow-host = ["…"]'),
+        (
+            "allow-host = 'a'",
+            'the value of allow-host is a string; expected a list of strings, such as allow-host = ["…"]',
+        ),
         ("allow-host = [1]", "the value of allow-host is a list; expected a list of strings"),
         ("allow-host = {a = 1}", "the value of allow-host is a table; expected a list of strings"),
-        ("hub = 8000", 'the value of hub is a number; expected a string, as hub = "…"'),
+        ("hub = 8000", 'the value of hub is a number; expected a string, such as hub = "…"'),
         ("read-token = 2026-01-01", "the value of read-token is a date or a time; expected a string"),
         ("metrics-port = 70000", "metrics-port in a.toml: Input should be less than or equal to 65535"),
         ("log-level = 'loud'", "log-level in a.toml: "),
@@ -152,8 +155,8 @@ def test_parameters_of_gossip_may_be_a_table(show: Show, home: Path) -> None:
             "connections = 0",
             "a limit of 0 connections: expected 1 or more (options that are not on the command line: conn",
         ),
-        ("hub", "a.toml is no TOML: "),
-        ("# \udcff", "a.toml is no TOML: "),
+        ("hub", "a.toml is not TOML: "),
+        ("# \udcff", "a.toml is not TOML: "),
         ("#" * (MAX_FILE_BYTES + 1), "a.toml has more than 1,048,576 bytes"),
     ],
 )
@@ -236,5 +239,5 @@ def test_variables_that_are_misspelt_are_found() -> None:
         "CONECTIONS": "1",
     }
     assert misspelt(context, environment) == [
-        "the variable 'GOSSIPLOG_CONECTIONS' is of no option: did you mean GOSSIPLOG_CONNECTIONS?"
+        "the variable 'GOSSIPLOG_CONECTIONS' sets no option: did you mean GOSSIPLOG_CONNECTIONS?"
     ]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from gossiplog.cli.output import Json, Output, progress
+from gossiplog.cli.output import Json, Output, headed_table, progress
 
 if TYPE_CHECKING:
     from gossiplog.bench.turns import Result
@@ -43,9 +43,7 @@ def _fields(result: Result) -> dict[str, object]:
 
 
 def _table(results: list[Result]) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    for heading in ("work", "reached", "in figures", "must reach, with a million messages"):
-        table.add_column(heading)
+    table = headed_table("work", "reached", "in figures", "must reach, with a million messages")
     for result in results:
         table.add_row(result.work.replace("`", ""), result.reached, result.detail, result.must.replace("`", ""))
     return table

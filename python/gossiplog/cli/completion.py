@@ -1,6 +1,6 @@
-"""`gossiplog completion`: a script by which a shell completes commands and options.
+"""`gossiplog completion`: scripts with which shells complete commands and options.
 
-The scripts hold all names themselves, so that completing starts no process. Other words are completed as files.
+A script contains all names, so that no process is started to complete them. Other words are completed as files.
 """
 
 from __future__ import annotations
@@ -75,11 +75,11 @@ class _Option:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """What may follow a command.
+    """What may follow a command, a group or the program.
 
     Attributes:
-        at: the command's name, with that of its group before it; "" for the program.
-        commands: its commands, and what they do.
+        at: its name, with that of its group before it; "" for the program.
+        commands: its commands, or other words, with their help.
         options: its options.
     """
 
@@ -90,9 +90,9 @@ class _Place:
 
 def completion(
     context: typer.Context,
-    shell: Annotated[str, typer.Argument(metavar="bash|zsh|fish", help="The shell that the script is for.")],
+    shell: Annotated[str, typer.Argument(metavar="bash|zsh|fish", help="The shell to write the script for.")],
 ) -> None:
-    """Write a script that makes a shell complete the commands and options of gossiplog.
+    """Write a script with which a shell completes the commands and options of gossiplog.
 
     For bash, add eval "$(gossiplog completion bash)" to ~/.bashrc; for zsh, eval "$(gossiplog completion zsh)" to
     ~/.zshrc, after compinit; for fish, run gossiplog completion fish > ~/.config/fish/completions/gossiplog.fish.
@@ -103,7 +103,7 @@ def completion(
 
 
 class _Command(Protocol):
-    """A command or a group, as far as it is used here: typer does not name their common type."""
+    """The attributes of commands and groups that are used here: typer names no common type."""
 
     hidden: bool
 
@@ -114,7 +114,7 @@ class _Command(Protocol):
 
 
 def _places(command: _Command, at: str) -> Iterator[_Place]:
-    """Yield a command and, of a group, those in it."""
+    """Yield a command, and the commands in it if it is a group."""
     within: Mapping[str, _Command] = command.commands if isinstance(command, typer.core.TyperGroup) else {}
     helps = {name: each.get_short_help_str(limit=100) for name, each in within.items() if not each.hidden}
     options = [
@@ -172,7 +172,7 @@ def _commands(places: list[_Place]) -> list[str]:
 
 
 def _patterns(places: list[_Place]) -> str:
-    """Write the commands as a pattern: each after a space, or after its group."""
+    """Return a pattern of all commands, each after its group and a space."""
     return "|".join(_quoted(at if " " in at else f" {at}") for at in _commands(places))
 
 

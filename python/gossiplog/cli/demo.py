@@ -20,7 +20,7 @@ from gossiplog.cli.drawing import drawing
 from gossiplog.cli.history import Commit, GitError, count_commits, read_history
 from gossiplog.cli.import_git import import_history
 from gossiplog.cli.logs import open_log
-from gossiplog.cli.output import Json, Output, Stopwatch, printable, progress
+from gossiplog.cli.output import Json, Output, Stopwatch, headed_table, printable, progress
 from gossiplog.cli.sync import pull_timed
 from gossiplog.log import Log
 from gossiplog.message import SignedMessage
@@ -131,11 +131,8 @@ def _pull(output: Output, heading: str, peers: dict[str, Log], pulls: Sequence[t
 
 def _pull_table(pulls: list[dict[str, Any]]) -> Table:
     """The results of `pull_timed`, within 80 columns. The roots, which have no room, are shown before and after."""
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    for heading in ("log", "source"):
-        table.add_column(heading, overflow="fold")
-    for heading in ("new", "requests", "round\ntrips", "sent", "received", "seconds", "a second"):
-        table.add_column(heading, justify="right", overflow="fold")
+    numbers = ("new", "requests", "round\ntrips", "sent", "received", "seconds", "a second")
+    table = headed_table("log", "source", numbers=numbers)
     for pull in pulls:
         table.add_row(
             pull["log"],

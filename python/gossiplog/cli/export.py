@@ -1,4 +1,4 @@
-"""`gossiplog export`: a log as JSON Lines, which `gossiplog import` takes."""
+"""`gossiplog export`: a log as JSON Lines for `gossiplog import`."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import sys
 
 from gossiplog.cli.lines import message_line
 from gossiplog.cli.logs import LogPath, open_log
-from gossiplog.cli.output import Output, printable
+from gossiplog.cli.output import printable
 
 
 def export(path: LogPath) -> None:
     """Write all messages of a log to standard output, as JSON Lines.
 
-    A line has the id, the signature and the message, in dag-json. gossiplog import makes the same log of them again:
-    every message is verified there, and gets the same id.
+    Each line has the id, the signature and the message in dag-json. gossiplog import verifies them, and makes the same
+    log of them.
     """
-    output = Output(json=True)
+    on_terminal = sys.stdout.isatty()
     with open_log(path) as log:
         for message in log.messages():
             line = message_line(message)
-            if output.console.is_terminal:
+            if on_terminal:
                 line = printable(line.decode("utf-8")).encode("utf-8")
             sys.stdout.buffer.write(line + b"\n")

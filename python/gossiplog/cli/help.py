@@ -1,4 +1,4 @@
-"""`gossiplog help`: what a command is for and how it is called."""
+"""`gossiplog help`: the help of commands."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import typer
 def show_help(
     context: typer.Context,
     command: Annotated[
-        list[str] | None, typer.Argument(metavar="[COMMAND]...", help="The command, as in: pipeline read.")
+        list[str] | None, typer.Argument(metavar="[COMMAND]...", help="The command, such as: pipeline read.")
     ] = None,
 ) -> None:
-    """Show how a command is called, as its option --help does; without one, list the commands."""
+    """Show the help of a command, as its option --help does; without a command, list the commands."""
     root = context.find_root()
     with root.command.make_context(root.info_name, [*(command or []), "--help"]) as asked:
         root.command.invoke(asked)

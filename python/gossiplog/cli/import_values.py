@@ -1,9 +1,9 @@
-"""`gossiplog import`: messages from JSON Lines, as `gossiplog export` writes them, and from Parquet, as repair sets and
-`gossiplog pipeline read --output` hold them.
+"""`gossiplog import`: messages from JSON Lines (`gossiplog export`) and from Parquet (repair sets, and the output of
+`gossiplog pipeline read`).
 
-A set of Parquet is a file with a binary column `value`, or a folder of such files, which are taken in the order of
-their names. Other columns do not matter, because a message is all in its value; each message, from wherever it comes,
-is verified as if a peer had sent it.
+A set of Parquet is a file with a binary column `value`, or a folder of such files, which are read in the order of their
+names. Other columns are ignored, because the value has the whole message. Every message is verified as if a peer had
+sent it.
 """
 
 from __future__ import annotations
@@ -43,16 +43,16 @@ def import_values(
         list[Path],
         typer.Argument(
             metavar="SET...",
-            help="Files of JSON Lines, as gossiplog export writes them, - for standard input, and files or folders of"
-            " Parquet with a column `value`.",
+            help="The messages: files of JSON Lines, as gossiplog export writes them, - for standard input, and files"
+            " or folders of Parquet with a column `value`.",
         ),
     ],
     topic: NewTopic = None,
     json: Json = False,
 ) -> None:
-    """Import the messages of an export or of a repair set; end with 1 where any is refused.
+    """Import the messages of an export or of a repair set; end with 1 if any is refused.
 
-    Every message is verified. They may come in any order, and those that the log has already are no error.
+    Every message is verified. They may come in any order, and the log may have some of them already.
     """
     output = Output(json)
     with ExitStack() as stack:
@@ -110,7 +110,7 @@ class _Values:
         self.count = 0
 
     def read(self, advance: Advance) -> Iterator[bytes]:
-        """Yield all values; one that is none is empty, which no message is.
+        """Yield all values; in place of what is none, b"", which the log refuses.
 
         Args:
             advance: called with numbers of values read.
@@ -126,12 +126,12 @@ class _Values:
                 yield value
 
     def place(self, index: int) -> dict[str, Any]:
-        """Name the file, and the row, from 0, or the line, from 1, of a value."""
+        """Return the file of a value, and its row, from 0, or its line, from 1."""
         start, source = self._source(index)
         return source.place(index - start)
 
     def reason(self, index: int, error: GossipLogError) -> GossipLogError:
-        """Say why a value is refused: what was wrong with its line, or else what the log says."""
+        """Return why a value is refused: the error of its line, or else that of the log."""
         start, source = self._source(index)
         return source.errors.get(index - start, error)
 
@@ -147,7 +147,7 @@ class _Rows:
 
     Attributes:
         rows: how many there are.
-        errors: by row, why it holds no message; there are none.
+        errors: always empty; lines have them (`_Lines`).
 
     Raises:
         NoValues: a file that cannot be read, or that has no binary column `value`.
@@ -178,7 +178,7 @@ class _Lines:
 
     Attributes:
         rows: None, since lines are not counted before they are read.
-        errors: by their places among the values, why lines hold no message.
+        errors: why a line is no message, by the index of its value.
     """
 
     def __init__(self, name: str, stream: io.BufferedIOBase) -> None:
@@ -186,7 +186,7 @@ class _Lines:
         self._stream = stream
         self.rows: int | None = None
         self.errors: dict[int, GossipLogError] = {}
-        # (place among the values, number of the line) where blank lines stand before a line.
+        # (index of a value, number of its line) for the first line, and after blank ones.
         self._gaps = [(0, 1)]
 
     def read(self, advance: Advance) -> Iterator[bytes]:
@@ -213,7 +213,7 @@ _Source: TypeAlias = _Rows | _Lines
 
 
 def _opened(path: Path, stack: ExitStack) -> _Source:
-    """Open a source of values, which is closed with the stack. How it begins says of which kind it is."""
+    """Open a source of values, of the kind that its first byte shows; the stack closes it."""
     if str(path) == _STDIN:
         return _Lines("standard input", cast(io.BufferedReader, sys.stdin.buffer))
     try:

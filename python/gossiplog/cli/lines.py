@@ -1,8 +1,8 @@
-"""JSON Lines: as `gossiplog append` and `import` read them, and messages as `gossiplog export` writes them.
+"""JSON Lines that `gossiplog append` and `import` read, and `gossiplog export` writes.
 
-A line of an export is the map `{id, signature, message}` of the HTTP API (wire format, "HTTP API"), in dag-json. Of a
-message that this does not give back byte for byte it has the stored value besides, as `value`: of alternative
-encodings, for instance. So a message of an export is the same message after an import.
+A line of an export is the map `{id, signature, message}` of the HTTP API (wire format, "HTTP API"), in dag-json. Where
+that map does not give the message back byte for byte, as with alternative encodings, the line also has the stored
+value as `value`. So an import of an export has the same messages.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ from gossiplog.errors import DecodeError, EncodeError, GossipLogError
 from gossiplog.message import SignedMessage
 
 LONGEST_LINE = 16 << 20
-"""Bytes: a message has to fit into a protocol frame, so that no line of one comes near it."""
+"""Bytes. Messages have to fit into a protocol frame, so their lines are far shorter."""
 
 _CHUNK = 1 << 20
-# Bytes of a message's dag-json; above it, a line has its value alone, which takes a third more than the message.
+# Bytes of a message's dag-json. Above it a line has the value alone, which base64 makes a third longer.
 _LONGEST_TEXT = LONGEST_LINE // 2
 _VALUE = "value"
 
 
 class LongLine(GossipLogError):
-    """A line that is longer than any of a message."""
+    """A line that is too long for a message."""
 
 
 def read_lines(stream: io.BufferedIOBase, name: str) -> Iterator[list[tuple[int, bytes]]]:
     """Yield the lines of a stream that are not blank, with their numbers from 1.
 
-    They come in lists of those that are there: a slow writer is followed line by line.
+    Each list has the lines that have arrived, so that a slow writer is followed line by line.
 
     Args:
         stream: to read.
-        name: what messages call it.
+        name: of the stream, for errors.
 
     Raises:
         LongLine: a line of more than LONGEST_LINE bytes.
@@ -55,7 +55,7 @@ def _numbered(lines: list[bytes], before: int) -> list[tuple[int, bytes]]:
 
 
 def message_line(message: SignedMessage) -> bytes:
-    """Write the line of a message, without its end."""
+    """Return the line of a message, without the line break."""
     try:
         pieces = core.MessageJson([message.value], message.topic, is_list=False)
         text = b"".join(iter(lambda: pieces.read(_CHUNK), b""))
@@ -71,14 +71,14 @@ def message_line(message: SignedMessage) -> bytes:
 
 
 def message_value(line: bytes) -> bytes:
-    """Read the stored value of the message in a line; it is not verified yet.
+    """Return the stored value of the message in a line, not verified yet.
 
-    What a line has beside `value`, or beside `signature` and `message`, is passed over.
+    Other fields than `value`, or else `signature` and `message`, are ignored.
 
     Raises:
         DecodeError: a line that is no message.
     """
-    # Most lines have none: these are read once.
+    # Only lines that may have the field are decoded twice.
     if b'"value"' in line:
         body: Any = core.json_decode(line)
         if isinstance(body, dict) and _VALUE in body:

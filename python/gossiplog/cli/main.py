@@ -1,9 +1,9 @@
 """The program `gossiplog`: its commands, its errors and its exit codes.
 
-0    done; `serve`: also after Ctrl-C or SIGTERM, which are how it ends
+0    done; of `serve`: after Ctrl-C or SIGTERM, which end it
 1    the command failed: one line on stderr says why
 2    it was called wrongly
-130  Ctrl-C (128 + SIGINT), but for `serve`
+130  Ctrl-C (128 + SIGINT), except for `serve`
 141  who read the output stopped reading, as `head` does (128 + SIGPIPE)
 """
 
@@ -36,7 +36,7 @@ from gossiplog.cli import (
     simulate,
     sync,
 )
-from gossiplog.cli.output import note
+from gossiplog.cli.output import note, unwrapped
 from gossiplog.cli.settings import SettingsCommand
 from gossiplog.errors import GossipLogError
 
@@ -113,7 +113,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except typer.Exit as end:
         return end.exit_code
     except typer.TyperException as error:
-        note(f"{_line(error.format_message())} (gossiplog --help says how to call it)")
+        note(f"{unwrapped(error.format_message())} (gossiplog --help says how to call it)")
         return error.exit_code
     except KeyboardInterrupt:
         return INTERRUPTED
@@ -122,7 +122,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return UNREAD
     except (GossipLogError, OSError) as error:
-        note(_line(str(error)))
+        note(unwrapped(str(error)))
         return FAILED
     return 0
 
@@ -131,7 +131,3 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _command() -> typer.core.TyperGroup:
     """Build the commands, once a process: it takes longer than most of them, and tests call `main` by the thousand."""
     return typer.main.get_group(app)
-
-
-def _line(text: str) -> str:
-    return " ".join(text.split())

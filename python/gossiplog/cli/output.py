@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from typing import Annotated, Any, Self
@@ -80,16 +80,16 @@ class Output:
 
     @contextmanager
     def paged(self) -> Iterator[None]:
-        """A block whose `show` goes through a pager, where that is to a terminal that a person reads.
+        """Send what a block shows on a terminal through a pager; the block ends where the reader leaves the pager.
 
-        The pager is that of PAGER in the environment, or `less` where there is one; none where PAGER is empty or `cat`.
-        Where its reader leaves it early, the block ends there.
+        The variable PAGER has the command of the pager, by default `less`. There is none if PAGER is empty or `cat`, or
+        if the command is not installed.
         """
         command = _pager()
         if self.json or not sys.stdout.isatty() or not command:
             yield
             return
-        # As Git has it: colours are shown, and what fits on one screen stays there.
+        # As Git sets it: show colours, and leave what fits on one screen there.
         environment = {"LESS": "FRX"} | os.environ
         process = subprocess.Popen(command, stdin=subprocess.PIPE, env=environment, encoding="utf-8")
         terminal = self.console
@@ -105,7 +105,7 @@ class Output:
         try:
             yield
         except BrokenPipeError:
-            # The reader has seen enough.
+            # The reader left the pager.
             pass
         finally:
             self.console = terminal
@@ -113,20 +113,20 @@ class Output:
 
 
 class _PagerConsole(Console):
-    """A console that raises where nobody reads it any more; rich would end the program."""
+    """A console that raises BrokenPipeError where its reader is gone; rich would end the program."""
 
     def on_broken_pipe(self) -> None:
         raise BrokenPipeError
 
 
 def _pager() -> list[str]:
-    """The command of the pager; [] for none."""
+    """Return the command of the pager; [] for none."""
     words = shlex.split(os.environ.get("PAGER", "less"))
     return words if words and words != ["cat"] and shutil.which(words[0]) is not None else []
 
 
 def _end(process: subprocess.Popen[str]) -> None:
-    """Wait until the reader leaves the pager, which Ctrl-C does not end."""
+    """Wait until the reader leaves the pager, which goes on after Ctrl-C."""
     if process.stdin is not None:
         with suppress(BrokenPipeError):
             process.stdin.close()
@@ -144,9 +144,24 @@ def fields_table() -> Table:
     return table
 
 
+def headed_table(*texts: str, numbers: Sequence[str] = ()) -> Table:
+    """Return an empty table, with headings for columns of texts and, after them, columns of numbers."""
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    for heading in texts:
+        table.add_column(heading, overflow="fold")
+    for heading in numbers:
+        table.add_column(heading, justify="right", overflow="fold")
+    return table
+
+
 def printable(text: str) -> str:
     """A line that holds nothing that a terminal obeys; if it is JSON, it means the same."""
     return _UNSAFE.sub(lambda match: f"\\u{ord(match.group()):04x}", text)
+
+
+def unwrapped(text: str) -> str:
+    """Return a text in one line: with a space for each line break or run of spaces."""
+    return " ".join(text.split())
 
 
 def note(text: str) -> None:

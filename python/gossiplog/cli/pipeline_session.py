@@ -13,9 +13,8 @@ from functools import wraps
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.table import Table
 
-from gossiplog.cli.output import Output, printable, spinner, watching
+from gossiplog.cli.output import Output, headed_table, printable, spinner, watching
 from gossiplog.errors import SparkError
 
 if TYPE_CHECKING:
@@ -133,9 +132,7 @@ def show_rows(output: Output, rows: list[dict[str, Any]]) -> None:
         for row in rows:
             output.record(row)
         return
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    for name in rows[0] if rows else ():
-        table.add_column(name.replace("_", " "), overflow="fold")
+    table = headed_table(*(name.replace("_", " ") for name in (rows[0] if rows else ())))
     for row in rows:
         table.add_row(*map(_cell, row.values()))
     output.show(table)

@@ -15,6 +15,11 @@ MOST_BYTES = 2**20
 _LAST_SECONDS = 2.0
 
 
+def missing_lines(count: int) -> str:
+    """Return the text that stands for lines that were dropped."""
+    return f"{count:,} lines are missing here: they were not read in time"
+
+
 class Printer:
     """Writes lines to a file descriptor on a thread of its own, for the time of its context.
 

@@ -16,8 +16,8 @@ import typer
 from starlette.types import ASGIApp
 
 from gossiplog.cli.logs import open_log
-from gossiplog.cli.output import Output, printable
-from gossiplog.cli.printer import Printer
+from gossiplog.cli.output import Output, printable, unwrapped
+from gossiplog.cli.printer import Printer, missing_lines
 from gossiplog.cli.server_log import server_log
 from gossiplog.errors import GossipLogError
 from gossiplog.log import Log
@@ -68,7 +68,7 @@ class Options:
     Attributes:
         hub: the host and the port on which a hub listens, 0 taking one that is free; None for no hub.
         mesh: None for no peer.
-        metrics: the host, None for the loopback, and the port on which metrics are served apart; or None.
+        metrics: the host, None for the loopback, and the port at which metrics are served, too; None for no such port.
         hosts: further names under which a hub's clients know this machine.
         origins: whose pages may connect.
         read_token: the file with the token that readers must show, or None.
@@ -77,9 +77,9 @@ class Options:
         private_key: the file with its key.
         trusted_proxies: addresses and networks that tell the addresses of a hub's clients.
         limits: of connections, streams and memory, of a hub and of a peer each.
-        log_level: of `server_log.LEVELS`.
-        log_format: of `server_log.FORMATS`.
-        access_log: whether a hub's requests are logged.
+        log_level: as `server_log` takes it.
+        log_format: likewise.
+        access_log: whether requests to the hub are logged.
     """
 
     hub: tuple[str, int] | None
@@ -121,7 +121,7 @@ class Options:
         )
 
     def monitor_access(self) -> Access:
-        """What callers of the metrics' own port must bring.
+        """Return what callers of the metrics' own port must bring.
 
         Raises:
             ValueError: something that is no host.
@@ -129,7 +129,7 @@ class Options:
         host, _ = self.metrics or (None, 0)
         if host is None:
             return Access()
-        # By which address a scraper knows this machine is not known here.
+        # A scraper may know this machine by any of its addresses.
         own = () if host in _ALL_INTERFACES else (host.lower(),)
         return Access(hosts=frozenset([*own, *self.hosts]), addresses=True)
 
@@ -140,9 +140,9 @@ def serve_log(path: Path, topic: str | None, options: Options, output: Output, w
     Args:
         path: of the log.
         topic: of a log that is not there, to make it.
-        options: where and for whom.
+        options: where, for whom, and what is logged.
         output: where to say what happens.
-        warnings: lines for the log, about the options.
+        warnings: about the options, for the log.
 
     Raises:
         BadParameter: something that is no host or no origin.
@@ -154,18 +154,16 @@ def serve_log(path: Path, topic: str | None, options: Options, output: Output, w
         try:
             _open_and_serve(path, topic, options, output)
         except (GossipLogError, OSError) as error:
-            LOGGER.error("%s", " ".join(str(error).split()))
+            LOGGER.error("%s", unwrapped(str(error)))
             raise typer.Exit(1) from error
 
 
 def _open_and_serve(path: Path, topic: str | None, options: Options, output: Output) -> None:
-
     def encoded(text: str, fields: dict[str, Any]) -> bytes:
         return output.encoded(fields) if output.json else f"{printable(text)}\n".encode()
 
     def dropped(count: int) -> bytes:
-        text = f"{count:,} lines are missing here: they were not read in time"
-        return encoded(text, {"event": "dropped", "lines": count})
+        return encoded(missing_lines(count), {"event": "dropped", "lines": count})
 
     def gone(error: OSError) -> None:
         LOGGER.warning("what happens is not shown any more, but serving goes on: nobody reads it (%s)", error)
@@ -199,7 +197,7 @@ async def _serve(log: Log, name: str, access: Access, options: Options, show: Sh
         fields: dict[str, Any] = {"log": name, "topic": log.topic}
         places: list[str] = []
         tasks = await stack.enter_async_context(background())
-        # Of both servers: what happens at the hub's is among the metrics of the other one.
+        # Both servers share them, so that the metrics at either port have all counts.
         incidents = Incidents(serving.LOGGER)
         if peer is not None:
             fields |= {"peer": peer.peer_id, "listen": list(peer.addresses)}
@@ -249,7 +247,7 @@ def _peer(log: Log, mesh: Mesh | None, limits: Limits, on_event: Callable[[event
 
 
 def _monitor(log: Log, peer: Peer | None, hub: Hub | None, access: Access) -> ASGIApp:
-    """What tells of both over HTTP."""
+    """Make the application of the metrics' own port."""
 
     def counters() -> Counters:
         return hub.counters if hub is not None else peer.counters if peer is not None else Counters()

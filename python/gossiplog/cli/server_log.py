@@ -11,20 +11,17 @@ from contextlib import contextmanager
 from typing import Any
 
 from gossiplog.cli.output import printable
-from gossiplog.cli.printer import Printer
+from gossiplog.cli.printer import Printer, missing_lines
 from gossiplog.net import access_log
 from gossiplog.net.incidents import FIELDS, one_line
 from gossiplog.net.record import LOGGER
 
-LEVELS = ("debug", "info", "warning", "error")
-FORMATS = ("text", "json")
-
 
 class _Formatter(logging.Formatter):
-    """Lines that a stranger's text can neither break nor forge: of a record's lines, all but the first are indented."""
+    """Formats records as text that a stranger cannot forge: all lines of a record but the first are indented."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the lines of a record, with the time in UTC (RFC 3339)."""
+        """Return the lines of a record, which begin with the time in UTC (RFC 3339)."""
         lines = [f"{self._time(record)} {record.levelname} {one_line(record.getMessage())}"]
         lines += [f"  {one_line(line)}" for line in self._traceback(record)]
         return "\n".join(lines)
@@ -37,7 +34,7 @@ class _Formatter(logging.Formatter):
 
 
 class _JsonFormatter(_Formatter):
-    """An object a line; what a record has under FIELDS is among its members."""
+    """Formats each record as an object in one line, which has the record's fields (`incidents.FIELDS`), too."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line of a record."""
@@ -54,7 +51,7 @@ class _JsonFormatter(_Formatter):
 
 
 class _Handler(logging.Handler):
-    """Passes lines on to a thread that writes them: nobody waits for who reads stderr."""
+    """Passes lines to a thread that writes them, so that a slow reader of stderr holds nothing up."""
 
     def __init__(self, printer: Printer, formatter: logging.Formatter) -> None:
         super().__init__()
@@ -70,27 +67,26 @@ class _Handler(logging.Handler):
 
 @contextmanager
 def server_log(level: str, format: str, *, access: bool) -> Iterator[None]:
-    """Write the log of this process to stderr, in the block.
+    """Write the log of this process to stderr for the time of a block.
 
     Args:
-        level: of LEVELS; lines below it are left out. Other packages' lines are left out below warning.
-        format: of FORMATS.
-        access: whether to write the access log as well, whatever the level.
+        level: the lowest that is written, as `--log-level` takes it; of other packages, warnings and errors are.
+        format: "text" or "json".
+        access: whether the access log is written, too, at every level.
     """
     formatter = _JsonFormatter() if format == "json" else _Formatter()
 
     def dropped(count: int) -> bytes:
-        text = f"{count:,} lines are missing here: they were not read in time"
+        text = missing_lines(count)
         return _encoded(formatter.format(logging.LogRecord(LOGGER.name, logging.WARNING, "", 0, text, None, None)))
 
-    # Nobody is left to tell when stderr is gone.
+    # There is no other place to report that stderr is gone.
     with Printer(sys.stderr.fileno(), dropped, gone=lambda error: None) as printer:
         handler = _Handler(printer, formatter)
         number = logging.getLevelNamesMapping()[level.upper()]
         root = logging.getLogger()
         levels = [(LOGGER, number), (access_log.LOGGER, logging.INFO if access else logging.CRITICAL)]
         before = [(logger, logger.level) for logger, _ in levels]
-        # Uvicorn's own lines go through the logger of `gossiplog.net.serving`, but for some of its start.
         root.addHandler(handler)
         for logger, wanted in levels:
             logger.setLevel(wanted)

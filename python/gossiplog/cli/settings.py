@@ -1,8 +1,8 @@
-"""Options that may also stand in a file and in the environment.
+"""Options that can also be set in a file and in the environment.
 
 A command of the class `SettingsCommand` takes each of its options from the command line, else from a variable
-(`GOSSIPLOG_` and the option's name), else from the file of `--config`, else its default. A list replaces that of a
-later place, it is not added to it. The parameters of the command's function are the one table that all of this follows.
+(`GOSSIPLOG_` and the option's name), else from the file of `--config`, else its default. Lists are not merged. The
+options are those of the command's function; there is no other table of them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from gossiplog.cli.output import printable
 PREFIX = "GOSSIPLOG_"
 MAX_FILE_BYTES = 2**20
 """Bytes of a file of settings."""
-# Where to look for settings, and what to do with them: these cannot be settings themselves.
+# Options about settings, which cannot be settings themselves.
 _ABOUT_SETTINGS = ("config", "show_config")
 # What Kubernetes sets for a service: https://kubernetes.io/docs/concepts/services-networking/service/#environment-variables.
 _SERVICE_VALUES = ("tcp://", "udp://", "sctp://")
@@ -53,7 +53,7 @@ ShowConfig = Annotated[
 
 
 class SettingsCommand(TyperCommand):
-    """A command whose options are settings; one of them is a `Config`."""
+    """A command whose options can be set in the environment and, with an option `Config`, in a file."""
 
     def __init__(self, *arguments: Any, **settings: Any) -> None:
         super().__init__(*arguments, **settings)
@@ -63,7 +63,7 @@ class SettingsCommand(TyperCommand):
                 parameter.show_envvar = False
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse a command line, and name the place of a value that cannot be used."""
+        """Parse a command line; errors name the place of the value."""
         try:
             return super().parse_args(ctx, args)
         except typer.BadParameter as error:
@@ -77,7 +77,7 @@ class SettingsCommand(TyperCommand):
             raise
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command; an error about options says that some come from elsewhere than the command line."""
+        """Run the command; errors about options name those that are not on the command line."""
         try:
             return super().invoke(ctx)
         except typer.BadParameter as error:
@@ -88,17 +88,17 @@ class SettingsCommand(TyperCommand):
 
 
 def variable(name: str) -> str:
-    """The variable of a parameter."""
+    """Return the name of the variable that sets a parameter."""
     return PREFIX + name.upper()
 
 
 def key(name: str) -> str:
-    """The name of a parameter in a file, which is the option's without dashes in front."""
+    """Return the key that sets a parameter in a file: the name of the option without its leading dashes."""
     return name.replace("_", "-")
 
 
 def place(context: typer.Context, name: str) -> str:
-    """Where the value of a parameter comes from: an option, a variable, or a key and its file; "" for the default."""
+    """Return the source of a parameter's value: an option, a variable, or a key and its file; "" for the default."""
     source = context.get_parameter_source(name)
     match source.name if source is not None else "":
         case "COMMANDLINE":
@@ -118,7 +118,7 @@ def read_settings(path: Path, options: Collection[TyperOption]) -> dict[str, Any
         options: that it may have.
 
     Returns:
-        The values by the names of parameters. A table, as [gossip], has become a list of "name=value".
+        The values by the names of parameters; a table such as [gossip] as a list of "name=value".
 
     Raises:
         BadParameter: the file cannot be read, has a key that is no option, or a value of another type.
@@ -132,25 +132,25 @@ def read_settings(path: Path, options: Collection[TyperOption]) -> dict[str, Any
     except OSError as error:
         raise typer.BadParameter(f"cannot read {path}: {error.strerror}") from error
     except ValueError as error:
-        # Of the decoder, or of UTF-8.
-        raise typer.BadParameter(f"{path} is no TOML: {error}") from error
+        # TOMLDecodeError or UnicodeDecodeError.
+        raise typer.BadParameter(f"{path} is not TOML: {error}") from error
     by_key = {key(option.name): option for option in options}
     values: dict[str, Any] = {}
     for name, value in found.items():
         option = by_key.get(name)
         if option is None:
-            raise typer.BadParameter(f"{path} has {_shown(name)}, which is no option: {_suggestion(name, by_key)}")
+            raise typer.BadParameter(f"{path} sets {_shown(name)}, which is not an option: {_suggestion(name, by_key)}")
         values[option.name] = _typed(path, option, value)
     return values
 
 
 def show_settings(context: typer.Context, *, secret_files: Collection[str], as_json: bool) -> Iterator[str]:
-    """The options of a command: lines that `read_settings` reads, or JSON with `as_json`.
+    """Yield the options of a command as lines that `read_settings` reads, or as JSON.
 
     Args:
         context: of the command.
-        secret_files: parameters that name files with secrets: what may be the secret itself is not shown.
-        as_json: whether to give one line, of an object with the value and the place of each.
+        secret_files: parameters that name files with secrets. A value that may be the secret itself is not shown.
+        as_json: whether to yield one line, an object with the value and the source of each option.
     """
     shown: dict[str, Any] = {}
     for option in _options(context):
@@ -172,21 +172,21 @@ def show_settings(context: typer.Context, *, secret_files: Collection[str], as_j
 
 
 def may_be_secret(path: Path) -> bool:
-    """Whether what should name a file could be the secret that belongs into it: it names none, in no folder."""
+    """Return whether the name of a file may be a secret by mistake: neither the file nor a folder of it exists."""
     return not path.exists() and (path.parent in (Path("."), Path("/")) or not path.parent.is_dir())
 
 
 def misspelt(context: typer.Context, environment: Mapping[str, str]) -> list[str]:
-    """Variables that look like those of options and are none, each with what was meant.
+    """Return warnings about variables that look like those of options, each with a suggestion.
 
-    Others that begin with PREFIX are passed over: Kubernetes sets some for a service that has our name.
+    Others that begin with PREFIX are ignored: Kubernetes sets some for a service that is called gossiplog.
     """
     known = ["CONFIG", *(option.name.upper() for option in _options(context))]
     found = []
     for name in environment:
         rest = name.removeprefix(PREFIX)
         if rest != name and rest not in known and (alike := _alike(rest, known)):
-            found.append(f"the variable {_shown(name)} is of no option: did you mean {PREFIX}{alike}?")
+            found.append(f"the variable {_shown(name)} sets no option: did you mean {PREFIX}{alike}?")
     return found
 
 
@@ -205,7 +205,7 @@ def _typed(path: Path, option: TyperOption, value: Any) -> Any:
             value = [f"{part}={number}" for part, number in value.items()]
         if isinstance(value, list) and all(isinstance(part, str) for part in value):
             return value
-        expected = f'a list of strings, as {name} = ["…"]'
+        expected = f'a list of strings, such as {name} = ["…"]'
     elif annotation is bool:
         if isinstance(value, bool):
             return value
@@ -213,16 +213,16 @@ def _typed(path: Path, option: TyperOption, value: Any) -> Any:
     elif annotation is int:
         if isinstance(value, int) and not isinstance(value, bool):
             return value
-        expected = f"a whole number, as {name} = 1"
+        expected = f"a whole number, such as {name} = 1"
     else:
         if isinstance(value, str):
             return value
-        expected = f'a string, as {name} = "…"'
+        expected = f'a string, such as {name} = "…"'
     raise typer.BadParameter(f"{path}: the value of {name} is {_kind(value)}; expected {expected}")
 
 
 def _kind(value: object) -> str:
-    # Not the value, which may be a secret in the wrong place.
+    # The value itself may be a secret in the wrong place.
     match value:
         case bool():
             return "true or false"
@@ -239,7 +239,7 @@ def _kind(value: object) -> str:
 
 def _suggestion(name: str, known: Collection[str]) -> str:
     alike = _alike(name.replace("_", "-").lower(), known)
-    return f"did you mean {alike}?" if alike else f"expected some of {', '.join(sorted(known))}"
+    return f"did you mean {alike}?" if alike else f"expected one of {', '.join(sorted(known))}"
 
 
 def _alike(name: str, known: Collection[str]) -> str:
@@ -257,5 +257,5 @@ def _plain(value: Any) -> Any:
 
 
 def _toml(value: Any) -> str:
-    """A value in TOML: what JSON has of strings, numbers, truth values and lists is written alike."""
+    """Return a value in TOML, which writes strings, numbers, booleans and lists as JSON does."""
     return printable(json.dumps(value, ensure_ascii=False))
