@@ -49,7 +49,7 @@ def anonymous() -> ssl.SSLContext:
     ],
     ids=["untrusted", "ciphers", "http", "garbage"],
 )
-async def test_a_handshake_that_fails_is_told_of_with_the_client(
+async def test_a_failed_handshake_is_logged_with_the_client(
     speak: bytes | Callable[[], ssl.SSLContext], reason: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     def connect(host: str, port: int) -> str:

@@ -22,7 +22,7 @@ def test_all_are_counted_and_some_told(caplog: pytest.LogCaptureFixture) -> None
     now[0] = SECONDS
     for _ in range(2):
         incidents.note("refused", "another", "it asked, too")
-    assert caplog.messages == ["another: it asked, too; 4 more like it were not told of", "another: it asked, too"]
+    assert caplog.messages == ["another: it asked, too; 4 similar suppressed", "another: it asked, too"]
 
 
 def test_a_line_is_one(caplog: pytest.LogCaptureFixture) -> None:

@@ -28,7 +28,7 @@ COUNTERS = Counters(
     connected=7,
     dropped=1,
     refused_connections=14,
-    denied={"token": 15},
+    refused_requests={"token": 15},
     bytes_received=1000,
     bytes_sent=2000,
     inserted={"local": 1, "push": 2, "sync": 3},
@@ -56,7 +56,7 @@ def log() -> Iterator[Log]:
 
 
 def app_of(log: Log, counters: Counters = COUNTERS) -> Starlette:
-    return Starlette(routes=metric_routes(log, lambda: counters, lambda: PEERS))
+    return Starlette(routes=metric_routes(log, lambda: counters, lambda: PEERS, lambda: ""))
 
 
 async def samples(

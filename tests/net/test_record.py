@@ -77,7 +77,7 @@ async def test_lines_about_dropped_peers_are_limited(caplog: pytest.LogCaptureFi
     assert caplog.messages == ["a peer: dropped: it broke a rule"] * LINES
 
 
-async def test_a_refused_message_is_counted_and_told_of_once(
+async def test_a_refused_message_is_counted_and_logged_once(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gossiplog.net.record.REFUSED_REMEMBERED", 3)

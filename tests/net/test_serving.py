@@ -603,11 +603,11 @@ async def test_a_burst_of_connections_begins_over_many_turns(monkeypatch: pytest
     ("key", "answer"),
     [
         ("short", b"HTTP/1.1 400"),
-        # What only one of the two parsers reads: it was left without an answer, for good.
+        # Only one of the two parsers accepts it; the connection used to stay open without an answer.
         ("\x7f", b""),
     ],
 )
-async def test_websocket_handshakes_that_fail_end_and_are_told_of(
+async def test_failed_websocket_handshakes_end_and_are_logged(
     key: str, answer: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     incidents = Incidents(serving.LOGGER)

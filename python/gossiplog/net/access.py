@@ -125,7 +125,7 @@ class Denied:
     Attributes:
         status: of the answer.
         reason: what was wrong; it holds nothing secret.
-        kind: under which it is counted: "host", "origin" or "token".
+        kind: what is counted: "host", "origin" or "token".
     """
 
     status: int
@@ -142,8 +142,8 @@ class Access:
 
     Attributes:
         hosts: names and addresses without port, beside LOOPBACK; EVERY allows all.
-        addresses: whether callers may know the hub by any numeric address. A page can point its own name here, but not
-            an address (DNS rebinding).
+        addresses: whether any numeric address is accepted as well. A page of a website can have its own name resolve to
+            this machine (DNS rebinding), but not an address.
         origins: such as "https://app.example.org", beside the hub's own; EVERY allows all.
         read_token: for reading, or None.
         write_token: for writing, or None.
@@ -227,9 +227,9 @@ def protect(
     Args:
         app: to protect.
         access: the checks.
-        incidents: counts who is turned away, by `Denied.kind`, and logs the reasons; None makes its own.
-        open_paths: what anybody may ask for with GET, as health checks do, which have no token and know the machine by
-            an address. The application finds there that the caller may not read.
+        incidents: counts refused requests by `Denied.kind`, and logs the reasons; None makes its own.
+        open_paths: paths that anybody may GET, as health checks do, which have no token and know the machine by an
+            address. A caller that fails the checks is let through without the right to read or write.
     """
     return CORSMiddleware(
         _AccessControl(app, access, Incidents(_LOGGER) if incidents is None else incidents, open_paths),

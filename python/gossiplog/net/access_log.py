@@ -1,4 +1,4 @@
-"""The access log: a line for each request, and two for each WebSocket."""
+"""An access log: one line for each request, and two for each WebSocket."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _FORBIDDEN = 403
 
 
 class AccessLog:
-    """An ASGI application that logs what another one is asked, on LOGGER.
+    """ASGI middleware that logs requests and WebSockets to LOGGER.
 
-    A line has no query, which may have a token in it, and no headers.
+    A line has no headers and no query, which may contain a token.
 
     Args:
-        app: the other one.
+        app: the application that answers.
         clock: seconds, on a clock that never goes back.
     """
 
@@ -32,7 +32,7 @@ class AccessLog:
         self._clock = clock
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request or a WebSocket on, and log it."""
+        """Pass a request or a WebSocket to the application, and log it."""
         if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
@@ -61,7 +61,7 @@ class AccessLog:
 
 
 class _Entry:
-    """What is known of a request or a WebSocket."""
+    """A request or a WebSocket that is being answered."""
 
     def __init__(self, scope: Scope, clock: Callable[[], float]) -> None:
         self._client = one_line(client_name(scope.get("client")))
@@ -70,7 +70,7 @@ class _Entry:
         self._clock = clock
         self._start = clock()
         self._is_open = False
-        # Until it has one, the server answers 500.
+        # 0 where the application has sent none: then the server answers 500.
         self.status = 0
         self.received = self.sent = 0
 

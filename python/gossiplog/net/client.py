@@ -31,7 +31,7 @@ _FIRST_PAUSE = 0.5
 _LONGEST_PAUSE = 60.0
 # A connection that stood for so long was a good one: the next pause is the first again.
 _GOOD_SECONDS = 30.0
-_ENTER = "enter it: async with gossiplog.connect(log, url) as client"
+_ENTER = "use async with gossiplog.connect(log, url) as client"
 # Between looks at the hub's root, in seconds: soon at first, because small logs are quick.
 _FIRST_LOOK = 0.02
 _LONGEST_LOOK = 1.0
@@ -40,7 +40,7 @@ _LONGEST_TOPIC = 200
 
 
 class Client:
-    """A log that is kept in step with a hub's, for the time of its context, which it is in once: made by `connect`.
+    """A log that is kept in step with a hub's, for the time of its context. `connect` makes it; it runs once.
 
     Args:
         log: to keep in step.
@@ -111,13 +111,13 @@ class Client:
         return await self._stack.__aexit__(kind, error, traceback)
 
     def __await__(self) -> NoReturn:
-        raise TypeError(f"a client is no coroutine, but a context: {_ENTER}")
+        raise TypeError(f"a client cannot be awaited: {_ENTER}")
 
     def __enter__(self) -> NoReturn:
         raise TypeError(f"a client is an asynchronous context: {_ENTER}")
 
     def __exit__(self, *error: object) -> None:
-        """Python looks for it before it calls `__enter__`."""
+        """Do nothing: `with` looks this up before it calls `__enter__`."""
 
     def __repr__(self) -> str:
         if not self._running:
@@ -234,7 +234,7 @@ class Client:
 
 
 def _with_advice(error: ConnectionLost, url: str) -> ConnectionLost:
-    """Add to an error of connecting to a hub what may be wrong with the URL."""
+    """Add a hint to a refused connection where the URL may lack a slash at its end."""
     address, mark, query = url.partition("?")
     if error.cause != "refused" or address.endswith("/") or "/" not in address.partition("://")[2]:
         return error

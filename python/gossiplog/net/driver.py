@@ -276,8 +276,8 @@ class Driver:
         elif closed is not None and closed.cause == "overload":
             self.record.incident(peer.name, "overloads", 1, closed.reason)
         elif not (dialer or peer.gossips or peer.joined or peer.served or peer.noted or peer.scope.cancel_called):
-            # Of a stream that it was refused nothing is heard where it leaves at once.
-            text = f"it left before it opened a stream of this log, {self.protocols.push}: its topic may be another"
+            # It may have been refused a stream of another topic, which is not reported if it leaves at once.
+            text = f"it left without opening {self.protocols.push}, a stream of this log: its topic may be another"
             self.record.incident(peer.name, "left_at_once", 1, text)
         del self._exchanges[peer.number], self._by_connection[peer.connection]
         self.defects.leave(peer)

@@ -1,4 +1,4 @@
-"""TLS handshakes that fail at the bundled server: asyncio says nothing about them."""
+"""Reports of TLS handshakes that fail at the bundled server; asyncio drops them silently."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from contextvars import ContextVar
 from typing import Any
 
 CLIENT: ContextVar[str] = ContextVar("client", default="unknown")
-"""The client whose connection is being set up. asyncio handles all of a connection in a copy of the context in which it
-was accepted; a TLS object knows no address."""
+"""The name of the client whose connection is being set up: a TLS object has no address, but asyncio handles each
+connection in a copy of the context in which it was accepted."""
 
 _REASONS = {
     "HTTP_REQUEST": "it spoke HTTP without TLS: its address has to begin with https:// or wss://",
@@ -22,12 +22,12 @@ _REASONS = {
 _UNTRUSTED = ("ALERT_UNKNOWN_CA", "ALERT_BAD_CERTIFICATE", "ALERT_CERTIFICATE_UNKNOWN", "ALERT_UNSUPPORTED_CERTIFICATE")
 
 
-def watch_handshakes(context: ssl.SSLContext, told: Callable[[str, str], None]) -> None:
+def watch_handshakes(context: ssl.SSLContext, report: Callable[[str, str], None]) -> None:
     """Report each TLS handshake that fails.
 
     Args:
         context: of the server.
-        told: is called with the client (see `CLIENT`) and the reason, as a clause.
+        report: called with the name of the client and the reason, as a clause.
     """
 
     class Watched(ssl.SSLObject):
@@ -37,23 +37,23 @@ def watch_handshakes(context: ssl.SSLContext, told: Callable[[str, str], None]) 
             except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
                 raise
             except ssl.SSLError as error:
-                told(CLIENT.get(), reason_of(error))
+                report(CLIENT.get(), reason_of(error))
                 raise
 
         def read(self, *arguments: Any) -> Any:
             try:
                 return super().read(*arguments)
             except ssl.SSLError as error:
-                # In TLS 1.3 the server is done before the client has looked at the certificate.
+                # In TLS 1.3 the server's handshake ends before the client checks the certificate.
                 if "_ALERT_" in (error.reason or ""):
-                    told(CLIENT.get(), reason_of(error))
+                    report(CLIENT.get(), reason_of(error))
                 raise
 
     context.sslobject_class = Watched
 
 
 def reason_of(error: ssl.SSLError) -> str:
-    """Why a handshake failed, as a clause."""
+    """Return the reason of a failed handshake as a clause."""
     reason = error.reason or "NO_REASON"
     if reason.endswith(_UNTRUSTED):
         return "it does not trust the certificate that it was shown"

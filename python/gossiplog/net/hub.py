@@ -151,11 +151,11 @@ class Hub:
         self._total_bytes = (limits or Limits()).total_bytes
         admission = Admission((limits or Limits()).request_bytes, self._room, self._keep)
         self._connections = (limits or Limits()).connections
-        self._denials = Incidents(LOGGER)
+        self._refusals = Incidents(LOGGER)
         self._site = create_site(
             log, self._names, lambda: self.counters, lambda: self.peers, admission, lambda: self.unready
         )
-        self._protected = protect(self._answer, access or Access(), self._denials, open_paths=HEALTH_PATHS)
+        self._protected = protect(self._answer, access or Access(), self._refusals, open_paths=HEALTH_PATHS)
 
     async def __aenter__(self) -> Self:
         if self._entered:
@@ -192,11 +192,11 @@ class Hub:
     def counters(self) -> Counters:
         """What was counted since the hub started; after its end, until then."""
         found = self._running.counters if self._running is not None else self._counters
-        return replace(found, denied=MappingProxyType(dict(self._denials.counts)))
+        return replace(found, refused_requests=MappingProxyType(dict(self._refusals.counts)))
 
     @property
     def unready(self) -> str:
-        """Why it takes no new clients now; "" if it does."""
+        """The reason why the hub takes no new clients now; "" if it does."""
         if self._running is None:
             return _NOT_STARTED
         most = self._connections

@@ -14,7 +14,7 @@ LINES = 20
 """Lines about one kind of incident, in each period of SECONDS, unless the caller says otherwise."""
 SECONDS = 60.0
 FIELDS = "gossiplog"
-"""The attribute of a log record that has what its text says, as a mapping, for programs that read the log."""
+"""The attribute of a log record that has the facts of its text as a mapping, for logs that programs read."""
 SERVER_KEY = "gossiplog.server"
 """Where a scope tells the application what its server has counted: a mapping from kinds to numbers."""
 VIOLATION_KEY = "gossiplog.violation"
@@ -48,7 +48,7 @@ class Incidents:
         self.counts: Mapping[str, int] = MappingProxyType(self._counts)
         # By kind, of which a program has a handful.
         self._periods: dict[str, _Period] = {}
-        self._untold: Counter[str] = Counter()
+        self._suppressed: Counter[str] = Counter()
 
     def note(
         self,
@@ -75,14 +75,14 @@ class Incidents:
         if now - period.start >= SECONDS:
             period.start, period.lines = now, 0
         if period.lines >= lines:
-            self._untold[kind] += count
+            self._suppressed[kind] += count
             return
         period.lines += 1
         times = f" ({count} times)" if count > 1 else ""
-        untold = self._untold.pop(kind, 0)
-        before = f"; {untold} more like it were not told of" if untold else ""
+        suppressed = self._suppressed.pop(kind, 0)
+        before = f"; {suppressed} similar suppressed" if suppressed else ""
         level = logging.WARNING if error is None else logging.ERROR
-        fields = {"kind": kind, "peer": one_line(peer), "count": count, "suppressed": untold}
+        fields = {"kind": kind, "peer": one_line(peer), "count": count, "suppressed": suppressed}
         self._logger.log(
             level, "%s: %s%s%s", one_line(peer), one_line(text), times, before, exc_info=error, extra={FIELDS: fields}
         )

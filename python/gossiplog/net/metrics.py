@@ -1,5 +1,4 @@
-"""What a hub or a peer tells about itself: `/metrics` for Prometheus, `/peers`, and `/healthz` and `/readyz` for what
-restarts it and sends clients to it.
+"""The routes by which a hub or a peer is observed: `/metrics` for Prometheus, `/peers`, `/healthz` and `/readyz`.
 
 The driver of the network counts in its own way, and hands out a `Counters` when it is asked: nothing here is updated
 while messages flow, and two of one process share nothing.
@@ -32,7 +31,7 @@ from gossiplog.net.record import Counters
 HEALTH_SECONDS = 5.0
 """How long the log may take to answer."""
 HEALTH_MEMORY_SECONDS = 1.0
-"""How long an answer about the log's health holds: anybody may ask, as often as they like."""
+"""Seconds for which the result of a health check is kept, since anybody may ask, and often."""
 HEALTH_PATHS = ("/healthz", "/readyz")
 
 _Family: TypeAlias = GaugeMetricFamily | CounterMetricFamily | HistogramMetricFamily
@@ -40,20 +39,19 @@ Peers: TypeAlias = Callable[[], list[dict[str, Any]]]
 """Gives the peers that are connected now, as `/peers` lists them (see `peer_list`)."""
 
 
-def metric_routes(
-    log: Log, counters: Callable[[], Counters], peers: Peers, unready: Callable[[], str] = lambda: ""
-) -> list[Route]:
+def metric_routes(log: Log, counters: Callable[[], Counters], peers: Peers, unready: Callable[[], str]) -> list[Route]:
     """Make the routes `/metrics`, `/healthz`, `/readyz` and `/peers`.
 
-    The two about health say nothing but that to callers who may not read (`gossiplog.net.access.Allowed`).
+    `/healthz` and `/readyz` answer callers without the right to read (`gossiplog.net.access.Allowed`) with the status
+    alone.
 
     Args:
         log: it is used in worker threads only.
         counters: gives the hub or the peer as it is now; called on the event loop.
         peers: gives those that are connected; likewise.
-        unready: says why no new clients are taken now, "" if they are; likewise.
+        unready: gives the reason why no new clients are taken now, "" if they are; likewise.
     """
-    look = _Health(log)
+    check = _HealthCheck(log)
 
     async def metrics(request: Request) -> Response:
         found = counters()
@@ -68,7 +66,7 @@ def metric_routes(
         return Response(generate_latest(registry), media_type=CONTENT_TYPE_PLAIN_0_0_4)
 
     async def health(request: Request) -> Response:
-        messages = await look.messages()
+        messages = await check.messages()
         if messages is None:
             return JSONResponse({"error": "the log does not answer"}, 503)
         allowed: Allowed | None = request.scope.get(SCOPE_KEY)
@@ -91,8 +89,8 @@ def metric_routes(
     ]
 
 
-class _Health:
-    """Whether a log answers, looked up once for all who ask meanwhile."""
+class _HealthCheck:
+    """Asks a log whether it answers, once for all callers that ask meanwhile."""
 
     def __init__(self, log: Log) -> None:
         self._log = log
@@ -101,7 +99,7 @@ class _Health:
         self._looking: anyio.Event | None = None
 
     async def messages(self) -> int | None:
-        """How many messages the log has; None if it does not answer."""
+        """Return the number of messages in the log; None if it does not answer."""
         while monotonic() >= self._holds_until:
             if self._looking is not None:
                 await self._looking.wait()
@@ -150,8 +148,8 @@ class _Snapshot(Collector):
         yield CounterMetricFamily("gossiplog_received_bytes", "Bytes that peers sent.", received)
         yield CounterMetricFamily("gossiplog_sent_bytes", "Bytes that were sent to peers.", sent)
         yield _labelled("gossiplog_inserted_messages", "Messages that were new to the log.", "source", found.inserted)
-        help = "Requests and WebSockets that were turned away."
-        yield _labelled("gossiplog_refused_requests", help, "reason", found.denied)
+        requests = "Requests and WebSockets that were refused."
+        yield _labelled("gossiplog_refused_requests", requests, "reason", found.refused_requests)
         dropped = {"orphan": found.orphans, "invalid": found.invalid, "refused": found.refused}
         yield _labelled("gossiplog_dropped_messages", "Messages that were not inserted.", "reason", dropped)
         yield _labelled("gossiplog_syncs", "Syncs that have ended.", "result", found.syncs)

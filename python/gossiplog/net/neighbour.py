@@ -42,7 +42,7 @@ class Neighbour:
         blame: the rule that it broke; "" as long as it has not.
         fault: the defect of this side that its input brought to light; "" as long as there is none.
         farewell: whether it has ended its push stream.
-        noted: whether the log says of something that it did in vain.
+        noted: whether the log has a line about its connection.
     """
 
     number: int

@@ -20,7 +20,7 @@ LOGGER = logging.getLogger("gossiplog")
 LOGGER.addHandler(logging.NullHandler())
 
 REFUSED_REMEMBERED = 2**14
-"""Refused messages that are known again when they are refused again; about 3 MiB of keys."""
+"""Keys of refused messages that are remembered, so that each message counts once; about 3 MiB."""
 
 _MOST_AT_ONCE = 256
 _MOST_COPIES = 2**13
@@ -35,16 +35,16 @@ class Counters:
         connected: peers that have joined.
         dropped: peers that were dropped for breaking a rule, those included that never joined.
         refused_connections: that were not let in, because there were too many.
-        denied: requests and WebSockets that were not let through, by "host", "origin" and "token" (a hub's; see
-            `gossiplog.net.access`).
+        refused_requests: requests and WebSockets that `gossiplog.net.access` refused at a hub, by "host", "origin" and
+            "token".
         bytes_received: from the peers' WebSockets, where this process reads them (a hub's).
         bytes_sent: likewise.
         inserted: new messages by "push", by "gossip", by "sync", and by "append", which is any other way.
         duplicates: messages that came and were in the log already.
         syncs: that ended, by "complete" and "failed".
         orphans: messages that came by push or gossip before their parents.
-        refused: messages that the application refused. One that is asked for again and refused again counts once, as
-            long as it is among the latest REFUSED_REMEMBERED.
+        refused: messages that the application refused. One that is refused several times counts once, as long as it is
+            among the latest REFUSED_REMEMBERED.
         invalid: messages that no peer may have.
         errors: failures on this side, by the name of their class.
         held: bytes that are kept for peers now (see `Limits`).
@@ -60,7 +60,7 @@ class Counters:
     connected: int = 0
     dropped: int = 0
     refused_connections: int = 0
-    denied: Mapping[str, int] = field(default_factory=dict)
+    refused_requests: Mapping[str, int] = field(default_factory=dict)
     bytes_received: int = 0
     bytes_sent: int = 0
     inserted: Mapping[str, int] = field(default_factory=dict)
@@ -106,7 +106,7 @@ class Record:
         """The counts as they are now."""
         return Counters(
             **self._counts,
-            denied=MappingProxyType({}),
+            refused_requests=MappingProxyType({}),
             inserted=MappingProxyType(dict(self._inserted)),
             syncs=MappingProxyType(dict(self._syncs)),
             errors=MappingProxyType(dict(self._errors)),

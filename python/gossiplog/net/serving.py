@@ -125,7 +125,7 @@ async def serve(
             a connection without a request gives way: the oldest of the address that has the most. None for the usual
             ones.
         trusted_proxies: addresses and networks whose `X-Forwarded-For` and `X-Forwarded-Proto` are believed.
-        incidents: counts what clients do in vain or against a limit; None makes its own. Servers may share one.
+        incidents: counts and logs what clients do in vain or against a limit; None makes its own. Servers may share it.
         task_status: is told the address once it listens.
 
     Raises:
@@ -227,7 +227,7 @@ async def _listen(host: str, port: int) -> _Listener:
 
 class _Listener(socket.socket):
     """A socket on which _BACKLOG connections may wait, and of which asyncio accepts few at once: it has one number for
-    both. It tells the client's address to what follows (`gossiplog.net.handshakes`)."""
+    both. It sets `gossiplog.net.handshakes.CLIENT` for each connection."""
 
     def accept(self) -> tuple[socket.socket, Any]:
         connection, address = super().accept()
@@ -514,7 +514,7 @@ class _WebSocket(_Dropping, WebSocketsSansIOProtocol):  # type: ignore[misc]
     def handle_events(self) -> None:
         super().handle_events()
         if self.conn.handshake_exc is not None and not self.handshake_initiated:
-            # A head that h11 reads and websockets does not: uvicorn would wait for more, without end.
+            # h11 has accepted the head and websockets refuses it: uvicorn would wait for more forever.
             self._drop("bad_handshakes", f"no WebSocket handshake: {self.conn.handshake_exc}")
 
     def handle_connect(self, event: Request) -> None:

@@ -34,7 +34,7 @@ def create_site(
         counters: gives the hub's counters as they are now.
         peers: gives the peers that are connected, and how they stand.
         admission: of requests to the API.
-        unready: says why the hub takes no new clients now; "" if it does.
+        unready: gives the reason why the hub takes no new clients now; "" if it does.
     """
     routes = metric_routes(log, counters, peers, unready)
     return _site([Mount("/api", create_api(log, connections, admission)), *routes])
@@ -45,20 +45,20 @@ def create_monitor(
     counters: Callable[[], Counters],
     peers: Peers,
     *,
-    access: Access | None = None,
-    unready: Callable[[], str] = lambda: "",
+    access: Access,
+    unready: Callable[[], str],
 ) -> ASGIApp:
-    """Makes the ASGI application that tells of a hub or a peer beside its own ports.
+    """Make the ASGI application that serves the metrics, peers and health of a hub or a peer at a port of their own.
 
     Args:
         log: it is used in worker threads only.
-        counters: gives the peer's counters as they are now.
+        counters: gives the counters of the hub or the peer as they are now.
         peers: gives the peers that are connected, and how they stand.
-        access: who may use it; None lets in those who call it by a loopback name.
-        unready: says why the hub or the peer takes no new clients now; "" if it does.
+        access: who may use it.
+        unready: gives the reason why no new clients are taken now; "" if they are.
     """
     routes = metric_routes(log, counters, peers, unready)
-    return protect(_site(routes), access or Access(), open_paths=HEALTH_PATHS)
+    return protect(_site(routes), access, open_paths=HEALTH_PATHS)
 
 
 def _site(routes: Sequence[BaseRoute]) -> Starlette:
