@@ -193,10 +193,13 @@ def test_several_kinds_of_routers(program: Program, monkeypatch: pytest.MonkeyPa
         (["--router", "gossipsub:80,episub:20"], "gossipsub and episub cannot be mixed: one sends packets of libp2p's"),
         (
             ["--router", "gossipsub:80,floodsub"],
-            "expected a name, or several with the parts of the nodes that have each",
+            "expected a name, or several with their parts of the nodes",
         ),
-        (["--router", "gossipsub:99,floodsub:1", "--nodes", "20"], "leaves no node of 20 to floodsub"),
-        (["--router", "floodsub", "--gossip", "d=8"], "gossipsub's, and the router is floodsub"),
+        (["--router", "gossipsub:99,floodsub:1", "--nodes", "20"], "leaves floodsub none of 20 nodes"),
+        (
+            ["--router", "floodsub", "--gossip", "d=8"],
+            "only gossipsub has parameters of gossip, and the router is floodsub",
+        ),
         (
             ["--router", "gossipsub", "--gossip", "degree=8"],
             "--gossip: 'degree=8' names no parameter; expected one of d,",

@@ -176,7 +176,7 @@ def test_names_and_parts() -> None:
     [
         ("pigeons", "there is no router 'pigeons': expected simsub"),
         ("gossipsub:3,pigeons:1", "there is no router 'pigeons'"),
-        ("gossipsub,floodsub", "router 'gossipsub,floodsub': expected a name, or several with the parts"),
+        ("gossipsub,floodsub", "router 'gossipsub,floodsub': expected a name, or several with their parts"),
         ("gossipsub:80,floodsub", "as gossipsub:80,floodsub:20"),
         ("gossipsub:", "expected a name"),
         ("gossipsub:0", "expected a name"),
@@ -197,10 +197,10 @@ def test_what_cannot_be_is_refused(text: str, said: str) -> None:
 
 
 def test_every_kind_needs_a_node() -> None:
-    with pytest.raises(ScenarioError, match="gossipsub:80,floodsub:20 leaves no node of 2 to floodsub"):
+    with pytest.raises(ScenarioError, match="gossipsub:80,floodsub:20 leaves floodsub none of 2 nodes"):
         Simulation(read_routers(MIXED), Plan(nodes=2, connections=1, fanout=1))
 
 
 def test_parameters_of_gossip_need_a_router_that_has_them() -> None:
-    with pytest.raises(ScenarioError, match="gossipsub's, and the router is floodsub: expected gossipsub"):
+    with pytest.raises(ScenarioError, match="only gossipsub has parameters of gossip, and the router is floodsub"):
         read_routers("floodsub", GossipConfig())

@@ -307,7 +307,7 @@ class Asking:
 def test_routers_that_ask_for_connections_and_round_trips() -> None:
     kind = RouterKind(
         name="asking",
-        language="of its own",
+        packet_format="its own",
         make=Asking,
         wiring=Wiring.OWN,
         inject=lambda number, data: Publish(("",), data),

@@ -95,11 +95,14 @@ def test_nothing_is_said_where_nothing_was_published() -> None:
         ({"degrees": (0,)}, "degree 0: expected 1 or more"),
         ({"nodes": (5,)}, "10 connections of each of 5 nodes"),
         ({"losses": (2.0,)}, "loss"),
-        ({"routers": ("floodsub",), "gossip": GossipConfig()}, "gossipsub's, and the routers are floodsub: expected"),
+        (
+            {"routers": ("floodsub",), "gossip": GossipConfig()},
+            "only gossipsub has parameters of gossip, and the routers are floodsub",
+        ),
         ({"gossip": GossipConfig(d=8)}, "d, d_low and d_high follow from the degrees of a sweep"),
         ({"gossip": GossipConfig(d_high=14)}, "follow from the degrees"),
         ({"routers": ("gossipsub:1,simsub:1",)}, "gossipsub and simsub cannot be mixed"),
-        ({"routers": ("gossipsub:99,floodsub:1",), "nodes": (20,)}, "leaves no node of 20 to floodsub"),
+        ({"routers": ("gossipsub:99,floodsub:1",), "nodes": (20,)}, "leaves floodsub none of 20 nodes"),
         ({"plan": Plan()}, "fanout is 5: a sweep has one publisher for each message"),
     ],
 )

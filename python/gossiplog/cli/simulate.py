@@ -13,14 +13,14 @@ import typer
 from rich.table import Table
 
 from gossiplog.cli.gossip import Gossip, gossip_config
-from gossiplog.cli.output import Json, Output, progress, spinner
+from gossiplog.cli.output import Json, Output, headed_table, progress, spinner
 from gossiplog.errors import ScenarioError
 
 if TYPE_CHECKING:
     from gossiplog.sim.attacks import Attack
     from gossiplog.sim.comparison import Row
     from gossiplog.sim.named import Named
-    from gossiplog.sim.summary import OfKind, Outcome
+    from gossiplog.sim.summary import KindSummary, Outcome
 
 _STAR_WIDTH = 60
 
@@ -247,22 +247,16 @@ def _run_one(
         output.show(*summary.lines(), *kinds, *attack, *summary.histogram_lines(_STAR_WIDTH))
 
 
-def _kinds_table(kinds: dict[str, OfKind]) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    table.add_column("router")
-    for heading in ("nodes", "deliver", "p50", "p95"):
-        table.add_column(heading, justify="right")
-    for name, of in kinds.items():
-        times = ["" if seconds is None else f"{seconds:.2f} s" for seconds in (of.p50, of.p95)]
-        table.add_row(name, f"{of.nodes:,}", f"{of.deliver:,}", *times)
+def _kinds_table(kinds: dict[str, KindSummary]) -> Table:
+    table = headed_table("router", numbers=("nodes", "deliver", "p50", "p95"))
+    for name, found in kinds.items():
+        times = ["" if seconds is None else f"{seconds:.2f} s" for seconds in (found.p50, found.p95)]
+        table.add_row(name, f"{found.nodes:,}", f"{found.deliver:,}", *times)
     return table
 
 
 def _attack_table(outcome: Outcome) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    table.add_column("attack")
-    for heading in ("hostile nodes", "delivered", "p50", "p95"):
-        table.add_column(heading, justify="right")
+    table = headed_table("attack", numbers=("hostile nodes", "delivered", "p50", "p95"))
     share = "" if outcome.delivered is None else f"{outcome.delivered:.1%}"
     times = ["" if seconds is None else f"{seconds:.2f} s" for seconds in (outcome.p50, outcome.p95)]
     table.add_row(outcome.name, f"{outcome.hostile:,}", share, *times)
@@ -286,9 +280,7 @@ def _run_many(run: Named, seeds: range, processes: int, output: Output) -> None:
 
 
 def _table(rows: list[Row]) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    for heading in ("row", "published", "median", "least", "most", "off by"):
-        table.add_column(heading, justify="left" if heading == "row" else "right")
+    table = headed_table("row", numbers=("published", "median", "least", "most", "off by"))
     for row in rows:
         table.add_row(
             row.name,

@@ -74,7 +74,7 @@ def check_ids(authorship: Authorship, id_of: Callable[[Message], MessageId]) -> 
 
 
 class MessageLimits(Protocol):
-    """What messages may have: limits of a router's configuration."""
+    """The limits of messages in a router's configuration."""
 
     @property
     def max_data(self) -> int:
@@ -90,7 +90,7 @@ class MessageLimits(Protocol):
 
 
 def fits(message: Message, limits: MessageLimits) -> bool:
-    """Whether a message from outside keeps to the limits."""
+    """Return whether a received message keeps to the limits."""
     topics = message.topics
     return (
         len(message.data) <= limits.max_data

@@ -19,14 +19,14 @@ WITH_DEGREE = ("simsub", "gossipsub")
 
 @dataclass(frozen=True, slots=True)
 class Mixture:
-    """Which routers the nodes of a network have.
+    """The kinds of routers in a network.
 
     Attributes:
-        kinds: that there are, one at least.
-        parts: of the nodes that have each, in proportion.
+        kinds: at least one.
+        parts: the shares of the nodes that have each kind, in proportion to each other.
 
     Raises:
-        ScenarioError: kinds that do not understand each other, or one that is named twice.
+        ScenarioError: kinds with different packets, or one that is named twice.
     """
 
     kinds: tuple[RouterKind, ...]
@@ -37,39 +37,40 @@ class Mixture:
         for number, kind in enumerate(self.kinds):
             if kind.name in (other.name for other in self.kinds[:number]):
                 raise ScenarioError(f"{self.name} has {kind.name} twice: expected each kind of routers once")
-            if kind.language != first.language:
+            if kind.packet_format != first.packet_format:
                 raise ScenarioError(
-                    f"{first.name} and {kind.name} cannot be mixed: one sends packets of {first.language}, the other of"
-                    f" {kind.language}; expected kinds with the same packets, as gossipsub and floodsub"
+                    f"{first.name} and {kind.name} cannot be mixed: one sends packets of {first.packet_format}, the"
+                    f" other of {kind.packet_format}; expected kinds with the same packets, such as gossipsub and"
+                    " floodsub"
                 )
 
     @classmethod
     def of(cls, routers: RouterKind | Mixture) -> Mixture:
-        """Return a mixture, that of a single kind where only one is given."""
+        """Return a mixture, of one kind where a kind is given."""
         return routers if isinstance(routers, Mixture) else cls((routers,), (1,))
 
     @property
     def name(self) -> str:
-        """As users write it."""
+        """The mixture as users write it."""
         if len(self.kinds) == 1:
             return self.kinds[0].name
         return ",".join(f"{kind.name}:{part}" for kind, part in zip(self.kinds, self.parts, strict=True))
 
     @property
     def common(self) -> RouterKind:
-        """The first kind: what it says of wiring and packets holds for all, and hostile nodes pass for one of it."""
+        """The first kind. Its wiring and packets are those of all kinds, and hostile nodes pose as one of it."""
         return self.kinds[0]
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of the packets' messages that the summary has rows for."""
+        """The messages in packets for which the summary has rows."""
         return tuple(dict.fromkeys(name for kind in self.kinds for name in kind.names))
 
     def counts(self, nodes: int) -> list[int]:
-        """Return how many nodes each kind has: its part, rounded by the largest remainders.
+        """Return the number of nodes of each kind: its part, rounded by the method of largest remainders.
 
         Raises:
-            ScenarioError: there would be none of some kind.
+            ScenarioError: a kind would have no node.
         """
         whole = sum(self.parts)
         counts = [nodes * part // whole for part in self.parts]
@@ -78,14 +79,16 @@ class Mixture:
             counts[index] += 1
         for kind, count in zip(self.kinds, counts, strict=True):
             if not count:
-                raise ScenarioError(f"{self.name} leaves no node of {nodes} to {kind.name}: expected one of each kind")
+                raise ScenarioError(
+                    f"{self.name} leaves {kind.name} none of {nodes} nodes: expected one or more of each kind"
+                )
         return counts
 
     def assign(self, nodes: int, random: Random) -> list[RouterKind]:
         """Return the kind of each node, drawn at random.
 
         Raises:
-            ScenarioError: there would be none of some kind.
+            ScenarioError: a kind would have no node.
         """
         counts = self.counts(nodes)
         assigned = [kind for kind, count in zip(self.kinds, counts, strict=True) for _ in range(count)]
@@ -94,7 +97,7 @@ class Mixture:
 
 
 def read_parts(text: str) -> list[tuple[str, int]]:
-    """Read the names of kinds, and the part of the nodes that have each.
+    """Read the names of kinds with their parts of the nodes.
 
     Args:
         text: NAME, or NAME:PART,NAME:PART.
@@ -110,7 +113,7 @@ def read_parts(text: str) -> list[tuple[str, int]]:
             part = "1"
         if not re.fullmatch(r"[1-9][0-9]{0,8}", part):
             raise ScenarioError(
-                f"router {text!r}: expected a name, or several with the parts of the nodes that have each, as"
+                f"router {text!r}: expected a name, or several with their parts of the nodes, such as"
                 " gossipsub:80,floodsub:20"
             )
         parts.append((name, int(part)))
@@ -118,21 +121,21 @@ def read_parts(text: str) -> list[tuple[str, int]]:
 
 
 def read_routers(text: str, gossip: GossipConfig | None = None, degree: int | None = None) -> Mixture:
-    """Read which routers the nodes of a network have.
+    """Read the kinds of routers in a network.
 
     Args:
         text: NAME, or NAME:PART,NAME:PART.
         gossip: gossipsub's parameters; None for the defaults.
-        degree: D of those in `WITH_DEGREE`; D_low and D_high are two thirds and twice of it, as with the defaults. None
-            for what they have else.
+        degree: D of the kinds in `WITH_DEGREE`; D_low and D_high are two thirds and twice of it, as with the defaults.
+            None for the kinds' own.
 
     Raises:
-        ScenarioError: there is no such kind, they cannot be mixed, or none has parameters of gossip.
-        ValueError: parameters that contradict each other.
+        ScenarioError: there is no such kind, kinds cannot be mixed, or `gossip` is given without gossipsub.
+        ValueError: parameters contradict each other.
     """
     names, parts = zip(*read_parts(text), strict=True)
     if gossip is not None and "gossipsub" not in names:
-        raise ScenarioError(f"the parameters of gossip are gossipsub's, and the router is {text}: expected gossipsub")
+        raise ScenarioError(f"only gossipsub has parameters of gossip, and the router is {text}")
     return Mixture(tuple(_kind(name, gossip, degree) for name in names), parts)
 
 

@@ -35,7 +35,7 @@ class Named:
     Attributes:
         name: by which it is asked for.
         about: what it is, in a line.
-        router: the kind of routers, or several with their parts of the nodes, as `read_routers` reads them.
+        router: the kind of routers, or several with their parts of the nodes, in the form of `read_routers`.
         plan: what happens.
         published: rows that it is compared with, by name.
         gossip: gossipsub's parameters; None for the defaults.
@@ -52,8 +52,8 @@ class Named:
         """The routers of the nodes.
 
         Raises:
-            ScenarioError: there are none of this name, they cannot be mixed, there are too few nodes for all kinds, or
-                none has parameters of gossip.
+            ScenarioError: there is no such kind, kinds cannot be mixed, there are too few nodes for all of them, or
+                `gossip` is given without gossipsub.
         """
         mixture = read_routers(self.router, self.gossip)
         mixture.counts(self.plan.nodes)

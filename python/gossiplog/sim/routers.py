@@ -62,7 +62,7 @@ class RouterKind:
 
     Attributes:
         name: of the kind.
-        language: of its packets; kinds with the same one understand each other.
+        packet_format: the name of its packets' format; kinds with the same one can be mixed.
         make: makes a router.
         wiring: how it gets its peers.
         inject: the event by which a node gets a message to publish, from its number and its payload.
@@ -78,7 +78,7 @@ class RouterKind:
     """
 
     name: str
-    language: str
+    packet_format: str
     make: Callable[[Seat], Router]
     wiring: Wiring
     inject: Callable[[int, bytes], Any]
@@ -114,7 +114,7 @@ def simsub(config: simsubs.Config | None = None) -> RouterKind:
 
     return RouterKind(
         name="simsub",
-        language="simsub",
+        packet_format="simsub",
         make=lambda seat: simsubs.SimSub(seat.contacts, seat.random, config),
         wiring=Wiring.OPEN,
         inject=lambda number, data: Received(OUTSIDE, simsubs.Message(number, data)),
@@ -147,7 +147,7 @@ def floodsub(config: floodsubs.Config | None = None) -> RouterKind:
 
     return RouterKind(
         name="floodsub",
-        language=_LIBP2P,
+        packet_format=_LIBP2P,
         make=make,
         wiring=Wiring.DIALLED,
         inject=lambda number, data: Publish((TOPIC,), data),
@@ -174,7 +174,7 @@ def gossipsub(config: GossipsubConfig | None = None) -> RouterKind:
 
     return RouterKind(
         name="gossipsub",
-        language=_LIBP2P,
+        packet_format=_LIBP2P,
         make=make,
         wiring=Wiring.DIALLED,
         inject=lambda number, data: Publish((TOPIC,), data),
@@ -266,7 +266,7 @@ def episub(config: EpisubConfig | None = None) -> RouterKind:
 
     return RouterKind(
         name="episub",
-        language="episub",
+        packet_format="episub",
         make=make,
         wiring=Wiring.OWN,
         inject=lambda number, data: Publish(("",), data),

@@ -35,11 +35,11 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class OfKind:
-    """What the nodes with one kind of routers were handed, where there are several kinds.
+class KindSummary:
+    """The deliveries to the nodes with one kind of routers, where there are several kinds.
 
     Attributes:
-        nodes: how many they are.
+        nodes: the number of these nodes.
         deliver: messages handed to their applications.
         p50: seconds from publishing to delivery, without the publishers' own: the median; None where there is nothing.
         p95: seconds, likewise.
@@ -74,7 +74,7 @@ class Summary:
         link_delay: the mean delay of the links that messages are forwarded on at the end, in seconds.
         events: that the run took.
         attack: what came of it; None without one.
-        kinds: what came to the nodes of each kind, by name; empty where there is only one.
+        kinds: the deliveries to the nodes of each kind, by name; empty where there is only one kind.
     """
 
     router: str
@@ -94,7 +94,7 @@ class Summary:
     link_delay: float
     events: int
     attack: Outcome | None
-    kinds: dict[str, OfKind]
+    kinds: dict[str, KindSummary]
 
     @property
     def counts(self) -> dict[str, int]:
@@ -184,7 +184,7 @@ def summarize(
     )
 
 
-def _by_kind(mixture: Mixture, kinds: Sequence[RouterKind], rows: Deliveries) -> dict[str, OfKind]:
+def _by_kind(mixture: Mixture, kinds: Sequence[RouterKind], rows: Deliveries) -> dict[str, KindSummary]:
     deliver = Counter(kinds[node].name for node in rows.node)
     latencies: dict[str, list[float]] = {kind.name: [] for kind in mixture.kinds}
     for node, source, latency in zip(rows.node, rows.source, rows.latency, strict=True):
@@ -192,9 +192,9 @@ def _by_kind(mixture: Mixture, kinds: Sequence[RouterKind], rows: Deliveries) ->
             latencies[kinds[node].name].append(latency)
     nodes = Counter(kind.name for kind in kinds)
     found = {}
-    for name, of in latencies.items():
-        quantiles = _distribution(sorted(of))
-        found[name] = OfKind(nodes[name], deliver[name], quantiles.get("p50"), quantiles.get("p95"))
+    for name, seconds in latencies.items():
+        quantiles = _distribution(sorted(seconds))
+        found[name] = KindSummary(nodes[name], deliver[name], quantiles.get("p50"), quantiles.get("p95"))
     return found
 
 

@@ -63,7 +63,7 @@ class Run:
         router: the name of its kind, or several with their parts of the nodes.
         degree: of the mesh; None for routers that have no such parameter.
         plan: what happens.
-        gossip: gossipsub's parameters but for those of the degree; None for the defaults.
+        gossip: gossipsub's parameters except those of the degree; None for the defaults.
     """
 
     router: str
@@ -109,7 +109,7 @@ class Grid:
     """What a sweep varies. Its runs are all combinations.
 
     Attributes:
-        routers: names of kinds, or of several with their parts of the nodes, as `read_routers` reads them.
+        routers: each a kind of routers, or several with their parts of the nodes, in the form of `read_routers`.
         nodes: sizes of the network.
         degrees: D, of the routers that have it: simsub and gossipsub. D_low and D_high are two thirds and twice of it,
             as with the defaults; the others run once for all degrees.
@@ -147,8 +147,7 @@ class Grid:
                 raise ScenarioError("d, d_low and d_high follow from the degrees of a sweep: expected other parameters")
             if not any(_has(router, "gossipsub") for router in self.routers):
                 raise ScenarioError(
-                    f"the parameters of gossip are gossipsub's, and the routers are {', '.join(self.routers)}: expected"
-                    " gossipsub among them"
+                    f"only gossipsub has parameters of gossip, and the routers are {', '.join(self.routers)}"
                 )
         # Whatever a plan or a router refuses is refused here.
         for run in self.runs():

@@ -368,7 +368,7 @@ class GossipSub:
         self._forward(meshes, Rpc((message,)), None, None)
 
     def _fan_out(self, topic: str, now: float) -> dict[PeerId, None]:
-        """The peers that get what we publish now to a topic that we are not in."""
+        """Return the peers that get a message which we publish to a topic that we are not in."""
         fanout = self._state.fanout.setdefault(topic, Fanout(now))
         fanout.published = now
         self._fill(topic, fanout)
