@@ -29,7 +29,7 @@ class Signer:
         private_key: 32 bytes.
 
     Raises:
-        TypeError: text, as the path of a key file.
+        TypeError: text, such as the path of a key file.
         ValueError: a private key of another length.
     """
 
@@ -180,13 +180,12 @@ class Signer:
 
 
 def read_secret(path: str | os.PathLike[str], what: str, limit: int) -> bytes:
-    """Reads the start of a file that holds a secret: one that others cannot read, as far as this program can tell.
+    """Read the start of a file with a secret, unless its mode lets other users read or write it.
 
-    A file of the caller's own may be open to its owner alone. One that root has put there for the caller may be open
-    to a group, which root chose (as PostgreSQL has it for its keys:
-    https://www.postgresql.org/docs/current/ssl-tcp.html). On a file system that cannot be written, as Kubernetes
-    and Docker mount secrets, the mode is not the caller's to change: there reading is open to anybody, and the mount
-    says who sees the file. Nobody else may write the file anywhere. Symbolic links are followed.
+    A file of the caller's own must be open to its owner alone. A file of root's may be readable by its group, which
+    root chose (like PostgreSQL's keys: https://www.postgresql.org/docs/current/ssl-tcp.html). On a file system that is
+    mounted read-only, as Kubernetes and Docker mount secrets, it may be readable by all: the caller cannot change the
+    mode, and the mount decides who sees the file. Symbolic links are followed.
 
     Args:
         path: of the file.
@@ -194,21 +193,21 @@ def read_secret(path: str | os.PathLike[str], what: str, limit: int) -> bytes:
         limit: bytes; what comes after them is left.
 
     Raises:
-        KeyFileError: it is missing, or open to others than that.
+        KeyFileError: it is missing, or its mode is not accepted.
     """
     try:
         with open(path, "rb") as file:
-            fault = "" if os.name != "posix" else _openness(file.fileno())
+            command = _closing_command(file.fileno()) if os.name == "posix" else ""
             content = file.read(limit)
     except OSError as error:
         raise KeyFileError(f"cannot read the {what} {os.fspath(path)}: {error.strerror}") from error
-    if fault:
-        raise KeyFileError(f"the {what} {os.fspath(path)} is open to other users: run {fault.format(os.fspath(path))}")
+    if command:
+        raise KeyFileError(f"the {what} {os.fspath(path)} is open to other users: run {command} {os.fspath(path)}")
     return content
 
 
 def check_signer(signer: object) -> None:
-    """Refuse what cannot sign, as the path of a key file.
+    """Refuse what is no Signer, such as the path of a key file.
 
     Raises:
         TypeError: it is no Signer.
@@ -217,8 +216,8 @@ def check_signer(signer: object) -> None:
         raise TypeError(f"a signer is a gossiplog.Signer, not {type(signer).__name__}: {_KEY_FILES}")
 
 
-def _openness(descriptor: int) -> str:
-    """The command, with a place for the path, that closes a file to others; "" where it needs none."""
+def _closing_command(descriptor: int) -> str:
+    """Return the command that closes a file to other users, without its path; "" if the mode is accepted."""
     status = os.fstat(descriptor)
     open_to = status.st_mode & (stat.S_IRWXG | stat.S_IRWXO)
     is_given = status.st_uid == 0 != os.geteuid()
@@ -226,7 +225,7 @@ def _openness(descriptor: int) -> str:
         open_to &= ~(stat.S_IRGRP | stat.S_IROTH)
     elif is_given:
         open_to &= ~stat.S_IRGRP
-    return "" if not open_to else "chmod 640 {}" if is_given else "chmod 600 {}"
+    return "" if not open_to else "chmod 640" if is_given else "chmod 600"
 
 
 def default_key_path() -> Path:

@@ -439,7 +439,7 @@ def test_what_is_opened_to_be_read_is_not_written(tmp_path: Path, name: str, as_
     assert reading.open(None, True) == "topic"
     with reading.reader() as reader:
         assert reader.position().count == 0
-    with pytest.raises(StorageError, match="it was opened to be read only"), reading.transaction():
+    with pytest.raises(StorageError, match="it was opened read-only"), reading.transaction():
         pass
     reading.close()
     writing.close()

@@ -14,7 +14,7 @@ from gossiplog.storage.base import Position, Reader
 
 
 def plan_content_keys(plan: Plan) -> dict[int, bytes]:
-    """The contents of a plan's messages, by their sequences."""
+    """Return the content keys of a plan's messages by their sequences."""
     return {sequence: key for key, _, sequence in plan.leaves} | dict(plan.alternatives)
 
 
@@ -32,7 +32,7 @@ def known_content_keys(reader: Reader, position: Position, plan: Plan) -> set[by
 
 
 def plan_duplicates(plan: Plan, known: Collection[bytes] | None) -> Collection[int]:
-    """The sequences of a plan's messages of which another encoding comes before.
+    """Return the sequences of a plan's messages of which another encoding comes before.
 
     Args:
         plan: of messages that are not written yet.
@@ -67,12 +67,12 @@ def stored_duplicates(reader: Reader, contents: Mapping[int, bytes]) -> Collecti
 
 
 def message_content_keys(messages: Iterable[tuple[int, SignedMessage]]) -> dict[int, bytes]:
-    """The contents of messages, by their sequences."""
+    """Return the content keys of messages by their sequences."""
     return {sequence: decode_id(message.content_id) for sequence, message in messages}
 
 
 def row_content_keys(rows: Sequence[tuple[int, bytes]], topic: str) -> dict[int, bytes]:
-    """As `message_content_keys`, of stored values. A damaged one has none."""
+    """Return the content keys of stored values by their sequences; a damaged value has none."""
     batch = read_batch([value for _, value in rows], topic)
     sound = ((sequence, message) for (sequence, _), message in zip(rows, batch, strict=True))
     return message_content_keys(

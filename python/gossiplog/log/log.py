@@ -87,7 +87,7 @@ class Log:
             Refused: the application's check or `apply` refuses the message, or `apply` a stored one that it had not
                 seen; its exception is the cause.
             ValueError: neither the call nor the log has a signer.
-            TypeError: a signer that is none, as a path.
+            TypeError: a signer that is no Signer, such as a path.
         """
         return self.append_many([payload], signer=signer, codec=codec)[0]
 
@@ -164,8 +164,8 @@ class Log:
         `apply` and the `payload` check run on worker threads meanwhile, each on one.
 
         Args:
-            source: the log to pull from, or its file; it may be written to meanwhile, and pull from this one. The file
-                is opened for reading alone: it is not made, and not upgraded.
+            source: the log to pull from, or its file, which is opened read-only: it is not made, and not upgraded. It
+                may be written to meanwhile, and pull from this one.
             config: the limits under which the source serves.
 
         Raises:
@@ -475,7 +475,7 @@ class Log:
 
 @contextmanager
 def _reading(location: str | os.PathLike[str]) -> Iterator[Log]:
-    """Open somebody's log for a block, without writing to it."""
+    """Open a log for the time of a block, without writing to it."""
     if not isinstance(location, str | os.PathLike):
         raise TypeError(f"pull takes a Log, or the path of its file, not {type(location).__name__}")
     if isinstance(location, str) and is_url(location):

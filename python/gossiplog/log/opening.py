@@ -46,8 +46,8 @@ def open(
             and for others' messages on worker threads, several at a time where several threads use the log.
         signer: what `append` signs with when it is given none.
         create: whether a log is made where there is none.
-        read_only: nothing is written to the log: none is made, one of an earlier version is not upgraded but read as it
-            is, and `append`, `insert` and `pull` raise StorageError. It may be read while others write to it.
+        read_only: whether nothing is written to the log, even if others write to it: none is made, one of an earlier
+            version is read without being upgraded, and `append`, `insert` and `pull` raise StorageError.
         synchronous: when SQLite waits for the disk: with "full" an append that returned survives a power cut.
         progress: `progress(done, total)` is called with numbers of messages while an upgrade goes through them.
 
@@ -62,7 +62,7 @@ def open(
         StorageError: the location is of no known kind, or cannot be opened.
         TypeError: a location that is no path, a `payload` of no known kind, or a coroutine or generator function, whose
             body would not run, as `apply` or `payload`.
-        ValueError: `read_only` together with `apply`, which writes, or with a storage, which is asked for it itself.
+        ValueError: `read_only` with `apply`, which writes, or with a storage, which has a setting of its own.
 
     Warns:
         TopicWarning: version 0.13.14 of the original refuses the topic.

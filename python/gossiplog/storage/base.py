@@ -269,7 +269,7 @@ class Storage(ABC):
 
     @property
     def place(self) -> str:
-        """Where the log is, for messages: of a file, its path."""
+        """The location of the log in texts: a path, or what kind of storage it is."""
         return f"a {type(self).__name__}"
 
     @abstractmethod

@@ -26,11 +26,13 @@ def storage_at(
     Raises:
         StorageError: a URL of an unknown kind.
         TypeError: a location that is no path.
-        ValueError: a storage, which says itself whether it is written to, with `read_only`.
+        ValueError: `read_only` with a storage, which has a setting of its own.
     """
     if isinstance(location, Storage):
         if read_only:
-            raise ValueError("read_only is for paths: give it to the storage, as SQLiteStorage(path, read_only=True)")
+            raise ValueError(
+                "read_only is for paths: give it to the storage, as in SQLiteStorage(path, read_only=True)"
+            )
         return location
     if is_url(path := text_path(location)):
         raise StorageError(

@@ -53,8 +53,8 @@ class SQLiteStorage(Storage):
         path: of the file, or ":memory:", or a URI that begins with "file:" (https://sqlite.org/uri.html).
         synchronous: when SQLite waits for the disk (https://sqlite.org/pragma.html#pragma_synchronous): with "full" an
             append that returned survives a power cut, with "normal" it survives the end of the process.
-        read_only: nothing is written to the log, which must be there: one of an earlier schema is read as it is. SQLite
-            may move what a writer that crashed has left in the write-ahead log into the file.
+        read_only: whether nothing is written to the log, which must exist; one of an earlier schema is read without
+            being upgraded. SQLite may still move into the file what a crashed writer left in the write-ahead log.
     """
 
     def __init__(
@@ -254,7 +254,7 @@ class SQLiteStorage(Storage):
     def transaction(self) -> AbstractContextManager[Transaction]:
         self._check_open()
         if self._read_only:
-            raise StorageError(f"cannot write to {self._path}: it was opened to be read only")
+            raise StorageError(f"cannot write to {self._path}: it was opened read-only")
         if self._schema < SCHEMA:
             raise StorageError(
                 f"cannot write to {self._path}: the file or its folder was read-only when it was opened, so that its"
@@ -372,10 +372,10 @@ def text_path(location: str | os.PathLike[str]) -> str:
 
 
 def _existing(path: str) -> str:
-    """Return the URI by which SQLite opens a database that is there, and makes none (https://sqlite.org/uri.html).
+    """Return a URI with which SQLite opens an existing database and creates none (https://sqlite.org/uri.html).
 
-    Not with `mode=ro`: the last connection of this kind leaves files of the write-ahead log behind, under its own user,
-    which may keep the owner of the log out.
+    Its mode is not `ro`: the last such connection leaves files of the write-ahead log, owned by its own user, which may
+    keep the owner of the log out.
     """
     if path == _MEMORY:
         return path
