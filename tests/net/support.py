@@ -6,13 +6,16 @@ import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
 
 import anyio
+import anyio.abc
 import hypercorn.asyncio
 import hypercorn.config
 import hypercorn.trio
 import sniffio
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gossiplog import Log, SignedMessage, _core
 from gossiplog.errors import NetworkError
@@ -20,6 +23,7 @@ from gossiplog.net import events
 from gossiplog.net.background import background
 from gossiplog.net.driver import Driver
 from gossiplog.net.event_loop import caller
+from gossiplog.net.serving import Address, serve
 from gossiplog.net.stream import Signal
 from gossiplog.net.streams import Connection, Network, PipeConnection
 from gossiplog.net.validation import Answer
@@ -34,11 +38,40 @@ LISTEN = "/ip4/127.0.0.1/tcp/0/ws"
 """Where hosts of tests listen."""
 FOREIGN = "/ip4/192.0.2.1/tcp/0/ws"
 """Where they cannot: an address that no machine has (RFC 5737)."""
+TLS_FILES = Path(__file__).parents[2] / "rust" / "net" / "tests" / "tls"
+"""A certificate for localhost with its key, and that of the authority."""
 GOSSIP = GossipConfig(heartbeat_interval=0.1)
 """Of their gossip: a mesh forms within some heartbeats."""
 
 Kind = TypeVar("Kind", bound=events.Event)
 _HostCore = _core.Host
+
+
+async def echo(scope: Scope, receive: Receive, send: Send) -> None:
+    """Answers a request, sends messages back, or sends without end."""
+    if scope["type"] == "http":
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+        await send({"type": "http.response.body", "body": b"hi"})
+        return
+    await receive()
+    await send({"type": "websocket.accept"})
+    while scope["path"] == "/flood":
+        await send({"type": "websocket.send", "bytes": bytes(2**16)})
+    while (message := await receive())["type"] == "websocket.receive":
+        await send({"type": "websocket.send", "bytes": message["bytes"]})
+
+
+@asynccontextmanager
+async def bundled_server(app: ASGIApp = echo, **settings: Any) -> AsyncIterator[Address]:
+    """Run an application in the bundled server."""
+    async with anyio.create_task_group() as tasks:
+
+        async def run(*, task_status: anyio.abc.TaskStatus[Address]) -> None:
+            await serve(app, task_status=task_status, **settings)
+
+        address = await tasks.start(run)
+        yield address
+        tasks.cancel_scope.cancel()
 
 
 class Defective:

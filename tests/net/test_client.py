@@ -8,7 +8,6 @@ import threading
 from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import contextmanager, suppress
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import anyio
@@ -30,13 +29,11 @@ from gossiplog.net import events
 from gossiplog.net.access import Access, Token
 from gossiplog.net.serving import TLS, serve
 from gossiplog.net.streams import Connection, Network, open_network
-from tests.net.support import TOPIC, Heard, serving, until_equal
+from tests.net.support import TLS_FILES, TOPIC, Heard, serving, until_equal
 
 pytestmark = pytest.mark.anyio
 
 Open = Callable[..., Log]
-
-FILES = Path(__file__).parents[2] / "rust" / "net" / "tests" / "tls"
 
 
 @pytest.fixture(autouse=True)
@@ -321,10 +318,10 @@ def in_thread(call: Callable[[], object]) -> Iterator[None]:
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 async def test_tls_with_the_bundled_server(opened: Open) -> None:
     async with Hub(opened()) as hub, anyio.create_task_group() as tasks:
-        tls = TLS(FILES / "localhost.pem", FILES / "localhost.key")
+        tls = TLS(TLS_FILES / "localhost.pem", TLS_FILES / "localhost.key")
         address = await tasks.start(partial(serve, hub, tls=tls))
         url = address.url("ws").replace("127.0.0.1", "localhost")
-        async with gossiplog.connect(opened(), url, ca_file=FILES / "ca.pem", reconnect=False) as client:
+        async with gossiplog.connect(opened(), url, ca_file=TLS_FILES / "ca.pem", reconnect=False) as client:
             await client.synced()
         async with gossiplog.connect(opened(), url, reconnect=False) as client:
             with pytest.raises(

@@ -6,7 +6,6 @@ import socket
 import ssl
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 
 import anyio
 import anyio.to_thread
@@ -15,11 +14,9 @@ import pytest
 from gossiplog.net.handshakes import reason_of
 from gossiplog.net.incidents import client_name
 from gossiplog.net.serving import TLS
-from tests.net.test_serving import served
+from tests.net.support import TLS_FILES, bundled_server
 
 pytestmark = pytest.mark.anyio
-
-FILES = Path(__file__).parents[2] / "rust" / "net" / "tests" / "tls"
 
 
 @pytest.fixture
@@ -28,7 +25,7 @@ def anyio_backend() -> str:
 
 
 def trusting() -> ssl.SSLContext:
-    return ssl.create_default_context(cafile=FILES / "ca.pem")
+    return ssl.create_default_context(cafile=TLS_FILES / "ca.pem")
 
 
 def anonymous() -> ssl.SSLContext:
@@ -65,7 +62,7 @@ async def test_a_failed_handshake_is_logged_with_the_client(
                     speak().wrap_socket(stream, server_hostname="localhost").close()
         return name
 
-    async with served(tls=TLS(FILES / "localhost.pem", FILES / "localhost.key")) as address:
+    async with bundled_server(tls=TLS(TLS_FILES / "localhost.pem", TLS_FILES / "localhost.key")) as address:
         client = await anyio.to_thread.run_sync(connect, address.host, address.port)
         with anyio.fail_after(60):
             while not caplog.messages:

@@ -6,15 +6,15 @@ import asyncio
 import logging
 import signal
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
 from anyio.abc import SocketAttribute, SocketStream
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidMessage, InvalidStatus
 
@@ -23,6 +23,7 @@ from gossiplog.net.incidents import LINES, SERVER_KEY, VIOLATION_KEY, Incidents
 from gossiplog.net.limits import Limits
 from gossiplog.net.serving import LEAST_READ, MAX_FRAGMENTS, MAX_HEAD_BYTES, MAX_MESSAGE_BYTES, TLS, Address, serve
 from tests.net.loops import measured_callbacks
+from tests.net.support import TLS_FILES, bundled_server, echo
 
 pytestmark = pytest.mark.anyio
 
@@ -35,38 +36,9 @@ HANDSHAKE = (
 )
 
 
-FILES = Path(__file__).parents[2] / "rust" / "net" / "tests" / "tls"
-
-
 @pytest.fixture
 def anyio_backend() -> str:
     return "asyncio"
-
-
-async def echo(scope: Scope, receive: Receive, send: Send) -> None:
-    """Answers a request, sends messages back, or sends without end."""
-    if scope["type"] == "http":
-        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
-        await send({"type": "http.response.body", "body": b"hi"})
-        return
-    await receive()
-    await send({"type": "websocket.accept"})
-    while scope["path"] == "/flood":
-        await send({"type": "websocket.send", "bytes": bytes(2**16)})
-    while (message := await receive())["type"] == "websocket.receive":
-        await send({"type": "websocket.send", "bytes": message["bytes"]})
-
-
-@asynccontextmanager
-async def served(app: ASGIApp = echo, **settings: Any) -> AsyncIterator[Address]:
-    async with anyio.create_task_group() as tasks:
-
-        async def run(*, task_status: anyio.abc.TaskStatus[Address]) -> None:
-            await serve(app, task_status=task_status, **settings)
-
-        address = await tasks.start(run)
-        yield address
-        tasks.cancel_scope.cancel()
 
 
 def websocket(address: Address, path: str = "/", **settings: Any) -> connect:
@@ -79,7 +51,7 @@ async def request(stream: SocketStream, text: str) -> bytes:
 
 
 async def test_requests_and_websockets() -> None:
-    async with served() as address:
+    async with bundled_server() as address:
         assert address.host == "127.0.0.1"
         assert address.url("http") == f"http://127.0.0.1:{address.port}"
         async with await anyio.connect_tcp(address.host, address.port) as stream:
@@ -140,7 +112,7 @@ def frame(opcode: int) -> bytes:
     ids=["chunks", "headers", "too many headers", "pipelined", "messages", "pongs", "fragments"],
 )
 async def test_whatever_comes_takes_a_callback_little_time(sent: bytes, expected: bytes) -> None:
-    async with served(count) as address, await anyio.connect_tcp(address.host, address.port) as stream:
+    async with bundled_server(count) as address, await anyio.connect_tcp(address.host, address.port) as stream:
         with measured_callbacks() as callbacks:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(stream.send, sent)
@@ -156,7 +128,7 @@ def test_urls() -> None:
 
 
 async def test_long_messages_end_the_connection() -> None:
-    async with served() as address, websocket(address) as client:
+    async with bundled_server() as address, websocket(address) as client:
         await client.send(bytes(MAX_MESSAGE_BYTES))
         assert len(await client.recv()) == MAX_MESSAGE_BYTES
         await client.send(bytes(MAX_MESSAGE_BYTES + 1))
@@ -175,7 +147,7 @@ async def test_messages_in_very_many_parts_end_the_connection(part: bytes, caplo
             return await client.recv(decode=False)
 
     with caplog.at_level(logging.INFO, serving.__name__):
-        async with served() as address:
+        async with bundled_server() as address:
             assert await send_in(MAX_FRAGMENTS) == part * (MAX_FRAGMENTS - 1)
             with pytest.raises((ConnectionClosed, OSError)):
                 await send_in(MAX_FRAGMENTS + 1)
@@ -184,7 +156,7 @@ async def test_messages_in_very_many_parts_end_the_connection(part: bytes, caplo
 
 async def test_too_many_connections(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(serving, "REQUEST_CONNECTIONS", 1)
-    async with served(limits=Limits(connections=1)) as address, websocket(address) as first:
+    async with bundled_server(limits=Limits(connections=1)) as address, websocket(address) as first:
         async with websocket(address):
             with pytest.raises((InvalidMessage, OSError)):
                 await websocket(address)
@@ -200,7 +172,7 @@ async def test_a_connection_without_a_request_gives_way(
     """The oldest of the address that has the most: here that of the flood, which is not the client's."""
     monkeypatch.setattr(serving, "REQUEST_CONNECTIONS", 20)
     async with (
-        served(limits=Limits(connections=20)) as address,
+        bundled_server(limits=Limits(connections=20)) as address,
         websocket(address) as client,
         await anyio.connect_tcp(address.host, address.port) as idle,
     ):
@@ -221,7 +193,7 @@ async def test_connections_of_one_address_are_limited(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(serving, "REQUEST_CONNECTIONS", 1)
-    async with served(limits=Limits(connections_per_address=1)) as address, websocket(address) as first:
+    async with bundled_server(limits=Limits(connections_per_address=1)) as address, websocket(address) as first:
         async with websocket(address):
             with pytest.raises((InvalidMessage, OSError)):
                 await websocket(address)
@@ -243,7 +215,7 @@ async def test_websockets_that_ended_are_counted_no_more(monkeypatch: pytest.Mon
         connection_table.append(self)
 
     monkeypatch.setattr(serving._ConnectionTable, "__init__", remember)
-    async with served(limits=Limits(connections_per_address=1)) as address:
+    async with bundled_server(limits=Limits(connections_per_address=1)) as address:
         for _ in range(4):
             async with websocket(address) as client:
                 await client.send(b"hi")
@@ -270,7 +242,7 @@ async def test_the_address_that_a_trusted_proxy_tells_counts() -> None:
     text = "GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: 203.0.113.7, 198.51.100.3\r\n\r\n"
     for proxies, expected in [((), "127.0.0.1"), (("127.0.0.0/8",), "198.51.100.3"), (("10.0.0.1",), "127.0.0.1")]:
         async with (
-            served(who, trusted_proxies=proxies, limits=Limits(connections_per_address=1)) as address,
+            bundled_server(who, trusted_proxies=proxies, limits=Limits(connections_per_address=1)) as address,
             await anyio.connect_tcp(address.host, address.port) as stream,
         ):
             answer = await request(stream, text)
@@ -294,7 +266,7 @@ async def test_it_ends_soon_when_it_is_cancelled(monkeypatch: pytest.MonkeyPatch
                 await client.recv()
 
     async with anyio.create_task_group() as talking:
-        async with served() as address:
+        async with bundled_server() as address:
             clients = [await websocket(address) for _ in range(8)]
             for client in clients[:4]:
                 talking.start_soon(talk, client)
@@ -315,7 +287,7 @@ async def test_connections_without_a_request_are_dropped(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.INFO, serving.__name__):
-        async with served() as address, websocket(address) as client:
+        async with bundled_server() as address, websocket(address) as client:
             # Not before the client has made its own request.
             monkeypatch.setattr(serving, "REQUEST_SECONDS", 0.05)
             for beginning in ("", "GET / HT", "GET / HTTP/1.1\r\nHost: a\r\n\r\nGET / HT"):
@@ -344,7 +316,7 @@ async def test_a_client_that_breaks_the_protocol_is_gone(caplog: pytest.LogCaptu
             except OSError:
                 raised.append(str(message["type"]))
 
-    async with served(app) as address, await anyio.connect_tcp(address.host, address.port) as stream:
+    async with bundled_server(app) as address, await anyio.connect_tcp(address.host, address.port) as stream:
         assert (await request(stream, HANDSHAKE)).startswith(b"HTTP/1.1 101")
         # A frame with a reserved opcode (RFC 6455, section 5.2).
         await stream.send(b"\x83\x80\0\0\0\0")
@@ -381,7 +353,7 @@ async def test_who_breaks_the_rules_of_websockets_is_told_to_the_application(
             await send({"type": "websocket.accept"})
         ends.append(dict(await receive()))
 
-    async with served(app) as address, await anyio.connect_tcp(address.host, address.port) as stream:
+    async with bundled_server(app) as address, await anyio.connect_tcp(address.host, address.port) as stream:
         if early:
             await stream.send(HANDSHAKE.encode() + sent)
         else:
@@ -412,7 +384,7 @@ async def send_upgrade_to_something_else(stream: SocketStream) -> None:
 async def test_strangers_do_not_fill_the_log(
     send: Callable[[SocketStream], Awaitable[None]], caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with served() as address:
+    async with bundled_server() as address:
         for _ in range(LINES + 5):
             async with await anyio.connect_tcp(address.host, address.port) as stream:
                 await send(stream)
@@ -423,7 +395,7 @@ async def test_defects_of_the_application_have_tracebacks(caplog: pytest.LogCapt
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         raise ValueError("a defect")
 
-    async with served(app) as address:
+    async with bundled_server(app) as address:
         for _ in range(LINES + 5):
             async with await anyio.connect_tcp(address.host, address.port) as stream:
                 assert (await request(stream, "GET / HTTP/1.1\r\nHost: a\r\n\r\n")).startswith(b"HTTP/1.1 500")
@@ -436,7 +408,7 @@ async def test_a_refusal_is_no_error_of_the_server(caplog: pytest.LogCaptureFixt
         await send({"type": "websocket.http.response.start", "status": 503, "headers": []})
         await send({"type": "websocket.http.response.body", "body": b"full"})
 
-    async with served(refuse) as address:
+    async with bundled_server(refuse) as address:
         with pytest.raises(InvalidStatus, match="503"):
             await websocket(address)
     assert [record.message for record in caplog.records if record.levelno >= logging.ERROR] == []
@@ -466,7 +438,7 @@ async def test_clients_that_do_not_read_are_dropped(
             counts.append(scope[SERVER_KEY])
             ended.set()
 
-    async with served(flood) as address, await anyio.connect_tcp(address.host, address.port) as stream:
+    async with bundled_server(flood) as address, await anyio.connect_tcp(address.host, address.port) as stream:
         await stream.send(opening.encode())
         with anyio.fail_after(PATIENCE):
             await ended.wait()
@@ -533,7 +505,7 @@ async def test_who_reads_a_little_now_and_then_is_kept(monkeypatch: pytest.Monke
 async def test_urls_are_not_logged(caplog: pytest.LogCaptureFixture) -> None:
     """They may hold tokens."""
     with caplog.at_level(logging.DEBUG):
-        async with served() as address:
+        async with bundled_server() as address:
             async with websocket(address, "/?token=a-secret") as client:
                 await client.send(b"hi")
             async with await anyio.connect_tcp(address.host, address.port) as stream:
@@ -545,7 +517,7 @@ async def test_urls_are_not_logged(caplog: pytest.LogCaptureFixture) -> None:
 
 async def test_signals_are_left_to_the_program() -> None:
     before = signal.getsignal(signal.SIGINT)
-    async with served():
+    async with bundled_server():
         assert signal.getsignal(signal.SIGINT) is before
 
 
@@ -555,14 +527,14 @@ async def test_an_address_in_use() -> None:
 
 
 async def test_tls_files_that_cannot_be_used_are_named(tmp_path: Path) -> None:
-    good, key, missing = FILES / "localhost.pem", FILES / "localhost.key", tmp_path / "missing.pem"
+    good, key, missing = TLS_FILES / "localhost.pem", TLS_FILES / "localhost.key", tmp_path / "missing.pem"
     for tls in (TLS(missing, key), TLS(good, missing)):
         with pytest.raises(FileNotFoundError, match=r"missing\.pem"):
             await serve(echo, tls=tls)
     with pytest.raises(OSError, match=r"localhost\.key and .*localhost\.key cannot be used for TLS: expected a chain"):
         await serve(echo, tls=TLS(key, key))
     with pytest.raises(OSError, match=r"the key in .*localhost\.key is not that of the certificate in .*ca\.pem"):
-        await serve(echo, tls=TLS(FILES / "ca.pem", key))
+        await serve(echo, tls=TLS(TLS_FILES / "ca.pem", key))
 
 
 @pytest.mark.parametrize("anyio_backend", ["trio"])
@@ -588,7 +560,7 @@ async def test_a_burst_of_connections_begins_over_many_turns(monkeypatch: pytest
 
     monkeypatch.setattr(serving._Protocol, "connection_made", noted)
     burst = 10 * serving.ACCEPTED_AT_ONCE
-    async with served() as address:
+    async with bundled_server() as address:
         clients = [socket.create_connection((address.host, address.port), PATIENCE) for _ in range(burst)]
         count()
         with anyio.fail_after(PATIENCE):
@@ -613,8 +585,8 @@ async def test_failed_websocket_handshakes_end_and_are_logged(
     incidents = Incidents(serving.LOGGER)
     # Servers may share what they count.
     async with (
-        served(incidents=incidents) as address,
-        served(incidents=incidents),
+        bundled_server(incidents=incidents) as address,
+        bundled_server(incidents=incidents),
         await anyio.connect_tcp(address.host, address.port) as stream,
     ):
         host, port = stream.extra(SocketAttribute.local_address)[:2]
