@@ -7,6 +7,7 @@ import queue
 import re
 import secrets
 import shlex
+import signal
 import subprocess
 import sys
 import tempfile
@@ -209,6 +210,24 @@ class Shell:
         line = self._lines.get(timeout=self._timeout)
         assert line is not None, "the shell ended"
         return line
+
+
+@contextmanager
+def background(command: str, folder: Path, timeout: float) -> Iterator[str]:
+    """Yield the first line that a command prints; it is ended with Ctrl-C, and must end well."""
+    with subprocess.Popen(
+        shlex.split(command),
+        cwd=folder,
+        env=environment(folder),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        yield process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=timeout)
+        assert process.returncode == 0
 
 
 @contextmanager

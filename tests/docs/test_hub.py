@@ -16,10 +16,10 @@ from gossiplog.net import events
 from gossiplog.net.access import Access
 from gossiplog.net.serving import serve
 from tests.net.support import Heard
-from tests.readme import DOCS, blocks, fits, run_command, steps
-from tests.test_readme import TIMEOUT, background
+from tests.readme import DOCS, background, blocks, fits, run_command, steps
 
 PAGE = DOCS / "hub.md"
+TIMEOUT = 600
 
 
 @pytest.mark.integration
@@ -31,7 +31,7 @@ def test_commands(tmp_path: Path) -> None:
     with ExitStack() as stack:
         for command, expected in steps(session):
             if command.endswith(" &"):
-                printed = stack.enter_context(background(command.removesuffix(" &"), tmp_path))
+                printed = stack.enter_context(background(command.removesuffix(" &"), tmp_path, TIMEOUT))
             else:
                 printed = run_command(command, tmp_path, TIMEOUT)
             assert fits(expected, printed), f"{command}\n{printed}"
@@ -45,7 +45,7 @@ def test_an_authority_stands_for_no_server(tmp_path: Path) -> None:
     assert text != setup.text
     run_command(f"set -e; {text}", tmp_path, TIMEOUT)
     serve = "gossiplog serve hub.db --hub 127.0.0.1:0 --certificate certificate.pem --private-key key.pem"
-    with background(serve, tmp_path) as ready:
+    with background(serve, tmp_path, TIMEOUT) as ready:
         url = json.loads(ready)["hub"]
         sync = f"gossiplog sync mine.db {url} --topic org.example.notes --ca-file certificate.pem || true"
         printed = run_command(sync, tmp_path, TIMEOUT)
