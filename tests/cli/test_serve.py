@@ -165,8 +165,9 @@ def test_what_is_no_hub_is_an_error_at_once(program: Program, log: Path) -> None
         results = {path: program("sync", log, address + path) for path in ("/", "/missing?token=a-secret")}
         server.shutdown()
         thread.join()
-    for path, status in [("/", "200 OK"), ("/missing?token=a-secret", "404 Not Found")]:
-        error = f" answered with HTTP status {status}: there is no hub at this address\n"
+    hint = f" (a hub that is mounted in an application has a slash at its end: {address}/missing/?…)"
+    for path, status, advice in [("/", "200 OK", ""), ("/missing?token=a-secret", "404 Not Found", hint)]:
+        error = f" answered with HTTP status {status}: there is no hub at this address{advice}\n"
         assert (results[path].code, results[path].out) == (1, "")
         assert results[path].err.splitlines(keepends=True)[-1].endswith(error)
         assert "a-secret" not in results[path].err
