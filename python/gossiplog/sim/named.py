@@ -49,7 +49,7 @@ class Named:
     gossip: GossipConfig | None = None
 
     def routers(self) -> Mixture:
-        """The routers of the nodes.
+        """Return the routers of the nodes.
 
         Raises:
             ScenarioError: there is no such kind, kinds cannot be mixed, there are too few nodes for all of them, or

@@ -145,7 +145,7 @@ class Summary:
 def summarize(
     mixture: Mixture, kinds: Sequence[RouterKind], plan: Plan, tally: Tally, link_delay: float, events: int
 ) -> Summary:
-    """Sums up what was counted.
+    """Sum up what was counted in a run.
 
     Args:
         mixture: of the kinds of routers.
