@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import struct
 import threading
 from contextlib import closing
 from pathlib import Path
@@ -462,3 +463,40 @@ def test_what_is_opened_to_be_read_is_not_made(application: Path, path: Path) ->
     with pytest.raises(NotALog, match=r"there is no log .*log\.db$"):
         SQLiteStorage(path, read_only=True).open("topic", True)
     assert not path.exists()
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+@pytest.mark.parametrize("name", ["log.db", "a link", "file:log.db"])
+def test_a_journal_that_names_another_file_is_refused(
+    path: Path, monkeypatch: pytest.MonkeyPatch, name: str, read_only: bool
+) -> None:
+    monkeypatch.chdir(path.parent)
+    storage = SQLiteStorage(path)
+    storage.open("topic", True)
+    storage.close()
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA journal_mode = DELETE")
+        (pages,), (size,) = (connection.execute(f"PRAGMA {what}").fetchone() for what in ("page_count", "page_size"))
+    victim = path.with_name("victim")
+    victim.write_text("precious")
+    path.with_name("a link").symlink_to(path)
+    magic, other = bytes.fromhex("d9d505f920a163d7"), bytes(victim)
+    # Of no page: https://sqlite.org/fileformat2.html#the_rollback_journal, and `writeSuperJournal` of SQLite.
+    header = magic + struct.pack(">5I", 0, 0, pages, 512, size)
+    end = struct.pack(">I", 2**30 // size + 1) + other + struct.pack(">2I", len(other), sum(other)) + magic
+    journal = path.with_name("log.db-journal")
+    journal.write_bytes(header.ljust(512, b"\0") + end)
+    with pytest.raises(StorageError, match="names another file, which SQLite would delete"):
+        SQLiteStorage(name, read_only=read_only).open(None, False)
+    assert (victim.exists(), journal.exists()) == (True, True)
+    journal.write_bytes(header.ljust(512, b"\0"))
+    storage = SQLiteStorage(name, read_only=read_only)
+    assert storage.open(None, False) == "topic"
+    storage.close()
+
+
+def test_a_journal_that_is_a_pipe_is_refused(storage: SQLiteStorage, path: Path) -> None:
+    storage.close()
+    os.mkfifo(path.with_name("log.db-journal"))
+    with pytest.raises(StorageError, match=r"log\.db-journal is no file"):
+        storage.open(None, False)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 import sqlite3
+import stat
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -17,6 +18,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Literal, TypeAlias, get_args
+from urllib.parse import unquote, urlsplit
 
 from gossiplog.errors import LogClosed, NewerSchema, NotALog, OlderSchema, StorageError
 from gossiplog.storage.base import SCHEMA, Progress, Reader, Storage, Transaction, check_same_topic, closing
@@ -44,6 +46,8 @@ _IDLE_READERS = 4
 _MOST_BYTES = 64 * 2**20
 _SQLITE_BYTES = 10**9
 _MEMORY = ":memory:"
+# A journal that names another ends with it as well (https://sqlite.org/fileformat2.html, "The Rollback Journal").
+_JOURNAL_MAGIC = bytes.fromhex("d9d505f920a163d7")
 
 
 class SQLiteStorage(Storage):
@@ -303,6 +307,8 @@ class SQLiteStorage(Storage):
                     writer.close()
 
     def _connect(self) -> sqlite3.Connection:
+        if self._path != _MEMORY:
+            _check_journal(self._path)
         with self._errors("open"):
             name = _existing(self._path) if self._read_only else self._path
             connection = sqlite3.connect(
@@ -369,6 +375,41 @@ def text_path(location: str | os.PathLike[str]) -> str:
     if not isinstance(path, str):
         raise TypeError(f"the location of a log is text or a path, not {type(path).__name__}: {path!r}")
     return path
+
+
+def _check_journal(path: str) -> None:
+    """Refuse a rollback journal that makes SQLite delete another file.
+
+    SQLite undoes what a journal beside a database says was left half done. If that names the journal of a transaction
+    over several databases, it deletes that file then, whatever it is (https://sqlite.org/fileformat2.html, "The
+    Rollback Journal"; `pager_delsuper`). A stranger's journal may name any file of the user. A log's own transactions
+    are over one database.
+
+    Args:
+        path: of the database, or its URI.
+
+    Raises:
+        StorageError: there is such a journal, or something that is no file.
+    """
+    file = unquote(urlsplit(path).path) if path.startswith("file:") else path
+    # SQLite, too, follows links before it looks for the journal.
+    journal = os.path.realpath(file) + "-journal"
+    try:
+        status = os.stat(journal)
+        # A pipe would be waited for.
+        is_file = stat.S_ISREG(status.st_mode)
+        with open(journal if is_file else os.devnull, "rb") as stream:
+            stream.seek(max(0, status.st_size - len(_JOURNAL_MAGIC)))
+            names_another = stream.read(len(_JOURNAL_MAGIC)) == _JOURNAL_MAGIC
+    except (OSError, ValueError):
+        # There is none, as nearly always, or SQLite cannot read it either.
+        return
+    if names_another or not is_file:
+        fault = "names another file, which SQLite would delete" if is_file else "is no file"
+        raise StorageError(
+            f"cannot open {path}: the journal {journal} {fault}. If you trust who wrote it, let that program open the"
+            " database first; else delete the journal, or open a copy of the database without it"
+        )
 
 
 def _existing(path: str) -> str:
