@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -123,3 +124,13 @@ def test_without_pyarrow(log: Path, home: Path) -> None:
     assert run.stderr.endswith(
         "gossiplog import needs it for Parquet; install it with: pip install 'gossiplog[arrow]'\n"
     )
+
+
+def test_places_of_many_refusals_are_found_quickly(program: Program, log: Path, home: Path) -> None:
+    source = home / "lines.jsonl"
+    source.write_text("{}\n\n" * 20_000)
+    start = time.process_time()
+    record = program("import", log, source).record
+    assert [each["line"] for each in record["refused"]] == list(range(1, 40_000, 2))
+    # In time that grew with the square of the refusals it took far longer.
+    assert time.process_time() - start < 4

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import io
 import sys
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, cast
 
@@ -136,7 +138,7 @@ class _Values:
         return source.errors.get(index - start, error)
 
     def _source(self, index: int) -> tuple[int, _Source]:
-        return next(found for found in reversed(self._starts) if found[0] <= index)
+        return self._starts[bisect_right(self._starts, index, key=itemgetter(0)) - 1]
 
 
 class _Rows:
@@ -205,7 +207,7 @@ class _Lines:
             advance(len(lines))
 
     def place(self, index: int) -> dict[str, Any]:
-        start, number = next(gap for gap in reversed(self._gaps) if gap[0] <= index)
+        start, number = self._gaps[bisect_right(self._gaps, index, key=itemgetter(0)) - 1]
         return {"file": self._name, "line": number + index - start}
 
 
