@@ -157,6 +157,7 @@ def test_parameters_of_gossip_may_be_a_table(show: Show, home: Path) -> None:
         ),
         ("hub", "a.toml is not TOML: "),
         ("# \udcff", "a.toml is not TOML: "),
+        ("hub = " + "[" * 5000, "a.toml cannot be used: its lists and tables are nested too deeply"),
         ("#" * (MAX_FILE_BYTES + 1), "a.toml has more than 1,048,576 bytes"),
     ],
 )
@@ -241,3 +242,13 @@ def test_variables_that_are_misspelt_are_found() -> None:
     assert misspelt(context, environment) == [
         "the variable 'GOSSIPLOG_CONECTIONS' sets no option: did you mean GOSSIPLOG_CONNECTIONS?"
     ]
+
+
+@pytest.mark.parametrize("more", [[], ["--show-config"]])
+def test_a_token_that_is_too_long_for_a_path_is_not_shown(
+    program: Program, log: Path, monkeypatch: pytest.MonkeyPatch, more: list[str]
+) -> None:
+    monkeypatch.setenv("GOSSIPLOG_WRITE_TOKEN", "secret" * 50)
+    result = program("serve", log, *more)
+    assert "300 characters" in result.out + result.err
+    assert "secret" not in result.out + result.err

@@ -134,6 +134,8 @@ def read_settings(path: Path, options: Collection[TyperOption]) -> dict[str, Any
     except ValueError as error:
         # TOMLDecodeError or UnicodeDecodeError.
         raise typer.BadParameter(f"{path} is not TOML: {error}") from error
+    except RecursionError as error:
+        raise typer.BadParameter(f"{path} cannot be used: its lists and tables are nested too deeply") from error
     by_key = {key(option.name): option for option in options}
     values: dict[str, Any] = {}
     for name, value in found.items():
@@ -173,7 +175,8 @@ def show_settings(context: typer.Context, *, secret_files: Collection[str], as_j
 
 def may_be_secret(path: Path) -> bool:
     """Return whether the name of a file may be a secret by mistake: neither the file nor a folder of it exists."""
-    return not path.exists() and (path.parent in (Path("."), Path("/")) or not path.parent.is_dir())
+    # The path's own methods raise for a name that is too long, with the name in the error.
+    return not os.path.exists(path) and (path.parent in (Path("."), Path("/")) or not os.path.isdir(path.parent))
 
 
 def misspelt(context: typer.Context, environment: Mapping[str, str]) -> list[str]:
