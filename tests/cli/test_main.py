@@ -225,6 +225,10 @@ def test_a_terminal_gets_a_pager(program: Program, log: Path, home: Path, monkey
         assert code == 0
         assert written != plain(written)
         assert all(line.startswith("| ") for line in plain(written).splitlines())
+    # One with a quote that is not closed is none.
+    monkeypatch.setenv("PAGER", "'")
+    code, written = on_terminal("read", str(log), "--limit", "3")
+    assert (code, len(plain(written).splitlines())) == (0, 5)
     # One that is left early, and none at all where the output is for programs.
     monkeypatch.setenv("PAGER", "head -2")
     code, written = on_terminal("read", str(log))

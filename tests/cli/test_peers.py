@@ -143,3 +143,21 @@ def test_nobody_there_is_said(program: Program) -> None:
     result = program("peers", "http://127.0.0.1:1")
     assert (result.code, result.err.count("\n")) == (1, 1)
     assert "cannot be reached: " in result.err
+
+
+def test_numbers_and_text_that_nobody_can_write_end_nothing(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "120")
+    body = b'[{"peer": "a\\ud800\\u061cb", "kind": "mesh", "score": 1%s, "rtt": 1e999}]' % (b"0" * 400)
+    with answering(body) as (url, _):
+        result = program("peers", url)
+    assert (result.code, "a\\ud800\\u061cb" in result.out, "inf ms" in result.out) == (0, True, True)
+
+
+def test_an_error_whose_reason_is_cut_off_is_said(program: Program) -> None:
+    # Its length is none of chunks.
+    headers: dict[str, str] = {"Transfer-Encoding": "chunked"}
+    with answering(b"zz", 403, tls=False, **headers) as (url, _):
+        result = program("peers", url)
+    assert result.code == 1
+    assert result.err == f"gossiplog: {url} answered with HTTP status 403: there is no gossiplog server\n"

@@ -34,8 +34,9 @@ from gossiplog.errors import GossipLogError
 
 Json = Annotated[bool, typer.Option("--json", help="Write JSON Lines, on a terminal as well.")]
 
-# A terminal obeys control characters; line separators and bidirectional controls make text look like other text.
-_UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+# A terminal obeys control characters; line separators and bidirectional controls make text look like other text, and a
+# lone surrogate cannot be written.
+_UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 _PATIENCE = 1.0  # seconds before a progress bar appears
 _LOOKS = 0.25  # seconds between two looks at work that is done elsewhere
 _TELLING = 5.0  # seconds between lines that say how far an exchange is
@@ -121,7 +122,11 @@ class _PagerConsole(Console):
 
 def _pager() -> list[str]:
     """Return the command of the pager; [] for none."""
-    words = shlex.split(os.environ.get("PAGER", "less"))
+    try:
+        words = shlex.split(os.environ.get("PAGER", "less"))
+    except ValueError:
+        # A quote that is not closed.
+        return []
     return words if words and words != ["cat"] and shutil.which(words[0]) is not None else []
 
 

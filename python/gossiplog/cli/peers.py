@@ -115,9 +115,11 @@ def _ask(url: str, headers: dict[str, str], ca_file: Path | None) -> list[dict[s
 
 def _reason(answer: IO[bytes]) -> str:
     """What a hub says in an answer that is an error; "" where nobody says anything."""
+    from http.client import HTTPException
+
     try:
         found = json_module.loads(answer.read(_MOST_ERROR_BYTES))
-    except (OSError, ValueError, RecursionError):
+    except (OSError, HTTPException, ValueError, RecursionError):
         return ""
     reason = found.get("error") if isinstance(found, dict) else None
     return reason[:_LONGEST_REASON] if isinstance(reason, str) else ""
@@ -149,11 +151,19 @@ def _table(found: list[dict[str, Any]]) -> Table:
                 peer.get("address"),
                 "us" if peer.get("dialer") else "it",
                 gossip,
-                f"{score:.0f}" if isinstance(score, int | float) else "",
-                f"{1000 * rtt:.1f} ms" if isinstance(rtt, int | float) else "",
+                _figure("{:.0f}", score),
+                _figure("{:.1f} ms", rtt, 1000),
                 peer.get("agent") or "",
             ]
         else:
             row += ["", "it", "a client"]
         table.add_row(*(printable(str(cell)) for cell in row))
     return table
+
+
+def _figure(form: str, value: object, factor: int = 1) -> str:
+    """Write a number that a server gave; "" for what is none, or is beyond all floats."""
+    try:
+        return form.format(factor * float(value)) if isinstance(value, int | float) else ""
+    except OverflowError:
+        return ""
