@@ -1,6 +1,6 @@
 //! The task that drives libp2p: carries out what the caller asks for, and passes on what happens.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -20,6 +20,7 @@ use tokio::time::{Interval, MissedTickBehavior, interval, sleep};
 use crate::error::{Cause, Closed, lock};
 use crate::limits::Counters;
 use crate::mesh::behaviour::{Parts, PartsEvent, QUERY};
+use crate::mesh::buckets::{Buckets, FEW, MANY};
 use crate::mesh::config::reachable;
 use crate::mesh::gossip::{LEFT_OUT, UNHEARD};
 use crate::mesh::holding::{Holding, admit};
@@ -29,7 +30,7 @@ use crate::mesh::party::Party;
 use crate::mesh::scope::Scope;
 use crate::mesh::shared::Shared;
 use crate::mesh::streams::{bare, verdict};
-use crate::mesh::upkeep::{ENOUGH, FEW, MANY, Upkeep};
+use crate::mesh::upkeep::Upkeep;
 use crate::mesh::waiting::{Answer, Origin};
 
 /// Addresses of a peer that are remembered, and bytes of them: a message of Kademlia has 16 KiB and names six peers.
@@ -42,6 +43,12 @@ const LONGEST_AGENT: usize = 256;
 
 /// Peers that a walk looks for.
 const WALKED: NonZeroUsize = NonZeroUsize::new(6).unwrap();
+
+/// Peers of the local network that are taken up at once.
+const MOST_NEARBY: usize = 12;
+
+/// Streams of a connection at which nothing is done on it: one stays open for as long as it stands.
+const IDLE_STREAMS: usize = 1;
 
 /// Pings in a row that may go unanswered.
 const MOST_LOST: u32 = 2;
@@ -99,10 +106,29 @@ pub struct Driver {
     holding: Holding,
     /// Unanswered pings in a row.
     lost: HashMap<ConnectionId, u32>,
-    /// What was dialled on purpose: by the host itself (true), or because the caller said so.
-    dialled: HashMap<ConnectionId, bool>,
-    /// Connections that Kademlia made on its walks, by age.
-    visits: VecDeque<(Instant, ConnectionId)>,
+    /// What was dialled on purpose.
+    dialled: HashMap<ConnectionId, Dial>,
+    /// Connections that Kademlia made on its walks, by the time at which they were looked at last.
+    visits: VecDeque<Visit>,
+    /// Visits that are being closed.
+    leaving: HashMap<ConnectionId, PeerId>,
+}
+
+/// A connection that is being made on purpose.
+#[derive(Debug)]
+struct Dial {
+    /// By the host itself, not because the caller said so.
+    own: bool,
+    /// Who is to answer, if that is known.
+    peer: Option<PeerId>,
+}
+
+/// A connection that Kademlia made on a walk.
+#[derive(Debug)]
+struct Visit {
+    since: Instant,
+    peer: PeerId,
+    connection: ConnectionId,
 }
 
 impl Driver {
@@ -133,6 +159,7 @@ impl Driver {
             lost: HashMap::new(),
             dialled: HashMap::new(),
             visits: VecDeque::new(),
+            leaving: HashMap::new(),
         }
     }
 
@@ -158,10 +185,10 @@ impl Driver {
     fn obey(&mut self, command: Command) {
         match command {
             Command::Dial(options) => {
-                let connection = options.connection_id();
+                let (connection, peer) = (options.connection_id(), options.get_peer_id());
                 // `streams` hears of a failure, even of one at once.
                 if self.swarm.dial(options).is_ok() {
-                    self.dialled.insert(connection, false);
+                    self.dialled.insert(connection, Dial { own: false, peer });
                 }
             }
             Command::Open(opening) => self.swarm.behaviour_mut().streams.open(opening),
@@ -288,12 +315,14 @@ impl Driver {
             SwarmEvent::ConnectionEstablished { peer_id, connection_id, endpoint, .. } => {
                 let now = Instant::now();
                 if self.dialled.remove(&connection_id).is_none() && endpoint.is_dialer() {
-                    self.visits.push_back((now, connection_id));
+                    self.visits.push_back(Visit { since: now, peer: peer_id, connection: connection_id });
                 }
                 self.upkeep.connected(now, connection_id, peer_id);
             }
             SwarmEvent::ConnectionClosed { peer_id, connection_id, cause, .. } => {
                 self.lost.remove(&connection_id);
+                self.leaving.remove(&connection_id);
+                self.visits.retain(|visit| visit.connection != connection_id);
                 if verdict(cause.as_ref()).cause == Cause::Violation {
                     self.upkeep.parted(Instant::now(), peer_id);
                     // Or the next walk would connect to it.
@@ -303,7 +332,7 @@ impl Driver {
             }
             SwarmEvent::OutgoingConnectionError { connection_id, .. } => {
                 self.upkeep.failed(Instant::now(), connection_id);
-                if self.dialled.remove(&connection_id) == Some(true) {
+                if self.dialled.remove(&connection_id).is_some_and(|dial| dial.own) {
                     Counters::add(&self.shared.figures.dials_failed);
                 }
             }
@@ -331,7 +360,7 @@ impl Driver {
             }
             PartsEvent::Ping(event) | PartsEvent::CanvasPing(event) => self.pinged(&event),
             PartsEvent::Mdns(mdns::Event::Discovered(found)) => {
-                for (peer, address) in found.into_iter().take(ENOUGH) {
+                for (peer, address) in found.into_iter().take(MOST_NEARBY) {
                     self.swarm.behaviour_mut().kademlia.inner.add_address(&peer, address.clone());
                     if self.shared.members.connections() < FEW {
                         self.dial(DialOpts::peer_id(peer).addresses(vec![address]).build());
@@ -461,18 +490,19 @@ impl Driver {
             self.shared.members.trust(options.connection_id());
             self.dial(options);
         }
-        // With those that are being dialled, or a slow network would be dialled to pieces.
+        let (mut buckets, known) = self.buckets(now);
         let pending = self.swarm.network_info().connection_counters().num_pending_outgoing() as usize;
-        if peers + pending < FEW {
-            let known = self.known();
-            for peer in self.upkeep.dials(now, peers + pending, known.into_iter()) {
-                self.dial(DialOpts::peer_id(peer).condition(PeerCondition::DisconnectedAndNotDialing).build());
-            }
+        let outbound = members.peers().iter().filter_map(|link| link.known()).filter(|known| known.dialer).count();
+        // With what is pending, or a slow network would be dialled to pieces.
+        for peer in buckets.dials(MANY.saturating_sub(outbound + pending), &mut rand::rng()) {
+            self.upkeep.dials(now, peer);
+            self.dial(DialOpts::peer_id(peer).condition(PeerCondition::DisconnectedAndNotDialing).build());
         }
         let kademlia = &mut self.swarm.behaviour_mut().kademlia.inner;
         let idle = kademlia.iter_queries().next().is_none() && kademlia.kbuckets().next().is_some();
-        if idle && self.upkeep.walks(now, peers + pending) {
-            kademlia.get_n_closest_peers(PeerId::random(), WALKED);
+        // Beyond the first few, peers that a walk visits come and go.
+        if idle && self.upkeep.walks(now, buckets.lacks(), known + peers.min(FEW)) {
+            kademlia.get_n_closest_peers(buckets.target(&mut rand::rng()), WALKED);
         }
         // While its table is small, Kademlia looks up peers in every bucket whenever one comes.
         if peers + pending >= FEW {
@@ -482,13 +512,48 @@ impl Driver {
                 }
             }
         }
-        while let Some((since, connection)) = self.visits.front()
-            && now.saturating_duration_since(*since) > QUERY
-        {
-            if self.shared.members.connections() > MANY {
-                self.swarm.close_connection(*connection);
+        self.leave(&mut buckets, now);
+    }
+
+    /// What the buckets hold now, and how many peers there are, connected or in Kademlia's table.
+    fn buckets(&mut self, now: Instant) -> (Buckets, usize) {
+        let mut buckets = Buckets::new(self.shared.peer);
+        let connected: HashSet<_> =
+            self.shared.members.peers().iter().filter_map(|link| Some(link.known()?.peer)).collect();
+        let leaving: HashSet<_> = self.leaving.values().collect();
+        let dialling: HashSet<_> =
+            self.dialled.values().filter_map(|dial| dial.peer).filter(|peer| !connected.contains(peer)).collect();
+        connected.iter().filter(|peer| !leaving.contains(peer)).for_each(|peer| buckets.add_connected(*peer));
+        dialling.iter().for_each(|peer| buckets.add_dialling(*peer));
+        let mut known = connected.len();
+        for bucket in self.swarm.behaviour_mut().kademlia.inner.kbuckets() {
+            for key in bucket.iter().map(|entry| entry.node.key) {
+                if connected.contains(key.preimage()) {
+                    continue;
+                }
+                known += 1;
+                if !dialling.contains(key.preimage()) && self.upkeep.may_dial(now, key.preimage()) {
+                    buckets.add_free(key.clone());
+                }
             }
-            self.visits.pop_front();
+        }
+        (buckets, known)
+    }
+
+    /// Close connections that walks have made, where their buckets have enough without them, once the walk is over and nothing is
+    /// done on them.
+    fn leave(&mut self, buckets: &mut Buckets, now: Instant) {
+        let over = |visit: &Visit| now.saturating_duration_since(visit.since) > QUERY;
+        while self.visits.front().is_some_and(over)
+            && let Some(visit) = self.visits.pop_front()
+        {
+            let Some(link) = self.shared.members.peer(&visit.peer) else { continue };
+            if link.streams() > IDLE_STREAMS {
+                self.visits.push_back(Visit { since: now, ..visit });
+            } else if buckets.spare(visit.peer) {
+                self.leaving.insert(visit.connection, visit.peer);
+                self.swarm.close_connection(visit.connection);
+            }
         }
     }
 
@@ -523,22 +588,11 @@ impl Driver {
         }
     }
 
-    /// Peers in Kademlia's table that are not connected.
-    fn known(&mut self) -> Vec<PeerId> {
-        let members = Arc::clone(&self.shared.members);
-        let mut known = Vec::new();
-        for bucket in self.swarm.behaviour_mut().kademlia.inner.kbuckets() {
-            known.extend(bucket.iter().map(|entry| *entry.node.key.preimage()));
-        }
-        known.retain(|peer| members.peer(peer).is_none());
-        known
-    }
-
     fn dial(&mut self, options: DialOpts) {
-        let connection = options.connection_id();
+        let (connection, peer) = (options.connection_id(), options.get_peer_id());
         Counters::add(&self.shared.figures.dials);
         if self.swarm.dial(options).is_ok() {
-            self.dialled.insert(connection, true);
+            self.dialled.insert(connection, Dial { own: true, peer });
         } else {
             self.upkeep.failed(Instant::now(), connection);
             self.shared.members.unreachable(connection, Closed::new(Cause::Transport, "it was not dialled"));

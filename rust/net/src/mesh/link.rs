@@ -224,6 +224,11 @@ impl Link {
         Ok(Opening { peer, connection, protocol: protocol.to_owned(), permit, ticket })
     }
 
+    /// How many streams there are that the caller has not let go of.
+    pub fn streams(&self) -> usize {
+        lock(&self.state).streams.len()
+    }
+
     /// A stream by its handle.
     pub fn stream(&self, handle: Handle) -> Option<Arc<Slot>> {
         lock(&self.state).streams.get(&handle).cloned()

@@ -17,7 +17,7 @@
 //! | `link`, `members` | a peer in the caller's hands, its connections and streams; who is there |
 //! | `streams` | opening and accepting streams |
 //! | `gossip`, `waiting` | how gossip is configured; messages that wait to be judged |
-//! | `upkeep` | whom to dial, and when |
+//! | `buckets`, `upkeep` | whom to be connected to; when to dial, and to look for peers |
 //! | `behaviour`, `driver` | libp2p's parts, joined; the task that drives them |
 //! | `told`, `shared` | what the caller is told; what its calls and the task share |
 //! | `host` | the calls, and the runtime |
@@ -25,6 +25,7 @@
 mod addresses;
 mod allowance;
 mod behaviour;
+mod buckets;
 mod config;
 mod driver;
 pub(crate) mod frames;

@@ -1,30 +1,22 @@
-//! Whom to dial, and when.
+//! When to dial, and when to look for peers.
 //!
-//! A host has about [`ENOUGH`] peers: below [`FEW`] it walks to random places of Kademlia's key space every few seconds,
-//! which fills all buckets alike, and dials those that it knows and is not connected to; bootstrap peers, too. After
-//! that it walks only now and then. Every interval is drawn anew within a quarter, so that hosts which were started
-//! together do not stay in step. Who cannot be reached is dialled again after a pause that doubles.
+//! `buckets` says whom a host lacks. It dials those that it knows, and walks to others through Kademlia: every few seconds
+//! while it lacks some, ever more rarely as long as that finds nobody new, and now and then with all that it wants. Below
+//! [`FEW`] peers it dials bootstrap peers, too. Every interval is drawn anew within a quarter, so that hosts which were
+//! started together do not stay in step. Who cannot be reached is dialled again after a pause that doubles.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use libp2p::swarm::ConnectionId;
 use libp2p::{Multiaddr, PeerId};
-use rand::seq::IteratorRandom;
 
-/// Fewer peers than that are too few.
-pub const FEW: usize = 8;
+use crate::mesh::buckets::FEW;
 
-/// So many peers are enough: gossip's mesh has six to twelve.
-pub const ENOUGH: usize = 12;
-
-/// More peers than that are too many to keep those that Kademlia connected to on its walks.
-pub const MANY: usize = 32;
-
-/// How long a walk has until the next one, while there are few peers.
+/// How long a walk has until the next one, while peers are lacking.
 const WALK: Duration = Duration::from_secs(3);
 
-/// How long it has while there are enough.
+/// How long it has with enough, and at most.
 const STROLL: Duration = Duration::from_secs(300);
 
 /// The first pause of a peer that could not be reached.
@@ -77,13 +69,25 @@ pub struct Upkeep {
     seeds: Vec<Seed>,
     pauses: HashMap<PeerId, Pause>,
     walk: Instant,
+    /// From the next walk to the one after it, if peers are still lacking.
+    stride: Duration,
+    /// Whether peers were lacking, and how many were found.
+    lacked: bool,
+    found: usize,
 }
 
 impl Upkeep {
     /// `seeds`: addresses of bootstrap peers, with who is to answer there, if that is known.
     pub fn new(seeds: Vec<(Multiaddr, Option<PeerId>)>, now: Instant) -> Self {
         let seed = |(address, peer)| Seed { address, peer, dialling: None, pause: Pause::none(now) };
-        Self { seeds: seeds.into_iter().map(seed).collect(), pauses: HashMap::new(), walk: now }
+        Self {
+            seeds: seeds.into_iter().map(seed).collect(),
+            pauses: HashMap::new(),
+            walk: now,
+            stride: WALK,
+            lacked: false,
+            found: 0,
+        }
     }
 
     /// Bootstrap peers to dial now, when `peers` are connected: their numbers and addresses.
@@ -114,27 +118,27 @@ impl Upkeep {
         self.seeds[number].dialling = Some(connection);
     }
 
-    /// Peers to dial now, when `peers` are connected: some of those that are known.
-    pub fn dials(&mut self, now: Instant, peers: usize, known: impl Iterator<Item = PeerId>) -> Vec<PeerId> {
-        if peers >= FEW {
-            return Vec::new();
-        }
-        let free = known.filter(|peer| self.pauses.get(peer).is_none_or(|pause| pause.until <= now));
-        let chosen = free.sample(&mut rand::rng(), ENOUGH - peers);
-        for peer in &chosen {
-            self.pause(*peer, now);
-        }
-        chosen
+    /// Whether a peer may be dialled now.
+    pub fn may_dial(&self, now: Instant, peer: &PeerId) -> bool {
+        self.pauses.get(peer).is_none_or(|pause| pause.until <= now)
     }
 
-    /// Whether to walk now, when `peers` are connected.
-    pub fn walks(&mut self, now: Instant, peers: usize) -> bool {
+    /// A peer is being dialled: it is not dialled again before its pause is over.
+    pub fn dials(&mut self, now: Instant, peer: PeerId) {
+        self.remember(peer, now).lengthen(now);
+    }
+
+    /// Whether to walk now. `lacks`: there are fewer peers than the host wants. `found`: rises with each that it finds.
+    pub fn walks(&mut self, now: Instant, lacks: bool, found: usize) -> bool {
+        if lacks && (!self.lacked || found > self.found) {
+            self.stride = WALK;
+            self.walk = self.walk.min(now + about(WALK));
+        }
+        (self.lacked, self.found) = (lacks, found);
         let due = self.walk <= now;
         if due {
-            self.walk = now + about(STROLL);
-        }
-        if peers < FEW {
-            self.walk = self.walk.min(now + about(WALK));
+            self.walk = now + about(if lacks { self.stride } else { STROLL });
+            self.stride = STROLL.min(self.stride * 2);
         }
         due
     }
@@ -162,10 +166,6 @@ impl Upkeep {
             seed.pause = pause();
         }
         self.remember(peer, now).until = now + PARTED;
-    }
-
-    fn pause(&mut self, peer: PeerId, now: Instant) {
-        self.remember(peer, now).lengthen(now);
     }
 
     fn remember(&mut self, peer: PeerId, now: Instant) -> &mut Pause {
@@ -234,17 +234,24 @@ mod tests {
     }
 
     #[test]
-    fn known_peers_are_dialled_while_there_are_few() {
-        let now = Instant::now();
-        let mut upkeep = upkeep(now);
-        let known: Vec<_> = (0..100).map(|_| PeerId::random()).collect();
-        assert_eq!(upkeep.dials(now, FEW, known.iter().copied()), []);
-        let first = upkeep.dials(now, 3, known.iter().copied());
-        assert_eq!(first.len(), ENOUGH - 3);
-        let second = upkeep.dials(now, 3, known.iter().copied());
-        assert!(first.iter().all(|peer| !second.contains(peer)));
-        assert_eq!(upkeep.dials(now, 3, first.iter().copied()), []);
-        assert_eq!(upkeep.dials(now + seconds(2), 3, first.iter().copied()).len(), first.len());
+    fn a_known_peer_is_dialled_again_after_a_pause_that_doubles() {
+        let start = Instant::now();
+        let (mut upkeep, peer) = (upkeep(start), PeerId::random());
+        let mut dials = Vec::new();
+        for second in 0..3600 {
+            let now = start + seconds(second);
+            if upkeep.may_dial(now, &peer) {
+                upkeep.dials(now, peer);
+                dials.push(second);
+            }
+        }
+        assert!((28..60).contains(&dials.len()), "{dials:?}");
+        assert!(upkeep.may_dial(start, &PeerId::random()));
+        let now = start + seconds(3600);
+        upkeep.connected(now, connection(), peer);
+        assert!(upkeep.may_dial(now, &peer));
+        upkeep.parted(now, peer);
+        assert!(!upkeep.may_dial(now, &peer) && upkeep.may_dial(now + PARTED, &peer));
     }
 
     #[test]
@@ -257,13 +264,37 @@ mod tests {
         assert!(upkeep.pauses.len() <= MOST_PAUSES);
     }
 
+    /// The seconds at which a host walks that lacks peers until one, and finds so many by each.
+    fn walks(upkeep: &mut Upkeep, start: Instant, lacks: bool, found: impl Fn(u64) -> usize) -> Vec<u64> {
+        (0..3600).filter(|second| upkeep.walks(start + seconds(*second), lacks, found(*second))).collect()
+    }
+
     #[test]
-    fn walks_often_only_while_there_are_few_peers() {
+    fn walks_go_on_with_enough_peers() {
         let start = Instant::now();
-        for (peers, expected) in [(0, 300..450), (FEW, 3..6)] {
-            let mut upkeep = upkeep(start);
-            let walks = (0..1200).filter(|second| upkeep.walks(start + seconds(*second), peers)).count();
-            assert!(expected.contains(&walks), "{walks} with {peers} peers");
-        }
+        let walks = walks(&mut upkeep(start), start, false, |_| 20);
+        assert!((9..=17).contains(&walks.len()), "{walks:?}");
+    }
+
+    #[test]
+    fn walks_are_frequent_while_they_find_peers_that_are_lacking() {
+        let start = Instant::now();
+        let walks = walks(&mut upkeep(start), start, true, |second| second as usize / 2);
+        assert!((900..1600).contains(&walks.len()), "{walks:?}");
+    }
+
+    #[test]
+    fn walks_that_find_nobody_become_rare() {
+        let start = Instant::now();
+        let mut upkeep = upkeep(start);
+        let first = walks(&mut upkeep, start, true, |_| 3);
+        assert!((12..30).contains(&first.len()), "{first:?}");
+        assert!(first[..4].iter().all(|second| *second < 30), "{first:?}");
+        // One more peer is found, or there were enough meanwhile.
+        let (start, mut now) = (start + seconds(3600), start + seconds(3600));
+        assert!(walks(&mut upkeep, start, true, |_| 4)[0] < 5);
+        now += seconds(3600);
+        upkeep.walks(now, false, 4);
+        assert!(walks(&mut upkeep, now, true, |_| 4)[0] < 5);
     }
 }

@@ -1,0 +1,294 @@
+//! Whom to be connected to, by distance.
+//!
+//! Kademlia sorts peers into buckets by the logarithm of their distance: the farthest one has half of all peers, the next
+//! one a quarter, and so on (Maymounkov and Mazières, "Kademlia", 2002, 2.4). A host has about as many connections in
+//! each: then every peer is a few steps away, and no part of the network hangs on few of them. Both ends of a
+//! connection have it in a bucket of one number, so one that fills a place here fills one there.
+//!
+//! Here is what is decided; `upkeep` says when, `driver` carries it out.
+
+use std::collections::BTreeMap;
+
+use libp2p::PeerId;
+use libp2p::kad::KBucketKey;
+use rand::seq::{IndexedRandom, IteratorRandom};
+use rand::{Rng, RngExt};
+
+/// Connections that a host wants in each bucket, if so many peers are there.
+pub const PER_BUCKET: usize = 2;
+
+/// Fewer peers than that are too few, however they are spread: a small network has few buckets.
+pub const FEW: usize = 8;
+
+/// A host dials no more for its buckets while it has dialled so many peers that are connected.
+pub const MANY: usize = 32;
+
+/// The number of the farthest bucket: peers whose hash differs in the first bit.
+const FARTHEST: u32 = 255;
+
+/// Identities that are tried for one in a bucket. Half of them are in the farthest bucket, a quarter in the next one.
+const MOST_TRIED: usize = 4096;
+
+/// Peers of a bucket.
+#[derive(Debug, Default)]
+struct Bucket {
+    connected: usize,
+    dialling: usize,
+    /// Neither, and they may be dialled now.
+    free: Vec<PeerId>,
+}
+
+impl Bucket {
+    fn taken(&self) -> usize {
+        self.connected + self.dialling
+    }
+
+    fn reachable(&self) -> usize {
+        self.taken() + self.free.len()
+    }
+}
+
+/// What a host's buckets hold at a moment.
+#[derive(Debug)]
+pub struct Buckets {
+    me: KBucketKey<PeerId>,
+    buckets: BTreeMap<u32, Bucket>,
+}
+
+impl Buckets {
+    /// Without peers. `me`: the host.
+    pub fn new(me: PeerId) -> Self {
+        Self { me: me.into(), buckets: BTreeMap::new() }
+    }
+
+    /// The number of a peer's bucket. None: it is the host.
+    fn number(&self, peer: impl Into<KBucketKey<PeerId>>) -> Option<u32> {
+        self.me.distance(&peer.into()).ilog2()
+    }
+
+    fn bucket(&mut self, peer: impl Into<KBucketKey<PeerId>>) -> Option<&mut Bucket> {
+        let number = self.number(peer)?;
+        Some(self.buckets.entry(number).or_default())
+    }
+
+    /// Add a peer that is connected.
+    pub fn add_connected(&mut self, peer: PeerId) {
+        if let Some(bucket) = self.bucket(peer) {
+            bucket.connected += 1;
+        }
+    }
+
+    /// Add a peer that is being dialled.
+    pub fn add_dialling(&mut self, peer: PeerId) {
+        if let Some(bucket) = self.bucket(peer) {
+            bucket.dialling += 1;
+        }
+    }
+
+    /// Add a peer that may be dialled.
+    pub fn add_free(&mut self, peer: impl Into<KBucketKey<PeerId>>) {
+        let key = peer.into();
+        let peer = *key.preimage();
+        if let Some(bucket) = self.bucket(key) {
+            bucket.free.push(peer);
+        }
+    }
+
+    /// So many connections a bucket is to have: [`PER_BUCKET`], or as many more as it takes to have [`FEW`] in all.
+    fn level(&self, count: impl Fn(&Bucket) -> usize) -> usize {
+        let counts: Vec<_> = self.buckets.values().map(count).collect();
+        let most = counts.iter().copied().max().unwrap_or_default();
+        let enough = |level: &usize| counts.iter().map(|count| count.min(level)).sum::<usize>() >= FEW;
+        (PER_BUCKET..most).find(enough).unwrap_or(most.max(PER_BUCKET))
+    }
+
+    /// Choose at most `room` peers to dial: of each bucket as many as it lacks, those that have least first.
+    pub fn dials(&self, room: usize, rng: &mut impl Rng) -> Vec<PeerId> {
+        let level = self.level(Bucket::reachable);
+        let mut wanted = Vec::new();
+        for bucket in self.buckets.values() {
+            let lacks = level.saturating_sub(bucket.taken());
+            let chosen = bucket.free.sample(rng, lacks).copied();
+            wanted.extend((bucket.taken()..).zip(chosen));
+        }
+        // Of those with as many connections, the nearest first: they have the fewest peers who could dial this one.
+        wanted.sort_by_key(|(taken, _)| *taken);
+        wanted.into_iter().map(|(_, peer)| peer).take(room).collect()
+    }
+
+    /// Whether enough are connected in a peer's bucket without the peer. If so, it counts no more.
+    pub fn spare(&mut self, peer: PeerId) -> bool {
+        let level = self.level(|bucket| bucket.connected);
+        let Some(bucket) = self.bucket(peer) else { return false };
+        let spared = bucket.connected > level;
+        if spared {
+            bucket.connected -= 1;
+        }
+        spared
+    }
+
+    /// Buckets with too few peers though a nearer one has enough: the farther a bucket, the more peers belong there.
+    fn lacking(&self) -> Vec<u32> {
+        let lacks = |number: &u32| self.buckets.get(number).is_none_or(|bucket| bucket.reachable() < PER_BUCKET);
+        (self.nearest_full()..=FARTHEST).filter(lacks).collect()
+    }
+
+    /// The nearest bucket with as many connections as it is to have; or the farthest one.
+    fn nearest_full(&self) -> u32 {
+        let full = self.buckets.iter().find(|(_, bucket)| bucket.taken() >= PER_BUCKET);
+        full.map_or(FARTHEST, |(number, _)| *number)
+    }
+
+    /// Whether to look for peers soon.
+    pub fn lacks(&self) -> bool {
+        let taken: usize = self.buckets.values().map(Bucket::taken).sum();
+        taken < FEW || !self.lacking().is_empty()
+    }
+
+    /// Choose whom to look for next, someone near this identity: one in a bucket that lacks peers, every other time; else
+    /// in any, or the host's own, near which are the peers of all buckets that are too near to be hit by chance.
+    pub fn target(&self, rng: &mut impl Rng) -> PeerId {
+        let lacking = self.lacking();
+        // Not always: whoever has made identities near this one's seems to be in a network of millions.
+        let number = match lacking.choose(rng) {
+            Some(number) if rng.random_bool(0.5) => Some(*number),
+            _ => (self.nearest_full()..=FARTHEST).map(Some).chain([None]).choose(rng).flatten(),
+        };
+        let tried = if number.is_some() { MOST_TRIED } else { 0 };
+        let mut tried = (0..tried).map(|_| PeerId::random());
+        tried.find(|peer| self.number(*peer) == number).unwrap_or(*self.me.preimage())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use rand::SeedableRng;
+    use rand::rngs::StdRng;
+
+    use super::*;
+
+    fn rng() -> StdRng {
+        StdRng::seed_from_u64(16)
+    }
+
+    /// A host's buckets, and so many peers of each, the farthest first.
+    fn network<const N: usize>(counts: [usize; N]) -> (Buckets, [Vec<PeerId>; N]) {
+        let buckets = Buckets::new(PeerId::random());
+        let mut peers = counts.map(|_| Vec::new());
+        while peers.iter().zip(counts).any(|(peers, count)| peers.len() < count) {
+            let peer = PeerId::random();
+            let index = (FARTHEST - buckets.number(peer).unwrap()) as usize;
+            if index < N && peers[index].len() < counts[index] {
+                peers[index].push(peer);
+            }
+        }
+        (buckets, peers)
+    }
+
+    #[test]
+    fn buckets_are_those_of_kademlia() {
+        let (me, mut counts) = (PeerId::random(), [0; 3]);
+        let buckets = Buckets::new(me);
+        for _ in 0..1000 {
+            let number = buckets.number(PeerId::random()).unwrap();
+            if let Some(count) = counts.get_mut((FARTHEST - number) as usize) {
+                *count += 1;
+            }
+        }
+        assert_eq!(buckets.number(me), None);
+        let [first, second, third] = counts;
+        assert!((400..600).contains(&first) && (180..320).contains(&second) && (70..180).contains(&third));
+        let other = PeerId::random();
+        assert_eq!(buckets.number(other), Buckets::new(other).number(me));
+    }
+
+    #[test]
+    fn each_bucket_gets_what_it_lacks() {
+        let (mut buckets, [far, next, near, last]) = network([20, 10, 4, 2]);
+        far[..5].iter().for_each(|peer| buckets.add_connected(*peer));
+        buckets.add_connected(next[0]);
+        buckets.add_dialling(near[0]);
+        for peers in [&far[5..], &next[1..], &near[1..], &last] {
+            peers.iter().for_each(|peer| buckets.add_free(*peer));
+        }
+        let dials = buckets.dials(MANY, &mut rng());
+        // What has least comes first, and then what is nearest.
+        assert!(last.contains(&dials[0]) && last.contains(&dials[1]), "{dials:?}");
+        assert!(near[1..].contains(&dials[2]) && next[1..].contains(&dials[3]), "{dials:?}");
+        assert_eq!(dials.len(), 4);
+        assert_eq!(buckets.dials(2, &mut rng()), dials[..2]);
+        assert_eq!(buckets.dials(0, &mut rng()), []);
+    }
+
+    #[test]
+    fn peers_of_a_bucket_are_chosen_by_chance() {
+        let (mut buckets, [far, next]) = network([20, 20]);
+        [far, next].concat().iter().for_each(|peer| buckets.add_free(*peer));
+        let mut rng = rng();
+        let chosen: HashSet<_> = (0..200).flat_map(|_| buckets.dials(MANY, &mut rng)).collect();
+        assert_eq!(chosen.len(), 40);
+    }
+
+    #[test]
+    fn where_few_buckets_have_peers_each_gets_more() {
+        for (counts, expected) in [([20, 20], 2 * FEW / 2), ([20, 1], 1 + FEW - 1), ([3, 2], 5)] {
+            let (mut buckets, peers) = network(counts);
+            peers.concat().iter().for_each(|peer| buckets.add_free(*peer));
+            assert_eq!(buckets.dials(MANY, &mut rng()).len(), expected, "{counts:?}");
+        }
+    }
+
+    #[test]
+    fn a_connection_is_spare_where_its_bucket_has_enough_and_there_are_not_few() {
+        let (mut buckets, [far, next, near, _]) = network([20, 10, 4, 1]);
+        far[..6].iter().for_each(|peer| buckets.add_connected(*peer));
+        assert!(!buckets.spare(far[0]));
+        next[..2].iter().for_each(|peer| buckets.add_connected(*peer));
+        near[..4].iter().for_each(|peer| buckets.add_connected(*peer));
+        assert!(!buckets.spare(next[0]));
+        let spared =
+            |peers: &[PeerId], buckets: &mut Buckets| peers.iter().filter(|peer| buckets.spare(**peer)).count();
+        assert_eq!(spared(&near, &mut buckets), 1);
+        assert_eq!(spared(&far[..6], &mut buckets), 3);
+        assert_eq!(spared(&[far, next, near].concat(), &mut buckets), 0);
+    }
+
+    #[test]
+    fn what_lacks_is_a_bucket_beyond_one_that_has_enough() {
+        let (mut buckets, [far, next, near, last]) = network([20, 10, 4, 1]);
+        assert!(buckets.lacks());
+        near.iter().chain(&last).for_each(|peer| buckets.add_connected(*peer));
+        next[..2].iter().for_each(|peer| buckets.add_free(*peer));
+        assert_eq!(buckets.lacking(), [FARTHEST]);
+        far.iter().for_each(|peer| buckets.add_connected(*peer));
+        // The nearest one has one peer, which may be all that there are.
+        assert_eq!(buckets.lacking(), [0; 0]);
+        assert!(!buckets.lacks());
+    }
+
+    #[test]
+    fn every_bucket_is_looked_in_and_more_often_one_that_lacks_peers() {
+        let (mut buckets, [far, _, near, last]) = network([8, 0, 4, 1]);
+        [far, near, last].concat().iter().for_each(|peer| buckets.add_connected(*peer));
+        let (mut rng, mut counts) = (rng(), BTreeMap::new());
+        for _ in 0..600 {
+            *counts.entry(buckets.number(buckets.target(&mut rng))).or_insert(0) += 1;
+        }
+        let numbers: Vec<_> = counts.keys().copied().collect();
+        assert_eq!(numbers, [None, Some(FARTHEST - 2), Some(FARTHEST - 1), Some(FARTHEST)]);
+        assert!(counts[&Some(FARTHEST - 1)] > 300, "{counts:?}");
+        assert!(counts.values().all(|count| *count > 40), "{counts:?}");
+    }
+
+    #[test]
+    fn a_bucket_that_no_identity_hits_by_chance_is_looked_for_at_the_host() {
+        let me = PeerId::random();
+        let mut buckets = Buckets::new(me);
+        buckets.buckets.insert(100, Bucket { connected: PER_BUCKET, ..Bucket::default() });
+        let mut rng = rng();
+        let targets: Vec<_> = (0..20).map(|_| buckets.target(&mut rng)).collect();
+        assert!(targets.iter().filter(|target| **target == me).count() > 10);
+    }
+}
