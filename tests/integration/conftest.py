@@ -12,6 +12,7 @@ import pytest
 
 from tests.integration.javascript import (
     BrowserPeer,
+    FloodsubPeer,
     JavaScriptPeer,
     SharedProcess,
     install,
@@ -49,7 +50,7 @@ def start(javascript: SharedProcess, topic: str, tmp_path: Path, request: pytest
     """Start a peer of a kind; each has a key and a folder of its own, and those of a test have a topic in common.
 
     Kinds: canvas-js as "javascript" or "browser", in the processes of all tests, or as "javascript-disk", in a process
-    of its own, which the test may kill; ours as "asyncio" or "trio".
+    of its own, which the test may kill; ours as "asyncio" or "trio"; and "floodsub", which has neither key nor log.
     """
     with ExitStack() as stack:
         started = 0
@@ -66,6 +67,8 @@ def start(javascript: SharedProcess, topic: str, tmp_path: Path, request: pytest
                     peer = JavaScriptPeer(topic, key, **options)
                 case "javascript-disk":
                     peer = JavaScriptPeer(topic, key, **({"directory": folder} | options))
+                case "floodsub":
+                    peer = FloodsubPeer(javascript.get(), topic)
                 case "browser":
                     # Not an argument: tests/groups.py would put every test into the group of the browser.
                     browser: SharedProcess = request.getfixturevalue("browser")

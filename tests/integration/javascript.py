@@ -45,11 +45,12 @@ class Event:
 
     Attributes:
         name: "message", "sync", "connect", "disconnect", "graft", "prune", "identify", or "error" for a failure that
-            canvas-js handles nowhere, in any peer of the process; of a carrier "data".
+            canvas-js handles nowhere, in any peer of the process; of a carrier "data"; of a peer of floodsub "data" and
+            "subscribed".
         fields: of a message its `id` and its `source` ("push", "sync", "pubsub", or None for the peer's own); of a
             sync, which is one stream, how many `messages` it brought in how many `milliseconds`; of a connection the
-            `peer`'s URL; of a graft or a prune, whoever said so, of what identify said, and of data, which comes as
-            `data`, the `peer`'s id.
+            `peer`'s URL; of a graft or a prune, whoever said so, of what identify said, of a subscription, and of a
+            carrier's data, which comes as `data`, the `peer`'s id.
     """
 
     name: str
@@ -491,6 +492,42 @@ class Carrier(Handle):
         if self._process.ended:
             raise self._failure("it ended")
         return None
+
+
+class FloodsubPeer(Handle):
+    """A libp2p peer of js-libp2p's floodsub: it subscribes to one topic, and has no log.
+
+    Args:
+        process: that it is in.
+        topic: that it subscribes to.
+    """
+
+    def __init__(self, process: Process, topic: str) -> None:
+        super().__init__(process, kind="floodsub", topic=topic)
+
+    def addresses(self) -> list[str]:
+        """Return where others reach it, with its peer id."""
+        return list(self._call("addresses"))
+
+    def dial(self, address: str) -> str:
+        """Connect to a peer, and return its id."""
+        return str(self._call("dial", address=address))
+
+    def publish(self, data: bytes) -> int:
+        """Publish data; return how many peers it was sent to."""
+        return int(self._call("publish", data=data))
+
+    def peers(self) -> list[str]:
+        """Return the ids of the peers that are connected."""
+        return list(self._call("peers"))
+
+    def wait_for_subscription(self, peer_id: str) -> None:
+        """Return once a peer has said that it subscribes to the topic."""
+        self.wait_for_event("subscribed", lambda fields: fields["peer"] == peer_id)
+
+    def wait_for_data(self, data: bytes) -> None:
+        """Return once data has come by floodsub."""
+        self.wait_for_event("data", lambda fields: fields["data"] == data)
 
 
 class JavaScriptPeer(Peer):

@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
+from gossiplog import Signer, core
 from gossiplog.net import events
+from gossiplog.protocol import gossip
 from tests.integration.conftest import Start
 from tests.integration.replica import MeshPeer
 
@@ -98,3 +100,29 @@ def test_the_original_finds_our_protocols_by_identify(start: Start, topic: str) 
         "/meshsub/1.0.0",
     } <= set(said["protocols"])
     assert ours.wait_for_event(events.Connected)
+
+
+@pytest.mark.parametrize("dials", [True, False], ids=["dials", "is dialled"])
+def test_a_floodsub_peer_gets_what_is_appended_and_publishes_what_is_delivered(
+    start: Start, topic: str, dials: bool
+) -> None:
+    flood, near, far = start("floodsub"), start("asyncio"), start("trio")
+    (there,) = flood.addresses()
+    (address,) = near.join([] if dials else [there])
+    # It knows nobody else: what is appended there comes by way of the peer between them, and what is published goes that way.
+    (other,) = far.join([address])
+    near.wait_for_graft(id_of(other))
+    far.wait_for_graft(id_of(address))
+    if dials:
+        flood.dial(address)
+    flood.wait_for_subscription(id_of(address))
+    near.wait_for_event(events.Subscribed, lambda event: event.peer == id_of(there))
+    # Nobody has the author's log, so no sync could bring the message.
+    key, value = Signer(bytes([99]) * 32).sign(topic, 1, [], {"text": "by floodsub"})
+    assert flood.publish(gossip.encode(key, value)) >= 1
+    assert near.wait_for_message(core.encode_id(key)) == "pubsub"
+    far.wait_for_message(core.encode_id(key))
+    for peer in (near, far):
+        id = peer.append({"text": "to floodsub"})
+        flood.wait_for_data(gossip.encode(core.decode_id(id), peer.log.get(id).value))
+    assert id_of(address) in flood.peers()

@@ -1,6 +1,6 @@
 // Peers in Node.js, driven by lines (host.mjs). A log of canvas-js is on disk in a directory, otherwise in memory. Besides
 // Commands it can listen: then it is canvas-js's hub, on a loopback port of the system's choice; and join a mesh of libp2p
-// peers. A carrier (carrier.mjs) has no log.
+// peers. A carrier (carrier.mjs) and a peer of floodsub (floodsub.mjs) have no log.
 
 import { createAPI } from "@canvas-js/gossiplog/api";
 import { NetworkServer } from "@canvas-js/gossiplog/server";
@@ -16,6 +16,7 @@ import { WebSocketServer } from "ws";
 import { answer } from "./answer.mjs";
 import { Carrier } from "./carrier.mjs";
 import { Commands, signerOf } from "./commands.mjs";
+import { Floodsub } from "./floodsub.mjs";
 import { host } from "./host.mjs";
 import { insertAll, judgeAll } from "./judge.mjs";
 import { report } from "./lines.mjs";
@@ -124,6 +125,7 @@ const openers = {
     return new NodeCommands(log, report);
   },
   carrier: Carrier.open,
+  floodsub: Floodsub.open,
 };
 
 // canvas-js leaves some failures of a connection to nobody; Node.js would end the process for them.
