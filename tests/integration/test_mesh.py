@@ -109,7 +109,7 @@ def test_a_floodsub_peer_gets_what_is_appended_and_publishes_what_is_delivered(
     flood, near, far = start("floodsub"), start("asyncio"), start("trio")
     (there,) = flood.addresses()
     (address,) = near.join([] if dials else [there])
-    # It knows nobody else: what is appended there comes by way of the peer between them, and what is published goes that way.
+    # The floodsub peer does not know this one: the peer between them passes on what goes either way.
     (other,) = far.join([address])
     near.wait_for_graft(id_of(other))
     far.wait_for_graft(id_of(address))

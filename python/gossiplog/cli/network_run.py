@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import anyio
@@ -12,6 +12,7 @@ from rich.table import Table
 from gossiplog.cli.output import Output, fields_table, watching
 from gossiplog.errors import NetworkError
 from gossiplog.net.background import background
+from gossiplog.net.connection_graph import measure_graph
 from gossiplog.net.local_network import LocalNetwork, Plan
 
 _SEVERAL = 3
@@ -84,9 +85,14 @@ async def _run(plan: Plan, task: Task) -> dict[str, Any]:
                 "median": statistics.median_low(connections),
                 "most": connections[-1],
             },
+            "times_connected": sum(member.connected for member in network.members),
             "syncs": sum(member.syncs for member in network.members),
             "seconds": _since(network),
         }
+        graph = network.graph
+        if len(graph) > 2:
+            # The first one, which all know, is a short way between any two.
+            found["graph"] = asdict(measure_graph(graph, without=next(iter(graph)), seed=plan.seed))
     return found
 
 
@@ -133,6 +139,13 @@ def _table(found: dict[str, Any]) -> Table:
         rows["delivery"] = (
             f"{appended['messages']:,} messages, {appended['messages_per_second']:,.0f} a second:"
             f" median {latency['p50']:.1f} ms, 95 % within {latency['p95']:.1f} ms, all within {latency['most']:.1f} ms"
+        )
+    if (graph := found.get("graph")) is not None:
+        diameter = "not all connected" if graph["diameter"] is None else f"{graph['diameter']} connections at most"
+        spread = " ".join(f"{bucket['connections']:.1f}" for bucket in graph["buckets"])
+        rows["without the first"] = (
+            f"{diameter} from any peer to another, {graph['distance']:.1f} on average;"
+            f" by bucket, the farthest first: {spread}"
         )
     table = fields_table()
     for name, text in rows.items():

@@ -79,7 +79,9 @@ class Member:
         log: its own.
         signer: of what it appends.
         joined: whether it runs.
+        peer_id: in a mesh, once it has joined.
         connections: to others, as it sees them.
+        connected: times that it was connected to another.
         syncs: that it has made.
     """
 
@@ -87,7 +89,9 @@ class Member:
     log: Log
     signer: Signer
     joined: bool = False
+    peer_id: str = ""
     connections: set[str] = field(default_factory=set)
+    connected: int = 0
     syncs: int = 0
 
     def append(self, payloads: Sequence[Any]) -> Sequence[SignedMessage]:
@@ -183,6 +187,7 @@ class LocalNetwork:
     async def _join_mesh(self, stack: AsyncExitStack, member: Member, known: Sequence[str]) -> Peer:
         peer = Peer(member.log, bootstrap=known, on_event=self._hearer(member), on_message=self._take)
         await stack.enter_async_context(peer)
+        member.peer_id = peer.peer_id
         member.joined = True
         return peer
 
@@ -191,6 +196,7 @@ class LocalNetwork:
             match event:
                 case events.Connected(peer):
                     member.connections.add(peer)
+                    member.connected += 1
                 case events.Disconnected(peer):
                     member.connections.discard(peer)
                 case events.SyncEnded():
@@ -228,6 +234,11 @@ class LocalNetwork:
     def complete(self) -> int:
         """How many peers' logs have all messages."""
         return sum(len(member.log) == self.total for member in self.members)
+
+    @property
+    def graph(self) -> dict[str, set[str]]:
+        """In a mesh, the peer ids of its peers, the first one's first, and those that each is connected to."""
+        return {member.peer_id: set(member.connections) for member in self.members if member.peer_id}
 
     async def connected(self, least: int) -> None:
         """Waits until every peer is connected to so many others, or to all."""

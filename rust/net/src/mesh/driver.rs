@@ -490,7 +490,7 @@ impl Driver {
             self.shared.members.trust(options.connection_id());
             self.dial(options);
         }
-        let (mut buckets, known) = self.buckets(now);
+        let mut buckets = self.buckets(now);
         let pending = self.swarm.network_info().connection_counters().num_pending_outgoing() as usize;
         let outbound = members.peers().iter().filter_map(|link| link.known()).filter(|known| known.dialer).count();
         // With what is pending, or a slow network would be dialled to pieces.
@@ -500,8 +500,7 @@ impl Driver {
         }
         let kademlia = &mut self.swarm.behaviour_mut().kademlia.inner;
         let idle = kademlia.iter_queries().next().is_none() && kademlia.kbuckets().next().is_some();
-        // Beyond the first few, peers that a walk visits come and go.
-        if idle && self.upkeep.walks(now, buckets.lacks(), known + peers.min(FEW)) {
+        if idle && self.upkeep.walks(now, buckets.lacks(), buckets.filled()) {
             kademlia.get_n_closest_peers(buckets.target(&mut rand::rng()), WALKED);
         }
         // While its table is small, Kademlia looks up peers in every bucket whenever one comes.
@@ -515,8 +514,8 @@ impl Driver {
         self.leave(&mut buckets, now);
     }
 
-    /// What the buckets hold now, and how many peers there are, connected or in Kademlia's table.
-    fn buckets(&mut self, now: Instant) -> (Buckets, usize) {
+    /// What the buckets hold now: who is connected, and who is in Kademlia's table.
+    fn buckets(&mut self, now: Instant) -> Buckets {
         let mut buckets = Buckets::new(self.shared.peer);
         let connected: HashSet<_> =
             self.shared.members.peers().iter().filter_map(|link| Some(link.known()?.peer)).collect();
@@ -525,19 +524,15 @@ impl Driver {
             self.dialled.values().filter_map(|dial| dial.peer).filter(|peer| !connected.contains(peer)).collect();
         connected.iter().filter(|peer| !leaving.contains(peer)).for_each(|peer| buckets.add_connected(*peer));
         dialling.iter().for_each(|peer| buckets.add_dialling(*peer));
-        let mut known = connected.len();
         for bucket in self.swarm.behaviour_mut().kademlia.inner.kbuckets() {
             for key in bucket.iter().map(|entry| entry.node.key) {
-                if connected.contains(key.preimage()) {
-                    continue;
-                }
-                known += 1;
-                if !dialling.contains(key.preimage()) && self.upkeep.may_dial(now, key.preimage()) {
+                let peer = key.preimage();
+                if !connected.contains(peer) && !dialling.contains(peer) && self.upkeep.may_dial(now, peer) {
                     buckets.add_free(key.clone());
                 }
             }
         }
-        (buckets, known)
+        buckets
     }
 
     /// Close connections that walks have made, where their buckets have enough without them, once the walk is over and nothing is

@@ -128,7 +128,7 @@ impl Upkeep {
         self.remember(peer, now).lengthen(now);
     }
 
-    /// Whether to walk now. `lacks`: there are fewer peers than the host wants. `found`: rises with each that it finds.
+    /// Whether to walk now. `lacks`: there are fewer peers than the host wants. `found`: rises with each peer that helps.
     pub fn walks(&mut self, now: Instant, lacks: bool, found: usize) -> bool {
         if lacks && (!self.lacked || found > self.found) {
             self.stride = WALK;

@@ -1,11 +1,14 @@
 //! Finding peers, and keeping them.
 
+use std::collections::{BTreeMap, HashSet};
 use std::io;
 use std::net::{Ipv4Addr, UdpSocket};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use gossiplog_net::{Cause, Config, Event, Notice};
+use libp2p::PeerId;
+use sha2::{Digest, Sha256};
 
 use crate::support::{Peer, config};
 
@@ -148,4 +151,50 @@ fn a_peer_that_was_cut_off_is_not_dialled_again_at_once() {
         let counts = peer.host.counts().unwrap();
         (counts.dials_failed >= failed + 2 && counts.dials == counts.dials_failed + 1).then_some(())
     });
+}
+
+/// The bucket in which two hosts have each other, 0 for the farthest.
+fn bucket(one: &str, other: &str) -> u32 {
+    let key = |peer: &str| Sha256::digest(peer.parse::<PeerId>().unwrap().to_bytes());
+    let mut differing = key(one).into_iter().zip(key(other)).map(|(one, other)| one ^ other).enumerate();
+    let (index, bits) = differing.find(|(_, bits)| *bits != 0).unwrap();
+    8 * u32::try_from(index).unwrap() + bits.leading_zeros()
+}
+
+/// For each bucket, how many peers are connected, and how many there are.
+fn buckets(peer: &Peer, all: &[String]) -> BTreeMap<u32, (usize, usize)> {
+    let (own, mut found) = (peer.host.peer(), BTreeMap::new());
+    let connected: HashSet<_> = peer.host.peers().unwrap().into_iter().map(|info| info.peer).collect();
+    for other in all.iter().filter(|other| **other != own) {
+        let (here, there) = found.entry(bucket(&own, other)).or_insert((0, 0));
+        *here += usize::from(connected.contains(other));
+        *there += 1;
+    }
+    found
+}
+
+#[test]
+fn a_host_has_peers_in_every_bucket_and_leaves_those_that_it_needs_no_more() {
+    const HOSTS: usize = 32;
+    let (bootstrap, address) = Peer::listening(config());
+    let mut peers = vec![bootstrap];
+    for _ in 1..HOSTS {
+        let mut peer = Peer::start(Config { bootstrap: vec![address.clone()], ..config() });
+        peer.until("it has joined", |peer| (!peer.host.peers().unwrap().is_empty()).then_some(()));
+        peers.push(peer);
+    }
+    let all: Vec<_> = peers.iter().map(|peer| peer.host.peer()).collect();
+    let start = Instant::now();
+    loop {
+        peers.iter_mut().for_each(Peer::poll);
+        // The bootstrap peer is left by nobody.
+        let found: Vec<_> = peers[1..].iter().map(|peer| buckets(peer, &all)).collect();
+        let mut counts = found.iter().flat_map(BTreeMap::values);
+        let farthest: usize = found.iter().map(|buckets| buckets.get(&0).map_or(0, |(here, _)| *here)).sum();
+        if counts.all(|(here, there)| *here >= 2.min(*there)) && farthest < 6 * found.len() {
+            break;
+        }
+        assert!(start.elapsed() < Duration::from_secs(120), "{found:?}");
+        sleep(Duration::from_millis(50));
+    }
 }
