@@ -27,14 +27,16 @@ def test_a_network_that_converges(program: Program, topology: str, tmp_path: Pat
     assert found["appended"]["messages"] == 5
     assert 0 < found["appended"]["latency_ms"]["p50"] <= found["appended"]["latency_ms"]["most"]
     assert ("seconds_to_connect" in found) == (topology == "mesh")
+    assert ("graph" in found) == (topology == "mesh")
+    assert found["times_connected"] >= 4
 
 
 def test_a_table_on_a_terminal(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "150")
-    shown = program("network", "--peers", "2", "--offline-messages", "2", "--until-converged", "--messages", "1")
+    shown = program("network", "--peers", "3", "--offline-messages", "2", "--until-converged", "--messages", "1")
     assert shown.code == 0
-    for text in ("2, as a mesh", "one on all peers", "after", "1 messages"):
+    for text in ("3, as a mesh", "one on all peers", "after", "1 messages", "without the first", "by bucket"):
         assert text in shown.out
 
 

@@ -176,7 +176,7 @@ impl Buckets {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::HashSet;
+    use std::collections::{BTreeSet, HashSet};
 
     use rand::SeedableRng;
     use rand::rngs::StdRng;
@@ -315,5 +315,84 @@ mod tests {
         let mut rng = rng();
         let targets: Vec<_> = (0..20).map(|_| buckets.target(&mut rng)).collect();
         assert!(targets.iter().filter(|target| **target == me).count() > 10);
+    }
+
+    /// The connections of a network whose hosts know twenty peers of each bucket and dial in turn, until nobody lacks one.
+    fn dialled(peers: &[PeerId], rng: &mut StdRng) -> Vec<BTreeSet<usize>> {
+        let number = |one: PeerId, other: PeerId| Buckets::new(one).number(other);
+        let mut tables = vec![Vec::new(); peers.len()];
+        for (host, table) in tables.iter_mut().enumerate() {
+            let mut sizes = BTreeMap::new();
+            for other in (0..peers.len()).sample(rng, peers.len()) {
+                let size: &mut usize = sizes.entry(number(peers[host], peers[other])).or_default();
+                *size += 1;
+                if other != host && *size <= 20 {
+                    table.push(other);
+                }
+            }
+        }
+        let mut joined = vec![BTreeSet::new(); peers.len()];
+        loop {
+            let mut rests = true;
+            for host in 0..peers.len() {
+                let mut buckets = Buckets::new(peers[host]);
+                joined[host].iter().for_each(|other: &usize| buckets.add_connected(peers[*other]));
+                let free = tables[host].iter().filter(|other| !joined[host].contains(other));
+                free.for_each(|other| buckets.add_free(peers[*other]));
+                for peer in buckets.dials(MANY, rng) {
+                    let other = peers.iter().position(|known| *known == peer).unwrap();
+                    joined[host].insert(other);
+                    joined[other].insert(host);
+                    rests = false;
+                }
+            }
+            if rests {
+                return joined;
+            }
+        }
+    }
+
+    /// The connections between a host and the farthest one; None if one cannot be reached.
+    fn depth(joined: &[BTreeSet<usize>], host: usize) -> Option<usize> {
+        let (mut reached, mut last, mut depth) = (BTreeSet::from([host]), BTreeSet::from([host]), 0);
+        while reached.len() < joined.len() {
+            last =
+                last.iter().flat_map(|host| &joined[*host]).copied().filter(|host| !reached.contains(host)).collect();
+            if last.is_empty() {
+                return None;
+            }
+            reached.extend(&last);
+            depth += 1;
+        }
+        Some(depth)
+    }
+
+    #[test]
+    fn two_hundred_hosts_are_a_few_connections_apart() {
+        let peers: Vec<_> = (0..200).map(|_| PeerId::random()).collect();
+        let joined = dialled(&peers, &mut rng());
+        let mut places = BTreeMap::new();
+        for (host, others) in joined.iter().enumerate() {
+            let buckets = Buckets::new(peers[host]);
+            let mut counts: BTreeMap<_, (usize, usize)> = BTreeMap::new();
+            for (other, peer) in peers.iter().enumerate().filter(|(other, _)| *other != host) {
+                let (connected, all) = counts.entry(buckets.number(*peer)).or_default();
+                *connected += usize::from(others.contains(&other));
+                *all += 1;
+            }
+            for (number, (connected, all)) in counts {
+                assert!(connected >= all.min(PER_BUCKET), "{connected} of {all}");
+                places.entry(number).or_insert_with(Vec::new).push(connected);
+            }
+        }
+        // Of the four farthest buckets, none has more than the others.
+        for connected in places.values().rev().take(4) {
+            let sum = connected.iter().sum::<usize>();
+            assert!((4 * 100..=8 * 100).contains(&sum), "{sum} connections of 200 hosts");
+        }
+        let connections = joined.iter().map(BTreeSet::len).sum::<usize>() / 200;
+        assert!((13..=22).contains(&connections), "{connections}");
+        let depths: Vec<_> = (0..200).map(|host| depth(&joined, host)).collect();
+        assert!(depths.iter().all(|depth| depth.is_some_and(|depth| depth <= 4)), "{depths:?}");
     }
 }
