@@ -42,17 +42,19 @@ def test_two_parts() -> None:
 
 def test_without_the_one_that_all_know() -> None:
     peers = peer_ids(9)
-    star = {peer: peers[:1] for peer in peers}
+    star = dict.fromkeys(peers, peers[:1])
     assert measure_graph(star).diameter == 2
     without = measure_graph(star, without=peers[0])
     assert (without.most, without.diameter, without.distance) == (0, None, 0.0)
-    assert [bucket.empty for bucket in without.buckets] == [1.0] * len(without.buckets)
+    # All have it in one bucket or another.
+    assert sum(bucket.most for bucket in without.buckets) <= len(without.buckets)
+    assert 0 < without.buckets[0].connections < 1
     assert without.left == 0.25
 
 
 def test_all_are_connected_to_all() -> None:
     peers = peer_ids(40)
-    found = measure_graph({peer: peers for peer in peers})
+    found = measure_graph(dict.fromkeys(peers, peers))
     assert (found.least, found.most, found.diameter, found.left) == (39, 39, 1, 1.0)
     for bucket in found.buckets:
         assert bucket.tenth <= bucket.connections <= bucket.most

@@ -80,25 +80,27 @@ def measure_graph(graph: Graph, without: str | None = None, seed: int = 0) -> Gr
 
     Args:
         graph: who is connected to whom. Those that are no peers of it are left out.
-        without: a peer to leave out: one that all know would be a short way between any two.
+        without: a peer to leave out: one that all know would be a short way between any two. Others have it in their
+            buckets all the same.
         seed: of the failures.
     """
-    peers = sorted(set(graph) - {without})
-    joined: dict[str, set[str]] = {peer: set() for peer in peers}
-    for peer in peers:
-        for other in graph[peer]:
-            if other in joined and other != peer:
-                joined[peer].add(other)
-                joined[other].add(peer)
+    whole: dict[str, set[str]] = {peer: set() for peer in sorted(graph)}
+    for peer, others in graph.items():
+        for other in set(others) & set(whole) - {peer}:
+            whole[peer].add(other)
+            whole[other].add(peer)
+    buckets = _buckets(whole, without)
+    joined = {peer: others - {without} for peer, others in whole.items() if peer != without}
+    peers = list(joined)
     counts = sorted(map(len, joined.values()))
     lengths = [length for peer in peers for length in _lengths(joined, peer)]
-    whole = len(lengths) == len(peers) * (len(peers) - 1)
+    is_connected = len(lengths) == len(peers) * (len(peers) - 1)
     return GraphFigures(
         least=counts[0],
         median=statistics.median_low(counts),
         most=counts[-1],
-        buckets=tuple(_buckets(joined)),
-        diameter=max(lengths, default=0) if whole else None,
+        buckets=tuple(buckets),
+        diameter=max(lengths, default=0) if is_connected else None,
         distance=round(statistics.mean(lengths), 2) if lengths else 0.0,
         left=round(_left(joined, Random(seed)), 3),
     )
@@ -141,10 +143,11 @@ def _reached(joined: Mapping[str, set[str]], start: str) -> set[str]:
     return reached
 
 
-def _buckets(joined: Mapping[str, set[str]]) -> Sequence[BucketFigures]:
+def _buckets(joined: Mapping[str, set[str]], without: str | None) -> Sequence[BucketFigures]:
     keys = {peer: _key(peer) for peer in joined}
     there: dict[int, list[tuple[int, int]]] = {}
-    for peer, key in keys.items():
+    for peer in keys.keys() - {without}:
+        key = keys[peer]
         others: Counter[int] = Counter()
         connected: Counter[int] = Counter()
         for other, its in keys.items():

@@ -528,7 +528,7 @@ impl Driver {
             for key in bucket.iter().map(|entry| entry.node.key) {
                 let peer = key.preimage();
                 if !connected.contains(peer) && !dialling.contains(peer) && self.upkeep.may_dial(now, peer) {
-                    buckets.add_free(key.clone());
+                    buckets.add_free(*key);
                 }
             }
         }
