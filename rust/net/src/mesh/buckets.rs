@@ -178,6 +178,7 @@ impl Buckets {
 mod tests {
     use std::collections::{BTreeSet, HashSet};
 
+    use libp2p::multihash::Multihash;
     use rand::SeedableRng;
     use rand::rngs::StdRng;
 
@@ -317,82 +318,127 @@ mod tests {
         assert!(targets.iter().filter(|target| **target == me).count() > 10);
     }
 
-    /// The connections of a network whose hosts know twenty peers of each bucket and dial in turn, until nobody lacks one.
-    fn dialled(peers: &[PeerId], rng: &mut StdRng) -> Vec<BTreeSet<usize>> {
-        let number = |one: PeerId, other: PeerId| Buckets::new(one).number(other);
-        let mut tables = vec![Vec::new(); peers.len()];
-        for (host, table) in tables.iter_mut().enumerate() {
+    /// What a host does that has fewer than eight peers, in the simplest way: dial some of all that it knows, until it has twelve.
+    fn dial_any(taken: usize, free: &[PeerId], rng: &mut StdRng) -> Vec<PeerId> {
+        free.sample(rng, if taken < FEW { 12 - taken } else { 0 }).copied().collect()
+    }
+
+    /// The hosts of a network by number, and whom each is connected to.
+    struct Network {
+        peers: Vec<PeerId>,
+        joined: Vec<BTreeSet<usize>>,
+    }
+
+    impl Network {
+        /// Have so many hosts, which know twenty peers of each bucket, dial in turn until nobody lacks one.
+        fn new(size: usize, by_bucket: bool) -> Self {
+            let mut rng = rng();
+            let identity = |rng: &mut StdRng| {
+                let mut bytes = [0; 32];
+                rng.fill_bytes(&mut bytes);
+                PeerId::from_multihash(Multihash::wrap(0, &bytes).unwrap()).unwrap()
+            };
+            let peers: Vec<_> = (0..size).map(|_| identity(&mut rng)).collect();
+            let mut network = Self { joined: vec![BTreeSet::new(); size], peers };
+            let tables: Vec<_> = (0..size).map(|host| network.table(host, &mut rng)).collect();
+            let mut rests = false;
+            while !rests {
+                rests = true;
+                for (host, table) in tables.iter().enumerate() {
+                    for peer in network.dials(host, table, by_bucket, &mut rng) {
+                        let other = network.peers.iter().position(|known| *known == peer).unwrap();
+                        network.joined[host].insert(other);
+                        network.joined[other].insert(host);
+                        rests = false;
+                    }
+                }
+            }
+            network
+        }
+
+        fn number(&self, host: usize, other: usize) -> Option<u32> {
+            Buckets::new(self.peers[host]).number(self.peers[other])
+        }
+
+        fn table(&self, host: usize, rng: &mut StdRng) -> Vec<usize> {
             let mut sizes = BTreeMap::new();
-            for other in (0..peers.len()).sample(rng, peers.len()) {
-                let size: &mut usize = sizes.entry(number(peers[host], peers[other])).or_default();
+            let mut others = (0..self.peers.len()).sample(rng, self.peers.len());
+            others.retain(|other| {
+                let Some(number) = self.number(host, *other) else { return false };
+                let size = sizes.entry(number).or_insert(0);
                 *size += 1;
-                if other != host && *size <= 20 {
-                    table.push(other);
-                }
-            }
+                *size <= 20
+            });
+            others
         }
-        let mut joined = vec![BTreeSet::new(); peers.len()];
-        loop {
-            let mut rests = true;
-            for host in 0..peers.len() {
-                let mut buckets = Buckets::new(peers[host]);
-                joined[host].iter().for_each(|other: &usize| buckets.add_connected(peers[*other]));
-                let free = tables[host].iter().filter(|other| !joined[host].contains(other));
-                free.for_each(|other| buckets.add_free(peers[*other]));
-                for peer in buckets.dials(MANY, rng) {
-                    let other = peers.iter().position(|known| *known == peer).unwrap();
-                    joined[host].insert(other);
-                    joined[other].insert(host);
-                    rests = false;
+
+        fn dials(&self, host: usize, table: &[usize], by_bucket: bool, rng: &mut StdRng) -> Vec<PeerId> {
+            let free = table.iter().filter(|other| !self.joined[host].contains(other));
+            let free: Vec<_> = free.map(|other| self.peers[*other]).collect();
+            if !by_bucket {
+                return dial_any(self.joined[host].len(), &free, rng);
+            }
+            let mut buckets = Buckets::new(self.peers[host]);
+            self.joined[host].iter().for_each(|other| buckets.add_connected(self.peers[*other]));
+            free.iter().for_each(|peer| buckets.add_free(*peer));
+            buckets.dials(MANY, rng)
+        }
+
+        /// By bucket, the farthest first: of each host that has peers there, how many are connected, and how many there are.
+        fn places(&self) -> Vec<Vec<(usize, usize)>> {
+            let mut places: BTreeMap<_, Vec<_>> = BTreeMap::new();
+            for host in 0..self.peers.len() {
+                let mut counts: BTreeMap<_, (usize, usize)> = BTreeMap::new();
+                for other in (0..self.peers.len()).filter(|other| *other != host) {
+                    let (connected, all) = counts.entry(self.number(host, other)).or_default();
+                    *connected += usize::from(self.joined[host].contains(&other));
+                    *all += 1;
                 }
+                counts.into_iter().for_each(|(number, counts)| places.entry(number).or_default().push(counts));
             }
-            if rests {
-                return joined;
+            places.into_values().rev().collect()
+        }
+
+        /// The connections between a host and the farthest one; None if one cannot be reached.
+        fn depth(&self, host: usize) -> Option<usize> {
+            let (mut reached, mut last, mut depth) = (BTreeSet::from([host]), BTreeSet::from([host]), 0);
+            while reached.len() < self.joined.len() {
+                let next = last.iter().flat_map(|host| &self.joined[*host]).copied();
+                last = next.filter(|host| !reached.contains(host)).collect();
+                if last.is_empty() {
+                    return None;
+                }
+                reached.extend(&last);
+                depth += 1;
             }
+            Some(depth)
         }
     }
 
-    /// The connections between a host and the farthest one; None if one cannot be reached.
-    fn depth(joined: &[BTreeSet<usize>], host: usize) -> Option<usize> {
-        let (mut reached, mut last, mut depth) = (BTreeSet::from([host]), BTreeSet::from([host]), 0);
-        while reached.len() < joined.len() {
-            last =
-                last.iter().flat_map(|host| &joined[*host]).copied().filter(|host| !reached.contains(host)).collect();
-            if last.is_empty() {
-                return None;
-            }
-            reached.extend(&last);
-            depth += 1;
-        }
-        Some(depth)
-    }
-
+    /// Prints, with `--nocapture`, the second table of docs/mesh.md.
     #[test]
     fn two_hundred_hosts_are_a_few_connections_apart() {
-        let peers: Vec<_> = (0..200).map(|_| PeerId::random()).collect();
-        let joined = dialled(&peers, &mut rng());
-        let mut places = BTreeMap::new();
-        for (host, others) in joined.iter().enumerate() {
-            let buckets = Buckets::new(peers[host]);
-            let mut counts: BTreeMap<_, (usize, usize)> = BTreeMap::new();
-            for (other, peer) in peers.iter().enumerate().filter(|(other, _)| *other != host) {
-                let (connected, all) = counts.entry(buckets.number(*peer)).or_default();
-                *connected += usize::from(others.contains(&other));
-                *all += 1;
-            }
-            for (number, (connected, all)) in counts {
-                assert!(connected >= all.min(PER_BUCKET), "{connected} of {all}");
-                places.entry(number).or_insert_with(Vec::new).push(connected);
+        for (size, by_bucket) in [(64, false), (64, true), (200, false), (200, true)] {
+            let network = Network::new(size, by_bucket);
+            let mut counts: Vec<_> = network.joined.iter().map(BTreeSet::len).collect();
+            counts.sort_unstable();
+            let depths: Option<Vec<_>> = (0..size).map(|host| network.depth(host)).collect();
+            let diameter = depths.unwrap().into_iter().max().unwrap();
+            let places = network.places();
+            let mean = |counts: &Vec<(usize, usize)>| {
+                counts.iter().map(|(connected, _)| *connected as f64).sum::<f64>() / counts.len() as f64
+            };
+            let means: Vec<_> = places.iter().take(6).map(mean).collect();
+            let shown: Vec<_> = means.iter().map(|mean| format!("{mean:.1}")).collect();
+            let rule = if by_bucket { "by bucket" } else { "any known" };
+            let (least, median, most) = (counts[0], counts[size / 2], counts[size - 1]);
+            println!("| {size} | {rule} | {} | {least}, {median}, {most} | {diameter} |", shown.join(" | "));
+            assert!(diameter <= 4 && least >= FEW);
+            if by_bucket {
+                let has_enough = |(connected, all): &(usize, usize)| *connected >= PER_BUCKET.min(*all);
+                assert!(places.iter().flatten().all(has_enough));
+                assert!(means[..4].iter().all(|mean| (2.0..4.2).contains(mean)), "{means:?}");
             }
         }
-        // Of the four farthest buckets, none has more than the others.
-        for connected in places.values().rev().take(4) {
-            let sum = connected.iter().sum::<usize>();
-            assert!((4 * 100..=8 * 100).contains(&sum), "{sum} connections of 200 hosts");
-        }
-        let connections = joined.iter().map(BTreeSet::len).sum::<usize>() / 200;
-        assert!((13..=22).contains(&connections), "{connections}");
-        let depths: Vec<_> = (0..200).map(|host| depth(&joined, host)).collect();
-        assert!(depths.iter().all(|depth| depth.is_some_and(|depth| depth <= 4)), "{depths:?}");
     }
 }
