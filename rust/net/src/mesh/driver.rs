@@ -503,10 +503,12 @@ impl Driver {
         if idle && self.upkeep.walks(now, buckets.lacks(), buckets.filled()) {
             kademlia.get_n_closest_peers(buckets.target(&mut rand::rng()), WALKED);
         }
-        // While its table is small, Kademlia looks up peers in every bucket whenever one comes.
+        // While its table is small, Kademlia looks up this host whenever a peer comes, so that it knows those nearest to it, and
+        // then peers in every bucket.
         if peers + pending >= FEW {
+            let own = self.shared.peer;
             for mut query in kademlia.iter_queries_mut() {
-                if matches!(query.info(), QueryInfo::Bootstrap { .. }) {
+                if matches!(query.info(), QueryInfo::Bootstrap { peer, .. } if *peer != own) {
                     query.finish();
                 }
             }
