@@ -163,7 +163,7 @@ impl Buckets {
     /// in any, or the host's own, near which are the peers of all buckets that are too near to be hit by chance.
     pub fn target(&self, rng: &mut impl Rng) -> PeerId {
         let lacking = self.lacking();
-        // Not always: whoever has made identities near this one's seems to be in a network of millions.
+        // Not always: to an attacked host, near which somebody made identities, the network seems to have millions of peers.
         let number = match lacking.choose(rng) {
             Some(number) if rng.random_bool(0.5) => Some(*number),
             _ => self.far().map(Some).chain([None]).choose(rng).flatten(),
