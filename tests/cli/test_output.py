@@ -120,3 +120,8 @@ def test_nothing_is_shown_elsewhere(capfd: pytest.CaptureFixture[str]) -> None:
     with output.watching("Thinking", lambda: pytest.fail("nobody looks")):
         pass
     assert capfd.readouterr() == ("", "")
+
+
+def test_names_of_files_that_are_no_text_are_escaped() -> None:
+    line = output.Output(json=True).encoded({"log": "a\udcff.db", "refused": [{"file": "\udc80", "row": 1}]})
+    assert line == b'{"log":"a\\\\udcff.db","refused":[{"file":"\\\\udc80","row":1}]}\n'

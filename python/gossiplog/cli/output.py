@@ -30,7 +30,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gossiplog import core
-from gossiplog.errors import GossipLogError
+from gossiplog.errors import EncodeError, GossipLogError
 
 Json = Annotated[bool, typer.Option("--json", help="Write JSON Lines, on a terminal as well.")]
 
@@ -62,7 +62,11 @@ class Output:
 
     def encoded(self, fields: Mapping[str, Any]) -> bytes:
         """The line that `record` writes."""
-        line = core.json_encode(dict(fields))
+        try:
+            line = core.json_encode(dict(fields))
+        except EncodeError:
+            # Names of files may be no text.
+            line = core.json_encode(_encodable(dict(fields)))
         if self.console.is_terminal:
             line = printable(line.decode("utf-8")).encode("utf-8")
         # JSON is UTF-8, whatever the locale says of text.
@@ -157,6 +161,18 @@ def headed_table(*texts: str, numbers: Sequence[str] = ()) -> Table:
     for heading in numbers:
         table.add_column(heading, justify="right", overflow="fold")
     return table
+
+
+def _encodable(value: Any) -> Any:
+    """Return a value whose strings are UTF-8: bytes that are not, as Python has them in names of files, are escaped."""
+    match value:
+        case str():
+            return value.encode("utf-8", "backslashreplace").decode("utf-8")
+        case dict():
+            return {key: _encodable(item) for key, item in value.items()}
+        case list():
+            return [_encodable(item) for item in value]
+    return value
 
 
 def printable(text: str) -> str:
