@@ -26,6 +26,16 @@ def test_there_is_nothing_else_than_what_is_tested() -> None:
     assert len(SESSIONS) > 3
 
 
+def test_the_plots_are_those_of_the_command(tmp_path: Path) -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    (command,) = re.findall(r"`(gossiplog simulate .*) --plots docs/simulator`", text)
+    run_command(f"{command} --plots plots", tmp_path, TIMEOUT)
+    plots = re.findall(r"!\[.*\]\(simulator/(.*)\)", text)
+    assert len(plots) == 3
+    for plot in plots:
+        assert (DOCS / "simulator" / plot).read_text("utf-8") == (tmp_path / "plots" / plot).read_text("utf-8")
+
+
 def marks(block: Block) -> list[pytest.MarkDecorator]:
     """Half an hour for what starts Spark."""
     return [pytest.mark.timeout(1800)] if "gossiplog pipeline" in block.text else []
