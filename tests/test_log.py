@@ -252,3 +252,24 @@ def test_read_only_is_for_paths_and_without_apply(tmp_path: Path) -> None:
         gossiplog.open(MemoryStorage(), "notes", read_only=True)
     with pytest.raises(ValueError, match="apply writes"):
         gossiplog.open(tmp_path / "log.db", apply=print, read_only=True)
+
+
+def test_a_message_is_no_id_but_is_in_the_log(log: Log) -> None:
+    message = log.append(1)
+    assert message in log
+    calls: list[Callable[[Any], object]] = [
+        log.get,
+        log.content_id,
+        log.children,
+        lambda value: log.messages(after=value),
+        lambda value: log.count(before=value),
+        lambda value: log.is_ancestor(message.id, value),
+    ]
+    for call in calls:
+        with pytest.raises(TypeError, match=r"expected the id of a message, as message\.id, not SignedMessage"):
+            call(message)
+
+
+def test_an_id_is_no_cursor(log: Log) -> None:
+    with pytest.raises(TypeError, match=r"after is '0+': expected the `cursor` of a list .*messages\(after=\.\.\.\)"):
+        log.subscribe(after=UNKNOWN)  # type: ignore[arg-type]

@@ -8,6 +8,7 @@ import pytest
 
 import gossiplog
 from gossiplog import Log, MemoryStorage
+from gossiplog.log.functions import check_runs
 
 
 async def coroutine(*_: object) -> None: ...
@@ -50,5 +51,27 @@ def test_what_cannot_be_called() -> None:
 
 
 def test_ordinary_functions_pass(opened: Callable[..., Log]) -> None:
-    for function in (lambda *_: None, functools.partial(print, end=""), Callback, [].append):
+    for function in (
+        lambda *_: None,
+        functools.partial(print, end=""),
+        lambda message, transaction=None: None,
+    ):
         opened(apply=function)
+
+
+@pytest.mark.parametrize("function", [lambda message: None, lambda *, message, transaction: None, [].append])
+def test_apply_must_take_a_message_and_a_transaction(function: Any) -> None:
+    with pytest.raises(TypeError, match=r"apply is .* cannot be called as apply\(message, transaction\): "):
+        gossiplog.open(":memory:", "topic", apply=function)
+
+
+def test_a_check_and_what_is_replayed_take_one_argument(log: Log) -> None:
+    with pytest.raises(TypeError, match=r"cannot be called as payload\(payload\): too many positional arguments"):
+        gossiplog.open(":memory:", "topic", payload=lambda: None)
+    with pytest.raises(TypeError, match=r"cannot be called as function\(message\): missing a required argument: 'b'"):
+        log.replay(lambda a, b: None)  # type: ignore[misc, arg-type]
+    assert log.replay({"a": 1}.get) == 0
+
+
+def test_functions_that_do_not_say_what_they_take_pass() -> None:
+    check_runs("function", map, "message")

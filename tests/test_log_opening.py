@@ -40,6 +40,11 @@ def test_no_log_is_made_where_none_may_be(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_folder_that_is_missing_is_named(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match=r"there is no folder .*missing; make it first"):
+        gossiplog.open(tmp_path / "missing" / "log.db", "topic")
+
+
 def test_a_folder_is_not_a_log(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="cannot open"):
         gossiplog.open(tmp_path, "topic")

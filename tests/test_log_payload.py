@@ -93,3 +93,14 @@ def test_a_payload_that_cannot_be_written_is_no_refusal(opened: Callable[..., Lo
     log = opened(payload=lambda payload: None, signer=signer)
     with pytest.raises(EncodeError):
         log.append(float("nan"))
+
+
+def test_a_predicate_that_returns_false_refuses_and_says_how_to(opened: Callable[..., Log], signer: Signer) -> None:
+    log = opened(payload=lambda payload: payload == 1)
+    log.append(1, signer=signer)
+    with pytest.raises(Refused, match="the function returned False; to refuse, raise an exception that says why"):
+        log.append(2, signer=signer)
+    assert len(opened(payload=lambda payload: None)) == 0
+    flags = opened(payload=bool)
+    flags.append(False, signer=signer)
+    assert len(flags) == 1

@@ -35,6 +35,13 @@ def test_a_signer_must_come_from_somewhere(opened: Callable[..., Log], signer: S
     assert log.append(1, signer=other_signer).author == other_signer.did
 
 
+@pytest.mark.parametrize("payload", [{"text": "one"}, "text", b"bytes"])
+def test_append_many_takes_no_single_payload(log: Log, payload: Any) -> None:
+    with pytest.raises(TypeError, match=f"not one {type(payload).__name__}: give append one payload"):
+        log.append_many(payload)
+    assert len(log) == 0
+
+
 def test_append_many_is_a_chain(log: Log) -> None:
     messages = log.append_many(n for n in range(20))
     assert [message.payload for message in messages] == list(range(20))

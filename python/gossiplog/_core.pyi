@@ -63,6 +63,25 @@ def sign(
 
 @final
 class SignedMessage:
+    """A message whose signature was verified. It is what `append` returns and what a log is read as.
+
+    Equal to another if both have the same bytes. It can be pickled.
+
+    Attributes:
+        key: the 20 bytes that `id` is the text of.
+        id: the id, as text: ids sort in causal order.
+        topic: the topic of the log that it is for.
+        clock: 1 + the largest clock of its parents.
+        parents: the ids of the messages that it follows.
+        payload: what its author appended, decoded anew by each look: changing it changes nothing.
+        author: the `did:key` of the key that signed it.
+        codec: the codec of the bytes that were signed: "dag-cbor" or "dag-json".
+        signature: the 64 bytes of the signature.
+        value: what a log stores and peers exchange: `Log.insert` takes it.
+        canonical: whether it is encoded as its author encoded it; False for a relay's other encoding of it.
+        content_id: the id that all encodings of the message have in common.
+    """
+
     @property
     def key(self) -> bytes: ...
     @property

@@ -6,7 +6,7 @@ import re
 import warnings
 from collections.abc import Iterable
 
-from gossiplog.core import KEY_LENGTH, SignedMessage, encode_id
+from gossiplog.core import KEY_LENGTH, SignedMessage, decode_id, encode_id
 from gossiplog.errors import EncodeError, TopicWarning
 
 MAX_PARENTS = 256
@@ -47,6 +47,18 @@ def ids_of(keys: Iterable[bytes]) -> tuple[str, ...]:
     return tuple(map(encode_id, keys))
 
 
+def key_of(id: str) -> bytes:
+    """Return the 20-byte key of an id.
+
+    Raises:
+        DecodeError: text that is no id.
+        TypeError: no text, such as the message itself.
+    """
+    if not isinstance(id, str):
+        raise TypeError(f"expected the id of a message, as message.id, not {type(id).__name__}")
+    return decode_id(id)
+
+
 def stored_value(message: SignedMessage | bytes) -> bytes:
     """What the log keeps of a message, and what travels.
 
@@ -67,5 +79,6 @@ __all__ = [
     "SignedMessage",
     "check_topic",
     "ids_of",
+    "key_of",
     "stored_value",
 ]

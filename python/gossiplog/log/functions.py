@@ -1,4 +1,4 @@
-"""What an application's functions must be: such that a call runs them to their end."""
+"""The check of functions that an application gives."""
 
 from __future__ import annotations
 
@@ -7,15 +7,17 @@ import inspect
 _LATER = (inspect.iscoroutinefunction, inspect.isasyncgenfunction, inspect.isgeneratorfunction)
 
 
-def check_runs(name: str, function: object) -> None:
-    """Refuses what would be called in vain: the body of a coroutine or generator function does not run by the call.
+def check_runs(name: str, function: object, *arguments: str) -> None:
+    """Reject coroutine and generator functions, whose bodies a call does not run, and what takes other arguments.
 
     Args:
-        name: what the caller calls the function.
-        function: what it gave.
+        name: of the parameter that the function is given for.
+        function: to be checked.
+        arguments: names of the positional arguments that it is called with. Functions in C that do not say what they
+            take are not held against them.
 
     Raises:
-        TypeError: it cannot be called, or its body would not run.
+        TypeError: it cannot be called so, or its body would not run.
     """
     if not callable(function):
         raise TypeError(f"{name} is {function!r}: expected a function")
@@ -24,3 +26,13 @@ def check_runs(name: str, function: object) -> None:
             f"{name} is {function!r}, a coroutine or generator function, whose body does not run when it is called:"
             " expected an ordinary one"
         )
+    try:
+        signature = inspect.signature(function)
+    except (ValueError, TypeError):
+        return
+    try:
+        signature.bind(*arguments)
+    except TypeError as error:
+        raise TypeError(
+            f"{name} is {function!r}, which cannot be called as {name}({', '.join(arguments)}): {error}"
+        ) from None

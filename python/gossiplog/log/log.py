@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self
@@ -30,7 +30,7 @@ from gossiplog.log.results import Arrivals, Info, Inserted, Pulled, Verified
 from gossiplog.log.source import Source
 from gossiplog.log.state import Snapshot, States, damage_is_corrupt, read_stored, unindexed
 from gossiplog.log.writing import Apply, Writer
-from gossiplog.message import MAX_VALUE_LENGTH, SignedMessage, ids_of
+from gossiplog.message import MAX_VALUE_LENGTH, SignedMessage, ids_of, key_of
 from gossiplog.protocol.sync import ServerConfig
 from gossiplog.signer import Signer, check_signer
 from gossiplog.storage import Storage
@@ -57,7 +57,7 @@ class Log:
         self, storage: Storage, topic: str, *, apply: Apply | None, payload: Any, signer: Signer | None
     ) -> None:
         if apply is not None:
-            check_runs("apply", apply)
+            check_runs("apply", apply, "message", "transaction")
         if signer is not None:
             check_signer(signer)
         self.topic = topic
@@ -100,8 +100,13 @@ class Log:
         EncodeError comes late, and leaves those of earlier transactions stored, only for a message that gets too long
         because others wrote meanwhile, so that it follows several heads instead of one.
 
-        Raises: as `append`; if `apply` refuses a message, those of earlier transactions stay.
+        Raises: as `append`; if `apply` refuses a message, those of earlier transactions stay. TypeError also for one
+            payload in place of an iterable of them: a dict, str or bytes.
         """
+        if isinstance(payloads, str | bytes | bytearray | memoryview | Mapping):
+            raise TypeError(
+                f"append_many takes an iterable of payloads, not one {type(payloads).__name__}: give append one payload"
+            )
         chosen = signer or self.signer
         if chosen is None:
             raise ValueError("nothing to sign with: give a signer to append, or to gossiplog.open")
@@ -193,7 +198,7 @@ class Log:
             DecodeError: text that is no id.
             UnknownMessage: it is not in the log.
         """
-        key = core.decode_id(id)
+        key = key_of(id)
         with self._storage.reader() as reader:
             found = reader.values([key], reader.position().count)
         if key not in found:
@@ -211,13 +216,15 @@ class Log:
             UnknownMessage: the message is not in the log.
         """
         with self._storage.reader() as reader:
-            content = reader.content_key(core.decode_id(id))
+            content = reader.content_key(key_of(id))
         if content is None:
             raise UnknownMessage(id)
         return core.encode_id(content)
 
     def __contains__(self, id: object) -> bool:
-        """Whether a message with this id is in the log."""
+        """Return whether a message is in the log, given as its id or itself."""
+        if isinstance(id, SignedMessage):
+            id = id.id
         try:
             keys = [core.decode_id(id)] if isinstance(id, str) else []
         except DecodeError:
@@ -304,7 +311,7 @@ class Log:
         Raises:
             TypeError: a coroutine or generator function, whose body would not run.
         """
-        check_runs("function", function)
+        check_runs("function", function, "message")
         calls = 0
         for message in self.messages(after=after):
             function(message)
@@ -321,8 +328,14 @@ class Log:
             batch: the most messages in a list.
 
         Raises:
+            TypeError: an id as the cursor.
             ValueError: a cursor below 0, a batch below 1, or one of them larger than a log can be.
         """
+        if after is not None and not isinstance(after, int):
+            raise TypeError(
+                f"after is {after!r}: expected the `cursor` of a list that subscribe gave, or 0 for the start of the"
+                " log; ids are for messages(after=...)"
+            )
         if not 1 <= batch <= _MOST_MESSAGES:
             raise ValueError(f"a batch of {batch}: expected 1 or more")
         if after is not None and not 0 <= after <= _MOST_MESSAGES:
@@ -397,7 +410,7 @@ class Log:
 
     @staticmethod
     def _sequences(reader: Reader, ids: Sequence[str]) -> list[int]:
-        keys = [core.decode_id(id) for id in ids]
+        keys = [key_of(id) for id in ids]
         found = reader.sequences(keys)
         for id, key in zip(ids, keys, strict=True):
             if key not in found:
@@ -496,7 +509,7 @@ def _reading(location: str | os.PathLike[str]) -> Iterator[Log]:
 
 
 def _bounds(after: str | None, before: str | None) -> tuple[bytes | None, bytes | None]:
-    return None if after is None else core.decode_id(after), None if before is None else core.decode_id(before)
+    return None if after is None else key_of(after), None if before is None else key_of(before)
 
 
 def _overhead(topic: str, signer: Signer, codec: str) -> int:

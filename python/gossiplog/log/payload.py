@@ -17,10 +17,11 @@ PayloadCheck: TypeAlias = Callable[[Any], object]
 
 
 def payload_check(payload: Any) -> PayloadCheck | None:
-    """The check that `open` was given.
+    """Return the check that `open` was given.
 
     Args:
-        payload: a function, which raises to refuse; a type that pydantic validates, or a TypeAdapter; or None.
+        payload: a function, which raises to refuse (one that returns False refuses, too); a type that pydantic
+            validates, or a TypeAdapter; or None.
 
     Raises:
         TypeError: nothing of these, or a coroutine or generator function, whose exceptions nobody would see.
@@ -30,8 +31,8 @@ def payload_check(payload: Any) -> PayloadCheck | None:
     kinds = type | types.UnionType | typing.NewType | TypeAliasType
     is_type = isinstance(payload, kinds) or typing.get_origin(payload) is not None
     if callable(payload) and not is_type:
-        check_runs("payload", payload)
-        return typing.cast(PayloadCheck, payload)
+        check_runs("payload", payload, "payload")
+        return _raising(typing.cast(PayloadCheck, payload))
     # Imported here: pydantic is a sixth of the time of `import gossiplog`, and few logs need it.
     from pydantic import PydanticUndefinedAnnotation, PydanticUserError, TypeAdapter
 
@@ -43,6 +44,16 @@ def payload_check(payload: Any) -> PayloadCheck | None:
         raise TypeError(
             f"payload is {payload!r}: expected a function or a type that pydantic validates ({error.message})"
         ) from error
+
+
+def _raising(function: PayloadCheck) -> PayloadCheck:
+    """Have a function that returns False refuse: it was written as a predicate, and would accept everything."""
+
+    def check(payload: Any) -> None:
+        if function(payload) is False:
+            raise TypeError("the function returned False; to refuse, raise an exception that says why")
+
+    return check
 
 
 def check_payload(check: PayloadCheck, payload: Any, id: str | None = None) -> None:

@@ -90,8 +90,7 @@ class SQLiteStorage(Storage):
         with self._lock:
             if self._writer is not None:
                 raise StorageError(f"{self._path} is open already through this storage")
-            if not create or topic is None:
-                self._check_there()
+            self._check_there(create and topic is not None)
             connection = self._connect()
             try:
                 with self._errors("open"):
@@ -106,9 +105,14 @@ class SQLiteStorage(Storage):
             self._writer, self._process, self._closed = connection, os.getpid(), False
             return stored
 
-    def _check_there(self) -> None:
-        if self._path != _MEMORY and not self._path.startswith("file:") and not os.path.exists(self._path):
+    def _check_there(self, create: bool) -> None:
+        if self._path == _MEMORY or self._path.startswith("file:") or os.path.exists(self._path):
+            return
+        if not create:
             raise NotALog(f"there is no log {self._path}{self._advice}")
+        folder = os.path.dirname(self._path) or "."
+        if not os.path.isdir(folder):
+            raise StorageError(f"cannot open {self._path}: there is no folder {folder}; make it first")
 
     @property
     def _advice(self) -> str:

@@ -19,7 +19,9 @@ use crate::value;
 /// What pickle stores: a function, and its arguments.
 type Reduced<'py, 'a> = (Bound<'py, PyAny>, (Bound<'py, PyBytes>, &'a str));
 
-/// A message that was verified.
+/// A message whose signature was verified. It is what `append` returns and what a log is read as.
+///
+/// Equal to another if both have the same bytes. It can be pickled.
 #[pyclass(frozen, module = "gossiplog._core")]
 pub struct SignedMessage {
     value: PyBackedBytes,
@@ -34,62 +36,74 @@ impl SignedMessage {
 
 #[pymethods]
 impl SignedMessage {
+    /// The 20 bytes that `id` is the text of.
     #[getter]
     fn key(&self) -> &[u8] {
         &self.parsed.key
     }
 
+    /// The id, as text: ids sort in causal order.
     #[getter]
     fn id(&self) -> String {
         id::encode(&self.parsed.key)
     }
 
+    /// The topic of the log that it is for.
     #[getter]
     fn topic(&self) -> &str {
         self.parsed.topic(&self.value)
     }
 
+    /// 1 + the largest clock of its parents.
     #[getter]
     fn clock(&self) -> u64 {
         self.parsed.clock
     }
 
+    /// The ids of the messages that it follows.
     #[getter]
     fn parents<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         let parents: Vec<String> = self.parsed.parents(&self.value).map(|key| id::encode(&key)).collect();
         PyTuple::new(py, parents)
     }
 
+    /// What its author appended, decoded anew by each look: changing it changes nothing.
     #[getter]
     fn payload<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         value::decode(py, self.parsed.payload(&self.value))
     }
 
+    /// The `did:key` of the key that signed it.
     #[getter]
     fn author(&self) -> Cow<'_, str> {
         self.parsed.did(&self.value)
     }
 
+    /// The codec of the bytes that were signed: "dag-cbor" or "dag-json".
     #[getter]
     fn codec(&self) -> &'static str {
         self.parsed.codec.name()
     }
 
+    /// The 64 bytes of the signature.
     #[getter]
     fn signature(&self) -> &[u8] {
         self.parsed.signature(&self.value)
     }
 
+    /// What a log stores and peers exchange: `Log.insert` takes it.
     #[getter]
     fn value<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         Ok((&self.value).into_pyobject(py)?)
     }
 
+    /// Whether it is encoded as its author encoded it; False for a relay's other encoding of it.
     #[getter]
     fn canonical(&self) -> bool {
         self.parsed.is_canonical()
     }
 
+    /// The id that all encodings of the message have in common.
     #[getter]
     fn content_id(&self) -> String {
         id::encode(&self.parsed.content_key(&self.value))
