@@ -1,0 +1,45 @@
+"""Every block of docs/applications.md runs: the programs after each other in one folder, the tests by pytest."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.readme import DOCS, blocks, environment, run_program
+
+PAGE = DOCS / "applications.md"
+TIMEOUT = 120
+
+
+@pytest.fixture
+def modules(tmp_path: Path) -> dict[str, str]:
+    """The blocks by the names in their first lines, also as files in the folder of the test."""
+    texts = {block.text.splitlines()[0].removeprefix("# "): block.text for block in blocks(PAGE)}
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    return texts
+
+
+def test_the_programs(modules: dict[str, str], tmp_path: Path) -> None:
+    assert {*modules} == {"notes.py", "server.py", "upgrade.py", "test_notes.py"}
+    assert run_program(modules["server.py"], tmp_path, TIMEOUT) == "clock 1\n"
+    assert run_program(modules["server.py"], tmp_path, TIMEOUT) == "clock 2\n"
+    assert run_program(modules["upgrade.py"], tmp_path, TIMEOUT) == "2 messages\n"
+    texts = 'import notes\nprint(notes.texts("notes-2.db"))'
+    assert run_program(texts, tmp_path, TIMEOUT) == "['from a coroutine', 'from a coroutine']\n"
+
+
+def test_the_tests(modules: dict[str, str], tmp_path: Path) -> None:
+    run = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_notes.py"],
+        cwd=tmp_path,
+        env=environment(tmp_path) | {"PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT,
+        check=False,
+    )
+    assert "1 passed" in run.stdout, run.stdout
