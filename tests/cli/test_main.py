@@ -16,7 +16,9 @@ from pathlib import Path
 from typing import IO
 
 import pytest
+import typer
 
+from gossiplog.cli.main import _command
 from tests.cli.support import PATIENCE, Program, Result
 
 PROGRAM = (sys.executable, "-W", "error", "-m", "gossiplog")
@@ -247,3 +249,18 @@ def test_demo_on_a_terminal() -> None:
     assert "The same messages make the same root." in text
     assert "├─╯" in text
     assert "ben: note 4" in text
+
+
+def test_the_module_of_a_command_has_its_name() -> None:
+    """Those of a group of small commands have the name of what they are about."""
+    groups = {"keys": {"keygen"}, "logs": {"init", "info", "verify", "recover"}, "messages": {"append", "read", "show"}}
+    groups |= {"import_values": {"import"}}  # `import` is a word of Python
+    for name, command in _command().commands.items():
+        if isinstance(command, typer.core.TyperGroup):
+            names = {f"{name}_{part}": each.callback for part, each in command.commands.items()}
+        else:
+            names = {name: command.callback}
+        for expected, callback in names.items():
+            assert callback is not None
+            module = callback.__module__.rpartition(".")[2]
+            assert module == expected.replace("-", "_") or expected in groups.get(module, ()), expected

@@ -16,8 +16,8 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
-from gossiplog.cli.drawing import drawing
-from gossiplog.cli.history import Commit, GitError, count_commits, read_history
+from gossiplog.cli.git_history import Commit, GitError, count_commits, read_history
+from gossiplog.cli.graph import drawing
 from gossiplog.cli.import_git import import_history
 from gossiplog.cli.logs import open_log
 from gossiplog.cli.output import Json, Output, Stopwatch, headed_table, printable, progress

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from gossiplog.cli.lines import message_line
+from gossiplog.cli.json_lines import message_line
 from gossiplog.cli.logs import LogPath, open_log
 from gossiplog.cli.output import printable
 

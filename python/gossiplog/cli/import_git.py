@@ -22,7 +22,7 @@ from typing import Annotated, Any
 import typer
 
 from gossiplog import core
-from gossiplog.cli.history import Commit, count_commits, read_history
+from gossiplog.cli.git_history import Commit, count_commits, read_history
 from gossiplog.cli.keys import Key, load_signer
 from gossiplog.cli.logs import LogPath, NewTopic, open_log
 from gossiplog.cli.output import Json, Output, Stopwatch, progress

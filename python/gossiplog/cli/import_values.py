@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, cast
 
 import typer
 
-from gossiplog.cli.lines import message_value, read_lines
+from gossiplog.cli.json_lines import message_value, read_lines
 from gossiplog.cli.logs import LogPath, NewTopic, open_log
 from gossiplog.cli.output import Json, Output, Stopwatch, printable, progress
 from gossiplog.errors import DecodeError, GossipLogError, ValuesRefused

@@ -21,8 +21,8 @@ from gossiplog.cli import (
     bench,
     completion,
     demo,
-    drawing,
     export,
+    graph,
     help,
     import_git,
     import_values,
@@ -75,7 +75,7 @@ app.command("keygen")(keys.keygen)
 app.command("append")(messages.append)
 app.command("read")(messages.read)
 app.command("show")(messages.show)
-app.command("graph")(drawing.graph)
+app.command("graph")(graph.graph)
 app.command("info")(logs.info)
 app.command("verify")(logs.verify)
 app.command("recover")(logs.recover)

@@ -14,8 +14,8 @@ from rich.style import Style
 from rich.text import Text
 
 from gossiplog import core
+from gossiplog.cli.json_lines import read_lines
 from gossiplog.cli.keys import Key, load_signer
-from gossiplog.cli.lines import read_lines
 from gossiplog.cli.logs import LogPath, open_log
 from gossiplog.cli.output import Json, Output, fields_table, printable, progress
 from gossiplog.cli.rendering import ENDING, Author, colour_of, is_by, message_record, payload_line, shortened

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from gossiplog.cli.gossip import Gossip, gossip_config
+from gossiplog.cli.gossip_option import Gossip, gossip_config
 from gossiplog.cli.output import Json, Output
 from gossiplog.cli.pipeline_session import SessionOptions, show_rows, spark_session
 from gossiplog.cli.simulate import seed_range

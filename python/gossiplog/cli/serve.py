@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from gossiplog.cli.gossip import Gossip, gossip_config
+from gossiplog.cli.gossip_option import Gossip, gossip_config
 from gossiplog.cli.logs import LogPath, NewTopic
 from gossiplog.cli.output import Json, Output
 from gossiplog.cli.settings import Config, ShowConfig, may_be_secret, misspelt, place, show_settings
@@ -185,7 +185,7 @@ def serve(
                 " token): expected the path of a file that has the token in it"
             )
     # What it needs takes half a second to load, which no other command should wait for.
-    from gossiplog.cli.serve_hub import Mesh, Options, serve_log
+    from gossiplog.cli.serve_run import Mesh, Options, serve_log
 
     parameters = gossip_config(gossip)
     options = Options(

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gossiplog.cli.serve_hub import _show_event
+from gossiplog.cli.serve_run import _show_event
 from gossiplog.net import events
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gossiplog.cli.history import GitError, count_commits, read_history
+from gossiplog.cli.git_history import GitError, count_commits, read_history
 from tests.cli.support import Repository
 
 

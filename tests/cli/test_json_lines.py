@@ -6,8 +6,8 @@ import pytest
 
 import gossiplog
 from gossiplog import Signer, core
-from gossiplog.cli import lines
-from gossiplog.cli.lines import LongLine, message_line, message_value, read_lines
+from gossiplog.cli import json_lines
+from gossiplog.cli.json_lines import LongLine, message_line, message_value, read_lines
 from gossiplog.errors import DecodeError
 from tests.strategies import TOPIC, alternative, longer_author
 
@@ -18,7 +18,7 @@ def test_lines_have_their_numbers() -> None:
 
 
 def test_a_line_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lines, "LONGEST_LINE", 10)
+    monkeypatch.setattr(json_lines, "LONGEST_LINE", 10)
     with pytest.raises(LongLine, match="line 2 of a file is longer than 10 bytes"):
         list(read_lines(io.BufferedReader(io.BytesIO(b"1\n" + b" " * 11)), "a file"))
 
@@ -44,7 +44,7 @@ def test_a_message_comes_back_byte_for_byte() -> None:
 
 
 def test_a_message_whose_text_is_too_long_has_its_value_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lines, "_LONGEST_TEXT", 1000)
+    monkeypatch.setattr(json_lines, "_LONGEST_TEXT", 1000)
     with gossiplog.open(":memory:", TOPIC) as log:
         message = log.append("\0" * 300, signer=Signer(bytes(32)))
     assert core.json_decode(message_line(message)) == {"id": message.id, "value": message.value}
