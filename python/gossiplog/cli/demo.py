@@ -38,7 +38,7 @@ _DRAWN = 14  # messages in a drawing
 def demo(
     repository: Annotated[
         Path | None,
-        typer.Argument(metavar="[REPOSITORY]", help="The Git repository to import. The default is the one you are in."),
+        typer.Argument(metavar="REPOSITORY", help="The Git repository to import. The default is the one you are in."),
     ] = None,
     json: Json = False,
 ) -> None:

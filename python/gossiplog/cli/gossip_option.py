@@ -16,7 +16,7 @@ Gossip = Annotated[
         "--gossip",
         metavar="NAME=VALUE",
         help="Set a parameter of gossipsub: d, d_low, d_high, d_lazy, heartbeat_interval, fanout_ttl, mcache_len,"
-        " mcache_gossip or seen_ttl. The defaults are the specification's. It may be given several times.",
+        " mcache_gossip or seen_ttl. The defaults are the specification's.",
     ),
 ]
 

@@ -10,7 +10,7 @@ import typer
 def show_help(
     context: typer.Context,
     command: Annotated[
-        list[str] | None, typer.Argument(metavar="[COMMAND]...", help="The command, such as: pipeline read.")
+        list[str] | None, typer.Argument(metavar="COMMAND...", help="The command, such as: pipeline read.")
     ] = None,
 ) -> None:
     """Show the help of a command, as its option --help does; without a command, list the commands."""

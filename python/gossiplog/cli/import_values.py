@@ -52,7 +52,7 @@ def import_values(
     topic: NewTopic = None,
     json: Json = False,
 ) -> None:
-    """Import the messages of an export or of a repair set; end with 1 if any is refused.
+    """Import the messages of an export or of a repair set; end with status 1 if any is refused.
 
     Every message is verified. They may come in any order, and the log may have some of them already.
     """

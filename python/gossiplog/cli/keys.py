@@ -13,7 +13,9 @@ from gossiplog.signer import Signer, default_key_path
 Key = Annotated[
     Path | None,
     typer.Option(
-        "--key", help="Sign with the key in this file. The default is your own key, which is made at its first use."
+        "--key",
+        metavar="FILE",
+        help="Sign with the key in this file. The default is your own key, which is made at its first use.",
     ),
 ]
 
@@ -36,7 +38,8 @@ def load_signer(path: Path | None) -> Signer:
 
 def keygen(
     path: Annotated[
-        Path | None, typer.Argument(help="The key file to make. The default is the place of your own key.")
+        Path | None,
+        typer.Argument(metavar="FILE", help="The key file to make. The default is your own: ~/.config/gossiplog/key."),
     ] = None,
     json: Json = False,
 ) -> None:

@@ -20,7 +20,7 @@ _REFUSALS = 20  # shown on a terminal
 _IN_MEMORY = ":memory:"
 
 LogPath = Annotated[Path, typer.Argument(metavar="LOG", help="The file of the log.")]
-NewTopic = Annotated[str | None, typer.Option(help="The topic of the log, where it is to be made.")]
+NewTopic = Annotated[str | None, typer.Option(help="The topic of a new log, which is made if LOG does not exist.")]
 
 
 @contextmanager
@@ -94,7 +94,7 @@ def info(path: LogPath, json: Json = False) -> None:
 
 
 def verify(path: LogPath, json: Json = False) -> None:
-    """Check every message and signature of a log, its tree and its indexes; end with 1 where anything is wrong."""
+    """Check every message and signature of a log, its tree and its indexes; end with status 1 if anything is wrong."""
     output = Output(json)
     with open_log(path) as log, progress("Verifying", len(log)) as advance, Stopwatch() as watch:
         verified = log.verify(advance)
@@ -113,7 +113,7 @@ def recover(
     new: Annotated[Path, typer.Argument(metavar="NEW", help="The file of the new log.")],
     json: Json = False,
 ) -> None:
-    """Make a log of the messages of a damaged one that are valid; end with 1 where any is refused.
+    """Make a log of the messages of a damaged one that are valid; end with status 1 if any is refused.
 
     It verifies every message, and reads nothing else of the damaged log.
     """

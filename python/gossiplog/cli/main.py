@@ -36,6 +36,7 @@ from gossiplog.cli import (
     simulate,
     sync,
 )
+from gossiplog.cli.command import Command, Group
 from gossiplog.cli.output import note, unwrapped
 from gossiplog.cli.settings import SettingsCommand
 from gossiplog.errors import GossipLogError
@@ -46,9 +47,11 @@ UNREAD = 141
 
 app = typer.Typer(
     name="gossiplog",
-    epilog="Results are JSON Lines when they are piped, or with --json."
-    " Ends with 1 when a command fails, with 2 when it is called wrongly.",
+    cls=Group,
+    epilog="Results are JSON Lines when they are piped, or with --json. The exit status is 1 if a command fails, and 2"
+    " if it is called wrongly.",
     add_completion=False,
+    rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
@@ -70,28 +73,28 @@ def _options(
     """A signed, append-only log that replicates between machines that do not trust each other."""
 
 
-app.command("init")(logs.init)
-app.command("keygen")(keys.keygen)
-app.command("append")(messages.append)
-app.command("read")(messages.read)
-app.command("show")(messages.show)
-app.command("graph")(graph.graph)
-app.command("info")(logs.info)
-app.command("verify")(logs.verify)
-app.command("recover")(logs.recover)
-app.command("sync")(sync.sync)
+app.command("init", cls=Command)(logs.init)
+app.command("keygen", cls=Command)(keys.keygen)
+app.command("append", cls=Command)(messages.append)
+app.command("read", cls=Command)(messages.read)
+app.command("show", cls=Command)(messages.show)
+app.command("graph", cls=Command)(graph.graph)
+app.command("info", cls=Command)(logs.info)
+app.command("verify", cls=Command)(logs.verify)
+app.command("recover", cls=Command)(logs.recover)
+app.command("sync", cls=Command)(sync.sync)
 app.command("serve", cls=SettingsCommand)(serve.serve)
-app.command("peers")(peers.peers)
-app.command("network")(network.network)
-app.command("simulate")(simulate.simulate)
-app.command("export")(export.export)
-app.command("import")(import_values.import_values)
-app.command("import-git")(import_git.import_git)
+app.command("peers", cls=Command)(peers.peers)
+app.command("network", cls=Command)(network.network)
+app.command("simulate", cls=Command)(simulate.simulate)
+app.command("export", cls=Command)(export.export)
+app.command("import", cls=Command)(import_values.import_values)
+app.command("import-git", cls=Command)(import_git.import_git)
 app.add_typer(pipeline.app)
-app.command("demo")(demo.demo)
-app.command("bench")(bench.bench)
-app.command("completion")(completion.completion)
-app.command("help")(help.show_help)
+app.command("demo", cls=Command)(demo.demo)
+app.command("bench", cls=Command)(bench.bench)
+app.command("completion", cls=Command)(completion.completion)
+app.command("help", cls=Command)(help.show_help)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -163,9 +163,7 @@ def read(
     ] = None,
     author: Author = None,
     reverse: Annotated[bool, typer.Option("--reverse", help="Begin with the largest id.")] = False,
-    limit: Annotated[
-        int | None, typer.Option(min=0, max=_LARGEST, help="The number of messages to show at most.")
-    ] = None,
+    limit: Annotated[int | None, typer.Option(min=0, help="The number of messages to show at most.")] = None,
     follow: Annotated[
         bool,
         typer.Option("--follow", "-f", help="Show messages in the order of their arrival, and wait for those to come."),
@@ -179,6 +177,7 @@ def read(
     """
     if follow and (reverse or before is not None):
         raise typer.BadParameter("--follow cannot be combined with --reverse or --before")
+    limit = None if limit is None else min(limit, _LARGEST)
     output = Output(json)
     with open_log(path) as log:
         if follow:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from gossiplog.cli.command import Command, Group
 from gossiplog.cli.pipeline_analyze import analyze
 from gossiplog.cli.pipeline_ingest import ingest
 from gossiplog.cli.pipeline_materialize import materialize
@@ -14,7 +15,12 @@ from gossiplog.cli.pipeline_session import job
 from gossiplog.cli.pipeline_sweep import sweep
 from gossiplog.cli.pipeline_verify import verify
 
-app = typer.Typer(name="pipeline", help="Jobs on Apache Spark, for logs and fleets of logs that outgrow one machine.")
+app = typer.Typer(
+    name="pipeline",
+    cls=Group,
+    rich_markup_mode=None,
+    help="Run jobs on Apache Spark, for logs and fleets of logs that outgrow one machine.",
+)
 
 for function in (read, root, verify, reconcile, analyze, materialize, ingest, sweep):
-    app.command(function.__name__)(job(function))
+    app.command(function.__name__, cls=Command)(job(function))

@@ -40,7 +40,7 @@ def ingest(
     ] = None,
     payload: Annotated[
         list[str] | None,
-        typer.Option(metavar="SQL", help="A column of the payload; may be given often. By default all the others."),
+        typer.Option(metavar="SQL", help="A column of the payload. The default is all other columns."),
     ] = None,
     format: Annotated[
         str | None,

@@ -24,11 +24,12 @@ Logs = Annotated[
     list[str], typer.Argument(metavar="LOG...", help="The logs: files, folders, or patterns such as '{a,b}*.db'.")
 ]
 Master = Annotated[
-    str | None, typer.Option(help="Where Spark runs, as spark://host:7077; every core of this machine by default.")
+    str | None,
+    typer.Option(help="Where Spark runs, such as spark://host:7077. The default is every core of this machine."),
 ]
 Conf = Annotated[
     list[str] | None,
-    typer.Option("--conf", metavar="NAME=VALUE", help="Set a property of Spark. It may be given several times."),
+    typer.Option("--conf", metavar="NAME=VALUE", help="Set a property of Spark."),
 ]
 DriverMemory = Annotated[str | None, typer.Option(metavar="SIZE", help="Memory of Spark's driver, such as 4g.")]
 OutputFolder = Annotated[

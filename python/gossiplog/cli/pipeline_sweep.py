@@ -23,21 +23,21 @@ def sweep(
     router: Annotated[
         list[str] | None,
         typer.Option(
-            help="The router: simsub, floodsub, gossipsub or episub, or several as gossipsub:80,floodsub:20. It may be"
-            " given several times."
+            help="The router: simsub, floodsub, gossipsub or episub, or several as gossipsub:80,floodsub:20. The"
+            " default is simsub and gossipsub."
         ),
     ] = None,
-    nodes: Annotated[list[int] | None, typer.Option(help="Number of nodes. It may be given several times.")] = None,
+    nodes: Annotated[list[int] | None, typer.Option(help="Number of nodes. The default is 100.")] = None,
     degree: Annotated[
         list[int] | None,
         typer.Option(
             help="The parameter D of simsub and gossipsub, from which D_low and D_high follow, so that --gossip cannot"
-            " set them. It may be given several times."
+            " set them. The default is 6."
         ),
     ] = None,
     gossip: Gossip = None,
     loss: Annotated[
-        list[float] | None, typer.Option(help="Probability that a packet is lost. It may be given several times.")
+        list[float] | None, typer.Option(help="Probability that a packet is lost. The default is 0.")
     ] = None,
     seeds: Annotated[
         str, typer.Option(metavar="FIRST:END", help="Run all seeds from FIRST up to, but not including, END.")

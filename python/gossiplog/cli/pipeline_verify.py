@@ -30,7 +30,7 @@ def verify(
     *,
     options: SessionOptions,
 ) -> None:
-    """Check every message, parent, head and tree of logs; end with 1 where anything is wrong.
+    """Check every message, parent, head and tree of logs; end with status 1 if anything is wrong.
 
     With --output all defects go to Parquet; with --json they come before the summary, a line each.
     """

@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand, TyperOption
+from typer.core import TyperOption
 
+from gossiplog.cli.command import Command
 from gossiplog.cli.output import printable
 
 PREFIX = "GOSSIPLOG_"
@@ -52,7 +53,7 @@ ShowConfig = Annotated[
 ]
 
 
-class SettingsCommand(TyperCommand):
+class SettingsCommand(Command):
     """A command whose options can be set in the environment and, with an option `Config`, in a file."""
 
     def __init__(self, *arguments: Any, **settings: Any) -> None:

@@ -27,7 +27,8 @@ _STAR_WIDTH = 60
 
 def simulate(
     run: Annotated[
-        str | None, typer.Argument(help="The named run to make, which options may change. --list shows the names.")
+        str | None,
+        typer.Argument(metavar="RUN", help="The named run to make, which options may change. --list shows the names."),
     ] = None,
     router: Annotated[
         str | None,
@@ -102,7 +103,10 @@ def simulate(
     show_runs: Annotated[bool, typer.Option("--list", help="List the named runs.")] = False,
     json: Json = False,
 ) -> None:
-    """Simulate routers that spread messages: who sends what, how long it takes, what it costs."""
+    """Simulate routers that spread messages: who sends what, how long it takes, what it costs.
+
+    Without RUN, 100 nodes are simulated. The defaults of options without one are those of the run.
+    """
     # Here, because every command would wait for it.
     from gossiplog.sim import named
 

@@ -46,7 +46,8 @@ def sync(
         bool, typer.Option("--follow", "-f", help="With a hub or a peer: stay connected, until Ctrl-C.")
     ] = False,
     topic: Annotated[
-        str | None, typer.Option(help="With a hub or a peer: the topic of the log, where it is to be made.")
+        str | None,
+        typer.Option(help="With a hub or a peer: the topic of a new log, which is made if LOG does not exist."),
     ] = None,
     token_file: Annotated[
         Path | None, typer.Option(metavar="FILE", help="With a hub: the file of its bearer token.")
@@ -59,7 +60,7 @@ def sync(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Get from another log, a hub or a peer what this one lacks. A log that is not there is made."""
+    """Get from another log, a hub or a peer what this one lacks. LOG is made if it does not exist."""
     output = Output(json)
 
     def show(pull: dict[str, Any]) -> None:
