@@ -73,7 +73,7 @@ def test_help(program: Program) -> None:
     commands = ["init", "keygen", "append", "read", "show", "graph", "info", "verify", "recover", "sync", "serve"]
     commands += ["peers", "network", "simulate", "export", "import", "import-git", "demo", "bench", "completion"]
     commands += ["help", "pipeline"]
-    assert re.findall(r"^│ ([a-z-]+) ", result.out, re.MULTILINE)[-len(commands) :] == commands
+    assert re.findall(r"^  ([a-z-]+)  ", result.out, re.MULTILINE)[-len(commands) :] == commands
 
 
 @pytest.mark.parametrize("option", ["--version", "-V"])
@@ -97,7 +97,6 @@ def test_the_package_is_the_program(program: Program) -> None:
         (["init", "a.db"], "Missing option '--topic'."),
         (["info", "a.db", "--frob"], "No such option: --frob"),
         (["read", "a.db", "--limit", "many"], "Invalid value for '--limit'"),
-        (["read", "a.db", "--follow", "--limit", "99999999999999999999"], "Invalid value for '--limit'"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
@@ -105,7 +104,7 @@ def test_wrong_calls(program: Program, arguments: Sequence[str], reason: str) ->
     result = program(*arguments)
     assert (result.code, result.out) == (2, "")
     assert result.err.startswith(f"gossiplog: {reason}")
-    assert result.err.endswith(" (gossiplog --help says how to call it)\n")
+    assert re.search(r" \(gossiplog( [a-z-]+)* --help says how to call it\)\n$", result.err)
     assert result.err.count("\n") == 1
 
 

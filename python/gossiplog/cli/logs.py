@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -39,11 +40,25 @@ def open_log(path: Path, topic: str | None = None, *, read_only: bool = False) -
     """
     if str(path) == _IN_MEMORY:
         raise NotALog(f"{_IN_MEMORY} is no file: a log in memory would end with the command")
-    if topic is None and not path.exists():
-        raise NotALog(f"there is no log {path}: gossiplog init {path} --topic TOPIC makes one")
+    if path.is_dir():
+        raise NotALog(f"{path} is a folder: expected the file of a log")
+    if not path.exists():
+        if topic is None:
+            raise NotALog(f"there is no log {path}: gossiplog init {path} --topic TOPIC makes one")
+        if not path.parent.is_dir():
+            raise NotALog(f"cannot make the log {path}: there is no folder {path.parent}")
+        if not _may(path.parent, os.W_OK | os.X_OK):
+            raise StorageError(f"cannot make the log {path}: this user may not write to the folder {path.parent}")
+    elif not _may(path, os.R_OK):
+        raise StorageError(f"cannot open {path}: this user may not read it")
+    if topic is None and _is_empty(path):
+        raise NotALog(f"{path} is empty: gossiplog init {path} --topic TOPIC makes a log of it")
     with warnings.catch_warnings(record=True, action="always") as caught, occasional("Upgrading the log") as advance:
         try:
             log = gossiplog.log.open(str(path), topic=topic, read_only=read_only, progress=advance)
+        except NotALog as error:
+            # Its advice is to give a topic, which few commands take.
+            raise NotALog(str(error).replace(": give a topic to make one in it", "")) from error
         except (CorruptLog, TreeError) as error:
             raise StorageError(f"{path}: {error}") from error
     for warning in caught:
@@ -55,6 +70,14 @@ def open_log(path: Path, topic: str | None = None, *, read_only: bool = False) -
             raise StorageError(f"{path}: {error}") from error
 
 
+def _may(path: Path, mode: int) -> bool:
+    return os.access(path, mode, effective_ids=os.access in os.supports_effective_ids)
+
+
+def _is_empty(path: Path) -> bool:
+    return path.is_file() and path.stat().st_size == 0
+
+
 def init(
     path: LogPath,
     topic: Annotated[str, typer.Option(help="What the log is about; peers replicate logs of the same topic.")],
@@ -63,7 +86,7 @@ def init(
     """Make a log."""
     output = Output(json)
     # An empty file is what an attempt leaves that failed, on a full disk for instance: the storage goes on from there.
-    if path.exists() and not (path.is_file() and path.stat().st_size == 0):
+    if path.exists() and not _is_empty(path):
         raise StorageError(f"{path} is there already")
     with open_log(path, topic) as log:
         fields = {"path": str(path), "topic": log.topic}
@@ -120,7 +143,7 @@ def recover(
     output = Output(json)
     if not path.exists():
         raise NotALog(f"there is no log {path}")
-    if new.exists():
+    if new.exists() and not _is_empty(new):
         raise StorageError(f"{new} is there already")
     with progress("Recovering") as advance, Stopwatch() as watch:
         recovered = gossiplog.log.recover(str(path), str(new), progress=advance)

@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Sequence
 from functools import cache
@@ -37,13 +38,21 @@ from gossiplog.cli import (
     sync,
 )
 from gossiplog.cli.command import Command, Group
-from gossiplog.cli.output import note, unwrapped
+from gossiplog.cli.output import failure, note, unwrapped
 from gossiplog.cli.settings import SettingsCommand
 from gossiplog.errors import GossipLogError
 
 FAILED = 1
 INTERRUPTED = 130
 UNREAD = 141
+# What typer's validator, pydantic, says of values, and what that means.
+_VALIDATION = (
+    (r"Input should be a valid integer(, unable to parse string as an integer)?", "expected a whole number"),
+    (r"Input should be a valid number(, unable to parse string as a number)?", "expected a number"),
+    (r"Input should be greater than or equal to (\S+)", r"expected \1 or more"),
+    (r"Input should be less than or equal to (\S+)", r"expected \1 or less"),
+    (r"Value error, (.*) is not one of (.*)\.", r"\1 is not one of \2"),
+)
 
 app = typer.Typer(
     name="gossiplog",
@@ -116,7 +125,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except typer.Exit as end:
         return end.exit_code
     except typer.TyperException as error:
-        note(f"{unwrapped(error.format_message())} (gossiplog --help says how to call it)")
+        place = getattr(error, "ctx", None)
+        command = "gossiplog" if place is None else place.command_path
+        note(f"{_plain(error.format_message())} ({command} --help says how to call it)")
         return error.exit_code
     except KeyboardInterrupt:
         return INTERRUPTED
@@ -125,9 +136,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return UNREAD
     except (GossipLogError, OSError) as error:
-        note(unwrapped(str(error)))
+        note(failure(error))
         return FAILED
     return 0
+
+
+def _plain(text: str) -> str:
+    """Return the message of an error of the command line without the words of typer's validator of values."""
+    text = unwrapped(text)
+    for pattern, words in _VALIDATION:
+        text = re.sub(pattern, words, text)
+    return text
 
 
 @cache

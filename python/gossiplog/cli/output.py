@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import shlex
@@ -183,6 +184,17 @@ def printable(text: str) -> str:
 def unwrapped(text: str) -> str:
     """Return a text in one line: with a space for each line break or run of spaces."""
     return " ".join(text.split())
+
+
+def failure(error: Exception) -> str:
+    """Return the line that reports an error: the system's begin with the file that they are about."""
+    if not isinstance(error, OSError) or not error.strerror:
+        return unwrapped(str(error))
+    if error.filename is not None:
+        place = f"{os.fspath(error.filename)}: "
+    else:
+        place = "the output cannot be written: " if error.errno == errno.ENOSPC else ""
+    return unwrapped(f"{place}{error.strerror}")
 
 
 def note(text: str) -> None:

@@ -175,9 +175,14 @@ def serve(
             peer_bytes=peer_bytes,
             total_bytes=total_bytes,
         )
-        read_networks(trusted_proxy or ())
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
+    try:
+        read_networks(trusted_proxy or ())
+    except ValueError as error:
+        raise typer.BadParameter(
+            f"--trusted-proxy: {error}; expected an address such as 192.0.2.1, or a network"
+        ) from error
     for name, token in (("read_token", read_token), ("write_token", write_token)):
         if token is not None and may_be_secret(token):
             raise typer.BadParameter(

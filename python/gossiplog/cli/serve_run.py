@@ -16,7 +16,7 @@ import typer
 from starlette.types import ASGIApp
 
 from gossiplog.cli.logs import open_log
-from gossiplog.cli.output import Output, printable, unwrapped
+from gossiplog.cli.output import Output, failure, printable
 from gossiplog.cli.printer import Printer, missing_lines
 from gossiplog.cli.server_log import server_log
 from gossiplog.errors import GossipLogError
@@ -154,7 +154,7 @@ def serve_log(path: Path, topic: str | None, options: Options, output: Output, w
         try:
             _open_and_serve(path, topic, options, output)
         except (GossipLogError, OSError) as error:
-            LOGGER.error("%s", unwrapped(str(error)))
+            LOGGER.error("%s", failure(error))
             raise typer.Exit(1) from error
 
 

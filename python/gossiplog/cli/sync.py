@@ -20,6 +20,7 @@ from gossiplog.log import Log
 # As the core's own parser of URLs sees it.
 _HUB = re.compile(r"wss?://", re.IGNORECASE)
 _PAGE = re.compile(r"http(s?)://", re.IGNORECASE)
+_HOST_AND_PORT = re.compile(r"[\w.-]+:\d{1,5}/?")
 # Those that SQLite keeps beside a file.
 _FILES = ("", "-wal", "-shm")
 _PEER = re.compile(r"/(?:ip4|ip6|dns4?|dns6)/")
@@ -96,7 +97,10 @@ def sync(
         )
     other = Path(source)
     if not other.exists():
-        raise NotALog(f"there is no log {source} to pull from")
+        hint = f": a hub's address begins with ws://, as ws://{source}" if _HOST_AND_PORT.fullmatch(source) else ""
+        raise NotALog(f"there is no log {source} to pull from{hint}")
+    if path.exists() and path.samefile(other):
+        raise typer.BadParameter(f"{path} and {source} are one log: expected two")
     # It may be somebody else's: nothing is written to it unless that is asked for.
     with open_log(other, read_only=not both) as theirs, _open_destination(path, theirs.topic) as ours:
         show(pull_timed(ours, theirs, str(path), source))
@@ -109,9 +113,10 @@ def sync(
 @contextmanager
 def _open_destination(path: Path, topic: str | None) -> Iterator[Log]:
     """Open a log, or make it; if the block fails before a new one got a message, nothing is left of it."""
-    is_new, is_empty = not path.exists(), False
+    is_new = is_empty = not path.exists()
     try:
         with open_log(path, topic) as log:
+            is_empty = False
             try:
                 yield log
             except BaseException:

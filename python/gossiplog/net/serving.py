@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import logging
 import os
 import socket
@@ -64,6 +65,12 @@ _INVALID_DATA = 1007
 _BACKLOG = 1024
 # How long tasks that are cancelled may take to end, before they are left behind.
 _LAST_SECONDS = 0.5
+# What to do about an address that cannot be used.
+_LISTENING = {
+    errno.EADDRINUSE: "; another program listens there: stop it, or take another port",
+    errno.EADDRNOTAVAIL: "; it is no address of this machine",
+    errno.EACCES: "; ports below 1024 need the right to bind them",
+}
 LOGGER = logging.getLogger(__name__)
 
 
@@ -219,8 +226,13 @@ def _check(tls: TLS) -> None:
 
 async def _listen(host: str, port: int) -> _Listener:
     """A socket that connections can be made to at once, before the server takes them."""
-    (family, _, _, _, place), *_ = await anyio.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    listener = _Listener(fileno=socket.create_server(place, family=family).detach())
+    try:
+        (family, _, _, _, place), *_ = await anyio.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        listener = _Listener(fileno=socket.create_server(place, family=family).detach())
+    except OSError as error:
+        reason = os.strerror(error.errno) if error.errno in errno.errorcode else error.strerror
+        hint = _LISTENING.get(error.errno or 0, "")
+        raise OSError(error.errno, f"cannot listen at {host}:{port}: {reason}{hint}") from error
     listener.listen()
     return listener
 

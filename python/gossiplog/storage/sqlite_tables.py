@@ -78,7 +78,7 @@ _CAUSES = {
     sqlite3.SQLITE_CANTOPEN: (
         "the file cannot be opened; a log on a read-only file system opens as file:PATH?immutable=1"
     ),
-    sqlite3.SQLITE_IOERR: "the disk cannot be read or written",
+    sqlite3.SQLITE_IOERR: "the disk cannot be read or written, or is full",
     sqlite3.SQLITE_PERM: "access is denied",
 }
 # Of the two arguments that come with an action (https://sqlite.org/c3ref/c_alter_table.html), the one that names the
