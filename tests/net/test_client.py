@@ -140,14 +140,42 @@ async def test_a_hub_says_what_its_client_may_do(opened: Open, may_write: bool) 
         assert client.may_write is may_write
 
 
+TOKENS = [Token(f"not-to-be-guessed-{number}") for number in range(4)]
+
+
+async def test_clients_whose_token_was_replaced_are_disconnected(opened: Open) -> None:
+    """The others stay; who still has rights comes back with them."""
+    hub = Hub(opened(), access=Access(read_token=TOKENS[0], write_token=TOKENS[1]))
+    heard = [Heard(), Heard()]
+    async with (
+        serving(hub) as url,
+        gossiplog.connect(opened(), url, token="not-to-be-guessed-0", on_event=heard[0]) as reader,
+        gossiplog.connect(opened(), url, token="not-to-be-guessed-1", on_event=heard[1]) as writer,
+    ):
+        await reader.synced()
+        await writer.synced()
+        assert hub.replace_tokens(TOKENS[0], TOKENS[1]) == 0
+        assert hub.replace_tokens(TOKENS[0], TOKENS[2]) == 1
+        [failed] = await heard[1].wait(events.Failed)
+        assert "answered with HTTP status 401 Unauthorized: the token is not valid here" in str(failed.error)
+        assert heard[0].of(events.Disconnected) == []
+        # A reader's token that allows writing now, and none that allows reading.
+        assert hub.replace_tokens(TOKENS[3], TOKENS[0]) == 1
+        await heard[0].wait(events.Connected, 2)
+        assert reader.may_write
+        assert not writer.connected
+    assert hub.replace_tokens(None, None) == 0
+
+
 def without_headers(app: ASGIApp) -> ASGIApp:
-    """A hub that says nothing of itself, such as canvas-js's."""
+    """A hub that says nothing of itself and reads nothing of its client, such as canvas-js's."""
 
     async def run(scope: Scope, receive: Receive, send: Send) -> None:
         async def passed(message: MutableMapping[str, Any]) -> None:
             await send({"type": message["type"]} if message["type"] == "websocket.accept" else message)
 
-        await app(scope, receive, passed)
+        headers = [(name, value) for name, value in scope.get("headers", ()) if name != b"gossiplog-topic"]
+        await app({**scope, "headers": headers}, receive, passed)
 
     return run
 

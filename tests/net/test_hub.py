@@ -294,6 +294,20 @@ async def test_a_proxy_that_was_not_named_is_logged_once(opened: Open, caplog: p
     ]
 
 
+async def test_both_topics_are_in_the_log(opened: Callable[..., Log], caplog: pytest.LogCaptureFixture) -> None:
+    """However long what a stranger calls its topic, and whatever it has in it."""
+    for topic in (b"elsewhere", b"\x1b[2Jforged\xff" + b"x" * 4000):
+        async with Hub(opened()) as hub:
+            socket = Socket()
+            await socket(hub, headers=[(b"host", b"localhost"), (b"gossiplog-topic", topic)])
+        assert socket.sent == [ACCEPT, {"type": "websocket.close", "code": 1008}]
+    first, second = caplog.messages
+    assert first == f"127.0.0.1:1234: its log has the topic 'elsewhere'; this hub serves {TOPIC!r}"
+    assert r"'\x1b[2Jforged" in second
+    assert second.isprintable()
+    assert len(second) < 400
+
+
 ACCEPT = {
     "type": "websocket.accept",
     "headers": [(b"gossiplog-topic", TOPIC.encode()), (b"gossiplog-access", b"write")],

@@ -6,6 +6,8 @@ import asyncio
 import logging
 import signal
 import socket
+import ssl
+import subprocess
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
@@ -535,6 +537,39 @@ async def test_tls_files_that_cannot_be_used_are_named(tmp_path: Path) -> None:
         await serve(echo, tls=TLS(key, key))
     with pytest.raises(OSError, match=r"the key in .*localhost\.key is not that of the certificate in .*ca\.pem"):
         await serve(echo, tls=TLS(TLS_FILES / "ca.pem", key))
+
+
+EC = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"]
+RSA = ["-newkey", "rsa:2048"]
+
+
+async def test_a_certificate_is_renewed_without_a_restart(tmp_path: Path) -> None:
+    """Also by one whose key is of another type; if the new files cannot be used, the former ones stay."""
+    certificate, key = tmp_path / "certificate.pem", tmp_path / "key.pem"
+    made = [make_certificate(certificate, key, options) for options in (EC, RSA)]
+    certificate.write_bytes(made[0][0])
+    key.write_bytes(made[0][1])
+    tls = TLS(certificate, key)
+    async with bundled_server(tls=tls) as address:
+
+        async def served() -> str:
+            return await anyio.to_thread.run_sync(ssl.get_server_certificate, (address.host, address.port))
+
+        assert await served() == made[0][0].decode()
+        certificate.write_bytes(made[1][0])
+        with pytest.raises(OSError, match="is not that of the certificate"):
+            tls.reload()
+        assert await served() == made[0][0].decode()
+        key.write_bytes(made[1][1])
+        tls.reload()
+        assert await served() == made[1][0].decode()
+
+
+def make_certificate(certificate: Path, key: Path, options: list[str]) -> tuple[bytes, bytes]:
+    """Return a certificate that signs itself, and its key, in PEM."""
+    command = ["openssl", "req", "-x509", "-nodes", *options, "-subj", "/CN=localhost"]
+    subprocess.run([*command, "-keyout", key, "-out", certificate], check=True, capture_output=True)
+    return certificate.read_bytes(), key.read_bytes()
 
 
 @pytest.mark.parametrize("anyio_backend", ["trio"])

@@ -126,8 +126,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return end.exit_code
     except typer.TyperException as error:
         place = getattr(error, "ctx", None)
-        command = "gossiplog" if place is None else place.command_path
-        note(f"{_plain(error.format_message())} ({command} --help says how to call it)")
+        called = "gossiplog" if place is None else place.command_path
+        note(f"{_plain(error.format_message())} ({called} --help says how to call it)")
         return error.exit_code
     except KeyboardInterrupt:
         return INTERRUPTED

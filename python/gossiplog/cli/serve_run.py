@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -34,6 +35,7 @@ from gossiplog.net.serving import TLS, Address, serve
 from gossiplog.net.site import create_monitor
 from gossiplog.pubsub.gossipsub.config import GossipConfig
 
+_ENDING = (signal.SIGINT, signal.SIGTERM)
 _ALL_INTERFACES = ("0.0.0.0", "::")
 
 Show: TypeAlias = Callable[[str, dict[str, Any]], None]
@@ -186,6 +188,8 @@ def _open_and_serve(path: Path, topic: str | None, options: Options, output: Out
 
 async def _serve(log: Log, name: str, access: Access, options: Options, show: Show) -> None:
     on_event = partial(_show_event, show)
+    terminals = [number for number in (0, 1, 2) if os.isatty(number)]
+    tls = options.tls
     async with AsyncExitStack() as stack:
         peer = _peer(log, options.mesh, options.limits, on_event)
         if peer is not None:
@@ -209,7 +213,7 @@ async def _serve(log: Log, name: str, access: Access, options: Options, show: Sh
                 AccessLog(hub) if options.access_log else hub,
                 host,
                 port,
-                tls=options.tls,
+                tls=tls,
                 limits=options.limits,
                 trusted_proxies=options.trusted_proxies,
                 incidents=incidents,
@@ -224,10 +228,39 @@ async def _serve(log: Log, name: str, access: Access, options: Options, show: Sh
                 partial(serve, monitor, monitor_host or "127.0.0.1", monitor_port, incidents=incidents)
             )
             fields |= {"metrics": at.url("http") + "/metrics"}
-        with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        with anyio.open_signal_receiver(*_signals()) as signals:
             show(f"serving {name} at {', '.join(places)}, until Ctrl-C", fields)
-            async for _ in signals:
-                break
+            async for number in signals:
+                if number in _ENDING or _is_gone(terminals):
+                    break
+                _reload(hub, tls, options, show)
+
+
+def _signals() -> list[signal.Signals]:
+    """Return the signals to wait for. SIGHUP is not one of them if it is ignored, as nohup has it."""
+    found = list(_ENDING)
+    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        found.append(signal.SIGHUP)
+    return found
+
+
+def _is_gone(terminals: Sequence[int]) -> bool:
+    """Return whether the terminal that the program was started in was closed, which sends SIGHUP, too."""
+    return any(not os.isatty(number) for number in terminals)
+
+
+def _reload(hub: Hub | None, tls: TLS | None, options: Options, show: Show) -> None:
+    """Read the files of tokens and certificates again; if one cannot be used, all stay as they are."""
+    try:
+        access = options.access()
+        if tls is not None:
+            tls.reload()
+    except (GossipLogError, OSError) as error:
+        LOGGER.error("the tokens and the certificate stay as they were: %s", failure(error))
+        return
+    gone = hub.replace_tokens(access.read_token, access.write_token) if hub is not None else 0
+    text = f"read the files of tokens and certificates again; {gone} clients disconnected, whose token was replaced"
+    show(text, {"event": "reloaded", "disconnected": gone})
 
 
 def _peer(log: Log, mesh: Mesh | None, limits: Limits, on_event: Callable[[events.Event], None]) -> Peer | None:

@@ -19,7 +19,7 @@ import hmac
 import logging
 import os
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from ipaddress import AddressValueError, IPv6Address, ip_address
 from typing import Any, TypeAlias
@@ -84,6 +84,12 @@ class Token:
         """Whether a caller showed this token; it takes the same time for every answer."""
         return text is not None and hmac.compare_digest(self._digest, hashlib.sha256(text.encode()).digest())
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Token) and hmac.compare_digest(self._digest, other._digest)
+
+    def __hash__(self) -> int:
+        return hash(self._digest)
+
     def __repr__(self) -> str:
         return "<Token>"
 
@@ -112,10 +118,12 @@ class Allowed:
     Attributes:
         read: it may read.
         write: it may write, too.
+        token: that was shown for it, or None.
     """
 
     read: bool
     write: bool
+    token: Token | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +191,14 @@ class Access:
             return Denied(403, reason, "origin")
         return self._decide_by_token(scope, headers)
 
+    def rights(self, token: Token | None) -> Allowed:
+        """Return what a caller may do who shows this token, or none; nothing if the token is not one of these."""
+        is_writer = token is not None and token == self.write_token
+        is_reader = is_writer or (token is not None and token == self.read_token)
+        is_unknown = token is not None and not is_reader
+        may_read = is_reader or (self.read_token is None and not is_unknown)
+        return Allowed(may_read, is_writer or (may_read and self.write_token is None), token)
+
     def _knows(self, name: str) -> bool:
         if EVERY in self.hosts or name in self.hosts or name in LOOPBACK:
             return True
@@ -200,23 +216,26 @@ class Access:
         shown = headers.bearer()
         if shown is None and is_websocket:
             shown = dict(_query(scope)).get(_QUERY_NAME)
-        is_writer = self.write_token is not None and self.write_token.matches(shown)
-        is_reader = is_writer or (self.read_token is not None and self.read_token.matches(shown))
-        may_read = is_reader or self.read_token is None
-        may_write = is_writer or (may_read and self.write_token is None)
-        asks_for_token = self.read_token is not None or self.write_token is not None
-        if shown is not None and asks_for_token and not is_reader:
+        tokens = [token for token in (self.write_token, self.read_token) if token is not None]
+        # Each is compared, so that the time tells nothing about which one it was.
+        matching = [token for token in tokens if token.matches(shown)]
+        if shown is not None and tokens and not matching:
             return Denied(401, "the token is not valid here", "token")
+        allowed = self.rights(matching[0] if matching else None)
         # Browsers ask with OPTIONS, without a token, what they may ask: the answer is the same for everybody.
-        if method == "OPTIONS" or (may_write if method not in _SAFE_METHODS else may_read):
-            return Allowed(may_read, may_write)
-        if method not in _SAFE_METHODS and is_reader:
+        if method == "OPTIONS" or (allowed.write if method not in _SAFE_METHODS else allowed.read):
+            return allowed
+        if method not in _SAFE_METHODS and matching:
             return Denied(403, "this token allows reading, not writing", "token")
         return Denied(401, f"{'reading' if method in _SAFE_METHODS else 'writing'} needs a token here", "token")
 
 
 def protect(
-    app: ASGIApp, access: Access, incidents: Incidents | None = None, *, open_paths: Collection[str] = ()
+    app: ASGIApp,
+    access: Access | Callable[[], Access],
+    incidents: Incidents | None = None,
+    *,
+    open_paths: Collection[str] = (),
 ) -> ASGIApp:
     """Puts an application behind these checks, with the headers by which browsers let pages of other origins use it
     (CORS, https://fetch.spec.whatwg.org/#http-cors-protocol).
@@ -226,14 +245,18 @@ def protect(
 
     Args:
         app: to protect.
-        access: the checks.
+        access: the checks; a function returns those of the moment, whose origins never change.
         incidents: counts refused requests by `Denied.kind`, and logs the reasons; None makes its own.
         open_paths: paths that anybody may GET, as health checks do, which have no token and know the machine by an
             address. A caller that fails the checks is let through without the right to read or write.
     """
+
+    def current() -> Access:
+        return access if isinstance(access, Access) else access()
+
     return CORSMiddleware(
-        _AccessControl(app, access, Incidents(_LOGGER) if incidents is None else incidents, open_paths),
-        allow_origins=sorted(access.origins),
+        _AccessControl(app, current, Incidents(_LOGGER) if incidents is None else incidents, open_paths),
+        allow_origins=sorted(current().origins),
         allow_methods=("GET", "HEAD", "POST"),
         allow_headers=("Authorization",),
         expose_headers=("Location", "Link", "Retry-After"),
@@ -241,7 +264,9 @@ def protect(
 
 
 class _AccessControl:
-    def __init__(self, app: ASGIApp, access: Access, incidents: Incidents, open_paths: Collection[str]) -> None:
+    def __init__(
+        self, app: ASGIApp, access: Callable[[], Access], incidents: Incidents, open_paths: Collection[str]
+    ) -> None:
         self._app = app
         self._access = access
         self._incidents = incidents
@@ -251,7 +276,7 @@ class _AccessControl:
         if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
-        match self._access.decide(scope):
+        match self._access().decide(scope):
             case Denied() if self._is_open(scope):
                 await self._app({**_without_token(scope), SCOPE_KEY: Allowed(False, False)}, receive, send)
             case Denied() as denied:

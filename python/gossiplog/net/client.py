@@ -21,7 +21,7 @@ from gossiplog.net.background import background
 from gossiplog.net.connection import Connection
 from gossiplog.net.driver import Driver
 from gossiplog.net.neighbour import Neighbour
-from gossiplog.net.protocols import ACCESS_HEADER, TOPIC_HEADER
+from gossiplog.net.protocols import ACCESS_HEADER, SHOWN_TOPIC, TOPIC_HEADER
 from gossiplog.net.record import Counters
 from gossiplog.net.streams import Network, open_network
 from gossiplog.protocol.broadcast_config import Config
@@ -35,8 +35,6 @@ _ENTER = "use async with gossiplog.connect(log, url) as client"
 # Between looks at the hub's root, in seconds: soon at first, because small logs are quick.
 _FIRST_LOOK = 0.02
 _LONGEST_LOOK = 1.0
-# Characters of a hub's topic in a message.
-_LONGEST_TOPIC = 200
 
 
 class Client:
@@ -192,8 +190,9 @@ class Client:
     async def _exchange(self, network: Network) -> NetworkError | ProtocolError:
         """One connection, from its making to its end: how it ended."""
         try:
+            headers = [*self._headers, (TOPIC_HEADER, self._driver.protocols.topic)]
             connection = await network.dial(
-                self._url, self._driver.protocols.all, headers=self._headers, ca_file=self._ca_file
+                self._url, self._driver.protocols.all, headers=headers, ca_file=self._ca_file
             )
         except ConnectionLost as error:
             error = _with_advice(error, self._name)
@@ -225,11 +224,11 @@ class Client:
             raise self._wrong_topic(topic)
 
     def _wrong_topic(self, topic: str | None, error: StreamRefused | None = None) -> ConnectionLost:
-        own = self._driver.protocols.topic
+        own = self._driver.protocols.topic[:SHOWN_TOPIC]
         if topic is None:
             reason = f"{self._name} does not exchange messages of this log's topic, {own!r} ({error})"
         else:
-            reason = f"{self._name} serves the topic {topic[:_LONGEST_TOPIC]!r}; this log's is {own!r}"
+            reason = f"{self._name} serves the topic {topic[:SHOWN_TOPIC]!r}; this log's is {own!r}"
         return ConnectionLost("refused", reason)
 
 

@@ -24,7 +24,7 @@ from gossiplog.core import SignedMessage
 from gossiplog.errors import NetworkError
 from gossiplog.log import Log
 from gossiplog.net import events
-from gossiplog.net.access import SCOPE_KEY, Access, protect
+from gossiplog.net.access import SCOPE_KEY, Access, Allowed, Token, protect
 from gossiplog.net.addresses import Addresses, Refusal, is_local, source_of
 from gossiplog.net.admission import Admission
 from gossiplog.net.background import background
@@ -35,7 +35,7 @@ from gossiplog.net.limits import Limits
 from gossiplog.net.metrics import HEALTH_PATHS
 from gossiplog.net.peer import Peer
 from gossiplog.net.peer_list import peer_list
-from gossiplog.net.protocols import ACCESS_HEADER, TOPIC_HEADER
+from gossiplog.net.protocols import ACCESS_HEADER, SHOWN_TOPIC, TOPIC_HEADER
 from gossiplog.net.record import LOGGER, Counters
 from gossiplog.net.site import create_site
 from gossiplog.net.stream import Signal
@@ -63,7 +63,7 @@ class _Running:
         peer: whose driver it is; None if it is the hub's own.
         joined: WebSockets that are being served.
         left: set when one of them is not any more.
-        connections: over which clients exchange messages.
+        connections: over which clients exchange messages, and what each of these may do.
     """
 
     network: Network
@@ -71,7 +71,7 @@ class _Running:
     peer: Peer | None
     joined: int = 0
     left: Signal = field(default_factory=Signal)
-    connections: set[Connection] = field(default_factory=set)
+    connections: dict[Connection, Allowed] = field(default_factory=dict)
 
     @property
     def counters(self) -> Counters:
@@ -155,7 +155,8 @@ class Hub:
         self._site = create_site(
             log, self._names, lambda: self.counters, lambda: self.peers, admission, lambda: self.unready
         )
-        self._protected = protect(self._answer, access or Access(), self._refusals, open_paths=HEALTH_PATHS)
+        self._access = access or Access()
+        self._protected = protect(self._answer, lambda: self._access, self._refusals, open_paths=HEALTH_PATHS)
 
     async def __aenter__(self) -> Self:
         if self._entered:
@@ -187,6 +188,31 @@ class Hub:
             return await self._stack.__aexit__(kind, error, traceback)
         finally:
             self._entered = False
+
+    def replace_tokens(self, read_token: Token | None, write_token: Token | None) -> int:
+        """Ask callers for other tokens from now on, and disconnect clients whose token does not give the same rights.
+
+        These come back by themselves, and are refused then, or let in with the rights that their token gives now.
+        Requests that are being answered are answered to their end.
+
+        Args:
+            read_token: for reading, or None.
+            write_token: for writing, or None.
+
+        Returns:
+            How many clients were disconnected.
+        """
+        self._access = replace(self._access, read_token=read_token, write_token=write_token)
+        running = self._running
+        if running is None:
+            return 0
+        changed = [each for each, allowed in running.connections.items() if self._has_changed(allowed)]
+        for connection in changed:
+            running.driver.leave(connection)
+        return len(changed)
+
+    def _has_changed(self, allowed: Allowed) -> bool:
+        return self._access.rights(allowed.token) != allowed
 
     @property
     def counters(self) -> Counters:
@@ -289,24 +315,35 @@ class Hub:
             running.left.set()
 
     async def _exchange(self, running: _Running, connection: PipeConnection, scope: Scope, socket: _Socket) -> None:
-        name, may_write = client_name(scope.get("client")), scope[SCOPE_KEY].write
+        name, allowed = client_name(scope.get("client")), scope[SCOPE_KEY]
         code = _GOING_AWAY
         try:
-            await socket.accept(may_write=may_write)
+            await socket.accept(may_write=allowed.write)
+            own, asked = running.driver.protocols.topic, _topic(scope)
+            if asked is not None and asked != own:
+                # The client reads the hub's topic in the answer, and leaves.
+                text = f"its log has the topic {asked[:SHOWN_TOPIC]!r}; this hub serves {own[:SHOWN_TOPIC]!r}"
+                running.driver.record.incident(name, "other_topics", 1, text)
+                await socket.close(_VIOLATION)
+                return
+            if self._has_changed(allowed):
+                # The tokens were replaced while the client was let in.
+                await socket.close(_GOING_AWAY)
+                return
             async with background() as tasks:
                 tasks.start_soon(socket.feed, connection)
                 tasks.start_soon(socket.drain, connection)
-                running.connections.add(connection)
+                running.connections[connection] = allowed
                 try:
                     if await running.driver.exchange(
-                        connection, name, dialer=False, may_write=may_write, origin=_origin(scope)
+                        connection, name, dialer=False, may_write=allowed.write, origin=_origin(scope)
                     ):
                         code = _VIOLATION
                 except NetworkError:
                     # The hub is being stopped, or has a defect: the client may come again.
                     pass
                 finally:
-                    running.connections.discard(connection)
+                    running.connections.pop(connection, None)
                     if code == _VIOLATION or (connection.closed is not None and connection.closed.cause == "violation"):
                         self._addresses.shun(_host(scope))
                 # While what is left to say goes out.
@@ -393,6 +430,12 @@ class _Socket:
 def _host(scope: Scope) -> str | None:
     client = scope.get("client")
     return None if client is None else str(client[0])
+
+
+def _topic(scope: Scope) -> str | None:
+    """The topic of the client's log; None if it does not say, as canvas-js does not."""
+    names = [value.decode("latin-1") for name, value in scope["headers"] if name == TOPIC_HEADER.encode()]
+    return names[0] if len(names) == 1 else None
 
 
 def _origin(scope: Scope) -> str:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 TOPIC_HEADER = "gossiplog-topic"
-"""By which a hub names its topic when it lets a client in."""
+"""By which a client names its log's topic when it opens a WebSocket, and a hub its own when it lets the client in."""
+SHOWN_TOPIC = 200
+"""Characters of a topic in a message or in a line of a log."""
 ACCESS_HEADER = "gossiplog-access"
 """By which it says then whether the client may "write", or "read" only."""
 

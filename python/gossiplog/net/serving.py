@@ -15,7 +15,7 @@ import os
 import socket
 import ssl
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -65,6 +65,8 @@ _INVALID_DATA = 1007
 _BACKLOG = 1024
 # How long tasks that are cancelled may take to end, before they are left behind.
 _LAST_SECONDS = 0.5
+# What OpenSSL says of a key that is not the certificate's, of the same type or of another.
+_OTHER_KEY = ("KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH", "NO_CERTIFICATE_ASSIGNED")
 # What to do about an address that cannot be used.
 _LISTENING = {
     errno.EADDRINUSE: "; another program listens there: stop it, or take another port",
@@ -74,7 +76,7 @@ _LISTENING = {
 LOGGER = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class TLS:
     """The files by which a server is known.
 
@@ -85,6 +87,23 @@ class TLS:
 
     certificate: str | os.PathLike[str]
     key: str | os.PathLike[str]
+    _renewed: ssl.SSLContext | None = field(default=None, init=False, repr=False, compare=False)
+
+    def reload(self) -> None:
+        """Read both files again, for the connections that are made from now on.
+
+        Raises:
+            OSError: a file cannot be read, or they do not hold a certificate and its key. The former ones stay in use.
+        """
+        self._renewed = _load(self)
+
+    def _choose(self, connection: ssl.SSLObject, name: str | None, context: ssl.SSLContext) -> None:
+        """Use the renewed certificate for a handshake.
+
+        A chain that is loaded into the context itself would stand beside the former one if its key is of another type.
+        """
+        if self._renewed is not None:
+            connection.context = self._renewed
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +146,7 @@ async def serve(
         app: an ASGI application.
         host: a name or an address; of a name the first address. Everything but the loopback lets others in.
         port: 0 takes one that is free.
-        tls: None serves without.
+        tls: None serves without. After its `reload`, new connections get the renewed certificate.
         limits: give the connections at a time, and those from one address; to each come REQUEST_CONNECTIONS. Beyond,
             a connection without a request gives way: the oldest of the address that has the most. None for the usual
             ones.
@@ -176,11 +195,12 @@ async def serve(
         ssl_keyfile=None if tls is None else tls.key,
     )
     if tls is not None:
-        _check(tls)
+        _load(tls)
     config.incidents = incidents
     config.connection_table = connection_table
     config.load()
-    if config.ssl is not None:
+    if config.ssl is not None and tls is not None:
+        config.ssl.sni_callback = tls._choose
         watch_handshakes(config.ssl, partial(_note_handshake, incidents))
     with await _listen(host, port) as listener:
         bound_host, bound_port, *_ = listener.getsockname()
@@ -206,22 +226,28 @@ def _note_handshake(incidents: Incidents, client: str, reason: str) -> None:
     incidents.note("bad_handshakes", client, f"no TLS handshake: {reason}")
 
 
-def _check(tls: TLS) -> None:
-    """Raises OSError: a file cannot be read, or they do not hold a certificate and its key. Its text names the file."""
+def _load(tls: TLS) -> ssl.SSLContext:
+    """Return a context with the certificate.
+
+    Raises:
+        OSError: a file cannot be read, or they do not hold a certificate and its key. Its text names the file.
+    """
     for path in (tls.certificate, tls.key):
         # OpenSSL does not say which file it cannot read.
         with open(path, "rb"):
             pass
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
-        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(tls.certificate, tls.key, password="")
+        context.load_cert_chain(tls.certificate, tls.key, password="")
     except ssl.SSLError as error:
         certificate, key = os.fspath(tls.certificate), os.fspath(tls.key)
-        if error.reason == "KEY_VALUES_MISMATCH":
+        if error.reason in _OTHER_KEY:
             raise OSError(f"the key in {key} is not that of the certificate in {certificate}") from error
         raise OSError(
             f"{certificate} and {key} cannot be used for TLS: expected a chain of certificates and an unencrypted key,"
             f" each in PEM ({error.reason or error})"
         ) from error
+    return context
 
 
 async def _listen(host: str, port: int) -> _Listener:
@@ -230,9 +256,10 @@ async def _listen(host: str, port: int) -> _Listener:
         (family, _, _, _, place), *_ = await anyio.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         listener = _Listener(fileno=socket.create_server(place, family=family).detach())
     except OSError as error:
-        reason = os.strerror(error.errno) if error.errno in errno.errorcode else error.strerror
-        hint = _LISTENING.get(error.errno or 0, "")
-        raise OSError(error.errno, f"cannot listen at {host}:{port}: {reason}{hint}") from error
+        number = error.errno or 0
+        # asyncio's text names the address once more.
+        reason = os.strerror(number) if number in errno.errorcode else error.strerror
+        raise OSError(number, f"cannot listen at {host}:{port}: {reason}{_LISTENING.get(number, '')}") from error
     listener.listen()
     return listener
 
