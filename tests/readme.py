@@ -20,6 +20,7 @@ from typing import Self
 from unittest.mock import patch
 
 from gossiplog.cli.main import main
+from tests.namespaces import isolated
 from tests.spark import java
 
 README = Path(__file__).parent.parent / "README.md"
@@ -148,19 +149,22 @@ def run_here(command: str, folder: Path, timeout: float) -> str:
 class Shell:
     """A shell of a user with nothing in a home folder, who pastes one command after the other.
 
-    Commands in the background go on meanwhile, and are interrupted at the end of the context.
+    Commands in the background go on meanwhile, and are interrupted at the end of the context. The shell has a network
+    of its own, so that the ports of a page are free, whatever else runs here. Where the system does not allow that, it
+    has the machine's, and these ports have to be free.
 
     Args:
         folder: that it works in.
         timeout: seconds for each command.
+        name: by which the network knows the machine, too.
     """
 
-    def __init__(self, folder: Path, timeout: float) -> None:
+    def __init__(self, folder: Path, timeout: float, name: str = "") -> None:
         self._timeout = timeout
         self._mark = f"end of the command {secrets.token_hex(8)}"
         self._lines: queue.Queue[str | None] = queue.Queue()
         self._process = subprocess.Popen(
-            ["bash", "--norc"],
+            isolated(["bash", "--norc"], name),
             cwd=folder,
             env=environment(folder),
             stdin=subprocess.PIPE,

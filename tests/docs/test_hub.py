@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from contextlib import ExitStack
 from pathlib import Path
 
 import anyio
@@ -15,10 +14,12 @@ from gossiplog import Hub, Log
 from gossiplog.net import events
 from gossiplog.net.access import Access
 from gossiplog.net.serving import serve
+from tests.namespaces import ADDRESS, may_isolate
 from tests.net.support import Heard
-from tests.readme import DOCS, background, blocks, fits, run_command, steps
+from tests.readme import DOCS, Shell, background, blocks, run_command, steps
 
 PAGE = DOCS / "hub.md"
+HOST = "hub.example.org"
 TIMEOUT = 600
 
 
@@ -28,13 +29,71 @@ def test_commands(tmp_path: Path) -> None:
     assert [block.language for block in found] == ["sh", "console", "nginx"]
     setup, session, _ = found
     run_command(f"set -e; {setup.text}", tmp_path, TIMEOUT)
-    with ExitStack() as stack:
+    with Shell(tmp_path, TIMEOUT) as shell:
         for command, expected in steps(session):
-            if command.endswith(" &"):
-                printed = stack.enter_context(background(command.removesuffix(" &"), tmp_path, TIMEOUT))
-            else:
-                printed = run_command(command, tmp_path, TIMEOUT)
-            assert fits(expected, printed), f"{command}\n{printed}"
+            shell.run(command, expected)
+
+
+# What the page leaves to the reader: the rest of nginx's own configuration.
+NGINX = """
+daemon off;
+master_process off;
+pid nginx.pid;
+error_log stderr;
+events {{}}
+http {{
+    access_log off;
+    client_body_temp_path body;
+    proxy_temp_path proxy;
+    fastcgi_temp_path fastcgi;
+    uwsgi_temp_path uwsgi;
+    scgi_temp_path scgi;
+    {0}
+}}
+"""
+
+
+@pytest.mark.integration
+@pytest.mark.skipif(not may_isolate(HOST), reason="a hub by the name of the page needs a network of its own")
+def test_nginx(tmp_path: Path) -> None:
+    """As the page sets it up, but at a port that users may have: two clients sync by it with the hub of the page."""
+    setup, _, configuration = blocks(PAGE)
+    command = setup.text.replace("DNS:localhost", f"DNS:{HOST}")
+    run_command(f"set -e; {command}", tmp_path, TIMEOUT)
+    text = configuration.text.replace("listen 443 ssl", "listen 8443 ssl")
+    assert text != configuration.text
+    (tmp_path / "nginx.conf").write_text(NGINX.format(text), encoding="utf-8")
+    url = f"{HOST}:8443"
+    options = "--topic org.example.notes --ca-file certificate.pem"
+    sync = f"gossiplog sync {{}}.db wss://{url} {options} --token-file {{}}.token"
+    curl = 'curl --silent --cacert certificate.pem --output /dev/null --write-out "%{http_code}"'
+    wait = "curl --silent --retry 60 --retry-delay 1 --retry-connrefused"
+    with Shell(tmp_path, TIMEOUT, HOST) as shell:
+        shell.run(f"{serve_command()} > hub.jsonl 2> hub.log &", "")
+        shell.run(f"{wait} http://127.0.0.1:8000/healthz", "{…}")
+        # Debian has it where only root looks for programs.
+        shell.run("PATH=$PATH:/usr/sbin nginx -e stderr -p . -c nginx.conf 2> nginx.log &", "")
+        shell.run(f"{wait} --cacert certificate.pem https://{url}/healthz", "{…}")
+        shell.run("gossiplog init one.db --topic org.example.notes", "{…}")
+        shell.run("gossiplog append one.db 1 2>key.log", "{…}")
+        shell.run(sync.format("one", "write"), '{…"inserted":0,…,"sent":1,…}')
+        shell.run(sync.format("two", "read"), '{…"inserted":1,…,"sent":0,…}')
+        shell.run("gossiplog append one.db 2", "{…}")
+        shell.run(f"{sync.format('one', 'read')} || true", "gossiplog: … lets this client read only, …")
+        for path, token, status in (("api/clock", "read", 200), ("api/clock", "", 401), ("metrics", "read", 404)):
+            header = f'--header "Authorization: Bearer $(cat {token}.token)"' if token else ""
+            shell.run(f"{curl} {header} https://{url}/{path}", str(status))
+    happened = [json.loads(line) for line in (tmp_path / "hub.jsonl").read_text(encoding="utf-8").splitlines()]
+    joined = [each["peer"] for each in happened if each.get("event") == "connected"]
+    assert len(joined) == 3
+    assert all(peer.startswith(f"{ADDRESS}:") for peer in joined)
+    assert (tmp_path / "nginx.log").read_text(encoding="utf-8") == ""
+
+
+def serve_command() -> str:
+    """Return the command with which a hub stands behind a proxy."""
+    lines = PAGE.read_text(encoding="utf-8").splitlines()
+    return next(line for line in lines if line.startswith("    gossiplog serve")).strip()
 
 
 @pytest.mark.integration
@@ -67,10 +126,7 @@ async def test_the_headers_of_the_proxy(opened: Callable[..., Log]) -> None:
     (block,) = (block for block in blocks(PAGE) if block.language == "nginx")
     headers = {name: variables[value] for name, value in re.findall(r"proxy_set_header (\S+) (\S+);", block.text)}
     assert set(headers) == {"Host", "Upgrade", "Connection", "X-Forwarded-For", "X-Forwarded-Proto"}
-    command = next(
-        line for line in PAGE.read_text(encoding="utf-8").splitlines() if line.startswith("    gossiplog serve")
-    )
-    assert "--allow-host hub.example.org --trusted-proxy 127.0.0.1 " in command
+    assert f"--allow-host {HOST} --trusted-proxy 127.0.0.1 " in serve_command()
     heard = Heard()
     access = Access(hosts=frozenset({"hub.example.org"}))
     async with Hub(opened(), access=access, on_event=heard) as hub, anyio.create_task_group() as tasks:
