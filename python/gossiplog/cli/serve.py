@@ -139,7 +139,8 @@ def serve(
 ) -> None:
     """Serve a log to browsers and other clients, or in a mesh of peers.
 
-    It runs until Ctrl-C or SIGTERM, and then ends with 0. By default only programs on this machine can connect. Every
+    It runs until Ctrl-C or SIGTERM, and then ends with 0. SIGHUP makes it read the files of tokens and certificates
+    again. By default only programs on this machine can connect. Every
     option may also be set by a variable, such as GOSSIPLOG_METRICS_PORT, and in a file (--config).
     """
     if show_config:
