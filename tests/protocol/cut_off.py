@@ -5,10 +5,11 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 
 from gossiplog import core
+from gossiplog.protocol import wire
 from gossiplog.protocol.sync import Aborted, Client, ClientConfig, Finished, Received, Send, Server, ServerConfig
 from tests.protocol.pipe import TOPIC, frames, reframe
 
@@ -66,13 +67,18 @@ class Line:
 
 @dataclass
 class Attempt:
-    """What one stream brought and took."""
+    """What one stream brought and took; the requests are those that reached the server."""
 
     client: Client
     received: dict[bytes, bytes]
     finished: bool
     seconds: float
-    answered: int = 0
+    requests: list[wire.Request] = field(default_factory=list)
+
+    @property
+    def asked(self) -> list[int]:
+        """How many values each GetValues asked for."""
+        return [len(request.keys) for request in self.requests if isinstance(request, wire.GetValues)]
 
 
 def attempt(local: Log, remote: Log, config: ClientConfig, limits: ServerConfig, line: Line) -> Attempt:
@@ -106,7 +112,7 @@ def attempt(local: Log, remote: Log, config: ClientConfig, limits: ServerConfig,
         sent = max(began, line_free)
         line_free = sent + len(answer) / line.bandwidth
         result.seconds = line_free + line.round_trip / 2
-        result.answered += 1
+        result.requests += map(wire.decode_request, frames(request))
         if result.seconds > line.breaks:
             break
         if take(answer, result.seconds):

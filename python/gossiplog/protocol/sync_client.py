@@ -36,9 +36,11 @@ not their parent's; another hash for a leaf that the local log has; too few or t
 key's; hints that turn out wrong. Abort and the end of the stream are none.
 
 7. *When the stream is cut off.* What had come is handed out. A new client over the same log, with `next_config`, goes
-on where this one was, for equal subtrees are skipped, and so are nodes that this one found to lack nothing. It asks for
-fewer values where those asked for did not come, and walks in a narrower window where too little of the walk had brought
-its values; with success both grow again.
+on where this one was, for equal subtrees are skipped, and so are nodes that this one found to lack nothing. Children
+that have come are not asked for again: they are taken up to the last one used, as long as there is room. It walks in a
+narrower window where too little of the walk had brought its values, which grows again with success. Of values it asks
+first for as many as came in one answer, and then for twice as many each time; where none came, for fewer than those
+that were asked for.
 
 8. *Parts.* Anybody can make messages of which one node has so many leaves that no answer holds them. After an Abort
 children are asked for part by part (`GetChildren.after`), and handled as they come. That a part is right shows when the
@@ -51,7 +53,7 @@ import dataclasses
 import heapq
 import itertools
 from bisect import bisect_left
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -82,7 +84,9 @@ _HELD_PAUSE = 2**18  # keys and nodes known but not asked for: about 25 MB
 _HELD_DROP = 2**20
 _FIRST_AHEAD = 64  # requests for children under way before the first values came
 _AHEAD_OF_SETTLED = 16  # and so many more for each node of level 1 that needs no value any more
-_MOST_COMPLETE = 2**16  # nodes remembered from one attempt to the next: about 10 MB
+# Remembered from one attempt to the next: nodes that lack nothing, about 10 MB, and children, about 3 MB.
+_MOST_COMPLETE = 2**16
+_MOST_KNOWN = 2**15
 
 
 class _Span:
@@ -139,7 +143,8 @@ class Client:
         self._out: list[bytes] = []
         self._asked: deque[_Asked] = deque()
         self._expected = 0
-        self._keys = self._config.keys
+        self._keys = self._config.keys  # in the next GetValues, at most
+        self._most_values = 0  # in an answer
         self._window = max(1, self._config.window >> self._config.narrowed)
         self._value_size = float(max(self._config.value_size, _LEAST_VALUE_SIZE))
         # The walk: nodes to ask about by (key, -level), guesses by (level, key), the path to the first unanswered node.
@@ -149,6 +154,8 @@ class Client:
         self._path: list[_Span] = []
         self._complete: list[Node] = []  # nodes of which the local log has every leaf, once the walk has ended
         self._complete_found = 0
+        self._known = OrderedDict(self._config.known)  # the children of nodes, those used last at its end
+        self._known_children = sum(map(len, self._known.values()))
         self._missing = 0  # keys in all spans
         # Requests of either kind under way.
         self._children_asked = self._values_asked = 0
@@ -185,23 +192,29 @@ class Client:
         # The answer that was cut off may have been too large, whatever is asked for beside it.
         parts = self._config.parts or bool(self._asked and isinstance(self._asked[0].request, wire.GetChildren))
         return dataclasses.replace(
-            self._config, keys=self._next_keys(), narrowed=self._next_narrowed(), complete=complete, parts=parts
+            self._config,
+            keys=self._next_keys(),
+            narrowed=self._next_narrowed(),
+            complete=complete,
+            known=dict(self._known),
+            parts=parts,
         )
 
     def _next_keys(self) -> int:
-        if self._values:
-            return max(self._config.keys, self._keys // 4)
         asked = self._asked[0].request if self._asked else None
-        return max(1, len(asked.keys) // 4) if isinstance(asked, wire.GetValues) else self._config.keys
+        if not self._values and isinstance(asked, wire.GetValues):
+            return max(1, len(asked.keys) // 4)
+        # The first attempt asks for few values at a time; with what is known, the next one would ask for many.
+        tried = self._config.keys if self._config.known else min(self._config.keys, _USUAL_LEAVES)
+        return max(self._most_values, tried) if self._known else self._config.keys
 
     def _next_narrowed(self) -> int:
-        """How often to halve the window, so that most of what is walked brings its values before the stream ends."""
+        """How often to halve the window, so that an attempt walks about as far as its values come."""
         narrowed, window = self._config.narrowed, self._config.window
-        walked = self._walked - (self._root.level if self._root else 0)  # without a path to the first leaf
-        if self._settled == 0 or self._settled < walked * 2 / 3:
+        if self._settled == 0 or len(self._unsettled) > 2 * self._settled:
             affordable = max(1, self._walked // 8) * _CHILDREN_SIZE
             return min(max(narrowed + 2, (window // affordable).bit_length()), window.bit_length())
-        return max(0, narrowed - 1) if self._settled >= walked * 7 / 8 else narrowed
+        return narrowed // 2 if len(self._unsettled) <= self._settled else narrowed
 
     @property
     def unanswered(self) -> str:
@@ -212,7 +225,8 @@ class Client:
         """The first bytes to write to the server."""
         self._ask(wire.GetRoot(), 1, _NODE_SIZE)
         # A guessed node's children could not be checked part by part.
-        if not self._config.narrowed and not self._config.complete and not self._config.parts:
+        config = self._config
+        if not (config.narrowed or config.complete or config.known or config.parts):
             for level, key in hints(self._tree):
                 self._ask(wire.GetNode(level, key), 1, _NODE_SIZE)
         return self._flush_requests()
@@ -298,12 +312,14 @@ class Client:
         if self._wanted and (len(self._wanted) >= limit or self._passed >= self._stride or not self._path):
             count = min(limit, len(self._wanted))
             size = int(count * self._value_size)
-            if not self._fits(size) or (self._values_asked and self._keys < MOST_KEYS):
+            if not self._fits(size) or (self._values_asked > 1 and self._keys < MOST_KEYS):
                 return False
             keys = [self._wanted.popleft() for _ in range(count)]
             self._missing -= count
             self._ask(wire.GetValues(keys), self._wanted_depth + 1, size)
             self._values_asked += 1
+            if count == self._keys:
+                self._keys = min(2 * self._keys, MOST_KEYS)
             if not self._wanted:
                 self._passed = 0
                 self._stride *= 2
@@ -402,7 +418,7 @@ class Client:
             self._settled += 1
         # Half of what is expected is what came last: sizes change slowly along a log, and seldom.
         self._value_size = max((self._value_size + size / len(values)) / 2, _LEAST_VALUE_SIZE)
-        self._keys = min(2 * self._keys, MOST_KEYS)
+        self._most_values = max(self._most_values, len(values))
 
     # The walk
 
@@ -415,7 +431,11 @@ class Client:
         span = self._guesses.pop((node.level, node.key), None) if self._guesses else None
         if span is None:
             span = _Span(node, end, depth, proven=True)
-            self._push(span)
+            known = self._known.get(node)
+            if known is None:
+                self._push(span)
+            else:
+                self._grow(span, known, depth)
             return span
         if span.node != node:
             raise ProtocolError(f"{_name(node.level, node.key)} has another hash than the server told of before")
@@ -437,6 +457,7 @@ class Client:
         if parent is self._root and len(nodes) == 1:
             raise ProtocolError("the root has one child, which should be the root itself")
         span.depth = depth
+        self._remember(parent, nodes)
         if parent.level == 1:
             missing = self._lacking(nodes)
             span.lacks = bool(missing)
@@ -463,6 +484,8 @@ class Client:
         is_complete = check.is_complete
         if is_complete and span.node is self._root and check.count == 1:
             raise ProtocolError("the root has one child, which should be the root itself")
+        if is_complete and span.check is None:
+            self._remember(span.node, nodes)
         keys = nodes.keys
         span.depth = depth
         span.after = keys[-1] if keys else b""
@@ -483,6 +506,15 @@ class Client:
             span.children = deque([*(span.children or ()), *found])
         if not is_complete:
             self._push(span)
+
+    def _remember(self, parent: Node, children: Nodes) -> None:
+        if parent in self._known:
+            self._known.move_to_end(parent)
+            return
+        self._known[parent] = children
+        self._known_children += len(children)
+        while self._known_children > _MOST_KNOWN:
+            self._known_children -= len(self._known.popitem(last=False)[1])
 
     def _lacking(self, leaves: Nodes) -> list[bytes]:
         """The keys of the leaves that the local log lacks."""
@@ -539,6 +571,8 @@ class Client:
         """Take the last node off the path, and note whether the local log has every leaf below it."""
         span = self._path.pop()
         self._complete_found += not span.lacks
+        if not span.lacks:
+            self._known_children -= len(self._known.pop(span.node, ()))
         found = span.complete if span.lacks else [span.node]
         if self._path:
             self._path[-1].lacks |= span.lacks

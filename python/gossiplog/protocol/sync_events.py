@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
-from gossiplog.core import Batch, Node, Tree, encode_id, verify_batch
+from gossiplog.core import Batch, Node, Nodes, Tree, encode_id, verify_batch
 from gossiplog.errors import ProtocolError
 
 MOST_KEYS = 512
@@ -36,6 +36,8 @@ class ClientConfig:
         narrowed: how many times the window is halved, because of streams that were cut off before they brought much.
         complete: nodes of the server's tree of which the local log has every leaf, as an earlier stream has found. It
             need not be the same server: equal hashes are equal leaves.
+        known: children that an earlier stream has brought, by their node: they are not asked for again. It need not be
+            the same server either.
         parts: whether children are asked for in parts, as after an Abort: an answer of all may be too large.
     """
 
@@ -45,6 +47,7 @@ class ClientConfig:
     skip: frozenset[bytes] = frozenset()
     narrowed: int = 0
     complete: frozenset[Node] = frozenset()
+    known: Mapping[Node, Nodes] = field(default_factory=dict)
     parts: bool = False
 
 
