@@ -15,6 +15,7 @@ from typing import Any
 
 from gossiplog import core
 from gossiplog.errors import KeyFileError
+from gossiplog.files import open_file
 
 PRIVATE_KEY_LENGTH = 32
 """Bytes of an Ed25519 private key: the seed of RFC 8032, section 5.1.5."""
@@ -193,10 +194,10 @@ def read_secret(path: str | os.PathLike[str], what: str, limit: int) -> bytes:
         limit: bytes; what comes after them is left.
 
     Raises:
-        KeyFileError: it is missing, or its mode is not accepted.
+        KeyFileError: it is missing or no file, or its mode is not accepted.
     """
     try:
-        with open(path, "rb") as file:
+        with open_file(path) as file:
             command = _closing_command(file.fileno()) if os.name == "posix" else ""
             content = file.read(limit)
     except OSError as error:

@@ -263,3 +263,44 @@ def test_the_module_of_a_command_has_its_name() -> None:
             assert callback is not None
             module = callback.__module__.rpartition(".")[2]
             assert module == expected.replace("-", "_") or expected in groups.get(module, ()), expected
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device"])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "append notes.db 1 --key X",
+        "peers http://localhost:9 --token-file X",
+        "peers https://localhost:9 --ca-file X",
+        "sync notes.db ws://localhost:9 --token-file X",
+        "sync notes.db wss://localhost:9 --ca-file X",
+        "sync notes.db X",
+        "recover X new.db",
+        "serve notes.db --config X",
+        "simulate --scenarios X --list",
+        "simulate --latency X",
+        "serve notes.db --hub localhost:0 --write-token X",
+        "serve notes.db --hub localhost:0 --certificate X --private-key X",
+        "serve notes.db --listen /ip4/127.0.0.1/tcp/0 --identity X",
+    ],
+)
+def test_nothing_waits_for_what_is_no_file(
+    program: Program, log: Path, home: Path, arguments: str, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if kind == "pipe":
+        os.mkfifo(home / "X")
+    else:
+        (home / "X").symlink_to("/dev/zero")
+    result = program(*arguments.split())
+    assert result.code in (1, 2)
+    assert f"it is a {'named pipe' if kind == 'pipe' else 'device'}; expected " in result.err
+
+
+def test_names_of_files_need_not_be_utf_8(program: Program, home: Path) -> None:
+    log, key = (home / os.fsdecode(name) for name in (b"log\xff.db", b"key\xff"))
+    assert program("init", log, "--topic", "notes").code == 0
+    assert program("keygen", key).code == 0
+    assert program("append", log, "1", "--key", key).code == 0
+    assert program("info", log).record["messages"] == 1
+    assert program("verify", log).code == 0
+    assert program("recover", log, home / os.fsdecode(b"new\xff.db")).record["new"].endswith("new\\udcff.db")

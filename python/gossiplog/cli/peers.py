@@ -13,6 +13,7 @@ from rich.table import Table
 from gossiplog._core import shown_url
 from gossiplog.cli.output import Json, Output, printable
 from gossiplog.errors import NetworkError
+from gossiplog.files import check_file
 
 if TYPE_CHECKING:
     from http.client import HTTPMessage
@@ -87,6 +88,8 @@ def _ask(url: str, headers: dict[str, str], ca_file: Path | None) -> list[dict[s
     if ca_file is not None:
         context = ssl.create_default_context()
         try:
+            # OpenSSL would wait for a pipe.
+            check_file(ca_file)
             context.load_verify_locations(cafile=ca_file)
         except OSError as error:
             reason = "it holds no certificate in PEM" if isinstance(error, ssl.SSLError) else error.strerror

@@ -20,6 +20,7 @@ from typer.core import TyperOption
 
 from gossiplog.cli.command import Command
 from gossiplog.cli.output import printable
+from gossiplog.files import open_file
 
 PREFIX = "GOSSIPLOG_"
 MAX_FILE_BYTES = 2**20
@@ -125,7 +126,7 @@ def read_settings(path: Path, options: Collection[TyperOption]) -> dict[str, Any
         BadParameter: the file cannot be read, has a key that is no option, or a value of another type.
     """
     try:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             content = file.read(MAX_FILE_BYTES + 1)
         if len(content) > MAX_FILE_BYTES:
             raise typer.BadParameter(f"{path} has more than {MAX_FILE_BYTES:,} bytes: expected a file of settings")

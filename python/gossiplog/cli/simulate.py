@@ -15,6 +15,7 @@ from rich.table import Table
 from gossiplog.cli.gossip_option import Gossip, gossip_config
 from gossiplog.cli.output import Json, Output, headed_table, progress, spinner
 from gossiplog.errors import ScenarioError
+from gossiplog.files import open_file
 
 if TYPE_CHECKING:
     from gossiplog.sim.attacks import Attack
@@ -201,10 +202,13 @@ def _latency(text: str) -> Any:
     if text in ("uniform", "geographic"):
         return latency(text)
     try:
-        return latency(json_text.loads(Path(text).read_text(encoding="utf-8")))
+        with open_file(text) as file:
+            return latency(json_text.load(file))
     except FileNotFoundError:
         raise ScenarioError(f"--latency {text}: expected uniform, geographic, LOW:HIGH or a file") from None
-    except ValueError as error:
+    except OSError as error:
+        raise ScenarioError(f"--latency {text}: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
         raise ScenarioError(f"--latency {text}: {error}") from error
 
 

@@ -34,6 +34,7 @@ from websockets.frames import Frame
 from websockets.http11 import Request
 from websockets.protocol import State
 
+from gossiplog.files import check_file
 from gossiplog.net.addresses import is_within, limit_of, read_networks, source_of
 from gossiplog.net.event_loop import asyncio_loop
 from gossiplog.net.handshakes import CLIENT, watch_handshakes
@@ -233,9 +234,8 @@ def _load(tls: TLS) -> ssl.SSLContext:
         OSError: a file cannot be read, or they do not hold a certificate and its key. Its text names the file.
     """
     for path in (tls.certificate, tls.key):
-        # OpenSSL does not say which file it cannot read.
-        with open(path, "rb"):
-            pass
+        # OpenSSL does not say which file it cannot read, and would wait for a pipe.
+        check_file(path)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
         context.load_cert_chain(tls.certificate, tls.key, password="")

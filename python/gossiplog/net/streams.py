@@ -21,7 +21,8 @@ import anyio.lowlevel
 
 from gossiplog import _core
 from gossiplog._core import Closed, shown_url
-from gossiplog.errors import NetworkError
+from gossiplog.errors import ConnectionLost, NetworkError
+from gossiplog.files import check_file
 from gossiplog.net.connection import Carrier, Connection
 from gossiplog.net.limits import Limits
 from gossiplog.net.stream import CHUNK, Stream
@@ -137,6 +138,8 @@ class Network(Carrier):
             NetworkError: too many connections, or an address that is none.
         """
         await anyio.lowlevel.checkpoint()
+        if ca_file is not None:
+            _check_authorities(ca_file)
         handle = self.pipes.dial(url, protocols, headers, ca_file, connect_timeout, keepalive, max_message)
         connection = self._connections[handle] = Connection(self, handle, f"to {shown_url(url)}")
         try:
@@ -146,6 +149,15 @@ class Network(Carrier):
             await connection.leave()
             raise
         return connection
+
+
+def _check_authorities(path: str | os.PathLike[str]) -> None:
+    """Refuse what the core, on a thread of its own, would wait for without end."""
+    try:
+        check_file(path)
+    except OSError as error:
+        reason = f"the file of certificate authorities {os.fsdecode(path)} cannot be read: {error.strerror}"
+        raise ConnectionLost("transport", reason) from error
 
 
 def open_network(limits: Limits | None = None) -> Network:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from gossiplog.errors import ScenarioError
+from gossiplog.files import open_file
 from gossiplog.pubsub.gossipsub import GossipConfig
 from gossiplog.pubsub.gossipsub.config import read_gossip
 from gossiplog.sim.attacks import Attack, attack_named, with_hostile
@@ -68,13 +69,17 @@ def read(path: Path = BUILT_IN) -> dict[str, Named]:
     """All runs of a file, by name.
 
     Raises:
-        ScenarioError: the file is no TOML, or says what cannot be.
-        OSError: it cannot be read.
+        ScenarioError: the file cannot be read, is no TOML, or says what cannot be.
     """
     try:
-        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+        with open_file(path) as file:
+            tables = tomllib.load(file)
+    except OSError as error:
+        raise ScenarioError(f"cannot read {path}: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ScenarioError(f"{path} is no TOML: {error}") from error
+    except RecursionError as error:
+        raise ScenarioError(f"{path} cannot be used: its lists and tables are nested too deeply") from error
     found = {}
     for name, table in tables.items():
         try:

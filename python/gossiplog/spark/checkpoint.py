@@ -20,6 +20,7 @@ from dataclasses import asdict, dataclass
 from pyspark.sql import DataFrame, SparkSession
 
 from gossiplog.errors import StorageError
+from gossiplog.files import open_file
 from gossiplog.spark.folders import sync
 
 _CHECKPOINT = "checkpoint.json"
@@ -68,7 +69,7 @@ class StateFolder:
         """
         path = os.path.join(self.path, _CHECKPOINT)
         try:
-            with open(path, "rb") as file:
+            with open_file(path) as file:
                 content = file.read(_LONGEST + 1)
         except FileNotFoundError:
             return None

@@ -21,6 +21,7 @@ from typing import Literal, TypeAlias, get_args
 from urllib.parse import unquote, urlsplit
 
 from gossiplog.errors import LogClosed, NewerSchema, NotALog, OlderSchema, StorageError
+from gossiplog.files import other_kind
 from gossiplog.storage.base import SCHEMA, Progress, Reader, Storage, Transaction, check_same_topic, closing
 from gossiplog.storage.sqlite_tables import (
     DAMAGE,
@@ -119,8 +120,9 @@ class SQLiteStorage(Storage):
         return "" if self._read_only else ": give a topic to make one"
 
     def _check_place(self, connection: sqlite3.Connection) -> None:
-        (_, _, file) = connection.execute("PRAGMA database_list").fetchone()
-        if not file and self._path != _MEMORY:
+        # Not the name itself, which need not be UTF-8.
+        (has_file,) = connection.execute("SELECT file <> '' FROM pragma_database_list WHERE seq = 0").fetchone()
+        if not has_file and self._path != _MEMORY:
             raise StorageError(
                 f"{self._path!r} names no file, so each connection would see a database of its own: expected the path"
                 f" of a file, or {_MEMORY!r} for a log in memory"
@@ -312,6 +314,7 @@ class SQLiteStorage(Storage):
 
     def _connect(self) -> sqlite3.Connection:
         if self._path != _MEMORY:
+            _check_files(self._path)
             _check_journal(self._path)
         with self._errors("open"):
             name = _existing(self._path) if self._read_only else self._path
@@ -381,6 +384,34 @@ def text_path(location: str | os.PathLike[str]) -> str:
     return path
 
 
+def _check_files(path: str) -> None:
+    """Refuse a database, or a write-ahead log beside it, that is no file: SQLite may wait for a pipe without end.
+
+    Args:
+        path: of the database, or its URI.
+
+    Raises:
+        NotALog: the database is something else.
+        StorageError: its write-ahead log, or the index of that, is something else.
+    """
+    if not _file_of(path):
+        return
+    file = os.path.realpath(_file_of(path))
+    for name in (file, f"{file}-wal", f"{file}-shm"):
+        try:
+            kind = other_kind(os.stat(name).st_mode)
+        except (OSError, ValueError):
+            continue
+        if kind and name == file:
+            raise NotALog(f"cannot open {path}: it is {kind}; expected the file of a log")
+        if kind:
+            raise StorageError(f"cannot open {path}: {name} is {kind}, where SQLite keeps a file; remove it")
+
+
+def _file_of(path: str) -> str:
+    return unquote(urlsplit(path).path, errors="surrogateescape") if path.startswith("file:") else path
+
+
 def _check_journal(path: str) -> None:
     """Refuse a rollback journal that makes SQLite delete another file.
 
@@ -395,9 +426,8 @@ def _check_journal(path: str) -> None:
     Raises:
         StorageError: there is such a journal, or something that is no file.
     """
-    file = unquote(urlsplit(path).path) if path.startswith("file:") else path
     # SQLite, too, follows links before it looks for the journal.
-    journal = os.path.realpath(file) + "-journal"
+    journal = os.path.realpath(_file_of(path)) + "-journal"
     try:
         status = os.stat(journal)
         # A pipe would be waited for.

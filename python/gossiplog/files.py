@@ -1,0 +1,65 @@
+"""Files that a user names: opened without waiting, and refused if they are something else than files.
+
+To open a named pipe waits until somebody writes to it, and a device such as /dev/zero has no end. Pipes that this
+process was given are files here, as `<(command)` of a shell and /dev/stdin name them.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from typing import IO
+
+# Names under which a process finds what it was given open.
+_INHERITED = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")
+_KINDS = {
+    stat.S_IFDIR: "a folder",
+    stat.S_IFIFO: "a named pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
+
+
+def open_file(path: str | os.PathLike[str]) -> IO[bytes]:
+    """Open a file to read its bytes; never wait for a writer.
+
+    Args:
+        path: of the file, or of a pipe that this process was given.
+
+    Raises:
+        OSError: it cannot be opened, or is no file; `strerror` says which.
+    """
+    _check(path, os.stat(path).st_mode)
+    # What is there may be exchanged between the two looks, and no open may wait for a writer.
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    try:
+        mode = os.fstat(descriptor).st_mode
+        _check(path, mode)
+        if stat.S_ISFIFO(mode):
+            os.set_blocking(descriptor, True)
+        return os.fdopen(descriptor, "rb")
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def check_file(path: str | os.PathLike[str]) -> None:
+    """Refuse what cannot be opened to read, or is no file, for a library that would wait for it.
+
+    Raises:
+        OSError: as `open_file`.
+    """
+    open_file(path).close()
+
+
+def other_kind(mode: int) -> str:
+    """Return what a mode stands for, such as "a named pipe"; "" if it is a file."""
+    return _KINDS.get(stat.S_IFMT(mode), "")
+
+
+def _check(path: str | os.PathLike[str], mode: int) -> None:
+    kind = other_kind(mode)
+    if kind and not (stat.S_ISFIFO(mode) and os.fsdecode(path).startswith(_INHERITED)):
+        raise OSError(errno.EINVAL, f"it is {kind}; expected a file", os.fsdecode(path))

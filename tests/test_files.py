@@ -1,0 +1,81 @@
+"""Files that a user names (`gossiplog.files`)."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+import gossiplog
+from gossiplog import Signer
+from gossiplog.errors import GossipLogError, KeyFileError, NotALog, StorageError
+from gossiplog.files import check_file, open_file
+
+
+def special(kind: str, place: Path) -> Path:
+    """Make something that is no file."""
+    match kind:
+        case "a named pipe":
+            os.mkfifo(place)
+        case "a folder":
+            place.mkdir()
+        case "a device":
+            place.symlink_to("/dev/zero")
+        case "a socket":
+            with socket.socket(socket.AF_UNIX) as listener:
+                listener.bind(str(place))
+    return place
+
+
+KINDS = ["a named pipe", "a folder", "a device", "a socket"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_no_file_is_refused_at_once(tmp_path: Path, kind: str) -> None:
+    place = special(kind, tmp_path / "x")
+    with pytest.raises(OSError, match=f"it is {kind}; expected a file"):
+        check_file(place)
+    with pytest.raises(KeyFileError, match=f"cannot read the key file .*x: it is {kind}; expected a file"):
+        Signer.load(place)
+    with pytest.raises(NotALog, match=f"cannot open .*x: it is {kind}; expected the file of a log"):
+        gossiplog.open(place, "notes")
+    with (
+        gossiplog.open(":memory:", "notes") as log,
+        pytest.raises(GossipLogError, match=f"it is {kind}; expected the file of a log"),
+    ):
+        log.pull(place)
+
+
+@pytest.mark.parametrize("suffix", ["-wal", "-shm"])
+def test_sqlite_waits_for_no_pipe_beside_a_log(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / "log.db"
+    gossiplog.open(path, "notes").close()
+    os.mkfifo(f"{path}{suffix}")
+    for location in (path, f"file:{path}?mode=ro"):
+        with pytest.raises(StorageError, match=f"log.db{suffix} is a named pipe, where SQLite keeps a file; remove it"):
+            gossiplog.open(location)
+
+
+def test_a_pipe_that_the_process_was_given_is_read(tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    os.write(writing, b"text")
+    os.close(writing)
+    with open_file(f"/dev/fd/{reading}") as file:
+        assert file.read() == b"text"
+    os.close(reading)
+
+
+def test_names_need_not_be_utf_8(tmp_path: Path) -> None:
+    path = tmp_path / os.fsdecode(b"log\xff.db")
+    signer = Signer.generate()
+    signer.save(tmp_path / os.fsdecode(b"key\xff"))
+    with gossiplog.open(path, "notes", signer=Signer.load(tmp_path / os.fsdecode(b"key\xff"))) as log:
+        log.append(1)
+    with gossiplog.open(path, read_only=True) as log:
+        assert len(log) == 1
+        assert log.info().bytes > 0
+    with gossiplog.open(":memory:", "notes") as log:
+        assert log.pull(path).inserted == 1
+    assert sorted(map(os.fsencode, os.listdir(tmp_path)))[0] == b"key\xff"
