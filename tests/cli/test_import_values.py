@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pyarrow as pa
@@ -14,6 +18,9 @@ from pyarrow import parquet
 
 import gossiplog
 from gossiplog import SignedMessage, Signer
+from gossiplog.cli import parquet_values
+from gossiplog.cli.json_lines import message_line
+from gossiplog.cli.parquet_values import NoValues, Rows
 from tests.cli.support import Program
 
 
@@ -134,3 +141,142 @@ def test_places_of_many_refusals_are_found_quickly(program: Program, log: Path, 
     assert [each["line"] for each in record["refused"]] == list(range(1, 40_000, 2))
     # In time that grew with the square of the refusals it took far longer.
     assert time.process_time() - start < 4
+
+
+def hostile(path: Path, rows: int, value: bytes, padding: int = 0, **options: Any) -> Path:
+    """Write a file whose dictionary has one value for all rows, and so many bytes beside it."""
+    values = pa.DictionaryArray.from_arrays(pa.array([0] * rows, pa.int32()), pa.array([value], pa.binary()))
+    columns = {"value": values}
+    if padding:
+        columns["padding"] = pa.array([Random(0).randbytes(padding), *[b""] * (rows - 1)])
+    options = {"compression": "zstd", "store_schema": False, "write_statistics": False} | options
+    parquet.write_table(pa.table(columns), path, **options)
+    return path
+
+
+@contextmanager
+def arrow_memory() -> Iterator[pa.MemoryPool]:
+    """A memory pool that says how much Arrow took at most, in the block."""
+    before = pa.default_memory_pool()
+    pool = pa.proxy_memory_pool(before)
+    pa.set_memory_pool(pool)
+    try:
+        yield pool
+    finally:
+        pa.set_memory_pool(before)
+
+
+def test_more_rows_than_a_file_can_have_messages_are_refused(program: Program, log: Path, home: Path) -> None:
+    source = hostile(home / "values.parquet", 1000, bytes(50_000))
+    assert source.stat().st_size < 2000
+    with arrow_memory() as pool:
+        result = program("import", log, source)
+    assert (result.code, result.out) == (1, "")
+    assert "values.parquet has 1,000 rows in " in result.err
+    assert "write each message once" in result.err
+    assert pool.max_memory() < 2**20
+
+
+def test_few_rows_are_read_at_a_time_where_they_may_be_large(
+    program: Program, log: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parquet_values, "_BATCH", 1 << 20)
+    source = hostile(home / "values.parquet", 64, bytes(1 << 18), padding=2000)
+    with arrow_memory() as pool:
+        result = program("import", log, source)
+    assert (result.code, len(result.record["refused"])) == (1, 64)
+    # All rows are 16 MiB.
+    assert pool.max_memory() < 6 * 2**20
+
+
+@pytest.mark.parametrize(
+    ("options", "value", "reason"),
+    [
+        ({}, bytes(2 << 20), "a page of 2,097,156 bytes, of 1,048,576 that are read"),
+        ({"use_dictionary": False, "column_encoding": {"value": "DELTA_BYTE_ARRAY"}}, b"", "the encoding 7"),
+    ],
+    ids=["large", "delta"],
+)
+def test_pages_that_no_message_needs_are_refused(
+    program: Program,
+    home: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    options: dict[str, Any],
+    value: bytes,
+    reason: str,
+) -> None:
+    monkeypatch.setattr(parquet_values, "_MOST_PAGE", 1 << 20)
+    source = hostile(home / "values.parquet", 2, value, **options)
+    result = program("import", home / "new.db", source, "--topic", "notes")
+    assert (result.code, result.out) == (1, "")
+    assert "values.parquet, row group 0, which begins with row 0: " in result.err
+    assert reason in result.err
+    assert "as JSON Lines with gossiplog export" in result.err
+    assert not (home / "new.db").exists()
+
+
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+@pytest.mark.parametrize("compression", ["none", "snappy", "zstd"])
+@pytest.mark.parametrize("dictionary", [True, False])
+def test_every_usual_form_of_parquet_is_read(
+    program: Program,
+    log: Path,
+    home: Path,
+    messages: list[SignedMessage],
+    version: str,
+    compression: str,
+    dictionary: bool,
+) -> None:
+    parquet.write_table(
+        pa.table({"value": [message.value for message in messages]}),
+        home / "values.parquet",
+        data_page_version=version,
+        compression=compression,
+        use_dictionary=dictionary,
+        row_group_size=3,
+        data_page_size=1,
+    )
+    assert program("import", log, home / "values.parquet").record["inserted"] == 10
+
+
+def test_a_damaged_file_has_values_or_is_refused(home: Path, messages: list[SignedMessage]) -> None:
+    source = write(home / "values.parquet", [message.value for message in messages])
+    data = source.read_bytes()
+    random = Random(0)
+    refused = 0
+    for _ in range(200):
+        changed = bytearray(data)
+        changed[random.randrange(len(data))] = random.randrange(256)
+        source.write_bytes(changed)
+        with source.open("rb") as stream:
+            try:
+                assert len(list(Rows(source, stream).read(lambda count: None))) <= len(data)
+            except NoValues:
+                refused += 1
+    assert refused > 20
+
+
+@pytest.mark.parametrize("name", ["x.parquet", "x.jsonl"])
+def test_what_is_no_file_is_not_waited_for(program: Program, log: Path, home: Path, name: str) -> None:
+    os.mkfifo(home / name)
+    result = program("import", log, home / name)
+    assert (result.code, result.err) == (
+        1,
+        f"gossiplog: {home / name} cannot be read: it is a named pipe; expected a file\n",
+    )
+    if name == "x.parquet":
+        assert "x.parquet cannot be read: it is a named pipe" in program("import", log, home).err
+
+
+def test_a_pipe_that_the_process_was_given_is_read(
+    program: Program, log: Path, home: Path, messages: list[SignedMessage]
+) -> None:
+    lines = b"".join(message_line(message) + b"\n" for message in messages)
+    for content, expected in ((lines, 0), (b"PAR1", 1)):
+        reading, writing = os.pipe()
+        os.write(writing, content)
+        os.close(writing)
+        result = program("import", log, f"/dev/fd/{reading}")
+        os.close(reading)
+        assert result.code == expected
+    assert "Parquet is not read from a pipe" in result.err

@@ -15,28 +15,21 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, cast
+from typing import Annotated, Any, TypeAlias, cast
 
 import typer
 
 from gossiplog.cli.json_lines import message_value, read_lines
 from gossiplog.cli.logs import LogPath, NewTopic, open_log
 from gossiplog.cli.output import Json, Output, Stopwatch, printable, progress
+from gossiplog.cli.parquet_values import NoValues, Rows
 from gossiplog.errors import DecodeError, GossipLogError, ValuesRefused
-
-if TYPE_CHECKING:
-    from pyarrow.parquet import ParquetFile
+from gossiplog.files import open_file
 
 Advance: TypeAlias = Callable[[int], object]
 
 _STDIN = "-"
-_COLUMN = "value"
-_ROWS = 256  # read at a time; each may have as many bytes as a message has
 _SHOWN = 20  # refusals on a terminal
-
-
-class NoValues(GossipLogError):
-    """A path that holds no messages, or that cannot be read."""
 
 
 def import_values(
@@ -141,36 +134,6 @@ class _Values:
         return self._starts[bisect_right(self._starts, index, key=itemgetter(0)) - 1]
 
 
-class _Rows:
-    """The values of a Parquet file.
-
-    Args:
-        path: of the file.
-
-    Attributes:
-        rows: how many there are.
-        errors: always empty; lines have them (`_Lines`).
-
-    Raises:
-        NoValues: a file that cannot be read, or that has no binary column `value`.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self.errors: dict[int, GossipLogError] = {}
-        with _parquet(path) as file:
-            self.rows: int | None = file.metadata.num_rows
-
-    def read(self, advance: Advance) -> Iterator[bytes]:
-        with _parquet(self._path) as file:
-            for column in _columns(self._path, file):
-                yield from (value or b"" for value in column)
-                advance(len(column))
-
-    def place(self, index: int) -> dict[str, Any]:
-        return {"file": str(self._path), "row": index}
-
-
 class _Lines:
     """The values of messages in JSON Lines.
 
@@ -211,7 +174,7 @@ class _Lines:
         return {"file": self._name, "line": number + index - start}
 
 
-_Source: TypeAlias = _Rows | _Lines
+_Source: TypeAlias = Rows | _Lines
 
 
 def _opened(path: Path, stack: ExitStack) -> _Source:
@@ -219,12 +182,14 @@ def _opened(path: Path, stack: ExitStack) -> _Source:
     if str(path) == _STDIN:
         return _Lines("standard input", cast(io.BufferedReader, sys.stdin.buffer))
     try:
-        stream = stack.enter_context(path.open("rb"))
+        stream = stack.enter_context(open_file(path))
         start = stream.peek(1)
     except OSError as error:
         raise NoValues(f"{path} cannot be read: {error.strerror}") from error
     if path.suffix == ".parquet" or not (start.lstrip() or b"{").startswith(b"{"):
-        return _Rows(path)
+        if not stream.seekable():
+            raise NoValues(f"{path} is not JSON Lines, and Parquet is not read from a pipe: give its file")
+        return Rows(path, stream)
     return _Lines(str(path), stream)
 
 
@@ -241,33 +206,3 @@ def _files(path: Path) -> list[Path]:
         hint = f": name one of the sets in it, as {sets[0]}" if sets else ""
         raise NoValues(f"{path} has no files named *.parquet{hint}")
     return found
-
-
-def _parquet(path: Path) -> ParquetFile:
-    try:
-        import pyarrow as pa
-        from pyarrow import parquet
-    except ImportError as error:
-        raise NoValues(
-            f"{error}: gossiplog import needs it for Parquet; install it with: pip install 'gossiplog[arrow]'"
-        ) from error
-    try:
-        file = parquet.ParquetFile(path)
-    except (pa.ArrowException, OSError) as error:
-        raise NoValues(f"{path} is neither JSON Lines nor Parquet: {error}") from error
-    schema = file.schema_arrow
-    kind = schema.field(_COLUMN).type if schema.get_field_index(_COLUMN) >= 0 else None
-    if kind not in (pa.binary(), pa.large_binary()):
-        file.close()
-        raise NoValues(f"{path} has no binary column {_COLUMN!r}: its columns are {', '.join(schema.names)}")
-    return file
-
-
-def _columns(path: Path, file: ParquetFile) -> Iterator[list[bytes | None]]:
-    import pyarrow as pa
-
-    try:
-        for batch in file.iter_batches(_ROWS, columns=[_COLUMN]):
-            yield batch.column(0).to_pylist()
-    except (pa.ArrowException, OSError) as error:
-        raise NoValues(f"{path} is damaged: {error}") from error
