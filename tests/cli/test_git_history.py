@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import io
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from gossiplog.cli import git_history
 from gossiplog.cli.git_history import GitError, count_commits, read_history
 from tests.cli.support import Repository
 
@@ -77,3 +79,10 @@ def test_no_git(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(home))
     with pytest.raises(GitError, match="git is not installed"):
         count_commits(home)
+
+
+def test_a_huge_text_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(git_history, "_CHUNK", 10)
+    monkeypatch.setattr(git_history, "_LONGEST", 25)
+    stream = io.BytesIO(b"a" * 1000 + b"\0short\0" + b"b" * 30 + b"\0")
+    assert list(git_history._split(stream)) == [b"a" * 25, b"short", b"b" * 25]

@@ -3,8 +3,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import gossiplog
 from gossiplog import core
+from gossiplog.cli import import_git
+from gossiplog.cli.git_history import Commit
 from gossiplog.reference.cbor import write_cbor
 from gossiplog.reference.ed25519 import sign_bytes
 from tests.cli.support import Program, Repository
@@ -142,3 +146,12 @@ def test_several_batches(program: Program, log: Path, repository: Repository) ->
     repository.branch("main", last[0])
     assert program("import-git", log, repository.path).record["inserted"] == 70
     assert program("info", log).record["clock"] == 71
+
+
+def test_few_commits_with_long_messages_are_signed_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(import_git, "_BATCH_TEXT", 100)
+    commits = [Commit(f"{number:040x}", (), "", "", 0, "m" * size) for number, size in enumerate((60, 40, 1, 200, 50))]
+    sizes: list[int] = []
+    with gossiplog.open(":memory:", "notes") as log:
+        import_git.import_history(log, commits, bytes(32), sizes.append)
+        assert (len(log), sizes) == (5, [2, 1, 1, 1])

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import http.server
 import json
+import socket
 import ssl
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
+from gossiplog.cli import peers
 from tests.cli.support import Program
 
 TLS = Path(__file__).parents[2] / "rust" / "net" / "tests" / "tls"
@@ -161,3 +163,55 @@ def test_an_error_whose_reason_is_cut_off_is_said(program: Program) -> None:
         result = program("peers", url)
     assert result.code == 1
     assert result.err == f"gossiplog: {url} answered with HTTP status 403: there is no gossiplog server\n"
+
+
+@contextmanager
+def trickling(start: bytes) -> Iterator[str]:
+    """A server that answers with the start of an answer, and then with a byte now and then."""
+    ended = threading.Event()
+
+    def serve(listener: socket.socket) -> None:
+        with suppress(OSError):
+            connection, _ = listener.accept()
+            with connection:
+                connection.sendall(start)
+                while not ended.wait(0.01):
+                    connection.sendall(b" ")
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=serve, args=(listener,))
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            ended.set()
+            thread.join()
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        b"HTTP/1.1 200 OK\r\nX: ",
+        b"HTTP/1.1 100 Continue\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\n\r\n[",
+        b"HTTP/1.1 403 No\r\n\r\n",
+    ],
+    ids=["header", "status", "body", "error"],
+)
+def test_a_server_that_never_ends_its_answer_is_left(
+    program: Program, monkeypatch: pytest.MonkeyPatch, start: bytes
+) -> None:
+    monkeypatch.setattr(peers, "_SECONDS", 0.2)
+    with trickling(start) as url:
+        result = program("peers", url)
+    assert (result.code, result.err) == (1, f"gossiplog: {url} did not answer within 0.2 s\n")
+
+
+def test_a_long_answer_is_not_read_to_its_end(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peers, "_MOST_BYTES", 10)
+    with answering(json.dumps(PEERS).encode()) as (url, _):
+        result = program("peers", url)
+    assert (result.code, result.err) == (
+        1,
+        f"gossiplog: {url} is no gossiplog server: it answers with more than 10 bytes\n",
+    )

@@ -19,6 +19,7 @@ _REFS = ("--exclude=refs/stash", "--exclude=refs/notes/*", "--all")
 _LOG = ("log", "-z", "--reverse", "--topo-order", "--no-show-signature", "--no-color", "--encoding=UTF-8")
 _FIELDS = ("%H", "%P", "%an", "%ae", "%at", "%B")
 _CHUNK = 1 << 20
+_LONGEST = 1 << 22  # bytes of one text; what comes after them is passed over
 # Set inside Git's own hooks, and stronger there than the folder that is asked for.
 _REMOVED = frozenset({"GIT_DIR", "GIT_WORK_TREE", "GIT_COMMON_DIR", "GIT_INDEX_FILE", "GIT_NAMESPACE"})
 # A repository's own configuration may name a command that fetches missing objects. The first is for Git 2.45 and later.
@@ -39,7 +40,7 @@ class Commit:
         author: the name of its author.
         email: the address of its author.
         time: when it was authored, in seconds since 1970.
-        message: subject and body.
+        message: subject and body. As the other texts, it ends after 4 MiB of UTF-8.
     """
 
     sha: str
@@ -120,11 +121,12 @@ def _git(repository: Path, *arguments: str) -> Iterator[IO[bytes]]:
 
 
 def _split(stream: IO[bytes]) -> Iterator[bytes]:
-    """The pieces of a stream in which each is followed by a zero byte."""
+    """The pieces of a stream in which each is followed by a zero byte, each up to _LONGEST."""
     rest = b""
     while chunk := stream.read(_CHUNK):
         *pieces, rest = (rest + chunk).split(b"\0")
-        yield from pieces
+        yield from (piece[:_LONGEST] for piece in pieces)
+        rest = rest[:_LONGEST]
 
 
 def _text(data: bytes) -> str:

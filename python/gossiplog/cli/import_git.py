@@ -13,9 +13,8 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -31,6 +30,7 @@ from gossiplog.log import Log
 from gossiplog.signer import Signer
 
 _BATCH = 4096  # messages: large enough for batched verification, small enough for a progress bar
+_BATCH_TEXT = 1 << 23  # characters
 _LONGEST = 1 << 18  # characters of one text; longer ones are cut, because a message must fit into a protocol frame
 _FIELDS = frozenset({"commit", "author", "email", "time", "message"})
 
@@ -72,8 +72,7 @@ def import_history(
     signers: dict[tuple[str, str], Signer] = {}
     ids: dict[str, tuple[str, int]] = {}
     total = inserted = 0
-    stream = iter(commits)
-    while batch := list(islice(stream, _BATCH)):
+    for batch in _batches(commits):
         values: list[bytes] = []
         names: list[str] = []
         for commit in batch:
@@ -97,6 +96,21 @@ def import_history(
         total += len(batch)
         advance(len(batch))
     return Imported(total, inserted, len(signers))
+
+
+def _batches(commits: Iterable[Commit]) -> Iterator[list[Commit]]:
+    """Yield the commits in lists of up to _BATCH, each with _BATCH_TEXT characters at most or a single commit."""
+    batch: list[Commit] = []
+    left = _BATCH_TEXT
+    for commit in commits:
+        size = len(commit.author) + len(commit.email) + len(commit.message)
+        if batch and (len(batch) == _BATCH or size > left):
+            yield batch
+            batch, left = [], _BATCH_TEXT
+        batch.append(commit)
+        left -= size
+    if batch:
+        yield batch
 
 
 def describe(commit: Commit) -> dict[str, Any]:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json as json_module
 import re
+from collections.abc import Callable
 from pathlib import Path
+from queue import Empty, Queue
+from threading import Thread
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -23,6 +26,7 @@ _DEFAULT = "http://127.0.0.1:8000"
 _URL = re.compile(r"(https?)://[^/?#@]+/?", re.IGNORECASE)
 _SOCKET = re.compile(r"ws(s?)://", re.IGNORECASE)
 _SECONDS = 10.0
+"""For all of it: looking the name up, connecting, TLS, and each byte of the answer."""
 # A thousand peers take a quarter of that.
 _MOST_BYTES = 2**21
 # Of an answer that is an error, and characters of the reason in it.
@@ -60,13 +64,40 @@ def peers(
         headers = {"Authorization": f"Bearer {load_token(token_file)}"}
     if ca_file is not None and found[1].lower() == "http":
         raise typer.BadParameter("--ca-file is for https:// addresses")
-    listed = _ask(url, headers, ca_file)
+    listed = _in_time(url, lambda: _ask(url, headers, ca_file))
     output = Output(json)
     if output.json:
         for peer in listed:
             output.record(peer)
     else:
         output.show(_table(listed))
+
+
+def _in_time(url: str, ask: Callable[[], list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    """Return what a function returns, or raise what it raises.
+
+    It runs on a thread that is left behind when it takes longer than _SECONDS: a socket's own limit begins anew with
+    each byte, and looking up a name has none.
+
+    Raises:
+        NetworkError: it takes longer.
+    """
+    ended: Queue[list[dict[str, Any]] | Exception] = Queue()
+
+    def run() -> None:
+        try:
+            ended.put(ask())
+        except Exception as error:  # noqa: BLE001 - raised below
+            ended.put(error)
+
+    Thread(target=run, name="gossiplog-peers", daemon=True).start()
+    try:
+        result = ended.get(timeout=_SECONDS)
+    except Empty:
+        raise NetworkError(f"{url} did not answer within {_SECONDS:g} s") from None
+    if isinstance(result, Exception):
+        raise result
+    return result
 
 
 def _ask(url: str, headers: dict[str, str], ca_file: Path | None) -> list[dict[str, Any]]:
@@ -100,7 +131,10 @@ def _ask(url: str, headers: dict[str, str], ca_file: Path | None) -> list[dict[s
         with opener.open(
             urllib.request.Request(f"{url.rstrip('/')}/peers", headers=headers), timeout=_SECONDS
         ) as answer:
-            found = json_module.loads(answer.read(_MOST_BYTES))
+            content = answer.read(_MOST_BYTES + 1)
+        if len(content) > _MOST_BYTES:
+            raise NetworkError(f"{url} is no gossiplog server: it answers with more than {_MOST_BYTES:,} bytes")
+        found = json_module.loads(content)
     except urllib.error.HTTPError as error:
         with error:
             reason = _reason(error) or "there is no gossiplog server"
