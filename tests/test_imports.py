@@ -13,7 +13,7 @@ PACKAGE = Path(__file__).parent.parent / "python" / "gossiplog"
 # CONTRIBUTING.md, "Layout". What shares a line knows nothing of the others in it.
 LAYERS = (
     ("errors",),
-    ("files",),
+    ("files", "reprs"),
     ("charts",),
     ("_core", "reference"),
     ("core",),

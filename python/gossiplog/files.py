@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from typing import IO
+from io import BufferedReader
 
 # Names under which a process finds what it was given open.
 _INHERITED = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")
@@ -22,7 +22,7 @@ _KINDS = {
 }
 
 
-def open_file(path: str | os.PathLike[str]) -> IO[bytes]:
+def open_file(path: str | os.PathLike[str]) -> BufferedReader:
     """Open a file to read its bytes; never wait for a writer.
 
     Args:

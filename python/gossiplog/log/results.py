@@ -8,11 +8,13 @@ from dataclasses import dataclass
 
 from gossiplog.core import Node, SignedMessage
 from gossiplog.errors import GossipLogError, Refused
+from gossiplog.reprs import short_repr
 
 # Of an application's exception, those nearest to where it was raised.
 _SHOWN_FRAMES = 8
 
 
+@short_repr
 @dataclass(frozen=True, slots=True)
 class Inserted:
     """What became of the messages that were to be inserted.
@@ -28,6 +30,7 @@ class Inserted:
     refused: tuple[tuple[int, GossipLogError], ...] = ()
 
 
+@short_repr
 @dataclass(frozen=True, slots=True)
 class Pulled:
     """What a pull brought, and what it cost.
@@ -53,6 +56,7 @@ class Pulled:
     streams: int = 0
 
 
+@short_repr
 @dataclass(frozen=True, slots=True)
 class Info:
     """A log as a whole.
@@ -76,6 +80,7 @@ class Info:
     bytes: int
 
 
+@short_repr
 @dataclass(frozen=True, slots=True)
 class Verified:
     """What was found sound.
@@ -99,6 +104,9 @@ class Arrivals(list[SignedMessage]):
     def __init__(self, messages: Iterable[SignedMessage], cursor: int) -> None:
         super().__init__(messages)
         self.cursor = cursor
+
+    def __repr__(self) -> str:
+        return f"<Arrivals: {len(self)} messages, cursor {self.cursor}>"
 
 
 def without_frames(error: Refused) -> None:

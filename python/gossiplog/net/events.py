@@ -8,8 +8,10 @@ from typing import TypeAlias
 
 from gossiplog.core import Node
 from gossiplog.protocol.sync import Statistics
+from gossiplog.reprs import short_repr
 
 
+@short_repr
 @dataclass(frozen=True, slots=True)
 class Connected:
     """A peer has joined."""
@@ -17,6 +19,7 @@ class Connected:
     peer: str
 
 
+@short_repr
 @dataclass(frozen=True, slots=True)
 class Disconnected:
     """A peer is gone.
@@ -32,6 +35,7 @@ class Disconnected:
     blamed: bool
 
 
+@short_repr
 @dataclass(frozen=True, slots=True)
 class Rejected:
     """A peer broke a rule before it had joined, and was dropped.
@@ -45,6 +49,7 @@ class Rejected:
     reason: str
 
 
+@short_repr
 @dataclass(frozen=True, slots=True)
 class Subscribed:
     """A peer of the mesh wants the topic's messages by gossip."""
@@ -52,6 +57,7 @@ class Subscribed:
     peer: str
 
 
+@short_repr
 @dataclass(frozen=True, slots=True)
 class Unsubscribed:
     """It does not any more, or is gone."""
@@ -59,6 +65,7 @@ class Unsubscribed:
     peer: str
 
 
+@short_repr
 @dataclass(frozen=True, slots=True)
 class Grafted:
     """Messages go to a peer by gossip, and come from it, in full from now on; others only hear of them."""
@@ -66,6 +73,7 @@ class Grafted:
     peer: str
 
 
+@short_repr
 @dataclass(frozen=True, slots=True)
 class Pruned:
     """They do not any more: there were enough such peers, or this one is gone."""
@@ -73,6 +81,7 @@ class Pruned:
     peer: str
 
 
+@short_repr
 @dataclass(frozen=True, slots=True)
 class SyncStarted:
     """A sync with a peer, its source, has begun."""
@@ -80,6 +89,7 @@ class SyncStarted:
     peer: str
 
 
+@short_repr
 @dataclass(frozen=True, slots=True)
 class SyncProgressed:
     """What a sync has brought so far.
@@ -95,6 +105,7 @@ class SyncProgressed:
     statistics: Statistics
 
 
+@short_repr
 @dataclass(frozen=True, slots=True)
 class SyncEnded:
     """A sync has ended.
@@ -116,6 +127,7 @@ class SyncEnded:
     error: str
 
 
+@short_repr
 @dataclass(frozen=True, slots=True)
 class Served:
     """A sync by which a peer takes what it lacks has been sent an answer.
@@ -131,6 +143,7 @@ class Served:
     size: int
 
 
+@short_repr
 @dataclass(frozen=True, slots=True)
 class Committed:
     """There are new messages in the log, by whichever way.
@@ -144,6 +157,7 @@ class Committed:
     root: Node
 
 
+@short_repr
 @dataclass(frozen=True, slots=True)
 class Failed:
     """Something went wrong on this side; the exchange goes on.
@@ -157,6 +171,7 @@ class Failed:
     error: Exception
 
 
+@short_repr
 @dataclass(frozen=True, slots=True)
 class Defect:
     """This package raised what it should not while it handled a peer's input; please report it.

@@ -27,6 +27,7 @@ from gossiplog.net.limits import Limits
 from gossiplog.net.stream import Signal
 from gossiplog.net.validation import Answer, Publication
 from gossiplog.pubsub.gossipsub.config import GossipConfig
+from gossiplog.reprs import short_repr
 
 __all__ = ["Arrival", "Host", "News", "PeerInfo", "open_host"]
 
@@ -34,6 +35,7 @@ News: TypeAlias = MeshEvent | HostEvent
 """What a host tells beside connections: how peers stand with the topic, and what becomes of listeners."""
 
 
+@short_repr
 @dataclass(frozen=True, slots=True)
 class Arrival:
     """A peer that is connected.

@@ -14,6 +14,7 @@ from gossiplog.net import events
 from gossiplog.net.incidents import Incidents, one_line
 from gossiplog.net.latency import Histogram, Latency
 from gossiplog.net.latest import keep_latest
+from gossiplog.reprs import short_repr
 
 LOGGER = logging.getLogger("gossiplog")
 # An application that does not set logging up gets nothing on its standard error.
@@ -26,6 +27,7 @@ _MOST_AT_ONCE = 256
 _MOST_COPIES = 2**13
 
 
+@short_repr
 @dataclass(frozen=True, slots=True)
 class Counters:
     """What was counted since a driver was made.

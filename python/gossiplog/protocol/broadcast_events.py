@@ -11,10 +11,12 @@ from enum import Enum
 from typing import TypeAlias
 
 from gossiplog.protocol.sync_events import Statistics
+from gossiplog.reprs import short_repr
 
 PeerId: TypeAlias = Hashable
 
 
+@short_repr
 @dataclass(frozen=True, slots=True)
 class Delivery:
     """A message on its way into the log. It travels to the driver and back, so that the machine remembers none of it.
@@ -62,6 +64,7 @@ class SyncResult(Enum):
 # In-events
 
 
+@short_repr
 @dataclass(frozen=True, slots=True)
 class PeerConnected:
     """A push stream to the peer is open, either way.
@@ -75,6 +78,7 @@ class PeerConnected:
     gossips: bool = False
 
 
+@short_repr
 @dataclass(frozen=True, slots=True)
 class PeerDisconnected:
     """The connection to the peer has ended, whoever ended it."""
@@ -82,6 +86,7 @@ class PeerDisconnected:
     peer: PeerId
 
 
+@short_repr
 @dataclass(frozen=True, slots=True)
 class ServingAborted:
     """This side aborted the last sync that it served to the peer, and the peer has not begun another since."""
@@ -89,6 +94,7 @@ class ServingAborted:
     peer: PeerId
 
 
+@short_repr
 @dataclass(frozen=True, slots=True)
 class PeerBehind:
     """More waits to be written to the peer than the driver holds: nothing is sent to it until it caught up."""
@@ -96,6 +102,7 @@ class PeerBehind:
     peer: PeerId
 
 
+@short_repr
 @dataclass(frozen=True, slots=True)
 class PeerCaughtUp:
     """Everything that waited to be written to the peer is."""
@@ -103,6 +110,7 @@ class PeerCaughtUp:
     peer: PeerId
 
 
+@short_repr
 @dataclass(frozen=True, slots=True)
 class Appended:
     """The log has these messages (key, value) by its owner's doing, not by this machine's; in causal order."""
@@ -110,6 +118,7 @@ class Appended:
     messages: Sequence[tuple[bytes, bytes]]
 
 
+@short_repr
 @dataclass(frozen=True, slots=True)
 class Received:
     """A peer sent a message, by push or gossip."""
@@ -117,6 +126,7 @@ class Received:
     delivery: Delivery
 
 
+@short_repr
 @dataclass(frozen=True, slots=True)
 class HeadsReceived:
     """A peer sent an Update with heads that the log lacks (`push.UnknownHeads`)."""
@@ -126,6 +136,7 @@ class HeadsReceived:
     unchecked: int = 0
 
 
+@short_repr
 @dataclass(frozen=True, slots=True)
 class Judged:
     """What became of a delivery; says so after the transaction, of those that it inserted in causal order.
@@ -143,6 +154,7 @@ class Judged:
     reason: str = ""
 
 
+@short_repr
 @dataclass(frozen=True, slots=True)
 class SyncAdvanced:
     """Bytes came in on a sync stream. Said now and then, more often than every `Config.stall` seconds."""
@@ -151,6 +163,7 @@ class SyncAdvanced:
     statistics: Statistics
 
 
+@short_repr
 @dataclass(frozen=True, slots=True)
 class SyncBrought:
     """What became of a batch that came by sync; says so after the transaction.
@@ -172,6 +185,7 @@ class SyncBrought:
     invalid: str = ""
 
 
+@short_repr
 @dataclass(frozen=True, slots=True)
 class SyncEnded:
     """Said once for every `StartSync`, after its last `SyncBrought`, also after `StopSync` and when the peer is gone.
@@ -198,6 +212,7 @@ class SyncEnded:
 # Timers
 
 
+@short_repr
 @dataclass(frozen=True, slots=True)
 class SyncDue:
     """The peer's back-off is over."""
@@ -205,6 +220,7 @@ class SyncDue:
     peer: PeerId
 
 
+@short_repr
 @dataclass(frozen=True, slots=True)
 class SyncCheck:
     """A look at whether a sync stalls, or has had its turn."""
@@ -212,6 +228,7 @@ class SyncCheck:
     sync: int
 
 
+@short_repr
 @dataclass(frozen=True, slots=True)
 class RetryDue:
     """What the application refused of the peer's messages is to be tried again."""
@@ -219,11 +236,13 @@ class RetryDue:
     peer: PeerId
 
 
+@short_repr
 @dataclass(frozen=True, slots=True)
 class AnnounceDue:
     """Peers reached by gossip are to be told the heads."""
 
 
+@short_repr
 @dataclass(frozen=True, slots=True)
 class OrphansDue:
     """Orphans that came by gossip have waited for their parents."""
@@ -232,6 +251,7 @@ class OrphansDue:
 Timer: TypeAlias = SyncDue | SyncCheck | RetryDue | AnnounceDue | OrphansDue
 
 
+@short_repr
 @dataclass(frozen=True, slots=True)
 class TimerExpired:
     """The time of a `SetTimer` has come."""
@@ -259,6 +279,7 @@ InEvent: TypeAlias = (
 # Out-events
 
 
+@short_repr
 @dataclass(frozen=True, slots=True)
 class SendUpdate:
     """Send the log's heads, as they are now, to these peers."""
@@ -266,6 +287,7 @@ class SendUpdate:
     peers: Sequence[PeerId]
 
 
+@short_repr
 @dataclass(frozen=True, slots=True)
 class SendInsert:
     """Push a message to these peers; where it is too large for a frame, send an Update instead."""
@@ -275,6 +297,7 @@ class SendInsert:
     value: bytes
 
 
+@short_repr
 @dataclass(frozen=True, slots=True)
 class Publish:
     """Hand a message to the gossip router, if there is one, as an own one."""
@@ -294,6 +317,7 @@ class Gossip(Enum):
     """Drop it, and penalise who delivered it."""
 
 
+@short_repr
 @dataclass(frozen=True, slots=True)
 class Validated:
     """The answer for a message that came by gossip."""
@@ -303,6 +327,7 @@ class Validated:
     answer: Gossip
 
 
+@short_repr
 @dataclass(frozen=True, slots=True)
 class Insert:
     """Verify a message, insert it, and say what became of it: `Judged`.
@@ -313,6 +338,7 @@ class Insert:
     delivery: Delivery
 
 
+@short_repr
 @dataclass(frozen=True, slots=True)
 class StartSync:
     """Open a sync stream to the peer.
@@ -330,6 +356,7 @@ class StartSync:
     skip: frozenset[bytes]
 
 
+@short_repr
 @dataclass(frozen=True, slots=True)
 class StopSync:
     """End a sync stream, keep what it brought, and report it as any other."""
@@ -337,6 +364,7 @@ class StopSync:
     sync: int
 
 
+@short_repr
 @dataclass(frozen=True, slots=True)
 class Disconnect:
     """The peer broke the rules: end the connection, and hold it against the peer."""
@@ -345,6 +373,7 @@ class Disconnect:
     reason: str
 
 
+@short_repr
 @dataclass(frozen=True, slots=True)
 class SetTimer:
     """Say `TimerExpired(timer)` at a time. It replaces an equal timer that was set before."""
@@ -353,6 +382,7 @@ class SetTimer:
     at: float
 
 
+@short_repr
 @dataclass(frozen=True, slots=True)
 class SyncStarted:
     """For the application: a sync began."""
@@ -360,6 +390,7 @@ class SyncStarted:
     peer: PeerId
 
 
+@short_repr
 @dataclass(frozen=True, slots=True)
 class SyncProgress:
     """For the application: what a sync has brought so far."""
@@ -369,6 +400,7 @@ class SyncProgress:
     statistics: Statistics
 
 
+@short_repr
 @dataclass(frozen=True, slots=True)
 class SyncOver:
     """For the application: a sync ended.

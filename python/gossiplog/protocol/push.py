@@ -23,6 +23,7 @@ from typing import TypeAlias
 from gossiplog.core import KEY_LENGTH, decode_clock, encode_id
 from gossiplog.errors import DecodeError, EncodeError, ProtocolError
 from gossiplog.protocol import wire
+from gossiplog.reprs import short_repr
 
 MOST_HEADS = 4096
 """Heads of one Update that are looked up."""
@@ -34,6 +35,7 @@ _HEAD_SIZE = KEY_LENGTH + 2
 _UPDATE_HEADER_SIZE = 8
 
 
+@short_repr
 @dataclass(frozen=True, slots=True)
 class Deliver:
     """Verify this value and insert it. Verification may still find that the clock in the key is not the message's."""
@@ -42,6 +44,7 @@ class Deliver:
     value: bytes
 
 
+@short_repr
 @dataclass(frozen=True, slots=True)
 class UnknownHeads:
     """The peer has what the log lacks: sync with it.

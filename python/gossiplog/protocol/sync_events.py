@@ -8,6 +8,7 @@ from typing import Protocol, TypeAlias
 
 from gossiplog.core import Batch, Node, Nodes, Tree, encode_id, verify_batch
 from gossiplog.errors import ProtocolError
+from gossiplog.reprs import short_repr
 
 MOST_KEYS = 512
 """Keys in one GetValues: the original serves as fast with 500 as with more."""
@@ -24,6 +25,7 @@ class Local(Protocol):
         """The tree's leaves (key, hash) with start <= key < end."""
 
 
+@short_repr
 @dataclass(frozen=True, slots=True)
 class ClientConfig:
     """How a client asks.
@@ -51,6 +53,7 @@ class ClientConfig:
     parts: bool = False
 
 
+@short_repr
 @dataclass(frozen=True, slots=True)
 class Statistics:
     """What a sync cost.
@@ -72,6 +75,7 @@ class Statistics:
     complete: int = 0
 
 
+@short_repr
 @dataclass(frozen=True, slots=True)
 class Send:
     """Write these bytes to the server."""
@@ -79,6 +83,7 @@ class Send:
     data: bytes
 
 
+@short_repr
 @dataclass(frozen=True, slots=True)
 class Received:
     """What the server has under some keys, ascending, also from one event to the next. None of it is verified yet.
@@ -109,6 +114,7 @@ class Received:
         return verify_batch(self.values[:wrong], self.topic), violation
 
 
+@short_repr
 @dataclass(frozen=True, slots=True)
 class Aborted:
     """The server ended the stream early. Make a new client with `next_config` after the cooldown.
@@ -120,6 +126,7 @@ class Aborted:
     cooldown: int
 
 
+@short_repr
 @dataclass(frozen=True, slots=True)
 class Finished:
     """Everything that the server had and the local log lacked was handed out. Close the stream."""

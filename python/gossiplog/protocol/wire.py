@@ -29,6 +29,7 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 from gossiplog.core import HASH_LENGTH, KEY_LENGTH, Node, Nodes
 from gossiplog.errors import ProtocolError
 from gossiplog.protocol import wire_pb2
+from gossiplog.reprs import short_repr
 
 MAX_FRAME = 4 * 2**20
 """Bytes in a frame, its length not counted: what the original reads."""
@@ -43,11 +44,13 @@ _MAX_LENGTH_BYTES = 5
 _MAX_UNKNOWN = 4096
 
 
+@short_repr
 @dataclass(frozen=True, slots=True)
 class GetRoot:
     """Asks for the root of the server's snapshot."""
 
 
+@short_repr
 @dataclass(frozen=True, slots=True)
 class GetNode:
     """Asks for one node, which need not exist."""
@@ -56,6 +59,7 @@ class GetNode:
     key: bytes | None
 
 
+@short_repr
 @dataclass(frozen=True, slots=True)
 class GetChildren:
     """Asks for the children of a node that exists, at level 1 or above.
@@ -72,6 +76,7 @@ class GetChildren:
     after: bytes | None = None
 
 
+@short_repr
 @dataclass(frozen=True, slots=True)
 class GetValues:
     """Asks for the stored values of keys that exist."""
@@ -79,6 +84,7 @@ class GetValues:
     keys: Sequence[bytes]
 
 
+@short_repr
 @dataclass(frozen=True, slots=True)
 class Root:
     """Answers GetRoot."""
@@ -86,6 +92,7 @@ class Root:
     node: Node
 
 
+@short_repr
 @dataclass(frozen=True, slots=True)
 class Found:
     """Answers GetNode; None when there is no such node."""
@@ -93,6 +100,7 @@ class Found:
     node: Node | None
 
 
+@short_repr
 @dataclass(frozen=True, slots=True)
 class Children:
     """Answers GetChildren."""
@@ -100,6 +108,7 @@ class Children:
     nodes: Nodes
 
 
+@short_repr
 @dataclass(frozen=True, slots=True)
 class Values:
     """Answers GetValues: one value for each key, in their order."""
@@ -107,6 +116,7 @@ class Values:
     values: list[bytes]
 
 
+@short_repr
 @dataclass(frozen=True, slots=True)
 class Abort:
     """Ends a sync stream, in place of any answer.
@@ -118,6 +128,7 @@ class Abort:
     cooldown: int
 
 
+@short_repr
 @dataclass(frozen=True, slots=True)
 class Insert:
     """Pushes one message."""
@@ -126,6 +137,7 @@ class Insert:
     value: bytes
 
 
+@short_repr
 @dataclass(frozen=True, slots=True)
 class Update:
     """Tells the sender's heads."""

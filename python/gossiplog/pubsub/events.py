@@ -13,11 +13,14 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
+from gossiplog.reprs import short_repr
+
 PeerId: TypeAlias = Hashable
 
 # In-events
 
 
+@short_repr
 @dataclass(frozen=True, slots=True)
 class PeerConnected:
     """A connection to a peer is open, whoever opened it.
@@ -31,6 +34,7 @@ class PeerConnected:
     protocol: str = ""
 
 
+@short_repr
 @dataclass(frozen=True, slots=True)
 class PeerDisconnected:
     """The connection to a peer has ended, whoever ended it."""
@@ -38,6 +42,7 @@ class PeerDisconnected:
     peer: PeerId
 
 
+@short_repr
 @dataclass(frozen=True, slots=True)
 class Received:
     """A packet came.
@@ -51,6 +56,7 @@ class Received:
     packet: Any
 
 
+@short_repr
 @dataclass(frozen=True, slots=True)
 class TimerExpired:
     """The time of a `SetTimer` has come."""
@@ -58,6 +64,7 @@ class TimerExpired:
     timer: Hashable
 
 
+@short_repr
 @dataclass(frozen=True, slots=True)
 class Join:
     """The application subscribes to a topic."""
@@ -65,6 +72,7 @@ class Join:
     topic: str
 
 
+@short_repr
 @dataclass(frozen=True, slots=True)
 class Leave:
     """The application unsubscribes from a topic."""
@@ -72,6 +80,7 @@ class Leave:
     topic: str
 
 
+@short_repr
 @dataclass(frozen=True, slots=True)
 class Publish:
     """The application publishes.
@@ -85,6 +94,7 @@ class Publish:
     data: bytes
 
 
+@short_repr
 @dataclass(frozen=True, slots=True)
 class ConnectFailed:
     """The connection that a `Connect` asked for did not come about."""
@@ -92,6 +102,7 @@ class ConnectFailed:
     peer: PeerId
 
 
+@short_repr
 @dataclass(frozen=True, slots=True)
 class RoundTrip:
     """What a `Ping` asked for.
@@ -108,6 +119,7 @@ class RoundTrip:
 # Out-events
 
 
+@short_repr
 @dataclass(frozen=True, slots=True)
 class Connect:
     """A connection to a peer is wanted: `PeerConnected` or `ConnectFailed` follows; nothing, where there is one."""
@@ -115,6 +127,7 @@ class Connect:
     peer: PeerId
 
 
+@short_repr
 @dataclass(frozen=True, slots=True)
 class Disconnect:
     """The connection to a peer is to end, after what was sent on it; `PeerDisconnected` follows on both sides."""
@@ -122,6 +135,7 @@ class Disconnect:
     peer: PeerId
 
 
+@short_repr
 @dataclass(frozen=True, slots=True)
 class Ping:
     """How long the way to a connected peer and back takes is to be measured; `RoundTrip` follows."""
@@ -129,6 +143,7 @@ class Ping:
     peer: PeerId
 
 
+@short_repr
 @dataclass(frozen=True, slots=True)
 class Send:
     """A packet is to go out, the same one to each of the peers.
@@ -142,6 +157,7 @@ class Send:
     packet: Any
 
 
+@short_repr
 @dataclass(frozen=True, slots=True)
 class Deliver:
     """A message for the application, which is handed to it once, however many of its topics we are in.
@@ -159,6 +175,7 @@ class Deliver:
     source: PeerId | None
 
 
+@short_repr
 @dataclass(frozen=True, slots=True)
 class SetTimer:
     """A timer is to expire at a time; the same timer, if it is set, no more at the time that it was set for.

@@ -1,0 +1,34 @@
+"""Short representations of values that hold what strangers chose."""
+
+from __future__ import annotations
+
+import reprlib
+from dataclasses import fields
+from typing import Any, TypeVar
+
+_Class = TypeVar("_Class", bound=type)
+
+_MOST_ITEMS = 3
+_SHORT = reprlib.Repr()
+_SHORT.maxtuple = _SHORT.maxlist = _SHORT.maxset = _SHORT.maxfrozenset = _SHORT.maxdict = _MOST_ITEMS
+_SHORT.maxlevel = 3
+_SHORT.maxstring = 80
+_SHORT.maxother = 120
+
+
+def short_repr(kind: _Class) -> _Class:
+    """Give a dataclass a `repr` that stays short whatever its fields hold: a list as its beginning and its length."""
+
+    def representation(self: Any) -> str:
+        shown = (f"{each.name}={_shown(getattr(self, each.name))}" for each in fields(self) if each.repr)
+        return f"{type(self).__qualname__}({', '.join(shown)})"
+
+    kind.__repr__ = representation  # type: ignore[assignment]
+    return kind
+
+
+def _shown(value: object) -> str:
+    text = _SHORT.repr(value)
+    if isinstance(value, (tuple, list, set, frozenset, dict)) and len(value) > _MOST_ITEMS:
+        text += f" of {len(value):,}"
+    return text

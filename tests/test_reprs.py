@@ -1,0 +1,86 @@
+"""No `repr` is long, whatever a stranger chose (`gossiplog.reprs`)."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import inspect
+from collections.abc import Iterator
+from types import MappingProxyType
+from typing import Any
+
+import pytest
+
+import gossiplog
+from gossiplog import Signer, errors
+
+# Of public types, and of the machines' events, which tests and traces show.
+MODULES = (
+    "gossiplog.log.recovery",
+    "gossiplog.log.results",
+    "gossiplog.net.events",
+    "gossiplog.net.peer",
+    "gossiplog.net.record",
+    "gossiplog.protocol.broadcast_events",
+    "gossiplog.protocol.push",
+    "gossiplog.protocol.sync_client",
+    "gossiplog.protocol.sync_events",
+    "gossiplog.protocol.wire",
+    "gossiplog.pubsub.events",
+)
+# What an operator chose.
+OWN = (gossiplog.Access,)
+MOST = 800
+
+
+def public_dataclasses() -> Iterator[type]:
+    found = [getattr(gossiplog, name) for name in gossiplog.__all__]
+    for module in MODULES:
+        found += [value for name, value in vars(importlib.import_module(module)).items() if not name.startswith("_")]
+    for value in dict.fromkeys(filter(inspect.isclass, found)):
+        if dataclasses.is_dataclass(value) and value not in OWN:
+            yield value
+
+
+def huge(annotation: str) -> Any:
+    """Return a huge value for a field, if its type has any."""
+    kinds: dict[str, Any] = {
+        "tuple": tuple("x" * 1000 for _ in range(1000)),
+        "Sequence": ["x" * 1000 for _ in range(1000)],
+        "list": [b"x" * 1000 for _ in range(1000)],
+        "frozenset": frozenset(f"{number:01000}" for number in range(100)),
+        "Mapping": MappingProxyType({f"{number:01000}": "x" * 1000 for number in range(100)}),
+        "dict": {f"{number:01000}": "x" * 1000 for number in range(100)},
+        "str": "x" * 100_000,
+        "bytes": b"x" * 100_000,
+        "Any": "x" * 100_000,
+        "PeerId": "x" * 100_000,
+        "Exception": ValueError("x" * 100_000),
+        "BaseException": ValueError("x" * 100_000),
+    }
+    return kinds.get(annotation.split("[")[0].split(" ")[0], 2**64)
+
+
+@pytest.mark.parametrize("kind", list(public_dataclasses()), ids=lambda kind: f"{kind.__module__}.{kind.__name__}")
+def test_a_repr_is_short(kind: type) -> None:
+    made = object.__new__(kind)
+    for field in dataclasses.fields(kind):  # type: ignore[arg-type] # a dataclass
+        object.__setattr__(made, field.name, huge(str(field.type)))
+    assert kind.__name__ in repr(made)
+    assert len(repr(made)) < MOST + 80 * len(dataclasses.fields(kind))  # type: ignore[arg-type] # likewise
+
+
+def test_errors_about_many_things_are_short() -> None:
+    ids = ["0" * 32] * 100_000
+    for error in (errors.MissingParents(ids[0], ids), errors.CorruptLog(ids), errors.CorruptSource(ids)):
+        assert len(str(error)) < MOST
+        assert len(repr(error)) < MOST
+
+
+def test_what_logs_return_says_how_much_there_is() -> None:
+    with gossiplog.open(":memory:", "notes") as log:
+        log.insert_many(Signer.generate().sign("notes", 1, [], number)[1] for number in range(5))
+        found = log.info()
+        assert f"heads=({', '.join(map(repr, found.heads[:3]))}, ...) of 5, " in repr(found)
+        arrivals = next(iter(log.subscribe(after=0)))
+        assert repr(arrivals) == f"<Arrivals: 5 messages, cursor {arrivals.cursor}>"
