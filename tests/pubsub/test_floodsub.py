@@ -183,12 +183,12 @@ def test_a_message_of_several_topics_is_delivered_once_and_goes_to_who_is_in_any
         node.tell(PeerConnected(peer, FLOODSUB))
         node.get(peer, Rpc(subscriptions=tuple(Subscription(topic, True) for topic in topics)))
     packet = Rpc((Message(("v", "u", "t", "u"), b"1234"),))
-    deliver = Deliver(("v", "u", "t"), b"1234", b"1234", "t1")
+    deliver = Deliver(("u", "t"), b"1234", b"1234", "t1")
     assert node.get("t1", packet) == [deliver, Send(["t2", "u", "tu"], packet)]
     assert node.get("u", packet) == []
     assert node.get("t1", Rpc((Message(("v", "w"), b"5678"),))) == []
     [own, send] = node.tell(Publish(("v", "t", "v"), b"mine"))
-    assert own == Deliver(("v", "t"), b"mine", b"mine", None)
+    assert own == Deliver(("t",), b"mine", b"mine", None)
     assert send == Send(["t1", "t2", "tu", "v"], Rpc((Message(("v", "t"), b"mine"),)))
     assert [type(order) for order in node.tell(Publish(("v", "w"), b"else"))] == [Send]
 

@@ -163,7 +163,8 @@ class Deliver:
     """A message for the application, which is handed to it once, however many of its topics we are in.
 
     Attributes:
-        topics: that it was published to, each once; ("",) where a router has only one.
+        topics: that it was published to and that we are in, each once; ("",) where a router has only one. Strangers
+            choose the others.
         id: of the message.
         data: of the message.
         source: the peer that it came from, who need not be its author; None for the application's own.

@@ -164,9 +164,8 @@ class FloodSub:
         self._seen.add(id, now)
         if not self._is_valid(message):
             return ()
-        topics = tuple(dict.fromkeys(message.topics))
-        joined = [topic for topic in topics if topic in self._topics]
-        return [Deliver(topics, id, message.data, source), *self._flood(message, joined, source)]
+        joined = self._joined(message)
+        return [Deliver(joined, id, message.data, source), *self._flood(message, joined, source)]
 
     def _publish(self, topics: tuple[str, ...], data: bytes, now: float) -> Sequence[Any]:
         message = compose_valid(self._authorship, topics, data, self._config, self._is_valid)
@@ -176,9 +175,13 @@ class FloodSub:
         if self._seen.has(id):
             return ()
         self._seen.add(id, now)
-        is_ours = not self._topics.keys().isdisjoint(message.topics)
-        delivery = [Deliver(message.topics, id, data, None)] if is_ours else []
+        joined = self._joined(message)
+        delivery = [Deliver(joined, id, data, None)] if joined else []
         return [*delivery, *self._flood(message, message.topics, None)]
+
+    def _joined(self, message: Message) -> tuple[str, ...]:
+        """Return the topics of a message that we are in, each once."""
+        return tuple(topic for topic in dict.fromkeys(message.topics) if topic in self._topics)
 
     def _flood(self, message: Message, topics: Iterable[str], source: PeerId | None) -> Sequence[Send]:
         author = message.author

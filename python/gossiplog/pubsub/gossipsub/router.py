@@ -327,11 +327,11 @@ class GossipSub:
         if not self._is_valid(message):
             return
         self._cache.put(id, message)
-        topics = tuple(dict.fromkeys(message.topics))
-        self._delivered.append(Deliver(topics, id, message.data, peer))
-        origin = peer if author is None else self._authors.get(author, peer)
         mesh = self._state.mesh
-        self._forward({topic: mesh[topic] for topic in topics if topic in mesh}, packet, peer, origin)
+        joined = {topic: mesh[topic] for topic in message.topics if topic in mesh}
+        self._delivered.append(Deliver(tuple(joined), id, message.data, peer))
+        origin = peer if author is None else self._authors.get(author, peer)
+        self._forward(joined, packet, peer, origin)
 
     def _forward(
         self,
@@ -359,8 +359,8 @@ class GossipSub:
             return
         self._seen.add(id, now)
         self._cache.put(id, message)
-        if not state.mesh.keys().isdisjoint(message.topics):
-            self._delivered.append(Deliver(message.topics, id, data, None))
+        if joined := tuple(topic for topic in message.topics if topic in state.mesh):
+            self._delivered.append(Deliver(joined, id, data, None))
         meshes: dict[str, dict[PeerId, None]] = {}
         for topic in message.topics:
             mesh = state.mesh.get(topic)
