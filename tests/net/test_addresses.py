@@ -102,6 +102,30 @@ def test_who_broke_a_rule_is_let_in_after_a_pause_that_doubles() -> None:
     assert refusal.seconds == FIRST_PAUSE
 
 
+def test_a_page_is_paused_and_not_the_address_of_its_visitor() -> None:
+    addresses = Addresses(clock=Clock())
+    addresses.shun("10.0.0.1", "https://a.example")
+    refusal = addresses.refusal("10.0.0.1", "https://a.example")
+    assert refusal is not None
+    assert refusal.reason == "10.0.0.1 is let in again in 10 s: this page there broke a rule"
+    for host, page in (("10.0.0.1", ""), ("10.0.0.1", "https://b.example"), ("10.0.0.2", "https://a.example")):
+        assert addresses.refusal(host, page) is None
+    # Who is no browser may claim to be a page.
+    addresses.shun("10.0.0.2")
+    assert addresses.refusal("10.0.0.2", "https://a.example") is not None
+    addresses.shun("127.0.0.1", "https://a.example")
+    assert addresses.refusal("127.0.0.1", "https://a.example") is None
+
+
+def test_pages_that_somebody_claims_to_be_take_no_place_from_paused_addresses() -> None:
+    addresses = Addresses(clock=Clock())
+    addresses.shun("10.0.0.1")
+    for number in range(MOST_REMEMBERED + 1):
+        addresses.shun("10.0.0.2", f"https://{number}.example")
+    assert len(addresses._page_pauses) == MOST_REMEMBERED
+    assert addresses.refusal("10.0.0.1") is not None
+
+
 @pytest.mark.parametrize("limit", [None, 5])
 def test_a_local_client_is_never_paused(limit: int | None) -> None:
     """It may be a proxy that nobody has named, with all clients behind it."""

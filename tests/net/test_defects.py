@@ -343,7 +343,7 @@ async def test_a_hub_goes_on_and_bans_an_address(
 ) -> None:
     put_in(monkeypatch, wire, "decode_push", error)
     # They come from addresses of other machines.
-    monkeypatch.setattr(hub_module, "is_local", lambda source: False)
+    monkeypatch.setattr(hub_module, "culprit_of", lambda host, page: host)
     log, ours, heard = opened(), opened(signer=signer), Heard()
     hub = Hub(log, config=QUICK, on_event=heard)
     with anyio.fail_after(60):

@@ -266,6 +266,30 @@ async def test_an_address_that_broke_a_rule_is_let_in_after_a_pause(opened: Open
         assert b"10.0.0.1 is let in again in 20 s: a client there broke a rule" in body["body"]
 
 
+async def test_a_page_that_breaks_a_rule_does_not_lock_its_visitor_out(opened: Open) -> None:
+    async def joins(origin: str | None, text: str | None = None) -> bool:
+        socket = Socket()
+        if text is not None:
+            socket.receive(text=text)
+        socket.give.send_nowait({"type": "websocket.disconnect", "code": 1000})
+        headers = [(b"host", b"localhost")] + ([(b"origin", origin.encode())] if origin else [])
+        await socket(hub, client=("10.0.0.1", 1234), headers=headers)
+        return bool(socket.sent[0] == ACCEPT)
+
+    async with Hub(opened(), access=Access(origins=frozenset(["*", "https://app.example"]))) as hub:
+        assert await joins("https://evil.example", "hello")
+        assert not await joins("https://evil.example")
+        assert [await joins(origin) for origin in (None, "https://app.example", "https://other.example")] == [True] * 3
+        # A program that claims to be an allowed page, or one of the hub's own, is paused as that.
+        await joins("https://app.example", "hello")
+        assert not await joins("https://app.example")
+        await joins("http://localhost", "hello")
+        assert not await joins("http://localhost")
+        # Without a page, the address pays, whatever it claims to be later.
+        await joins(None, "hello")
+        assert [await joins(origin) for origin in (None, "https://other.example")] == [False] * 2
+
+
 @pytest.mark.parametrize("client", [("127.0.0.1", 1234), None])
 @pytest.mark.parametrize("limit", [None, 5])
 async def test_local_clients_are_not_paused(opened: Open, client: tuple[str, int] | None, limit: int | None) -> None:

@@ -199,6 +199,21 @@ class Access:
         may_read = is_reader or (self.read_token is None and not is_unknown)
         return Allowed(may_read, is_writer or (may_read and self.write_token is None), token)
 
+    def page(self, scope: Scope) -> str:
+        """Return what the web page is known by that has a browser make a request; "" without a page.
+
+        Every origin that was allowed by name has a name of its own, and so has the hub's own. Of others the name is a
+        digest: they may be long. A program that is no browser can claim any of them.
+        """
+        headers = _Headers(scope)
+        origin, host = headers.single("origin"), headers.single("host")
+        if origin is None or origin in self.origins:
+            return origin or ""
+        if host is not None and _authority(origin) == host.lower():
+            # Whatever port and scheme it names.
+            return "the hub's own"
+        return hashlib.sha256(origin.encode("latin-1")).hexdigest()
+
     def _knows(self, name: str) -> bool:
         if EVERY in self.hosts or name in self.hosts or name in LOOPBACK:
             return True

@@ -1,5 +1,9 @@
 """The addresses that clients come from: how many connections each may have, and for how long one that broke a rule is
-not let in. Identities cost nothing, addresses do."""
+not let in. Identities cost nothing, addresses do.
+
+A web page can have its visitor's browser break a rule, at the visitor's address. So for what a page does, that page at
+that address is paused, and not what else is there (docs/security.md).
+"""
 
 from __future__ import annotations
 
@@ -81,6 +85,12 @@ def is_local(source: str) -> bool:
     return ip_network(source).is_loopback
 
 
+def culprit_of(host: str | None, page: str) -> str:
+    """Return who is not let in after what a client did: its address, or a page at that address; "" if it is local."""
+    source = source_of(host)
+    return "" if is_local(source) else f"{source} {page}".rstrip()
+
+
 def read_networks(texts: Sequence[str]) -> tuple[Network, ...]:
     """Read addresses and networks, such as 10.0.0.0/8.
 
@@ -132,13 +142,23 @@ class Addresses:
         self._counts: Counter[str] = Counter()
         # The latest last.
         self._pauses: dict[str, _Pause] = {}
+        # By culprit. Apart from the others, since a program can claim to be any number of pages.
+        self._page_pauses: dict[str, _Pause] = {}
 
-    def refusal(self, host: str | None) -> Refusal | None:
-        """Why a client at an address is not let in now, or None."""
+    def refusal(self, host: str | None, page: str = "") -> Refusal | None:
+        """Return the reason why a client at an address is not let in now, or None.
+
+        Args:
+            host: of the client.
+            page: that opened the connection (`Access.page`); "" for a program that is no browser.
+        """
         source = source_of(host)
-        pause = self._pauses.get(source)
-        if pause is not None and (left := pause.since + pause.seconds - self._clock()) > 0:
-            return Refusal(f"{source} is let in again in {left:.0f} s: a client there broke a rule", left)
+        for pause, who in (
+            (self._pauses.get(source), "a client there"),
+            (self._page_pauses.get(culprit_of(host, page)) if page else None, "this page there"),
+        ):
+            if pause is not None and (left := pause.since + pause.seconds - self._clock()) > 0:
+                return Refusal(f"{source} is let in again in {left:.0f} s: {who} broke a rule", left)
         limit = limit_of(source, self._limit)
         if limit is not None and self._counts[source] >= limit:
             return Refusal(f"{source} has its {limit} connections: close one first", FIRST_PAUSE)
@@ -156,13 +176,14 @@ class Addresses:
             if not self._counts[source]:
                 del self._counts[source]
 
-    def shun(self, host: str | None) -> None:
-        """Pause an address, unless it is local: a client there broke a rule."""
-        source = source_of(host)
-        if is_local(source):
+    def shun(self, host: str | None, page: str = "") -> None:
+        """Pause who broke a rule, an address or a page at that address, unless the address is local."""
+        culprit = culprit_of(host, page)
+        if not culprit:
             return
-        now, before = self._clock(), self._pauses.get(source)
+        pauses = self._page_pauses if page else self._pauses
+        now, before = self._clock(), pauses.get(culprit)
         seconds = FIRST_PAUSE
         if before is not None and now - before.since < _FORGIVING_SECONDS:
             seconds = min(2 * before.seconds, LONGEST_PAUSE)
-        keep_latest(self._pauses, source, _Pause(now, seconds))
+        keep_latest(pauses, culprit, _Pause(now, seconds))

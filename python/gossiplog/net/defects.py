@@ -60,8 +60,8 @@ class Defects:
     def __init__(self, record: Record, exchanges: Mapping[int, Neighbour]) -> None:
         self._record = record
         self._exchanges = exchanges
-        # The oldest first, each within a limit: when the latest defects of a peer were, by its origin; names and
-        # origins of those that left, by number; numbers of those that caused one, which may not have left yet.
+        # The oldest first, each within a limit: when the latest defects of a peer were, by its culprit or origin; names
+        # and those of peers that left, by number; numbers of those that caused one, which may not have left yet.
         self._times: dict[str, list[float]] = {}
         self._left: dict[int, tuple[str, str]] = {}
         self._faulty: dict[int, None] = {}
@@ -89,7 +89,10 @@ class Defects:
         if number is not None:
             keep_latest(self._faulty, number, None)
             peer = self._exchanges.get(number)
-            name, origin = (peer.name, peer.origin) if peer is not None else self._left.get(number, ("", ""))
+            if peer is not None:
+                name, origin = peer.name, peer.culprit or peer.origin
+            else:
+                name, origin = self._left.get(number, ("", ""))
         times: list[float] = []
         if origin:
             now = anyio.current_time()
@@ -116,7 +119,7 @@ class Defects:
 
     def leave(self, peer: Neighbour) -> None:
         """Remember a peer that left: what it sent may still bring a defect to light."""
-        keep_latest(self._left, peer.number, (peer.name, peer.origin))
+        keep_latest(self._left, peer.number, (peer.name, peer.culprit or peer.origin))
 
     def _recent(self, origin: str, now: float) -> list[float]:
         return [time for time in self._times.get(origin, ()) if now - time < SECONDS]

@@ -195,6 +195,7 @@ class Driver:
         may_write: bool = True,
         gossips: bool = False,
         origin: str = "",
+        culprit: str = "",
     ) -> str:
         """Exchanges messages with a peer until the connection ends.
 
@@ -205,6 +206,7 @@ class Driver:
             may_write: whether to take messages from the peer; what one sends that may not is passed over.
             gossips: whether the router of gossip brings the peer messages, so that they are not pushed to it.
             origin: by which the peer is recognised when it comes back; its name, if empty.
+            culprit: who is not let in after defects, where that is only a part of the origin; else empty.
 
         Returns:
             The rule that the peer broke, which may be to bring too many defects of this side to light; "" if the
@@ -215,8 +217,9 @@ class Driver:
         """
         if not self._is_open:
             raise NetworkError("the log is not replicated any more")
-        peer = Neighbour(next(self._numbers), name, connection, may_write, gossips, origin or name)
-        if self.defects.bans(peer.origin):
+        origin = origin or name
+        peer = Neighbour(next(self._numbers), name, connection, may_write, gossips, origin, culprit)
+        if any(map(self.defects.bans, (peer.origin, peer.culprit))):
             self.record.refused(name, TOO_MANY)
             return TOO_MANY
         self._exchanges[peer.number] = peer

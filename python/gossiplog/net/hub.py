@@ -25,7 +25,7 @@ from gossiplog.errors import NetworkError
 from gossiplog.log import Log
 from gossiplog.net import events
 from gossiplog.net.access import SCOPE_KEY, Access, Allowed, Token, protect
-from gossiplog.net.addresses import Addresses, Refusal, is_local, source_of
+from gossiplog.net.addresses import Addresses, Refusal, culprit_of, is_local, source_of
 from gossiplog.net.admission import Admission
 from gossiplog.net.background import background
 from gossiplog.net.connection import Connection
@@ -295,7 +295,7 @@ class Hub:
         if not self._has_warned and _is_behind_unnamed_proxy(scope):
             self._has_warned = True
             running.driver.record.incident(client_name(scope.get("client")), "unnamed_proxies", 1, _UNNAMED_PROXY)
-        if (refusal := self._addresses.refusal(host)) is not None:
+        if (refusal := self._addresses.refusal(host, self._access.page(scope))) is not None:
             running.driver.record.refused(client_name(scope.get("client")), refusal.reason)
             await _refuse(scope, receive, send, refusal)
             return
@@ -316,6 +316,7 @@ class Hub:
 
     async def _exchange(self, running: _Running, connection: PipeConnection, scope: Scope, socket: _Socket) -> None:
         name, allowed = client_name(scope.get("client")), scope[SCOPE_KEY]
+        host, page = _host(scope), self._access.page(scope)
         code = _GOING_AWAY
         try:
             await socket.accept(may_write=allowed.write)
@@ -336,7 +337,12 @@ class Hub:
                 running.connections[connection] = allowed
                 try:
                     if await running.driver.exchange(
-                        connection, name, dialer=False, may_write=allowed.write, origin=_origin(scope)
+                        connection,
+                        name,
+                        dialer=False,
+                        may_write=allowed.write,
+                        origin=culprit_of(host, ""),
+                        culprit=culprit_of(host, page),
                     ):
                         code = _VIOLATION
                 except NetworkError:
@@ -345,7 +351,7 @@ class Hub:
                 finally:
                     running.connections.pop(connection, None)
                     if code == _VIOLATION or (connection.closed is not None and connection.closed.cause == "violation"):
-                        self._addresses.shun(_host(scope))
+                        self._addresses.shun(host, page)
                 # While what is left to say goes out.
                 await connection.aclose()
                 if connection.closed is not None and connection.closed.cause == "overload":
@@ -436,12 +442,6 @@ def _topic(scope: Scope) -> str | None:
     """The topic of the client's log; None if it does not say, as canvas-js does not."""
     names = [value.decode("latin-1") for name, value in scope["headers"] if name == TOPIC_HEADER.encode()]
     return names[0] if len(names) == 1 else None
-
-
-def _origin(scope: Scope) -> str:
-    """By which a client is recognised when it comes back: its address, but for a local one, where others may be."""
-    source = source_of(_host(scope))
-    return "" if is_local(source) else source
 
 
 def _is_behind_unnamed_proxy(scope: Scope) -> bool:

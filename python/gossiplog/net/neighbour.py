@@ -39,6 +39,7 @@ class Neighbour:
         changed: set when a push stream has begun or ended.
         scope: of the exchange with it.
         origin: by which it is recognised when it comes back.
+        culprit: who pays for what it does, where that is only a part of the origin; else empty.
         blame: the rule that it broke; "" as long as it has not.
         fault: the defect of this side that its input brought to light; "" as long as there is none.
         farewell: whether it has ended its push stream.
@@ -51,6 +52,7 @@ class Neighbour:
     may_write: bool
     gossips: bool = False
     origin: str = ""
+    culprit: str = ""
     joined: bool = False
     pushes: int = 0
     waiting: deque[bytes] = field(default_factory=deque)
