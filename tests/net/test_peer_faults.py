@@ -238,6 +238,7 @@ async def test_who_lies_is_dropped_and_the_honest_converge(
     begin: Serve,
     reason: str,
     monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     # Of an endless tree, so much is walked before the first message is asked for.
     monkeypatch.setattr(syncing, "ClientConfig", partial(ClientConfig, window=2**14))
@@ -261,6 +262,8 @@ async def test_who_lies_is_dropped_and_the_honest_converge(
             tasks.cancel_scope.cancel()
         assert gone[0].blamed
         assert gone[0].reason.startswith(reason)
+        what = gone[0].reason.removeprefix("it broke the sync protocol: ")
+        assert [what in line for line in caplog.messages].count(True) == 1
         await until_equal(*logs)
         for log in logs:
             log.append("as ever")

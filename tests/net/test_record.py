@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import logging
+
 import pytest
 
 from gossiplog._core import PanicException
 from gossiplog.errors import StorageError
 from gossiplog.net import events
 from gossiplog.net.incidents import LINES
-from gossiplog.net.record import Counters, Record
+from gossiplog.net.record import Counters, Record, log_level_of
 from gossiplog.protocol.sync import Statistics
 from tests.net.support import Heard
 
@@ -123,3 +125,36 @@ def test_the_more_peers_there_are_the_fewer_messages_are_passed_on_at_once() -> 
         record.count(connections=connections - record.connections)
         found.append(record.most_at_once)
     assert found == [256, 256, 256, 85, 1]
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        events.Connected("a"),
+        events.Disconnected("a", "it left", False),
+        events.SyncEnded("a", False, 3, 0, Statistics(), "it broke off"),
+        events.SyncEnded("a", True, 3, 0, Statistics(), ""),
+        events.SyncStarted("a"),
+        events.Failed("storing", StorageError("the disk is full")),
+    ],
+    ids=lambda event: type(event).__name__,
+)
+async def test_the_level_of_the_line_about_an_event_is_known(
+    event: events.Event, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    Record(None).tell(event)
+    assert [found.levelno for found in caplog.records] == [level for level in (log_level_of(event),) if level]
+
+
+async def test_what_a_peer_is_dropped_for_is_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    record = Record(None)
+    reason = "it broke the sync protocol: a frame of 5 MiB"
+    record.tell(events.SyncEnded("a", False, 3, 0, Statistics(), "a frame of 5 MiB"), logged=True)
+    record.dropped("a", reason)
+    dropped = (events.Disconnected("a", reason, True), events.Rejected("a", reason))
+    for event in dropped:
+        record.tell(event)
+    assert caplog.messages == [f"a: dropped: {reason}"]
+    assert {log_level_of(event) for event in dropped} == {caplog.records[0].levelno}

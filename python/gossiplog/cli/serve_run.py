@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import sys
@@ -30,7 +31,7 @@ from gossiplog.net.hub import Hub
 from gossiplog.net.incidents import Incidents
 from gossiplog.net.limits import Limits
 from gossiplog.net.peer import Peer
-from gossiplog.net.record import LOGGER, Counters
+from gossiplog.net.record import LOGGER, Counters, log_level_of
 from gossiplog.net.serving import TLS, Address, serve
 from gossiplog.net.site import create_monitor
 from gossiplog.pubsub.gossipsub.config import GossipConfig
@@ -183,11 +184,20 @@ def _open_and_serve(path: Path, topic: str | None, options: Options, output: Out
         def show(text: str, fields: dict[str, Any]) -> None:
             printer.say(encoded(text, fields))
 
-        anyio.run(_serve, log, str(path), access, options, show, backend="asyncio")
+        # On one terminal a line of the log says enough; programs read the two apart.
+        shares_terminal = not output.json and sys.stderr.isatty()
+        lowest = logging.getLevelNamesMapping()[options.log_level.upper()] if shares_terminal else None
+
+        def on_event(event: events.Event) -> None:
+            if lowest is None or log_level_of(event) < lowest:
+                _show_event(show, event)
+
+        anyio.run(_serve, log, str(path), access, options, show, on_event, backend="asyncio")
 
 
-async def _serve(log: Log, name: str, access: Access, options: Options, show: Show) -> None:
-    on_event = partial(_show_event, show)
+async def _serve(
+    log: Log, name: str, access: Access, options: Options, show: Show, on_event: Callable[[events.Event], None]
+) -> None:
     terminals = [number for number in (0, 1, 2) if os.isatty(number)]
     tls = options.tls
     async with AsyncExitStack() as stack:

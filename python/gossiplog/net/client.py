@@ -19,6 +19,7 @@ from gossiplog.log import Log
 from gossiplog.net import events
 from gossiplog.net.background import background
 from gossiplog.net.connection import Connection
+from gossiplog.net.defects import DefectFound
 from gossiplog.net.driver import Driver
 from gossiplog.net.neighbour import Neighbour
 from gossiplog.net.protocols import ACCESS_HEADER, SHOWN_TOPIC, TOPIC_HEADER
@@ -202,11 +203,13 @@ class Client:
             self._read_hello(connection)
             blame = await self._driver.exchange(connection, self._name, dialer=True)
         except NetworkError as error:
-            if isinstance(error, StreamRefused):
-                error = self._wrong_topic(None, error)
-            self._driver.record.tell(events.Failed(f"exchanging with {self._name}", error))
+            # The application and the log know of what a hub was dropped for, and of defects.
             if isinstance(error, ConnectionLost) and error.cause == "violation":
                 return ProtocolError(f"{self._name}: {error}")
+            if isinstance(error, StreamRefused):
+                error = self._wrong_topic(None, error)
+            if not isinstance(error, DefectFound):
+                self._driver.record.tell(events.Failed(f"exchanging with {self._name}", error))
             return error
         finally:
             await connection.leave()

@@ -49,6 +49,10 @@ def defect_in(error: BaseException) -> BaseException | None:
     return next(iter(first or defects), None)
 
 
+class DefectFound(NetworkError):
+    """An exchange ended because the peer's input brought a defect to light, which was reported then."""
+
+
 class Defects:
     """Reports defects, and disconnects the peers whose input brought them to light.
 

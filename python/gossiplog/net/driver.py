@@ -31,7 +31,7 @@ from gossiplog.log.replica import Replica
 from gossiplog.net import events
 from gossiplog.net.background import background
 from gossiplog.net.connection import Connection
-from gossiplog.net.defects import TOO_MANY, Defects
+from gossiplog.net.defects import TOO_MANY, DefectFound, Defects
 from gossiplog.net.deliveries import Deliveries
 from gossiplog.net.fairness import MESH, Shares
 from gossiplog.net.feed import Feed
@@ -241,7 +241,7 @@ class Driver:
         if peer.scope.cancelled_caught:
             raise NetworkError("this side has stopped")
         if peer.fault and not peer.blame:
-            raise NetworkError(peer.fault)
+            raise DefectFound(peer.fault)
         return peer.blame
 
     async def _converse(self, peer: Neighbour, dialer: bool) -> None:
@@ -427,8 +427,11 @@ class Driver:
                 self.record.tell(events.SyncStarted(self._name(number)))
             case broadcast.SyncProgress(number, inserted, statistics):
                 self.record.tell(events.SyncProgressed(self._name(number), inserted, statistics))
-            case broadcast.SyncOver(number, complete, inserted, refused, statistics, error):
-                self.record.tell(events.SyncEnded(self._name(number), complete, inserted, refused, statistics, error))
+            case broadcast.SyncOver(number, complete, inserted, refused, statistics, error, blamed):
+                peer = self._peers.get(_number(number))
+                is_dropped = blamed or (peer is not None and bool(peer.blame))
+                ended = events.SyncEnded(self._name(number), complete, inserted, refused, statistics, error)
+                self.record.tell(ended, logged=is_dropped)
 
     def _name(self, number: broadcast.PeerId) -> str:
         peer = self._peers.get(_number(number))

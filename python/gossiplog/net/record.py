@@ -79,6 +79,20 @@ class Counters:
     latencies: Mapping[str, Latency] = field(default_factory=dict)
 
 
+def log_level_of(event: events.Event) -> int:
+    """Return the level of the line that the log has about an event; 0 if it has none."""
+    match event:
+        case events.Connected() | events.Disconnected(blamed=False):
+            return logging.INFO
+        case events.Disconnected() | events.Rejected():
+            return logging.WARNING
+        case events.SyncEnded(error=error) if error:
+            return logging.WARNING
+        case events.Failed() | events.Defect():
+            return logging.ERROR
+    return 0
+
+
 class Record:
     """Takes notice of what happens, and passes it on.
 
@@ -183,8 +197,13 @@ class Record:
         self._incidents.note(f"{kind} {name}", event.peer or "no peer", text, error=event.error, lines=1)
         self.tell(event)
 
-    def tell(self, event: events.Event) -> None:
-        """Something happened."""
+    def tell(self, event: events.Event, *, logged: bool = False) -> None:
+        """Count and log what happened, and report it to the application.
+
+        Args:
+            event: what happened.
+            logged: whether the log has a line of its own about the cause, as that a peer was dropped.
+        """
         match event:
             case events.Connected(peer):
                 self.count(connections=1, connected=1)
@@ -195,7 +214,7 @@ class Record:
                     LOGGER.info("%s left: %s", one_line(peer), one_line(reason))
             case events.SyncEnded(peer=peer, complete=complete, inserted=inserted, error=error):
                 self._syncs["complete" if complete else "failed"] += 1
-                if error:
+                if error and not logged:
                     LOGGER.warning("a sync with %s brought %d messages: %s", one_line(peer), inserted, one_line(error))
             case events.Failed(doing, error):
                 self._errors[type(error).__name__] += 1

@@ -328,7 +328,8 @@ class Broadcast:
             return
         sync, error = ended
         complete = event.result is SyncResult.FINISHED
-        self._emit(SyncOver(sync.peer, complete, sync.inserted, len(sync.left_out), event.statistics, error))
+        blamed = event.result is SyncResult.VIOLATION or sync.unreliable
+        self._emit(SyncOver(sync.peer, complete, sync.inserted, len(sync.left_out), event.statistics, error, blamed))
         if sync.inserted:
             self._update(peer for peer in self._peers if peer != sync.peer)
         if event.result is SyncResult.VIOLATION:

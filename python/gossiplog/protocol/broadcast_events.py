@@ -412,6 +412,7 @@ class SyncOver:
         refused: messages that the application refuses, and those that descend from them.
         statistics: what it cost.
         error: why it is not complete, or did not bring what the peer had told of; "" where all went well.
+        blamed: whether the peer is dropped for it, by the order that follows.
     """
 
     peer: PeerId
@@ -420,6 +421,7 @@ class SyncOver:
     refused: int
     statistics: Statistics
     error: str
+    blamed: bool = False
 
 
 OutEvent: TypeAlias = (

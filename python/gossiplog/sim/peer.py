@@ -279,7 +279,7 @@ class Driver:
                 self._syncs.stop(number)
             case events.Disconnect(peer, reason):
                 self._drop(peer, reason)
-            case events.SyncOver(peer, complete, inserted, refused, statistics, error):
+            case events.SyncOver(peer, complete, inserted, refused, statistics, error, _):
                 if self._kernel.tracing:
                     cost = f"{statistics.requests} requests, {statistics.bytes_in} bytes"
                     state = "complete" if complete else "incomplete"
