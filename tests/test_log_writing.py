@@ -306,3 +306,26 @@ def test_messages_above_a_wide_history_take_several_transactions(
     assert log.insert_many(values).inserted == 21
     assert len(counts) > 3
     assert log.verify().messages == 71
+
+
+@pytest.mark.parametrize(
+    ("payload", "place"),
+    [
+        ([1, float("nan")], r"\$\[1\]: NaN is no number"),
+        ({"a": [{"b": float("inf")}]}, r"\$\.a\[0\]\.b: inf is no number"),
+        ({"a": {1: 2}}, r"\$\.a: a map key must be a string, this is of type int"),
+        ([[{1, 2}]], r"\$\[0\]\[0\]: a value of type set cannot be encoded; use None, bool"),
+        (["\ud800"], r"\$\[0\]: a string with a lone surrogate"),
+        ({"a": [2**64]}, r"\$\.a\[0\]: an integer must be from -2\^64 to 2\^64 - 1"),
+        ("x" * 2**22, "a payload of 4194309 bytes: peers read messages of up to"),
+    ],
+    ids=["NaN", "infinity", "key", "set", "surrogate", "integer", "size"],
+)
+def test_what_cannot_be_encoded_is_named_with_its_place(payload: Any, place: str) -> None:
+    with gossiplog.open(":memory:", "notes", signer=Signer(bytes(32))) as log:
+        if not place.startswith("a payload"):
+            with pytest.raises(EncodeError, match=f"^{place}"):
+                log.append(payload)
+        with pytest.raises(EncodeError, match=f"^payload 2 of 4, from 0: {place}"):
+            log.append_many([1, 2, payload, 4])
+        assert len(log) == 0

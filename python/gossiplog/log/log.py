@@ -98,7 +98,8 @@ class Log:
 
         Many messages take several transactions. All payloads are checked before the first is stored, so an
         EncodeError comes late, and leaves those of earlier transactions stored, only for a message that gets too long
-        because others wrote meanwhile, so that it follows several heads instead of one.
+        because others wrote meanwhile, so that it follows several heads instead of one. It says which payload cannot be
+        encoded, and the place in it.
 
         Raises: as `append`; if `apply` refuses a message, those of earlier transactions stay. TypeError also for one
             payload in place of an iterable of them: a dict, str or bytes.
@@ -114,8 +115,13 @@ class Log:
         wanted = list(payloads)
         # A single one is encoded when it is signed, and needs no look before.
         if len(wanted) > 1 or self._check is not None:
-            for payload in wanted:
-                self._check_own(payload, chosen, codec)
+            for index, payload in enumerate(wanted):
+                try:
+                    self._check_own(payload, chosen, codec)
+                except EncodeError as error:
+                    if len(wanted) == 1:
+                        raise
+                    raise EncodeError(f"payload {index} of {len(wanted):,}, from 0: {error}") from error
         messages: list[SignedMessage] = []
         while len(messages) < len(wanted):
             messages += self._writer.append(wanted, len(messages), chosen, codec)
