@@ -193,11 +193,16 @@ class Bench:
         self.defects.append((peer, error))
 
     async def run(
-        self, source: Source | None, wanted: Sequence[bytes] = (), stop_after: float | None = None
+        self,
+        source: Source | None,
+        wanted: Sequence[bytes] = (),
+        stop_after: float | None = None,
+        *,
+        peer_id: PeerId = "the peer",
     ) -> SyncEnded:
         """A sync with a source, from its beginning to its end."""
         self._numbers += 1
-        order = StartSync(self._numbers, "the peer", wanted, frozenset())
+        order = StartSync(self._numbers, peer_id, wanted, frozenset())
         connection = cast("Connection", Peer(self._tasks, source)) if source is not None else None
         peer = Neighbour(1, "the peer", connection, may_write=True) if connection is not None else None
         async with anyio.create_task_group() as tasks:
@@ -300,6 +305,24 @@ async def test_a_stopped_sync_says_what_was_not_answered(opened: Open, full: Log
     assert values.unanswered == f"62 messages from {ids[0]} to {ids[61]}"
     assert last.unanswered == f"message {ids[0]}"
     assert asked == [62, 15, 3, 1, 1, 1, 62]
+
+
+async def test_what_walks_found_is_kept_for_the_last_four_peers(opened: Open, full: Log) -> None:
+    async def hang_up(end: End, request: wire.Request) -> None:
+        pass
+
+    async with bench(opened()) as here:
+        first = {}
+        for number in range(6):
+            ended = await here.run(until(full, wire.GetValues, hang_up), peer_id=f"peer {number}")
+            first[number] = ended.statistics.requests
+        assert len({*first.values()}) == 1
+        again = {}
+        # The newest first: to come back makes a peer the newest.
+        for number in reversed(range(6)):
+            ended = await here.run(until(full, wire.GetValues, hang_up), peer_id=f"peer {number}")
+            again[number] = ended.statistics.requests
+    assert max(again[number] for number in (2, 3, 4, 5)) < min(again[number] for number in (0, 1))
 
 
 async def test_an_abort_tells_how_long_to_wait(opened: Open, full: Log) -> None:

@@ -8,7 +8,7 @@ verification, and the transaction that stores it.
 from __future__ import annotations
 
 import math
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias, TypeVar
@@ -44,6 +44,8 @@ Report: TypeAlias = Callable[[broadcast.InEvent], None]
 
 _WRITE_SECONDS = 30.0
 """How long a client may take to read 64 KiB of an answer before its stream is given up."""
+_MOST_WALKS = 4
+"""Peers for which the nodes and children of a sync that was cut off are kept, about 13 MB each."""
 
 
 @dataclass(slots=True, eq=False)
@@ -108,7 +110,8 @@ class Syncs:
         self._running: dict[int, _Sync] = {}
         self._ended = Signal()
         # How to go on with connected peers, and with the one whose connection broke last when it is back, by its name.
-        self._configs: dict[broadcast.PeerId, ClientConfig] = {}
+        # What the walks have found is kept for those whose syncs ended last.
+        self._configs: OrderedDict[broadcast.PeerId, ClientConfig] = OrderedDict()
         self._interrupted: tuple[str, ClientConfig] | None = None
 
     async def run(self, order: broadcast.StartSync, peer: Neighbour | None) -> None:
@@ -172,13 +175,19 @@ class Syncs:
         result = sync.result or SyncResult.FAILED
         if result in (SyncResult.ABORTED, SyncResult.FAILED):
             if peer.connection.closed is None:
-                self._configs[order.peer] = client.next_config
+                self._remember(order.peer, client.next_config)
             else:
                 self._interrupted = (peer.name, client.next_config)
         held = tuple(await self._threads.read(self._replica.known, order.wanted))
         return SyncEnded(
             order.sync, result, held, client.statistics, sync.cooldown, sync.reason, unanswered=client.unanswered
         )
+
+    def _remember(self, peer: broadcast.PeerId, config: ClientConfig) -> None:
+        self._configs[peer] = config
+        if len(self._configs) > _MOST_WALKS:
+            other = [*self._configs][-1 - _MOST_WALKS]
+            self._configs[other] = self._configs[other].without_walk()
 
     def _next_config(self, peer: broadcast.PeerId, name: str) -> ClientConfig:
         if self._interrupted is not None and self._interrupted[0] == name:

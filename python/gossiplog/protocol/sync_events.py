@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeAlias
 
 from gossiplog.core import Batch, Node, Nodes, Tree, encode_id, verify_batch
@@ -51,6 +51,10 @@ class ClientConfig:
     complete: frozenset[Node] = frozenset()
     known: Mapping[Node, Nodes] = field(default_factory=dict)
     parts: bool = False
+
+    def without_walk(self) -> ClientConfig:
+        """Return it without what earlier walks have found, which takes up to 13 MB."""
+        return replace(self, complete=frozenset(), known={})
 
 
 @short_repr
