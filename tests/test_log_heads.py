@@ -33,6 +33,8 @@ def test_changes_are_those_of_a_dictionary() -> None:
             assert len(heads) == len(expected)
             assert heads == HeadRows(in_order)
             assert heads.last(5) == in_order[-5:]
+            assert all(key in heads for key in expected)
+            assert not any(key in heads for key in removed)
 
 
 @pytest.mark.parametrize("changes", [1, 65, 150])

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
@@ -13,6 +13,7 @@ import gossiplog
 from gossiplog import EncodeError, Log, MissingParents, Refused, SignedMessage, Signer, StorageError, core
 from gossiplog.log import writing
 from gossiplog.message import MAX_PARENTS, MAX_VALUE_LENGTH
+from gossiplog.storage import MemoryStorage, memory
 
 TOPIC = "org.example.test"
 
@@ -329,3 +330,29 @@ def test_what_cannot_be_encoded_is_named_with_its_place(payload: Any, place: str
         with pytest.raises(EncodeError, match=f"^payload 2 of 4, from 0: {place}"):
             log.append_many([1, 2, payload, 4])
         assert len(log) == 0
+
+
+def test_an_append_above_many_roots_reads_the_link_records_of_its_parents_alone(
+    monkeypatch: pytest.MonkeyPatch, signer: Signer, other_signer: Signer
+) -> None:
+    read: list[int] = []
+
+    class Transaction(memory._MemoryTransaction):
+        def links(self, sequences: Sequence[int]) -> Sequence[bytes]:
+            read.append(len(sequences))
+            return super().links(sequences)
+
+    monkeypatch.setattr(memory, "_MemoryTransaction", Transaction)
+    roots = [other_signer.sign(TOPIC, 1, [], n)[1] for n in range(8 * MAX_PARENTS)]
+    with gossiplog.open(MemoryStorage(), TOPIC, signer=signer) as log, gossiplog.open(MemoryStorage(), TOPIC) as other:
+        log.append_many(range(100))
+        other.insert_many([*log.messages()])
+        for replica in (log, other):
+            replica.insert_many(roots)
+        for n in range(6):
+            read.clear()
+            message = log.append(n)
+            assert len(message.parents) == MAX_PARENTS
+            other.insert(message)
+            assert sum(read) <= 2 * MAX_PARENTS
+        log.verify()

@@ -216,6 +216,7 @@ class Batch:
         links: Links,
         refused: Collection[int] = (),
         work: int | None = None,
+        heads: Collection[int] = (),
     ) -> Plan:
         """Orders the fresh messages whose parents are in `parents` (key to sequence) or in the plan itself.
 
@@ -226,6 +227,8 @@ class Batch:
             refused: indices to leave out, and with them (as orphans) all that descends from them.
             work: about how many members of link sets may be looked at: above very many concurrent messages, each new
                 one costs thousands. One message is always planned.
+            heads: sequences of those of the parents that no message of the log names as a parent, as far as they are
+                known: nothing is read then to find out that none of them is an ancestor of another.
         """
     def arrived(self, sequence: int, parents: Mapping[bytes, int]) -> Plan:
         """The plan that the fresh messages, which are in the log and stand here as they arrived, have followed.

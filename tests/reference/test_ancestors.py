@@ -47,6 +47,22 @@ def test_wide_frontiers_are_stored_once(core: ModuleType) -> None:
     ]
 
 
+def test_a_message_above_many_heads_looks_at_these_and_no_further(core: ModuleType) -> None:
+    # The roots that each message of the chain follows arrived before all of the chain.
+    width, length = MAX_SHORTCUT - 1, 32
+    ancestry = Ancestry(lambda sequences: [b"" for _ in sequences])
+    records = [ancestry.add(sequence, 1, []) for sequence in range(1, width * length + 1)]
+    for number in range(length):
+        sequence = len(records) + 1
+        parents = [*range(number * width + 1, (number + 1) * width + 1), *([sequence - 1] if number else [])]
+        work = ancestry.work
+        records.append(ancestry.add(sequence, 2 + number, parents))
+        assert ancestry.work - work <= 2 * MAX_SHORTCUT
+        # What is more than one step away is wider than is stored.
+        _, links = core.link_record(sequence, records[-1])
+        assert links == [parents, *[[] for _ in links[1:]]]
+
+
 @pytest.mark.parametrize(
     "record", ["", "00", "0101", "02", "0200", "020103", "020100", "020102ff", "0280", "02020102", "03020201ff"]
 )

@@ -151,7 +151,8 @@ class Audit:
             self._report(f"sequence {run[index][0]}: a message that is stored twice")
         found = reader.sequences(batch.parents())
         parents = {key: sequence for key, sequence in found.items() if sequence < first}
-        plan = batch.plan(first, parents, reader.links)
+        heads = [sequence for key, sequence in parents.items() if key in self._heads]
+        plan = batch.plan(first, parents, reader.links, heads=heads)
         for index, missing in plan.orphans:
             self._report(
                 f"sequence {run[index][0]}: parents are missing or came later: {core.encode_id(missing[0])} first"

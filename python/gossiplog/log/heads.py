@@ -55,6 +55,13 @@ class HeadRows:
     def __repr__(self) -> str:
         return f"<HeadRows: {self._count}>"
 
+    def __contains__(self, key: object) -> bool:
+        if not self._runs or not isinstance(key, bytes):
+            return False
+        run = self._runs[self._place(key)]
+        at = bisect_left(run, (key,))
+        return at < len(run) and run[at][0] == key
+
     def last(self, count: int) -> list[Head]:
         """Return the heads with the largest keys, ascending: so many, or all if there are fewer."""
         found: list[Head] = []
@@ -137,6 +144,9 @@ class Heads:
     def __iter__(self) -> Iterator[Head]:
         """All of them, ascending by key."""
         return merge(self.unique, self.duplicates)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self.unique or key in self.duplicates
 
     def after(self, plan: Plan, duplicates: Collection[int]) -> Heads:
         """The heads when a plan has been written.

@@ -270,8 +270,9 @@ class Writer:
                 return transaction.links(sequences)
 
         first = position.count + 1
+        unnamed = [sequence for key, sequence in parents.items() if key in heads]
         with damage_is_corrupt:
-            plan = batch.plan(first, parents, links, refused, None if patient else _LINKING_WORK)
+            plan = batch.plan(first, parents, links, refused, None if patient else _LINKING_WORK, unnamed)
         late: Collection[int] = plan.late
         known = encodings.known_content_keys(transaction, position, plan)
         if self._apply is not None and plan.order:
@@ -280,7 +281,7 @@ class Writer:
             refused.update(failed)
             late = [*unapplied, *late]
             if failed or unapplied:
-                plan = batch.plan(first, parents, links, {*refused, *late})
+                plan = batch.plan(first, parents, links, {*refused, *late}, heads=unnamed)
         if not plan.order:
             return _Written(plan, position, heads, None, is_partial=bool(late))
         count, applied, indexed = position.count + len(plan.order), position.applied, position.indexed

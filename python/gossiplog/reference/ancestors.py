@@ -3,9 +3,10 @@
 The frontier of a message at a clock is the set of its maximal proper ancestors at or before that clock: those that are
 no ancestors of others among them. A message at clock c and sequence s has one link record: uvarint(c), then for each
 k = 0, 1, … with 2^k dividing c and 2^k < c: uvarint(n), and the n sequences of its frontier at c - 2^k, ascending, each
-as uvarint(s - sequence). That is two frontiers on average; k = 0 holds the maximal elements among the parents. For
-k > 0 a frontier of more than MAX_SHORTCUT messages is left out, which n = 0 says: else a chain on top of many
-concurrent messages would store their whole width again and again.
+as uvarint(s - sequence). That is two frontiers on average; k = 0 holds the maximal elements among the parents. Where
+the way to a frontier for k > 0 leads to more than MAX_SHORTCUT messages it is left out, which n = 0 says, and so are
+those for larger k: else a chain on top of many concurrent messages would store their whole width again and again, and
+look through it.
 
 To descend to a clock, each message above it is replaced by the widest of its links that does not lead below. All of its
 ancestors at or before the clock are kept in this, since a frontier covers every ancestor at or before its own clock; a
@@ -14,7 +15,7 @@ chain of n messages is descended in O(log n) steps.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
@@ -27,7 +28,7 @@ Links: TypeAlias = Callable[[Sequence[int]], Sequence[bytes]]
 # Messages by sequence, with their clocks.
 _Clocks: TypeAlias = Mapping[int, int]
 
-#: The widest frontier that is stored for k > 0.
+#: The most messages that are found on the way to a frontier that is stored for k > 0.
 MAX_SHORTCUT: Final = 256
 
 
@@ -37,12 +38,9 @@ def link_distances(clock: int) -> list[int]:
 
 
 def write_links(sequence: int, clock: int, frontiers: Iterable[Sequence[int]]) -> bytes:
-    """A link record: the frontiers are in the order of `link_distances`, each ascending."""
+    """A link record: the frontiers in the order of `link_distances`, each ascending, empty where it is left out."""
     out = bytearray(write_uvarint(clock))
-    for k, ancestors in enumerate(frontiers):
-        if k > 0 and len(ancestors) > MAX_SHORTCUT:
-            out += write_uvarint(0)
-            continue
+    for ancestors in frontiers:
         out += write_uvarint(len(ancestors))
         for ancestor in ancestors:
             out += write_uvarint(sequence - ancestor)
@@ -88,19 +86,26 @@ class Ancestry:
     Attributes:
         links: reads the records of messages that were not added here.
         work: how many members of link sets were looked at.
+        heads: messages that are known to be named by no other as a parent: none is an ancestor of another.
     """
 
     links: Links
     work: int = 0
+    heads: set[int] = field(default_factory=set)
     _records: dict[int, tuple[int, list[list[int]]]] = field(default_factory=dict)
 
     def add(self, sequence: int, clock: int, parents: Iterable[int]) -> bytes:
         """Makes, and from now on knows, the link record of a message whose parents can be read or were added before."""
-        frontiers = []
+        distances = link_distances(clock)
+        frontiers: list[list[int]] = [[] for _ in distances]
         members = sorted(set(parents))
-        for distance in link_distances(clock):
-            members = sorted(self._maximal(self._descend(members, clock - distance)))
-            frontiers.append(members)
+        for k, distance in enumerate(distances):
+            found = self._descend(members, clock - distance)
+            if k > 0 and len(found) > MAX_SHORTCUT:
+                break
+            frontiers[k] = members = sorted(self._maximal(found, self.heads if k == 0 else ()))
+        self.heads.difference_update(parents)
+        self.heads.add(sequence)
         self._records[sequence] = clock, frontiers
         return write_links(sequence, clock, frontiers)
 
@@ -138,8 +143,15 @@ class Ancestry:
             seen = seen | above
         return found
 
-    def _maximal(self, candidates: _Clocks) -> list[int]:
-        """Those that are no ancestors of others. An ancestor at clock c turns up when the others are descended to c."""
+    def _maximal(self, candidates: _Clocks, sure: Collection[int] = ()) -> list[int]:
+        """Those that are no ancestors of others. An ancestor at clock c turns up when the others are descended to c.
+
+        Args:
+            candidates: any messages.
+            sure: are ancestors of none.
+        """
+        if candidates.keys() <= {*sure}:
+            return [*candidates]
         kept: list[int] = []
         covered: Iterable[int] = ()
         for clock in sorted(set(candidates.values()), reverse=True):

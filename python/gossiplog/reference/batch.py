@@ -120,6 +120,7 @@ class Batch(Sequence[SignedMessage | InvalidMessage]):
         links: Links,
         refused: Collection[int] = (),
         work: int | None = None,
+        heads: Collection[int] = (),
     ) -> Plan:
         """Orders the fresh messages whose parents are in `parents` (key to sequence) or in the plan itself.
 
@@ -130,10 +131,12 @@ class Batch(Sequence[SignedMessage | InvalidMessage]):
             refused: indices to leave out, and with them (as orphans) all that descends from them.
             work: about how many members of link sets may be looked at: above very many concurrent messages, each new
                 one costs thousands. One message is always planned.
+            heads: sequences of those of the parents that no message of the log names as a parent, as far as they are
+                known: nothing is read then to find out that none of them is an ancestor of another.
         """
         # A parent's clock is smaller than its child's, so ascending keys put parents first.
         order = [index for index in self._fresh.values() if index not in refused]
-        ancestry = Ancestry(links)
+        ancestry = Ancestry(links, heads={*heads})
 
         def link(sequence: int, clock: int, parents: Sequence[int]) -> bytes | None:
             return None if work is not None and ancestry.work > work else ancestry.add(sequence, clock, parents)

@@ -78,22 +78,15 @@ fn sets(clock: u64) -> u32 {
     if clock.is_power_of_two() { clock.trailing_zeros() } else { clock.trailing_zeros() + 1 }
 }
 
-/// A set over more than one step that is larger than this is left out of the record. Without a limit, a chain on top of
-/// many concurrent messages would store their whole width again and again: the product of both, for whoever wishes it.
+/// A set over more than one step is left out of the record where a search for it arrives at more messages than this, and
+/// so are those over longer steps. Without a limit, a chain on top of many concurrent messages would store their whole
+/// width again and again, and look through it: the product of both, for whoever wishes it.
 pub const MAX_SHORTCUT: usize = 256;
-
-fn is_stored(k: usize, set: &[u64]) -> bool {
-    k == 0 || set.len() <= MAX_SHORTCUT
-}
 
 fn write(sequence: u64, clock: u64, links: &[Vec<u64>]) -> Vec<u8> {
     let mut data = Vec::with_capacity(4 + links.iter().map(|set| 2 + 2 * set.len()).sum::<usize>());
     write_number(&mut data, clock);
-    for (k, set) in links.iter().enumerate() {
-        if !is_stored(k, set) {
-            write_number(&mut data, 0);
-            continue;
-        }
+    for set in links {
         write_number(&mut data, set.len() as u64);
         set.iter().for_each(|&link| write_number(&mut data, sequence.wrapping_sub(link)));
     }
@@ -364,8 +357,9 @@ impl<'a, E: From<Error>> Graph<'a, E> {
         Ok(candidates.into_iter().filter(stays).collect())
     }
 
-    /// The frontier at `target` of messages, ascending, none of which is an ancestor of another.
-    fn frontier(&mut self, from: &[u64], target: u64) -> Result<Vec<u64>, E> {
+    /// The frontier at `target` of messages, ascending, none of which is an ancestor of another; none where the search for
+    /// it arrives at more than `most` messages.
+    fn frontier(&mut self, from: &[u64], target: u64, most: usize) -> Result<Option<Vec<u64>>, E> {
         self.fetch(from)?;
         let mut stays = Vec::new();
         let mut above = Vec::new();
@@ -376,11 +370,14 @@ impl<'a, E: From<Error>> Graph<'a, E> {
         descent.arrived.extend_from_slice(&stays);
         descent.arrived.sort_unstable();
         descent.arrived.dedup();
+        if descent.arrived.len() > most {
+            return Ok(None);
+        }
         // A set that holds all the others' elements as well is a frontier of one message: nothing in it is related.
         if descent.arrived.len() == descent.widest {
-            return Ok(descent.arrived);
+            return Ok(Some(descent.arrived));
         }
-        self.maximal(descent.arrived, &stays)
+        self.maximal(descent.arrived, &stays).map(Some)
     }
 }
 
@@ -389,14 +386,19 @@ impl<'a, E: From<Error>> Graph<'a, E> {
 /// What it reads or makes is kept for the batch, as bytes. On histories that do not widen, adding costs O(1) amortised.
 pub struct Linker<'a, E> {
     graph: Graph<'a, E>,
+    /// Messages that no other names as a parent: none of them is an ancestor of another.
+    heads: HashSet<u64>,
     /// The parents and the sets of the last message: concurrent ones often share them.
     last: Option<(Vec<u64>, Vec<Vec<u64>>)>,
 }
 
 impl<'a, E: From<Error>> Linker<'a, E> {
     /// A linker that reads the records of messages stored before through `load`.
-    pub fn new(load: &'a mut Links<'a, E>) -> Self {
-        Linker { graph: Graph::new(load), last: None }
+    ///
+    /// Some of these may be known to be `heads`, which no other names as a parent. Then none is looked for among the
+    /// ancestors of the others: what follows many of them costs no more than their number.
+    pub fn new(heads: HashSet<u64>, load: &'a mut Links<'a, E>) -> Self {
+        Linker { graph: Graph::new(load), heads, last: None }
     }
 
     /// How many members of link sets were looked at so far: what the records cost.
@@ -435,20 +437,27 @@ impl<'a, E: From<Error>> Linker<'a, E> {
             _ => self.sets(clock, &parents)?,
         };
         let record = write(sequence, clock, &links);
+        parents.iter().for_each(|parent| {
+            self.heads.remove(parent);
+        });
+        self.heads.insert(sequence);
         self.graph.known.insert(sequence, Known { clock, record: record.as_slice().into() });
         self.last = Some((parents, links));
         Ok(record)
     }
 
     fn sets(&mut self, clock: u64, parents: &[u64]) -> Result<Vec<Vec<u64>>, E> {
+        let heads: Vec<u64> = parents.iter().copied().filter(|parent| self.heads.contains(parent)).collect();
         let mut links: Vec<Vec<u64>> = Vec::new();
         for k in 0..sets(clock) {
             let set = match links.last() {
-                None => self.graph.maximal(parents.to_vec(), &[])?,
-                Some(above) => self.graph.frontier(above, clock - (1 << k))?,
+                None => Some(self.graph.maximal(parents.to_vec(), &heads)?),
+                Some(above) => self.graph.frontier(above, clock - (1 << k), MAX_SHORTCUT)?,
             };
+            let Some(set) = set else { break };
             links.push(set);
         }
+        links.resize(sets(clock) as usize, Vec::new());
         Ok(links)
     }
 }
@@ -506,5 +515,8 @@ pub fn frontier<'a, E: From<Error>>(sequence: u64, clock: u64, load: &'a mut Lin
     let mut graph = Graph::new(load);
     graph.fetch(&[sequence])?;
     let target = clock.min(graph.clock(sequence)? - 1);
-    if target == 0 { Ok(Vec::new()) } else { graph.frontier(&[sequence], target) }
+    if target == 0 {
+        return Ok(Vec::new());
+    }
+    Ok(graph.frontier(&[sequence], target, usize::MAX)?.unwrap_or_default())
 }

@@ -273,23 +273,26 @@ pub struct Plan {
     pub late: Vec<usize>,
 }
 
-/// Orders the fresh messages whose parents are in `parents` (key to sequence) or in the plan itself.
+/// Orders the fresh messages whose parents are in `parents` (key to sequence) or in the plan itself. Of the parents, those in
+/// `heads` are known to be named by no message before.
 ///
 /// Messages with an index in `refused` are left out, and whatever descends from them becomes an orphan. When the link records have
 /// cost `work` looks at members of link sets, the messages that are left, which may be any but the first, are late.
 ///
 /// # Errors
 /// What `load` fails with, and [`Error::Decode`] for a link record that is damaged.
+#[expect(clippy::too_many_arguments, reason = "a batch, the log that it follows, and limits")]
 pub fn plan<V: AsRef<[u8]> + Sync, E: From<Error>>(
     values: &[V],
     verdicts: &[Verdict],
     first: u64,
     parents: &HashMap<Key, u64>,
+    heads: HashSet<u64>,
     refused: &HashSet<usize>,
     work: u64,
     load: &mut Links<'_, E>,
 ) -> Result<Plan, E> {
-    let mut linker = Linker::new(load);
+    let mut linker = Linker::new(heads, load);
     let order = fresh_order(verdicts).into_iter().map(|(_, index)| index).filter(|index| !refused.contains(index));
     let link = |sequence, clock, parents: &[u64]| {
         if linker.work() > work { Ok(None) } else { linker.add(sequence, clock, parents).map(Some) }

@@ -4,7 +4,7 @@
 
 mod random;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 
 use gossiplog_core::ancestors::{Linker, MAX_SHORTCUT, Record, frontier};
 use gossiplog_core::error::Error;
@@ -30,7 +30,7 @@ fn linked(graph: &Graph, batch: usize) -> Vec<Vec<u8>> {
         let stored = records.clone();
         let mut load =
             |asked: &[u64]| Ok(asked.iter().map(|&sequence| stored[sequence as usize - 1].clone()).collect());
-        let mut linker: Linker<'_, Error> = Linker::new(&mut load);
+        let mut linker: Linker<'_, Error> = Linker::new(HashSet::new(), &mut load);
         for index in stored.len()..graph.len().min(stored.len() + batch) {
             records.push(linker.add(index as u64 + 1, clocks[index], &graph[index]).unwrap());
         }
@@ -263,6 +263,28 @@ fn a_chain_on_many_heads_does_not_store_their_width_again_and_again() {
 }
 
 #[test]
+fn a_chain_whose_messages_follow_many_roots_each_looks_at_no_more_than_these() {
+    // The roots that each message follows arrived before all of the chain.
+    let (wide, long) = (MAX_SHORTCUT as u64 - 1, 64);
+    let mut graph: Graph = (0..wide * long).map(|_| vec![]).collect();
+    for message in 0..long {
+        let mut parents: Vec<u64> = (message * wide + 1..=(message + 1) * wide).collect();
+        parents.extend((message > 0).then_some(graph.len() as u64));
+        graph.push(parents);
+    }
+    let clocks = clocks(&graph);
+    let records = linked(&graph, 100);
+    let mut load =
+        |asked: &[u64]| Ok::<_, Error>(asked.iter().map(|&sequence| records[sequence as usize - 1].clone()).collect());
+    for index in (wide * long) as usize..graph.len() {
+        let mut linker = Linker::new(graph[index].iter().copied().collect(), &mut load);
+        // Whether they are known to be heads or not, the record is the same.
+        assert_eq!(linker.add(index as u64 + 1, clocks[index], &graph[index]).unwrap(), records[index]);
+        assert!(linker.work() <= 3 * wide, "{} looks for message {index}", linker.work());
+    }
+}
+
+#[test]
 fn many_unrelated_parents_are_linked_in_one_go() {
     // Chains of different lengths, so that every parent has a clock of its own and is tested against those above it.
     let (chains, length) = (300, 20);
@@ -336,7 +358,7 @@ fn records_that_no_message_has_are_not_written() {
 #[test]
 fn messages_out_of_order_and_wrong_clocks_are_refused() {
     let mut load = |_: &[u64]| Err(Error::Invalid("no such message".into()));
-    let mut linker = Linker::new(&mut load);
+    let mut linker = Linker::new(HashSet::new(), &mut load);
     linker.add(1, 1, &[]).unwrap();
     let refused = [(1, 1, &[][..]), (2, 2, &[2]), (2, 2, &[3]), (2, 2, &[0]), (2, 3, &[1]), (2, 2, &[]), (0, 1, &[])];
     for (sequence, clock, parents) in refused {

@@ -1,6 +1,7 @@
 //! Verifying messages by the batch, plans, and the ancestors' frontier.
 
 use std::collections::{HashMap, HashSet};
+use std::hash::Hash;
 use std::sync::Arc;
 
 use gossiplog_core::ancestors::{self, Record};
@@ -189,7 +190,8 @@ impl Batch {
         keys(py, parents.into_iter())
     }
 
-    #[pyo3(signature = (sequence, parents, links, refused = None, work = None), text_signature = "($self, sequence, parents, links, refused=(), work=None)")]
+    #[pyo3(signature = (sequence, parents, links, refused = None, work = None, heads = None), text_signature = "($self, sequence, parents, links, refused=(), work=None, heads=())")]
+    #[expect(clippy::too_many_arguments, reason = "keywords in Python")]
     fn plan<'py>(
         &self,
         py: Python<'py>,
@@ -198,17 +200,16 @@ impl Batch {
         links: &Bound<'py, PyAny>,
         refused: Option<&Bound<'py, PyAny>>,
         work: Option<u64>,
+        heads: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Plan> {
         let known = sequences(parents)?;
-        let refused = match refused {
-            Some(refused) => refused.try_iter()?.map(|index| index?.extract()).collect::<PyResult<HashSet<usize>>>()?,
-            None => HashSet::new(),
-        };
+        let refused: HashSet<usize> = numbers(refused)?;
+        let heads = numbers(heads)?;
         let links = links.clone().unbind();
         let mut load = |sequences: &[u64]| Python::attach(|py| load_links(links.bind(py), sequences));
         let work = work.unwrap_or(u64::MAX);
         let plan = unlocked(py, self.is_long(), || {
-            batch::plan::<_, Failure>(&self.values, &self.verdicts, sequence, &known, &refused, work, &mut load)
+            batch::plan::<_, Failure>(&self.values, &self.verdicts, sequence, &known, heads, &refused, work, &mut load)
         })?;
         Ok(self.planned(py, plan))
     }
@@ -227,6 +228,16 @@ fn sequences(parents: &Bound<'_, PyAny>) -> PyResult<HashMap<Key, u64>> {
         Ok((key(parent.as_bytes())?, sequence))
     };
     parents.cast::<pyo3::types::PyMapping>()?.items()?.iter().map(pair).collect()
+}
+
+fn numbers<'py, T>(numbers: Option<&Bound<'py, PyAny>>) -> PyResult<HashSet<T>>
+where
+    T: for<'a> FromPyObject<'a, 'py, Error = PyErr> + Eq + Hash,
+{
+    match numbers {
+        Some(numbers) => numbers.try_iter()?.map(|number| number?.extract()).collect(),
+        None => Ok(HashSet::new()),
+    }
 }
 
 fn load_links(links: &Bound<'_, PyAny>, sequences: &[u64]) -> Result<Vec<Vec<u8>>, Failure> {
