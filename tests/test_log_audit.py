@@ -13,6 +13,7 @@ from gossiplog import CorruptLog, Log, Signer, core
 from gossiplog.log import audit, writing
 from gossiplog.log.audit import Audit
 from gossiplog.log.state import State
+from gossiplog.reference.ancestors import write_links
 from tests.storage.damage import damage
 
 
@@ -272,3 +273,44 @@ def test_nothing_is_read_from_or_inserted_into_a_damaged_file(
     for call in calls:
         with pytest.raises(CorruptLog, match="malformed"):
             call()
+
+
+def test_links_that_earlier_versions_wrote_are_sound(path: Path, opened: Callable[..., Log], signer: Signer) -> None:
+    """Two sides name 130 roots each, which a chain covers: the search is wide, the frontier is not."""
+    topic = "org.example.test"
+
+    def signed(clock: int, parents: list[str], payload: object) -> core.SignedMessage:
+        _, value = signer.sign(topic, clock, parents, payload, "dag-cbor")
+        return core.verify(value, topic)
+
+    roots = [signed(1, [], number) for number in range(260)]
+    chain = [signed(2, sorted(root.id for root in roots[:130]), "chain")]
+    chain.append(signed(3, sorted([chain[0].id, *(root.id for root in roots[130:])]), "chain"))
+    sides = [[signed(1, [], f"side {side}")] for side in range(2)]
+    for line in (chain, *sides):
+        while line[-1].clock < 7:
+            line.append(signed(line[-1].clock + 1, [line[-1].id], "next"))
+    for side, line in enumerate(sides):
+        line[-1] = signed(7, sorted([line[-2].id, *(root.id for root in roots[side * 130 : side * 130 + 130])]), side)
+    last = signed(8, sorted(line[-1].id for line in (chain, *sides)), "last")
+    log = opened(path)
+    inserted = log.insert_many([*roots, *chain, *sides[0], *sides[1], last])
+    assert (inserted.inserted, len(log)) == (len(log), 260 + 6 + 14 + 1)
+    count = len(log)
+    with closing(sqlite3.connect(path)) as database, database:
+        (record,) = database.execute("SELECT links FROM gossiplog_messages WHERE seq = ?", (count,)).fetchone()
+        clock, (parents, *others) = core.link_record(count, record)
+        assert (clock, len(parents), others) == (8, 3, [[], []])
+        records = dict(database.execute("SELECT seq, links FROM gossiplog_messages"))
+        frontiers = [
+            core.frontier(count, target, lambda asked: [records[each] for each in asked]) for target in (7, 6, 4)
+        ]
+        assert [len(found) for found in frontiers] == [3, 3, 3]
+        earlier = write_links(count, clock, frontiers)
+        database.execute("UPDATE gossiplog_messages SET links = ? WHERE seq = ?", (earlier, count))
+    assert log.verify().messages == count
+    with closing(sqlite3.connect(path)) as database, database:
+        wrong = write_links(count, clock, [parents, frontiers[1], []])
+        database.execute("UPDATE gossiplog_messages SET links = ? WHERE seq = ?", (wrong, count))
+    with pytest.raises(CorruptLog, match=f"sequence {count}: its links"):
+        log.verify()

@@ -13,9 +13,10 @@ from itertools import count as count_up
 from itertools import pairwise
 
 from gossiplog import core
-from gossiplog.errors import CorruptLog, GossipLogError, StorageError
+from gossiplog.errors import CorruptLog, DecodeError, GossipLogError, StorageError
 from gossiplog.log.results import Verified
 from gossiplog.log.state import State, damage_is_corrupt, named_by_key, replayed, stored_state
+from gossiplog.reference.ancestors import MAX_SHORTCUT, link_distances, write_links
 from gossiplog.storage import Storage
 from gossiplog.storage.base import Reader
 
@@ -166,7 +167,7 @@ class Audit:
             return
         links = reader.links([sequence for sequence, _ in run])
         for (sequence, _, expected), stored in zip(plan.messages, links, strict=True):
-            if stored != expected:
+            if stored != expected and stored != _earlier_links(reader, sequence, expected):
                 self._report(f"sequence {sequence}: its links are not those to its ancestors")
         stored_contents = reader.contents([sequence for sequence, _ in run])
         for sequence, content in stored_contents.items() ^ dict(plan.alternatives).items():
@@ -235,3 +236,24 @@ def _all_known(keys: list[bytes]) -> list[bytes]:
 
 def _name(node: core.Node) -> str:
     return f"(level {node.level}, {'anchor' if node.key is None else named_by_key(node.key)})"
+
+
+def _earlier_links(reader: Reader, sequence: int, record: bytes) -> bytes | None:
+    """Return the link record that this version writes as earlier ones wrote it, None where others are damaged.
+
+    Earlier versions left a frontier out where it was wide itself, not where the search for it was.
+    """
+
+    def links(sequences: Sequence[int]) -> list[bytes]:
+        return [
+            record if each == sequence else stored
+            for each, stored in zip(sequences, reader.links(sequences), strict=True)
+        ]
+
+    clock, _ = core.link_record(sequence, record)
+    try:
+        frontiers = [core.frontier(sequence, clock - distance, links) for distance in link_distances(clock)]
+    except DecodeError:
+        return None
+    kept = [() if k and len(found) > MAX_SHORTCUT else found for k, found in enumerate(frontiers)]
+    return write_links(sequence, clock, kept)
