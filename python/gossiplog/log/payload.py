@@ -5,7 +5,8 @@ from __future__ import annotations
 import types
 import typing
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from dataclasses import dataclass
+from typing import Any
 
 from typing_extensions import TypeAliasType
 
@@ -13,7 +14,19 @@ from gossiplog import core
 from gossiplog.errors import Refused
 from gossiplog.log.functions import check_runs
 
-PayloadCheck: TypeAlias = Callable[[Any], object]
+
+@dataclass(frozen=True, slots=True)
+class PayloadCheck:
+    """A check of payloads.
+
+    Attributes:
+        function: raises to refuse.
+        returns_value: whether it returns what it has validated. False is a refusal otherwise: the function was written
+            as a predicate, and would accept everything.
+    """
+
+    function: Callable[[Any], object]
+    returns_value: bool
 
 
 def payload_check(payload: Any) -> PayloadCheck | None:
@@ -32,28 +45,18 @@ def payload_check(payload: Any) -> PayloadCheck | None:
     is_type = isinstance(payload, kinds) or typing.get_origin(payload) is not None
     if callable(payload) and not is_type:
         check_runs("payload", payload, "payload")
-        return _raising(typing.cast(PayloadCheck, payload))
+        return PayloadCheck(payload, returns_value=False)
     # Imported here: pydantic is a sixth of the time of `import gossiplog`, and few logs need it.
     from pydantic import PydanticUndefinedAnnotation, PydanticUserError, TypeAdapter
 
     if isinstance(payload, TypeAdapter):
-        return payload.validate_python
+        return PayloadCheck(payload.validate_python, returns_value=True)
     try:
-        return TypeAdapter(payload).validate_python
+        return PayloadCheck(TypeAdapter(payload).validate_python, returns_value=True)
     except (PydanticUserError, PydanticUndefinedAnnotation) as error:
         raise TypeError(
             f"payload is {payload!r}: expected a function or a type that pydantic validates ({error.message})"
         ) from error
-
-
-def _raising(function: PayloadCheck) -> PayloadCheck:
-    """Have a function that returns False refuse: it was written as a predicate, and would accept everything."""
-
-    def check(payload: Any) -> None:
-        if function(payload) is False:
-            raise TypeError("the function returned False; to refuse, raise an exception that says why")
-
-    return check
 
 
 def check_payload(check: PayloadCheck, payload: Any, id: str | None = None) -> None:
@@ -68,7 +71,8 @@ def check_payload(check: PayloadCheck, payload: Any, id: str | None = None) -> N
         Refused: the check raised; its exception is the cause.
     """
     try:
-        check(payload)
+        if check.function(payload) is False and not check.returns_value:
+            raise TypeError("the function returned False; to refuse, raise an exception that says why")
     except Exception as error:
         raise Refused(f"its payload is refused: {error}", id) from error
 

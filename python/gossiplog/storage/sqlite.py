@@ -120,9 +120,11 @@ class SQLiteStorage(Storage):
         return "" if self._read_only else ": give a topic to make one"
 
     def _check_place(self, connection: sqlite3.Connection) -> None:
-        # Not the name itself, which need not be UTF-8.
-        (has_file,) = connection.execute("SELECT file <> '' FROM pragma_database_list WHERE seq = 0").fetchone()
-        if not has_file and self._path != _MEMORY:
+        # The name need not be UTF-8. The table-valued pragma would read the file, which may be no database.
+        connection.text_factory = bytes
+        (_, _, file) = connection.execute("PRAGMA database_list").fetchone()
+        connection.text_factory = str
+        if not file and self._path != _MEMORY:
             raise StorageError(
                 f"{self._path!r} names no file, so each connection would see a database of its own: expected the path"
                 f" of a file, or {_MEMORY!r} for a log in memory"
