@@ -117,6 +117,22 @@ def test_secrets_that_are_given_have_the_modes_of_who_gives_them(
         assert read_secret(path, "token file", 100) == b"a secret"
 
 
+@pytest.mark.skipif(os.name != "posix", reason="files have no modes")
+@pytest.mark.parametrize(("owner", "mode", "is_service"), [(0, 0o640, True), (0, 0o644, False), (1000, 0o640, False)])
+def test_root_is_not_advised_to_lock_a_service_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: int, mode: int, is_service: bool
+) -> None:
+    path = tmp_path / "token"
+    path.write_bytes(b"a secret")
+    path.chmod(mode)
+    status = path.stat()
+    monkeypatch.setattr(os, "geteuid", lambda: owner)
+    monkeypatch.setattr(os, "fstat", lambda descriptor: os.stat_result([*status[:4], owner, *status[5:]]))
+    with pytest.raises(KeyFileError, match="run chmod 600") as raised:
+        read_secret(path, "token file", 100)
+    assert ("run this command as the service's user instead" in str(raised.value)) == is_service
+
+
 @pytest.mark.parametrize("content", [b"", b"00", b"0" * 65, b"g" * 64, b"\xff" * 64, b"0" * 1000])
 def test_a_damaged_key_file_is_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "key"

@@ -695,7 +695,11 @@ class HostEvent:
         """Listeners that failed since the last poll, each as a sentence."""
     @property
     def refused(self) -> int:
-        """Connections that were refused since the last poll, as there were as many from their address as may be."""
+        """Connections that were refused since the last poll, as there were as many from their address as may be, or as
+        their peer is not allowed."""
+    @property
+    def denied(self) -> list[str]:
+        """The peers that were refused since the last poll because they are not allowed; of very many, the first."""
 
 @final
 class GossipMessage:
@@ -803,6 +807,7 @@ class Host:
         announce: addresses under which others reach this host, beside those that it listens on.
         mdns: whether to look for peers in the local network.
         gossip: the parameters of gossip, as `gossiplog.pubsub.gossipsub.GossipConfig` has them.
+        allowed: ids of the only peers to which connections are kept, beside those that `bootstrap` names; none for any.
         connections: to peers, those that ended and were not released included.
 
     The other limits are those of `Network`.
@@ -824,6 +829,7 @@ class Host:
         mdns: bool = False,
         gossip: _GossipParameters,
         connections_per_address: int | None = None,
+        allowed: Sequence[str] = (),
         connections: int,
         streams: int,
         peer_bytes: int,

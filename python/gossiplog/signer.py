@@ -198,12 +198,12 @@ def read_secret(path: str | os.PathLike[str], what: str, limit: int) -> bytes:
     """
     try:
         with open_file(path) as file:
-            command = _closing_command(file.fileno()) if os.name == "posix" else ""
+            command = _closing_command(file.fileno(), os.fspath(path)) if os.name == "posix" else ""
             content = file.read(limit)
     except OSError as error:
         raise KeyFileError(f"cannot read the {what} {os.fspath(path)}: {error.strerror}") from error
     if command:
-        raise KeyFileError(f"the {what} {os.fspath(path)} is open to other users: run {command} {os.fspath(path)}")
+        raise KeyFileError(f"the {what} {os.fspath(path)} is open to other users: run {command}")
     return content
 
 
@@ -217,8 +217,8 @@ def check_signer(signer: object) -> None:
         raise TypeError(f"a signer is a gossiplog.Signer, not {type(signer).__name__}: {_KEY_FILES}")
 
 
-def _closing_command(descriptor: int) -> str:
-    """Return the command that closes a file to other users, without its path; "" if the mode is accepted."""
+def _closing_command(descriptor: int, path: str) -> str:
+    """Return the command that closes a file to other users; "" if the mode is accepted."""
     status = os.fstat(descriptor)
     open_to = status.st_mode & (stat.S_IRWXG | stat.S_IRWXO)
     is_given = status.st_uid == 0 != os.geteuid()
@@ -226,7 +226,16 @@ def _closing_command(descriptor: int) -> str:
         open_to &= ~(stat.S_IRGRP | stat.S_IROTH)
     elif is_given:
         open_to &= ~stat.S_IRGRP
-    return "" if not open_to else "chmod 640" if is_given else "chmod 600"
+    if not open_to:
+        return ""
+    if is_given:
+        return f"chmod 640 {path}"
+    # Its group may be a service's, which could not read it any more.
+    is_for_group = status.st_uid == 0 and open_to == stat.S_IRGRP
+    hint = (
+        "; if a service of its group reads it, run this command as the service's user instead" if is_for_group else ""
+    )
+    return f"chmod 600 {path}{hint}"
 
 
 def default_key_path() -> Path:

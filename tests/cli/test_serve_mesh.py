@@ -144,6 +144,7 @@ def test_a_peer_of_another_topic_is_said(program: Program, log: Path, monkeypatc
             "--allow-host is for a hub's clients, or for --metrics-host",
         ),
         (["serve", "notes.db", "--announce", "/ip4/192.0.2.1/tcp/1/ws"], "are for a mesh"),
+        (["serve", "notes.db", "--allow-peer", "12D3"], "are for a mesh"),
         (["serve", "notes.db", "--metrics-port", "65536"], "--metrics-port"),
         (["serve", "notes.db", "--gossip", "d=8"], "are for a mesh"),
         (["serve", "notes.db", *LISTEN, "--gossip", "degree=8"], "expected one of d, d_low,"),
@@ -157,6 +158,20 @@ def test_wrong_options_are_refused(program: Program, log: Path, arguments: list[
     result = program(*arguments)
     assert result.code == 2
     assert reason in result.err
+
+
+def test_tokens_beside_a_mesh_are_warned_about(program: Program, log: Path) -> None:
+    token = log.with_name("token")
+    token.touch(0o600)
+    token.write_text("not-to-be-guessed-0123456789\n")
+    # The listener ends it.
+    options = ("--hub", "127.0.0.1:0", "--listen", "nonsense", "--read-token", str(token))
+    result = program("serve", log, *options)
+    assert "WARNING the tokens hold for the hub alone" in result.err
+    peer = "12D3KooWQYV9dGMFoRzNStwpXztXaBUjtPqi6aU76ZgUriHhKust"
+    assert "WARNING" not in program("serve", log, *options, "--allow-peer", peer).err
+    assert "WARNING" not in program("serve", log, *options[:4]).err
+    assert '"me" is no peer id' in program("serve", log, *LISTEN, "--allow-peer", "me").err
 
 
 def test_an_address_that_is_none_is_refused(program: Program, log: Path) -> None:

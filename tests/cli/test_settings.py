@@ -56,10 +56,15 @@ def test_the_order_of_precedence(show: Show, home: Path, monkeypatch: pytest.Mon
 
 
 # One that differs from the default of each option, as it is written in a file, and in the environment.
+_PEER = "12D3KooWQYV9dGMFoRzNStwpXztXaBUjtPqi6aU76ZgUriHhKust"
 VALUES: dict[str, tuple[Any, str]] = {
     "hub": ("127.0.0.1:0", "127.0.0.1:0"),
     "listen": (["/ip4/127.0.0.1/tcp/0/ws"], "/ip4/127.0.0.1/tcp/0/ws"),
     "bootstrap": (["/ip4/127.0.0.1/tcp/1"], "/ip4/127.0.0.1/tcp/1"),
+    "allow_peer": (
+        ["12D3KooWQYV9dGMFoRzNStwpXztXaBUjtPqi6aU76ZgUriHhKust"],
+        "12D3KooWQYV9dGMFoRzNStwpXztXaBUjtPqi6aU76ZgUriHhKust",
+    ),
     "announce": (["/ip4/192.0.2.1/tcp/1"], "/ip4/192.0.2.1/tcp/1"),
     "mdns": (True, "true"),
     "identity": ("an identity", "an identity"),

@@ -7,7 +7,7 @@ import os
 import stat
 import threading
 from collections.abc import Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import cast
 
@@ -163,6 +163,43 @@ async def test_not_all_identities_of_one_address_join(opened: Open, caplog: pyte
             assert len(peer.peers) == 2
             assert peer.counters.network["connections_refused"] == 1
     assert "there were as many connections from their addresses as there may be" in caplog.text
+
+
+async def test_only_allowed_peers_are_connected(opened: Open, caplog: pytest.LogCaptureFixture) -> None:
+    friend, stranger = (open_host(identity=bytes([number] * 32), topic=TOPIC, protocols=[]) for number in (1, 2))
+    with anyio.fail_after(60):
+        async with (
+            Peer(opened(), [LISTEN], allow_peers=[friend.peer_id]) as peer,
+            friend,
+            stranger,
+            Peer(opened(), [LISTEN], allow_peers=[friend.peer_id]) as another,
+        ):
+            await friend.dial(peer.addresses[0])
+            # It may stand for a moment, as the stranger sees it.
+            with suppress(ConnectionLost):
+                await stranger.dial(peer.addresses[0])
+            while stranger.peer_id not in caplog.text:
+                await anyio.sleep(0.01)
+            with pytest.raises(ConnectionLost, match=f"the peer {another.peer_id} is not one of those that this side"):
+                await peer.dial(another.addresses[0])
+            assert [found.peer_id for found in peer.peers] == [friend.peer_id]
+            assert peer.counters.network["connections_refused"] == 1
+    assert f"{stranger.peer_id}: not let in: it is not one of the peers that may connect" in caplog.text
+
+
+async def test_a_peer_that_bootstrap_names_is_allowed(opened: Open) -> None:
+    async with Peer(opened(), [LISTEN]) as known:
+        other = "12D3KooWQYV9dGMFoRzNStwpXztXaBUjtPqi6aU76ZgUriHhKust"
+        async with Peer(opened(), [], known.addresses, allow_peers=[other]) as peer:
+            with anyio.fail_after(60):
+                while not peer.peers:
+                    await anyio.sleep(0.01)
+
+
+async def test_what_is_no_peer_id_is_refused(opened: Open) -> None:
+    with pytest.raises(NetworkError, match='"me" is no peer id'):
+        async with Peer(opened(), allow_peers=["me"]):
+            pass
 
 
 async def test_a_peer_of_another_topic_does_not_join(opened: Open, signer: Signer) -> None:

@@ -35,7 +35,8 @@ def serve(
         list[str] | None,
         typer.Option(
             metavar="MULTIADDR",
-            help="Join a mesh of peers, and listen at this address, such as /ip4/0.0.0.0/tcp/9000/ws.",
+            help="Join a mesh of peers, and listen at this address, such as /ip4/0.0.0.0/tcp/9000/ws. No token is asked"
+            " for there: every peer that knows the topic reads and writes, unless --allow-peer is given.",
         ),
     ] = None,
     bootstrap: Annotated[
@@ -45,6 +46,14 @@ def serve(
     announce: Annotated[
         list[str] | None,
         typer.Option(metavar="MULTIADDR", help="Announce this address to the mesh, beside those of --listen."),
+    ] = None,
+    allow_peer: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PEERID",
+            help="Be connected to this peer of the mesh, to others that are named so, and to those that --bootstrap"
+            " names by their id, alone. The default is any peer.",
+        ),
     ] = None,
     mdns: Annotated[
         bool, typer.Option("--mdns/--no-mdns", help="Join the mesh of peers in the local network.")
@@ -149,9 +158,10 @@ def serve(
     mesh = None
     if listen or bootstrap or mdns:
         mesh = (tuple(listen or ()), tuple(bootstrap or ()), tuple(announce or ()), mdns)
-    elif announce or gossip or identity is not None:
+    elif announce or allow_peer or gossip or identity is not None:
         raise typer.BadParameter(
-            "--announce, --gossip and --identity are for a mesh: give --listen, --bootstrap or --mdns, too"
+            "--announce, --allow-peer, --gossip and --identity are for a mesh: give --listen, --bootstrap or --mdns,"
+            " too"
         )
     if hub is None:
         if mesh is None:
@@ -194,9 +204,10 @@ def serve(
     from gossiplog.cli.serve_run import Mesh, Options, serve_log
 
     parameters = gossip_config(gossip)
+    own_identity = identity or path.with_name(f"{path.name}.identity")
     options = Options(
         hub=None if hub is None else _address(hub),
-        mesh=None if mesh is None else Mesh(*mesh, identity or path.with_name(f"{path.name}.identity"), parameters),
+        mesh=None if mesh is None else Mesh(*mesh, own_identity, parameters, tuple(allow_peer or ())),
         metrics=None if metrics_port is None else (metrics_host, metrics_port),
         hosts=tuple(allow_host or ()),
         origins=tuple(allow_origin or ()),

@@ -39,6 +39,11 @@ from gossiplog.pubsub.gossipsub.config import GossipConfig
 _ENDING = (signal.SIGINT, signal.SIGTERM)
 _ALL_INTERFACES = ("0.0.0.0", "::")
 
+_NO_TOKENS_IN_MESH = (
+    "the tokens hold for the hub alone: any peer of the mesh that knows the topic reads and writes without one. Name"
+    " the peers that may connect with --allow-peer, or keep others from the port of the mesh"
+)
+
 Show: TypeAlias = Callable[[str, dict[str, Any]], None]
 """Writes a line for people, or its fields for programs."""
 
@@ -54,6 +59,7 @@ class Mesh:
         mdns: whether it looks for peers in the local network.
         identity: the file with the key by which others know it; made if it is not there.
         gossip: the parameters of gossip; None for the defaults.
+        allow_peers: ids of the only peers to be connected to, beside those that `bootstrap` names; none for any.
     """
 
     listen: tuple[str, ...]
@@ -62,6 +68,7 @@ class Mesh:
     mdns: bool
     identity: Path
     gossip: GossipConfig | None
+    allow_peers: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +113,11 @@ class Options:
         if self.certificate is None or self.private_key is None:
             return None
         return TLS(self.certificate, self.private_key)
+
+    def warnings(self) -> tuple[str, ...]:
+        """Return what may surprise about the options."""
+        has_token = self.read_token is not None or self.write_token is not None
+        return (_NO_TOKENS_IN_MESH,) if has_token and self.mesh is not None and not self.mesh.allow_peers else ()
 
     def access(self) -> Access:
         """What callers must bring.
@@ -152,7 +164,7 @@ def serve_log(path: Path, topic: str | None, options: Options, output: Output, w
         Exit: it failed; the log says why.
     """
     with server_log(options.log_level, options.log_format, access=options.access_log):
-        for warning in warnings:
+        for warning in (*warnings, *options.warnings()):
             LOGGER.warning("%s", warning)
         try:
             _open_and_serve(path, topic, options, output)
@@ -284,6 +296,7 @@ def _peer(log: Log, mesh: Mesh | None, limits: Limits, on_event: Callable[[event
         announce=mesh.announce,
         mdns=mesh.mdns,
         gossip=mesh.gossip,
+        allow_peers=mesh.allow_peers,
         limits=limits,
         on_event=on_event,
     )

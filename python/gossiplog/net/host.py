@@ -176,7 +176,7 @@ class Host(Carrier):
             case HostEvent():
                 if event.gossip:
                     self._gossiping.set()
-                if event.listening or event.failed or event.refused:
+                if event.listening or event.failed or event.refused or event.denied:
                     self._told(event)
             case MeshEvent():
                 self._told(event)
@@ -194,6 +194,7 @@ def open_host(
     announce: Sequence[str] = (),
     mdns: bool = False,
     gossip: GossipConfig | None = None,
+    allow_peers: Sequence[str] = (),
     limits: Limits | None = None,
     told: Callable[[News], object] = lambda news: None,
 ) -> Host:
@@ -210,6 +211,8 @@ def open_host(
         announce: multiaddrs under which others reach it, beside those that it listens on.
         mdns: whether to look for peers in the local network.
         gossip: the parameters of gossip; None for those of the specification.
+        allow_peers: ids of the only peers to which connections are kept, beside those that `bootstrap` names; none for
+            any peer.
         limits: None for the usual ones.
         told: is called on the event loop with what becomes of the mesh and of listeners; it must not block.
 
@@ -225,6 +228,7 @@ def open_host(
         announce=announce,
         mdns=mdns,
         gossip=gossip or GossipConfig(),
+        allowed=allow_peers,
         **asdict(limits or Limits()),
     )
     return Host(core, told)

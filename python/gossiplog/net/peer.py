@@ -75,6 +75,8 @@ class Peer:
         announce: multiaddrs under which others reach this peer, beside those that it listens on.
         mdns: whether to look for peers in the local network.
         gossip: the parameters of gossipsub; None for those of its specification. Peers may have different ones.
+        allow_peers: ids of the only peers that may connect, and are connected to, beside those that `bootstrap` names;
+            none for any peer. Without it, everybody who reaches an address and knows the topic reads and writes.
         limits: of connections, streams and memory; None for the usual ones.
         config: limits and delays of the broadcast machine.
         server: limits of the sync streams that are served.
@@ -99,6 +101,7 @@ class Peer:
         announce: Sequence[str] = (),
         mdns: bool = False,
         gossip: GossipConfig | None = None,
+        allow_peers: Sequence[str] = (),
         limits: Limits | None = None,
         config: Config | None = None,
         server: ServerConfig | None = None,
@@ -116,6 +119,7 @@ class Peer:
             announce=announce,
             mdns=mdns,
             gossip=gossip or GossipConfig(),
+            allow_peers=allow_peers,
             limits=limits,
             told=self._hear,
         )
@@ -256,9 +260,14 @@ class Peer:
         if isinstance(news, MeshEvent):
             record.tell(_MESH_EVENTS[news.kind](news.peer_id))
             return
-        if news.refused:
+        for peer_id in news.denied:
+            record.incident(
+                peer_id, "connections_refused", 1, "not let in: it is not one of the peers that may connect"
+            )
+        if news.refused > len(news.denied):
             reason = "there were as many connections from their addresses as there may be"
-            record.incident("strangers", "connections_refused", news.refused, f"not let in: {reason}")
+            count = news.refused - len(news.denied)
+            record.incident("strangers", "connections_refused", count, f"not let in: {reason}")
         for reason in news.failed:
             record.tell(events.Failed("listening", NetworkError(reason)))
         self._failures += news.failed

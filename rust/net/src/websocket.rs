@@ -358,9 +358,11 @@ async fn receive(stream: &mut SplitStream<Socket>, mut pipe: WriteHalf<DuplexStr
             }
             Some(Ok(Message::Close(Some(frame)))) => {
                 let CloseFrame { code, reason } = frame;
+                let meaning = if code == CloseCode::Restart { " (it restarts, or stops)" } else { "" };
+                let code = u16::from(code);
                 return Closed::new(
                     Cause::Remote,
-                    format!("the peer closed the WebSocket with code {} {:?}", u16::from(code), reason.as_str()),
+                    format!("the peer closed the WebSocket with code {code}{meaning} {:?}", reason.as_str()),
                 );
             }
             Some(Ok(Message::Close(None))) => return Closed::new(Cause::Remote, "the peer closed the WebSocket"),
@@ -582,6 +584,15 @@ mod tests {
         assert_eq!(code, Some(CloseCode::Away));
         let expected = Closed::new(Cause::Remote, "the peer closed the WebSocket with code 1001 \"restart\"");
         assert_eq!(closed.unwrap(), expected);
+    }
+
+    #[tokio::test]
+    async fn a_close_of_a_server_that_restarts_says_so() {
+        let (_, task, mut server) = connected().await;
+        server.close(Some(CloseFrame { code: CloseCode::Restart, reason: "".into() })).await.unwrap();
+        let (_, closed) = join(close_code(&mut server), task).await;
+        let reason = "the peer closed the WebSocket with code 1012 (it restarts, or stops) \"\"";
+        assert_eq!(closed.unwrap().reason, reason);
     }
 
     #[tokio::test]

@@ -32,6 +32,7 @@ pub struct HostEvent {
     listening: Vec<String>,
     failed: Vec<String>,
     refused: u64,
+    denied: Vec<String>,
 }
 
 /// A message that came by gossip.
@@ -71,8 +72,8 @@ fn object(py: Python<'_>, notice: Notice) -> PyResult<Bound<'_, PyAny>> {
             Bound::new(py, PeerEvent { connection, peer_id: peer, address, dialer }).map(Bound::into_any)
         }
         Notice::Mesh { peer, kind } => Bound::new(py, MeshEvent { peer_id: peer, kind }).map(Bound::into_any),
-        Notice::Host { gossip, listening, failed, refused } => {
-            Bound::new(py, HostEvent { gossip, listening, failed, refused }).map(Bound::into_any)
+        Notice::Host { gossip, listening, failed, refused, denied } => {
+            Bound::new(py, HostEvent { gossip, listening, failed, refused, denied }).map(Bound::into_any)
         }
     }
 }
@@ -122,10 +123,11 @@ impl TryFrom<GossipParameters> for GossipConfig {
 impl Host {
     #[new]
     #[pyo3(signature = (*, identity, topic, protocols, listen, bootstrap, announce = Vec::new(), mdns = false,
-        gossip, connections_per_address = None, connections, streams, peer_bytes, total_bytes,
+        gossip, connections_per_address = None, allowed = Vec::new(), connections, streams, peer_bytes, total_bytes,
         negotiation_seconds, closing_seconds),
         text_signature = "(*, identity, topic, protocols, listen, bootstrap, announce=(), mdns=False, gossip, \
-        connections_per_address=None, connections, streams, peer_bytes, total_bytes, negotiation_seconds, closing_seconds)")]
+        connections_per_address=None, allowed=(), connections, streams, peer_bytes, total_bytes, negotiation_seconds, \
+        closing_seconds)")]
     #[expect(clippy::too_many_arguments, reason = "keywords in Python")]
     fn new(
         py: Python<'_>,
@@ -138,6 +140,7 @@ impl Host {
         mdns: bool,
         gossip: GossipParameters,
         connections_per_address: Option<usize>,
+        allowed: Vec<String>,
         connections: usize,
         streams: u16,
         peer_bytes: usize,
@@ -172,6 +175,7 @@ impl Host {
             chatter,
             limits,
             per_address,
+            allowed,
         };
         let inner = py.detach(|| gossiplog_net::Host::start(config)).map_err(convert)?;
         Ok(Self { inner, buffer: Mutex::default() })

@@ -1,5 +1,6 @@
 //! What a host is made of, checked before anything is started.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use libp2p::identity::Keypair;
@@ -120,6 +121,8 @@ pub struct Config {
     /// Connections at a time from one address, or from one network of 64 bits of IPv6; more are refused, but for those that
     /// the caller dials and those to bootstrap peers. None: 32, and any number from a loopback address.
     pub per_address: Option<usize>,
+    /// The only peers that connections are kept to, beside those that `bootstrap` names; none for any peer.
+    pub allowed: Vec<String>,
 }
 
 /// A [`Config`] that was checked.
@@ -137,6 +140,8 @@ pub struct Checked {
     pub chatter: usize,
     pub limits: Limits,
     pub per_address: Option<usize>,
+    /// None for any peer.
+    pub allowed: Option<HashSet<PeerId>>,
 }
 
 impl Config {
@@ -153,19 +158,26 @@ impl Config {
             let peer = peer_of(&address);
             (address, peer)
         };
+        let bootstrap: Vec<_> = addresses(&self.bootstrap)?.into_iter().map(named).collect();
+        let listed = self.allowed.iter().map(|text| peer_id(text)).collect::<Result<HashSet<_>, _>>()?;
+        let allowed = (!listed.is_empty()).then(|| {
+            let known = bootstrap.iter().filter_map(|(_, peer)| *peer);
+            listed.into_iter().chain(known).collect()
+        });
         Ok(Checked {
             kademlia: protocol(format!("/canvas/kad/1.0.0/{}", self.topic))?,
             key,
             topic: self.topic,
             protocols: self.protocols.into_iter().map(protocol).collect::<Result<_, _>>()?,
             listen: addresses(&self.listen)?,
-            bootstrap: addresses(&self.bootstrap)?.into_iter().map(named).collect(),
+            bootstrap,
             announce: addresses(&self.announce)?,
             mdns: self.mdns,
             gossip: self.gossip,
             chatter: self.chatter,
             limits: self.limits,
             per_address: self.per_address,
+            allowed,
         })
     }
 }
@@ -180,6 +192,13 @@ fn addresses(texts: &[String]) -> Result<Vec<Multiaddr>, Error> {
         return Err(Error::Invalid(format!("there are {} addresses; {MOST_ADDRESSES} at most", texts.len())));
     }
     texts.iter().map(|text| address(text)).collect()
+}
+
+fn peer_id(text: &str) -> Result<PeerId, Error> {
+    let shown: String = text.chars().take(100).collect();
+    text.parse().map_err(|error| {
+        Error::Invalid(format!("{shown:?} is no peer id: {error}; expected one as a server prints it, 12D3Koo..."))
+    })
 }
 
 /// Reads a multiaddr that the transports can reach: an IP address or a name, TCP, and a WebSocket or nothing; or, with the

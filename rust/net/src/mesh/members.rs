@@ -15,6 +15,9 @@ use crate::mesh::party::{Parties, Party};
 use crate::mesh::shared::Figures;
 use crate::slot::{Carrier, Slot};
 
+/// Denied peers that are kept for the caller.
+const MOST_DENIED: usize = 64;
+
 #[derive(Debug, Default)]
 struct State {
     /// Until the caller lets go of them.
@@ -29,6 +32,8 @@ struct State {
     trusted: HashSet<ConnectionId>,
     wires: HashMap<ConnectionId, (Arc<Link>, Option<Place>)>,
     streams: HashMap<Handle, Arc<Slot>>,
+    /// Peers that dialled this side and are not allowed, since the caller was last told of them.
+    denied: Vec<String>,
 }
 
 impl State {
@@ -48,6 +53,7 @@ pub struct Members {
     parties: Arc<Parties>,
     addresses: Arc<Addresses>,
     figures: Arc<Figures>,
+    allowed: Option<HashSet<PeerId>>,
     state: Mutex<State>,
 }
 
@@ -60,6 +66,7 @@ impl Members {
         parties: &Arc<Parties>,
         addresses: &Arc<Addresses>,
         figures: &Arc<Figures>,
+        allowed: Option<HashSet<PeerId>>,
     ) -> Self {
         Self {
             inbox: Arc::clone(inbox),
@@ -68,6 +75,7 @@ impl Members {
             parties: Arc::clone(parties),
             addresses: Arc::clone(addresses),
             figures: Arc::clone(figures),
+            allowed,
             state: Mutex::default(),
         }
     }
@@ -96,9 +104,31 @@ impl Members {
         lock(&self.state).trusted.insert(connection);
     }
 
+    /// Whether connections to a peer are kept. An error says why not.
+    pub fn check_allowed(&self, peer: &PeerId) -> Result<(), Closed> {
+        if self.allowed.as_ref().is_none_or(|allowed| allowed.contains(peer)) {
+            return Ok(());
+        }
+        Err(Closed::new(Cause::Local, format!("the peer {peer} is not one of those that this side allows")))
+    }
+
+    /// The peers that were denied since the last call: those that dialled this side, and are not allowed.
+    pub fn take_denied(&self) -> Vec<String> {
+        std::mem::take(&mut lock(&self.state).denied)
+    }
+
     /// A connection stands. An error says why it is not wanted.
     pub fn connected(&self, connection: ConnectionId, known: Known) -> Result<Arc<Wire>, Closed> {
         let mut state = lock(&self.state);
+        if let Err(closed) = self.check_allowed(&known.peer) {
+            if !known.dialer {
+                Counters::add(&self.figures.refused);
+                if state.denied.len() < MOST_DENIED {
+                    state.denied.push(known.peer.to_string());
+                }
+            }
+            return Err(closed);
+        }
         let (peer, party) = (known.peer, self.parties.enter(known.peer));
         let dialled = state.dialled.remove(&connection);
         let is_wanted = state.trusted.remove(&connection) || dialled.is_some();
@@ -291,7 +321,7 @@ mod tests {
         let budget = Arc::new(Budget::new(1 << 20, 1 << 20));
         let parties = Arc::new(Parties::new(&budget, 1000, Queues::new(1 << 19, 1 << 19)));
         let (inbox, addresses) = (Arc::new(Inbox::new().unwrap()), Arc::new(Addresses::new(Some(3))));
-        Members::new(&inbox, &Arc::default(), &Limits::small(), &parties, &addresses, &Arc::default())
+        Members::new(&inbox, &Arc::default(), &Limits::small(), &parties, &addresses, &Arc::default(), None)
     }
 
     fn connection(number: usize) -> ConnectionId {
@@ -360,6 +390,26 @@ mod tests {
         members.release(first);
         assert_eq!(streams.map(|stream| members.stream(stream).is_ok()), [false, false, true]);
         assert!(members.peer(&peers[0]).is_none() && members.peer(&peers[1]).is_some());
+    }
+
+    #[test]
+    fn peers_that_are_not_allowed_are_not_connected() {
+        let friend = PeerId::random();
+        let members = Members { allowed: Some(HashSet::from([friend])), ..members() };
+        let known = |peer, dialer| Known { peer, address: Multiaddr::empty(), dialer };
+        members.connected(connection(1), known(friend, false)).unwrap();
+        let stranger = PeerId::random();
+        for number in 0..100 {
+            let refused = members.connected(connection(2 + number), known(stranger, false)).unwrap_err();
+            assert_eq!(refused.reason, format!("the peer {stranger} is not one of those that this side allows"));
+        }
+        assert_eq!(members.take_denied(), vec![stranger.to_string(); MOST_DENIED]);
+        let dialled = members.dialled(connection(200)).unwrap();
+        let closed = members.connected(connection(200), known(stranger, true)).unwrap_err();
+        members.unreachable(connection(200), closed);
+        assert!(members.take_denied().is_empty() && members.peer(&stranger).is_none());
+        let reason = members.find(dialled).unwrap().closed().unwrap().reason;
+        assert_eq!(reason, format!("the peer {stranger} is not one of those that this side allows"));
     }
 
     #[test]

@@ -173,6 +173,7 @@ impl Shared {
             let Standing { in_mesh, subscribed, .. } = self.members.peer(&peer).map(|link| link.standing())?;
             Some((in_mesh, subscribed))
         };
+        let denied = self.members.take_denied();
         let now: Vec<_> = changed.into_iter().map(|peer| (peer, standing(peer).unwrap_or_default())).collect();
         let mut news = lock(&self.notices);
         for (peer, (in_mesh, subscribed)) in now {
@@ -195,8 +196,8 @@ impl Shared {
         let gossip = self.waiting.any();
         let refused = self.figures.refused.load(Ordering::Relaxed);
         let refused = refused - std::mem::replace(&mut news.refused, refused);
-        if gossip || !listening.is_empty() || !failed.is_empty() || refused > 0 {
-            notices.push(Notice::Host { gossip, listening, failed, refused });
+        if gossip || !listening.is_empty() || !failed.is_empty() || refused > 0 || !denied.is_empty() {
+            notices.push(Notice::Host { gossip, listening, failed, refused, denied });
         }
     }
 }

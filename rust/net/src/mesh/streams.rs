@@ -69,6 +69,20 @@ impl NetworkBehaviour for Streams {
     type ConnectionHandler = Handler;
     type ToSwarm = Infallible;
 
+    fn handle_pending_outbound_connection(
+        &mut self,
+        _: ConnectionId,
+        peer: Option<PeerId>,
+        _: &[Multiaddr],
+        _: Endpoint,
+    ) -> Result<Vec<Multiaddr>, ConnectionDenied> {
+        // Those that are only known by their address are checked when they say who they are.
+        match peer.map_or(Ok(()), |peer| self.members.check_allowed(&peer)) {
+            Ok(()) => Ok(Vec::new()),
+            Err(closed) => Err(ConnectionDenied::new(Ended(closed))),
+        }
+    }
+
     fn handle_established_inbound_connection(
         &mut self,
         connection: ConnectionId,

@@ -34,8 +34,11 @@ pub enum Notice {
         listening: Vec<String>,
         /// Listeners that failed, as sentences.
         failed: Vec<String>,
-        /// Connections that were refused, because there were as many from their address as there may be.
+        /// Connections that were refused, because there were as many from their address as there may be, or because
+        /// their peer is not allowed.
         refused: u64,
+        /// Peers that were refused because they are not allowed; of very many, the first.
+        denied: Vec<String>,
     },
 }
 
@@ -100,6 +103,7 @@ pub struct HostCounts {
     pub dials: u64,
     /// Those that it did not reach.
     pub dials_failed: u64,
-    /// Connections that were refused, because there were as many from their address as there may be.
+    /// Connections that were refused, because there were as many from their address as there may be, or because their peer
+    /// is not allowed.
     pub refused: u64,
 }

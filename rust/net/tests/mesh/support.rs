@@ -38,6 +38,7 @@ pub fn config() -> Config {
         chatter: CHATTER,
         limits: limits(),
         per_address: None,
+        allowed: Vec::new(),
     }
 }
 
