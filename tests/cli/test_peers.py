@@ -141,6 +141,13 @@ def test_an_authority_may_be_given(program: Program, home: Path) -> None:
         assert (wrong.code, f"peers are listed over HTTP: {url}" in wrong.err) == (2, True)
 
 
+@pytest.mark.parametrize("path", ["", "/", "/metrics", "/peers"])
+def test_the_urls_that_a_server_prints_are_taken(path: str) -> None:
+    found = peers._URL.fullmatch(f"http://127.0.0.1:8000{path}")
+    assert found is not None
+    assert found[1] == "http://127.0.0.1:8000"
+
+
 def test_nobody_there_is_said(program: Program) -> None:
     result = program("peers", "http://127.0.0.1:1")
     assert (result.code, result.err.count("\n")) == (1, 1)

@@ -8,6 +8,7 @@ import os
 import pty
 import signal
 import socket
+import sqlite3
 import ssl
 import subprocess
 import sys
@@ -15,7 +16,7 @@ import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -484,3 +485,44 @@ def test_wrong_options_are_refused(program: Program, log: Path, arguments: list[
 def test_options_for_hubs_are_refused_for_files(program: Program, log: Path) -> None:
     result = program("sync", "copy.db", log, "--follow")
     assert (result.code, "are for hubs" in result.err) == (2, True)
+
+
+@pytest.mark.integration
+def test_events_can_be_switched_off_and_the_log_says_when_it_began_and_ended(program: Program, log: Path) -> None:
+    program("append", log, "1")
+    with Served(log, "--no-events", "--log-level", "info") as served:
+        program("sync", "copy.db", served.url, "--topic", "notes")
+        served.process.send_signal(signal.SIGTERM)
+        out, err = served.process.communicate(timeout=PATIENCE)
+    assert out == b""
+    lines = err.decode().splitlines()
+    assert lines[0].endswith(f" INFO serving {log} at {served.url}")
+    assert any(line.endswith(" INFO stopped by SIGTERM") for line in lines)
+
+
+@pytest.mark.integration
+def test_who_wrote_what_is_an_event(program: Program, log: Path) -> None:
+    with Served(log) as served:
+        program("init", "mine.db", "--topic", "notes")
+        program("append", "mine.db", "1", "2")
+        program("sync", "mine.db", served.url)
+        committed = served.record("committed")
+        (author,) = {record["author"] for record in program("read", log).records}
+        (source,) = committed["peers"]
+        assert (committed["messages"], committed["inserted"], committed["authors"]) == (2, 2, [author])
+        assert (source["inserted"], source["peer"].startswith("127.0.0.1:")) == (2, True)
+
+
+@pytest.mark.integration
+def test_a_log_beside_other_tables_is_warned_about(program: Program, home: Path) -> None:
+    with closing(sqlite3.connect(home / "app.db")) as connection:
+        connection.execute("CREATE TABLE users (name)")
+    with Served(home / "app.db", "--topic", "notes", "--log-format", "json") as served:
+        served.process.send_signal(signal.SIGTERM)
+        _, err = served.process.communicate(timeout=PATIENCE)
+    (line,) = map(json.loads, err.decode().splitlines())
+    assert line["level"] == "warning"
+    assert "app.db was a database without a log, with the tables users: a log was made beside them" in line["message"]
+    with Served(home / "app.db") as served:
+        served.process.send_signal(signal.SIGTERM)
+        assert served.process.communicate(timeout=PATIENCE)[1] == b""

@@ -55,8 +55,8 @@ def test_the_order_of_precedence(show: Show, home: Path, monkeypatch: pytest.Mon
     assert show()["connections"] == (1, "connections in a.toml")
 
 
-# One that differs from the default of each option, as it is written in a file, and in the environment.
 _PEER = "12D3KooWQYV9dGMFoRzNStwpXztXaBUjtPqi6aU76ZgUriHhKust"
+# One that differs from the default of each option, as it is written in a file, and in the environment.
 VALUES: dict[str, tuple[Any, str]] = {
     "hub": ("127.0.0.1:0", "127.0.0.1:0"),
     "listen": (["/ip4/127.0.0.1/tcp/0/ws"], "/ip4/127.0.0.1/tcp/0/ws"),
@@ -86,6 +86,7 @@ VALUES: dict[str, tuple[Any, str]] = {
     "total_bytes": (100_000_000, "100000000"),
     "log_level": ("error", "error"),
     "log_format": ("json", "json"),
+    "events": (False, "false"),
     "access_log": (True, "1"),
     "json": (True, "yes"),
 }

@@ -143,4 +143,4 @@ async def test_the_headers_of_the_proxy(opened: Callable[..., Log]) -> None:
             await stream.send(b"\x82\x01a")
             await heard.wait(events.Rejected)
         tasks.cancel_scope.cancel()
-    assert heard.of(events.Rejected)[0].peer.startswith("192.0.2.7:")
+    assert heard.of(events.Rejected)[0].peer == "192.0.2.7#1"

@@ -54,6 +54,18 @@ async def test_a_request_is_a_line_without_its_query(caplog: pytest.LogCaptureFi
     }
 
 
+@pytest.mark.parametrize(("path", "status", "lines"), [("/healthz", 200, 0), ("/readyz", 503, 1), ("/metrics", 200, 1)])
+async def test_health_checks_that_succeed_have_no_line(
+    caplog: pytest.LogCaptureFixture, path: str, status: int, lines: int
+) -> None:
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": status, "headers": []})
+        await send({"type": "http.response.body", "body": b"{}"})
+
+    assert (await call(logged_app(answer), path)).status == status
+    assert len(caplog.messages) == lines
+
+
 async def test_a_request_that_raises_is_a_line(caplog: pytest.LogCaptureFixture) -> None:
     async def fail(scope: Scope, receive: Receive, send: Send) -> None:
         raise ZeroDivisionError

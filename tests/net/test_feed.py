@@ -71,14 +71,17 @@ async def test_commits_that_come_close_together_are_told_of_as_one(
         await anyio.wait_all_tasks_blocked()
         log.append("first")
         (committed,) = await heard.wait(events.Committed)
-        assert committed == events.Committed(1, log.root)
+        assert committed == events.Committed(1, log.root, 1, {}, (log.get(log.heads[0]).author,))
         for number in range(5):
             log.append(number)
         await heard.wait_for_messages(6)
         await paused.wait()
         assert len(heard.of(events.Committed)) == 1
         go_on.set()
-        assert await heard.wait(events.Committed, 2) == [committed, events.Committed(6, log.root)]
+        assert await heard.wait(events.Committed, 2) == [
+            committed,
+            events.Committed(6, log.root, 5, {}, committed.authors),
+        ]
         tasks.cancel_scope.cancel()
 
 

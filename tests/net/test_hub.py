@@ -332,6 +332,28 @@ async def test_both_topics_are_in_the_log(opened: Callable[..., Log], caplog: py
     assert len(second) < 400
 
 
+async def test_a_proxy_that_was_named_is_not_logged(opened: Open, caplog: pytest.LogCaptureFixture) -> None:
+    """Where a proxy is believed, servers have no port for its client, which may be a program of this machine."""
+    async with Hub(opened()) as hub:
+        socket = Socket()
+        socket.receive(text="hello")
+        headers = [(b"host", b"localhost"), (b"x-forwarded-for", b"127.0.0.1")]
+        await socket(hub, client=("127.0.0.1", 0), headers=headers)
+        assert socket.sent[0] == ACCEPT
+    assert "--trusted-proxy" not in caplog.text
+
+
+async def test_clients_without_a_port_have_numbers(opened: Open) -> None:
+    heard = Heard()
+    async with Hub(opened(), on_event=heard) as hub:
+        for client in (("192.0.2.7", 0), ("192.0.2.8", 7), ("2001:db8::1", 0)):
+            socket = Socket()
+            socket.receive(text="hello")
+            await socket(hub, client=client)
+        await heard.wait(events.Rejected, 3)
+    assert [event.peer for event in heard.of(events.Rejected)] == ["192.0.2.7#1", "192.0.2.8:7", "[2001:db8::1]#3"]
+
+
 ACCEPT = {
     "type": "websocket.accept",
     "headers": [(b"gossiplog-topic", TOPIC.encode()), (b"gossiplog-access", b"write")],

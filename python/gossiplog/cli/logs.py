@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -18,20 +19,25 @@ from gossiplog.log import Log
 
 _HEADS = 20  # shown on a terminal: the latest
 _REFUSALS = 20  # shown on a terminal
+_TABLES = 5  # of another application, named in a warning
 _IN_MEMORY = ":memory:"
+_OURS = "gossiplog_"
 
 LogPath = Annotated[Path, typer.Argument(metavar="LOG", help="The file of the log.")]
 NewTopic = Annotated[str | None, typer.Option(help="The topic of a new log, which is made if LOG does not exist.")]
 
 
 @contextmanager
-def open_log(path: Path, topic: str | None = None, *, read_only: bool = False) -> Iterator[Log]:
+def open_log(
+    path: Path, topic: str | None = None, *, read_only: bool = False, say: Callable[[str], None] = note
+) -> Iterator[Log]:
     """Open a log for a block. Errors of a damaged log name its file.
 
     Args:
         path: of the log's file.
         topic: of a log that is made where there is none; None makes none.
         read_only: write nothing to the file.
+        say: takes warnings.
 
     Raises:
         NotALog: there is no log, and no topic to make it with; or the path is SQLite's name for one in memory.
@@ -53,6 +59,7 @@ def open_log(path: Path, topic: str | None = None, *, read_only: bool = False) -
         raise StorageError(f"cannot open {path}: this user may not read it")
     if topic is None and _is_empty(path):
         raise NotALog(f"{path} is empty: gossiplog init {path} --topic TOPIC makes a log of it")
+    others = _other_tables(path) if topic is not None and not read_only else ()
     with warnings.catch_warnings(record=True, action="always") as caught, occasional("Upgrading the log") as advance:
         try:
             log = gossiplog.log.open(str(path), topic=topic, read_only=read_only, progress=advance)
@@ -62,7 +69,13 @@ def open_log(path: Path, topic: str | None = None, *, read_only: bool = False) -
         except (CorruptLog, TreeError) as error:
             raise StorageError(f"{path}: {error}") from error
     for warning in caught:
-        note(str(warning.message))
+        say(str(warning.message))
+    if others:
+        more = f" and {len(others) - _TABLES:,} more" if len(others) > _TABLES else ""
+        say(
+            f"{path} was a database without a log, with the tables {', '.join(others[:_TABLES])}{more}: a log was made"
+            " beside them, in tables whose names begin with gossiplog_"
+        )
     with log:
         try:
             yield log
@@ -76,6 +89,21 @@ def _may(path: Path, mode: int) -> bool:
 
 def _is_empty(path: Path) -> bool:
     return path.is_file() and path.stat().st_size == 0
+
+
+def _other_tables(path: Path) -> Sequence[str]:
+    """Return the names of the tables in an SQLite database that has no log yet."""
+    if not path.is_file():
+        return ()
+    uri = f"{path.absolute().as_uri()}?mode=ro"
+    try:
+        with closing(sqlite3.connect(uri, uri=True)) as connection:
+            query = "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\'"
+            names = [name for (name,) in connection.execute(query)]
+    except sqlite3.Error:
+        # Opening the log says what is wrong.
+        return ()
+    return () if any(name.startswith(_OURS) for name in names) else names
 
 
 def init(

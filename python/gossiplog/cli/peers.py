@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from typing import IO
 
 _DEFAULT = "http://127.0.0.1:8000"
-_URL = re.compile(r"(https?)://[^/?#@]+/?", re.IGNORECASE)
+# Servers print the URL of their metrics.
+_URL = re.compile(r"((https?)://[^/?#@]+)(?:/|/metrics|/peers)?", re.IGNORECASE)
 _SOCKET = re.compile(r"ws(s?)://", re.IGNORECASE)
 _SECONDS = 10.0
 """For all of it: looking the name up, connecting, TLS, and each byte of the answer."""
@@ -62,9 +63,10 @@ def peers(
         from gossiplog.net.access import load_token
 
         headers = {"Authorization": f"Bearer {load_token(token_file)}"}
-    if ca_file is not None and found[1].lower() == "http":
+    if ca_file is not None and found[2].lower() == "http":
         raise typer.BadParameter("--ca-file is for https:// addresses")
-    listed = _in_time(url, lambda: _ask(url, headers, ca_file))
+    server = found[1]
+    listed = _in_time(server, lambda: _ask(server, headers, ca_file))
     output = Output(json)
     if output.json:
         for peer in listed:
@@ -128,9 +130,7 @@ def _ask(url: str, headers: dict[str, str], ca_file: Path | None) -> list[dict[s
         handlers.append(urllib.request.HTTPSHandler(context=context))
     opener = urllib.request.build_opener(*handlers)
     try:
-        with opener.open(
-            urllib.request.Request(f"{url.rstrip('/')}/peers", headers=headers), timeout=_SECONDS
-        ) as answer:
+        with opener.open(urllib.request.Request(f"{url}/peers", headers=headers), timeout=_SECONDS) as answer:
             content = answer.read(_MOST_BYTES + 1)
         if len(content) > _MOST_BYTES:
             raise NetworkError(f"{url} is no gossiplog server: it answers with more than {_MOST_BYTES:,} bytes")

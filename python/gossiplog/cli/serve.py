@@ -142,6 +142,10 @@ def serve(
     access_log: Annotated[
         bool, typer.Option("--access-log/--no-access-log", help="Log each request and each WebSocket of the hub, too.")
     ] = False,
+    events: Annotated[
+        bool,
+        typer.Option("--events/--no-events", help="Write what happens to stdout, after the addresses of the server."),
+    ] = True,
     json: Json = False,
     config: Config = None,
     show_config: ShowConfig = False,
@@ -220,6 +224,7 @@ def serve(
         log_level=log_level,
         log_format=log_format,
         access_log=access_log,
+        events=events,
     )
     if not show_config:
         serve_log(path, topic, options, Output(json), misspelt(context, os.environ))

@@ -6,6 +6,7 @@ import logging
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from starlette.types import ASGIApp
 from gossiplog.cli.logs import open_log
 from gossiplog.cli.output import Output, failure, printable
 from gossiplog.cli.printer import Printer, missing_lines
-from gossiplog.cli.server_log import server_log
+from gossiplog.cli.server_log import server_log, utc
 from gossiplog.errors import GossipLogError
 from gossiplog.log import Log
 from gossiplog.net import events, serving
@@ -28,7 +29,7 @@ from gossiplog.net.access import Access, Token
 from gossiplog.net.access_log import AccessLog
 from gossiplog.net.background import background
 from gossiplog.net.hub import Hub
-from gossiplog.net.incidents import Incidents
+from gossiplog.net.incidents import Incidents, one_line
 from gossiplog.net.limits import Limits
 from gossiplog.net.peer import Peer
 from gossiplog.net.record import LOGGER, Counters, log_level_of
@@ -90,6 +91,7 @@ class Options:
         log_level: as `server_log` takes it.
         log_format: likewise.
         access_log: whether requests to the hub are logged.
+        events: whether what happens is shown, not just where the log is served.
     """
 
     hub: tuple[str, int] | None
@@ -106,6 +108,7 @@ class Options:
     log_level: str
     log_format: str
     access_log: bool
+    events: bool
 
     @property
     def tls(self) -> TLS | None:
@@ -189,7 +192,7 @@ def _open_and_serve(path: Path, topic: str | None, options: Options, output: Out
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
     with (
-        open_log(path, topic) as log,
+        open_log(path, topic, say=_warn) as log,
         Printer(sys.stdout.fileno(), dropped, gone) as printer,
     ):
 
@@ -202,13 +205,14 @@ def _open_and_serve(path: Path, topic: str | None, options: Options, output: Out
 
         def on_event(event: events.Event) -> None:
             if lowest is None or log_level_of(event) < lowest:
-                _show_event(show, event)
+                _show_event(_timed(show), event)
 
-        anyio.run(_serve, log, str(path), access, options, show, on_event, backend="asyncio")
+        heard = on_event if options.events else None
+        anyio.run(_serve, log, str(path), access, options, show, heard, backend="asyncio")
 
 
 async def _serve(
-    log: Log, name: str, access: Access, options: Options, show: Show, on_event: Callable[[events.Event], None]
+    log: Log, name: str, access: Access, options: Options, show: Show, on_event: Callable[[events.Event], None] | None
 ) -> None:
     terminals = [number for number in (0, 1, 2) if os.isatty(number)]
     tls = options.tls
@@ -252,8 +256,10 @@ async def _serve(
             fields |= {"metrics": at.url("http") + "/metrics"}
         with anyio.open_signal_receiver(*_signals()) as signals:
             show(f"serving {name} at {', '.join(places)}, until Ctrl-C", fields)
+            LOGGER.info("serving %s at %s", one_line(name), one_line(", ".join(places)))
             async for number in signals:
                 if number in _ENDING or _is_gone(terminals):
+                    LOGGER.info("stopped by %s", signal.Signals(number).name)
                     break
                 _reload(hub, tls, options, show)
 
@@ -282,10 +288,13 @@ def _reload(hub: Hub | None, tls: TLS | None, options: Options, show: Show) -> N
         return
     gone = hub.replace_tokens(access.read_token, access.write_token) if hub is not None else 0
     text = f"read the files of tokens and certificates again; {gone} clients disconnected, whose token was replaced"
-    show(text, {"event": "reloaded", "disconnected": gone})
+    if options.events:
+        _timed(show)(text, {"event": "reloaded", "disconnected": gone})
+    else:
+        LOGGER.info("%s", text)
 
 
-def _peer(log: Log, mesh: Mesh | None, limits: Limits, on_event: Callable[[events.Event], None]) -> Peer | None:
+def _peer(log: Log, mesh: Mesh | None, limits: Limits, on_event: Callable[[events.Event], None] | None) -> Peer | None:
     if mesh is None:
         return None
     return Peer(
@@ -300,6 +309,15 @@ def _peer(log: Log, mesh: Mesh | None, limits: Limits, on_event: Callable[[event
         limits=limits,
         on_event=on_event,
     )
+
+
+def _warn(text: str) -> None:
+    LOGGER.warning("%s", one_line(text))
+
+
+def _timed(show: Show) -> Show:
+    """Return a function that shows things with the time."""
+    return lambda text, fields: show(text, {**fields, "time": utc(time.time())})
 
 
 def _monitor(log: Log, peer: Peer | None, hub: Hub | None, access: Access) -> ASGIApp:
@@ -349,9 +367,17 @@ def _show_event(show: Show, event: events.Event) -> None:
             }
             state = "" if complete else ", not all that it has"
             show(f"{peer} brought {inserted:,} messages{state}{f': {error}' if error else ''}", fields)
-        case events.Committed(messages, root):
-            root_fields = {"level": root.level, "hash": root.hash.hex()}
-            show(f"{messages:,} messages", {"event": "committed", "messages": messages, "root": root_fields})
+        case events.Committed(messages, root, inserted, sources, authors):
+            fields = {
+                "event": "committed",
+                "messages": messages,
+                "inserted": inserted,
+                "peers": [{"peer": peer, "inserted": count} for peer, count in sources.items()],
+                "authors": list(authors),
+                "root": {"level": root.level, "hash": root.hash.hex()},
+            }
+            origin = f" from {', '.join(sources)}" if sources else ""
+            show(f"{messages:,} messages, {inserted:,} new{origin}, by {', '.join(authors)}", fields)
         case events.Failed(doing, error):
             show(f"{doing}: {error}", {"event": "failed", "doing": doing, "error": str(error)})
         case events.Defect(peer, doing, error, times):

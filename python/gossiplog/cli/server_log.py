@@ -17,17 +17,20 @@ from gossiplog.net.incidents import FIELDS, one_line
 from gossiplog.net.record import LOGGER
 
 
+def utc(seconds: float) -> str:
+    """Return a time, in seconds since 1970, in UTC with milliseconds (RFC 3339)."""
+    whole, milliseconds = divmod(int(seconds * 1000), 1000)
+    return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(whole))}.{milliseconds:03d}Z"
+
+
 class _Formatter(logging.Formatter):
     """Formats records as text that a stranger cannot forge: all lines of a record but the first are indented."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the lines of a record, which begin with the time in UTC (RFC 3339)."""
-        lines = [f"{self._time(record)} {record.levelname} {one_line(record.getMessage())}"]
+        lines = [f"{utc(record.created)} {record.levelname} {one_line(record.getMessage())}"]
         lines += [f"  {one_line(line)}" for line in self._traceback(record)]
         return "\n".join(lines)
-
-    def _time(self, record: logging.LogRecord) -> str:
-        return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(record.created))}.{int(record.msecs):03d}Z"
 
     def _traceback(self, record: logging.LogRecord) -> list[str]:
         return self.formatException(record.exc_info).splitlines() if record.exc_info else []
@@ -39,7 +42,7 @@ class _JsonFormatter(_Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """Return the line of a record."""
         found: dict[str, Any] = {
-            "time": self._time(record),
+            "time": utc(record.created),
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": one_line(record.getMessage()),

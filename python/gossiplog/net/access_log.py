@@ -10,17 +10,19 @@ from typing import Any
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gossiplog.net.incidents import FIELDS, client_name, one_line
+from gossiplog.net.metrics import HEALTH_PATHS
 
 LOGGER = logging.getLogger("gossiplog.access")
 _LONGEST_PATH = 1000
 # What a server answers where an application closes a WebSocket that it has not accepted (ASGI specification).
 _FORBIDDEN = 403
+_OK = 200
 
 
 class AccessLog:
     """ASGI middleware that logs requests and WebSockets to LOGGER.
 
-    A line has no headers and no query, which may contain a token.
+    A line has no headers and no query, which may contain a token. Health checks that succeed have none.
 
     Args:
         app: the application that answers.
@@ -86,7 +88,7 @@ class _Entry:
         text = f"{self.received} bytes received, {self.sent} sent, {seconds:.3f} s"
         if self._is_open:
             self._log(f"ended: {text}", {"event": "ended", **numbers})
-        else:
+        elif self._path not in HEALTH_PATHS or self.status != _OK:
             self.status = self.status or 500
             self._log(text, {"event": "answered", **numbers})
 

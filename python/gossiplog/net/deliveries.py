@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from itertools import chain
 
@@ -31,6 +32,7 @@ class Deliveries:
         report: is told what became of them, in batches.
         defect: is told of deliveries that a defect of this side kept from being judged, and what it raised; of the
             other deliveries of the same peer without that.
+        name: gives the name of a peer.
     """
 
     def __init__(
@@ -40,11 +42,13 @@ class Deliveries:
         record: Record,
         report: Callable[[*tuple[broadcast.InEvent, ...]], None],
         defect: Callable[[Delivery, BaseException | None], None],
+        name: Callable[[broadcast.PeerId], str] = str,
     ) -> None:
         self._take = take
         self._record = record
         self._report = report
         self._defect = defect
+        self._name = name
         self._queue = FairQueue(shares)
         self._changed = Signal()
 
@@ -122,6 +126,8 @@ class Deliveries:
             return [Judged(delivery, Verdict.REFUSED) for delivery in deliveries]
         self._record.observe("storing", anyio.current_time() - began)
         keys, invalid, inserted, orphans = batch.keys, dict(batch.invalid), set(outcome.inserted), dict(outcome.orphans)
+        for source, count in Counter(deliveries[index].source for index in inserted).items():
+            self._record.brought(self._name(source), count)
         gossiped = sum(deliveries[index].ticket is not None for index in inserted)
         self._record.inserted("gossip", gossiped)
         self._record.inserted("push", len(inserted) - gossiped)

@@ -100,7 +100,9 @@ class Driver:
         self._threads = Threads()
         self._feed = Feed(self.replica, self._threads, self.record, self._report, lambda: bool(self._peers), on_message)
         self._shares = Shares()
-        self._deliveries = Deliveries(self._feed.take, self._shares, self.record, self._report, self._unjudged)
+        self._deliveries = Deliveries(
+            self._feed.take, self._shares, self.record, self._report, self._unjudged, self._name
+        )
         self._pushes = Pushes(
             self.replica, self._threads, self._feed, self._deliveries, self._report, self._fail, self._join
         )

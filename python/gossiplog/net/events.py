@@ -3,7 +3,8 @@ peer ids."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from gossiplog.core import Node
@@ -151,10 +152,17 @@ class Committed:
     Attributes:
         messages: how many there are now.
         root: of the tree over them.
+        inserted: how many are new since the event before, or since the driver began.
+        sources: how many of the new ones each peer brought, by its name; of very many peers, the first. The rest was
+            written by this program, or by another on this machine.
+        authors: of the new ones, ascending; where there are very many new ones, of the first of them.
     """
 
     messages: int
     root: Node
+    inserted: int = 0
+    sources: Mapping[str, int] = field(default_factory=dict)
+    authors: tuple[str, ...] = ()
 
 
 @short_repr

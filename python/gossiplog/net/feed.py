@@ -33,6 +33,8 @@ _VERIFIED_APART = 2**16
 """Bytes from which on values are verified before it is their turn to write, at the cost of another thread's waking."""
 _RETRY_SECONDS = 1.0
 """Between attempts to read the log, where nothing goes on without."""
+_LOOKED_AT = 32
+"""New messages whose authors are named when commits are told of."""
 _TELLING_SECONDS = 0.05
 """Between two events that tell of commits: each has the root, which costs more than a commit."""
 
@@ -242,8 +244,11 @@ class Feed:
                 await self._committed.wait()
                 continue
             state = await self.insist("reading the root", lambda: self._threads.read(self._replica.state))
-            cursor = state.count
-            self._record.tell(events.Committed(cursor, state.tree.root))
+            new = await self._messages(cursor, _LOOKED_AT)
+            authors = tuple(sorted({message.author for _, message in new}))
+            inserted, cursor = state.count - cursor, state.count
+            sources = self._record.take_sources()
+            self._record.tell(events.Committed(cursor, state.tree.root, inserted, sources, authors))
             await anyio.sleep(_TELLING_SECONDS)
 
 

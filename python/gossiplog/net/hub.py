@@ -6,6 +6,7 @@ server's start ("lifespan"); mounted in another application, that one enters it,
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
 from collections.abc import Callable, MutableMapping
@@ -50,6 +51,8 @@ _UNNAMED_PROXY = (
     "it passes on a proxy's clients, and was not named: they all count as programs of this machine, without limits for"
     " each address, and none is paused for what it does. Name it with --trusted-proxy (`trusted_proxies` of `serve`)"
 )
+# What a server has for the port of a client whose address a proxy has told.
+_NO_PORT = 0
 _PATIENCE = 30.0
 # For clients to take their leave when the hub stops.
 _CLOSING_SECONDS = 5.0
@@ -146,6 +149,8 @@ class Hub:
         self._running: _Running | None = None
         self._has_warned = False
         self._entered = False
+        # Of the WebSockets since the start.
+        self._numbers = itertools.count(1)
         self._counters = Counters()
         self._stack = AsyncExitStack()
         self._total_bytes = (limits or Limits()).total_bytes
@@ -291,31 +296,33 @@ class Hub:
         if running is None:
             await _refuse(scope, receive, send, _NOT_STARTED)
             return
-        host = _host(scope)
+        host, name = _host(scope), self._name(scope)
         if not self._has_warned and _is_behind_unnamed_proxy(scope):
             self._has_warned = True
-            running.driver.record.incident(client_name(scope.get("client")), "unnamed_proxies", 1, _UNNAMED_PROXY)
+            running.driver.record.incident(name, "unnamed_proxies", 1, _UNNAMED_PROXY)
         if (refusal := self._addresses.refusal(host, self._access.page(scope))) is not None:
-            running.driver.record.refused(client_name(scope.get("client")), refusal.reason)
+            running.driver.record.refused(name, refusal.reason)
             await _refuse(scope, receive, send, refusal)
             return
         try:
             connection = running.network.attach(running.driver.protocols.all, client=False)
         except NetworkError as error:
-            running.driver.record.refused(client_name(scope.get("client")), str(error))
+            running.driver.record.refused(name, str(error))
             await _refuse(scope, receive, send, str(error))
             return
         running.joined += 1
         try:
             socket = _Socket(receive, send, running.driver)
             with self._addresses.connected(host):
-                await self._exchange(running, connection, scope, socket)
+                await self._exchange(running, connection, name, scope, socket)
         finally:
             running.joined -= 1
             running.left.set()
 
-    async def _exchange(self, running: _Running, connection: PipeConnection, scope: Scope, socket: _Socket) -> None:
-        name, allowed = client_name(scope.get("client")), scope[SCOPE_KEY]
+    async def _exchange(
+        self, running: _Running, connection: PipeConnection, name: str, scope: Scope, socket: _Socket
+    ) -> None:
+        allowed = scope[SCOPE_KEY]
         host, page = _host(scope), self._access.page(scope)
         code = _GOING_AWAY
         try:
@@ -362,6 +369,14 @@ class Hub:
                 await connection.aclose()
         with anyio.move_on_after(_CLOSING_SECONDS):
             await socket.close(code)
+
+    def _name(self, scope: Scope) -> str:
+        """Return the name of a client: its address and port, or where a proxy says no port, a number of its own."""
+        client = scope.get("client")
+        number = next(self._numbers)
+        if client is None or client[1] != _NO_PORT:
+            return client_name(client)
+        return f"{client_name(client).removesuffix(f':{_NO_PORT}')}#{number}"
 
     async def _wait_for_leavers(self, running: _Running) -> None:
         with anyio.move_on_after(_CLOSING_SECONDS):
@@ -446,6 +461,10 @@ def _topic(scope: Scope) -> str | None:
 
 def _is_behind_unnamed_proxy(scope: Scope) -> bool:
     """Whether a proxy on this machine has passed a client on whose address it says, and is not believed."""
+    client = scope.get("client")
+    if client is not None and client[1] == _NO_PORT:
+        # The proxy is believed, and its client is a program of this machine.
+        return False
     names = {name for name, _ in scope["headers"]}
     return is_local(source_of(_host(scope))) and not names.isdisjoint((b"x-forwarded-for", b"forwarded"))
 

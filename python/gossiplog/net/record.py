@@ -23,6 +23,7 @@ LOGGER.addHandler(logging.NullHandler())
 REFUSED_REMEMBERED = 2**14
 """Keys of refused messages that are remembered, so that each message counts once; about 3 MiB."""
 
+_MOST_SOURCES = 16
 _MOST_AT_ONCE = 256
 _MOST_COPIES = 2**13
 
@@ -113,6 +114,7 @@ class Record:
         self._errors: Counter[str] = Counter()
         self._defects: Counter[str] = Counter()
         self._latencies: dict[str, Histogram] = {}
+        self._sources: Counter[str] = Counter()
         self._incidents = Incidents(LOGGER)
         # Keys, the one that was refused longest ago first.
         self._refused: dict[bytes, None] = {}
@@ -150,6 +152,16 @@ class Record:
     def count(self, **amounts: int) -> None:
         """Adds to some of the counters that are numbers."""
         self._counts.update(amounts)
+
+    def brought(self, peer: str, messages: int) -> None:
+        """Note who brought new messages, for the next event about commits."""
+        if self.is_heard and messages and (peer in self._sources or len(self._sources) < _MOST_SOURCES):
+            self._sources[peer] += messages
+
+    def take_sources(self) -> Mapping[str, int]:
+        """Return how many new messages peers brought since the last call."""
+        sources, self._sources = self._sources, Counter()
+        return MappingProxyType(dict(sources))
 
     def inserted(self, way: str, messages: int) -> None:
         """Some messages are new to the log; see `Counters.inserted`."""

@@ -169,7 +169,7 @@ class Syncs:
         to_write, writing = anyio.create_memory_object_stream[tuple[Batch, ProtocolError | None, float]](1)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._verify, peer.writer, verifying, to_write)
-            tasks.start_soon(self._write, sync, peer.writer, snapshot.state.count, writing)
+            tasks.start_soon(self._write, sync, peer, snapshot.state.count, writing)
             async with to_verify:
                 await self._walk(sync, client, peer.connection, to_verify)
         result = sync.result or SyncResult.FAILED
@@ -272,7 +272,7 @@ class Syncs:
     async def _write(
         self,
         sync: _Sync,
-        writer: str,
+        peer: Neighbour,
         count: int,
         batches: anyio.streams.memory.MemoryObjectReceiveStream[tuple[Batch, ProtocolError | None, float]],
     ) -> None:
@@ -280,14 +280,14 @@ class Syncs:
             async for batch, violation, filled in batches:
                 # Once the log could not take a batch, the parents of what comes later are missing.
                 if sync.stored:
-                    await anyio.sleep_until(self._shares.due(writer, anyio.current_time()))
+                    await anyio.sleep_until(self._shares.due(peer.writer, anyio.current_time()))
                     began = anyio.current_time()
-                    await self._store(sync, count, batch)
-                    self._shares.charge(writer, filled * (anyio.current_time() - began), anyio.current_time())
+                    await self._store(sync, peer.name, count, batch)
+                    self._shares.charge(peer.writer, filled * (anyio.current_time() - began), anyio.current_time())
                 if violation is not None:
                     sync.spoil(SyncResult.VIOLATION, str(violation))
 
-    async def _store(self, sync: _Sync, count: int, batch: Batch) -> None:
+    async def _store(self, sync: _Sync, source: str, count: int, batch: Batch) -> None:
         try:
             outcome = await self._ingest(batch, count)
         except (StorageError, Refused) as error:
@@ -296,6 +296,7 @@ class Syncs:
             sync.spoil(SyncResult.FAILED, str(error))
             return
         self._record.inserted("sync", len(outcome.inserted))
+        self._record.brought(source, len(outcome.inserted))
         self._record.refused_messages({batch.keys[index]: error for index, error in outcome.refused.items()})
         self._record.count(duplicates=outcome.duplicates, invalid=len(batch.invalid))
         self._report(_brought(sync.order.sync, batch, outcome))
