@@ -4,6 +4,9 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
+import pytest
+
+from gossiplog.cli import logs
 from tests.cli.support import Program
 from tests.storage.plant import plant
 
@@ -75,6 +78,24 @@ def test_info(program: Program, log: Path) -> None:
     assert info["clock"] == 4
     assert info["authors"] == 2
     assert info["heads"] == [program("read", log, "--reverse", "--limit", "1").record["id"]]
+
+
+def test_what_each_author_wrote(program: Program, log: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program("append", log, "1", "2")
+    program("keygen", "other.key")
+    program("append", log, '"a long payload"', "--key", "other.key")
+    assert "by_author" not in program("info", log).record
+    found = program("info", log, "--authors").record["by_author"]
+    assert [written["messages"] for written in found] == [2, 1]
+    values = [(record["author"], record["id"]) for record in program("read", log).records]
+    assert {written["author"] for written in found} == {author for author, _ in values}
+    assert all(100 < written["bytes"] / written["messages"] < 300 for written in found)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setattr(logs, "_AUTHORS", 1)
+    shown = program("info", log, "--authors").out
+    assert found[0]["author"] in shown
+    assert found[1]["author"] not in shown
+    assert "and 1 more" in shown
 
 
 def test_a_missing_log(program: Program, home: Path) -> None:

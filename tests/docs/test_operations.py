@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import inspect
+import json
 import re
+import shutil
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
+import pytest
 import yaml
 
+from gossiplog import Refused, Signer
+from gossiplog import open as open_log
+from gossiplog.cli import serve_run
 from gossiplog.cli.main import main
 from tests.readme import DOCS, README, blocks, fits, run_command, steps
 
@@ -26,8 +36,59 @@ def test_the_blocks(tmp_path: Path) -> None:
             case "console":
                 for command, expected in steps(block):
                     assert fits(expected, run_command(command, tmp_path, TIMEOUT)), command
+            case "python":
+                compile(block.text, str(PAGE), "exec")
             case language:
-                assert language == "yaml"
+                assert language in ("yaml", "ini", "dockerfile")
+
+
+def test_the_program_that_blocks_an_author(tmp_path: Path) -> None:
+    (block,) = (block for block in blocks(PAGE) if block.language == "python")
+    program: dict[str, Any] = {"__name__": "program"}
+    exec(block.text, program)
+    signer, other = Signer.generate(), Signer.generate()
+    program["BLOCKED"].add(other.did)
+    with open_log(tmp_path / "hub.db", "notes", apply=program["apply"], signer=signer) as log:
+        log.append("mine")
+        with pytest.raises(Refused, match="is blocked"):
+            log.append("theirs", signer=other)
+        assert [message.payload for message in log.messages()] == ["mine"]
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
+def test_the_unit(tmp_path: Path) -> None:
+    (block,) = (block for block in blocks(PAGE) if block.language == "ini")
+    unit = tmp_path / "gossiplog.service"
+    # The program and the user are not on this machine.
+    text = block.text.replace("/opt/gossiplog/bin/gossiplog", sys.executable).replace("=gossiplog\n", "=root\n", 2)
+    unit.write_text(text)
+    run = subprocess.run(["systemd-analyze", "verify", "--man=no", unit], capture_output=True, text=True, check=False)
+    assert [line for line in run.stderr.splitlines() if "gossiplog.service" in line] == []
+
+
+def test_the_commands_of_the_unit_and_of_the_container(tmp_path: Path) -> None:
+    (unit,) = (block.text for block in blocks(PAGE) if block.language == "ini")
+    (arguments,) = re.findall(r"^ExecStart=\S+ (.*)$", unit, re.MULTILINE)
+    (tmp_path / "hub.toml").write_text('topic = "org.example.notes"\n')
+    command = arguments.replace("/etc/gossiplog", str(tmp_path)).split()
+    assert main([*command, "--show-config", "--json"]) == 0
+    (container,) = (block.text for block in blocks(PAGE) if block.language == "dockerfile")
+    (words,) = re.findall(r"^CMD (.*)$", container, re.MULTILINE)
+    assert main([*json.loads(words), "--show-config", "--json"]) == 0
+
+
+def test_the_events_are_those_of_the_sources() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    rows = page[page.index("| `event` |") :].partition("\n\n")[0].splitlines()[2:]
+    listed = {
+        name: re.findall(r"`(\w+)`", row.split("|")[3])
+        for row in rows
+        for name in re.findall(r"`(\w+)`", row.split("|")[1])
+    }
+    source = inspect.getsource(serve_run)
+    assert set(re.findall(r'"event": "(\w+)"', source)) == set(listed)
+    fields = {name for names in listed.values() for name in names}
+    assert {name for name in fields if f'"{name}"' not in source} == set()
 
 
 def test_the_pod(tmp_path: Path) -> None:

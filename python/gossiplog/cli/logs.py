@@ -13,11 +13,22 @@ from typing import Annotated
 import typer
 
 import gossiplog.log
-from gossiplog.cli.output import Json, Output, Stopwatch, fields_table, note, occasional, printable, progress, spinner
+from gossiplog.cli.output import (
+    Json,
+    Output,
+    Stopwatch,
+    fields_table,
+    headed_table,
+    note,
+    occasional,
+    printable,
+    progress,
+)
 from gossiplog.errors import CorruptLog, NotALog, StorageError, TreeError, ValuesRefused
 from gossiplog.log import Log
 
 _HEADS = 20  # shown on a terminal: the latest
+_AUTHORS = 50  # shown on a terminal: those of the most bytes
 _REFUSALS = 20  # shown on a terminal
 _TABLES = 5  # of another application, named in a warning
 _IN_MEMORY = ":memory:"
@@ -124,15 +135,24 @@ def init(
         output.show(f"{path} is a log of the topic {topic}")
 
 
-def info(path: LogPath, json: Json = False) -> None:
+def info(
+    path: LogPath,
+    authors: Annotated[
+        bool, typer.Option("--authors", help="Show how many messages and bytes each author wrote, the largest first.")
+    ] = False,
+    json: Json = False,
+) -> None:
     """Show what a log holds: topic, messages, clock, heads, root, authors, bytes."""
     output = Output(json)
-    with open_log(path) as log, spinner("Counting authors"):
-        found = log.info()
+    with open_log(path) as log, progress("Counting authors", len(log)) as advance:
+        found = log.info(advance)
+    by_author = sorted(found.by_author.items(), key=lambda item: (-item[1].bytes, item[0])) if authors else []
     root = {"level": found.root.level, "hash": found.root.hash.hex()}
     figures = {"messages": found.messages, "clock": found.clock, "authors": found.authors, "bytes": found.bytes}
     if output.json:
-        output.record({"topic": found.topic, **figures, "heads": list(found.heads), "root": root})
+        listed = [{"author": author, "messages": by.messages, "bytes": by.bytes} for author, by in by_author]
+        more = {"by_author": listed} if authors else {}
+        output.record({"topic": found.topic, **figures, "heads": list(found.heads), "root": root, **more})
         return
     table = fields_table()
     table.add_row("topic", printable(found.topic))
@@ -142,6 +162,12 @@ def info(path: LogPath, json: Json = False) -> None:
     hidden = len(found.heads) - _HEADS
     table.add_row("heads", "\n".join(found.heads[-_HEADS:]) + (f"\nand {hidden:,} more" if hidden > 0 else ""))
     output.show(table)
+    if authors:
+        listing = headed_table("author", numbers=["messages", "bytes"])
+        for author, by in by_author[:_AUTHORS]:
+            listing.add_row(author, f"{by.messages:,}", f"{by.bytes:,}")
+        hidden = len(by_author) - _AUTHORS
+        output.show("", listing, *([f"and {hidden:,} more"] if hidden > 0 else []))
 
 
 def verify(path: LogPath, json: Json = False) -> None:

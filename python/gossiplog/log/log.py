@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any, Self
 
 from gossiplog import core
@@ -26,7 +26,7 @@ from gossiplog.log.insertion import Inserter
 from gossiplog.log.payload import as_peers_read, check_payload, payload_check
 from gossiplog.log.pulling import Puller
 from gossiplog.log.replica import Replica
-from gossiplog.log.results import Arrivals, Info, Inserted, Pulled, Verified
+from gossiplog.log.results import Arrivals, Info, Inserted, Pulled, Verified, Written
 from gossiplog.log.source import Source
 from gossiplog.log.state import Snapshot, States, damage_is_corrupt, read_stored, unindexed
 from gossiplog.log.writing import Apply, Writer
@@ -38,6 +38,7 @@ from gossiplog.storage.base import Reader
 from gossiplog.storage.location import is_url, storage_at
 
 _PAGE = 256
+_NOTHING = Written(0, 0)
 # What SQLite's integers hold.
 _MOST_MESSAGES = 2**63 - 1
 
@@ -441,18 +442,28 @@ class Log:
         """The log as the driver of a network uses it."""
         return Replica(self._storage, self._states, self.topic, self._inserter, self._writer, self._follower)
 
-    def info(self) -> Info:
-        """The log in figures. Counting its authors reads every message."""
+    def info(self, progress: Callable[[int], object] | None = None) -> Info:
+        """The log in figures. Counting what its authors wrote reads every message.
+
+        Args:
+            progress: called with the number of messages read since it was called before.
+        """
         state = self._states.current()
-        authors = {message.author for message in self._messages(None, None, False, None, state.count)}
+        written: dict[str, Written] = {}
+        for number, message in enumerate(self._messages(None, None, False, None, state.count), 1):
+            before = written.get(message.author, _NOTHING)
+            written[message.author] = Written(before.messages + 1, before.bytes + len(message.value))
+            if progress is not None and (number % _PAGE == 0 or number == state.count):
+                progress((number - 1) % _PAGE + 1)
         return Info(
             topic=self.topic,
             messages=state.count,
             clock=self.clock,
             heads=self.heads,
             root=state.tree.root,
-            authors=len(authors),
+            authors=len(written),
             bytes=self._storage.size(),
+            by_author=MappingProxyType(written),
         )
 
     def verify(self, progress: Callable[[int], object] | None = None) -> Verified:

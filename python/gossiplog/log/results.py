@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from gossiplog.core import Node, SignedMessage
@@ -58,6 +58,19 @@ class Pulled:
 
 @short_repr
 @dataclass(frozen=True, slots=True)
+class Written:
+    """What an author wrote.
+
+    Attributes:
+        messages: how many there are, each encoding of a message counted.
+        bytes: of their stored values; indexes take more.
+    """
+
+    messages: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class Info:
     """A log as a whole.
 
@@ -69,6 +82,7 @@ class Info:
         root: of the tree.
         authors: how many different ones there are.
         bytes: that the database takes.
+        by_author: what each author wrote.
     """
 
     topic: str
@@ -78,6 +92,7 @@ class Info:
     root: Node
     authors: int
     bytes: int
+    by_author: Mapping[str, Written]
 
 
 @short_repr
