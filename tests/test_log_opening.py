@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
@@ -43,6 +44,23 @@ def test_no_log_is_made_where_none_may_be(tmp_path: Path) -> None:
 def test_a_folder_that_is_missing_is_named(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match=r"there is no folder .*missing; make it first"):
         gossiplog.open(tmp_path / "missing" / "log.db", "topic")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="files have no modes")
+def test_a_file_and_a_folder_that_are_closed_to_the_user_are_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, folder = tmp_path / "log.db", tmp_path / "folder"
+    gossiplog.open(path, "topic").close()
+    path.chmod(0o600)
+    folder.mkdir(0o755)
+    # Tests may run as root, who may do everything.
+    monkeypatch.setattr(os, "access", lambda *arguments: False)
+    user = f"user {os.geteuid()} may not"
+    with pytest.raises(StorageError, match=f"cannot open .*log.db: {user} read it: it is of user .*, with mode 0600"):
+        gossiplog.open(path)
+    with pytest.raises(StorageError, match=f"in the folder .*folder: {user} write to it: .*, with mode 0755"):
+        gossiplog.open(folder / "log.db", "topic")
 
 
 def test_a_folder_is_not_a_log(tmp_path: Path) -> None:

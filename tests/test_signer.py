@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import builtins
+import errno
 import os
 import stat
 from pathlib import Path
@@ -131,6 +133,21 @@ def test_root_is_not_advised_to_lock_a_service_out(
     with pytest.raises(KeyFileError, match="run chmod 600") as raised:
         read_secret(path, "token file", 100)
     assert ("run this command as the service's user instead" in str(raised.value)) == is_service
+
+
+@pytest.mark.skipif(os.name != "posix", reason="files have no modes")
+def test_a_secret_that_the_user_may_not_read_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "token"
+    path.touch(0o640)
+    owner = path.stat()
+
+    def refuse(*arguments: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(builtins, "open", refuse)
+    expected = f"of user {owner.st_uid} and group {owner.st_gid}, with mode 0640"
+    with pytest.raises(KeyFileError, match=f"user {os.geteuid()} may not read it: it is {expected}"):
+        read_secret(path, "token file", 100)
 
 
 @pytest.mark.parametrize("content", [b"", b"00", b"0" * 65, b"g" * 64, b"\xff" * 64, b"0" * 1000])

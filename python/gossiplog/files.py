@@ -63,3 +63,21 @@ def _check(path: str | os.PathLike[str], mode: int) -> None:
     kind = other_kind(mode)
     if kind and not (stat.S_ISFIFO(mode) and os.fsdecode(path).startswith(_INHERITED)):
         raise OSError(errno.EINVAL, f"it is {kind}; expected a file", os.fsdecode(path))
+
+
+def explain_denial(path: str | os.PathLike[str], doing: str) -> str:
+    """Return why the user of this process may not do something with a file or a folder: who it is, owner and mode.
+
+    Args:
+        path: of the file or the folder.
+        doing: such as "read".
+    """
+    if os.name != "posix":
+        return f"this user may not {doing} it"
+    try:
+        status = os.stat(path)
+    except OSError as error:
+        return f"user {os.geteuid()} cannot look at it: {error.strerror}"
+    mode = stat.S_IMODE(status.st_mode)
+    owned = f"it is of user {status.st_uid} and group {status.st_gid}, with mode {mode:04o}"
+    return f"user {os.geteuid()} may not {doing} it: {owned}"

@@ -15,7 +15,7 @@ from typing import Any
 
 from gossiplog import core
 from gossiplog.errors import KeyFileError
-from gossiplog.files import open_file
+from gossiplog.files import explain_denial, open_file
 
 PRIVATE_KEY_LENGTH = 32
 """Bytes of an Ed25519 private key: the seed of RFC 8032, section 5.1.5."""
@@ -201,7 +201,8 @@ def read_secret(path: str | os.PathLike[str], what: str, limit: int) -> bytes:
             command = _closing_command(file.fileno(), os.fspath(path)) if os.name == "posix" else ""
             content = file.read(limit)
     except OSError as error:
-        raise KeyFileError(f"cannot read the {what} {os.fspath(path)}: {error.strerror}") from error
+        reason = explain_denial(path, "read") if isinstance(error, PermissionError) else error.strerror
+        raise KeyFileError(f"cannot read the {what} {os.fspath(path)}: {reason}") from error
     if command:
         raise KeyFileError(f"the {what} {os.fspath(path)} is open to other users: run {command}")
     return content

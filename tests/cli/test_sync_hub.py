@@ -10,7 +10,7 @@ import pytest
 import trio.testing
 
 from gossiplog._core import PanicException
-from gossiplog.cli.sync_hub import Listener, LogsDiffer, in_step
+from gossiplog.cli.sync_hub import Listener, LogsDiffer, _OwnMessages, in_step
 from gossiplog.core import Node, Tree
 from gossiplog.errors import ConnectionLost
 from gossiplog.net import events
@@ -187,3 +187,25 @@ def test_both_directions_are_counted_and_shown() -> None:
 def test_a_defect_is_told_of(capfd: pytest.CaptureFixture[str]) -> None:
     listener()(events.Defect("the hub", "syncing with it", PanicException("a panic"), 1))
     assert "the hub: a defect of gossiplog, syncing with it: PanicException: a panic" in capfd.readouterr().err
+
+
+def test_who_may_only_read_hears_of_own_messages_once_a_connection(capsys: pytest.CaptureFixture[str]) -> None:
+    own = _OwnMessages("mine.db", "wss://hub.example.org")
+
+    def said(*happened: events.Event, may_write: bool | None = False) -> int:
+        for event in happened:
+            own(event, may_write)
+        return capsys.readouterr().err.count("lets this client read only, and mine.db has messages")
+
+    connected = events.Connected("the hub")
+    received = events.Committed(3, root(3), 2, {"the hub": 3})
+    written = events.Committed(4, root(4), 1)
+    assert said(connected, received) == 0
+    # One of them was counted as received before.
+    assert said(written) == 0
+    assert said(written) == 1
+    assert said(written, received) == 0
+    assert said(connected) == 1
+    assert said(connected, written, may_write=True) == 0
+    assert said(connected, may_write=True) == 0
+    assert said(connected, received) == 0

@@ -18,7 +18,7 @@ import gossiplog
 from gossiplog import Hub, Log, Peer, Signer, _core, core
 from gossiplog.errors import ConnectionLost, KeyFileError, NetworkError
 from gossiplog.net import connection as connection_module
-from gossiplog.net import events
+from gossiplog.net import events, pushing
 from gossiplog.net import peer as peer_module
 from gossiplog.net.background import background
 from gossiplog.net.client import connect
@@ -202,16 +202,22 @@ async def test_what_is_no_peer_id_is_refused(opened: Open) -> None:
             pass
 
 
-async def test_a_peer_of_another_topic_does_not_join(opened: Open, signer: Signer) -> None:
+async def test_a_peer_of_another_topic_does_not_join(
+    opened: Open, signer: Signer, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pushing, "OPENING_SECONDS", 0.01)
     ours, theirs = opened(signer=signer), opened(topic="org.example.other")
     ours.append("secret")
     with anyio.fail_after(60):
         async with Peer(ours, [LISTEN]) as here, Peer(theirs, [LISTEN]) as there:
             await there.dial(here.addresses[0])
             assert [peer.peer_id for peer in there.peers] == [here.peer_id]
-            with anyio.move_on_after(0.5):
-                await there.driver.peers_changed.wait()
-            assert there.driver.peers == ()
+            while not (here.counters.other_topics and there.counters.other_topics):
+                await anyio.sleep(0.01)
+            assert (here.driver.peers, there.driver.peers) == ((), ())
+    lines = [line for line in caplog.messages if "exchanges no messages of this log's topic" in line]
+    topics = sorted(line.partition("topic, ")[2].partition(":")[0] for line in lines)
+    assert topics == ["'org.example.other'", f"'{TOPIC}'"]
 
 
 # Hub and mesh

@@ -25,6 +25,7 @@ from gossiplog.cli.output import (
     progress,
 )
 from gossiplog.errors import CorruptLog, NotALog, StorageError, TreeError, ValuesRefused
+from gossiplog.files import explain_denial
 from gossiplog.log import Log
 
 _HEADS = 20  # shown on a terminal: the latest
@@ -34,7 +35,8 @@ _TABLES = 5  # of another application, named in a warning
 _IN_MEMORY = ":memory:"
 _OURS = "gossiplog_"
 
-LogPath = Annotated[Path, typer.Argument(metavar="LOG", help="The file of the log.")]
+# Opening it says better what is wrong.
+LogPath = Annotated[Path, typer.Argument(metavar="LOG", help="The file of the log.", readable=False)]
 NewTopic = Annotated[str | None, typer.Option(help="The topic of a new log, which is made if LOG does not exist.")]
 
 
@@ -65,9 +67,11 @@ def open_log(
         if not path.parent.is_dir():
             raise NotALog(f"cannot make the log {path}: there is no folder {path.parent}")
         if not _may(path.parent, os.W_OK | os.X_OK):
-            raise StorageError(f"cannot make the log {path}: this user may not write to the folder {path.parent}")
+            raise StorageError(
+                f"cannot make the log {path} in the folder {path.parent}: {explain_denial(path.parent, 'write to')}"
+            )
     elif not _may(path, os.R_OK):
-        raise StorageError(f"cannot open {path}: this user may not read it")
+        raise StorageError(f"cannot open {path}: {explain_denial(path, 'read')}")
     if topic is None and _is_empty(path):
         raise NotALog(f"{path} is empty: gossiplog init {path} --topic TOPIC makes a log of it")
     others = _other_tables(path) if topic is not None and not read_only else ()

@@ -43,7 +43,8 @@ def peers(
         str, typer.Argument(metavar="URL", help="The URL of a hub, or of the metrics of a peer (serve --metrics-port).")
     ] = _DEFAULT,
     token_file: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The file with the hub's bearer token, if it asks for one.")
+        Path | None,
+        typer.Option(metavar="FILE", readable=False, help="The file with the hub's bearer token, if it asks for one."),
     ] = None,
     ca_file: Annotated[
         Path | None,

@@ -62,6 +62,7 @@ def serve(
         Path | None,
         typer.Option(
             metavar="FILE",
+            readable=False,
             help="The file of the key by which a mesh knows this peer. The default is a file beside the log, which is"
             " made at its first use.",
         ),
@@ -94,16 +95,19 @@ def serve(
         typer.Option(metavar="ORIGIN", help="Accept pages of this origin, such as https://example.org; * accepts all."),
     ] = None,
     read_token: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The file of the token that readers must show.")
+        Path | None, typer.Option(metavar="FILE", readable=False, help="The file of the token that readers must show.")
     ] = None,
     write_token: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The file of the token that writers must show.")
+        Path | None, typer.Option(metavar="FILE", readable=False, help="The file of the token that writers must show.")
     ] = None,
     certificate: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Speak TLS with the chain of certificates in this file, in PEM.")
+        Path | None,
+        typer.Option(
+            metavar="FILE", readable=False, help="Speak TLS with the chain of certificates in this file, in PEM."
+        ),
     ] = None,
     private_key: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The file of the certificate's key, in PEM.")
+        Path | None, typer.Option(metavar="FILE", readable=False, help="The file of the certificate's key, in PEM.")
     ] = None,
     connections: Annotated[
         int, typer.Option(metavar="NUMBER", help="Clients that may be connected at a time; more are refused.")

@@ -51,7 +51,7 @@ def sync(
         typer.Option(help="With a hub or a peer: the topic of a new log, which is made if LOG does not exist."),
     ] = None,
     token_file: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="With a hub: the file of its bearer token.")
+        Path | None, typer.Option(metavar="FILE", readable=False, help="With a hub: the file of its bearer token.")
     ] = None,
     ca_file: Annotated[
         Path | None,

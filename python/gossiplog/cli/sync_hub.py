@@ -74,6 +74,40 @@ class LogsDiffer(GossipLogError):
     """Two logs that do not get in step."""
 
 
+class _OwnMessages:
+    """Says, once for each connection, that a hub does not take the messages that are written to the log meanwhile.
+
+    Args:
+        name: what to call the log,
+        hub: and the hub.
+    """
+
+    def __init__(self, name: str, hub: str) -> None:
+        self._text = reader_text(name, hub)
+        self._count = 0
+        self._said = False
+
+    def __call__(self, event: events.Event, may_write: bool | None) -> None:
+        match event:
+            case events.Connected():
+                self._said = False
+                if may_write is not False:
+                    self._count = 0
+            case events.Committed(inserted=inserted, sources=sources):
+                self._count += inserted - sum(sources.values())
+        if self._count > 0 and may_write is False and not self._said:
+            self._said = True
+            note(self._text)
+
+
+def reader_text(name: str, hub: str) -> str:
+    """Return what to say of messages that a hub does not take."""
+    return (
+        f"{hub} lets this client read only, and {name} has messages that it lacks."
+        f" All that it has is in {name}. Give the token of a writer (--token-file)"
+    )
+
+
 class Listener:
     """Counts what the client tells, and shows it as it comes.
 
@@ -181,10 +215,20 @@ def sync_with_hub(
     async def run() -> None:
         with exchange(f"{name} ⇄ {hub}") as show, Stopwatch() as watch:
             listener = Listener(show, aloud=follow)
+            own = _OwnMessages(name, hub)
+
+            def on_event(event: events.Event) -> None:
+                listener(event)
+                if in_step_once:
+                    own(event, client.may_write)
+
+            in_step_once = False
             client = await stack.enter_async_context(
-                connect(log, url, token=token, ca_file=ca_file, reconnect=follow, on_event=listener)
+                connect(log, url, token=token, ca_file=ca_file, reconnect=follow, on_event=on_event)
             )
             await in_step(client, listener, name, hub, give_up=not follow)
+            # Until then, waiting for that says what is wrong.
+            in_step_once = True
         done(result(log, name, hub, listener, watch))
         if follow:
             await anyio.sleep_forever()
@@ -254,10 +298,7 @@ async def _watch(source: Source, listener: Listener, name: str, hub: str, *, giv
         if said or quiet < (_READER_PATIENCE if is_reader else _PATIENCE):
             continue
         if is_reader:
-            reason = (
-                f"{hub} lets this client read only, and {name} has messages that it lacks."
-                f" All that it has is in {name}. Give the token of a writer (--token-file)"
-            )
+            reason = reader_text(name, hub)
         else:
             why = listener.failure or reasons
             reason = f"{name} and {hub} still differ, and nothing has come for {_PATIENCE:g} s: {why}"

@@ -25,7 +25,15 @@ import anyio
 import anyio.abc
 
 from gossiplog.core import Node, SignedMessage
-from gossiplog.errors import ConnectionLost, CorruptLog, EncodeError, NetworkError, ProtocolError, StorageError
+from gossiplog.errors import (
+    ConnectionLost,
+    CorruptLog,
+    EncodeError,
+    NetworkError,
+    ProtocolError,
+    StorageError,
+    StreamRefused,
+)
 from gossiplog.log import Log
 from gossiplog.log.replica import Replica
 from gossiplog.net import events
@@ -104,7 +112,14 @@ class Driver:
             self._feed.take, self._shares, self.record, self._report, self._unjudged, self._name
         )
         self._pushes = Pushes(
-            self.replica, self._threads, self._feed, self._deliveries, self._report, self._fail, self._join
+            self.replica,
+            self._threads,
+            self._feed,
+            self._deliveries,
+            self._report,
+            self._fail,
+            self._join,
+            self._note_refusal,
         )
         self._validation: Validation | None = None
         if router is not None:
@@ -264,6 +279,15 @@ class Driver:
         self.peers_changed.set()
         self.record.tell(events.Connected(peer.name))
         self._report(broadcast.PeerConnected(peer.number, peer.gossips))
+
+    def _note_refusal(self, peer: Neighbour, error: StreamRefused) -> None:
+        """A peer of the mesh refused a push stream, and will be asked again: its log may not be open yet."""
+        if not (peer.refused or peer.joined):
+            peer.refused = True
+            self.record.count(other_topics=1)
+            topic = self.protocols.topic
+            text = f"it exchanges no messages of this log's topic, {topic!r}: its topic may be another ({error})"
+            self.record.incident(peer.name, "other_topics", 1, text)
 
     def _note(self, peer: Neighbour, kind: str, count: int, text: str) -> None:
         peer.noted = True

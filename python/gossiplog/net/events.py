@@ -153,8 +153,8 @@ class Committed:
         messages: how many there are now.
         root: of the tree over them.
         inserted: how many are new since the event before, or since the driver began.
-        sources: how many of the new ones each peer brought, by its name; of very many peers, the first. The rest was
-            written by this program, or by another on this machine.
+        sources: how many each peer brought since the event before, by its name; of very many peers, the first. Those of
+            the next event may be counted already. The rest was written by this program, or by another on this machine.
         authors: of the new ones, ascending; where there are very many new ones, of the first of them.
     """
 

@@ -244,6 +244,9 @@ class Feed:
                 await self._committed.wait()
                 continue
             state = await self.insist("reading the root", lambda: self._threads.read(self._replica.state))
+            while self._followed < state.count:
+                # Who brought the last ones is not known yet.
+                await self._committed.wait()
             new = await self._messages(cursor, _LOOKED_AT)
             authors = tuple(sorted({message.author for _, message in new}))
             inserted, cursor = state.count - cursor, state.count

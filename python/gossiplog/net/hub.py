@@ -331,6 +331,7 @@ class Hub:
             if asked is not None and asked != own:
                 # The client reads the hub's topic in the answer, and leaves.
                 text = f"its log has the topic {asked[:SHOWN_TOPIC]!r}; this hub serves {own[:SHOWN_TOPIC]!r}"
+                running.driver.record.count(other_topics=1)
                 running.driver.record.incident(name, "other_topics", 1, text)
                 await socket.close(_VIOLATION)
                 return

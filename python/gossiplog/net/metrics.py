@@ -144,6 +144,8 @@ class _Snapshot(Collector):
         yield CounterMetricFamily(
             "gossiplog_refused_connections", "Connections above the limit.", found.refused_connections
         )
+        help = "Connections to clients and peers whose log has another topic."
+        yield CounterMetricFamily("gossiplog_other_topics", help, found.other_topics)
         received, sent = found.bytes_received, found.bytes_sent
         yield CounterMetricFamily("gossiplog_received_bytes", "Bytes that peers sent.", received)
         yield CounterMetricFamily("gossiplog_sent_bytes", "Bytes that were sent to peers.", sent)

@@ -44,6 +44,7 @@ class Neighbour:
         fault: the defect of this side that its input brought to light; "" as long as there is none.
         farewell: whether it has ended its push stream.
         noted: whether the log has a line about its connection.
+        refused: whether it has refused a push stream.
     """
 
     number: int
@@ -66,6 +67,7 @@ class Neighbour:
     fault: str = ""
     farewell: bool = False
     noted: bool = False
+    refused: bool = False
 
     @property
     def writer(self) -> str:

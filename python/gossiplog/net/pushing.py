@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 import anyio
 import anyio.abc
 
-from gossiplog.errors import EncodeError, NetworkError, ProtocolError
+from gossiplog.errors import EncodeError, NetworkError, ProtocolError, StreamRefused
 from gossiplog.log.replica import Replica
 from gossiplog.net.background import background
 from gossiplog.net.deliveries import Deliveries
@@ -45,6 +45,7 @@ class Pushes:
         report: is told what peers tell, and of those that fall behind.
         fail: is told what goes wrong on this side.
         joined: is told of a peer's first stream.
+        refused: is told of a peer that gossip reaches and that refuses a stream.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class Pushes:
         report: Report,
         fail: Callable[[str, Exception], None],
         joined: Callable[[Neighbour], None],
+        refused: Callable[[Neighbour, StreamRefused], None],
     ) -> None:
         self._replica = replica
         self._threads = threads
@@ -64,6 +66,7 @@ class Pushes:
         self._report = report
         self._fail = fail
         self._joined = joined
+        self._refused = refused
         self._encoder = Push(replica.known)
         self._to_update: dict[Neighbour, None] = {}
         self._update_due = anyio.Event()
@@ -118,7 +121,9 @@ class Pushes:
             if not peer.pushes:
                 try:
                     stream = await peer.connection.open_stream(protocol)
-                except NetworkError:
+                except NetworkError as error:
+                    if isinstance(error, StreamRefused):
+                        self._refused(peer, error)
                     # The peer does not speak the log's protocols, or not yet; or the connection ends.
                     pause = min(max(2 * pause, OPENING_SECONDS), _LONGEST_PAUSE)
                     continue

@@ -45,6 +45,7 @@ class Counters:
         inserted: new messages by "push", by "gossip", by "sync", and by "append", which is any other way.
         duplicates: messages that came and were in the log already.
         syncs: that ended, by "complete" and "failed".
+        other_topics: connections to clients and to peers of a mesh whose log has another topic, as far as is known.
         orphans: messages that came by push or gossip before their parents.
         refused: messages that the application refused. One that is refused several times counts once, as long as it is
             among the latest REFUSED_REMEMBERED.
@@ -69,6 +70,7 @@ class Counters:
     inserted: Mapping[str, int] = field(default_factory=dict)
     duplicates: int = 0
     syncs: Mapping[str, int] = field(default_factory=dict)
+    other_topics: int = 0
     orphans: int = 0
     refused: int = 0
     invalid: int = 0

@@ -21,7 +21,7 @@ from typing import Literal, TypeAlias, get_args
 from urllib.parse import unquote, urlsplit
 
 from gossiplog.errors import LogClosed, NewerSchema, NotALog, OlderSchema, StorageError
-from gossiplog.files import other_kind
+from gossiplog.files import explain_denial, other_kind
 from gossiplog.storage.base import SCHEMA, Progress, Reader, Storage, Transaction, check_same_topic, closing
 from gossiplog.storage.sqlite_tables import (
     DAMAGE,
@@ -107,13 +107,19 @@ class SQLiteStorage(Storage):
             return stored
 
     def _check_there(self, create: bool) -> None:
-        if self._path == _MEMORY or self._path.startswith("file:") or os.path.exists(self._path):
+        if self._path == _MEMORY or self._path.startswith("file:"):
+            return
+        if os.path.exists(self._path):
+            if not os.access(self._path, os.R_OK):
+                raise StorageError(f"cannot open {self._path}: {explain_denial(self._path, 'read')}")
             return
         if not create:
             raise NotALog(f"there is no log {self._path}{self._advice}")
         folder = os.path.dirname(self._path) or "."
         if not os.path.isdir(folder):
             raise StorageError(f"cannot open {self._path}: there is no folder {folder}; make it first")
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise StorageError(f"cannot make {self._path} in the folder {folder}: {explain_denial(folder, 'write to')}")
 
     @property
     def _advice(self) -> str:
