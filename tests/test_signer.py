@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import builtins
 import errno
 import os
 import stat
@@ -9,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from gossiplog import KeyFileError, Signer, core, default_key_path
+from gossiplog import signer as signer_module
 from gossiplog.signer import read_secret
 
 
@@ -144,7 +144,7 @@ def test_a_secret_that_the_user_may_not_read_is_said(tmp_path: Path, monkeypatch
     def refuse(*arguments: object) -> None:
         raise PermissionError(errno.EACCES, "Permission denied")
 
-    monkeypatch.setattr(builtins, "open", refuse)
+    monkeypatch.setattr(signer_module, "open_file", refuse)
     expected = f"of user {owner.st_uid} and group {owner.st_gid}, with mode 0640"
     with pytest.raises(KeyFileError, match=f"user {os.geteuid()} may not read it: it is {expected}"):
         read_secret(path, "token file", 100)

@@ -153,8 +153,15 @@ def test_a_full_disk_is_named(log: Path) -> None:
 @pytest.mark.parametrize(
     ("command", "reason"),
     [
-        ("info notes.db", "cannot open {0}/notes.db: this user may not read it"),
-        ("init new.db --topic notes", "cannot make the log {0}/new.db: this user may not write to the folder {0}"),
+        (
+            "info notes.db",
+            "cannot open {0}/notes.db: user 65534 may not read it: it is of user 0 and group 0, with mode 0600",
+        ),
+        (
+            "init new.db --topic notes",
+            "cannot make the log {0}/new.db in the folder {0}: user 65534 may not write to it: it is of user 0"
+            " and group 0, with mode 0755",
+        ),
     ],
 )
 def test_what_a_user_may_not_do_is_named(program: Program, log: Path, command: str, reason: str) -> None:
