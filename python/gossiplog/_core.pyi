@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal, Protocol, TypeAlias, final, overload
 
-from gossiplog.errors import InvalidMessage
+from gossiplog.errors import Cause, InvalidMessage
 
 Codec: TypeAlias = Literal["dag-cbor", "dag-json"]
 # The leaves (key, 16-byte hash) with start <= key < end, ascending; an end of None is the end of the tree.
@@ -473,13 +473,14 @@ class Closed:
     """How a connection ended, or why a stream could not be opened."""
 
     @property
-    def cause(self) -> Literal["local", "remote", "refused", "violation", "transport", "overload", "internal"]:
-        """Who ended it: this side; the peer, in order; a peer that does not offer the protocol, or a server that lets
-        this side not in; a peer that broke the rules of a protocol, and is to blame; nobody: the bytes stopped coming,
-        or never came; nobody: all peers together have too much kept in memory; a defect of this package."""
+    def cause(self) -> Cause:
+        """Who ended it, or why it could not be made: see `ConnectionLost`."""
     @property
     def reason(self) -> str:
         """What happened, as a clause for people."""
+    @property
+    def status(self) -> int | None:
+        """Of the HTTP answer that refused a WebSocket."""
 
 @final
 class ConnectionEvent:

@@ -6,6 +6,21 @@ A message says what was wrong, where, and what was expected. Attributes carry th
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal, TypeAlias
+
+Cause: TypeAlias = Literal[
+    "local",
+    "remote",
+    "violation",
+    "token",
+    "topic",
+    "refused",
+    "unavailable",
+    "transport",
+    "overload",
+    "internal",
+]
+"""Who or what ended a connection, or kept it from being made: see `ConnectionLost`."""
 
 
 class GossipLogError(Exception):
@@ -161,22 +176,46 @@ class NetworkError(GossipLogError):
 class ConnectionLost(NetworkError):
     """The connection has ended, or could not be made.
 
+    A server that answers and does not let this side in:
+
+    - "token": it asks for a token, or for another one (HTTP status 401);
+    - "topic": it is a hub of another topic;
+    - "unavailable": it cannot serve this side now, and may later (408, 429 and 500 to 599);
+    - "refused": another refusal, such as of an unknown host name (403), or there is no hub (404); in a mesh, another
+      peer than the address says.
+
+    Otherwise:
+
+    - "local": this side ended it;
+    - "remote": the peer ended it, in order;
+    - "violation": the peer broke the rules of a protocol, and is to blame;
+    - "transport": the bytes stopped coming, or never came;
+    - "overload": this side keeps too much in memory for its peers together;
+    - "internal": a defect of this package.
+
     Attributes:
-        cause: who ended it: "local" (this side), "remote" (the peer, in order), "violation" (the peer broke the rules
-            of a protocol, and is to blame), "refused" (the server answered, and does not let this client in, or is no
-            hub), "transport" (the bytes stopped coming, or never came), "overload" (this side keeps too much in memory
-            for its peers together) or "internal" (a defect of this package).
+        cause: one of these.
         reason: what happened.
+        status: the HTTP status of the answer; None where there was no such answer.
     """
 
-    def __init__(self, cause: str, reason: str) -> None:
+    def __init__(self, cause: Cause, reason: str, status: int | None = None) -> None:
         super().__init__(reason)
         self.cause = cause
         self.reason = reason
+        self.status = status
 
 
 class StreamRefused(NetworkError):
-    """The peer did not agree to a new stream: it does not offer the protocol, or did not answer in time."""
+    """The peer did not agree to a new stream: it does not offer the protocol, or did not answer in time.
+
+    Attributes:
+        cause: as that of `ConnectionLost`: "refused" where the peer does not offer the protocol.
+    """
+
+    def __init__(self, cause: Cause, reason: str) -> None:
+        super().__init__(reason)
+        self.cause = cause
 
 
 class StreamReset(NetworkError):

@@ -106,7 +106,7 @@ def test_who_may_only_read_is_told_so_once_everything_has_come() -> None:
     [
         (
             events.Failed(
-                "connecting to ws://hub", ConnectionLost("transport", "ws://hub answered with HTTP status 503")
+                "connecting to ws://hub", ConnectionLost("unavailable", "ws://hub answered with HTTP status 503", 503)
             ),
             "ws://hub answered with HTTP status 503",
         ),

@@ -121,13 +121,16 @@ async def test_a_hub_of_another_topic_is_named(opened: Open) -> None:
         serving(Hub(opened(topic="another"))) as url,
         gossiplog.connect(opened(), url, reconnect=False) as client,
     ):
-        with pytest.raises(ConnectionLost, match=f"{url} serves the topic 'another'; this log's is '{TOPIC}'"):
+        wrong = f"{url} serves the topic 'another'; this log's is '{TOPIC}'"
+        with pytest.raises(ConnectionLost, match=wrong) as lost:
             await client.synced()
+        assert (lost.value.cause, lost.value.status) == ("topic", None)
     silent = without_headers(Hub(opened(topic="another")))
     async with serving(silent) as url, gossiplog.connect(opened(), url, reconnect=False) as client:
         wrong = f"does not exchange messages of this log's topic, '{TOPIC}' .*: the peer does not offer the protocol"
-        with pytest.raises(ConnectionLost, match=wrong):
+        with pytest.raises(ConnectionLost, match=wrong) as lost:
             await client.synced()
+        assert lost.value.cause == "topic"
         assert client.may_write is None
 
 
@@ -205,19 +208,28 @@ def answering(status: int, reason: str = "") -> ASGIApp:
 
 
 @pytest.mark.parametrize(
-    ("status", "meaning"),
-    [(401, "it asks for a token"), (403, "it does not let this client in"), (404, "there is no hub at this address")],
+    ("status", "cause", "meaning"),
+    [
+        (401, "token", ": it asks for a token"),
+        (403, "refused", ": it does not let this client in"),
+        (404, "refused", ": there is no hub at this address"),
+        (408, "unavailable", "$"),
+        (429, "unavailable", ": this address has too many connections"),
+        (503, "unavailable", "$"),
+    ],
 )
 @pytest.mark.parametrize("reason", ["", 'the "reason"\n is é'])
-async def test_a_hub_that_refuses_is_an_error_at_once(opened: Open, status: int, meaning: str, reason: str) -> None:
-    meaning = 'the "reason"  is é' if reason else meaning
+async def test_a_hub_that_refuses_is_an_error_at_once(
+    opened: Open, status: int, cause: str, meaning: str, reason: str
+) -> None:
+    meaning = ': the "reason"  is é$' if reason else meaning
     async with (
         serving(answering(status, reason)) as url,
         gossiplog.connect(opened(), url, reconnect=False) as client,
     ):
-        with pytest.raises(ConnectionLost, match=f"^{url} answered with HTTP status {status} .*: {meaning}") as lost:
+        with pytest.raises(ConnectionLost, match=f"^{url} answered with HTTP status {status} [^:]*{meaning}") as lost:
             await client.synced()
-        assert lost.value.cause == "refused"
+        assert (lost.value.cause, lost.value.status) == (cause, status)
 
 
 async def test_who_reconnects_is_told_of_each_refusal_and_asks_on(opened: Open, signer: Signer, port: int) -> None:

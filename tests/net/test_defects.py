@@ -325,7 +325,9 @@ async def test_a_connection_that_ends_by_a_defect_of_the_network_counts(network:
                     await open_push(connection, b"")
                     await heard.wait(events.Connected, times)
                     (peer,) = driver.peers
-                    closed: Any = SimpleNamespace(cause="internal", reason="the connection's task panicked")
+                    closed: Any = SimpleNamespace(
+                        cause="internal", reason="the connection's task panicked", status=None
+                    )
                     peer.connection.closed = closed
                     peer.connection._changed.set()
                     await heard.wait(events.Defect, times)

@@ -206,7 +206,7 @@ class Client:
             # The application and the log know of what a hub was dropped for, and of defects.
             if isinstance(error, ConnectionLost) and error.cause == "violation":
                 return ProtocolError(f"{self._name}: {error}")
-            if isinstance(error, StreamRefused):
+            if isinstance(error, StreamRefused) and error.cause == "refused":
                 error = self._wrong_topic(None, error)
             if not isinstance(error, DefectFound):
                 self._driver.record.tell(events.Failed(f"exchanging with {self._name}", error))
@@ -232,7 +232,7 @@ class Client:
             reason = f"{self._name} does not exchange messages of this log's topic, {own!r} ({error})"
         else:
             reason = f"{self._name} serves the topic {topic[:SHOWN_TOPIC]!r}; this log's is {own!r}"
-        return ConnectionLost("refused", reason)
+        return ConnectionLost("topic", reason)
 
 
 def _with_advice(error: ConnectionLost, url: str) -> ConnectionLost:
@@ -241,7 +241,7 @@ def _with_advice(error: ConnectionLost, url: str) -> ConnectionLost:
     if error.cause != "refused" or address.endswith("/") or "/" not in address.partition("://")[2]:
         return error
     hint = f"a hub that is mounted in an application has a slash at its end: {address}/{mark}{query}"
-    return ConnectionLost(error.cause, f"{error.reason} ({hint})")
+    return ConnectionLost(error.cause, f"{error.reason} ({hint})", error.status)
 
 
 def connect(

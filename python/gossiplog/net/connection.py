@@ -98,7 +98,7 @@ class Connection:
         except (StreamRefused, StreamReset):
             self._check()
             if self.closed is not None:
-                raise ConnectionLost(self.closed.cause, self.closed.reason) from None
+                raise self._lost(self.closed) from None
             raise
         return stream
 
@@ -112,7 +112,7 @@ class Connection:
         while not self._inbound:
             self._check()
             if self.closed is not None:
-                raise ConnectionLost(self.closed.cause, self.closed.reason)
+                raise self._lost(self.closed)
             await self._changed.wait()
         stream = self._inbound.popleft()
         return stream.protocol, stream
@@ -168,6 +168,10 @@ class Connection:
         if self._gone is not None:
             raise ConnectionLost("local", self._gone)
 
+    @staticmethod
+    def _lost(closed: Closed) -> ConnectionLost:
+        return ConnectionLost(closed.cause, closed.reason, closed.status)
+
     def _let_go(self, reason: str) -> None:
         if self._gone is None:
             self._manager._connections.pop(self._handle, None)
@@ -189,7 +193,7 @@ class Connection:
         while not self._established:
             self._check()
             if self.closed is not None:
-                raise ConnectionLost(self.closed.cause, self.closed.reason)
+                raise self._lost(self.closed)
             await self._changed.wait()
 
     def _add(self, handle: int, protocol: str) -> Stream:

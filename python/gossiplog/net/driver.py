@@ -298,7 +298,7 @@ class Driver:
         if closed is not None and closed.cause == "violation":
             peer.blame = peer.blame or closed.reason
         if closed is not None and closed.cause == "internal":
-            error = ConnectionLost(closed.cause, closed.reason)
+            error = ConnectionLost(closed.cause, closed.reason, closed.status)
             self.defects.report("connection", peer.number, "carrying its bytes", error)
         if peer.blame:
             self.record.dropped(peer.name, peer.blame)

@@ -167,7 +167,7 @@ class Stream:
             while not self._opened:
                 await self._readable.wait()
                 if self._failed is not None:
-                    raise StreamRefused(f"no stream for {self.protocol}: {self._failed.reason}")
+                    raise StreamRefused(self._failed.cause, f"no stream for {self.protocol}: {self._failed.reason}")
                 self._check()
         finally:
             if not self._opened:

@@ -14,6 +14,10 @@ pub enum Cause {
     Remote,
     /// The peer does not offer the protocol, or lets nobody in as this side asked.
     Refused,
+    /// The server asks for a token, or for another one.
+    Token,
+    /// The server answered that it cannot serve this side now.
+    Unavailable,
     /// The peer broke the rules of a protocol: it is to blame.
     Violation,
     /// The bytes stopped coming, or never came: nobody can be blamed.
@@ -31,6 +35,8 @@ impl Cause {
             Self::Local => "local",
             Self::Remote => "remote",
             Self::Refused => "refused",
+            Self::Token => "token",
+            Self::Unavailable => "unavailable",
             Self::Violation => "violation",
             Self::Transport => "transport",
             Self::Overload => "overload",
@@ -46,12 +52,14 @@ pub struct Closed {
     pub cause: Cause,
     /// What happened, as a clause for people.
     pub reason: String,
+    /// Of the HTTP answer that refused a WebSocket.
+    pub status: Option<u16>,
 }
 
 impl Closed {
     /// An end with its cause.
     pub fn new(cause: Cause, reason: impl Into<String>) -> Self {
-        Self { cause, reason: reason.into() }
+        Self { cause, reason: reason.into(), status: None }
     }
 }
 

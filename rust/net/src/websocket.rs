@@ -129,7 +129,7 @@ pub type Hello = Vec<(String, String)>;
 pub async fn connect(address: Address) -> Result<(Socket, Hello), Closed> {
     let (limit, url) = (address.target.connect, shown(&address.target.url));
     let late = |_| Closed::new(Cause::Transport, format!("{url} did not answer within {} s", limit.as_secs_f64()));
-    let failed = |closed: Closed| Closed::new(closed.cause, format!("{url} {}", closed.reason));
+    let failed = |closed: Closed| Closed { reason: format!("{url} {}", closed.reason), ..closed };
     timeout(limit, handshake(address)).await.map_err(late)?.map_err(failed)
 }
 
@@ -251,22 +251,22 @@ fn said(body: &str) -> Option<String> {
     Some(reason.trim().to_owned()).filter(|reason| !reason.is_empty())
 }
 
-/// What an answer means that opens no WebSocket. Who is busy, or not there yet, may answer otherwise another time.
-/// `said`: the reason that it gives.
+/// What an answer means that opens no WebSocket. `said`: the reason that it gives.
 fn refusal(status: StatusCode, said: Option<String>) -> Closed {
     let (cause, meaning) = match status {
-        StatusCode::REQUEST_TIMEOUT => (Cause::Transport, ""),
+        StatusCode::REQUEST_TIMEOUT => (Cause::Unavailable, ""),
         StatusCode::TOO_MANY_REQUESTS => {
-            (Cause::Transport, "this address has too many connections, or a client at it broke a rule before")
+            (Cause::Unavailable, "this address has too many connections, or a client at it broke a rule before")
         }
-        _ if status.is_server_error() => (Cause::Transport, ""),
-        StatusCode::UNAUTHORIZED => (Cause::Refused, "it asks for a token, or for another one"),
+        _ if status.is_server_error() => (Cause::Unavailable, ""),
+        StatusCode::UNAUTHORIZED => (Cause::Token, "it asks for a token, or for another one"),
         StatusCode::FORBIDDEN => (Cause::Refused, "it does not let this client in"),
         _ => (Cause::Refused, "there is no hub at this address"),
     };
     let reason = said.unwrap_or_else(|| meaning.to_owned());
     let colon = if reason.is_empty() { "" } else { ": " };
-    Closed::new(cause, format!("answered with HTTP status {status}{colon}{reason}"))
+    let reason = format!("answered with HTTP status {status}{colon}{reason}");
+    Closed { status: Some(status.as_u16()), ..Closed::new(cause, reason) }
 }
 
 /// What it means that no answer came, or one that is none.
@@ -503,12 +503,13 @@ mod tests {
         ];
         for (parts, reason) in cases {
             let expected = format!("answered with HTTP status 429 Too Many Requests: {reason}");
-            assert_eq!(answered(parts).await, Err(Closed::new(Cause::Transport, expected)));
+            let closed = answered(parts).await.unwrap_err();
+            assert_eq!(closed, Closed { status: Some(429), ..Closed::new(Cause::Unavailable, expected) });
         }
         let long = format!("HTTP/1.1 403 Forbidden\r\nContent-Length: 9999\r\n\r\n{{\"error\":\"{}", "é".repeat(4000));
         let closed = answered(&[long.as_bytes()]).await.unwrap_err();
         let expected = format!("answered with HTTP status 403 Forbidden: {}…", "é".repeat(LONGEST_REASON));
-        assert_eq!(closed, Closed::new(Cause::Refused, expected));
+        assert_eq!(closed, Closed { status: Some(403), ..Closed::new(Cause::Refused, expected) });
     }
 
     #[tokio::test(start_paused = true)]

@@ -16,7 +16,7 @@ const LARGEST_READ: usize = 1 << 20;
 /// An error of the network as its exception.
 pub fn convert(error: Error) -> PyErr {
     match error {
-        Error::Lost(closed) => ConnectionLost::new_err((closed.cause.name(), closed.reason)),
+        Error::Lost(closed) => ConnectionLost::new_err((closed.cause.name(), closed.reason, closed.status)),
         Error::Reset => StreamReset::new_err(Error::Reset.to_string()),
         error => NetworkError::new_err(error.to_string()),
     }
@@ -40,11 +40,12 @@ pub fn shown_url(url: &str) -> String {
 pub struct Closed {
     cause: &'static str,
     reason: String,
+    status: Option<u16>,
 }
 
 impl From<gossiplog_net::Closed> for Closed {
     fn from(closed: gossiplog_net::Closed) -> Self {
-        Self { cause: closed.cause.name(), reason: closed.reason }
+        Self { cause: closed.cause.name(), reason: closed.reason, status: closed.status }
     }
 }
 
