@@ -58,7 +58,7 @@ else:
     _failure = None
 
 if TYPE_CHECKING:
-    from gossiplog.net.access import Access
+    from gossiplog.net.access import Access, Token
     from gossiplog.net.client import Client, connect
     from gossiplog.net.events import (
         Committed,
@@ -80,13 +80,13 @@ if TYPE_CHECKING:
     from gossiplog.net.hub import Hub
     from gossiplog.net.limits import Limits
     from gossiplog.net.peer import Peer
-    from gossiplog.net.serving import serve
+    from gossiplog.net.serving import TLS, serve
 
     __version__: str
 else:
     # What needs a network is loaded when it is first used: scripts that only read a log start in half the time.
     _MODULES = {
-        "gossiplog.net.access": ("Access",),
+        "gossiplog.net.access": ("Access", "Token"),
         "gossiplog.net.client": ("Client", "connect"),
         "gossiplog.net.events": (
             "Committed",
@@ -108,7 +108,7 @@ else:
         "gossiplog.net.hub": ("Hub",),
         "gossiplog.net.limits": ("Limits",),
         "gossiplog.net.peer": ("Peer",),
-        "gossiplog.net.serving": ("serve",),
+        "gossiplog.net.serving": ("TLS", "serve"),
     }
     _LAZY = {name: module for module, names in _MODULES.items() for name in names}
 
@@ -132,6 +132,7 @@ else:
 
 __all__ = [
     "CID",
+    "TLS",
     "Access",
     "Apply",
     "ApplyTransaction",
@@ -183,6 +184,7 @@ __all__ = [
     "SyncEnded",
     "SyncProgressed",
     "SyncStarted",
+    "Token",
     "TopicMismatch",
     "TopicWarning",
     "TreeError",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from starlette.types import Message, Receive, Scope, Send
 
 from gossiplog import KeyFileError
-from gossiplog.net.access import EVERY, SCOPE_KEY, Access, Allowed, Denied, Token, protect
+from gossiplog.net.access import EVERY, SCOPE_KEY, Access, Allowed, Denied, Token, bare_token, protect
 from gossiplog.net.incidents import LINES, Incidents
 from tests.net.asgi import call, scope
 from tests.strategies import repeatable
@@ -184,7 +185,7 @@ def test_settings_that_could_never_match(arguments: dict[str, Any]) -> None:
 
 
 def test_an_address_of_version_6_is_a_host() -> None:
-    hub = Access(hosts=frozenset(["2001:db8::1"]))
+    hub = Access(hosts=["2001:db8::1"])
     assert hub.decide(scope("http", "/", headers=[("Host", "[2001:db8::1]:8000")])) == Allowed(True, True)
 
 
@@ -200,6 +201,37 @@ def test_texts_that_are_no_token(text: str, tmp_path: Path) -> None:
     file.chmod(0o600)
     with pytest.raises(KeyFileError, match="holds no token: expected one line"):
         Token.load(file)
+
+
+@pytest.mark.parametrize("end", ["", "\n", "\r\n"])
+def test_a_token_is_its_text_with_or_without_a_line_end(end: str) -> None:
+    found = Access(["hub.example.org"], [APP], READ + end, Token(WRITE + end))
+    for token, is_writer in ((READ, False), (WRITE, True)):
+        assert found.decide(scope("websocket", "/", "GET", headers("localhost", None, token))) == Allowed(
+            True, is_writer
+        )
+
+
+@pytest.mark.parametrize("wrong", [READ.encode(), Path("read.token"), 5])
+def test_what_is_no_text_is_no_token(wrong: Any) -> None:
+    for take in (Token, bare_token, lambda token: Access(read_token=token), lambda token: Access(write_token=token)):
+        with pytest.raises(TypeError, match=r"the token is of the type \w+: expected its text\. A file's is") as caught:
+            take(wrong)
+        assert READ not in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", [list, tuple, set, frozenset, dict.fromkeys])
+def test_names_come_in_any_collection(kind: Callable[[list[str]], Collection[str]]) -> None:
+    found = Access(kind(["hub.example.org"]), kind([APP]))
+    assert found == Access(frozenset(["hub.example.org"]), frozenset([APP]))
+    assert hash(found) == hash(Access(["hub.example.org"], [APP]))
+
+
+@pytest.mark.parametrize("name", ["hosts", "origins"])
+@pytest.mark.parametrize("wrong", ["localhost", b"localhost", None, 5, [b"localhost"], [None]])
+def test_a_single_name_is_no_collection_of_names(name: str, wrong: Any) -> None:
+    with pytest.raises(TypeError, match=f"{name} is .*: expected a list of texts, such as \\["):
+        Access(**{name: wrong})
 
 
 def test_a_token_is_not_shown() -> None:
@@ -298,8 +330,7 @@ def test_an_unknown_host_learns_what_to_do() -> None:
     found = Access().decide(scope("http", "/", "GET", headers("hub.example.net", None, None)))
     assert isinstance(found, Denied)
     assert found.reason == (
-        "this hub is not known as 'hub.example.net': allow it with Access(hosts=frozenset({...})),"
-        " or gossiplog serve --allow-host"
+        "this hub is not known as 'hub.example.net': allow it with Access(hosts=[...]), or gossiplog serve --allow-host"
     )
     # What Starlette's TestClient says.
     found = Access().decide(scope("http", "/", "GET", headers("testserver", None, None)))

@@ -21,13 +21,14 @@ from gossiplog.net import events
 from gossiplog.net import hub as hub_module
 from gossiplog.net.access import Access, Token
 from gossiplog.net.driver import Driver
+from gossiplog.net.exchange import CONTENT_TYPES
 from gossiplog.net.hub import _Socket
 from gossiplog.net.incidents import LINES, VIOLATION_KEY
 from gossiplog.net.limits import Limits
 from gossiplog.net.streams import Network, open_network
 from gossiplog.protocol.sync import ServerConfig
 from tests.net.asgi import call
-from tests.net.support import TOPIC, Heard, serving
+from tests.net.support import TOPIC, Heard, serving, until_longer
 
 pytestmark = pytest.mark.anyio
 
@@ -87,6 +88,28 @@ async def test_a_hub_shows_its_log_and_whether_it_runs(opened: Open, tmp_path: P
         await client.synced()
         assert repr(hub) == f"<Hub of {log!r}, running, clients: 1>"
     assert repr(hub) == f"<Hub of {log!r}, not running>"
+
+
+async def test_a_log_that_was_opened_read_only_is_served_to_readers(
+    opened: Open, signer: Signer, other_signer: Signer, tmp_path: Path
+) -> None:
+    writing = opened(tmp_path / "log.db", signer=signer)
+    writing.append_many(range(10))
+    ours, heard = opened(signer=other_signer), Heard()
+    hub = Hub(opened(tmp_path / "log.db", read_only=True), on_event=heard)
+    async with serving(hub) as url, gossiplog.connect(ours, url) as client:
+        await client.synced()
+        assert client.may_write is False
+        value = ours.append("not taken").value
+        headers = [("Host", "localhost"), ("Content-Type", CONTENT_TYPES[0])]
+        answer = await call(hub, "/api/messages", "POST", headers=headers, body=value)
+        assert (answer.status, answer.error) == (403, "this hub takes no messages: its log was opened read-only")
+        # What the hub reads next has come after what was pushed to it.
+        writing.append("taken from the file")
+        await until_longer(ours, 11)
+        await client._driver.root_of(client._driver.peers[0])
+    assert len(writing) == 11
+    assert heard.of(events.Failed) == []
 
 
 @pytest.mark.parametrize("limits", [{"requests": 10}, {"bytes": 16_000}])

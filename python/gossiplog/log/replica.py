@@ -46,6 +46,11 @@ class Replica:
         self._writer = writer
         self._follower = follower
 
+    @property
+    def read_only(self) -> bool:
+        """Whether the log was opened so that nothing can be stored."""
+        return self._storage.read_only
+
     def count(self) -> int:
         """How many messages there are: the sequence of the last."""
         with self._storage.reader() as reader:

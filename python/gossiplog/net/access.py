@@ -30,6 +30,7 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gossiplog.errors import KeyFileError
+from gossiplog.net.arguments import check_texts
 from gossiplog.net.incidents import Incidents, client_name
 from gossiplog.signer import read_secret
 
@@ -46,6 +47,7 @@ _QUERY_NAME = "token"
 # RFC 6750, section 2.1: what a bearer token consists of.
 _TOKEN = re.compile(r"[A-Za-z0-9\-._~+/]+=*")
 _TOKEN_LENGTHS = range(16, 513)
+_NO_TOKEN = "expected a token of 16 to 512 characters of A-Z, a-z, 0-9 and -._~+/"
 _SAFE_METHODS = ("GET", "HEAD")
 # Characters of a path in a line of the log.
 _LONGEST_PATH = 200
@@ -57,17 +59,19 @@ class Token:
     """A secret that a caller has to show. It is not shown in turn, neither by `repr` nor in a traceback.
 
     Args:
-        text: 16 to 512 characters of `A-Za-z0-9-._~+/`, with `=` at the end.
+        text: 16 to 512 characters of `A-Za-z0-9-._~+/`, with `=` at the end. A line end around them does not count.
 
     Raises:
         ValueError: another text.
+        TypeError: something else than a text, such as the path of a file: `Token.load` reads one.
     """
 
     __slots__ = ("_digest",)
 
     def __init__(self, text: str) -> None:
-        if len(text) not in _TOKEN_LENGTHS or not _TOKEN.fullmatch(text):
-            raise ValueError("expected a token of 16 to 512 characters of A-Z, a-z, 0-9 and -._~+/")
+        text = bare_token(text)
+        if len(text) not in _TOKEN_LENGTHS:
+            raise ValueError(_NO_TOKEN)
         # Digests have one length, and comparing those tells nothing about how much of a guess is right.
         self._digest = hashlib.sha256(text.encode()).digest()
 
@@ -94,6 +98,25 @@ class Token:
         return "<Token>"
 
 
+def bare_token(text: str) -> str:
+    """Return a bearer token as it is sent: without the line end that files of tokens have.
+
+    Raises:
+        ValueError: a text with a character that no token has.
+        TypeError: something else than a text.
+    """
+    if not isinstance(text, str):
+        # Not shown: it may be the secret.
+        raise TypeError(
+            f"the token is of the type {type(text).__name__}: expected its text. A file's is Path(file).read_text(),"
+            " and gossiplog.Token.load(file) for gossiplog.Access"
+        )
+    bare = text.strip()
+    if not _TOKEN.fullmatch(bare):
+        raise ValueError(_NO_TOKEN)
+    return bare
+
+
 def load_token(path: str | os.PathLike[str]) -> str:
     """Reads a token from a file that only its owner can read: one line.
 
@@ -101,7 +124,7 @@ def load_token(path: str | os.PathLike[str]) -> str:
         KeyFileError: it is missing, holds no token, or is open to others than its owner.
     """
     try:
-        text = read_secret(path, "token file", 2 * _TOKEN_LENGTHS.stop).decode("ascii").strip()
+        text = bare_token(read_secret(path, "token file", 2 * _TOKEN_LENGTHS.stop).decode("ascii"))
         Token(text)
     except ValueError as error:
         raise KeyFileError(
@@ -144,29 +167,55 @@ class Denied:
 Decision: TypeAlias = Allowed | Denied
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, init=False)
 class Access:
     """What a hub asks of its callers.
 
-    Attributes:
-        hosts: names and addresses without port, beside LOOPBACK; EVERY allows all.
+        gossiplog.Access(hosts=["hub.example.org"], write_token=gossiplog.Token.load("write.token"))
+
+    Args:
+        hosts: names and addresses without port under which the hub is known, beside "localhost", "127.0.0.1" and "::1";
+            "*" allows all.
+        origins: such as "https://app.example.org", beside the hub's own; "*" allows all.
+        read_token: for reading, or None; its text, or a Token.
+        write_token: for writing, or None; likewise.
         addresses: whether any numeric address is accepted as well. A page of a website can have its own name resolve to
             this machine (DNS rebinding), but not an address.
-        origins: such as "https://app.example.org", beside the hub's own; EVERY allows all.
-        read_token: for reading, or None.
-        write_token: for writing, or None.
+
+    Attributes:
+        hosts: as a set.
+        origins: as a set.
+        read_token: as a Token, which does not show its text.
+        write_token: likewise.
+        addresses: as it was given.
 
     Raises:
-        ValueError: something that is no host, or no origin.
+        ValueError: something that is no host, no origin, or no token.
+        TypeError: a single text as `hosts` or `origins`, or a token that is no text, such as the path of its file.
     """
 
-    hosts: frozenset[str] = field(default_factory=frozenset)
-    origins: frozenset[str] = field(default_factory=frozenset)
-    read_token: Token | None = None
-    write_token: Token | None = None
-    addresses: bool = False
+    hosts: frozenset[str]
+    origins: frozenset[str]
+    read_token: Token | None
+    write_token: Token | None
+    addresses: bool
 
-    def __post_init__(self) -> None:
+    def __init__(
+        self,
+        hosts: Collection[str] = (),
+        origins: Collection[str] = (),
+        read_token: Token | str | None = None,
+        write_token: Token | str | None = None,
+        addresses: bool = False,
+    ) -> None:
+        for name, value in (
+            ("hosts", frozenset(check_texts("hosts", hosts, "hub.example.org"))),
+            ("origins", frozenset(check_texts("origins", origins, "https://app.example.org"))),
+            ("read_token", _as_token(read_token)),
+            ("write_token", _as_token(write_token)),
+            ("addresses", addresses),
+        ):
+            object.__setattr__(self, name, value)
         for host in self.hosts - {EVERY}:
             if not (_is_address(host) if ":" in host else _host_name(host) == host):
                 raise ValueError(f"{host!r} is no host: expected a name or an address in lower case, without a port")
@@ -351,12 +400,16 @@ class _Headers:
         return [value.decode("latin-1") for found, value in self._items if found == name.encode()]
 
 
+def _as_token(token: Token | str | None) -> Token | None:
+    return token if token is None or isinstance(token, Token) else Token(token)
+
+
 def _query(scope: Scope) -> list[tuple[str, str]]:
     return parse_qsl(scope.get("query_string", b"").decode("latin-1"), keep_blank_values=True)
 
 
 def _unknown(name: str) -> str:
-    hint = "allow it with Access(hosts=frozenset({...})), or gossiplog serve --allow-host"
+    hint = "allow it with Access(hosts=[...]), or gossiplog serve --allow-host"
     if name == _TEST_HOST:
         hint = "Starlette's TestClient calls itself so: TestClient(application, base_url='http://localhost')"
     return f"this hub is not known as {name!r}: {hint}"

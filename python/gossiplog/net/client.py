@@ -17,6 +17,8 @@ from gossiplog.core import Node, SignedMessage
 from gossiplog.errors import ConnectionLost, NetworkError, ProtocolError, StreamRefused
 from gossiplog.log import Log
 from gossiplog.net import events
+from gossiplog.net.access import bare_token
+from gossiplog.net.arguments import check_callbacks, check_log, check_type
 from gossiplog.net.background import background
 from gossiplog.net.connection import Connection
 from gossiplog.net.defects import DefectFound
@@ -72,6 +74,9 @@ class Client:
         on_event: Callable[[events.Event], None] | None,
         on_message: Callable[[SignedMessage], None] | None,
     ) -> None:
+        check_log(log, writes=True)
+        check_type("url", url, str, "the address of a hub, such as 'ws://localhost:8000'")
+        check_callbacks(on_event=on_event, on_message=on_message)
         self._log = log
         self._url = url
         self._name = shown_url(url)
@@ -269,7 +274,8 @@ def connect(
     Args:
         log: to keep in step; it may be used as before meanwhile.
         url: of the hub, `ws://` or `wss://`. Its query is left out of messages and logs; a user name is refused.
-        token: the hub's bearer token for reading or writing, if it asks for one.
+        token: the text of the hub's bearer token for reading or writing, if it asks for one. A line end around it does
+            not count.
         ca_file: a PEM file of certificate authorities to trust beside the platform's.
         reconnect: False makes one connection only; `synced` then raises how it ended.
         config: limits and delays of the broadcast machine.
@@ -278,11 +284,14 @@ def connect(
         on_message: is called with each message that the log gets, once, in the order of arrival; likewise.
 
     Raises:
+        TypeError: a log, a URL or a token that is none, such as a path; or a coroutine or generator function, whose
+            body would not run, as a callback.
+        ValueError: a log that was opened read-only, or a token with a character that no token has.
         NetworkError: an address that is none, or the system refuses a thread or a socket.
         CorruptLog: the log is damaged.
         StorageError: the database failed, or the log is closed.
     """
-    headers = [] if token is None else [("Authorization", f"Bearer {token}")]
+    headers = [] if token is None else [("Authorization", f"Bearer {bare_token(token)}")]
     return Client(
         log,
         url,

@@ -28,6 +28,7 @@ from gossiplog.net import events
 from gossiplog.net.access import SCOPE_KEY, Access, Allowed, Token, protect
 from gossiplog.net.addresses import Addresses, Refusal, culprit_of, is_local, source_of
 from gossiplog.net.admission import Admission
+from gossiplog.net.arguments import check_callbacks, check_log, check_type
 from gossiplog.net.background import background
 from gossiplog.net.connection import Connection
 from gossiplog.net.driver import Driver
@@ -47,6 +48,7 @@ from gossiplog.protocol.sync import ServerConfig
 # https://www.rfc-editor.org/rfc/rfc6455#section-7.4.1, and for the last one the IANA registry.
 _GOING_AWAY, _UNSUPPORTED, _VIOLATION, _TRY_AGAIN = 1001, 1003, 1008, 1013
 _NOT_STARTED = "the hub has not started, or has stopped: the application that it is mounted in enters `async with hub`"
+_READ_ONLY = "this hub takes no messages: its log was opened read-only"
 _UNNAMED_PROXY = (
     "it passes on a proxy's clients, and was not named: they all count as programs of this machine, without limits for"
     " each address, and none is paused for what it does. Name it with --trusted-proxy (`trusted_proxies` of `serve`)"
@@ -100,7 +102,7 @@ class Hub:
     `on_message` raise.
 
     Args:
-        log: to serve.
+        log: to serve. One that was opened read-only is served to readers alone.
         access: who may use it; None lets in who calls it by a loopback name, and pages of its own origin.
         limits: of connections, streams and memory; None for the usual ones.
         peer: of a mesh over the same log, which runs for as long as the hub does: what comes to one goes on to the
@@ -113,6 +115,8 @@ class Hub:
 
     Raises:
         ValueError: a peer over another log, or a setting beside it that is the peer's.
+        TypeError: a log, an access, limits or a peer that is none, such as a path; or a coroutine or generator
+            function, whose body would not run, as a callback.
     """
 
     def __init__(
@@ -128,12 +132,18 @@ class Hub:
         on_event: Callable[[events.Event], None] | None = None,
         on_message: Callable[[SignedMessage], None] | None = None,
     ) -> None:
+        check_log(log, writes=False)
+        check_callbacks(on_event=on_event, on_message=on_message)
+        for name, value, kind in (("access", access, Access), ("limits", limits, Limits), ("peer", peer, Peer)):
+            if value is not None:
+                check_type(name, value, kind, f"a gossiplog.{kind.__name__}")
         if peer is not None:
             if peer.log is not log:
                 raise ValueError("the hub and the peer that it shares the work with are over different logs")
             if any(setting is not None for setting in (patience, config, server, on_event, on_message)):
                 raise ValueError("patience, config, server, on_event and on_message are the peer's: give them to it")
         self._log = log
+        self._is_read_only = log.replica.read_only
         self._peer = peer
         self._addresses = Addresses(None if limits is None else limits.connections_per_address)
         self._open_network = partial(open_network, limits)
@@ -261,6 +271,8 @@ class Hub:
             await self._join(scope, receive, send)
         elif self._running is None:
             await JSONResponse({"error": _NOT_STARTED}, 503)(scope, receive, send)
+        elif self._is_read_only and scope["method"] == "POST":
+            await JSONResponse({"error": _READ_ONLY}, 403)(scope, receive, send)
         else:
             await self._site(scope, receive, send)
 
@@ -324,9 +336,10 @@ class Hub:
     ) -> None:
         allowed = scope[SCOPE_KEY]
         host, page = _host(scope), self._access.page(scope)
+        may_write = allowed.write and not self._is_read_only
         code = _GOING_AWAY
         try:
-            await socket.accept(may_write=allowed.write)
+            await socket.accept(may_write=may_write)
             own, asked = running.driver.protocols.topic, _topic(scope)
             if asked is not None and asked != own:
                 # The client reads the hub's topic in the answer, and leaves.
@@ -348,7 +361,7 @@ class Hub:
                         connection,
                         name,
                         dialer=False,
-                        may_write=allowed.write,
+                        may_write=may_write,
                         origin=culprit_of(host, ""),
                         culprit=culprit_of(host, page),
                     ):

@@ -36,6 +36,7 @@ from websockets.protocol import State
 
 from gossiplog.files import check_file
 from gossiplog.net.addresses import is_within, limit_of, read_networks, source_of
+from gossiplog.net.arguments import check_texts, check_type
 from gossiplog.net.event_loop import asyncio_loop
 from gossiplog.net.handshakes import CLIENT, watch_handshakes
 from gossiplog.net.incidents import SERVER_KEY, VIOLATION_KEY, Incidents, client_name
@@ -158,8 +159,16 @@ async def serve(
     Raises:
         OSError: the address cannot be used, or the files of `tls` cannot be read.
         ValueError: a proxy that is neither an address nor a network.
+        TypeError: an application that is none, such as a log or its path, or `tls` or `limits` that are none.
         RuntimeError: the caller does not run on asyncio.
     """
+    if not callable(app):
+        raise TypeError(f"app is {app!r}: expected an ASGI application, such as gossiplog.Hub(gossiplog.open(path))")
+    if tls is not None:
+        check_type("tls", tls, TLS, "gossiplog.TLS, with the files of a certificate and its key")
+    if limits is not None:
+        check_type("limits", limits, Limits, "gossiplog.Limits")
+    trusted_proxies = check_texts("trusted_proxies", trusted_proxies, "127.0.0.1")
     if asyncio_loop() is None:
         raise RuntimeError("the bundled server runs on asyncio: run it with anyio.run(..., backend='asyncio')")
     incidents = incidents or Incidents(LOGGER)

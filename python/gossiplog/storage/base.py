@@ -272,6 +272,11 @@ class Storage(ABC):
         """The location of the log in texts: a path, or what kind of storage it is."""
         return f"a {type(self).__name__}"
 
+    @property
+    def read_only(self) -> bool:
+        """Whether it was opened so that nothing can be written."""
+        return False
+
     @abstractmethod
     def open(self, topic: str | None, create: bool, progress: Progress | None = None) -> str:
         """Makes the log ready for use, and upgrades it where an earlier version wrote it and it can be written.

@@ -49,6 +49,8 @@ _SQLITE_BYTES = 10**9
 _MEMORY = ":memory:"
 # A journal that names another ends with it as well (https://sqlite.org/fileformat2.html, "The Rollback Journal").
 _JOURNAL_MAGIC = bytes.fromhex("d9d505f920a163d7")
+# https://sqlite.org/uri.html
+_READ_ONLY_URI = re.compile(r"file:[^#]*[?&](?:mode=ro|immutable=(?:1|yes|true|on))(?:[&#]|$)")
 
 
 class SQLiteStorage(Storage):
@@ -85,6 +87,10 @@ class SQLiteStorage(Storage):
     @property
     def place(self) -> str:
         return self._path
+
+    @property
+    def read_only(self) -> bool:
+        return self._read_only or _READ_ONLY_URI.match(self._path) is not None
 
     def open(self, topic: str | None, create: bool, progress: Progress | None = None) -> str:
         create = create and not self._read_only

@@ -1,0 +1,74 @@
+"""Checks of what callers give: what is wrong with it is said at the call, and not when it is used."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from gossiplog.log import Log
+from gossiplog.log.functions import check_runs
+
+
+def check_log(log: object, *, writes: bool) -> None:
+    """Refuse what is no log.
+
+    Args:
+        log: what the caller gave.
+        writes: whether what others send is to be stored in it.
+
+    Raises:
+        TypeError: it is no log, such as a path.
+        ValueError: the log was opened read-only, and is to be written to.
+    """
+    check_type("log", log, Log, "a gossiplog.Log, such as gossiplog.open(path) returns")
+    if writes and isinstance(log, Log) and log.replica.read_only:
+        raise ValueError(
+            f"{log!r} was opened read-only, so that it cannot store what others send: open it without read_only."
+            " A gossiplog.Hub serves such a log to readers"
+        )
+
+
+def check_type(name: str, value: object, kind: type | tuple[type, ...], expected: str) -> None:
+    """Refuse a value of another type.
+
+    Args:
+        name: what the caller calls it.
+        value: what it gave.
+        kind: of the types that are expected.
+        expected: the same in words.
+
+    Raises:
+        TypeError: it is of another type.
+    """
+    if not isinstance(value, kind):
+        raise TypeError(f"{name} is {value!r}: expected {expected}")
+
+
+def check_callbacks(**callbacks: Callable[..., object] | None) -> None:
+    """Refuse functions that would be called in vain; None is no function, and may be given.
+
+    Args:
+        callbacks: by their names, `on_` and what they are called with.
+
+    Raises:
+        TypeError: one cannot be called so, or is a coroutine or generator function, whose body would not run.
+    """
+    for name, callback in callbacks.items():
+        if callback is not None:
+            check_runs(name, callback, name.removeprefix("on_"))
+
+
+def check_texts(name: str, values: object, example: str) -> tuple[str, ...]:
+    """Return a collection of texts as a tuple; refuse a single text, which is a collection of its characters.
+
+    Args:
+        name: what the caller calls them.
+        values: what it gave.
+        example: of one of them.
+
+    Raises:
+        TypeError: a single text, or something that is no collection of texts.
+    """
+    found = None if isinstance(values, (str, bytes)) or not isinstance(values, Iterable) else tuple(values)
+    if found is None or not all(isinstance(value, str) for value in found):
+        raise TypeError(f"{name} is {values!r}: expected a list of texts, such as [{example!r}]")
+    return found
