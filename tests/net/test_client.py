@@ -249,6 +249,16 @@ def lost(heard: Heard) -> list[ConnectionLost]:
     return [event.error for event in heard.of(events.Failed) if isinstance(event.error, ConnectionLost)]
 
 
+async def test_a_sync_that_the_end_of_the_context_stops_has_its_peers_name(opened: Open, signer: Signer) -> None:
+    ours, theirs, heard = opened(), opened(signer=signer), Heard()
+    theirs.append_many(range(3000))
+    async with serving(Hub(theirs)) as url, gossiplog.connect(ours, url, on_event=heard):
+        await heard.wait(events.SyncStarted)
+    ended = heard.of(events.SyncEnded)
+    assert [event.peer for event in ended] == [url]
+    assert ended[0].error != ""
+
+
 @pytest.mark.parametrize("query", ["/?token=a-secret", "/?a=1&token=a-secret#a-secret"])
 async def test_secrets_in_an_address_are_not_told(opened: Open, query: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)

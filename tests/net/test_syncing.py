@@ -258,7 +258,7 @@ async def test_a_sync_brings_what_the_source_has_and_says_so(opened: Open, full:
 async def test_a_peer_that_is_gone_is_a_failure(log: Log) -> None:
     async with bench(log) as here:
         ended = await here.run(None)
-    assert (ended.result, ended.reason) == (SyncResult.FAILED, "not connected")
+    assert (ended.result, ended.reason) == (SyncResult.FAILED, "the connection ended before the sync began")
 
 
 async def test_a_source_that_hangs_up_is_a_failure_and_what_came_stays(opened: Open, full: Log) -> None:

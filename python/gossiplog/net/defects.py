@@ -93,10 +93,7 @@ class Defects:
         if number is not None:
             keep_latest(self._faulty, number, None)
             peer = self._exchanges.get(number)
-            if peer is not None:
-                name, origin = peer.name, peer.culprit or peer.origin
-            else:
-                name, origin = self._left.get(number, ("", ""))
+            name, origin = self._names(number)
         times: list[float] = []
         if origin:
             now = anyio.current_time()
@@ -121,9 +118,17 @@ class Defects:
         """Whether a peer, which may have left since, has caused one."""
         return number in self._faulty
 
+    def name(self, number: int) -> str:
+        """The name of a peer, which may have left since; "" where it is not remembered."""
+        return self._names(number)[0]
+
     def leave(self, peer: Neighbour) -> None:
         """Remember a peer that left: what it sent may still bring a defect to light."""
         keep_latest(self._left, peer.number, (peer.name, peer.culprit or peer.origin))
+
+    def _names(self, number: int) -> tuple[str, str]:
+        peer = self._exchanges.get(number)
+        return (peer.name, peer.culprit or peer.origin) if peer is not None else self._left.get(number, ("", ""))
 
     def _recent(self, origin: str, now: float) -> list[float]:
         return [time for time in self._times.get(origin, ()) if now - time < SECONDS]

@@ -460,8 +460,7 @@ class Driver:
                 self.record.tell(ended, logged=is_dropped)
 
     def _name(self, number: broadcast.PeerId) -> str:
-        peer = self._peers.get(_number(number))
-        return peer.name if peer is not None else "a peer that is gone"
+        return self.defects.name(_number(number)) or "a peer that is gone"
 
     def _those(self, numbers: Sequence[broadcast.PeerId]) -> list[Neighbour]:
         found = (self._peers.get(_number(number)) for number in numbers)

@@ -122,7 +122,7 @@ class Syncs:
             peer: to ask; None if it is gone.
         """
         sync = self._running[order.sync] = _Sync(order)
-        ended = SyncEnded(order.sync, SyncResult.FAILED, reason="not connected")
+        ended = SyncEnded(order.sync, SyncResult.FAILED, reason="the connection ended before the sync began")
         began = anyio.current_time()
         try:
             if peer is not None:
