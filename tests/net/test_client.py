@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 import anyio
+import anyio.abc
 import anyio.lowlevel
 import anyio.to_thread
 import pytest
@@ -22,11 +23,12 @@ from websockets.sync.server import ServerConnection
 
 import gossiplog
 from gossiplog import Hub, Log, Signer
-from gossiplog.errors import ConnectionLost, LogClosed, NetworkError
+from gossiplog.errors import Cause, ConnectionLost, LogClosed, NetworkError, Refused
 from gossiplog.net import client as client_module
 from gossiplog.net import connection as connection_module
 from gossiplog.net import events
 from gossiplog.net.access import Access, Token
+from gossiplog.net.background import background
 from gossiplog.net.serving import TLS, serve
 from gossiplog.net.streams import Connection, Network, open_network
 from tests.net.support import TLS_FILES, TOPIC, Heard, serving, until_equal
@@ -247,6 +249,111 @@ async def test_who_reconnects_is_told_of_each_refusal_and_asks_on(opened: Open, 
 
 def lost(heard: Heard) -> list[ConnectionLost]:
     return [event.error for event in heard.of(events.Failed) if isinstance(event.error, ConnectionLost)]
+
+
+async def test_who_gives_up_on_a_refused_token_ends(opened: Open) -> None:
+    access, heard = Access(read_token="not-to-be-guessed-0123456789"), Heard()
+    settings: dict[str, Any] = {"token": "another-0123456789", "on_event": heard}
+    async with serving(Hub(opened(), access=access)) as url:
+        async with gossiplog.connect(opened(), url, give_up_on=["token", "topic"], **settings) as client:
+            with pytest.raises(ConnectionLost, match="the token is not valid here") as error:
+                await client.synced()
+            assert await client.ended() is error.value
+        assert [event.error for event in heard.of(events.Failed)] == [error.value]
+        async with gossiplog.connect(opened(), url, give_up_on=["topic"], **settings):
+            await heard.wait(events.Failed, 4)
+    with pytest.raises(RuntimeError, match="the client is not running"):
+        await client.ended()
+
+
+async def test_who_gives_up_on_hubs_that_leave_ends(opened: Open) -> None:
+    stop = anyio.Event()
+
+    async def run(*, task_status: anyio.abc.TaskStatus[str]) -> None:
+        async with serving(Hub(opened())) as url:
+            task_status.started(url)
+            await stop.wait()
+
+    async with anyio.create_task_group() as tasks:
+        url = await tasks.start(run)
+        # By which of these it ends is the server's way, and chance.
+        causes: list[Cause] = ["remote", "local", "transport"]
+        async with gossiplog.connect(opened(), url, give_up_on=causes) as client:
+            await client.synced()
+            stop.set()
+            error = await client.ended()
+    assert isinstance(error, ConnectionLost)
+    assert error.cause in causes
+
+
+async def test_what_a_client_can_give_up_on(opened: Open) -> None:
+    with pytest.raises(ValueError, match=r"give_up_on is \['tokne'\]: expected some of local, remote, .*token, topic"):
+        gossiplog.connect(opened(), "ws://127.0.0.1:9", give_up_on=["tokne"])  # type: ignore[list-item]
+    with pytest.raises(TypeError, match=r"give_up_on is 'token': expected a list of texts, such as \['token'\]"):
+        gossiplog.connect(opened(), "ws://127.0.0.1:9", give_up_on="token")  # type: ignore[arg-type]
+
+
+def only_texts(payload: object) -> None:
+    if not isinstance(payload, str):
+        raise TypeError(f"{payload} is no text")
+
+
+async def test_messages_that_the_application_refuses_are_told_and_end_the_waiting(
+    opened: Open, signer: Signer, other_signer: Signer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_module, "_QUIET_SECONDS", 0.1)
+    ours, theirs, heard = opened(payload=only_texts, signer=other_signer), opened(signer=signer), Heard()
+    theirs.append("before")
+    bogus = theirs.append(5)
+    theirs.append("after")
+    ours.append("mine")
+    async with (
+        serving(Hub(theirs)) as url,
+        gossiplog.connect(ours, url, reconnect=False, on_event=heard) as client,
+    ):
+        reason = rf"message {bogus.id}: .*5 is no text.* \({url} has it; .* 2 are left out"
+        with pytest.raises(Refused, match=reason) as error:
+            await client.synced()
+        assert isinstance(error.value.__cause__, TypeError)
+        assert error.value.id == bogus.id
+        # All else has been exchanged.
+        assert (len(ours), len(theirs)) == (2, 4)
+    ((found,),) = [event.refused for event in heard.of(events.MessagesRefused)]
+    assert (found[0], found[1].id, str(found[1].__cause__)) == (bogus.id, bogus.id, "5 is no text")
+    assert heard.of(events.SyncEnded)[0].refused == 2
+
+
+async def test_a_pushed_message_that_the_application_refuses_is_told_and_reconnecting_clients_wait_on(
+    opened: Open, signer: Signer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_module, "_QUIET_SECONDS", 0.0)
+    ours, theirs, heard = opened(payload=only_texts), opened(signer=signer), Heard()
+    async with serving(Hub(theirs)) as url, gossiplog.connect(ours, url, on_event=heard) as client:
+        await client.synced()
+        assert client.obstacle is None
+        bogus = theirs.append(5)
+        (event,) = await heard.wait(events.MessagesRefused)
+        assert [id for id, _ in event.refused] == [bogus.id]
+        async with background() as tasks:
+            tasks.start_soon(client.synced)
+            while client.obstacle is None:
+                await anyio.sleep(0.01)
+            assert isinstance(client.obstacle, Refused)
+            tasks.cancel_scope.cancel()
+
+
+async def test_a_reader_with_messages_of_its_own_does_not_wait_for_ever(
+    opened: Open, signer: Signer, other_signer: Signer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_module, "_QUIET_SECONDS", 0.1)
+    ours, theirs = opened(signer=signer), opened(signer=other_signer)
+    ours.append("mine")
+    theirs.append_many(range(10))
+    hub = Hub(theirs, access=Access(write_token="not-to-be-guessed-0123456789"))
+    async with serving(hub) as url, gossiplog.connect(ours, url, reconnect=False) as client:
+        with pytest.raises(NetworkError, match=f"{url} lets this client read only, and lacks messages of this log"):
+            await client.synced()
+    assert len(ours) == 11
 
 
 async def test_a_sync_that_the_end_of_the_context_stops_has_its_peers_name(opened: Open, signer: Signer) -> None:

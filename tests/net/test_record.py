@@ -7,7 +7,8 @@ import logging
 import pytest
 
 from gossiplog._core import PanicException
-from gossiplog.errors import StorageError
+from gossiplog.core import encode_id
+from gossiplog.errors import Refused, StorageError
 from gossiplog.net import events
 from gossiplog.net.incidents import LINES
 from gossiplog.net.record import Counters, Record, log_level_of
@@ -83,21 +84,28 @@ async def test_a_refused_message_is_counted_and_logged_once(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gossiplog.net.record.REFUSED_REMEMBERED", 3)
-    record = Record(None)
-    error = ValueError("not here")
+    heard = Heard()
+    record = Record(heard)
+    error = Refused("not here")
+    a, b, c, d = (bytes(19) + name for name in (b"a", b"b", b"c", b"d"))
     for _ in range(5):
-        record.refused_messages({b"a": error, b"b": error})
-    record.refused_messages({b"b": error, b"c": error})
+        record.refused_messages({a: error, b: error})
+    record.refused_messages({b: error, c: error})
+    record.flush()
+    assert heard.events == [
+        events.MessagesRefused(((encode_id(a), error), (encode_id(b), error))),
+        events.MessagesRefused(((encode_id(c), error),)),
+    ]
     assert record.counters.refused == 3
     assert caplog.messages == [
         "the application: refused a message: not here (2 times)",
         "the application: refused a message: not here",
     ]
     # The latest are remembered, and no more.
-    record.refused_messages({b"a": error, b"d": error})
-    record.refused_messages({b"c": error})
+    record.refused_messages({a: error, d: error})
+    record.refused_messages({c: error})
     assert record.counters.refused == 4
-    record.refused_messages({b"b": error})
+    record.refused_messages({b: error})
     assert record.counters.refused == 5
 
 

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from random import Random
 from types import TracebackType
-from typing import NoReturn, Self
+from typing import NoReturn, Self, get_args
 
 import anyio
 
 from gossiplog._core import shown_url
 from gossiplog.core import Node, SignedMessage
-from gossiplog.errors import ConnectionLost, NetworkError, ProtocolError, StreamRefused
+from gossiplog.errors import Cause, ConnectionLost, NetworkError, ProtocolError, Refused, StreamRefused
 from gossiplog.log import Log
 from gossiplog.net import events
 from gossiplog.net.access import bare_token
-from gossiplog.net.arguments import check_callbacks, check_log, check_type
+from gossiplog.net.arguments import check_callbacks, check_log, check_texts, check_type
 from gossiplog.net.background import background
 from gossiplog.net.connection import Connection
 from gossiplog.net.defects import DefectFound
@@ -38,6 +38,8 @@ _ENTER = "use async with gossiplog.connect(log, url) as client"
 # Between looks at the hub's root, in seconds: soon at first, because small logs are quick.
 _FIRST_LOOK = 0.02
 _LONGEST_LOOK = 1.0
+# After which logs that something keeps different are taken to stay so, while no message comes or goes.
+_QUIET_SECONDS = 2.0
 
 
 class Client:
@@ -49,6 +51,7 @@ class Client:
         headers: more headers for the opening request.
         ca_file: a PEM file of certificate authorities to trust beside the platform's.
         reconnect: whether to connect again when a connection fails or ends.
+        give_up_on: causes of ConnectionLost after which no other connection is made all the same.
         random: for the jitter of delays.
         config: limits and delays of the broadcast machine.
         server: limits of the sync streams that are served.
@@ -68,6 +71,7 @@ class Client:
         headers: Sequence[tuple[str, str]],
         ca_file: str | os.PathLike[str] | None,
         reconnect: bool,
+        give_up_on: Collection[Cause],
         random: Random,
         config: Config | None,
         server: ServerConfig | None,
@@ -77,12 +81,16 @@ class Client:
         check_log(log, writes=True)
         check_type("url", url, str, "the address of a hub, such as 'ws://localhost:8000'")
         check_callbacks(on_event=on_event, on_message=on_message)
+        causes = check_texts("give_up_on", give_up_on, "token")
+        if not set(causes) <= set(get_args(Cause)):
+            raise ValueError(f"give_up_on is {give_up_on!r}: expected some of {', '.join(get_args(Cause))}")
         self._log = log
         self._url = url
         self._name = shown_url(url)
         self._headers = headers
         self._ca_file = ca_file
         self._reconnect = reconnect
+        self._give_up_on = causes
         self._random = random
         self._driver = Driver(
             log, config=config, server=server, random=random, on_event=on_event, on_message=on_message
@@ -92,6 +100,8 @@ class Client:
         self.hub_root: Node | None = None
         self.may_write: bool | None = None
         self._ended: NetworkError | ProtocolError | None = None
+        # Whether the logs differed when `synced` looked last.
+        self._differs = False
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -138,38 +148,89 @@ class Client:
         return bool(self._driver.peers)
 
     async def synced(self) -> None:
-        """Waits until this log and the hub's hold the same messages, and `on_event` has been told how they came.
+        """Wait until this log and the hub's hold the same messages, and `on_event` has been told how they came.
 
         While others write, that may be a moment between two of their messages. It waits on while a side cannot take
-        what the other has, for want of space or because its application refuses it: `on_event` is told of that.
+        what the other has: see `obstacle`. Without `reconnect` it raises, where that is known, once everything else has
+        been exchanged.
 
         Raises:
             ProtocolError: the hub broke a rule of the protocols; nothing more is exchanged with it.
-            NetworkError: there is no connection, and none will be made.
+            NetworkError: there is no connection, and none will be made. Or `reconnect` is False, this log has messages
+                that the hub lacks, and the hub lets this client read only.
+            Refused: `reconnect` is False, and this log's application refuses messages of the hub's log; its exception
+                is the cause.
             RuntimeError: the client is not in its context.
         """
-        if not self._running:
-            raise RuntimeError(f"the client is not running: {_ENTER}")
+        self._check_running()
         pause = _FIRST_LOOK
+        quiet_since, before = anyio.current_time(), None
         while True:
             peer = await self._connected_peer()
+            found = None
             try:
-                self.hub_root = await self._driver.root_of(peer)
-                if self.hub_root == await self._driver.root():
+                self.hub_root, root = await self._driver.root_of(peer), await self._driver.root()
+                self._differs = self.hub_root is not None and self.hub_root != root
+                if self.hub_root == root:
                     await self._driver.settle()
                     return
+                found = self.hub_root, root
             except NetworkError:
                 # The connection ends, or the hub is busy.
                 pass
+            obstacle = self.obstacle
+            if found is None or found != before or obstacle is None:
+                quiet_since, before = anyio.current_time(), found
+            elif not self._reconnect and anyio.current_time() - quiet_since >= _QUIET_SECONDS:
+                raise obstacle
             with anyio.move_on_after(pause):
                 await self._driver.committed()
             pause = min(2 * pause, _LONGEST_LOOK)
+
+    async def ended(self) -> NetworkError | ProtocolError:
+        """Wait until the client makes no more connections; return why.
+
+        Raises:
+            RuntimeError: the client is not in its context.
+        """
+        self._check_running()
+        while self._ended is None:
+            await self._driver.peers_changed.wait()
+        return self._ended
+
+    @property
+    def obstacle(self) -> Refused | NetworkError | None:
+        """What keeps the logs different after all else has been exchanged: this log's application refuses messages of
+        the hub's log, or the hub lets this client read only, and lacks messages of this log. None while `synced` has
+        not found the logs to differ, while messages come or go, and where nothing of that is known."""
+        driver = self._driver
+        if not (self._differs and driver.peers and driver.is_idle):
+            return None
+        last = driver.record.last_refused
+        if last is not None and last[0] in driver.left_out:
+            refusal = Refused(
+                f"{last[1].reason} ({self._name} has it; with those that descend from such messages,"
+                f" {len(driver.left_out)} are left out here)",
+                last[1].id,
+            )
+            refusal.__cause__ = last[1].__cause__
+            return refusal
+        if self.may_write is False:
+            return NetworkError(
+                f"{self._name} lets this client read only, and lacks messages of this log, which has all of the hub's:"
+                " give the token of a writer"
+            )
+        return None
 
     @property
     def counters(self) -> Counters:
         """What was counted so far."""
         found, network = self._driver.counters, self._network
         return found if network is None else replace(found, held=network.held(), network=network.counts())
+
+    def _check_running(self) -> None:
+        if not self._running:
+            raise RuntimeError(f"the client is not running: {_ENTER}")
 
     async def _connected_peer(self) -> Neighbour:
         while not self._driver.peers:
@@ -183,7 +244,8 @@ class Client:
         while True:
             began = anyio.current_time()
             error = await self._exchange(network)
-            if isinstance(error, ProtocolError) or not self._reconnect:
+            is_final = isinstance(error, ConnectionLost) and error.cause in self._give_up_on
+            if isinstance(error, ProtocolError) or is_final or not self._reconnect:
                 self._ended = error
                 self._driver.peers_changed.set()
                 return
@@ -221,7 +283,9 @@ class Client:
         if blame:
             return ProtocolError(f"{self._name}: {blame}")
         closed = connection.closed
-        return NetworkError(f"{self._name}: {closed.reason if closed is not None else 'the connection ended'}")
+        if closed is None:
+            return NetworkError(f"{self._name}: the connection ended")
+        return ConnectionLost(closed.cause, f"{self._name}: {closed.reason}", closed.status)
 
     def _read_hello(self, connection: Connection) -> None:
         """Raises ConnectionLost: the hub serves another topic."""
@@ -256,6 +320,7 @@ def connect(
     token: str | None = None,
     ca_file: str | os.PathLike[str] | None = None,
     reconnect: bool = True,
+    give_up_on: Collection[Cause] = (),
     config: Config | None = None,
     server: ServerConfig | None = None,
     on_event: Callable[[events.Event], None] | None = None,
@@ -268,8 +333,10 @@ def connect(
 
     What either side appends meanwhile arrives at the other. A connection that fails or ends is made again, with
     pauses that grow up to a minute, also where something answers that is no hub, or does not let this client in (a
-    server may be about to start, and a token to be changed there): `on_event` is told each time, by a Failed whose
-    error has the cause "refused".
+    server may be about to start, and a token to be changed there). `on_event` gets a Failed each time, whose error is a
+    ConnectionLost with the cause, and the logger `gossiplog` a line. To stop instead where waiting does not help:
+
+        gossiplog.connect(log, url, token=token, give_up_on=["token", "topic"])
 
     Args:
         log: to keep in step; it may be used as before meanwhile.
@@ -277,7 +344,9 @@ def connect(
         token: the text of the hub's bearer token for reading or writing, if it asks for one. A line end around it does
             not count.
         ca_file: a PEM file of certificate authorities to trust beside the platform's.
-        reconnect: False makes one connection only; `synced` then raises how it ended.
+        reconnect: False makes one connection only; `synced` then raises how it ended, or what keeps the logs different.
+        give_up_on: causes of ConnectionLost after which no other connection is made; `synced` then raises that error,
+            and `Client.ended` returns it.
         config: limits and delays of the broadcast machine.
         server: limits of the sync streams that are served to the hub.
         on_event: is called with what happens, in order, on the event loop; it must not block.
@@ -286,7 +355,8 @@ def connect(
     Raises:
         TypeError: a log, a URL or a token that is none, such as a path; or a coroutine or generator function, whose
             body would not run, as a callback.
-        ValueError: a log that was opened read-only, or a token with a character that no token has.
+        ValueError: a log that was opened read-only, a token with a character that no token has, or a cause that there
+            is not.
         NetworkError: an address that is none, or the system refuses a thread or a socket.
         CorruptLog: the log is damaged.
         StorageError: the database failed, or the log is closed.
@@ -298,6 +368,7 @@ def connect(
         headers=headers,
         ca_file=ca_file,
         reconnect=reconnect,
+        give_up_on=give_up_on,
         random=Random(),
         config=config,
         server=server,

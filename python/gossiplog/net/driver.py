@@ -14,7 +14,7 @@ machine that raised, another takes its place (`machine`).
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from random import Random
@@ -157,6 +157,8 @@ class Driver:
         self._tasks: anyio.abc.TaskGroup
         self._stack = AsyncExitStack()
         self._is_open = False
+        # Sync streams that are being served.
+        self._serving = 0
         self._exchange_ended = Signal()
 
     async def __aenter__(self) -> Self:
@@ -360,6 +362,16 @@ class Driver:
         await self._syncs.settle()
         self.record.flush()
 
+    @property
+    def left_out(self) -> Collection[bytes]:
+        """Keys of messages of the peers' logs that this one's application refuses, or that descend from such."""
+        return self._machine.left_out
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no sync is under way, in either direction, and none is to come for what peers have told of."""
+        return self._machine.is_idle and not self._serving
+
     async def root(self) -> Node:
         """The root of the log."""
         return await self._feed.root()
@@ -389,6 +401,7 @@ class Driver:
 
     async def _serve(self, peer: Neighbour, stream: Stream) -> None:
         peer.served += 1
+        self._serving += 1
         served = peer.served
         try:
             aborted = await serve_sync(
@@ -406,6 +419,8 @@ class Driver:
             if not self.defects.catch("serving", peer.number, "answering it", error):
                 raise
             return
+        finally:
+            self._serving -= 1
         if aborted:
             await anyio.sleep(_RESUMPTION_SECONDS)
             if served == peer.served:

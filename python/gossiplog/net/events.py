@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from gossiplog.core import Node
+from gossiplog.errors import Refused
 from gossiplog.protocol.sync import Statistics
 from gossiplog.reprs import short_repr
 
@@ -115,7 +116,8 @@ class SyncEnded:
         peer: its source.
         complete: whether it brought everything that the source has.
         inserted: messages that are new to the log.
-        refused: messages that the local application refuses, and those that descend from them.
+        refused: how many messages were left out: those that the local application refuses, and those that descend from
+            them. `MessagesRefused` says which.
         statistics: what it cost.
         error: why it is not complete, or what is wrong although it is; "" where nothing is.
     """
@@ -126,6 +128,21 @@ class SyncEnded:
     refused: int
     statistics: Statistics
     error: str
+
+
+@short_repr
+@dataclass(frozen=True, slots=True)
+class MessagesRefused:
+    """The local application refuses messages that came, by whichever way: its `apply` or `payload` raised.
+
+    They are tried again, ever more rarely; each message is in one such event, unless very many others were refused
+    meanwhile (`gossiplog.net.record.REFUSED_REMEMBERED`). What descends from it is left out, too, and is in none.
+
+    Attributes:
+        refused: (id, error) of each, as in `Pulled`; the application's exception is the error's `__cause__`.
+    """
+
+    refused: tuple[tuple[str, Refused], ...]
 
 
 @short_repr
@@ -211,6 +228,7 @@ Event: TypeAlias = (
     | SyncStarted
     | SyncProgressed
     | SyncEnded
+    | MessagesRefused
     | Served
     | Committed
     | Failed

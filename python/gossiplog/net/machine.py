@@ -9,7 +9,7 @@ machine are stopped; they keep what they brought.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 import anyio
 
@@ -69,6 +69,16 @@ class SharedMachine:
         self._syncs: dict[int, broadcast.PeerId] = {}
         self._earlier: set[int] = set()
         self._rebuilds: list[float] = []
+
+    @property
+    def left_out(self) -> Collection[bytes]:
+        """As the machine's."""
+        return self._machine.left_out
+
+    @property
+    def is_idle(self) -> bool:
+        """As the machine's."""
+        return self._machine.is_idle
 
     def report(self, *happened: broadcast.InEvent) -> None:
         """Tell the machine of events, in order, and do what it asks for, before returning.

@@ -10,6 +10,8 @@ from types import MappingProxyType
 
 import anyio
 
+from gossiplog.core import encode_id
+from gossiplog.errors import Refused
 from gossiplog.net import events
 from gossiplog.net.incidents import Incidents, one_line
 from gossiplog.net.latency import Histogram, Latency
@@ -104,6 +106,9 @@ class Record:
 
     Args:
         on_event: the application's function, or None.
+
+    Attributes:
+        last_refused: the key and the error of the message that the application refused last; None before.
     """
 
     def __init__(self, on_event: Callable[[events.Event], None] | None) -> None:
@@ -120,6 +125,7 @@ class Record:
         self._incidents = Incidents(LOGGER)
         # Keys, the one that was refused longest ago first.
         self._refused: dict[bytes, None] = {}
+        self.last_refused: tuple[bytes, Refused] | None = None
 
     @property
     def counters(self) -> Counters:
@@ -170,19 +176,21 @@ class Record:
         if messages:
             self._inserted[way] += messages
 
-    def refused_messages(self, errors: Mapping[bytes, Exception]) -> None:
-        """Count and log messages that the application refused, each at its first refusal.
+    def refused_messages(self, errors: Mapping[bytes, Refused]) -> None:
+        """Count, log and report messages that the application refused, each at its first refusal.
 
         Args:
             errors: what the application raised, by the key of the message.
         """
         new = [key for key in errors if key not in self._refused]
-        for key in errors:
+        for key, error in errors.items():
             keep_latest(self._refused, key, None, REFUSED_REMEMBERED)
+            self.last_refused = key, error
         if new:
             self.count(refused=len(new))
             text = f"refused a message: {errors[new[0]]}"
             self._incidents.note("refused_messages", "the application", text, len(new))
+            self.tell(events.MessagesRefused(tuple((encode_id(key), errors[key]) for key in new)))
 
     def observe(self, kind: str, seconds: float) -> None:
         """Something took so long; see `Counters.latencies`."""

@@ -42,7 +42,7 @@ given.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
 
@@ -115,6 +115,16 @@ class Broadcast:
         self._schedule = Schedule(self._config, random, self._emit, numbers or itertools.count(1))
         self._refusals = Refusals(self._config, random, self._emit)
         self._orphans = Orphans(self._config, self._emit)
+
+    @property
+    def left_out(self) -> Collection[bytes]:
+        """Keys of the messages that are left out: the application refuses them, or they descend from such."""
+        return self._refusals.keys()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no sync runs, and none is to come for what peers have told of."""
+        return self._schedule.is_idle
 
     def handle(self, event: InEvent, now: float) -> list[OutEvent]:
         """Takes what happened, and returns what is to be done, in this order.

@@ -101,6 +101,11 @@ class Schedule:
         self._running: dict[int, Sync] = {}
         self._numbers = numbers
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether no sync runs, and none is to come for what peers have told of."""
+        return not self._running and not any(map(_has_cause, self._sources.values()))
+
     def connect(self, peer: PeerId) -> None:
         """A peer may be synced with from now on."""
         self._sources[peer] = _Source(peer)
