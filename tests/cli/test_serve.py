@@ -22,7 +22,7 @@ from typing import IO, Any
 
 import pytest
 
-from gossiplog.cli import sync_hub
+from gossiplog.net import client
 from tests.cli.support import PATIENCE, Program, Server
 
 Serve = Callable[..., Any]
@@ -68,7 +68,7 @@ def test_a_log_that_is_not_there_is_made_with_a_topic(program: Program, log: Pat
         assert program("sync", "new.db", served.url, "--topic", "notes").record["messages"] == 1
         result = program("sync", "none.db", served.url)
         assert result.code == 1
-        assert "gossiplog init none.db --topic TOPIC" in result.err
+        assert "there is no log none.db: give --topic TOPIC to make one" in result.err
         assert served.stop(signal.SIGTERM) == 0
 
 
@@ -119,10 +119,10 @@ def test_who_may_only_read_is_told_so(program: Program, log: Path, home: Path, m
         assert program("sync", "copy.db", served.url, "--topic", "notes").record["messages"] == 1
         program("append", "copy.db", "2")
         with monkeypatch.context() as patched:
-            patched.setattr(sync_hub, "_READER_PATIENCE", 0.5)
+            patched.setattr(client, "_QUIET_SECONDS", 0.5)
             result = program("sync", "copy.db", served.url)
         assert (result.code, result.err.count("\n")) == (1, 1)
-        assert f"{served.url} lets this client read only, and copy.db has messages that it lacks" in result.err
+        assert f"{served.url} lets this client read only, and lacks messages of this log" in result.err
         assert len(program("read", log).records) == 1
         assert program("sync", "copy.db", served.url, "--token-file", token).code == 0
         assert len(program("read", log).records) == 2

@@ -47,6 +47,21 @@ def test_an_address_of_pages_is_told_apart(program: Program, home: Path) -> None
     assert list(home.iterdir()) == []
 
 
+def test_a_file_with_the_name_of_a_host_and_port_is_a_source(program: Program, log: Path, home: Path) -> None:
+    program("sync", "localhost:8000", log)
+    assert program("sync", log, "localhost:8000").record["inserted"] == 0
+
+
+@pytest.mark.parametrize(
+    "command", [("sync", "new.db", "ws://127.0.0.1:1"), ("import", "new.db", "-"), ("serve", "new.db")], ids=" ".join
+)
+def test_a_command_that_would_make_the_log_says_how(program: Program, home: Path, command: tuple[str, ...]) -> None:
+    result = program(*command)
+    assert (result.code, result.err.count("\n")) == (1, 1)
+    assert result.err.endswith(" there is no log new.db: give --topic TOPIC to make one\n")
+    assert list(home.iterdir()) == []
+
+
 @pytest.mark.parametrize("source", ["ws://127.0.0.1:99999", "ws://127.0.0.1:1", "/ip4/127.0.0.1/tcp/99999"])
 def test_a_first_sync_that_fails_leaves_no_file(program: Program, home: Path, source: str) -> None:
     assert program("sync", "new.db", source, "--topic", "notes").code == 1

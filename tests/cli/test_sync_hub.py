@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import cast
 
 import anyio
+import anyio.to_thread
 import pytest
 import trio.testing
 
+import gossiplog
+from gossiplog import Log
 from gossiplog._core import PanicException
-from gossiplog.cli.sync_hub import Listener, LogsDiffer, _OwnMessages, in_step
+from gossiplog.cli.sync_hub import Listener, LogsDiffer, _OwnMessages, in_step, sync_with_hub
 from gossiplog.core import Node, Tree
-from gossiplog.errors import ConnectionLost
+from gossiplog.errors import ConnectionLost, NetworkError
 from gossiplog.net import events
 from gossiplog.net.client import Client
+from gossiplog.net.event_loop import caller
+from gossiplog.net.stream import Signal
 from gossiplog.protocol.sync import Statistics
+from tests.net.support import serving
+
+READ = "a-read-token-0123456789"
 
 
 def root(number: int) -> Node:
@@ -23,11 +32,11 @@ def root(number: int) -> Node:
 
 
 class Hub:
-    """Stands in for a client: what the hub's root is, whether it takes messages, and when both are equal."""
+    """Stands in for a client: what the hub's root is, what keeps the logs different, and when both are equal."""
 
-    def __init__(self, *, may_write: bool | None = None) -> None:
+    def __init__(self) -> None:
         self.hub_root: Node | None = None
-        self.may_write = may_write
+        self.obstacle: Exception | None = None
         self.equal = anyio.Event()
 
     async def synced(self) -> None:
@@ -81,24 +90,71 @@ def test_logs_that_stay_different_are_an_error() -> None:
     run(test)
 
 
-def test_who_may_only_read_is_told_so_once_everything_has_come() -> None:
+def test_what_keeps_logs_different_is_said_soon(capfd: pytest.CaptureFixture[str]) -> None:
     async def test() -> None:
-        hub, heard = Hub(may_write=False), listener()
+        hub, heard = Hub(), listener()
         start = anyio.current_time()
 
         async def sync() -> None:
-            heard(events.SyncStarted("hub"))
             # Nothing comes for a while.
             await anyio.sleep(10)
-            heard(events.SyncEnded("hub", True, 1, 0, Statistics(values=1), ""))
+            hub.obstacle = NetworkError("ws://hub lets this client read only")
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(sync)
-            with pytest.raises(LogsDiffer, match=r"ws://hub lets this client read only, and mine\.db has messages"):
+            with pytest.raises(LogsDiffer, match=r"^ws://hub lets this client read only$"):
                 await wait(hub, heard)
-        assert 12 <= anyio.current_time() - start <= 13
+        assert 10 <= anyio.current_time() - start <= 13
+        with anyio.move_on_after(100):
+            await wait(hub, heard, give_up=False)
 
     run(test)
+    assert capfd.readouterr().err.count("ws://hub lets this client read only") == 1
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+@pytest.mark.parametrize(
+    ("topic", "token", "cause"), [("notes", "another-0123456789", "token"), ("another", READ, "topic")]
+)
+async def test_who_follows_ends_where_the_hub_refuses_the_token_or_the_topic(
+    opened: Callable[..., Log], topic: str, token: str, cause: str
+) -> None:
+    hub = gossiplog.Hub(opened(topic="notes"), access=gossiplog.Access(read_token=READ))
+    async with serving(hub) as url:
+        follow = partial(sync_with_hub, opened(topic=topic), "mine.db", url, token=token, ca_file=None, follow=True)
+        with pytest.raises(ConnectionLost) as lost:
+            await anyio.to_thread.run_sync(partial(follow, done=[].append))
+    assert lost.value.cause == cause
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_who_follows_ends_where_the_token_is_refused_later(opened: Callable[..., Log], port: int) -> None:
+    ours, done, log = opened(), Signal(), opened()
+
+    def tell(result: object) -> None:
+        call_soon(done.set)
+
+    call_soon = caller()
+    lost: list[ConnectionLost] = []
+
+    async def follow() -> None:
+        call = partial(
+            sync_with_hub, ours, "mine.db", f"ws://127.0.0.1:{port}", token=READ, ca_file=None, follow=True, done=tell
+        )
+        with pytest.raises(ConnectionLost) as caught:
+            await anyio.to_thread.run_sync(call)
+        lost.append(caught.value)
+
+    async with anyio.create_task_group() as tasks:
+        async with serving(gossiplog.Hub(log, access=gossiplog.Access(read_token=READ)), port):
+            tasks.start_soon(follow)
+            await done.wait()
+        async with serving(gossiplog.Hub(log, access=gossiplog.Access(read_token="another-0123456789")), port):
+            while not lost:
+                await anyio.sleep(0.01)
+    assert lost[0].cause == "token"
 
 
 @pytest.mark.parametrize(
@@ -118,7 +174,7 @@ def test_who_follows_is_told_what_really_went_wrong(
     event: events.Event, reason: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     async def test() -> None:
-        hub, heard = Hub(may_write=False), Listener(lambda received, sent: None, aloud=True)
+        hub, heard = Hub(), Listener(lambda received, sent: None, aloud=True)
         heard(event)
         said = capfd.readouterr().err
         assert "connecting to" not in said
@@ -190,12 +246,12 @@ def test_a_defect_is_told_of(capfd: pytest.CaptureFixture[str]) -> None:
 
 
 def test_who_may_only_read_hears_of_own_messages_once_a_connection(capsys: pytest.CaptureFixture[str]) -> None:
-    own = _OwnMessages("mine.db", "wss://hub.example.org")
+    own = _OwnMessages("wss://hub.example.org")
 
     def said(*happened: events.Event, may_write: bool | None = False) -> int:
         for event in happened:
             own(event, may_write)
-        return capsys.readouterr().err.count("lets this client read only, and mine.db has messages")
+        return capsys.readouterr().err.count("lets this client read only, and lacks messages of this log")
 
     connected = events.Connected("the hub")
     received = events.Committed(3, root(3), 2, {"the hub": 3})

@@ -168,7 +168,11 @@ def import_git(
     output = Output(json)
     total = count_commits(repository)
     private_key = load_signer(key).private_key
-    with open_log(path, topic) as log, progress("Importing commits", total) as advance, Stopwatch() as watch:
+    with (
+        open_log(path, topic, makes=True) as log,
+        progress("Importing commits", total) as advance,
+        Stopwatch() as watch,
+    ):
         imported = import_history(log, read_history(repository), private_key, advance)
         messages = len(log)
     if output.json:

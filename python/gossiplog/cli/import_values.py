@@ -53,7 +53,7 @@ def import_values(
     with ExitStack() as stack:
         sources = [_opened(file, stack) for each in sets for file in _files(each)]
         values = _Values(sources)
-        log = stack.enter_context(open_log(path, topic))
+        log = stack.enter_context(open_log(path, topic, makes=True))
         # Lines are not counted before they are read.
         total = None if any(source.rows is None for source in sources) else sum(source.rows or 0 for source in sources)
         advance = stack.enter_context(progress("Importing", total))

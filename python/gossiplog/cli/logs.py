@@ -42,7 +42,12 @@ NewTopic = Annotated[str | None, typer.Option(help="The topic of a new log, whic
 
 @contextmanager
 def open_log(
-    path: Path, topic: str | None = None, *, read_only: bool = False, say: Callable[[str], None] = note
+    path: Path,
+    topic: str | None = None,
+    *,
+    read_only: bool = False,
+    makes: bool = False,
+    say: Callable[[str], None] = note,
 ) -> Iterator[Log]:
     """Open a log for a block. Errors of a damaged log name its file.
 
@@ -50,6 +55,7 @@ def open_log(
         path: of the log's file.
         topic: of a log that is made where there is none; None makes none.
         read_only: write nothing to the file.
+        makes: whether the command has an option --topic with which it makes a log.
         say: takes warnings.
 
     Raises:
@@ -63,7 +69,8 @@ def open_log(
         raise NotALog(f"{path} is a folder: expected the file of a log")
     if not path.exists():
         if topic is None:
-            raise NotALog(f"there is no log {path}: gossiplog init {path} --topic TOPIC makes one")
+            way = "give --topic TOPIC to make one" if makes else f"gossiplog init {path} --topic TOPIC makes one"
+            raise NotALog(f"there is no log {path}: {way}")
         if not path.parent.is_dir():
             raise NotALog(f"cannot make the log {path}: there is no folder {path.parent}")
         if not _may(path.parent, os.W_OK | os.X_OK):

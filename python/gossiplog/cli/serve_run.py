@@ -192,7 +192,7 @@ def _open_and_serve(path: Path, topic: str | None, options: Options, output: Out
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
     with (
-        open_log(path, topic, say=_warn) as log,
+        open_log(path, topic, makes=True, say=_warn) as log,
         Printer(sys.stdout.fileno(), dropped, gone) as printer,
     ):
 

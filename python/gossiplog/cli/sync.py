@@ -44,7 +44,12 @@ def sync(
         typer.Option("--both", help="Give the other log what it lacks, too. With a hub or a peer this is always done."),
     ] = False,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="With a hub or a peer: stay connected, until Ctrl-C.")
+        bool,
+        typer.Option(
+            "--follow",
+            "-f",
+            help="With a hub or a peer: stay connected, until Ctrl-C, or until the hub refuses the token or the topic.",
+        ),
     ] = False,
     topic: Annotated[
         str | None,
@@ -115,7 +120,7 @@ def _open_destination(path: Path, topic: str | None) -> Iterator[Log]:
     """Open a log, or make it; if the block fails before a new one got a message, nothing is left of it."""
     is_new = is_empty = not path.exists()
     try:
-        with open_log(path, topic) as log:
+        with open_log(path, topic, makes=True) as log:
             is_empty = False
             try:
                 yield log

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -14,18 +14,20 @@ import anyio
 from gossiplog._core import shown_url
 from gossiplog.cli.output import Stopwatch, exchange, note
 from gossiplog.core import Node
-from gossiplog.errors import GossipLogError
+from gossiplog.errors import Cause, GossipLogError
 from gossiplog.log import Log
 from gossiplog.net import events
 from gossiplog.net.background import background
-from gossiplog.net.client import connect
+from gossiplog.net.client import connect, reader_text
 
 # Seconds in which no message comes or goes and the hub's root stays, before logs that differ are taken to stay so.
 _PATIENCE = 20.0
-# The same where the hub takes nothing from this client, and no sync is under way.
-_READER_PATIENCE = 2.0
+# The same where it is known why they stay different.
+_OBSTACLE_PATIENCE = 2.0
 # Between looks at what has happened, in seconds.
 _LOOK = 0.5
+# What does not heal by itself: a command that goes on asking would hide it from whoever started it.
+_FINAL: Sequence[Cause] = ("token", "topic")
 _HUB_REASONS = (
     "the hub does not take what this log has (writing may need a token), or this log's application refuses what the hub"
     " has"
@@ -37,11 +39,13 @@ class Source(Protocol):
 
     Attributes:
         hub_root: the root of its log when `synced` looked last; None before.
-        may_write: whether it takes messages from this side; None where it does not say.
+        obstacle: what keeps the logs different after all else was exchanged; None where that is not known.
     """
 
     hub_root: Node | None
-    may_write: bool | None
+
+    @property
+    def obstacle(self) -> Exception | None: ...
 
     async def synced(self) -> None:
         """Waits until both logs hold the same messages."""
@@ -78,12 +82,11 @@ class _OwnMessages:
     """Says, once for each connection, that a hub does not take the messages that are written to the log meanwhile.
 
     Args:
-        name: what to call the log,
-        hub: and the hub.
+        hub: what to call the hub.
     """
 
-    def __init__(self, name: str, hub: str) -> None:
-        self._text = reader_text(name, hub)
+    def __init__(self, hub: str) -> None:
+        self._text = reader_text(hub)
         self._count = 0
         self._said = False
 
@@ -100,14 +103,6 @@ class _OwnMessages:
             note(self._text)
 
 
-def reader_text(name: str, hub: str) -> str:
-    """Return what to say of messages that a hub does not take."""
-    return (
-        f"{hub} lets this client read only, and {name} has messages that it lacks."
-        f" All that it has is in {name}. Give the token of a writer (--token-file)"
-    )
-
-
 class Listener:
     """Counts what the client tells, and shows it as it comes.
 
@@ -118,13 +113,11 @@ class Listener:
     Attributes:
         sums: of all syncs.
         failure: what went wrong last; "" when it has gone well since.
-        syncing: whether a sync is under way.
     """
 
     def __init__(self, show: Callable[[int, int], None], *, aloud: bool) -> None:
         self.sums = _Sums()
         self.failure = ""
-        self.syncing = False
         self._show = show
         self._aloud = aloud
         # Received by the syncs that have ended; received and inserted by the one that runs.
@@ -172,13 +165,11 @@ class Listener:
             case events.Connected():
                 self.failure = ""
             case events.Disconnected(_, reason):
-                self.failure, self.syncing = f"the connection ended: {reason}", False
+                self.failure = f"the connection ended: {reason}"
             case events.Failed(_, error):
                 self.failure = str(error)
-            case events.SyncStarted():
-                self.syncing = True
             case events.SyncEnded(error=error):
-                self.failure, self.syncing = error, False
+                self.failure = error
 
     def _tell(self) -> None:
         self._show(self.sums.inserted + self._inserting, self.sums.sent)
@@ -202,11 +193,13 @@ def sync_with_hub(
         url: of the hub.
         token: the hub's bearer token, if it asks for one.
         ca_file: certificate authorities to trust beside the platform's, in PEM, or None.
-        follow: whether to stay connected until Ctrl-C, and to connect again whenever the connection ends.
+        follow: whether to stay connected until Ctrl-C, and to connect again whenever the connection ends, unless the
+            hub refuses the token or is one of another topic.
         done: is told what that brought and cost, once both are equal.
 
     Raises:
-        NetworkError: the hub cannot be reached, or does not let this client in, or the connection ended early.
+        NetworkError: the hub cannot be reached, or does not let this client in, or the connection ended early; a
+            follower gets it only for a refused token or another topic.
         ProtocolError: the hub broke a rule of the protocols.
         LogsDiffer: the logs do not become equal.
     """
@@ -215,7 +208,7 @@ def sync_with_hub(
     async def run() -> None:
         with exchange(f"{name} ⇄ {hub}") as show, Stopwatch() as watch:
             listener = Listener(show, aloud=follow)
-            own = _OwnMessages(name, hub)
+            own = _OwnMessages(hub)
 
             def on_event(event: events.Event) -> None:
                 listener(event)
@@ -224,14 +217,22 @@ def sync_with_hub(
 
             in_step_once = False
             client = await stack.enter_async_context(
-                connect(log, url, token=token, ca_file=ca_file, reconnect=follow, on_event=on_event)
+                connect(
+                    log,
+                    url,
+                    token=token,
+                    ca_file=ca_file,
+                    reconnect=follow,
+                    give_up_on=_FINAL,
+                    on_event=on_event,
+                )
             )
             await in_step(client, listener, name, hub, give_up=not follow)
             # Until then, waiting for that says what is wrong.
             in_step_once = True
         done(result(log, name, hub, listener, watch))
         if follow:
-            await anyio.sleep_forever()
+            raise await client.ended()
 
     async def enter() -> None:
         async with stack:
@@ -294,11 +295,11 @@ async def _watch(source: Source, listener: Listener, name: str, hub: str, *, giv
         moved, before = now != before, now
         quiet = 0.0 if moved else quiet + _LOOK
         said = said and not moved
-        is_reader = source.may_write is False and not listener.syncing and not listener.failure
-        if said or quiet < (_READER_PATIENCE if is_reader else _PATIENCE):
+        obstacle = source.obstacle
+        if said or quiet < (_OBSTACLE_PATIENCE if obstacle else _PATIENCE):
             continue
-        if is_reader:
-            reason = reader_text(name, hub)
+        if obstacle:
+            reason = str(obstacle)
         else:
             why = listener.failure or reasons
             reason = f"{name} and {hub} still differ, and nothing has come for {_PATIENCE:g} s: {why}"

@@ -36,7 +36,7 @@ class _Member:
     def __init__(self, peer: Peer, address: str, *, stays: bool) -> None:
         # What peers hold shows in what they send.
         self.hub_root: Node | None = None
-        self.may_write: bool | None = None
+        self.obstacle: Exception | None = None
         self._peer = peer
         self._address = address
         self._stays = stays

@@ -216,10 +216,7 @@ class Client:
             refusal.__cause__ = last[1].__cause__
             return refusal
         if self.may_write is False:
-            return NetworkError(
-                f"{self._name} lets this client read only, and lacks messages of this log, which has all of the hub's:"
-                " give the token of a writer"
-            )
+            return NetworkError(reader_text(self._name))
         return None
 
     @property
@@ -302,6 +299,14 @@ class Client:
         else:
             reason = f"{self._name} serves the topic {topic[:SHOWN_TOPIC]!r}; this log's is {own!r}"
         return ConnectionLost("topic", reason)
+
+
+def reader_text(hub: str) -> str:
+    """Return what to say of messages that a hub does not take."""
+    return (
+        f"{hub} lets this client read only, and lacks messages of this log, which has all of the hub's:"
+        " give the token of a writer"
+    )
 
 
 def _with_advice(error: ConnectionLost, url: str) -> ConnectionLost:
