@@ -56,7 +56,6 @@ class Pulled:
     streams: int = 0
 
 
-@short_repr
 @dataclass(frozen=True, slots=True)
 class Written:
     """What an author wrote.
@@ -70,6 +69,7 @@ class Written:
     bytes: int
 
 
+@short_repr
 @dataclass(frozen=True, slots=True)
 class Info:
     """A log as a whole.
