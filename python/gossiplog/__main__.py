@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 import importlib
+import os
+import signal
 import sys
+from types import FrameType
+
+
+def _end(number: int, frame: FrameType | None) -> None:
+    # Nothing is served yet, and a transaction that is under way is rolled back at the next start, as after a crash. An
+    # exception might be raised, and lost, in a callback of the interpreter's.
+    os._exit(0)
 
 
 def main() -> int:
@@ -12,6 +21,10 @@ def main() -> int:
     Returns:
         The exit code, as `gossiplog.cli.main` says.
     """
+    if sys.argv[1:2] == ["serve"]:
+        # From the first moment: its modules take a while to load. `serve` handles signals itself once it runs.
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, _end)
     try:
         importlib.import_module("gossiplog.core")
     except ImportError as error:

@@ -398,6 +398,38 @@ def test_why_it_does_not_start_is_a_line_of_the_log(program: Program, home: Path
     assert "missing.db" in record["message"]
 
 
+def test_a_port_in_use_is_said_before_a_log_is_made(program: Program, home: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        place = f"127.0.0.1:{taken.getsockname()[1]}"
+        result = program("serve", "new.db", "--topic", "org.example.notes", "--hub", place)
+        assert (result.code, result.out) == (1, "")
+        assert f"ERROR --hub: cannot listen at {place}: Address already in use; another program" in result.err
+        result = program(
+            "serve", "new.db", "--topic", "org.example.notes", "--hub", "127.0.0.1:0", "--metrics-port", place[10:]
+        )
+        assert f"ERROR --metrics-port: cannot listen at {place}: Address already in use; another program" in result.err
+    assert list(home.glob("new.db*")) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_start_of_a_server(number: signal.Signals, tmp_path: Path) -> None:
+    # The program's own part is replaced by one that never ends, since the moment of a signal is else a matter of luck.
+    code = (
+        "import importlib, os, sys, time\n"
+        "import gossiplog.__main__ as program\n"
+        "def wait(name): os.write(1, b'.'); time.sleep(600)\n"
+        "importlib.import_module = wait\n"
+        "sys.argv = ['gossiplog', 'serve', 'notes.db']\n"
+        "program.main()\n"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, cwd=tmp_path)
+    assert process.stdout is not None
+    assert process.stdout.read(1) == b"."
+    process.send_signal(number)
+    assert process.wait(PATIENCE) == 0
+    process.stdout.close()
+
+
 def test_a_variable_that_is_misspelt_is_a_line_of_the_log(
     program: Program, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

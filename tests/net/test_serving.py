@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import signal
 import socket
@@ -23,7 +24,17 @@ from websockets.exceptions import ConnectionClosed, InvalidMessage, InvalidStatu
 from gossiplog.net import serving
 from gossiplog.net.incidents import LINES, SERVER_KEY, VIOLATION_KEY, Incidents
 from gossiplog.net.limits import Limits
-from gossiplog.net.serving import LEAST_READ, MAX_FRAGMENTS, MAX_HEAD_BYTES, MAX_MESSAGE_BYTES, TLS, Address, serve
+from gossiplog.net.serving import (
+    LEAST_READ,
+    MAX_FRAGMENTS,
+    MAX_HEAD_BYTES,
+    MAX_MESSAGE_BYTES,
+    TLS,
+    Address,
+    Listener,
+    bind,
+    serve,
+)
 from tests.net.loops import measured_callbacks
 from tests.net.support import TLS_FILES, bundled_server, echo
 
@@ -526,6 +537,52 @@ async def test_signals_are_left_to_the_program() -> None:
 async def test_an_address_in_use() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(OSError, match="in use"):
         await serve(echo, port=taken.getsockname()[1])
+
+
+async def test_an_address_that_cannot_be_used_is_said_in_words() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(OSError, match="in use"):
+        bind("127.0.0.1", taken.getsockname()[1])
+    # An address of documentation (RFC 5737), which no machine has.
+    with pytest.raises(OSError, match="it is no address of this machine"):
+        bind("192.0.2.1", 0)
+
+
+async def test_a_connection_without_a_descriptor_is_closed_and_noted(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    accept, failures = socket.socket.accept, 0
+
+    def fail_at_first(listener: socket.socket) -> tuple[socket.socket, Any]:
+        nonlocal failures
+        # The spare descriptor is given up before the second attempt.
+        if isinstance(listener, Listener) and failures < 60 and listener._spare is not None:
+            failures += 1
+            raise OSError(errno.EMFILE, "Too many open files")
+        return accept(listener)
+
+    monkeypatch.setattr(socket.socket, "accept", fail_at_first)
+    async with bundled_server() as address:
+        for _ in range(60):
+            async with await anyio.connect_tcp(address.host, address.port) as stream:
+                with pytest.raises((anyio.EndOfStream, anyio.BrokenResourceError)), anyio.fail_after(PATIENCE):
+                    await stream.receive()
+        async with await anyio.connect_tcp(address.host, address.port) as stream:
+            assert (await request(stream, "GET / HTTP/1.1\r\nHost: a\r\n\r\n")).startswith(b"HTTP/1.1 200")
+    lines = [record.getMessage() for record in caplog.records]
+    assert len(lines) == LINES
+    assert all("dropped: the process has no file descriptor left" in line for line in lines)
+
+
+async def test_accepting_in_vain_makes_few_lines(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with bundled_server():
+        for _ in range(60):
+            context = {"message": "out of system resource", "exception": OSError(errno.EMFILE, "no"), "socket": None}
+            asyncio.get_running_loop().call_exception_handler(context)
+        assert len(caplog.records) == LINES
+        asyncio.get_running_loop().call_exception_handler({"message": "another"})
+        assert caplog.records[-1].getMessage() == "another"
 
 
 async def test_tls_files_that_cannot_be_used_are_named(tmp_path: Path) -> None:

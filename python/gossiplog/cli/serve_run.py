@@ -7,8 +7,8 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -18,6 +18,7 @@ import anyio
 import typer
 from starlette.types import ASGIApp
 
+from gossiplog.cli.descriptors import descriptor_warning, raise_descriptor_limit
 from gossiplog.cli.logs import open_log
 from gossiplog.cli.output import Output, failure, printable
 from gossiplog.cli.printer import Printer, missing_lines
@@ -33,7 +34,7 @@ from gossiplog.net.incidents import Incidents, one_line
 from gossiplog.net.limits import Limits
 from gossiplog.net.peer import Peer
 from gossiplog.net.record import LOGGER, Counters, log_level_of
-from gossiplog.net.serving import TLS, Address, serve
+from gossiplog.net.serving import TLS, Address, Listener, bind, serve
 from gossiplog.net.site import create_monitor
 from gossiplog.pubsub.gossipsub.config import GossipConfig
 
@@ -169,6 +170,9 @@ def serve_log(path: Path, topic: str | None, options: Options, output: Output, w
     with server_log(options.log_level, options.log_format, access=options.access_log):
         for warning in (*warnings, *options.warnings()):
             LOGGER.warning("%s", warning)
+        services = sum(service is not None for service in (options.hub, options.mesh))
+        if text := descriptor_warning(raise_descriptor_limit(), options.limits.connections, services):
+            LOGGER.warning("%s", text)
         try:
             _open_and_serve(path, topic, options, output)
         except (GossipLogError, OSError) as error:
@@ -192,6 +196,9 @@ def _open_and_serve(path: Path, topic: str | None, options: Options, output: Out
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
     with (
+        # Before the log is made: what cannot be served leaves no file.
+        _bound("--hub", options.hub) as hub_listener,
+        _bound("--metrics-port", options.metrics) as metrics_listener,
         open_log(path, topic, makes=True, say=_warn) as log,
         Printer(sys.stdout.fileno(), dropped, gone) as printer,
     ):
@@ -199,6 +206,7 @@ def _open_and_serve(path: Path, topic: str | None, options: Options, output: Out
         def show(text: str, fields: dict[str, Any]) -> None:
             printer.say(encoded(text, fields))
 
+        listeners = _Listeners(hub_listener, metrics_listener)
         # On one terminal a line of the log says enough; programs read the two apart.
         shares_terminal = not output.json and sys.stderr.isatty()
         lowest = logging.getLevelNamesMapping()[options.log_level.upper()] if shares_terminal else None
@@ -208,14 +216,88 @@ def _open_and_serve(path: Path, topic: str | None, options: Options, output: Out
                 _show_event(_timed(show), event)
 
         heard = on_event if options.events else None
-        anyio.run(_serve, log, str(path), access, options, show, heard, backend="asyncio")
+        anyio.run(_serve, log, str(path), access, options, listeners, show, heard, backend="asyncio")
+
+
+@contextmanager
+def _bound(option: str, place: tuple[str | None, int] | None) -> Iterator[Listener | None]:
+    """Take the address of an option for a block.
+
+    Raises:
+        OSError: it cannot be used; its text names the option.
+    """
+    if place is None:
+        yield None
+        return
+    try:
+        listener = bind(place[0] or "127.0.0.1", place[1])
+    except OSError as error:
+        raise OSError(f"{option}: {error.strerror or error}") from error
+    with listener:
+        yield listener
+
+
+@dataclass(frozen=True, slots=True)
+class _Listeners:
+    """Where a hub and the metrics are served: sockets that are bound; None where they are not served."""
+
+    hub: Listener | None
+    metrics: Listener | None
 
 
 async def _serve(
-    log: Log, name: str, access: Access, options: Options, show: Show, on_event: Callable[[events.Event], None] | None
+    log: Log,
+    name: str,
+    access: Access,
+    options: Options,
+    listeners: _Listeners,
+    show: Show,
+    on_event: Callable[[events.Event], None] | None,
 ) -> None:
+    """Serve until a signal; a signal that comes before it serves, and a second one, end it at once."""
     terminals = [number for number in (0, 1, 2) if os.isatty(number)]
     tls = options.tls
+    begun, ended = anyio.Event(), anyio.Event()
+    with anyio.open_signal_receiver(*_signals()) as signals:
+
+        async def watch(scope: anyio.CancelScope) -> None:
+            async for number in signals:
+                if number not in _ENDING and not _is_gone(terminals):
+                    # Before it serves, the files have just been read.
+                    if begun.is_set():
+                        _reload(hub, tls, options, show)
+                    continue
+                LOGGER.info("stopped by %s", signal.Signals(number).name)
+                if ended.is_set() or not begun.is_set():
+                    scope.cancel()
+                ended.set()
+
+        hub: Hub | None = None
+        async with background() as tasks:
+            with anyio.CancelScope() as scope:
+                tasks.start_soon(watch, scope)
+                async with _served(log, name, access, options, tls, listeners, on_event) as (hub, places, fields):
+                    show(f"serving {name} at {', '.join(places)}, until Ctrl-C", fields)
+                    LOGGER.info("serving %s at %s", one_line(name), one_line(", ".join(places)))
+                    begun.set()
+                    await ended.wait()
+
+
+@asynccontextmanager
+async def _served(
+    log: Log,
+    name: str,
+    access: Access,
+    options: Options,
+    tls: TLS | None,
+    listeners: _Listeners,
+    on_event: Callable[[events.Event], None] | None,
+) -> AsyncIterator[tuple[Hub | None, list[str], dict[str, Any]]]:
+    """Serve a log for a block.
+
+    Yields:
+        The hub, if there is one; where it serves, for people; and the same as fields.
+    """
     async with AsyncExitStack() as stack:
         peer = _peer(log, options.mesh, options.limits, on_event)
         if peer is not None:
@@ -232,13 +314,11 @@ async def _serve(
         if peer is not None:
             fields |= {"peer": peer.peer_id, "listen": list(peer.addresses)}
             places += peer.addresses or [f"no address, as {peer.peer_id}"]
-        if hub is not None and options.hub is not None:
-            host, port = options.hub
+        if hub is not None and listeners.hub is not None:
             run = partial(
                 serve,
                 AccessLog(hub) if options.access_log else hub,
-                host,
-                port,
+                listener=listeners.hub,
                 tls=tls,
                 limits=options.limits,
                 trusted_proxies=options.trusted_proxies,
@@ -247,21 +327,11 @@ async def _serve(
             at: Address = await tasks.start(run)
             fields |= {"hub": at.url("ws"), "api": at.url("http") + "/api"}
             places.append(at.url("ws"))
-        if options.metrics is not None:
-            monitor_host, monitor_port = options.metrics
+        if listeners.metrics is not None:
             monitor = _monitor(log, peer, hub, options.monitor_access())
-            at = await tasks.start(
-                partial(serve, monitor, monitor_host or "127.0.0.1", monitor_port, incidents=incidents)
-            )
+            at = await tasks.start(partial(serve, monitor, listener=listeners.metrics, incidents=incidents))
             fields |= {"metrics": at.url("http") + "/metrics"}
-        with anyio.open_signal_receiver(*_signals()) as signals:
-            show(f"serving {name} at {', '.join(places)}, until Ctrl-C", fields)
-            LOGGER.info("serving %s at %s", one_line(name), one_line(", ".join(places)))
-            async for number in signals:
-                if number in _ENDING or _is_gone(terminals):
-                    LOGGER.info("stopped by %s", signal.Signals(number).name)
-                    break
-                _reload(hub, tls, options, show)
+        yield hub, places, fields
 
 
 def _signals() -> list[signal.Signals]:

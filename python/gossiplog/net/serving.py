@@ -17,7 +17,7 @@ import ssl
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import anyio
 import h11
@@ -61,10 +61,14 @@ REQUEST_CONNECTIONS = 64
 """Beyond those of the limits: a hub that is full still says so, and answers requests for its metrics."""
 ACCEPTED_AT_ONCE = 8
 """New connections in a turn of the event loop; each takes a third of a millisecond."""
+NO_DESCRIPTORS = "the process has no file descriptor left: raise its limit (LimitNOFILE= of systemd, ulimit -n)"
+"""Why a connection is dropped that cannot be accepted."""
 # https://www.rfc-editor.org/rfc/rfc6455#section-7.4.1
 _INVALID_DATA = 1007
 # Those that wait to be accepted.
 _BACKLOG = 1024
+# What `accept` raises where the system lacks something that other connections may give back.
+_EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 # How long tasks that are cancelled may take to end, before they are left behind.
 _LAST_SECONDS = 0.5
 # What OpenSSL says of a key that is not the certificate's, of the same type or of another.
@@ -76,6 +80,7 @@ _LISTENING = {
     errno.EACCES: "; ports below 1024 need the right to bind them",
 }
 LOGGER = logging.getLogger(__name__)
+_LoopHandler: TypeAlias = Callable[[asyncio.AbstractEventLoop, dict[str, Any]], object]
 
 
 @dataclass(slots=True)
@@ -137,6 +142,7 @@ async def serve(
     limits: Limits | None = None,
     trusted_proxies: Sequence[str] = (),
     incidents: Incidents | None = None,
+    listener: Listener | None = None,
     task_status: TaskStatus[Address] = anyio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serves an application until it is cancelled, and then ends within `GRACE_SECONDS` and a second.
@@ -154,6 +160,7 @@ async def serve(
             ones.
         trusted_proxies: addresses and networks whose `X-Forwarded-For` and `X-Forwarded-Proto` are believed.
         incidents: counts and logs what clients do in vain or against a limit; None makes its own. Servers may share it.
+        listener: bound to the address already (see `bind`), in place of `host` and `port`.
         task_status: is told the address once it listens.
 
     Raises:
@@ -169,7 +176,8 @@ async def serve(
     if limits is not None:
         check_type("limits", limits, Limits, "gossiplog.Limits")
     trusted_proxies = check_texts("trusted_proxies", trusted_proxies, "127.0.0.1")
-    if asyncio_loop() is None:
+    loop = asyncio_loop()
+    if loop is None:
         raise RuntimeError("the bundled server runs on asyncio: run it with anyio.run(..., backend='asyncio')")
     incidents = incidents or Incidents(LOGGER)
     limits = limits or Limits()
@@ -212,7 +220,11 @@ async def serve(
     if config.ssl is not None and tls is not None:
         config.ssl.sni_callback = tls._choose
         watch_handshakes(config.ssl, partial(_note_handshake, incidents))
-    with await _listen(host, port) as listener:
+    if listener is None:
+        listener = await anyio.to_thread.run_sync(bind, host, port)
+    with listener:
+        listener.incidents = incidents
+        listener.listen()
         bound_host, bound_port, *_ = listener.getsockname()
         address = Address(bound_host, bound_port, tls is not None)
         server = _Server(config)
@@ -225,11 +237,28 @@ async def serve(
                     await server.drop_connections()
 
             tasks.start_soon(run)
+            handler = loop.get_exception_handler()
+            loop.set_exception_handler(partial(_on_loop_error, incidents, handler))
             try:
                 task_status.started(address)
                 await anyio.sleep_forever()
             finally:
+                loop.set_exception_handler(handler)
                 server.should_exit = True
+
+
+def _on_loop_error(
+    incidents: Incidents, other: _LoopHandler | None, loop: asyncio.AbstractEventLoop, context: dict[str, Any]
+) -> None:
+    """Note that asyncio could not accept a connection, which it repeats each second with a traceback; pass on the
+    rest."""
+    error = context.get("exception")
+    if isinstance(error, OSError) and error.errno in _EXHAUSTED and "socket" in context:
+        incidents.note("no_descriptors", "unknown", f"not accepted: {NO_DESCRIPTORS}")
+    elif other is not None:
+        other(loop, context)
+    else:
+        loop.default_exception_handler(context)
 
 
 def _note_handshake(incidents: Incidents, client: str, reason: str) -> None:
@@ -259,31 +288,94 @@ def _load(tls: TLS) -> ssl.SSLContext:
     return context
 
 
-async def _listen(host: str, port: int) -> _Listener:
-    """A socket that connections can be made to at once, before the server takes them."""
+def bind(host: str, port: int) -> Listener:
+    """Take an address for a server that does not listen yet. It may wait for a name to be resolved.
+
+    Args:
+        host: a name or an address; of a name the first address.
+        port: 0 takes one that is free.
+
+    Raises:
+        OSError: the address cannot be used; `strerror` says why.
+    """
+    listener = None
     try:
-        (family, _, _, _, place), *_ = await anyio.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        listener = _Listener(fileno=socket.create_server(place, family=family).detach())
+        (family, _, _, _, place), *_ = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        listener = Listener(family, socket.SOCK_STREAM)
+        if os.name == "posix":
+            # As servers do, to listen again at once after their end; on Windows others could take the port as well.
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        listener.bind(place)
     except OSError as error:
+        if listener is not None:
+            listener.close()
         number = error.errno or 0
-        # asyncio's text names the address once more.
         reason = os.strerror(number) if number in errno.errorcode else error.strerror
         raise OSError(number, f"cannot listen at {host}:{port}: {reason}{_LISTENING.get(number, '')}") from error
-    listener.listen()
     return listener
 
 
-class _Listener(socket.socket):
+class Listener(socket.socket):
     """A socket on which _BACKLOG connections may wait, and of which asyncio accepts few at once: it has one number for
-    both. It sets `gossiplog.net.handshakes.CLIENT` for each connection."""
+    both. It sets `gossiplog.net.handshakes.CLIENT` for each connection.
+
+    Where no file descriptor is left, a connection is closed as soon as it is accepted, with one that was kept for that:
+    a client that waits without an answer would wait until its own time limit.
+
+    Attributes:
+        incidents: takes notice of those connections; None before it is known.
+    """
+
+    incidents: Incidents | None = None
+    # Set where it is reached: `accept` of this socket runs on the event loop alone.
+    _spare: int | None = None
 
     def accept(self) -> tuple[socket.socket, Any]:
-        connection, address = super().accept()
+        try:
+            connection, address = super().accept()
+        except OSError as error:
+            if error.errno not in _EXHAUSTED or self._spare is None:
+                raise
+            self._drop_one()
+            # To asyncio: there is nobody to be served.
+            raise BlockingIOError from error
+        if self._spare is None:
+            self._open_spare()
         CLIENT.set(client_name(address[:2]))
         return connection, address
 
     def listen(self, backlog: int = 0, /) -> None:
         super().listen(_BACKLOG)
+        if self._spare is None:
+            self._open_spare()
+
+    def close(self) -> None:
+        self._give_up_spare()
+        super().close()
+
+    def _open_spare(self) -> None:
+        with contextlib.suppress(OSError):
+            self._spare = os.open(os.devnull, os.O_RDONLY)
+
+    def _give_up_spare(self) -> None:
+        if self._spare is not None:
+            os.close(self._spare)
+            self._spare = None
+
+    def _drop_one(self) -> None:
+        self._give_up_spare()
+        try:
+            connection, address = super().accept()
+        except OSError:
+            # Another thread has taken the descriptor, or the client has left.
+            pass
+        else:
+            connection.close()
+            if self.incidents is not None:
+                self.incidents.note("no_descriptors", client_name(address[:2]), f"dropped: {NO_DESCRIPTORS}")
+        self._open_spare()
 
 
 class _Server(uvicorn.Server):
