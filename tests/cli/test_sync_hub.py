@@ -44,7 +44,7 @@ class Hub:
 
 
 def listener() -> Listener:
-    return Listener(lambda received, sent: None, aloud=False)
+    return Listener(lambda received, sent: None, lambda: 10**6, aloud=False)
 
 
 def run(test: Callable[[], Awaitable[None]]) -> None:
@@ -174,7 +174,7 @@ def test_who_follows_is_told_what_really_went_wrong(
     event: events.Event, reason: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     async def test() -> None:
-        hub, heard = Hub(), Listener(lambda received, sent: None, aloud=True)
+        hub, heard = Hub(), Listener(lambda received, sent: None, lambda: 10**6, aloud=True)
         heard(event)
         said = capfd.readouterr().err
         assert "connecting to" not in said
@@ -228,7 +228,7 @@ def test_who_follows_is_told_once_and_waits_on(capfd: pytest.CaptureFixture[str]
 
 def test_both_directions_are_counted_and_shown() -> None:
     shown: list[tuple[int, int]] = []
-    heard = Listener(lambda received, sent: shown.append((received, sent)), aloud=False)
+    heard = Listener(lambda received, sent: shown.append((received, sent)), lambda: 10**6, aloud=False)
     heard(events.SyncProgressed("hub", 10, Statistics(values=12)))
     heard(events.Served("hub", 3, 1000))
     heard(events.SyncEnded("hub", True, 20, 1, Statistics(4, 50, 6000, 3, 22), ""))
@@ -238,6 +238,26 @@ def test_both_directions_are_counted_and_shown() -> None:
     sums = heard.sums
     assert (sums.inserted, sums.sent, sums.refused, sums.requests, sums.round_trips) == (20, 8, 1, 4, 3)
     assert (sums.bytes_sent, sums.bytes_received) == (3050, 6000)
+
+
+def test_messages_that_the_hub_asks_for_again_are_no_progress() -> None:
+    async def test() -> None:
+        hub = Hub()
+        heard = Listener(lambda received, sent: None, lambda: 60, aloud=False)
+
+        async def ask() -> None:
+            while True:
+                heard(events.Served("hub", 60, 1000))
+                await anyio.sleep(5)
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(ask)
+            with pytest.raises(LogsDiffer, match="20 s: it asks again for messages that it was sent"):
+                await wait(hub, heard)
+            tasks.cancel_scope.cancel()
+        assert heard.sums.sent == 60
+
+    run(test)
 
 
 def test_a_defect_is_told_of(capfd: pytest.CaptureFixture[str]) -> None:

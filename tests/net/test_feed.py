@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import NoReturn
 
 import anyio
 import pytest
@@ -112,6 +113,38 @@ async def test_what_was_committed_before_it_follows_is_told_of_at_once(
 )
 def test_gaps(own: list[range], after: int, last: int, gaps: list[tuple[int, int]]) -> None:
     assert [(gap.start, gap.stop) for gap in feed._gaps(own, after, last)] == gaps
+
+
+async def test_a_log_that_cannot_be_written_is_tried_again(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    replica, record = opened().replica, Record(None)
+    made = Feed(replica, Threads(), record, lambda event: None, lambda: False, None)
+    failures, tried = [StorageError("the disk is full")] * 3, 0
+    probe = replica.probe_writing
+
+    def fail() -> None:
+        nonlocal tried
+        tried += 1
+        if failures:
+            raise failures.pop()
+        probe()
+
+    def take(values: Sequence[bytes]) -> NoReturn:
+        raise StorageError("the disk is full")
+
+    monkeypatch.setattr(replica, "probe_writing", fail)
+    monkeypatch.setattr(replica, "take", take)
+    monkeypatch.setattr(feed, "PROBE_SECONDS", 0.0)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(made.probe)
+        await anyio.wait_all_tasks_blocked()
+        assert (tried, record.cannot_store) == (0, False)
+        with pytest.raises(StorageError):
+            await made.take([b"a value"])
+        assert record.cannot_store
+        while record.cannot_store:
+            await anyio.sleep(0)
+        assert tried == 4
+        tasks.cancel_scope.cancel()
 
 
 async def test_insisting_ends_with_the_log(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:

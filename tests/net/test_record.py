@@ -8,7 +8,7 @@ import pytest
 
 from gossiplog._core import PanicException
 from gossiplog.core import encode_id
-from gossiplog.errors import Refused, StorageError
+from gossiplog.errors import CorruptLog, Refused, StorageError
 from gossiplog.net import events
 from gossiplog.net.incidents import LINES
 from gossiplog.net.record import Counters, Record, log_level_of
@@ -37,6 +37,18 @@ async def test_counters_are_those_of_one_moment() -> None:
         invalid=1,
         errors={"StorageError": 1},
     )
+
+
+async def test_failures_are_counted_and_make_few_lines(caplog: pytest.LogCaptureFixture) -> None:
+    record = Record(None)
+    for _ in range(LINES + 5):
+        record.tell(events.Failed("serving a peer", CorruptLog(["a value"])))
+    record.tell(events.Failed("storing", StorageError("the disk is full")))
+    assert record.counters.errors == {"CorruptLog": LINES + 5, "StorageError": 1}
+    assert {line.levelname for line in caplog.records} == {"ERROR"}
+    assert len(caplog.messages) == LINES + 1
+    assert caplog.messages[0].startswith("serving a peer: the log is damaged: a value; ")
+    assert caplog.messages[-1] == "storing: the disk is full"
 
 
 async def test_a_defect_has_one_line_with_its_traceback_for_each_kind_and_class(

@@ -17,7 +17,8 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from gossiplog import Log, Signer, core
 from gossiplog._core import PanicException
 from gossiplog.core import Batch
-from gossiplog.errors import StorageError, StreamReset
+from gossiplog.errors import CorruptLog, StorageError, StreamReset
+from gossiplog.log.state import Snapshot
 from gossiplog.log.writing import Outcome
 from gossiplog.net.fairness import Shares
 from gossiplog.net.neighbour import Neighbour
@@ -459,6 +460,29 @@ async def test_who_ends_the_stream_was_served(full: Log) -> None:
     assert (reader.aborted, reader.blamed) == (False, [])
     # What is asked for again counts again.
     assert reader.served == [(7, len(first)), (3, len(second))]
+
+
+@pytest.mark.parametrize("damage", ["another value", "a value that is missing"])
+async def test_a_damaged_value_is_not_given_out(full: Log, damage: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second, *_ = (core.decode_id(message.id) for message in full)
+    values = Snapshot.values
+
+    def read(snapshot: Snapshot, keys: Sequence[bytes], limit: int) -> list[bytes] | None:
+        if damage == "a value that is missing":
+            raise KeyError(second)
+        return values(snapshot, [first for _ in keys], limit)
+
+    monkeypatch.setattr(Snapshot, "values", read)
+    reader = Reader(full)
+
+    async def refuse() -> None:
+        with pytest.raises(CorruptLog, match=f"message {core.encode_id(second)} is"):
+            await reader.run()
+
+    async with reader.end, anyio.create_task_group() as tasks:
+        tasks.start_soon(refuse)
+        await reader.end.send(wire.encode_request(wire.GetValues([first, second])))
+    assert (reader.blamed, reader.served) == ([], [])
 
 
 async def test_who_asks_nothing_is_aborted(full: Log) -> None:

@@ -401,7 +401,7 @@ def _monitor(log: Log, peer: Peer | None, hub: Hub | None, access: Access) -> AS
         return hub.peers if hub is not None else peer.listed if peer is not None else []
 
     def unready() -> str:
-        return hub.unready if hub is not None else ""
+        return hub.unready if hub is not None else peer.unready if peer is not None else ""
 
     return create_monitor(log, counters, peers, access=access, unready=unready)
 

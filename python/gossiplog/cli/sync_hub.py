@@ -34,6 +34,9 @@ _HUB_REASONS = (
 )
 
 
+_IN_VAIN = "it asks again for messages that it was sent, so that it may be unable to store them: see its log"
+
+
 class Source(Protocol):
     """Whom a log is kept in step with.
 
@@ -57,7 +60,7 @@ class _Sums:
 
     Attributes:
         inserted: messages that are new to the log.
-        sent: messages that the hub has asked for and was sent, one as often as it did.
+        sent: messages that the hub has asked for and was sent; what it asks for again does not count again.
         requests: sent to the hub.
         round_trips: the longest chain of requests, of each sync.
         bytes_sent: to the hub, in requests and answers.
@@ -108,17 +111,21 @@ class Listener:
 
     Args:
         show: is told how many messages were received and sent so far.
+        held: gives the number of messages in the log.
         aloud: whether to say on stderr what becomes of the connection.
 
     Attributes:
         sums: of all syncs.
         failure: what went wrong last; "" when it has gone well since.
+        in_vain: whether the hub asks again for messages that it was sent.
     """
 
-    def __init__(self, show: Callable[[int, int], None], *, aloud: bool) -> None:
+    def __init__(self, show: Callable[[int, int], None], held: Callable[[], int], *, aloud: bool) -> None:
         self.sums = _Sums()
         self.failure = ""
+        self.in_vain = False
         self._show = show
+        self._held = held
         self._aloud = aloud
         # Received by the syncs that have ended; received and inserted by the one that runs.
         self._values = self._receiving = self._inserting = 0
@@ -135,7 +142,9 @@ class Listener:
                 self._receiving, self._inserting = statistics.values, inserted
                 self._tell()
             case events.Served(messages=messages, size=size):
-                self.sums.sent += messages
+                sent, held = self.sums.sent + messages, self._held()
+                self.in_vain = sent > held
+                self.sums.sent = min(sent, held)
                 self.sums.bytes_sent += size
                 self._tell()
             case events.SyncEnded(peer, _, inserted, refused, statistics, error):
@@ -207,7 +216,7 @@ def sync_with_hub(
 
     async def run() -> None:
         with exchange(f"{name} ⇄ {hub}") as show, Stopwatch() as watch:
-            listener = Listener(show, aloud=follow)
+            listener = Listener(show, lambda: len(log), aloud=follow)
             own = _OwnMessages(hub)
 
             def on_event(event: events.Event) -> None:
@@ -301,7 +310,7 @@ async def _watch(source: Source, listener: Listener, name: str, hub: str, *, giv
         if obstacle:
             reason = str(obstacle)
         else:
-            why = listener.failure or reasons
+            why = listener.failure or (_IN_VAIN if listener.in_vain else reasons)
             reason = f"{name} and {hub} still differ, and nothing has come for {_PATIENCE:g} s: {why}"
         if give_up:
             raise LogsDiffer(reason)

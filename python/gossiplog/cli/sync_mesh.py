@@ -72,7 +72,7 @@ def sync_with_peer(log: Log, name: str, address: str, *, follow: bool, done: Cal
 
     async def run(stack: AsyncExitStack) -> None:
         with exchange(f"{name} ⇄ {address}") as show, Stopwatch() as watch:
-            listener = Listener(show, aloud=follow)
+            listener = Listener(show, lambda: len(log), aloud=follow)
             peer = await stack.enter_async_context(Peer(log, (), (address,) if follow else (), on_event=listener))
             if not follow:
                 try:

@@ -166,6 +166,18 @@ class Replica:
         batch, count = self.verify(values)
         return batch, self.ingest(batch, count)
 
+    def probe_writing(self) -> None:
+        """Write and commit something that changes nothing.
+
+        Raises:
+            StorageError: the database cannot be written.
+        """
+        with self._storage.transaction() as transaction:
+            applied = transaction.position().applied
+            # SQLite writes no page whose content is never changed.
+            transaction.set_applied(applied + 1)
+            transaction.set_applied(applied)
+
     def insert_signed(self, values: Iterable[bytes]) -> Inserted:
         """Stores messages as `Log.insert_many`, whose signatures were verified elsewhere and are taken as valid.
 

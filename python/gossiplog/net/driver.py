@@ -171,7 +171,7 @@ class Driver:
             for task in (self._feed.follow, self._feed.announce, self._feed.tell):
                 self._tasks.start_soon(task, count)
             self._tasks.start_soon(self._threads.watch, self._fail)
-            for loop in (self._pushes.run, self._timers.run, self.record.run):
+            for loop in (self._feed.probe, self._pushes.run, self._timers.run, self.record.run):
                 self._tasks.start_soon(loop)
             for long in (False, True):
                 self._tasks.start_soon(partial(self._deliveries.run, long=long))
@@ -379,6 +379,11 @@ class Driver:
     async def committed(self) -> None:
         """Waits until the log has got messages."""
         await self._feed.committed()
+
+    @property
+    def unready(self) -> str:
+        """The reason why no messages can be taken now; "" if they can."""
+        return "the log cannot be written at the moment" if self.record.cannot_store else ""
 
     @property
     def counters(self) -> Counters:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import TypeVar, TypeVarTuple
 
 import anyio
@@ -26,6 +27,8 @@ from gossiplog.net.stream import Signal
 from gossiplog.net.threads import Threads
 from gossiplog.protocol import broadcast_events as broadcast
 
+PROBE_SECONDS = 10.0
+"""Between attempts to write to a log whose last write has failed."""
 _PAGE = 256
 _READ_AT_ONCE = 2**14
 """Bytes of messages whose reading takes less time than a thread takes to wake, however they are encoded."""
@@ -80,6 +83,7 @@ class Feed:
         self._is_closed = False
         self._news = Signal()
         self._committed = Signal()
+        self._failed = Signal()
 
     async def committed(self) -> None:
         """Waits until the log has got messages."""
@@ -117,7 +121,26 @@ class Feed:
             finally:
                 self._writer = None
 
-        return await self._threads.write(write)
+        try:
+            result = await self._threads.write(write)
+        except StorageError:
+            self._record.cannot_store = True
+            self._failed.set()
+            raise
+        self._record.cannot_store = False
+        return result
+
+    async def probe(self) -> None:
+        """Write to a log whose last write has failed, now and then, without end: while a hub is not ready no client may
+        come whose messages would show that the disk has room again."""
+        while True:
+            while not self._record.cannot_store:
+                await self._failed.wait()
+            await anyio.sleep(PROBE_SECONDS)
+            if self._record.cannot_store:
+                with suppress(StorageError):
+                    async with self._writing:
+                        await self._write(self._replica.probe_writing)
 
     def _note(self, outcome: Outcome) -> None:
         """This feed has committed. While nobody else does, there is nothing to find out about it."""

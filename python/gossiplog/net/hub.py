@@ -241,7 +241,9 @@ class Hub:
         if self._running is None:
             return _NOT_STARTED
         most = self._connections
-        return "" if self._running.joined < most else f"there are {most} clients, as many as there may be"
+        if self._running.joined >= most:
+            return f"there are {most} clients, as many as there may be"
+        return self._running.driver.unready
 
     @property
     def peers(self) -> list[dict[str, Any]]:

@@ -58,6 +58,8 @@ class Incidents:
         count: int = 1,
         error: BaseException | None = None,
         lines: int = LINES,
+        level: int = logging.WARNING,
+        subject: str = "peer",
     ) -> None:
         """Something has happened.
 
@@ -68,6 +70,8 @@ class Incidents:
             count: how often.
             error: a defect, whose traceback is written as well.
             lines: written about the kind in each period.
+            level: of the line; that of a defect is an error.
+            subject: the field of the line that has `peer`, where something else than a peer is meant.
         """
         self._counts[kind] += count
         now = self._clock()
@@ -81,8 +85,8 @@ class Incidents:
         times = f" ({count} times)" if count > 1 else ""
         suppressed = self._suppressed.pop(kind, 0)
         before = f"; {suppressed} similar suppressed" if suppressed else ""
-        level = logging.WARNING if error is None else logging.ERROR
-        fields = {"kind": kind, "peer": one_line(peer), "count": count, "suppressed": suppressed}
+        level = level if error is None else logging.ERROR
+        fields = {"kind": kind, subject: one_line(peer), "count": count, "suppressed": suppressed}
         self._logger.log(
             level, "%s: %s%s%s", one_line(peer), one_line(text), times, before, exc_info=error, extra={FIELDS: fields}
         )

@@ -216,6 +216,11 @@ class Peer:
         return peer_list(self._running.driver.peers, self.peers) if self._running is not None else []
 
     @property
+    def unready(self) -> str:
+        """The reason why the peer takes no messages now; "" if it does."""
+        return self._running.driver.unready if self._running is not None else "the peer is not running"
+
+    @property
     def counters(self) -> Counters:
         """What was counted since the peer started; after its end, until then."""
         return self._running.counters if self._running is not None else self._counters

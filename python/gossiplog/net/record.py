@@ -109,6 +109,7 @@ class Record:
 
     Attributes:
         last_refused: the key and the error of the message that the application refused last; None before.
+        cannot_store: whether the database failed at the last attempt to write to the log.
     """
 
     def __init__(self, on_event: Callable[[events.Event], None] | None) -> None:
@@ -126,6 +127,7 @@ class Record:
         # Keys, the one that was refused longest ago first.
         self._refused: dict[bytes, None] = {}
         self.last_refused: tuple[bytes, Refused] | None = None
+        self.cannot_store = False
 
     @property
     def counters(self) -> Counters:
@@ -240,7 +242,8 @@ class Record:
                     LOGGER.warning("a sync with %s brought %d messages: %s", one_line(peer), inserted, one_line(error))
             case events.Failed(doing, error):
                 self._errors[type(error).__name__] += 1
-                LOGGER.error("%s: %s", one_line(doing), one_line(str(error)))
+                # A database that fails does so at each attempt, and clients make as many as they like.
+                self._incidents.note(type(error).__name__, doing, str(error), level=logging.ERROR, subject="doing")
         if self._on_event is not None:
             self._waiting.append(event)
             self._due.set()

@@ -9,18 +9,19 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict, deque
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from hashlib import sha256
 from typing import TypeAlias, TypeVar
 
 import anyio
 import anyio.abc
 import anyio.streams.memory
 
-from gossiplog.core import Batch
-from gossiplog.errors import GossipLogError, NetworkError, ProtocolError, Refused, StorageError
+from gossiplog.core import Batch, Tree, decode_clock, encode_id
+from gossiplog.errors import CorruptLog, GossipLogError, NetworkError, ProtocolError, Refused, StorageError
 from gossiplog.log.replica import Replica
-from gossiplog.log.state import damage_is_corrupt
+from gossiplog.log.state import Snapshot, damage_is_corrupt
 from gossiplog.log.writing import Outcome
 from gossiplog.net.background import background
 from gossiplog.net.connection import Connection
@@ -356,7 +357,7 @@ async def serve_sync(
     try:
         async with stream:
             snapshot = await threads.read(replica.snapshot)
-            server = Server(snapshot, now=anyio.current_time(), config=config)
+            server = Server(_Checked(snapshot), now=anyio.current_time(), config=config)
             while not server.closed:
                 data: bytes | None = None
                 with anyio.move_on_at(server.deadline):
@@ -373,6 +374,39 @@ async def serve_sync(
         # The peer has gone, or needs no more.
         pass
     return False
+
+
+class _Checked:
+    """A snapshot that gives out no damaged value: peers would take it for a rule that this side breaks."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+
+    @property
+    def tree(self) -> Tree:
+        return self._snapshot.tree
+
+    def leaves(self, start: bytes, end: bytes | None, limit: int | None = None) -> Sequence[tuple[bytes, bytes]]:
+        return self._snapshot.leaves(start, end, limit)
+
+    def values(self, keys: Sequence[bytes], limit: int) -> list[bytes] | None:
+        """As `Snapshot.values`.
+
+        Raises:
+            CorruptLog: a value that is not that of its key, or that is missing although the tree has its key.
+        """
+        try:
+            values = self._snapshot.values(keys, limit)
+        except KeyError as error:
+            (key,) = error.args
+            if self._snapshot.leaves(key, key + b"\0", 1):
+                raise CorruptLog([f"message {encode_id(key)} is in the tree, but is not stored"]) from None
+            raise
+        for key, value in zip(keys, values or (), strict=False):
+            _, length = decode_clock(key)
+            if not sha256(value).digest().startswith(key[length:]):
+                raise CorruptLog([f"the stored value of message {encode_id(key)} is another one's"])
+        return values
 
 
 async def _answer(
