@@ -139,12 +139,28 @@ def test_recover(program: Program, log: Path, home: Path) -> None:
     result = program("recover", log, "new.db")
     assert result.code == 1
     assert "1 messages of" in result.err
+    assert "and 0 lack parents" in result.err
+    assert "gossiplog sync new.db SOURCE" in result.err
+    assert (result.record["damaged"], result.record["descendants"]) == (1, 0)
     assert (result.record["inserted"], result.record["duplicates"]) == (3, 0)
     (refused,) = result.record["refused"]
     assert (refused["sequence"], refused["id"]) == (sequence, None)
     assert program("verify", "new.db").record["messages"] == 3
     assert program("recover", log, "new.db").err == "gossiplog: new.db is there already\n"
     assert program("recover", "no.db", "other.db").err == "gossiplog: there is no log no.db\n"
+
+
+def test_recover_counts_descendants_apart(program: Program, log: Path) -> None:
+    for number in range(30):
+        program("append", log, str(number))
+    with closing(sqlite3.connect(log)) as database, database:
+        database.execute("UPDATE gossiplog_messages SET value = x'00' WHERE seq = 3")
+    result = program("recover", log, "new.db")
+    assert (result.code, result.record["inserted"]) == (1, 2)
+    assert (result.record["damaged"], result.record["descendants"]) == (1, 27)
+    assert [refusal["sequence"] for refusal in result.record["refused"]] == [3]
+    assert "1 messages of" in result.err
+    assert "and 27 lack parents" in result.err
 
 
 def test_recover_a_sound_log(program: Program, log: Path) -> None:

@@ -24,13 +24,13 @@ from gossiplog.cli.output import (
     printable,
     progress,
 )
-from gossiplog.errors import CorruptLog, NotALog, StorageError, TreeError, ValuesRefused
+from gossiplog.errors import CorruptLog, MissingParents, NotALog, StorageError, TreeError, ValuesRefused
 from gossiplog.files import explain_denial
 from gossiplog.log import Log
 
 _HEADS = 20  # shown on a terminal: the latest
 _AUTHORS = 50  # shown on a terminal: those of the most bytes
-_REFUSALS = 20  # shown on a terminal
+_REFUSALS = 20  # shown
 _TABLES = 5  # of another application, named in a warning
 _IN_MEMORY = ":memory:"
 _OURS = "gossiplog_"
@@ -203,7 +203,8 @@ def recover(
 ) -> None:
     """Make a log of the messages of a damaged one that are valid; end with status 1 if any is refused.
 
-    It verifies every message, and reads nothing else of the damaged log.
+    It verifies every message, and reads nothing else of the damaged log. Messages that are whole but descend from
+    damaged ones are counted apart; `refused` lists the first 20 damaged messages.
     """
     output = Output(json)
     if not path.exists():
@@ -212,9 +213,12 @@ def recover(
         raise StorageError(f"{new} is there already")
     with progress("Recovering") as advance, Stopwatch() as watch:
         recovered = gossiplog.log.recover(str(path), str(new), progress=advance)
+    # What only lacks parents is whole: one damaged message has as many descendants as came after it.
+    damaged = [refusal for refusal in recovered.refused if not isinstance(refusal[1], MissingParents)]
+    descendants = len(recovered.refused) - len(damaged)
     refused = [
         {"sequence": sequence, "id": getattr(error, "id", None), "error": str(error)}
-        for sequence, error in recovered.refused
+        for sequence, error in (damaged or recovered.refused)[:_REFUSALS]
     ]
     if output.json:
         output.record(
@@ -223,13 +227,19 @@ def recover(
                 "new": str(new),
                 "inserted": recovered.inserted,
                 "duplicates": recovered.duplicates,
+                "damaged": len(damaged),
+                "descendants": descendants,
                 "refused": refused,
                 "seconds": round(watch.seconds, 6),
             }
         )
     else:
-        for refusal in refused[:_REFUSALS]:
+        for refusal in refused:
             output.show(printable("sequence {sequence}: {error}".format_map(refusal)))
-        output.show(f"{new} holds {recovered.inserted:,} messages of {path}; {len(refused):,} were refused.")
+        output.show(f"{new} holds {recovered.inserted:,} messages of {path}.")
     if refused:
-        raise ValuesRefused(f"{len(refused)} messages of {path} were refused; the others are in {new}")
+        raise ValuesRefused(
+            f"{len(damaged)} messages of {path} are damaged, and {descendants} lack parents because they descend from"
+            f" damaged or missing ones; the others are in {new}. Get them from a peer, a hub or a backup:"
+            f" gossiplog sync {new} SOURCE"
+        )
