@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 import anyio
 from anyio import to_thread
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.registry import Collector
@@ -33,6 +33,13 @@ HEALTH_SECONDS = 5.0
 HEALTH_MEMORY_SECONDS = 1.0
 """Seconds for which the result of a health check is kept, since anybody may ask, and often."""
 HEALTH_PATHS = ("/healthz", "/readyz")
+
+# The values of labels, as `Counters` describes them.
+_SOURCES = ("append", "gossip", "push", "sync")
+_REASONS = ("host", "origin", "token")
+_RESULTS = ("complete", "failed")
+_ERRORS = ("CorruptLog", "NetworkError", "StorageError")
+_DEFECTS = ("broadcast", "connection", "gossip", "push", "serving", "storing", "sync")
 
 _Family: TypeAlias = GaugeMetricFamily | CounterMetricFamily | HistogramMetricFamily
 Peers: TypeAlias = Callable[[], list[dict[str, Any]]]
@@ -61,6 +68,7 @@ def metric_routes(log: Log, counters: Callable[[], Counters], peers: Peers, unre
             # The rest is worth all the more when the log fails: that it does, its missing size tells.
             messages = None
         registry = CollectorRegistry(auto_describe=False)
+        ProcessCollector(registry=registry)
         registry.register(_Snapshot(found, messages, request.scope.get(SERVER_KEY, {})))
         # The classic text format, which every scraper reads.
         return Response(generate_latest(registry), media_type=CONTENT_TYPE_PLAIN_0_0_4)
@@ -149,15 +157,20 @@ class _Snapshot(Collector):
         received, sent = found.bytes_received, found.bytes_sent
         yield CounterMetricFamily("gossiplog_received_bytes", "Bytes that peers sent.", received)
         yield CounterMetricFamily("gossiplog_sent_bytes", "Bytes that were sent to peers.", sent)
-        yield _labelled("gossiplog_inserted_messages", "Messages that were new to the log.", "source", found.inserted)
+        yield _labelled(
+            "gossiplog_inserted_messages",
+            "Messages that were new to the log.",
+            "source",
+            _zeros(_SOURCES, found.inserted),
+        )
         requests = "Requests and WebSockets that were refused."
-        yield _labelled("gossiplog_refused_requests", requests, "reason", found.refused_requests)
+        yield _labelled("gossiplog_refused_requests", requests, "reason", _zeros(_REASONS, found.refused_requests))
         dropped = {"orphan": found.orphans, "invalid": found.invalid, "refused": found.refused}
         yield _labelled("gossiplog_dropped_messages", "Messages that were not inserted.", "reason", dropped)
-        yield _labelled("gossiplog_syncs", "Syncs that have ended.", "result", found.syncs)
-        yield _labelled("gossiplog_errors", "Errors.", "kind", found.errors)
+        yield _labelled("gossiplog_syncs", "Syncs that have ended.", "result", _zeros(_RESULTS, found.syncs))
+        yield _labelled("gossiplog_errors", "Errors.", "kind", _zeros(_ERRORS, found.errors))
         help = "Defects of this package that peers' input brought to light."
-        yield _labelled("gossiplog_defects", help, "kind", found.defects)
+        yield _labelled("gossiplog_defects", help, "kind", _zeros(_DEFECTS, found.defects))
         yield GaugeMetricFamily("gossiplog_held_bytes", "Bytes that are kept in memory for peers.", found.held)
         yield GaugeMetricFamily("gossiplog_mesh_peers", "Peers with whom gossip is exchanged directly.", found.mesh)
         yield _histogram("gossiplog_latency_seconds", "How long things took.", found.latencies)
@@ -173,6 +186,11 @@ def _histogram(name: str, help: str, latencies: Mapping[str, Latency]) -> Histog
         bounds = [*map(str, BOUNDS), "+Inf"]
         family.add_metric([kind], list(zip(bounds, latency.counts, strict=True)), latency.seconds)
     return family
+
+
+def _zeros(labels: Iterable[str], values: Mapping[str, int]) -> Mapping[str, int]:
+    """Return values with a zero for what has not happened: `increase()` of PromQL misses the first event otherwise."""
+    return {**dict.fromkeys(labels, 0), **values}
 
 
 def _labelled(name: str, help: str, label: str, values: Mapping[str, int]) -> CounterMetricFamily:
