@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gossiplog.cli.serve_run import _show_event, _timed
+from gossiplog.cli.serve_run import _exposure, _show_event, _timed
 from gossiplog.core import Node
 from gossiplog.net import events
+
+
+def test_a_key_of_tls_that_others_can_read_is_said(tmp_path: Path) -> None:
+    key = tmp_path / "key.pem"
+    key.touch(mode=0o600)
+    assert _exposure(key) == ""
+    key.chmod(0o644)
+    assert _exposure(key) == f"the private key {key} is open to other users: run chmod 600 {key}"
 
 
 @pytest.mark.parametrize(("peer", "name"), [("[::1]:9", "[::1]:9"), ("", "no peer")])

@@ -23,7 +23,7 @@ from gossiplog.cli.logs import open_log
 from gossiplog.cli.output import Output, failure, printable
 from gossiplog.cli.printer import Printer, missing_lines
 from gossiplog.cli.server_log import server_log, utc
-from gossiplog.errors import GossipLogError
+from gossiplog.errors import GossipLogError, KeyFileError
 from gossiplog.log import Log
 from gossiplog.net import events, serving
 from gossiplog.net.access import Access, Token
@@ -37,6 +37,7 @@ from gossiplog.net.record import LOGGER, Counters, log_level_of
 from gossiplog.net.serving import TLS, Address, Listener, bind, serve
 from gossiplog.net.site import create_monitor
 from gossiplog.pubsub.gossipsub.config import GossipConfig
+from gossiplog.signer import read_secret
 
 _ENDING = (signal.SIGINT, signal.SIGTERM)
 _ALL_INTERFACES = ("0.0.0.0", "::")
@@ -173,6 +174,8 @@ def serve_log(path: Path, topic: str | None, options: Options, output: Output, w
         services = sum(service is not None for service in (options.hub, options.mesh))
         if text := descriptor_warning(raise_descriptor_limit(), options.limits.connections, services):
             LOGGER.warning("%s", text)
+        if options.private_key is not None and (text := _exposure(options.private_key)):
+            LOGGER.warning("%s", text)
         try:
             _open_and_serve(path, topic, options, output)
         except (GossipLogError, OSError) as error:
@@ -217,6 +220,18 @@ def _open_and_serve(path: Path, topic: str | None, options: Options, output: Out
 
         heard = on_event if options.events else None
         anyio.run(_serve, log, str(path), access, options, listeners, show, heard, backend="asyncio")
+
+
+def _exposure(private_key: Path) -> str:
+    """Return what is wrong with the mode of the key of TLS; "" if nothing is.
+
+    Not an error as for tokens: programs that renew certificates write such files, with modes of their own.
+    """
+    try:
+        read_secret(private_key, "private key", 0)
+    except KeyFileError as error:
+        return str(error)
+    return ""
 
 
 @contextmanager
