@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Mapping
 from dataclasses import fields
-from itertools import islice
 from typing import Any, TypeVar
 
 _Class = TypeVar("_Class", bound=type)
@@ -30,7 +28,7 @@ def short_repr(kind: _Class) -> _Class:
 
 
 def _shown(value: object) -> str:
-    text = _SHORT.repr(dict(islice(value.items(), _MOST_ITEMS + 1)) if isinstance(value, Mapping) else value)
-    if isinstance(value, (tuple, list, set, frozenset, Mapping)) and len(value) > _MOST_ITEMS:
+    text = _SHORT.repr(value)
+    if isinstance(value, (tuple, list, set, frozenset, dict)) and len(value) > _MOST_ITEMS:
         text += f" of {len(value):,}"
     return text

@@ -42,6 +42,7 @@ from gossiplog.net.handshakes import CLIENT, watch_handshakes
 from gossiplog.net.incidents import SERVER_KEY, VIOLATION_KEY, Incidents, client_name
 from gossiplog.net.limits import Limits
 from gossiplog.net.pacing import Paced
+from gossiplog.reprs import short_repr
 
 MAX_MESSAGE_BYTES = 2**20
 """Bytes in a WebSocket message. Peers send one frame of yamux in each, of 64 KiB (the original)."""
@@ -83,6 +84,7 @@ LOGGER = logging.getLogger(__name__)
 _LoopHandler: TypeAlias = Callable[[asyncio.AbstractEventLoop, dict[str, Any]], object]
 
 
+@short_repr
 @dataclass(slots=True)
 class TLS:
     """The files by which a server is known.
