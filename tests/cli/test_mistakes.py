@@ -49,7 +49,7 @@ FAILS = [
     ("sync notes.db 127.0.0.1:8000", "there is no log 127.0.0.1:8000 .*: a hub's address begins with ws://"),
     ("sync notes.db about.db", "notes.db is a log of the topic 'notes', not 'about'"),
     ("sync notes.db folder", "folder is a folder: expected the file of a log"),
-    ("sync new.db ws://127.0.0.1:1", "there is no log new.db: gossiplog init new.db --topic TOPIC makes one"),
+    ("sync new.db ws://127.0.0.1:1", "there is no log new.db: give --topic TOPIC to make one"),
     ("sync notes.db ws://127.0.0.1:99999", ".* has the port 99999, which is none from 1 to 65535"),
     ("sync notes.db ws://", ".* is not the URL of a WebSocket; expected something like ws://localhost:8000"),
     ("sync notes.db ws://127.0.0.1:1 --token-file short.token", "the token file short.token holds no token"),
