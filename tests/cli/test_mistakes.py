@@ -56,11 +56,11 @@ FAILS = [
     ("sync notes.db ws://127.0.0.1:1 --token-file missing", "cannot read the token file missing: No such file"),
     ("peers http://127.0.0.1:1 --token-file missing", "cannot read the token file missing: No such file"),
     ("serve notes.db --topic other", "notes.db is a log of the topic 'notes', not 'other'"),
-    ("serve notes.db --hub 192.0.2.1:8000", "cannot listen at 192.0.2.1:8000: .*no address of this machine"),
+    ("serve notes.db --hub 192.0.2.1:8000", "--hub: cannot listen at 192.0.2.1:8000: .*no address of this machine"),
     ("serve notes.db --listen 127.0.0.1:9000", '"127.0.0.1:9000" is no address .*: .*; expected one such as /ip4/'),
     ("serve notes.db --read-token open.token", "the token file open.token is open to other users: run chmod 600"),
     ("serve notes.db --certificate no.pem --private-key no.key", "no.pem: No such file or directory"),
-    ("serve notes.db --certificate text.txt --private-key text.txt", "text.txt and text.txt cannot be used for TLS"),
+    ("serve notes.db --certificate text.txt --private-key bad.key", "text.txt and bad.key cannot be used for TLS"),
     ("network --folder text.txt", "text.txt: File exists"),
     ("simulate --scenarios missing.toml", "cannot read missing.toml: No such file or directory"),
     ("import notes.db missing.jsonl", "there is no file or folder missing.jsonl"),
@@ -138,7 +138,7 @@ def test_a_port_that_is_taken_is_named(program: Program, log: Path) -> None:
         place = f"127.0.0.1:{listener.getsockname()[1]}"
         result = program("serve", log, "--hub", place)
     assert result.code == 1
-    assert f"ERROR cannot listen at {place}: Address already in use; another program listens there" in result.err
+    assert f"ERROR --hub: cannot listen at {place}: Address already in use; another program listens there" in result.err
 
 
 def test_a_full_disk_is_named(log: Path) -> None:

@@ -231,7 +231,7 @@ def test_sighup_takes_new_tokens(program: Program, log: Path, home: Path) -> Non
         assert program(*arguments, old).code == 0
         set_token(token, "the-next-token-012345")
         process.send_signal(signal.SIGHUP)
-        assert served.record("reloaded") == {"event": "reloaded", "disconnected": 0}
+        assert served.record("reloaded").items() >= {"event": "reloaded", "disconnected": 0}.items()
         assert "answered with HTTP status 401" in program(*arguments, old).err
         assert program(*arguments, new).code == 0
         assert served.stop() == 0
@@ -380,9 +380,8 @@ def test_what_is_refused_is_in_the_log_with_its_reason(program: Program, log: Pa
         for record in records
         if record["logger"] == "gossiplog.access"
     ]
+    # Health checks that succeed are left out.
     assert asked == [
-        ("/healthz", 200, "answered"),
-        ("/readyz", 200, "answered"),
         ("/metrics", 401, "answered"),
         ("/api/clock", 401, "answered"),
         ("/", 101, "opened"),

@@ -87,7 +87,7 @@ def test_nginx(tmp_path: Path) -> None:
     happened = [json.loads(line) for line in (tmp_path / "hub.jsonl").read_text(encoding="utf-8").splitlines()]
     joined = [each["peer"] for each in happened if each.get("event") == "connected"]
     assert len(joined) == 3
-    assert all(peer.startswith(f"{ADDRESS}:") for peer in joined)
+    assert all(peer.startswith(f"{ADDRESS}#") for peer in joined)
     assert (tmp_path / "nginx.log").read_text(encoding="utf-8") == ""
 
 

@@ -223,10 +223,12 @@ def _open_and_serve(path: Path, topic: str | None, options: Options, output: Out
 
 
 def _exposure(private_key: Path) -> str:
-    """Return what is wrong with the mode of the key of TLS; "" if nothing is.
+    """Return what is wrong with the mode of the key of TLS; "" if nothing is, or if it cannot be read.
 
     Not an error as for tokens: programs that renew certificates write such files, with modes of their own.
     """
+    if not os.access(private_key, os.R_OK):
+        return ""
     try:
         read_secret(private_key, "private key", 0)
     except KeyFileError as error:

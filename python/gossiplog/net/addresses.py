@@ -157,7 +157,8 @@ class Addresses:
             (self._pauses.get(source), "a client there"),
             (self._page_pauses.get(culprit_of(host, page)) if page else None, "this page there"),
         ):
-            if pause is not None and (left := pause.since + pause.seconds - self._clock()) > 0:
+            # Rounded, because the sum of the clock's floats may be a trifle above whole seconds.
+            if pause is not None and (left := round(pause.since + pause.seconds - self._clock(), 3)) > 0:
                 return Refusal(f"{source} is let in again in {left:.0f} s: {who} broke a rule", left)
         limit = limit_of(source, self._limit)
         if limit is not None and self._counts[source] >= limit:
