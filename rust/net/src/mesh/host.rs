@@ -76,7 +76,15 @@ impl Host {
         let queues = Queues::new(config.limits.peer_bytes / 2, config.limits.total_bytes / 2);
         let parties = Arc::new(Parties::new(&budget, config.chatter, queues));
         let (figures, addresses) = (Arc::<Figures>::default(), Arc::new(Addresses::new(config.per_address)));
-        let members = Arc::new(Members::new(&inbox, &counters, &config.limits, &parties, &addresses, &figures, config.allowed.clone()));
+        let members = Arc::new(Members::new(
+            &inbox,
+            &counters,
+            &config.limits,
+            &parties,
+            &addresses,
+            &figures,
+            config.allowed.clone(),
+        ));
         let peer = config.key.public().to_peer_id();
 
         let near = Arc::<Near>::default();
