@@ -129,12 +129,12 @@ async fn what_keeps_a_connection_from_standing_is_named() {
     let network = network(limits());
     let (listener, host) = listener().await;
     let answers = [
-        ("401 Unauthorized", Cause::Refused, "HTTP status 401 Unauthorized: it asks for a token"),
+        ("401 Unauthorized", Cause::Token, "HTTP status 401 Unauthorized: it asks for a token"),
         ("403 Forbidden", Cause::Refused, "HTTP status 403 Forbidden: it does not let this client in"),
         ("404 Not Found", Cause::Refused, "HTTP status 404 Not Found: there is no hub"),
         ("200 OK", Cause::Refused, "HTTP status 200 OK: there is no hub"),
-        ("503 Service Unavailable", Cause::Transport, "HTTP status 503 Service Unavailable"),
-        ("429 Too Many Requests", Cause::Transport, "HTTP status 429 Too Many Requests"),
+        ("503 Service Unavailable", Cause::Unavailable, "HTTP status 503 Service Unavailable"),
+        ("429 Too Many Requests", Cause::Unavailable, "HTTP status 429 Too Many Requests"),
     ];
     tokio::spawn(async move {
         for (status, _, _) in answers {
@@ -144,10 +144,11 @@ async fn what_keeps_a_connection_from_standing_is_named() {
         }
     });
     // Once it has given its answers, nobody listens there any more.
-    for (_, cause, reason) in answers.into_iter().chain([("", Cause::Transport, "refused")]) {
+    for (status, cause, reason) in answers.into_iter().chain([("", Cause::Transport, "refused")]) {
         let dialled = network.dial(target(format!("ws://{host}/?token=secret")), vec![]).unwrap();
         let closed = outcome(&network, dialled).await.unwrap();
         assert_eq!(closed.cause, cause);
+        assert_eq!(closed.status, status.split(' ').next().and_then(|code| code.parse().ok()));
         assert!(closed.reason.contains(reason) && closed.reason.contains(&host), "{closed:?}");
         assert!(!closed.reason.contains("secret"), "{closed:?}");
     }
