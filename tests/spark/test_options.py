@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from gossiplog import core
 from gossiplog.errors import OptionError
-from gossiplog.spark.options import BATCH_OPTIONS, READ_OPTIONS, STREAM_OPTIONS, read_options
+from gossiplog.spark.options import BATCH_OPTIONS, READ_OPTIONS, STREAM_OPTIONS, WRITE_OPTIONS, read_options
 from gossiplog.spark.schema import SCHEMA
+from tests.readme import DOCS
 
 ID = core.encode_id(core.encode_clock(7) + bytes(19))
 
@@ -63,6 +66,15 @@ def test_the_narrower_of_clocks_and_ids_bounds_a_read() -> None:
     )
 
 
+@pytest.mark.parametrize(("title", "options"), [("read", READ_OPTIONS), ("write", WRITE_OPTIONS)])
+def test_the_page_lists_all(title: str, options: dict[str, object]) -> None:
+    page = (DOCS / "pipeline.md").read_text(encoding="utf-8")
+    table = page.partition(f"| option of `{title}` | |\n| --- | --- |\n")[2].partition("\n\n")[0]
+    named = [name for row in table.splitlines() for name in re.findall(r"`(\w+)`", row.split("|")[1])]
+    assert {*named} == {re.sub("_(.)", lambda found: found[1].upper(), name) for name in options}
+    assert len(named) == len(options)
+
+
 def test_where_a_stream_starts() -> None:
     for text, offset in (("earliest", 0), ("Latest", None), ("12", 12)):
         options = read_options({"path": "a.db", "startingoffsets": text}, STREAM_OPTIONS)
@@ -90,6 +102,7 @@ def test_ranges_are_for_reads_and_offsets_for_streams() -> None:
         ({"path": "a.db", "minid": "xyz"}, "the option minId is 'xyz', which is no id"),
         ({"path": "a.db", "minid": ID, "maxid": "0" * 32}, "the option maxId is|above maxId"),
         ({"path": "a.db", "authors": "a,,b"}, "the option authors is 'a,,b'"),
+        ({"path": "a.db", "authors": "did:key:a,ann"}, "the option authors has 'ann': expected did:key URIs"),
         ({"path": "a.db", "columns": "key,valeu"}, "there is no column 'valeu'"),
         ({"path": "a.db", "columns": "key,key"}, "the option columns names 'key' twice"),
         ({"path": "a.db", "columns": ""}, "the option columns is ''"),

@@ -69,7 +69,7 @@ def test_what_no_column_can_hold(shape: Any, complaint: str) -> None:
 
 def test_payloads_as_structs(spark: SparkSession, make_log: Callable[..., Path]) -> None:
     frame = read(spark, str(make_log(messages=2)))
-    for shape in (TypedDict("Number", {"number": int}), StructType.fromDDL("number bigint")):
+    for shape in (TypedDict("Number", {"number": int}), StructType.fromDDL("number bigint"), "number bigint"):
         numbers = parse_payload(frame, shape).select("payload.number").collect()
         assert [row.number for row in numbers] == [0, 1]
     with pytest.raises(TypeError, match="payloads as bigint"):

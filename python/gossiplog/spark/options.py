@@ -193,6 +193,14 @@ def _names(name: str, text: str) -> tuple[str, ...]:
     return names
 
 
+def _dids(name: str, text: str) -> tuple[str, ...]:
+    dids = _names(name, text)
+    for did in dids:
+        if not did.startswith("did:key:"):
+            raise OptionError(f"the option {name} has {did!r}: expected did:key URIs, as the column author has them")
+    return dids
+
+
 def _columns(name: str, text: str) -> StructType:
     return SCHEMA if text.strip() == "*" else pruned(_names(name, text))
 
@@ -236,7 +244,7 @@ def _spelling(attribute: str) -> str:
 
 _COMMON: dict[str, Parser] = {
     "topic": _text,
-    "authors": _names,
+    "authors": _dids,
     "columns": _columns,
     "partitions": _partitions,
     "encodings": _one_of("all", "first"),

@@ -39,12 +39,16 @@ def parse_payload(frame: DataFrame, shape: DataType | Any, *, column: str = "pay
 
     Args:
         frame: with payloads as dag-json.
-        shape: a Spark type, or a type that pydantic validates, as a model, a TypedDict or a dataclass.
+        shape: a Spark type; its DDL, as "item string, stock int"; or a type that pydantic validates, as a model, a
+            TypedDict or a dataclass.
         column: the name of the payloads' column.
 
     Raises:
         TypeError: a type that no columns can hold.
+        ParseException: Spark's, of text that is no DDL.
     """
+    if isinstance(shape, str):
+        shape = DataType.fromDDL(shape)
     kind = shape if isinstance(shape, DataType) else spark_type(shape)
     if not isinstance(kind, (StructType, ArrayType, MapType)):
         raise TypeError(f"payloads as {kind.simpleString()}: expected a type with fields, items or keys")
