@@ -323,9 +323,12 @@ impl Driver {
                 self.lost.remove(&connection_id);
                 self.leaving.remove(&connection_id);
                 self.visits.retain(|visit| visit.connection != connection_id);
+                let now = Instant::now();
                 if verdict(cause.as_ref()).cause == Cause::Violation {
-                    self.upkeep.parted(Instant::now(), peer_id);
-                    // Or the next walk would connect to it.
+                    self.upkeep.parted(now, peer_id);
+                }
+                // Also where the caller closed it. Or the next walk would connect to it.
+                if !self.upkeep.may_dial(now, &peer_id) {
                     self.swarm.behaviour_mut().kademlia.inner.remove_peer(&peer_id);
                 }
                 self.shared.tell_of(peer_id);
