@@ -26,7 +26,7 @@ _PATIENCE = 20.0
 _OBSTACLE_PATIENCE = 2.0
 # Between looks at what has happened, in seconds.
 _LOOK = 0.5
-# What does not heal by itself: a command that goes on asking would hide it from whoever started it.
+# These do not heal by themselves: a command that retries would hide them from its user.
 _FINAL: Sequence[Cause] = ("token", "topic")
 _HUB_REASONS = (
     "the hub does not take what this log has (writing may need a token), or this log's application refuses what the hub"

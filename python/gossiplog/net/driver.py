@@ -369,7 +369,7 @@ class Driver:
 
     @property
     def is_idle(self) -> bool:
-        """Whether no sync is under way, in either direction, and none is to come for what peers have told of."""
+        """Whether no sync runs in either direction, and peers have advertised nothing that needs one."""
         return self._machine.is_idle and not self._serving
 
     async def root(self) -> Node:

@@ -37,7 +37,7 @@ _VERIFIED_APART = 2**16
 _RETRY_SECONDS = 1.0
 """Between attempts to read the log, where nothing goes on without."""
 _LOOKED_AT = 32
-"""New messages whose authors are named when commits are told of."""
+"""New messages of a commit whose authors `Committed` names."""
 _TELLING_SECONDS = 0.05
 """Between two events that tell of commits: each has the root, which costs more than a commit."""
 

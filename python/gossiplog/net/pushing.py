@@ -45,7 +45,7 @@ class Pushes:
         report: is told what peers tell, and of those that fall behind.
         fail: is told what goes wrong on this side.
         joined: is told of a peer's first stream.
-        refused: is told of a peer that gossip reaches and that refuses a stream.
+        refused: called for a peer that gossip reaches and that refuses a stream.
     """
 
     def __init__(

@@ -123,7 +123,7 @@ class Broadcast:
 
     @property
     def is_idle(self) -> bool:
-        """Whether no sync runs, and none is to come for what peers have told of."""
+        """Whether no sync runs, and peers have advertised nothing that needs one."""
         return self._schedule.is_idle
 
     def handle(self, event: InEvent, now: float) -> list[OutEvent]:

@@ -103,7 +103,7 @@ class Schedule:
 
     @property
     def is_idle(self) -> bool:
-        """Whether no sync runs, and none is to come for what peers have told of."""
+        """Whether no sync runs, and peers have advertised nothing that needs one."""
         return not self._running and not any(map(_has_cause, self._sources.values()))
 
     def connect(self, peer: PeerId) -> None:

@@ -80,7 +80,7 @@ fn sets(clock: u64) -> u32 {
 
 /// A set over more than one step is left out of the record where a search for it arrives at more messages than this, and
 /// so are those over longer steps. Without a limit, a chain on top of many concurrent messages would store their whole
-/// width again and again, and look through it: the product of both, for whoever wishes it.
+/// width again and again, and look through it: an attacker could make that product large.
 pub const MAX_SHORTCUT: usize = 256;
 
 fn write(sequence: u64, clock: u64, links: &[Vec<u64>]) -> Vec<u8> {

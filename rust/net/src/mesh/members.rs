@@ -32,7 +32,7 @@ struct State {
     trusted: HashSet<ConnectionId>,
     wires: HashMap<ConnectionId, (Arc<Link>, Option<Place>)>,
     streams: HashMap<Handle, Arc<Slot>>,
-    /// Peers that dialled this side and are not allowed, since the caller was last told of them.
+    /// Peers that dialled this side and are not allowed, since the caller last took them.
     denied: Vec<String>,
 }
 
