@@ -243,9 +243,12 @@ def test_a_closed_terminal_ends_the_server(log: Path) -> None:
     for prefix, ends in (([], True), (["nohup"], False)):
         ours, theirs = pty.openpty()
         command = [*prefix, sys.executable, "-m", "gossiplog", "serve", log, "--hub", "127.0.0.1:0"]
-        with subprocess.Popen(
-            ["setsid", "--ctty", *command], stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-        ) as process:
+        with (
+            subprocess.Popen(
+                ["setsid", "--ctty", *command], stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+            ) as process,
+            ending(process),
+        ):
             os.close(theirs)
             assert process.stdout is not None
             assert json.loads(process.stdout.readline())["topic"] == "notes"
