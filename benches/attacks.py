@@ -1,9 +1,10 @@
 """What a hub's honest clients notice of attacks: the table of docs/security.md.
 
-    .venv/bin/python -m benches.attacks [--seconds 20] [NAME ...]
+    .venv/bin/python -m benches.attacks [--seconds 20] [--local] [NAME ...]
 
 Two honest clients replicate through a hub, one appending 50 messages a second, while a hostile process uses half a
-core for one attack; then, on another hub, while a process uses half a core for nothing. All of it is on this machine.
+core for one attack; then, on another hub, while a process uses half a core for nothing. All of it is on this machine,
+in a network of its own, where the hostile process has an address that is not a loopback one, as a stranger has.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from gossiplog.net.stream import Stream
 from gossiplog.net.streams import Network, open_network
 from gossiplog.protocol import wire
 from gossiplog.protocol.wire import GetChildren, GetRoot, Insert, Update
+from tests.namespaces import ADDRESS, isolated, may_isolate
 
 TOPIC = "attacks.example.com"
 PROTOCOLS = Protocols(TOPIC)
@@ -43,6 +45,8 @@ SHARE = 0.5
 """Of one core, for an attacker."""
 _BIG = 4 * 2**20 - 4096
 _INTERVAL = 0.02
+_NAME = "hub.example.org"
+"""Of the network's address."""
 _MALLORY = Signer(b"\x66" * 32)
 
 
@@ -419,20 +423,26 @@ async def honest(url: str, seconds: float) -> tuple[list[float], list[float], in
     return delays, clocks, sent - len(delays)
 
 
-def measure(name: str, seconds: float) -> Outcome:
-    """One attack, on a hub of its own."""
+def measure(name: str, seconds: float, host: str) -> Outcome:
+    """Measure one attack, on a hub of its own.
+
+    Args:
+        name: of the attack.
+        seconds: for which it lasts.
+        host: the address from which the hub is attacked, and at which it listens besides 127.0.0.1.
+    """
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "hub.db"
         with gossiplog.open(path, TOPIC, signer=Signer.generate()) as log:
             log.append_many([{"n": n} for n in range(1000)])
             log.append([[] for _ in range(_BIG - 1024)])
-        serve = [sys.executable, "-m", "gossiplog", "serve", str(path), "--hub", "127.0.0.1:0"]
+        serve = [sys.executable, "-m", "gossiplog", "serve", str(path), "--hub", "0.0.0.0:0", "--allow-host", host]
         hub = subprocess.Popen(serve, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         assert hub.stdout is not None
-        url = json.loads(hub.stdout.readline())["hub"]
-        parts = urlsplit(url)
+        port = urlsplit(json.loads(hub.stdout.readline())["hub"]).port
+        url = f"ws://127.0.0.1:{port}"
         report = Path(folder) / "steps"
-        hostile = [sys.executable, "-m", "benches.attacks", "--attack", name, parts.hostname, str(parts.port), report]
+        hostile = [sys.executable, "-m", "benches.attacks", "--attack", name, host, str(port), report]
         attacker = subprocess.Popen(hostile, stderr=subprocess.DEVNULL)
         try:
             time.sleep(2)
@@ -463,6 +473,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"Of {', '.join(ATTACKS)}; all by default.")
     parser.add_argument("--seconds", type=float, default=20.0, help="Of each attack.")
+    parser.add_argument("--local", action="store_true", help="Attack from a loopback address, which has no limits.")
+    parser.add_argument("--isolated", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--attack", nargs=4, help=argparse.SUPPRESS)
     arguments: Any = parser.parse_args()
     if arguments.attack:
@@ -472,14 +484,20 @@ def main() -> None:
     unknown = {*arguments.names} - ATTACKS.keys()
     if unknown:
         parser.error(f"there is no attack {', '.join(sorted(unknown))}: expected some of {', '.join(ATTACKS)}")
+    if not arguments.local and not arguments.isolated:
+        if not may_isolate(_NAME):
+            parser.error("this system makes no network namespace for this user: run it as root, or with --local")
+        command = isolated([sys.executable, "-m", "benches.attacks", "--isolated", *sys.argv[1:]], _NAME)
+        os.execvp(command[0], command)
+    host = "127.0.0.1" if arguments.local else ADDRESS
     names = arguments.names or [*ATTACKS]
     lines = head(["attack"], ["delivery, p99", "beside a loop", "/api/clock, p99", "beside a loop", "hub", "steps"])
     print("\n".join(lines), flush=True)
     for name in names:
-        under, beside = measure(name, arguments.seconds), measure(busy.__name__, arguments.seconds)
+        under, beside = (measure(each, arguments.seconds, host) for each in (name, busy.__name__))
         lines.append(row(name, under, beside))
         print(lines[-1], flush=True)
-    if len(names) == len(ATTACKS):
+    if len(names) == len(ATTACKS) and not arguments.local:
         rewrite(DOCS / "security.md", {"attacks": lines})
 
 

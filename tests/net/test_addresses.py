@@ -7,10 +7,12 @@ import pytest
 from gossiplog.net.addresses import (
     FIRST_PAUSE,
     LONGEST_PAUSE,
+    RENEWAL_SECONDS,
     UNIX,
     UNKNOWN,
     USUAL_CONNECTIONS,
     Addresses,
+    Refusal,
     is_within,
     limit_of,
     read_networks,
@@ -79,6 +81,50 @@ def test_connections_are_counted_by_address() -> None:
         assert addresses.refusal("2001:db8:0:1::1") is None
     assert addresses.refusal("2001:db8::2") is None
     assert not addresses._counts
+
+
+@pytest.mark.parametrize(("limit", "most"), [(1, USUAL_CONNECTIONS), (None, USUAL_CONNECTIONS), (50, 50)])
+def test_an_address_opens_a_limited_number_of_connections_in_ten_seconds(limit: int | None, most: int) -> None:
+    clock = Clock()
+    addresses = Addresses(limit, clock)
+
+    def open_and_close(host: str = "10.0.0.1") -> Refusal | None:
+        refusal = addresses.refusal(host)
+        if refusal is None:
+            with addresses.connected(host):
+                pass
+        return refusal
+
+    assert [open_and_close() for _ in range(most)] == [None] * most
+    refusal = open_and_close()
+    assert refusal is not None
+    assert refusal.reason == f"10.0.0.1 opened {most} connections in 10 s: wait {RENEWAL_SECONDS / most:.1f} s"
+    assert open_and_close("10.0.0.2") is None
+    # Being refused costs no time.
+    assert open_and_close() == refusal
+    clock.now += refusal.seconds
+    assert open_and_close() is None
+    assert open_and_close() is not None
+    clock.now += RENEWAL_SECONDS
+    assert [open_and_close() for _ in range(most)] == [None] * most
+    assert open_and_close() is not None
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1", None])
+def test_local_programs_open_connections_as_often_as_they_like(host: str | None) -> None:
+    addresses = Addresses(clock=Clock())
+    for _ in range(10 * USUAL_CONNECTIONS):
+        assert addresses.refusal(host) is None
+        with addresses.connected(host):
+            pass
+
+
+def test_addresses_that_opened_connections_are_bounded() -> None:
+    addresses = Addresses(clock=Clock())
+    for number in range(2 * MOST_REMEMBERED):
+        with addresses.connected(f"10.0.{number // 256}.{number % 256}"):
+            pass
+    assert len(addresses._renewals) == MOST_REMEMBERED
 
 
 def test_who_broke_a_rule_is_let_in_after_a_pause_that_doubles() -> None:

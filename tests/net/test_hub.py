@@ -20,6 +20,7 @@ from gossiplog.errors import ConnectionLost, LogClosed
 from gossiplog.net import events
 from gossiplog.net import hub as hub_module
 from gossiplog.net.access import Access, Token
+from gossiplog.net.addresses import USUAL_CONNECTIONS
 from gossiplog.net.driver import Driver
 from gossiplog.net.exchange import CONTENT_TYPES
 from gossiplog.net.hub import _Socket
@@ -287,6 +288,23 @@ async def test_an_address_that_broke_a_rule_is_let_in_after_a_pause(opened: Open
         assert (start["type"], start["status"]) == ("websocket.http.response.start", 429)
         assert (b"retry-after", b"20") in start["headers"]
         assert b"10.0.0.1 is let in again in 20 s: a client there broke a rule" in body["body"]
+
+
+async def test_an_address_that_opens_connections_without_end_waits(opened: Open) -> None:
+    async with Hub(opened()) as hub:
+        now = anyio.current_time()
+        hub._addresses._clock = lambda: now
+
+        async def joins() -> bool:
+            socket = Socket()
+            socket.give.send_nowait({"type": "websocket.disconnect", "code": 1005})
+            await socket(hub, client=("10.0.0.1", 1234))
+            return socket.sent[0]["type"] == "websocket.accept"
+
+        assert [await joins() for _ in range(USUAL_CONNECTIONS + 2)] == [True] * USUAL_CONNECTIONS + [False] * 2
+        assert hub.counters.refused_connections == 2
+        now += 10
+        assert await joins()
 
 
 async def test_a_page_that_breaks_a_rule_does_not_lock_its_visitor_out(opened: Open) -> None:

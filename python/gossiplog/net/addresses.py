@@ -1,5 +1,5 @@
-"""The addresses that clients come from: how many connections each may have, and for how long one that broke a rule is
-not let in. Identities cost nothing, addresses do.
+"""The addresses that clients come from: how many connections each may have and open, and for how long one that broke a
+rule is not let in. Identities cost nothing, addresses do.
 
 A web page can have its visitor's browser break a rule, at the visitor's address. So for what a page does, that page at
 that address is paused, and not what else is there (docs/security.md).
@@ -24,11 +24,15 @@ UNKNOWN = "an unknown address"
 """One source for all clients whose address cannot be read, and no privileged one."""
 USUAL_CONNECTIONS = 32
 """From one address, where nothing else is said; from a loopback address any number."""
+RENEWAL_SECONDS = 10.0
+"""In which an address may open USUAL_CONNECTIONS, or as many as it may have. What ends at once costs a hub most."""
 FIRST_PAUSE = 10.0
 """Seconds for which an address is not let in after it broke a rule. Each further time they are twice as many."""
 LONGEST_PAUSE = 600.0
 # After this long without breaking a rule, the next pause is the first one again.
 _FORGIVING_SECONDS = 3600.0
+# Sums of the clock's floats differ by less.
+_SLACK = 1e-6
 # Addresses whose reading need not be repeated: each connection asks some times.
 _MOST_CACHED = 1024
 # What one customer of a provider has.
@@ -129,10 +133,13 @@ class _Pause:
 
 
 class Addresses:
-    """Counts connections by the addresses that they come from.
+    """Counts connections by the addresses that they come from, and limits how often each opens one.
+
+    The rate is that of GCRA (ITU-T I.371, Annex A), which keeps one number for an address.
 
     Args:
-        limit: of connections from one address; None for USUAL_CONNECTIONS, and for loopback addresses any number.
+        limit: of connections from one address; None for USUAL_CONNECTIONS, and for loopback addresses any number. As
+            many, and USUAL_CONNECTIONS at least, may be opened at once, and as many again in RENEWAL_SECONDS.
         clock: seconds, on a clock that never goes back.
     """
 
@@ -140,6 +147,8 @@ class Addresses:
         self._limit = limit
         self._clock = clock
         self._counts: Counter[str] = Counter()
+        # When an address that opens no more may open all its connections at once again. The latest last.
+        self._renewals: dict[str, float] = {}
         # The latest last.
         self._pauses: dict[str, _Pause] = {}
         # By culprit. Apart from the others, since a program can claim to be any number of pages.
@@ -161,14 +170,23 @@ class Addresses:
             if pause is not None and (left := round(pause.since + pause.seconds - self._clock(), 3)) > 0:
                 return Refusal(f"{source} is let in again in {left:.0f} s: {who} broke a rule", left)
         limit = limit_of(source, self._limit)
-        if limit is not None and self._counts[source] >= limit:
+        if limit is None:
+            return None
+        if self._counts[source] >= limit:
             return Refusal(f"{source} has its {limit} connections: close one first", FIRST_PAUSE)
+        now, most = self._clock(), max(limit, USUAL_CONNECTIONS)
+        left = self._renewal(source, most, now) - now - RENEWAL_SECONDS
+        if left > _SLACK:
+            return Refusal(f"{source} opened {most} connections in {RENEWAL_SECONDS:g} s: wait {left:.1f} s", left)
         return None
 
     @contextmanager
     def connected(self, host: str | None) -> Iterator[None]:
         """Count a connection for the time of the context."""
         source = source_of(host)
+        if (limit := limit_of(source, self._limit)) is not None:
+            renewal = self._renewal(source, max(limit, USUAL_CONNECTIONS), self._clock())
+            keep_latest(self._renewals, source, renewal)
         self._counts[source] += 1
         try:
             yield
@@ -176,6 +194,10 @@ class Addresses:
             self._counts[source] -= 1
             if not self._counts[source]:
                 del self._counts[source]
+
+    def _renewal(self, source: str, most: int, now: float) -> float:
+        """Return when an address may open `most` connections at once again, if it opens one now."""
+        return max(self._renewals.get(source, now), now) + RENEWAL_SECONDS / most
 
     def shun(self, host: str | None, page: str = "") -> None:
         """Pause who broke a rule, an address or a page at that address, unless the address is local."""
