@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+import errno
+import os
 import random
+import tempfile
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
-from gossiplog import InvalidMessage, Log, MissingParents, Refused, Signer, core
+from gossiplog import InvalidMessage, Log, MissingParents, Refused, Signer, StorageError, core
 from gossiplog.log import insertion
 
 
@@ -114,6 +117,40 @@ def test_the_order_within_one_call_does_not_matter(log: Log, source: Log, seed: 
     assert log.insert_many(values).inserted == 100
     assert (log.root, log.heads) == (source.root, source.heads)
     log.verify()
+
+
+@pytest.mark.usefixtures("small_chunks")
+def test_messages_that_wait_for_parents_are_kept_in_a_file(
+    log: Log, source: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = []
+
+    class File(tempfile.SpooledTemporaryFile[bytes]):
+        def rollover(self) -> None:
+            super().rollover()
+            files.append(self)
+
+    monkeypatch.setattr(insertion, "_ORPHAN_BYTES", 10_000)
+    monkeypatch.setattr(tempfile, "SpooledTemporaryFile", File)
+    messages = source.append_many([f"{number} {'x' * 200}" for number in range(200)])
+    alone = log.insert_many(reversed(messages[1:]))
+    assert [type(error) for _, error in alone.refused] == [MissingParents] * 199
+    whole = log.insert_many(reversed(messages))
+    assert (whole.inserted, whole.duplicates, whole.refused) == (200, 0, ())
+    assert log.root == source.root
+    assert [file.closed for file in files] == [True, True]
+
+
+@pytest.mark.usefixtures("small_chunks")
+def test_a_full_temporary_folder_is_named(log: Log, source: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Full(tempfile.SpooledTemporaryFile[bytes]):
+        def rollover(self) -> None:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(insertion, "_ORPHAN_BYTES", 1)
+    monkeypatch.setattr(tempfile, "SpooledTemporaryFile", Full)
+    with pytest.raises(StorageError, match="No space left on device; name another folder in TMPDIR"):
+        log.insert_many(reversed(source.append_many(range(100))))
 
 
 @pytest.mark.usefixtures("small_chunks")

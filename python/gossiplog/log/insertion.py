@@ -2,20 +2,22 @@
 
 While one chunk is written, the next is verified in another thread. A message whose parents are neither in the log nor
 in its chunk is kept aside; when all chunks are through, what was kept is sorted by key, which puts parents first, and
-goes through once more. So the order of messages within one call does not matter.
+goes through once more. So the order of messages within one call does not matter. Many of them are kept in a file.
 """
 
 from __future__ import annotations
 
 import itertools
+import tempfile
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from gossiplog import core
-from gossiplog.errors import GossipLogError, MissingParents, Refused
+from gossiplog.errors import GossipLogError, MissingParents, Refused, StorageError
 from gossiplog.log.payload import PayloadCheck, check_payload
 from gossiplog.log.results import Inserted
 from gossiplog.log.writing import LOCK_SECONDS, Verdicts, Writer
@@ -29,6 +31,8 @@ _LEAST_CHUNK = 64
 _MOST_CHUNK = 2**16
 # Seconds that a chunk's write should take: what is slower than the one before still keeps the lock's limit.
 _WRITE_SECONDS = LOCK_SECONDS / 2
+# Bytes of messages without their parents that are kept in memory, not in a temporary file.
+_ORPHAN_BYTES = 64 * 2**20
 
 _Item: TypeAlias = tuple[int, bytes]
 _Verify: TypeAlias = Callable[[Sequence[_Item]], Verdicts]
@@ -39,8 +43,43 @@ class _Tally:
     inserted: int = 0
     duplicates: int = 0
     refused: dict[int, GossipLogError] = field(default_factory=dict)
-    # Messages without their parents: index, value, key, and the parents' keys.
-    orphans: list[tuple[int, bytes, bytes, list[bytes]]] = field(default_factory=list)
+
+
+class _Orphans:
+    """Messages without their parents: their keys in memory, their values in a file if they are many."""
+
+    def __init__(self) -> None:
+        self._values = tempfile.SpooledTemporaryFile(_ORPHAN_BYTES)  # noqa: SIM115
+        # (key, index, start and length of the value in the file)
+        self._entries: list[tuple[bytes, int, int, int]] = []
+
+    def close(self) -> None:
+        self._values.close()
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def add(self, key: bytes, index: int, value: bytes) -> None:
+        """Keep a message.
+
+        Raises:
+            StorageError: the temporary folder does not take it.
+        """
+        start = self._values.tell()
+        try:
+            self._values.write(value)
+        except OSError as error:
+            raise StorageError(
+                f"messages that came before their parents do not fit into {tempfile.gettempdir()}: {error.strerror};"
+                " name another folder in TMPDIR, or give messages in the order of their ids"
+            ) from error
+        self._entries.append((key, index, start, len(value)))
+
+    def sorted(self) -> Iterator[_Item]:
+        """Yield the messages, parents first. None can be added any more."""
+        for _, index, start, length in sorted(self._entries):
+            self._values.seek(start)
+            yield index, self._values.read(length)
 
 
 class Inserter:
@@ -68,17 +107,14 @@ class Inserter:
 
         Raises:
             TypeError: something that is neither a message nor bytes; messages before it may be inserted.
-            StorageError: the database failed; messages before may be inserted.
+            StorageError: the database or the temporary folder failed; messages before may be inserted.
         """
         tally = _Tally()
         verify = self._read if signed else self._verify
-        self._insert(enumerate(map(stored_value, messages)), verify, tally)
-        orphans, tally.orphans = sorted(tally.orphans, key=lambda orphan: orphan[2]), []
-        if tally.inserted and orphans:
-            self._insert(((index, value) for index, value, _, _ in orphans), verify, tally)
-            orphans = tally.orphans
-        for index, _, key, parents in orphans:
-            tally.refused[index] = MissingParents(core.encode_id(key), ids_of(parents))
+        with closing(_Orphans()) as orphans:
+            self._insert(enumerate(map(stored_value, messages)), verify, tally, orphans)
+            if orphans:
+                self._insert(orphans.sorted(), verify, tally, None)
         return Inserted(
             tally.inserted, tally.duplicates, tuple(sorted(tally.refused.items(), key=lambda item: item[0]))
         )
@@ -101,19 +137,21 @@ class Inserter:
                         refused[index] = error
         return Verdicts(batch, count, refused)
 
-    def _insert(self, items: Iterator[_Item], verify: _Verify, tally: _Tally) -> None:
+    def _insert(self, items: Iterator[_Item], verify: _Verify, tally: _Tally, orphans: _Orphans | None) -> None:
+        """Insert messages; keep those without parents, or where they are not kept, refuse them."""
         chunks = _Chunks(items)
         chunk = chunks.next()
         following = chunks.next()
         if not following:
             if chunk:
-                self._write(chunk, verify(chunk), chunks, tally)
+                # Its messages were sorted: no parents come any more.
+                self._write(chunk, verify(chunk), chunks, tally, None)
             return
         with ThreadPoolExecutor(1, "gossiplog-verify") as thread:
             verdicts = verify(chunk)
             while chunk:
                 ahead: Future[Verdicts] | None = thread.submit(verify, following) if following else None
-                self._write(chunk, verdicts, chunks, tally)
+                self._write(chunk, verdicts, chunks, tally, orphans)
                 chunk, following = following, chunks.next()
                 if ahead is not None:
                     verdicts = ahead.result()
@@ -138,7 +176,9 @@ class Inserter:
         with self._storage.reader() as reader:
             return reader.sequences(keys).keys()
 
-    def _write(self, chunk: Sequence[_Item], verdicts: Verdicts, chunks: _Chunks, tally: _Tally) -> None:
+    def _write(
+        self, chunk: Sequence[_Item], verdicts: Verdicts, chunks: _Chunks, tally: _Tally, orphans: _Orphans | None
+    ) -> None:
         batch = verdicts.batch
         begin = time.monotonic()
         outcome = self._writer.write(verdicts)
@@ -150,7 +190,11 @@ class Inserter:
             tally.refused[chunk[index][0]] = error
         keys = batch.keys if outcome.orphans else []
         for index, parents in outcome.orphans:
-            tally.orphans.append((*chunk[index], keys[index], parents))
+            place, value = chunk[index]
+            if orphans is None:
+                tally.refused[place] = MissingParents(core.encode_id(keys[index]), ids_of(parents))
+            else:
+                orphans.add(keys[index], place, value)
 
 
 class _Chunks:
