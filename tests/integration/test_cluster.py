@@ -52,7 +52,7 @@ def test_the_environment_is_shipped(environment: Path, tmp_path: Path, signer: S
         log.append_many(range(1000))
         root = log.root
     archive = tmp_path / "environment.tar.gz"
-    with tarfile.open(archive, "w:gz") as packed:
+    with tarfile.open(archive, "w:gz", compresslevel=1) as packed:
         packed.add(environment, ".")
     command = ["environment/bin/python", "-m", "gossiplog", "pipeline", "verify", "chat.db", "--json"]
     cluster = ["--master", "local-cluster[2,1,1024]", "--conf", "spark.pyspark.python=./environment/bin/python"]

@@ -6,7 +6,6 @@ import json
 import re
 import urllib.error
 import urllib.request
-from functools import partial
 from typing import Any
 
 import pytest
@@ -28,16 +27,12 @@ OURS = [("trio", "javascript"), ("javascript", "trio"), ("asyncio", "asyncio"), 
 PAIRS = [*ORIGINALS, *OURS]
 pairs = pytest.mark.parametrize(("hub", "client"), PAIRS, indirect=True)
 
-# A page takes some 16 ms of processor for each message. So many still make a tree of three levels.
-OF_A_PAGE = {name: content for name, content in CONTENTS.items() if name != "5000 messages"}
-OF_A_PAGE["2000 messages"] = partial(numbers, 2000)
-
 contents = pytest.mark.parametrize(
     ("hub", "client", "content"),
     [
         pytest.param(hub, client, content, id=f"{hub}-{client}-{name}")
         for hub, client in PAIRS
-        for name, content in (OF_A_PAGE if client == "browser" else CONTENTS).items()
+        for name, content in CONTENTS.items()
         if name in ("127 messages", "branches") or (hub, client) in OURS
     ],
     indirect=["hub", "client"],
