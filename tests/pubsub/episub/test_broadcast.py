@@ -82,6 +82,8 @@ def test_neighbours_are_eager_at_first_and_nothing_is_sent() -> None:
     layer.get("b", Prune())
     layer.tell(NeighborUp("c"))
     assert (layer.eager, layer.lazy) == ("ac", "b")
+    layer.get("b", gossip(1))
+    assert (layer.eager, layer.lazy) == ("abc", "")
 
 
 PEERS = st.sampled_from("abcd")
@@ -104,8 +106,8 @@ def test_whatever_comes_each_message_is_delivered_once_and_links_are_eager_or_la
     steps: list[tuple[Any, ...]], repair: Repair
 ) -> None:
     """Seed 004, 33 and 35."""
-    layer = Layer(repair=repair, hop_threshold=2)
-    neighbours: set[str] = set()
+    layer = Layer("a", "b", "c", "d", repair=repair, hop_threshold=2)
+    neighbours = set("abcd")
     delivered: list[Any] = []
     for step in steps:
         layer.now += 0.05
