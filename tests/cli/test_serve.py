@@ -367,6 +367,7 @@ def test_what_is_refused_is_in_the_log_with_its_reason(program: Program, log: Pa
         assert served.process.returncode == 0
     # Those of the hub's own port, too.
     assert 'gossiplog_refused_requests_total{reason="token"} 2.0' in numbers
+    assert 'gossiplog_refused_connections_total{reason="topic"} 1.0' in numbers
     assert 'gossiplog_server_dropped_connections_total{reason="bad_handshakes"} 1.0' in numbers
     assert b"secret" not in written
     assert b"0123456789" not in written

@@ -8,16 +8,19 @@ import re
 import shutil
 import subprocess
 import sys
+import urllib.request
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from prometheus_client.parser import text_string_to_metric_families
 
 from gossiplog import Refused, Signer
 from gossiplog import open as open_log
 from gossiplog.cli import serve_run
 from gossiplog.cli.main import main
+from tests.cli.support import Server
 from tests.readme import DOCS, README, blocks, fits, run_command, steps
 
 PAGE = DOCS / "operations.md"
@@ -75,6 +78,30 @@ def test_the_commands_of_the_unit_and_of_the_container(tmp_path: Path) -> None:
     (container,) = (block.text for block in blocks(PAGE) if block.language == "dockerfile")
     (words,) = re.findall(r"^CMD (.*)$", container, re.MULTILINE)
     assert main([*json.loads(words), "--show-config", "--json"]) == 0
+
+
+def test_the_metrics_are_those_that_a_server_exports(tmp_path: Path) -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    rows = page[page.index("| metric |") :].partition("\n\n")[0].splitlines()[2:]
+    listed = {}
+    for name, kind, labels in (row.split("|")[1:4] for row in rows):
+        label, *values = re.findall(r"`(\w+)`", labels) or [None]
+        listed[name.strip(" `")] = (kind.strip(), label, set(values))
+    tls = README.parent / "rust" / "net" / "tests" / "tls"
+    certificate = ("--certificate", tls / "localhost.pem", "--private-key", tls / "localhost.key")
+    options = ("--topic", "notes", "--hub", "127.0.0.1:0", "--listen", "/ip4/127.0.0.1/tcp/0/ws", "--metrics-port", "0")
+    with Server(tmp_path / "hub.db", *options, *certificate) as server:
+        text = urllib.request.urlopen(server.ready["metrics"]).read().decode()
+    found = {}
+    for family in text_string_to_metric_families(text):
+        pairs = {
+            pair for sample in family.samples for pair in sample.labels.items() if pair[0] not in ("le", "version")
+        }
+        labels = {name for sample in family.samples for name in sample.labels} - {"le"}
+        assert len(labels) <= 1
+        name = f"{family.name}_total" if family.type == "counter" else family.name
+        found[name] = (family.type, next(iter(labels), None), {value for _, value in pairs})
+    assert found == listed
 
 
 def test_the_events_are_those_of_the_sources() -> None:

@@ -199,7 +199,7 @@ async def test_a_defect_costs_who_brought_it_to_light_a_connection_and_the_third
             await until_equal(ours, theirs)
             assert server.counters.defects == {kind: STRIKES}
             assert server.counters.dropped == 1
-            assert server.counters.refused_connections == 1
+            assert server.counters.refused_connections == {"banned": 1}
     assert [isinstance(result, NetworkError) for result in results] == [True, True, False, False]
     assert results[2:] == [TOO_MANY, TOO_MANY]
     left = heard.of(events.Disconnected)[:STRIKES]
@@ -362,7 +362,7 @@ async def test_a_hub_goes_on_and_bans_an_address(
                 await connection.wait_closed()
             await client.synced()
     assert [found.times for found in heard.of(events.Defect)] == [1, 2, 3]
-    assert (hub.counters.defects, hub.counters.refused_connections) == ({"push": 3}, 1)
+    assert (hub.counters.defects, hub.counters.refused_connections) == ({"push": 3}, {"banned": 1})
 
 
 async def test_a_hub_bans_no_local_address(
@@ -380,7 +380,7 @@ async def test_a_hub_bans_no_local_address(
                     await connection.wait_closed()
                 await heard.wait(events.Defect, times)
     assert [found.times for found in heard.of(events.Defect)] == [1] * (STRIKES + 1)
-    assert hub.counters.refused_connections == 0
+    assert hub.counters.refused_connections == {}
 
 
 @pytest.mark.parametrize("error", ERRORS[1:], ids=repr)

@@ -192,7 +192,9 @@ async def test_too_many_connections_are_refused(
             await network.dial(url, ["/a"])
         with pytest.raises(ConnectionLost, match="503"):
             await network.dial(url, ["/a"])
-        assert hub.counters.refused_connections == 1
+        assert hub.counters.refused_connections == {"limit": 1}
+        found = hub.counters
+        assert (found.open_connections, found.connection_limits) == ({"hub": 2}, {"hub": 2})
         ready = await call(hub, "/readyz", headers=[("Host", "10.0.0.1")])
         assert (ready.status, ready.error) == (503, "there are 2 clients, as many as there may be")
         assert (await call(hub, "/healthz", headers=[("Host", "10.0.0.1")])).status == 200
@@ -216,7 +218,10 @@ async def test_who_is_not_let_in_is_counted(opened: Open) -> None:
         assert (await call(hub, "/metrics", headers=[("Host", "localhost")])).status == 401
         assert hub.counters.refused_requests == {"token": 1}
         assert (await call(hub, "/metrics", headers=[("Host", "evil.example.org")])).status == 403
+        assert hub.counters.refused_connections == {}
+        await Socket()(hub, headers=[(b"host", b"evil.example.org")])
     assert hub.counters.refused_requests == {"token": 1, "host": 1}
+    assert hub.counters.refused_connections == {"host": 1}
 
 
 async def test_a_client_of_another_topic_is_a_line_of_the_log(
@@ -260,7 +265,7 @@ async def test_too_many_connections_of_one_address_are_refused(
         await network.dial(url, ["/a"])
         with pytest.raises(ConnectionLost, match=r"429|403"):
             await network.dial(url, ["/a"])
-        assert hub.counters.refused_connections == 1
+        assert hub.counters.refused_connections == {"address": 1}
         await first.aclose()
         with anyio.fail_after(60):
             while sum(hub._addresses._counts.values()) > 1:
@@ -281,7 +286,7 @@ async def test_an_address_that_broke_a_rule_is_let_in_after_a_pause(opened: Open
             refused.append(socket.sent[0] == {"type": "websocket.close", "code": 1013})
             now += pause
         assert refused == [False, True, False]
-        assert (hub.counters.dropped, hub.counters.refused_connections) == (2, 1)
+        assert (hub.counters.dropped, hub.counters.refused_connections) == (2, {"banned": 1})
         socket = Socket()
         await socket(hub, client=("10.0.0.1", 1234), extensions={"websocket.http.response": {}})
         start, body = socket.sent

@@ -14,7 +14,7 @@ import gossiplog
 from gossiplog import Log, MemoryStorage, Signer
 from gossiplog.net import metrics
 from gossiplog.net.access import SCOPE_KEY, Allowed
-from gossiplog.net.incidents import SERVER_KEY
+from gossiplog.net.incidents import CERTIFICATE_KEY, SERVER_KEY
 from gossiplog.net.latency import Latency
 from gossiplog.net.metrics import HEALTH_PATHS, metric_routes
 from gossiplog.net.record import Counters
@@ -27,7 +27,9 @@ COUNTERS = Counters(
     connections=3,
     connected=7,
     dropped=1,
-    refused_connections=14,
+    refused_connections={"limit": 14},
+    open_connections={"hub": 16},
+    connection_limits={"hub": 17, "mesh": 18},
     refused_requests={"token": 15},
     bytes_received=1000,
     bytes_sent=2000,
@@ -60,13 +62,13 @@ def app_of(log: Log, counters: Counters = COUNTERS) -> Starlette:
 
 
 async def samples(
-    log: Log, counters: Counters = COUNTERS, server: Mapping[str, int] = SERVER
+    log: Log, counters: Counters = COUNTERS, server: Mapping[str, int] = SERVER, expiry: float | None = 19.5
 ) -> dict[tuple[str, ...], float]:
     """What a scraper reads: name and labels, value."""
     app = app_of(log, counters)
 
     async def served(scope: Scope, receive: Receive, send: Send) -> None:
-        await app({**scope, SERVER_KEY: server}, receive, send)
+        await app({**scope, SERVER_KEY: server, CERTIFICATE_KEY: expiry}, receive, send)
 
     answer = await call(served, "/metrics")
     assert answer.status == 200
@@ -83,7 +85,12 @@ async def test_a_scraper_reads_everything(log: Log) -> None:
     assert found["gossiplog_connections",] == 3
     assert found["gossiplog_connected_total",] == 7
     assert found["gossiplog_dropped_peers_total",] == 1
-    assert found["gossiplog_refused_connections_total",] == 14
+    assert found["gossiplog_refused_connections_total", "limit"] == 14
+    assert found["gossiplog_refused_connections_total", "banned"] == 0
+    assert found["gossiplog_open_connections", "hub"] == 16
+    assert [found["gossiplog_connections_limit", kind] for kind in ("hub", "mesh")] == [17, 18]
+    assert found["gossiplog_build_info", gossiplog.__version__] == 1
+    assert found["gossiplog_certificate_not_after_seconds",] == 19.5
     assert found["gossiplog_refused_requests_total", "token"] == 15
     assert found["gossiplog_received_bytes_total",] == 1000
     assert found["gossiplog_sent_bytes_total",] == 2000
@@ -105,7 +112,10 @@ async def test_a_scraper_reads_everything(log: Log) -> None:
 
 
 async def test_a_hub_that_has_done_nothing(log: Log) -> None:
-    found = {name: value for name, value in (await samples(log, Counters(), {})).items() if name[0].startswith("goss")}
+    found = {
+        name: value for name, value in (await samples(log, Counters(), {}, None)).items() if name[0].startswith("goss")
+    }
+    assert found.pop(("gossiplog_build_info", gossiplog.__version__)) == 1
     assert set(found.values()) == {0}
     # What `increase` of PromQL compares the first event with.
     assert {("gossiplog_errors_total", "StorageError"), ("gossiplog_syncs_total", "failed")} <= found.keys()

@@ -162,6 +162,7 @@ async def test_not_all_identities_of_one_address_join(opened: Open, caplog: pyte
                 await anyio.sleep(0.01)
             assert len(peer.peers) == 2
             assert peer.counters.network["connections_refused"] == 1
+            assert peer.counters.refused_connections == {"address": 1}
     assert "there were as many connections from their addresses as there may be" in caplog.text
 
 
@@ -184,6 +185,9 @@ async def test_only_allowed_peers_are_connected(opened: Open, caplog: pytest.Log
                 await peer.dial(another.addresses[0])
             assert [found.peer_id for found in peer.peers] == [friend.peer_id]
             assert peer.counters.network["connections_refused"] == 1
+            found = peer.counters
+            assert (found.refused_connections, found.open_connections) == ({"peer": 1}, {"mesh": 1})
+            assert found.connection_limits == {"mesh": 1024}
     assert f"{stranger.peer_id}: not let in: it is not one of the peers that may connect" in caplog.text
 
 
@@ -398,7 +402,7 @@ async def test_a_peer_that_dials_again_waits_for_its_last_exchange(
             assert exchanged == [first]
             rule_broken.set()
     assert exchanged == [first]
-    assert driver.counters.refused_connections == 1
+    assert driver.counters.refused_connections == {"banned": 1}
     assert not state.exchange_locks
 
 

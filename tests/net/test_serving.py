@@ -22,7 +22,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidMessage, InvalidStatus
 
 from gossiplog.net import serving
-from gossiplog.net.incidents import LINES, SERVER_KEY, VIOLATION_KEY, Incidents
+from gossiplog.net.incidents import CERTIFICATE_KEY, LINES, SERVER_KEY, VIOLATION_KEY, Incidents
 from gossiplog.net.limits import Limits
 from gossiplog.net.serving import (
     LEAST_READ,
@@ -620,6 +620,30 @@ async def test_a_certificate_is_renewed_without_a_restart(tmp_path: Path) -> Non
         key.write_bytes(made[1][1])
         tls.reload()
         assert await served() == made[1][0].decode()
+
+
+async def test_a_certificate_that_is_about_to_expire_is_a_line_of_the_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    told: list[float] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        told.append(scope[CERTIFICATE_KEY])
+        await echo(scope, receive, send)
+
+    certificate, key = tmp_path / "certificate.pem", tmp_path / "key.pem"
+    make_certificate(certificate, key, [*EC, "-days", "3"])
+    tls = TLS(certificate, key)
+    assert tls.not_after is None
+    context = ssl.create_default_context(cafile=certificate)
+    context.check_hostname = False
+    async with bundled_server(app, tls=tls) as address, websocket(address, ssl=context):
+        while not (told and caplog.messages):
+            await anyio.sleep(0)
+    assert told == [tls.not_after]
+    (line,) = caplog.messages
+    assert line.startswith("the certificate expires at ")
+    assert line.endswith(", in 3 days: renew it, and send the server SIGHUP")
 
 
 def make_certificate(certificate: Path, key: Path, options: list[str]) -> tuple[bytes, bytes]:

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 
 import anyio
 import typer
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gossiplog.cli.descriptors import descriptor_warning, raise_descriptor_limit
 from gossiplog.cli.logs import open_log
@@ -30,7 +30,7 @@ from gossiplog.net.access import Access, Token
 from gossiplog.net.access_log import AccessLog
 from gossiplog.net.background import background
 from gossiplog.net.hub import Hub
-from gossiplog.net.incidents import Incidents, one_line
+from gossiplog.net.incidents import CERTIFICATE_KEY, Incidents, one_line
 from gossiplog.net.limits import Limits
 from gossiplog.net.peer import Peer
 from gossiplog.net.record import LOGGER, Counters, log_level_of
@@ -345,7 +345,7 @@ async def _served(
             fields |= {"hub": at.url("ws"), "api": at.url("http") + "/api"}
             places.append(at.url("ws"))
         if listeners.metrics is not None:
-            monitor = _monitor(log, peer, hub, options.monitor_access())
+            monitor = _monitor(log, peer, hub, options.monitor_access(), tls)
             at = await tasks.start(partial(serve, monitor, listener=listeners.metrics, incidents=incidents))
             fields |= {"metrics": at.url("http") + "/metrics"}
         yield hub, places, fields
@@ -407,7 +407,7 @@ def _timed(show: Show) -> Show:
     return lambda text, fields: show(text, {**fields, "time": utc(time.time())})
 
 
-def _monitor(log: Log, peer: Peer | None, hub: Hub | None, access: Access) -> ASGIApp:
+def _monitor(log: Log, peer: Peer | None, hub: Hub | None, access: Access, tls: TLS | None) -> ASGIApp:
     """Make the application of the metrics' own port."""
 
     def counters() -> Counters:
@@ -420,7 +420,14 @@ def _monitor(log: Log, peer: Peer | None, hub: Hub | None, access: Access) -> AS
     def unready() -> str:
         return hub.unready if hub is not None else peer.unready if peer is not None else ""
 
-    return create_monitor(log, counters, peers, access=access, unready=unready)
+    monitor = create_monitor(log, counters, peers, access=access, unready=unready)
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        # The certificate is that of the hub's own port.
+        expiry = {} if tls is None else {CERTIFICATE_KEY: tls.not_after}
+        await monitor({**scope, **expiry}, receive, send)
+
+    return answer
 
 
 def _show_event(show: Show, event: events.Event) -> None:

@@ -19,6 +19,7 @@ import hmac
 import logging
 import os
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from ipaddress import AddressValueError, IPv6Address, ip_address
@@ -300,6 +301,7 @@ def protect(
     incidents: Incidents | None = None,
     *,
     open_paths: Collection[str] = (),
+    websockets: Counter[str] | None = None,
 ) -> ASGIApp:
     """Puts an application behind these checks, with the headers by which browsers let pages of other origins use it
     (CORS, https://fetch.spec.whatwg.org/#http-cors-protocol).
@@ -313,13 +315,20 @@ def protect(
         incidents: counts refused requests by `Denied.kind`, and logs the reasons; None makes its own.
         open_paths: paths that anybody may GET, as health checks do, which have no token and know the machine by an
             address. A caller that fails the checks is let through without the right to read or write.
+        websockets: counts those of the refused requests that were WebSockets, likewise.
     """
 
     def current() -> Access:
         return access if isinstance(access, Access) else access()
 
     return CORSMiddleware(
-        _AccessControl(app, current, Incidents(_LOGGER) if incidents is None else incidents, open_paths),
+        _AccessControl(
+            app,
+            current,
+            Incidents(_LOGGER) if incidents is None else incidents,
+            open_paths,
+            Counter() if websockets is None else websockets,
+        ),
         allow_origins=sorted(current().origins),
         allow_methods=("GET", "HEAD", "POST"),
         allow_headers=("Authorization",),
@@ -329,12 +338,18 @@ def protect(
 
 class _AccessControl:
     def __init__(
-        self, app: ASGIApp, access: Callable[[], Access], incidents: Incidents, open_paths: Collection[str]
+        self,
+        app: ASGIApp,
+        access: Callable[[], Access],
+        incidents: Incidents,
+        open_paths: Collection[str],
+        websockets: Counter[str],
     ) -> None:
         self._app = app
         self._access = access
         self._incidents = incidents
         self._open_paths = open_paths
+        self._websockets = websockets
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
@@ -344,7 +359,9 @@ class _AccessControl:
             case Denied() if self._is_open(scope):
                 await self._app({**_without_token(scope), SCOPE_KEY: Allowed(False, False)}, receive, send)
             case Denied() as denied:
-                what = "a WebSocket" if scope["type"] == "websocket" else "a request"
+                is_websocket = scope["type"] == "websocket"
+                self._websockets[denied.kind] += is_websocket
+                what = "a WebSocket" if is_websocket else "a request"
                 text = f"refused {what} for {scope['path'][:_LONGEST_PATH]}: {denied.reason}"
                 self._incidents.note(denied.kind, client_name(scope.get("client")), text)
                 await _deny(denied, scope, receive, send)

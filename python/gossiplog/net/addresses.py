@@ -118,10 +118,12 @@ class Refusal:
     """Why a client is not let in.
 
     Attributes:
+        kind: "banned" or "address", as in `gossiplog.net.record.REFUSALS`.
         reason: for people.
         seconds: after which it is worth trying again.
     """
 
+    kind: str
     reason: str
     seconds: float
 
@@ -168,16 +170,17 @@ class Addresses:
         ):
             # Rounded, because the sum of the clock's floats may be a trifle above whole seconds.
             if pause is not None and (left := round(pause.since + pause.seconds - self._clock(), 3)) > 0:
-                return Refusal(f"{source} is let in again in {left:.0f} s: {who} broke a rule", left)
+                return Refusal("banned", f"{source} is let in again in {left:.0f} s: {who} broke a rule", left)
         limit = limit_of(source, self._limit)
         if limit is None:
             return None
         if self._counts[source] >= limit:
-            return Refusal(f"{source} has its {limit} connections: close one first", FIRST_PAUSE)
+            return Refusal("address", f"{source} has its {limit} connections: close one first", FIRST_PAUSE)
         now, most = self._clock(), max(limit, USUAL_CONNECTIONS)
         left = self._renewal(source, most, now) - now - RENEWAL_SECONDS
         if left > _SLACK:
-            return Refusal(f"{source} opened {most} connections in {RENEWAL_SECONDS:g} s: wait {left:.1f} s", left)
+            reason = f"{source} opened {most} connections in {RENEWAL_SECONDS:g} s: wait {left:.1f} s"
+            return Refusal("address", reason, left)
         return None
 
     @contextmanager

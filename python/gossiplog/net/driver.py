@@ -239,7 +239,7 @@ class Driver:
         origin = origin or name
         peer = Neighbour(next(self._numbers), name, connection, may_write, gossips, origin, culprit)
         if any(map(self.defects.bans, (peer.origin, peer.culprit))):
-            self.record.refused(name, TOO_MANY)
+            self.record.refused(name, "banned", TOO_MANY)
             return TOO_MANY
         self._exchanges[peer.number] = peer
         self._by_connection[connection] = peer.number

@@ -167,11 +167,18 @@ class Hub:
         admission = Admission((limits or Limits()).request_bytes, self._room, self._keep)
         self._connections = (limits or Limits()).connections
         self._refusals = Incidents(LOGGER)
+        self._refused_websockets: Counter[str] = Counter()
         self._site = create_site(
             log, self._names, lambda: self.counters, lambda: self.peers, admission, lambda: self.unready
         )
         self._access = access or Access()
-        self._protected = protect(self._answer, lambda: self._access, self._refusals, open_paths=HEALTH_PATHS)
+        self._protected = protect(
+            self._answer,
+            lambda: self._access,
+            self._refusals,
+            open_paths=HEALTH_PATHS,
+            websockets=self._refused_websockets,
+        )
 
     async def __aenter__(self) -> Self:
         if self._entered:
@@ -197,7 +204,8 @@ class Hub:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> bool | None:
-        self._counters = self.counters
+        if self._running is not None:
+            self._counters = self._running.counters
         self._running = None
         try:
             return await self._stack.__aexit__(kind, error, traceback)
@@ -233,7 +241,15 @@ class Hub:
     def counters(self) -> Counters:
         """What was counted since the hub started; after its end, until then."""
         found = self._running.counters if self._running is not None else self._counters
-        return replace(found, refused_requests=MappingProxyType(dict(self._refusals.counts)))
+        websockets = self._refused_websockets
+        joined = 0 if self._running is None else self._running.joined
+        return replace(
+            found,
+            refused_requests=MappingProxyType(Counter(self._refusals.counts) - websockets),
+            refused_connections=MappingProxyType(Counter(found.refused_connections) + websockets),
+            open_connections=MappingProxyType({**found.open_connections, "hub": joined}),
+            connection_limits=MappingProxyType({**found.connection_limits, "hub": self._connections}),
+        )
 
     @property
     def unready(self) -> str:
@@ -315,13 +331,13 @@ class Hub:
             self._has_warned = True
             running.driver.record.incident(name, "unnamed_proxies", 1, _UNNAMED_PROXY)
         if (refusal := self._addresses.refusal(host, self._access.page(scope))) is not None:
-            running.driver.record.refused(name, refusal.reason)
+            running.driver.record.refused(name, refusal.kind, refusal.reason)
             await _refuse(scope, receive, send, refusal)
             return
         try:
             connection = running.network.attach(running.driver.protocols.all, client=False)
         except NetworkError as error:
-            running.driver.record.refused(name, str(error))
+            running.driver.record.refused(name, "limit", str(error))
             await _refuse(scope, receive, send, str(error))
             return
         running.joined += 1
@@ -347,6 +363,7 @@ class Hub:
                 # The client reads the hub's topic in the answer, and leaves.
                 text = f"its log has the topic {asked[:SHOWN_TOPIC]!r}; this hub serves {own[:SHOWN_TOPIC]!r}"
                 running.driver.record.count(other_topics=1)
+                running.driver.record.count_refused("topic")
                 running.driver.record.incident(name, "other_topics", 1, text)
                 await socket.close(_VIOLATION)
                 return

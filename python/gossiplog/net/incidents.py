@@ -17,6 +17,9 @@ FIELDS = "gossiplog"
 """The attribute of a log record that has the facts of its text as a mapping, for logs that programs read."""
 SERVER_KEY = "gossiplog.server"
 """Where a scope tells the application what its server has counted: a mapping from kinds to numbers."""
+CERTIFICATE_KEY = "gossiplog.certificate"
+"""Where a scope tells the application when its server's certificate expires, in seconds since the epoch; None
+if that is not known."""
 VIOLATION_KEY = "gossiplog.violation"
 """Where a `websocket.disconnect` tells the application which rule of WebSockets the client broke, as a clause; it lacks
 where the client left."""

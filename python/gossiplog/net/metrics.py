@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
+from functools import cache
+from importlib import metadata
 from time import monotonic
 from typing import Any, TypeAlias
 
@@ -24,9 +26,9 @@ from starlette.routing import Route
 from gossiplog.errors import StorageError
 from gossiplog.log import Log
 from gossiplog.net.access import SCOPE_KEY, Allowed
-from gossiplog.net.incidents import SERVER_KEY
+from gossiplog.net.incidents import CERTIFICATE_KEY, SERVER_KEY
 from gossiplog.net.latency import BOUNDS, Latency
-from gossiplog.net.record import Counters
+from gossiplog.net.record import REFUSALS, Counters
 
 HEALTH_SECONDS = 5.0
 """How long the log may take to answer."""
@@ -40,6 +42,19 @@ _REASONS = ("host", "origin", "token")
 _RESULTS = ("complete", "failed")
 _ERRORS = ("CorruptLog", "NetworkError", "StorageError")
 _DEFECTS = ("broadcast", "connection", "gossip", "push", "serving", "storing", "sync")
+_LATENCIES = ("storing", "sync", "validation")
+# Those of `gossiplog.net.serving`.
+_DROPS = (
+    "bad_handshakes",
+    "bad_requests",
+    "no_descriptors",
+    "no_request",
+    "server_errors",
+    "too_many_connections",
+    "too_many_from_address",
+    "too_many_parts",
+    "unread",
+)
 
 _Family: TypeAlias = GaugeMetricFamily | CounterMetricFamily | HistogramMetricFamily
 Peers: TypeAlias = Callable[[], list[dict[str, Any]]]
@@ -69,7 +84,8 @@ def metric_routes(log: Log, counters: Callable[[], Counters], peers: Peers, unre
             messages = None
         registry = CollectorRegistry(auto_describe=False)
         ProcessCollector(registry=registry)
-        registry.register(_Snapshot(found, messages, request.scope.get(SERVER_KEY, {})))
+        scope = request.scope
+        registry.register(_Snapshot(found, messages, scope.get(SERVER_KEY, {}), scope.get(CERTIFICATE_KEY)))
         # The classic text format, which every scraper reads.
         return Response(generate_latest(registry), media_type=CONTENT_TYPE_PLAIN_0_0_4)
 
@@ -137,21 +153,32 @@ async def _ask(log: Log) -> int:
 
 
 class _Snapshot(Collector):
-    def __init__(self, counters: Counters, messages: int | None, server: Mapping[str, int]) -> None:
+    def __init__(
+        self, counters: Counters, messages: int | None, server: Mapping[str, int], expiry: float | None
+    ) -> None:
         self._counters = counters
         self._messages = messages
         self._server = server
+        self._expiry = expiry
 
     def collect(self) -> Iterable[_Family]:
         found = self._counters
+        yield _gauge("gossiplog_build_info", "The version of this package.", "version", {_version(): 1})
+        if self._expiry is not None:
+            help = "When the server's certificate expires, in seconds since the epoch."
+            yield GaugeMetricFamily("gossiplog_certificate_not_after_seconds", help, self._expiry)
         if self._messages is not None:
             yield GaugeMetricFamily("gossiplog_messages", "Messages in the log.", self._messages)
         yield GaugeMetricFamily("gossiplog_connections", "Peers that are connected.", found.connections)
+        help = "Connections that stand, whether or not messages are exchanged over them."
+        yield _gauge("gossiplog_open_connections", help, "kind", found.open_connections)
+        help = "Connections that there may be."
+        yield _gauge("gossiplog_connections_limit", help, "kind", found.connection_limits)
         yield CounterMetricFamily("gossiplog_connected", "Peers that have connected.", found.connected)
         yield CounterMetricFamily("gossiplog_dropped_peers", "Peers that broke a rule.", found.dropped)
-        yield CounterMetricFamily(
-            "gossiplog_refused_connections", "Connections above the limit.", found.refused_connections
-        )
+        refused = _zeros(REFUSALS, found.refused_connections)
+        help = "WebSockets and connections of peers that were refused."
+        yield _labelled("gossiplog_refused_connections", help, "reason", refused)
         help = "Connections to clients and peers whose log has another topic."
         yield CounterMetricFamily("gossiplog_other_topics", help, found.other_topics)
         received, sent = found.bytes_received, found.bytes_sent
@@ -163,7 +190,7 @@ class _Snapshot(Collector):
             "source",
             _zeros(_SOURCES, found.inserted),
         )
-        requests = "Requests and WebSockets that were refused."
+        requests = "HTTP requests that were refused."
         yield _labelled("gossiplog_refused_requests", requests, "reason", _zeros(_REASONS, found.refused_requests))
         dropped = {"orphan": found.orphans, "invalid": found.invalid, "refused": found.refused}
         yield _labelled("gossiplog_dropped_messages", "Messages that were not inserted.", "reason", dropped)
@@ -173,11 +200,17 @@ class _Snapshot(Collector):
         yield _labelled("gossiplog_defects", help, "kind", _zeros(_DEFECTS, found.defects))
         yield GaugeMetricFamily("gossiplog_held_bytes", "Bytes that are kept in memory for peers.", found.held)
         yield GaugeMetricFamily("gossiplog_mesh_peers", "Peers with whom gossip is exchanged directly.", found.mesh)
-        yield _histogram("gossiplog_latency_seconds", "How long things took.", found.latencies)
+        latencies = {**dict.fromkeys(_LATENCIES, Latency()), **found.latencies}
+        yield _histogram("gossiplog_latency_seconds", "How long things took.", latencies)
         help = "Connections and streams, and what peers did in vain or against a limit."
         yield _labelled("gossiplog_network", help, "event", found.network)
         help = "Connections that the bundled server has dropped."
-        yield _labelled("gossiplog_server_dropped_connections", help, "reason", self._server)
+        yield _labelled("gossiplog_server_dropped_connections", help, "reason", _zeros(_DROPS, self._server))
+
+
+@cache
+def _version() -> str:
+    return metadata.version("gossiplog")
 
 
 def _histogram(name: str, help: str, latencies: Mapping[str, Latency]) -> HistogramMetricFamily:
@@ -185,6 +218,13 @@ def _histogram(name: str, help: str, latencies: Mapping[str, Latency]) -> Histog
     for kind, latency in sorted(latencies.items()):
         bounds = [*map(str, BOUNDS), "+Inf"]
         family.add_metric([kind], list(zip(bounds, latency.counts, strict=True)), latency.seconds)
+    return family
+
+
+def _gauge(name: str, help: str, label: str, values: Mapping[str, int]) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(name, help, labels=[label])
+    for value, number in sorted(values.items()):
+        family.add_metric([value], number)
     return family
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any, Self, TypeAlias
 
 import anyio
@@ -137,6 +137,7 @@ class Peer:
             told=self._hear,
         )
         self._make_driver = partial(Driver, log, config=config, server=server, on_event=on_event, on_message=on_message)
+        self._connections = (limits or Limits()).connections
         self._listeners = len(listen)
         self._failures: list[str] = []
         self._listening = Signal()
@@ -223,7 +224,8 @@ class Peer:
     @property
     def counters(self) -> Counters:
         """What was counted since the peer started; after its end, until then."""
-        return self._running.counters if self._running is not None else self._counters
+        found = self._running.counters if self._running is not None else self._counters
+        return replace(found, connection_limits=MappingProxyType({"mesh": self._connections}))
 
     async def dial(self, address: str) -> None:
         """Connects to a peer, unless it is connected. Waits until the connection stands.
@@ -279,12 +281,14 @@ class Peer:
             record.tell(_MESH_EVENTS[news.kind](news.peer_id))
             return
         for peer_id in news.denied:
+            record.count_refused("peer")
             record.incident(
                 peer_id, "connections_refused", 1, "not let in: it is not one of the peers that may connect"
             )
         if news.refused > len(news.denied):
             reason = "there were as many connections from their addresses as there may be"
             count = news.refused - len(news.denied)
+            record.count_refused("address", count)
             record.incident("strangers", "connections_refused", count, f"not let in: {reason}")
         for reason in news.failed:
             record.tell(events.Failed("listening", NetworkError(reason)))
@@ -312,8 +316,14 @@ class _Running:
 
     @property
     def counters(self) -> Counters:
-        mesh = sum(peer.in_mesh for peer in self.host.peers)
-        return replace(self.driver.counters, held=self.host.held(), network=self.host.counts(), mesh=mesh)
+        peers = self.host.peers
+        return replace(
+            self.driver.counters,
+            held=self.host.held(),
+            network=self.host.counts(),
+            mesh=sum(peer.in_mesh for peer in peers),
+            open_connections=MappingProxyType({"mesh": len(peers)}),
+        )
 
     def shun(self, peer_id: str) -> None:
         """A peer broke a rule."""
@@ -332,7 +342,7 @@ async def _exchange(running: _Running, arrival: Arrival) -> None:
         # The peer's last exchange may still shun it: wait for its verdict.
         async with lock:
             if running.shuns(name):
-                running.driver.record.refused(name, "it broke a rule before")
+                running.driver.record.refused(name, "banned", "it broke a rule before")
             elif await running.driver.exchange(connection, name, dialer=arrival.dialer, gossips=True):
                 running.shun(name)
     except NetworkError:

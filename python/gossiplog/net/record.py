@@ -22,6 +22,10 @@ LOGGER = logging.getLogger("gossiplog")
 # An application that does not set logging up gets nothing on its standard error.
 LOGGER.addHandler(logging.NullHandler())
 
+REFUSALS = ("address", "banned", "host", "limit", "origin", "peer", "token", "topic")
+"""Why connections are refused: `limit` and `address` are limits of connections, in all and from one address; `banned`
+is who broke a rule before; `peer` is one that may not join the mesh; `topic` is another log's; the others are what
+`gossiplog.net.access` checks."""
 REFUSED_REMEMBERED = 2**14
 """Keys of refused messages that are remembered, so that each message counts once; about 3 MiB."""
 
@@ -39,9 +43,8 @@ class Counters:
         connections: that stand now and have a push stream.
         connected: peers that have joined.
         dropped: peers that were dropped for breaking a rule, those included that never joined.
-        refused_connections: that were not let in, because there were too many.
-        refused_requests: requests and WebSockets that `gossiplog.net.access` refused at a hub, by "host", "origin" and
-            "token".
+        refused_connections: WebSockets and connections of peers that were not let in, by the reasons of REFUSALS.
+        refused_requests: HTTP requests that `gossiplog.net.access` refused at a hub, by "host", "origin" and "token".
         bytes_received: from the peers' WebSockets, where this process reads them (a hub's).
         bytes_sent: likewise.
         inserted: new messages by "push", by "gossip", by "sync", and by "append", which is any other way.
@@ -58,6 +61,8 @@ class Counters:
         mesh: peers that gossip is exchanged with directly, now.
         defects: of this package that peers' input brought to light, by where: "push", "gossip", "sync" (this side
             asked), "serving", "storing", "broadcast" (the machine that all peers share) and "connection" (its bytes).
+        open_connections: that stand now, whether or not messages are exchanged over them, by "hub" and "mesh".
+        connection_limits: how many there may be, likewise.
         latencies: of "validation", from a message's coming by gossip to the answer; of "storing", a batch of messages
             that peers sent; and of "sync", whole ones.
     """
@@ -65,7 +70,7 @@ class Counters:
     connections: int = 0
     connected: int = 0
     dropped: int = 0
-    refused_connections: int = 0
+    refused_connections: Mapping[str, int] = field(default_factory=dict)
     refused_requests: Mapping[str, int] = field(default_factory=dict)
     bytes_received: int = 0
     bytes_sent: int = 0
@@ -81,6 +86,8 @@ class Counters:
     network: Mapping[str, int] = field(default_factory=dict)
     mesh: int = 0
     defects: Mapping[str, int] = field(default_factory=dict)
+    open_connections: Mapping[str, int] = field(default_factory=dict)
+    connection_limits: Mapping[str, int] = field(default_factory=dict)
     latencies: Mapping[str, Latency] = field(default_factory=dict)
 
 
@@ -117,6 +124,7 @@ class Record:
         self._waiting: deque[events.Event] = deque()
         self._due = anyio.Event()
         self._counts: Counter[str] = Counter()
+        self._refused_connections: Counter[str] = Counter()
         self._inserted: Counter[str] = Counter()
         self._syncs: Counter[str] = Counter()
         self._errors: Counter[str] = Counter()
@@ -134,7 +142,10 @@ class Record:
         """The counts as they are now."""
         return Counters(
             **self._counts,
+            refused_connections=MappingProxyType(dict(self._refused_connections)),
             refused_requests=MappingProxyType({}),
+            open_connections=MappingProxyType({}),
+            connection_limits=MappingProxyType({}),
             inserted=MappingProxyType(dict(self._inserted)),
             syncs=MappingProxyType(dict(self._syncs)),
             errors=MappingProxyType(dict(self._errors)),
@@ -202,10 +213,20 @@ class Record:
         """A peer did something in vain; the network counts it (see `Counters.network`)."""
         self._incidents.note(kind, peer, text, count)
 
-    def refused(self, peer: str, reason: str) -> None:
-        """A peer was not let in."""
-        self.count(refused_connections=1)
-        self._incidents.note("refused_connections", peer, f"not let in: {reason}")
+    def count_refused(self, reason: str, connections: int = 1) -> None:
+        """Count connections that were not let in; `reason` is one of REFUSALS."""
+        self._refused_connections[reason] += connections
+
+    def refused(self, peer: str, reason: str, text: str) -> None:
+        """Count and log a connection that was not let in.
+
+        Args:
+            peer: who made it.
+            reason: one of REFUSALS.
+            text: the same as a clause.
+        """
+        self.count_refused(reason)
+        self._incidents.note("refused_connections", peer, f"not let in: {text}")
 
     def dropped(self, peer: str, reason: str) -> None:
         """A peer broke a rule."""

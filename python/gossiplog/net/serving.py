@@ -17,6 +17,7 @@ import ssl
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import anyio
@@ -37,9 +38,10 @@ from websockets.protocol import State
 from gossiplog.files import check_file
 from gossiplog.net.addresses import is_within, limit_of, read_networks, source_of
 from gossiplog.net.arguments import check_texts, check_type
+from gossiplog.net.certificates import expiry_of, watch_certificate
 from gossiplog.net.event_loop import asyncio_loop
 from gossiplog.net.handshakes import CLIENT, watch_handshakes
-from gossiplog.net.incidents import SERVER_KEY, VIOLATION_KEY, Incidents, client_name
+from gossiplog.net.incidents import CERTIFICATE_KEY, SERVER_KEY, VIOLATION_KEY, Incidents, client_name
 from gossiplog.net.limits import Limits
 from gossiplog.net.pacing import Paced
 from gossiplog.reprs import short_repr
@@ -97,6 +99,13 @@ class TLS:
     certificate: str | os.PathLike[str]
     key: str | os.PathLike[str]
     _renewed: ssl.SSLContext | None = field(default=None, init=False, repr=False, compare=False)
+    _not_after: float | None = field(default=None, init=False, repr=False, compare=False)
+
+    @property
+    def not_after(self) -> float | None:
+        """When the certificate expires that was read last, in seconds since the epoch; None before `serve` has read it,
+        or where that cannot be told."""
+        return self._not_after
 
     def reload(self) -> None:
         """Read both files again, for the connections that are made from now on.
@@ -104,7 +113,16 @@ class TLS:
         Raises:
             OSError: a file cannot be read, or they do not hold a certificate and its key. The former ones stay in use.
         """
-        self._renewed = _load(self)
+        self._renewed = self._load()
+
+    def _load(self) -> ssl.SSLContext:
+        context = _load(self)
+        try:
+            self._not_after = expiry_of(Path(self.certificate).read_text(encoding="utf-8", errors="replace"))
+        except ValueError:
+            # OpenSSL can use what this package cannot read.
+            self._not_after = None
+        return context
 
     def _choose(self, connection: ssl.SSLObject, name: str | None, context: ssl.SSLContext) -> None:
         """Use the renewed certificate for a handshake.
@@ -186,7 +204,8 @@ async def serve(
     connection_table = _ConnectionTable(limits, trusted_proxies)
 
     async def counted(scope: Scope, receive: Receive, send: Send) -> None:
-        await app({**scope, SERVER_KEY: incidents.counts}, receive, send)
+        expiry = {} if tls is None else {CERTIFICATE_KEY: tls.not_after}
+        await app({**scope, SERVER_KEY: incidents.counts, **expiry}, receive, send)
 
     behind: ASGI3Application = counted  # type: ignore[assignment]
     if trusted_proxies:
@@ -215,7 +234,7 @@ async def serve(
         ssl_keyfile=None if tls is None else tls.key,
     )
     if tls is not None:
-        _load(tls)
+        tls._load()
     config.incidents = incidents
     config.connection_table = connection_table
     config.load()
@@ -239,6 +258,8 @@ async def serve(
                     await server.drop_connections()
 
             tasks.start_soon(run)
+            if tls is not None:
+                tasks.start_soon(watch_certificate, lambda: tls.not_after, partial(LOGGER.warning, "%s"))
             handler = loop.get_exception_handler()
             loop.set_exception_handler(partial(_on_loop_error, incidents, handler))
             try:
