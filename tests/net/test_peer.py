@@ -191,6 +191,40 @@ async def test_only_allowed_peers_are_connected(opened: Open, caplog: pytest.Log
     assert f"{stranger.peer_id}: not let in: it is not one of the peers that may connect" in caplog.text
 
 
+async def test_a_server_with_a_copy_of_the_identity_is_named(
+    opened: Open, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(peer_module, "_BOOTSTRAP_SECONDS", 0)
+    identity = bytes(range(32))
+    with anyio.fail_after(60):
+        async with Peer(opened(), [LISTEN], identity=identity) as first:
+            (address,) = first.addresses
+            bare = address.partition("/p2p/")[0]
+            for bootstrap in (address, bare):
+                async with Peer(opened(), [LISTEN], [bootstrap], identity=identity):
+                    while not caplog.messages:
+                        await anyio.sleep(0.01)
+                (line,) = caplog.messages
+                assert line.startswith(f"{bootstrap}: the server there has this one's id, {first.peer_id}: if it is")
+                caplog.clear()
+    # One list of addresses for all servers names each of them.
+    async with Peer(opened(), [LISTEN], [address], announce=[bare], identity=identity):
+        await anyio.wait_all_tasks_blocked()
+    assert caplog.messages == []
+
+
+async def test_a_bootstrap_peer_that_does_not_answer_is_a_line_of_the_log(
+    opened: Open, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(peer_module, "_BOOTSTRAP_SECONDS", 0)
+    with anyio.fail_after(60):
+        async with Peer(opened(), [LISTEN], ["/ip4/127.0.0.1/tcp/1/ws"]):
+            while not caplog.messages:
+                await anyio.sleep(0.01)
+    (line,) = caplog.messages
+    assert line.startswith("/ip4/127.0.0.1/tcp/1/ws: no peer yet: the peer cannot be reached: ")
+
+
 async def test_a_peer_that_bootstrap_names_is_allowed(opened: Open) -> None:
     async with Peer(opened(), [LISTEN]) as known:
         other = "12D3KooWQYV9dGMFoRzNStwpXztXaBUjtPqi6aU76ZgUriHhKust"

@@ -54,6 +54,10 @@ _FIRST_LOOK = 0.02
 _LONGEST_LOOK = 1.0
 # For the system to give all listeners their addresses.
 _LISTENING_SECONDS = 10.0
+# After this long without any peer the log says why `bootstrap` leads to none.
+_BOOTSTRAP_SECONDS = 10.0
+# What the host says of an address at which its own id answers.
+_OWN_ID = "leads to this host itself"
 # How long a peer that broke a rule is not let in.
 _SHUN_SECONDS = 600.0
 
@@ -137,6 +141,8 @@ class Peer:
             told=self._hear,
         )
         self._make_driver = partial(Driver, log, config=config, server=server, on_event=on_event, on_message=on_message)
+        self._bootstrap = bootstrap
+        self._announce = announce
         self._connections = (limits or Limits()).connections
         self._listeners = len(listen)
         self._failures: list[str] = []
@@ -161,6 +167,8 @@ class Peer:
             tasks.start_soon(_take_gossip, running)
             stack.callback(running.driver.hurry)
             await self._listen(host)
+            self._note_own_id(host)
+            tasks.start_soon(self._report_bootstrap, host)
             self._stack = stack.pop_all()
         return self
 
@@ -295,6 +303,31 @@ class Peer:
         self._failures += news.failed
         self._listening.set()
 
+    def _note_own_id(self, host: Host) -> None:
+        """Log the addresses of `bootstrap` that have this peer's id and are not its own: it does not dial them."""
+        end = f"/p2p/{host.peer_id}"
+        own = {address.removesuffix(end) for address in (*host.addresses, *self._announce)}
+        for address in self._bootstrap:
+            if address.endswith(end) and address.removesuffix(end) not in own:
+                self._note_bootstrap(address, _same_id(host.peer_id))
+
+    async def _report_bootstrap(self, host: Host) -> None:
+        """Log why no peer of `bootstrap` is connected, once: the host dials them again and again, and says nothing."""
+        await anyio.sleep(_BOOTSTRAP_SECONDS)
+        for address in self._bootstrap:
+            if host.peers:
+                return
+            if address.endswith(f"/p2p/{host.peer_id}"):
+                continue
+            try:
+                await host.dial(address)
+            except NetworkError as error:
+                is_own = _OWN_ID in str(error)
+                self._note_bootstrap(address, _same_id(host.peer_id) if is_own else f"no peer yet: {error}")
+
+    def _note_bootstrap(self, address: str, text: str) -> None:
+        self._there.driver.record.incident(address, "bootstrap", 1, text)
+
     async def _accept(self, running: _Running, tasks: anyio.abc.TaskGroup) -> None:
         async for arrival in running.host:
             tasks.start_soon(_exchange, running, arrival)
@@ -353,6 +386,14 @@ async def _exchange(running: _Running, arrival: Arrival) -> None:
         if not lock.locked() and running.exchange_locks.get(name) is lock:
             del running.exchange_locks[name]
         await connection.leave()
+
+
+def _same_id(peer_id: str) -> str:
+    return (
+        f"the server there has this one's id, {peer_id}: if it is this server, leave the address out of `bootstrap`;"
+        " if it is another, it uses a copy of this one's identity: give it one of its own, or neither gets what the"
+        " other has"
+    )
 
 
 async def _take_gossip(running: _Running) -> None:
