@@ -38,7 +38,7 @@ def test_a_log_comes_back_byte_for_byte(program: Program, written: Path, home: P
 
 
 def test_an_empty_log(program: Program, log: Path, home: Path) -> None:
-    assert program("export", log).out == ""
+    assert program("export", log).out == '{"topic":"notes"}\n{"messages":0}\n'
     (home / "empty").touch()
     assert program("import", log, home / "empty").record["values"] == 0
 
@@ -52,14 +52,17 @@ def test_from_standard_input(program: Program, written: Path, home: Path, monkey
 def test_what_is_imported_is_verified(program: Program, log: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Refusals have the file and the line; what is right is in the log."""
     program("append", log, "1", "2", "3")
-    first, second, third = program("export", log).out.splitlines()
+    _, first, second, third, _ = program("export", log).out.splitlines()
     changed = json.loads(third)
     changed["message"]["payload"] = 4
     lines = [first, "", json.dumps(changed), "{}", "", second, "[1]"]
     (home / "notes.jsonl").write_text("\n".join(lines), encoding="utf-8")
     result = program("import", home / "again.db", home / "notes.jsonl", "--topic", "notes")
     assert result.code == 1
-    assert result.err == "gossiplog: 3 of 5 values were refused; the others are in " + f"{home / 'again.db'}\n"
+    reason = "the Ed25519 signature does not hold over the message in dag-cbor"
+    assert result.err.startswith(f"gossiplog: 3 of 5 values were refused, the others are in {home / 'again.db'}; ")
+    assert f"{home / 'notes.jsonl'}, line 3: message " in result.err
+    assert result.err.endswith(f": {reason}\n")
     refused = result.record["refused"]
     assert [(refusal["file"], refusal["line"]) for refusal in refused] == [
         (str(home / "notes.jsonl"), line) for line in (3, 4, 7)
@@ -70,3 +73,48 @@ def test_what_is_imported_is_verified(program: Program, log: Path, home: Path, m
     monkeypatch.setenv("FORCE_COLOR", "1")
     shown = program("import", home / "again.db", home / "notes.jsonl").out
     assert f"{home / 'notes.jsonl'}, line 4: " in shown
+
+
+@pytest.mark.parametrize(
+    ("kept", "missing"),
+    [
+        (slice(0, 3), "line 3: the file ends here, before the last line of the export, which has the number of"),
+        (slice(0, 1), "line 1: the file ends here, before the last line of the export, which has the number of"),
+        ([0, 1, 3, 4], "line 4: 3 messages should precede this line, and 2 do: the export was cut off or changed"),
+        ([0, 1, 0, 1, 2, 3, 4], "line 3: another export begins here, before the last line of the export, which has"),
+        # As `tail` leaves it.
+        ([3, 4], "line 2: 3 messages should precede this line, and 1 do: the export was cut off or changed"),
+    ],
+)
+def test_an_export_that_was_cut_off_is_said(
+    program: Program, log: Path, home: Path, kept: slice | list[int], missing: str
+) -> None:
+    program("append", log, "1", "2", "3")
+    lines = program("export", log).out.splitlines()
+    found = lines[kept] if isinstance(kept, slice) else [lines[index] for index in kept]
+    (home / "notes.jsonl").write_text("\n".join(found), encoding="utf-8")
+    result = program("import", home / "again.db", home / "notes.jsonl", "--topic", "notes")
+    assert (result.code, len(result.record["incomplete"]), result.err.count("\n")) == (1, 1, 1)
+    assert f"{home / 'notes.jsonl'}, {missing}" in result.err
+
+
+def test_a_line_that_was_cut_off_is_the_first_cause(program: Program, log: Path, home: Path) -> None:
+    program("append", log, "1", "2", "3")
+    lines = program("export", log).out.splitlines()
+    # The second message comes first: that it lacks its parent is the consequence.
+    lines[1:3] = lines[2], lines[1][:100]
+    (home / "notes.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    result = program("import", home / "again.db", home / "notes.jsonl", "--topic", "notes")
+    assert result.code == 1
+    assert f"3 of 3 values were refused; {home / 'notes.jsonl'}, line 3: the text ends within" in result.err
+
+
+def test_lines_of_an_export_by_themselves_and_several_exports(program: Program, log: Path, home: Path) -> None:
+    """Older exports have messages alone, and so has what a person leaves of one."""
+    program("append", log, "1", "2", "3")
+    lines = program("export", log).out.splitlines()
+    for kept in (lines[1:-1], lines[1:3], lines * 2, lines[1:-1] + lines):
+        (home / "notes.jsonl").write_text("\n".join(kept), encoding="utf-8")
+        result = program("import", home / "again.db", home / "notes.jsonl", "--topic", "notes")
+        assert (result.code, result.record["incomplete"]) == (0, [])
+    assert result.record["messages"] == 3

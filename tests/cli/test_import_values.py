@@ -67,7 +67,8 @@ def test_refusals_are_named(program: Program, log: Path, messages: list[SignedMe
     bad = write(home / "set" / "b.parquet", [None, forged[:-1] + b"\7", *values[4:]])
     result = program("import", log, home / "set")
     assert result.code == 1
-    assert result.err == f"gossiplog: 8 of 11 values were refused; the others are in {log}\n"
+    assert result.err.startswith(f"gossiplog: 8 of 11 values were refused, the others are in {log}; {bad}, row 0: ")
+    assert result.err.count("\n") == 1
     refused = result.record["refused"]
     assert [(refusal["file"], refusal["row"]) for refusal in refused] == [(str(bad), row) for row in range(8)]
     assert [refusal["id"] for refusal in refused[2:]] == [message.id for message in messages[4:]]

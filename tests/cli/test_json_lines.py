@@ -7,7 +7,15 @@ import pytest
 import gossiplog
 from gossiplog import Signer, core
 from gossiplog.cli import json_lines
-from gossiplog.cli.json_lines import LongLine, message_line, message_value, read_lines
+from gossiplog.cli.json_lines import (
+    LongLine,
+    first_line,
+    last_line,
+    message_line,
+    message_value,
+    read_lines,
+    read_mark,
+)
 from gossiplog.errors import DecodeError
 from tests.strategies import TOPIC, alternative, longer_author
 
@@ -49,6 +57,19 @@ def test_a_message_whose_text_is_too_long_has_its_value_alone(monkeypatch: pytes
         message = log.append("\0" * 300, signer=Signer(bytes(32)))
     assert core.json_decode(message_line(message)) == {"id": message.id, "value": message.value}
     assert message_value(message_line(message)) == message.value
+
+
+def test_the_first_and_the_last_line_of_an_export() -> None:
+    assert read_mark(first_line("ü" * 512)) == "ü" * 512
+    assert read_mark(last_line(607)) == 607
+    for line in (
+        b'{"topic":1}',
+        b'{"messages":true}',
+        b'{"messages":1',
+        b'{"messages":1,"n":2}',
+        b'{"topic":"a","n":2}',
+    ):
+        assert read_mark(line) is None
 
 
 @pytest.mark.parametrize("line", [b"1", b"{", b'{"value":1}', b'{"value":{"/":{"bytes":"AQ"}}', b'{"id":"value"}'])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from gossiplog.cli.json_lines import message_line
+from gossiplog.cli.json_lines import first_line, last_line, message_line
 from gossiplog.cli.logs import LogPath, open_log
 from gossiplog.cli.output import printable
 
@@ -12,13 +12,21 @@ from gossiplog.cli.output import printable
 def export(path: LogPath) -> None:
     """Write all messages of a log to standard output, as JSON Lines.
 
-    Each line has the id, the signature and the message in dag-json. gossiplog import verifies them, and makes the same
-    log of them.
+    Each line has the id, the signature and the message in dag-json. The first one has the topic and the last one the
+    number of messages, so that an export that was cut off is noticed. gossiplog import verifies the messages, and makes
+    the same log of them.
     """
     on_terminal = sys.stdout.isatty()
+
+    def write(line: bytes) -> None:
+        if on_terminal:
+            line = printable(line.decode("utf-8")).encode("utf-8")
+        sys.stdout.buffer.write(line + b"\n")
+
+    count = 0
     with open_log(path) as log:
+        write(first_line(log.topic))
         for message in log.messages():
-            line = message_line(message)
-            if on_terminal:
-                line = printable(line.decode("utf-8")).encode("utf-8")
-            sys.stdout.buffer.write(line + b"\n")
+            write(message_line(message))
+            count += 1
+    write(last_line(count))

@@ -19,17 +19,19 @@ from typing import Annotated, Any, TypeAlias, cast
 
 import typer
 
-from gossiplog.cli.json_lines import message_value, read_lines
+from gossiplog.cli.json_lines import message_value, read_lines, read_mark
 from gossiplog.cli.logs import LogPath, NewTopic, open_log
 from gossiplog.cli.output import Json, Output, Stopwatch, printable, progress
 from gossiplog.cli.parquet_values import NoValues, Rows
-from gossiplog.errors import DecodeError, GossipLogError, ValuesRefused
+from gossiplog.errors import DecodeError, GossipLogError, MissingParents, ValuesRefused
 from gossiplog.files import open_file
 
 Advance: TypeAlias = Callable[[int], object]
 
 _STDIN = "-"
 _SHOWN = 20  # refusals on a terminal
+_CUT_OFF = "the export was cut off or changed; if you left out lines yourself, leave out its first and last, too"
+_NO_END = f"before the last line of the export, which has the number of messages: {_CUT_OFF}"
 
 
 def import_values(
@@ -47,7 +49,8 @@ def import_values(
 ) -> None:
     """Import the messages of an export or of a repair set; end with status 1 if any is refused.
 
-    Every message is verified. They may come in any order, and the log may have some of them already.
+    Every message is verified. They may come in any order, and the log may have some of them already. An export that was
+    cut off ends with status 1, too.
     """
     output = Output(json)
     with ExitStack() as stack:
@@ -60,9 +63,11 @@ def import_values(
         with Stopwatch() as watch:
             inserted = log.insert_many(values.read(advance))
         messages, root = len(log), log.root
-    refused = [
-        values.place(index) | {"id": getattr(error, "id", None), "error": str(values.reason(index, error))}
-        for index, error in inserted.refused
+    refused = [values.refusal(index, error) for index, error in inserted.refused]
+    # What lacks its parents does so for another refusal, mostly.
+    causes = [
+        values.refusal(index, error)
+        for index, error in sorted(inserted.refused, key=lambda found: isinstance(found[1], MissingParents))[:_SHOWN]
     ]
     if output.json:
         output.record(
@@ -72,21 +77,30 @@ def import_values(
                 "inserted": inserted.inserted,
                 "duplicates": inserted.duplicates,
                 "refused": refused,
+                "incomplete": values.incomplete,
                 "messages": messages,
                 "root": {"level": root.level, "hash": root.hash.hex()},
                 "seconds": round(watch.seconds, 6),
             }
         )
     else:
-        for refusal in refused[:_SHOWN]:
-            place = f"row {refusal['row']}" if "row" in refusal else f"line {refusal['line']}"
-            output.show(printable(f"{refusal['file']}, {place}: {refusal['error']}"))
+        for refusal in causes:
+            output.show(printable(_described(refusal)))
         output.show(
             f"{inserted.inserted:,} of {values.count:,} messages were new, {inserted.duplicates:,} were there,"
             f" {len(refused):,} were refused; the log holds {messages:,} messages."
         )
-    if refused:
-        raise ValuesRefused(f"{len(refused)} of {values.count} values were refused; the others are in {path}")
+    if refused or values.incomplete:
+        found = [_described(each) for each in values.incomplete]
+        if refused:
+            others = f", the others are in {path}" if len(refused) < values.count else ""
+            found.append(f"{len(refused)} of {values.count} values were refused{others}; {_described(causes[0])}")
+        raise ValuesRefused("; ".join(found))
+
+
+def _described(refusal: dict[str, Any]) -> str:
+    place = f"row {refusal['row']}" if "row" in refusal else f"line {refusal['line']}"
+    return f"{refusal['file']}, {place}: {refusal['error']}"
 
 
 class _Values:
@@ -120,15 +134,17 @@ class _Values:
                 self.count += 1
                 yield value
 
-    def place(self, index: int) -> dict[str, Any]:
-        """Return the file of a value, and its row, from 0, or its line, from 1."""
-        start, source = self._source(index)
-        return source.place(index - start)
+    @property
+    def incomplete(self) -> list[dict[str, Any]]:
+        """Where messages of an export are missing: the file, the line and the error."""
+        return [each for _, source in self._starts for each in source.incomplete]
 
-    def reason(self, index: int, error: GossipLogError) -> GossipLogError:
-        """Return why a value is refused: the error of its line, or else that of the log."""
+    def refusal(self, index: int, error: GossipLogError) -> dict[str, Any]:
+        """Return the file of a value, its row, from 0, or its line, from 1, its id, and why it is refused."""
         start, source = self._source(index)
-        return source.errors.get(index - start, error)
+        # The error of its line says more than that of the log.
+        reason = source.errors.get(index - start, error)
+        return source.place(index - start) | {"id": getattr(error, "id", None), "error": str(reason)}
 
     def _source(self, index: int) -> tuple[int, _Source]:
         return self._starts[bisect_right(self._starts, index, key=itemgetter(0)) - 1]
@@ -144,6 +160,7 @@ class _Lines:
     Attributes:
         rows: None, since lines are not counted before they are read.
         errors: why a line is no message, by the index of its value.
+        incomplete: where messages of an export are missing.
     """
 
     def __init__(self, name: str, stream: io.BufferedIOBase) -> None:
@@ -151,13 +168,28 @@ class _Lines:
         self._stream = stream
         self.rows: int | None = None
         self.errors: dict[int, GossipLogError] = {}
+        self.incomplete: list[dict[str, Any]] = []
         # (index of a value, number of its line) for the first line, and after blank ones.
         self._gaps = [(0, 1)]
 
     def read(self, advance: Advance) -> Iterator[bytes]:
-        index, expected = 0, 1
+        index, expected, number = 0, 1, 0
+        # The index of the first message of an export whose last line has not come.
+        start: int | None = None
         for lines in read_lines(self._stream, self._name):
             for number, line in lines:
+                mark = read_mark(line)
+                if mark is not None:
+                    found = index - (start or 0)
+                    if isinstance(mark, int):
+                        if mark != found:
+                            self._note(number, f"{mark} messages should precede this line, and {found} do: {_CUT_OFF}")
+                        start = None
+                    else:
+                        if start is not None:
+                            self._note(number, f"another export begins here, {_NO_END}")
+                        start = index
+                    continue
                 if number != expected:
                     self._gaps.append((index, number))
                 try:
@@ -168,6 +200,11 @@ class _Lines:
                 yield value
                 index, expected = index + 1, number + 1
             advance(len(lines))
+        if start is not None:
+            self._note(number, f"the file ends here, {_NO_END}")
+
+    def _note(self, line: int, error: str) -> None:
+        self.incomplete.append({"file": self._name, "line": line, "error": error})
 
     def place(self, index: int) -> dict[str, Any]:
         start, number = self._gaps[bisect_right(self._gaps, index, key=itemgetter(0)) - 1]

@@ -3,6 +3,11 @@
 A line of an export is the map `{id, signature, message}` of the HTTP API (wire format, "HTTP API"), in dag-json. Where
 that map does not give the message back byte for byte, as with alternative encodings, the line also has the stored
 value as `value`. So an import of an export has the same messages.
+
+An export begins with `{"topic":"..."}` and ends with `{"messages":607}`, so that one that was cut off is told from one
+that is whole: the first line says that there is a last one. Lines without either are accepted as they are: earlier
+versions wrote no more than messages, and what a person makes of an export with `grep` or `jq` is no damage. For the
+same reason the number is at the end alone: the log may get messages while it is written.
 """
 
 from __future__ import annotations
@@ -22,6 +27,10 @@ _CHUNK = 1 << 20
 # Bytes of a message's dag-json. Above it a line has the value alone, which base64 makes a third longer.
 _LONGEST_TEXT = LONGEST_LINE // 2
 _VALUE = "value"
+# The fields of the first and of the last line.
+_TOPIC, _MESSAGES = "topic", "messages"
+# Bytes: topics are shorter.
+_LONGEST_MARK = 4096
 
 
 class LongLine(GossipLogError):
@@ -68,6 +77,32 @@ def message_line(message: SignedMessage) -> bytes:
         return text
     # Keys are in the order of dag-json, in which `value` is the last.
     return text[:-1] + b"," + core.json_encode(value)[1:]
+
+
+def first_line(topic: str) -> bytes:
+    """Return the line before the messages of an export, without the line break."""
+    return core.json_encode({_TOPIC: topic})
+
+
+def last_line(messages: int) -> bytes:
+    """Return the line after the messages of an export, without the line break."""
+    return core.json_encode({_MESSAGES: messages})
+
+
+def read_mark(line: bytes) -> str | int | None:
+    """Return the topic of an export's first line, or the number of messages of its last; None of any other line."""
+    if len(line) > _LONGEST_MARK or not line.startswith((b'{"topic"', b'{"messages"')):
+        return None
+    try:
+        body: Any = core.json_decode(line)
+    except DecodeError:
+        return None
+    match body:
+        case {"topic": str(topic), **others} if not others:
+            return topic
+        case {"messages": int(messages), **others} if not others and not isinstance(messages, bool):
+            return messages
+    return None
 
 
 def message_value(line: bytes) -> bytes:

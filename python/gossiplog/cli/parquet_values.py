@@ -51,7 +51,7 @@ class Rows:
 
     Attributes:
         rows: how many there are.
-        errors: always empty; sources of other kinds have them.
+        errors: always empty, as is `incomplete`; sources of other kinds have them.
 
     Raises:
         NoValues: a file that cannot be read, that takes more memory than messages do, or that has no binary column
@@ -62,6 +62,7 @@ class Rows:
         self._path = path
         self._stream = stream
         self.errors: dict[int, GossipLogError] = {}
+        self.incomplete: list[dict[str, Any]] = []
         with _parquet(path, stream) as file, _damage_named(path):
             self.rows: int | None = file.metadata.num_rows
             largest = _largest_page(path, file, stream)
