@@ -5,6 +5,7 @@ A message says what was wrong, where, and what was expected. Attributes carry th
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
@@ -41,8 +42,59 @@ class DecodeError(GossipLogError, ValueError):
         self.offset = offset
 
 
+_NUMPY = (
+    *(f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)),
+    *(f"float{bits}" for bits in (16, 32, 128)),
+    "bool",
+    "bool_",
+)
+# By the name of the type, without its module.
+_REPLACEMENTS = {
+    **dict.fromkeys(("datetime", "date", "time", "Timestamp"), "value.isoformat()"),
+    "timedelta": "value.total_seconds()",
+    **dict.fromkeys(("Decimal", "Fraction", "UUID"), "str(value)"),
+    **dict.fromkeys(("PosixPath", "WindowsPath", "PurePosixPath", "PureWindowsPath"), "str(value)"),
+    **dict.fromkeys(("set", "frozenset"), "sorted(value)"),
+    **dict.fromkeys(("range", "generator", "deque", "dict_keys", "dict_values", "dict_items", "map"), "list(value)"),
+    **dict.fromkeys(("array", "ndarray", "Series"), "value.tolist()"),
+    **dict.fromkeys(_NUMPY, "value.item()"),
+    "complex": "[value.real, value.imag]",
+    "DataFrame": 'value.to_dict("records")',
+}
+_KEY_REPLACEMENTS = {"bytes": "key.hex()", "tuple": 'a list of [key, value] for the map, or ",".join(key) for the key'}
+_KEY = "str(key)"
+_NOT_FINITE = "None, or str(value)"
+_LARGE = "str(value)"
+
+_KEY_TYPE = re.compile(r"a map key .*of type (?:\w+\.)*(\w+)")
+_VALUE_TYPE = re.compile(r"a value of type (?:\w+\.)*(\w+)")
+_NO_NUMBER = re.compile(r": -?(?:nan|inf)\w* is no", re.IGNORECASE)
+_NO_INTEGER = re.compile(r": an integer (?:must be|outside)")
+
+
 class EncodeError(GossipLogError, ValueError):
-    """A value that cannot be written, or that other peers would read as something else."""
+    """A value that cannot be written, or that other peers would read as something else.
+
+    Its text says what to write in its place, for the types that programs have most often: dates as text, sets as lists.
+    """
+
+    def __str__(self) -> str:
+        # Here, because both cores raise this, each in its words.
+        text = super().__str__()
+        replacement = _replacement(text)
+        advice = f"; in its place write {replacement}"
+        # An error may be made of the text of another.
+        return text if not replacement or text.endswith(advice) else text + advice
+
+
+def _replacement(text: str) -> str:
+    if found := _KEY_TYPE.search(text):
+        return _KEY_REPLACEMENTS.get(found[1], _KEY)
+    if found := _VALUE_TYPE.search(text):
+        return _REPLACEMENTS.get(found[1], "")
+    if _NO_NUMBER.search(text):
+        return _NOT_FINITE
+    return _LARGE if _NO_INTEGER.search(text) else ""
 
 
 class InvalidMessage(GossipLogError, ValueError):

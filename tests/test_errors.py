@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import array
+import datetime
+import decimal
+import fractions
+import pathlib
+import pickle
+import uuid
+from collections import deque
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from gossiplog import core, reference
+from gossiplog.errors import EncodeError
+
+CORES = pytest.mark.parametrize("implementation", [core, reference], ids=["core", "reference"])
+DATE = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
+VALUES: list[Any] = [
+    float("nan"),
+    float("-inf"),
+    2**64,
+    -(2**64) - 1,
+    DATE,
+    DATE.date(),
+    DATE.time(),
+    datetime.timedelta(1),
+    pd.Timestamp(DATE),
+    decimal.Decimal("1.5"),
+    fractions.Fraction(1, 3),
+    uuid.UUID(int=1),
+    pathlib.PurePosixPath("/tmp"),
+    {1, 2},
+    frozenset("a"),
+    range(3),
+    (number for number in range(3)),
+    deque([1]),
+    {"a": 1}.keys(),
+    map(str, [1]),
+    array.array("i", [1]),
+    np.array([1.5]),
+    np.int64(1),
+    np.float32(1),
+    np.bool(True),
+    1j,
+    pd.Series([1]),
+    pd.DataFrame({"a": [1]}),
+]
+
+
+def refusal(implementation: ModuleType, value: Any) -> str:
+    with pytest.raises(EncodeError) as caught:
+        implementation.cbor_encode({"outer": [value]})
+    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
+    return str(caught.value)
+
+
+def advice(text: str) -> str:
+    return text.partition("; in its place write ")[2]
+
+
+@CORES
+@pytest.mark.parametrize("value", VALUES, ids=lambda value: type(value).__name__)
+def test_what_to_write_in_place_of_a_value_can_be_written(implementation: ModuleType, value: Any) -> None:
+    text = refusal(implementation, value)
+    assert text.startswith("$.outer[0]: ")
+    replacement = advice(text).removeprefix("None, or ")
+    assert implementation.cbor_encode(eval(replacement, {"value": value}))
+
+
+@CORES
+@pytest.mark.parametrize("key", [1, None, 1.5, True, b"\1", DATE], ids=repr)
+def test_what_to_write_in_place_of_a_key_can_be_written(implementation: ModuleType, key: Any) -> None:
+    replacement = advice(refusal(implementation, {key: 1}))
+    assert isinstance(eval(replacement, {"key": key}), str)
+
+
+@CORES
+@pytest.mark.parametrize("value", [object(), "\ud800", {"__proto__": 1}], ids=repr)
+def test_there_is_no_advice_where_none_fits(implementation: ModuleType, value: Any) -> None:
+    assert "in its place" not in refusal(implementation, value)
+
+
+def test_advice_is_given_once() -> None:
+    text = refusal(core, DATE)
+    assert str(EncodeError(f"payload 1 of 2, from 0: {text}")) == f"payload 1 of 2, from 0: {text}"
