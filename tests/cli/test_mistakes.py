@@ -10,10 +10,15 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+import gossiplog
+from gossiplog import Signer
+from gossiplog.cli.logs import open_log
+from gossiplog.errors import StorageError
 from tests.cli.support import PATIENCE, Program
 
 OPEN = 0o644
@@ -149,7 +154,10 @@ def test_a_full_disk_is_named(log: Path) -> None:
     assert run.stderr == "gossiplog: the output cannot be written: No space left on device\n"
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+ONLY_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+
+
+@ONLY_ROOT
 @pytest.mark.parametrize(
     ("command", "reason"),
     [
@@ -177,3 +185,57 @@ def test_what_a_user_may_not_do_is_named(program: Program, log: Path, command: s
         finally:
             os.seteuid(0)
     assert (result.code, result.out, result.err) == (1, "", f"gossiplog: {reason.format(folder)}\n")
+
+
+@pytest.fixture
+def closed_folder(log: Path) -> Iterator[Path]:
+    """A log in a folder in which another user makes no files; the test runs as that user."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        with gossiplog.open(log, signer=Signer(bytes(32))) as opened:
+            opened.append("one")
+        shutil.copyfile(log, folder / log.name)
+        folder.chmod(0o755)
+        (folder / log.name).chmod(0o644)
+        os.seteuid(65534)
+        try:
+            yield folder / log.name
+        finally:
+            os.seteuid(0)
+
+
+@ONLY_ROOT
+def test_a_log_in_a_folder_that_is_read_only_can_be_read(program: Program, closed_folder: Path, home: Path) -> None:
+    assert program("info", closed_folder).record["messages"] == 1
+    (record,) = program("read", closed_folder).records
+    assert program("show", closed_folder, record["id"]).record["payload"] == "one"
+    assert program("graph", closed_folder).record["payload"] == "one"
+    assert program("verify", closed_folder).record["messages"] == 1
+    assert len(program("export", closed_folder).out.splitlines()) == 3
+    assert os.listdir(closed_folder.parent) == [closed_folder.name]
+    followed = program("read", closed_folder, "--follow", "--limit", "1")
+    assert followed.code == 1
+    assert "while no program writes to it, it opens as file:PATH?immutable=1" in followed.err
+
+
+@ONLY_ROOT
+def test_a_log_that_is_open_is_read_with_its_latest_messages(program: Program, closed_folder: Path) -> None:
+    os.seteuid(0)
+    with gossiplog.open(closed_folder, signer=Signer(bytes(32))) as opened:
+        opened.append("two")
+        os.seteuid(65534)
+        assert program("info", closed_folder).record["messages"] == 2
+        os.seteuid(0)
+
+
+@ONLY_ROOT
+def test_a_log_that_is_written_to_while_it_is_read_without_a_lock_is_said(closed_folder: Path) -> None:
+    reading = open_log(closed_folder, reads=True)
+    log = reading.__enter__()
+    os.seteuid(0)
+    with gossiplog.open(closed_folder, signer=Signer(bytes(32))) as opened:
+        opened.append("two")
+    os.seteuid(65534)
+    assert len(log) == 1
+    with pytest.raises(StorageError, match="was written to while it was read without a lock"):
+        reading.__exit__(None, None, None)

@@ -46,6 +46,7 @@ def open_log(
     topic: str | None = None,
     *,
     read_only: bool = False,
+    reads: bool = False,
     makes: bool = False,
     say: Callable[[str], None] = note,
 ) -> Iterator[Log]:
@@ -55,13 +56,15 @@ def open_log(
         path: of the log's file.
         topic: of a log that is made where there is none; None makes none.
         read_only: write nothing to the file.
+        reads: whether the block only reads, and does not wait for messages. It may then read a log in a folder that
+            the user may not write to.
         makes: whether the command has an option --topic with which it makes a log.
         say: takes warnings.
 
     Raises:
         NotALog: there is no log, and no topic to make it with; or the path is SQLite's name for one in memory.
         TopicMismatch: the log has another topic.
-        StorageError: it is damaged, or cannot be read.
+        StorageError: it is damaged, or cannot be read, or was written to while it could not be locked.
     """
     if str(path) == _IN_MEMORY:
         raise NotALog(f"{_IN_MEMORY} is no file: a log in memory would end with the command")
@@ -82,9 +85,12 @@ def open_log(
     if topic is None and _is_empty(path):
         raise NotALog(f"{path} is empty: gossiplog init {path} --topic TOPIC makes a log of it")
     others = _other_tables(path) if topic is not None and not read_only else ()
+    is_frozen = reads and path.is_file() and _is_unlockable(path)
+    location = f"{path.absolute().as_uri()}?immutable=1" if is_frozen else str(path)
+    before = _stamp(path)
     with warnings.catch_warnings(record=True, action="always") as caught, occasional("Upgrading the log") as advance:
         try:
-            log = gossiplog.log.open(str(path), topic=topic, read_only=read_only, progress=advance)
+            log = gossiplog.log.open(location, topic=topic, read_only=read_only, progress=advance)
         except NotALog as error:
             # Its advice is to give a topic, which few commands take.
             raise NotALog(str(error).replace(": give a topic to make one in it", "")) from error
@@ -102,7 +108,36 @@ def open_log(
         try:
             yield log
         except (CorruptLog, TreeError) as error:
+            if is_frozen and _stamp(path) != before:
+                raise StorageError(_changed(path)) from error
             raise StorageError(f"{path}: {error}") from error
+    if is_frozen and _stamp(path) != before:
+        raise StorageError(_changed(path))
+
+
+def _is_unlockable(path: Path) -> bool:
+    """Whether SQLite cannot make the files by which it keeps a reader apart from writers, and there are none.
+
+    While a program writes to the log these files are there, and readers share them.
+    """
+    real = path.resolve()
+    is_open = any(real.with_name(real.name + end).exists() for end in ("-wal", "-shm", "-journal"))
+    return not is_open and not _may(real.parent, os.W_OK | os.X_OK)
+
+
+def _stamp(path: Path) -> object:
+    """Return what changes when a log is written to."""
+    if not path.is_file():
+        return None
+    found, real = path.stat(), path.resolve()
+    return found.st_ino, found.st_size, found.st_mtime_ns, real.with_name(f"{real.name}-wal").exists()
+
+
+def _changed(path: Path) -> str:
+    return (
+        f"{path} was written to while it was read without a lock, since you may not write to its folder: what was shown"
+        " may be wrong. Repeat the command"
+    )
 
 
 def _may(path: Path, mode: int) -> bool:
@@ -155,7 +190,7 @@ def info(
 ) -> None:
     """Show what a log holds: topic, messages, clock, heads, root, authors, bytes."""
     output = Output(json)
-    with open_log(path) as log, progress("Counting authors", len(log)) as advance:
+    with open_log(path, reads=True) as log, progress("Counting authors", len(log)) as advance:
         found = log.info(advance)
     by_author = sorted(found.by_author.items(), key=lambda item: (-item[1].bytes, item[0])) if authors else []
     root = {"level": found.root.level, "hash": found.root.hash.hex()}
@@ -184,7 +219,7 @@ def info(
 def verify(path: LogPath, json: Json = False) -> None:
     """Check every message and signature of a log, its tree and its indexes; end with status 1 if anything is wrong."""
     output = Output(json)
-    with open_log(path) as log, progress("Verifying", len(log)) as advance, Stopwatch() as watch:
+    with open_log(path, reads=True) as log, progress("Verifying", len(log)) as advance, Stopwatch() as watch:
         verified = log.verify(advance)
     if output.json:
         root = {"level": verified.root.level, "hash": verified.root.hash.hex()}

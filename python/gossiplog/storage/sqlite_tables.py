@@ -125,6 +125,9 @@ def storage_error(place: str, doing: str, error: sqlite3.Error) -> StorageError:
     if error_code(error) in _NO_LOG:
         return CorruptLog([f"cannot {doing} {place}: {error}"])
     cause = _CAUSES.get(error_code(error))
+    if cause is not None and doing == "open" and error_code(error) == sqlite3.SQLITE_READONLY:
+        # A reader needs the files beside the database, and makes them where there are none.
+        cause += "; while no program writes to it, it opens as file:PATH?immutable=1"
     return StorageError(
         f"cannot {doing} {place}: {error}" if cause is None else f"cannot {doing} {place}: {cause} ({error})"
     )
