@@ -264,6 +264,8 @@ def test_a_message_is_no_id_but_is_in_the_log(log: Log) -> None:
         lambda value: log.messages(after=value),
         lambda value: log.count(before=value),
         lambda value: log.is_ancestor(message.id, value),
+        log.replica.value,
+        lambda value: log.replica.ancestors(value, 1, 1),
     ]
     for call in calls:
         with pytest.raises(TypeError, match=r"expected the id of a message, as message\.id, not SignedMessage"):

@@ -32,7 +32,7 @@ def raise_descriptor_limit() -> int | None:
 
 
 def descriptor_warning(limit: int | None, connections: int, services: int) -> str:
-    """Return what is to be said where the limit of descriptors is too low for that of connections; else "".
+    """Return a warning if the limit of descriptors is too low for that of connections; else "".
 
     Args:
         limit: of descriptors; None for any number.

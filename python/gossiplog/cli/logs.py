@@ -27,13 +27,13 @@ from gossiplog.cli.output import (
 from gossiplog.errors import CorruptLog, MissingParents, NotALog, StorageError, TreeError, ValuesRefused
 from gossiplog.files import explain_denial
 from gossiplog.log import Log
+from gossiplog.storage.sqlite_tables import PREFIX
 
 _HEADS = 20  # shown on a terminal: the latest
 _AUTHORS = 50  # shown on a terminal: those of the most bytes
 _REFUSALS = 20  # shown
 _TABLES = 5  # of another application, named in a warning
 _IN_MEMORY = ":memory:"
-_OURS = "gossiplog_"
 
 # Opening it says better what is wrong.
 LogPath = Annotated[Path, typer.Argument(metavar="LOG", help="The file of the log.", readable=False)]
@@ -102,7 +102,7 @@ def open_log(
         more = f" and {len(others) - _TABLES:,} more" if len(others) > _TABLES else ""
         say(
             f"{path} was a database without a log, with the tables {', '.join(others[:_TABLES])}{more}: a log was made"
-            " beside them, in tables whose names begin with gossiplog_"
+            f" beside them, in tables whose names begin with {PREFIX}"
         )
     with log:
         try:
@@ -160,7 +160,7 @@ def _other_tables(path: Path) -> Sequence[str]:
     except sqlite3.Error:
         # Opening the log says what is wrong.
         return ()
-    return () if any(name.startswith(_OURS) for name in names) else names
+    return () if any(name.lower().startswith(PREFIX) for name in names) else names
 
 
 def init(

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from gossiplog import core
 from gossiplog.errors import TooMuchWork, UnknownMessage
 from gossiplog.log.state import damage_is_corrupt, read_stored
+from gossiplog.message import key_of
 from gossiplog.storage.base import Reader
 
 _ROW_BYTES = 256
@@ -40,7 +41,7 @@ def steps_back(
         TooMuchWork: a limit is exceeded.
         CorruptLog: the log is damaged.
     """
-    key = core.decode_id(id)
+    key = key_of(id)
     sequence = reader.sequences([key]).get(key)
     if sequence is None:
         raise UnknownMessage(id)

@@ -15,6 +15,7 @@ from gossiplog.log.insertion import Inserter
 from gossiplog.log.results import Inserted
 from gossiplog.log.state import Snapshot, State, States, damage_is_corrupt
 from gossiplog.log.writing import Outcome, Verdicts, Writer
+from gossiplog.message import key_of
 from gossiplog.storage import Storage
 from gossiplog.storage.base import PAGE_BYTES
 
@@ -68,7 +69,7 @@ class Replica:
             DecodeError: text that is no id.
             UnknownMessage: it is not in the log.
         """
-        key = core.decode_id(id)
+        key = key_of(id)
         with self._storage.reader() as reader:
             found = reader.values([key], reader.position().count)
         if key not in found:

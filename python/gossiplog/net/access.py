@@ -57,7 +57,7 @@ _LOGGER = logging.getLogger(__name__)
 
 
 class Token:
-    """A secret that a caller has to show. It is not shown in turn, neither by `repr` nor in a traceback.
+    """A secret that callers show. Neither `repr` nor a traceback shows it.
 
     Args:
         text: 16 to 512 characters of `A-Za-z0-9-._~+/`, with `=` at the end. A line end around them does not count.
@@ -78,7 +78,7 @@ class Token:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Token:
-        """Reads a token from a file that only its owner can read: one line.
+        """Read a token from a file that only its owner can read: one line.
 
         Raises:
             KeyFileError: it is missing, holds no token, or is open to others than its owner.
@@ -86,7 +86,7 @@ class Token:
         return cls(load_token(path))
 
     def matches(self, text: str | None) -> bool:
-        """Whether a caller showed this token; it takes the same time for every answer."""
+        """Return whether a caller showed this token; it takes the same time for every answer."""
         return text is not None and hmac.compare_digest(self._digest, hashlib.sha256(text.encode()).digest())
 
     def __eq__(self, other: object) -> bool:
@@ -119,7 +119,7 @@ def bare_token(text: str) -> str:
 
 
 def load_token(path: str | os.PathLike[str]) -> str:
-    """Reads a token from a file that only its owner can read: one line.
+    """Return the text of a token from a file that only its owner can read: one line.
 
     Raises:
         KeyFileError: it is missing, holds no token, or is open to others than its owner.
@@ -225,7 +225,7 @@ class Access:
                 raise ValueError(f"{origin!r} is no origin: expected one in lower case, as https://app.example.org")
 
     def decide(self, scope: Scope) -> Decision:
-        """Judges the scope of a request or of a WebSocket (ASGI specification, "HTTP & WebSocket")."""
+        """Return what a request or a WebSocket may do, by its scope (ASGI specification, "HTTP & WebSocket")."""
         headers = _Headers(scope)
         host = headers.single("host")
         name = None if host is None else _host_name(host)
@@ -303,7 +303,7 @@ def protect(
     open_paths: Collection[str] = (),
     websockets: Counter[str] | None = None,
 ) -> ASGIApp:
-    """Puts an application behind these checks, with the headers by which browsers let pages of other origins use it
+    """Return an application behind these checks, with the headers by which browsers let pages of other origins use it
     (CORS, https://fetch.spec.whatwg.org/#http-cors-protocol).
 
     The application finds what a caller may do, an Allowed, in the scope under SCOPE_KEY. A WebSocket needs the right to
@@ -406,7 +406,7 @@ class _Headers:
         return values[0] if len(values) == 1 else None
 
     def bearer(self) -> str | None:
-        """What is shown as a bearer token: text that is none, where the header has another form."""
+        """Return the bearer token that a caller shows, or text that is none where the header has another form."""
         values = self._values("authorization")
         if not values:
             return None
@@ -437,7 +437,7 @@ _HOST = re.compile(r"(?:\[([0-9a-f:.]{2,45})\]|([a-z0-9_]([a-z0-9_.-]{0,252})?))
 
 
 def _host_name(host: str) -> str | None:
-    """A Host header without its port, in lower case; none where it has another form."""
+    """Return a Host header without its port, in lower case; None where it has another form."""
     found = _HOST.fullmatch(host.lower())
     return found and (found[1] or found[2])
 
@@ -458,7 +458,7 @@ def _is_any_address(host: str) -> bool:
 
 
 def _authority(origin: str) -> str | None:
-    """The host and port of an origin (RFC 6454, section 6.2), in lower case; none of "null" and of other texts."""
+    """Return the host and port of an origin (RFC 6454, section 6.2), in lower case; None of "null" and other texts."""
     try:
         parts = urlsplit(origin)
     except ValueError:

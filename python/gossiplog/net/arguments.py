@@ -1,4 +1,4 @@
-"""Checks of what callers give: what is wrong with it is said at the call, and not when it is used."""
+"""Checks of arguments, so that an error comes from the call and not from where a value is used."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from gossiplog.log.functions import check_runs
 
 
 def check_log(log: object, *, writes: bool) -> None:
-    """Refuse what is no log.
+    """Check that an argument is a log.
 
     Args:
         log: what the caller gave.
@@ -28,7 +28,7 @@ def check_log(log: object, *, writes: bool) -> None:
 
 
 def check_type(name: str, value: object, kind: type | tuple[type, ...], expected: str) -> None:
-    """Refuse a value of another type.
+    """Check the type of an argument.
 
     Args:
         name: what the caller calls it.
@@ -44,7 +44,7 @@ def check_type(name: str, value: object, kind: type | tuple[type, ...], expected
 
 
 def check_callbacks(**callbacks: Callable[..., object] | None) -> None:
-    """Refuse functions that would be called in vain; None is no function, and may be given.
+    """Check that callbacks can be called, and run to their end; None may be given for no callback.
 
     Args:
         callbacks: by their names, `on_` and what they are called with.
@@ -58,7 +58,7 @@ def check_callbacks(**callbacks: Callable[..., object] | None) -> None:
 
 
 def check_texts(name: str, values: object, example: str) -> tuple[str, ...]:
-    """Return a collection of texts as a tuple; refuse a single text, which is a collection of its characters.
+    """Return a collection of texts as a tuple; a single text, a collection of its characters, is an error.
 
     Args:
         name: what the caller calls them.

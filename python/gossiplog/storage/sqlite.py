@@ -26,6 +26,7 @@ from gossiplog.storage.base import SCHEMA, Progress, Reader, Storage, Transactio
 from gossiplog.storage.sqlite_tables import (
     DAMAGE,
     OURS,
+    PREFIX,
     TABLES,
     Guard,
     SQLiteReader,
@@ -189,7 +190,7 @@ class SQLiteStorage(Storage):
         if not meta_table:
             if ours:
                 raise NotALog(
-                    f"{self._path} holds no log, but {ours[0][1]}: names that begin with gossiplog_ are for a log's"
+                    f"{self._path} holds no log, but {ours[0][1]}: names that begin with {PREFIX} are for a log's"
                 )
             return None
         check_tables(meta_table, TABLES[:1])

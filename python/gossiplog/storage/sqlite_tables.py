@@ -53,6 +53,8 @@ _SCANNED: Mapping[ScanColumn, str] = {
 _CHUNK = 512
 # From so many keys on, it pays to ask first whether they are all above those of the log.
 _MANY = 16
+PREFIX = "gossiplog_"
+"""Which the names of a log's tables begin with, in lower case; no other table in its database has it."""
 # Of the text that ends transactions: the application's own COMMIT is another text, so no prepared statement of ours
 # serves it, and the authorizer sees it.
 OURS = " /* gossiplog */"
@@ -143,7 +145,7 @@ def schema_of_log(connection: sqlite3.Connection) -> list[SchemaRow]:
     return [
         (kind, name, sql)
         for kind, name, table, sql in rows
-        if any(str(each).lower().startswith("gossiplog_") for each in (name, table))
+        if any(str(each).lower().startswith(PREFIX) for each in (name, table))
     ]
 
 
@@ -186,7 +188,7 @@ class Guard:
         if not self.active:
             return sqlite3.SQLITE_OK
         changed = first if action in _CHANGED_FIRST else second if action in _CHANGED_SECOND else None
-        ours = changed is not None and changed.lower().startswith("gossiplog_")
+        ours = changed is not None and changed.lower().startswith(PREFIX)
         settings = action == sqlite3.SQLITE_PRAGMA and second is not None and first not in _DESCRIPTIONS
         if action in _CONTROL or settings or ours:
             return sqlite3.SQLITE_DENY
@@ -479,7 +481,7 @@ class SQLiteTransaction(SQLiteReader, Transaction):
         except sqlite3.Error as error:
             if error_code(error) == sqlite3.SQLITE_AUTH:
                 raise StorageError(
-                    f"`apply` must not end the transaction, attach databases or change gossiplog_ tables: {sql}"
+                    f"`apply` must not end the transaction, attach databases or change {PREFIX} tables: {sql}"
                 ) from error
             if error_code(error) in _BROKEN:
                 raise storage_error("the database", "execute a statement in", error) from error
