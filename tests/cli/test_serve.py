@@ -229,6 +229,10 @@ def test_sighup_takes_new_tokens(program: Program, log: Path, home: Path) -> Non
         line = process.stderr.readline().decode()
         assert "ERROR the tokens and the certificate stay as they were: the token file" in line
         assert program(*arguments, old).code == 0
+        set_token(token, "alice: the-former-token-0123\nbob: the-next-token-012345")
+        process.send_signal(signal.SIGHUP)
+        assert served.record("reloaded")["disconnected"] == 0
+        assert [program(*arguments, file).code for file in (old, new)] == [0, 0]
         set_token(token, "the-next-token-012345")
         process.send_signal(signal.SIGHUP)
         assert served.record("reloaded").items() >= {"event": "reloaded", "disconnected": 0}.items()

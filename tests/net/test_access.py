@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import logging
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -199,7 +200,7 @@ def test_texts_that_are_no_token(text: str, tmp_path: Path) -> None:
     file = tmp_path / "token"
     file.write_text(text, encoding="utf-8")
     file.chmod(0o600)
-    with pytest.raises(KeyFileError, match="holds no token: expected one line"):
+    with pytest.raises(KeyFileError, match="holds no token: expected a token of 16 to 512"):
         Token.load(file)
 
 
@@ -236,6 +237,71 @@ def test_a_single_name_is_no_collection_of_names(name: str, wrong: Any) -> None:
 
 def test_a_token_is_not_shown() -> None:
     assert READ not in f"{Token(READ)!r} {Token(READ)} {access(READ, None)!r}"
+
+
+NAMED = "alice: alice-may-write-0123456789\n\nbob:bob-may-write-0123456789\r\n"
+
+
+def test_a_file_of_several_tokens(tmp_path: Path) -> None:
+    file = tmp_path / "tokens"
+    file.touch(0o600)
+    file.write_text(NAMED)
+    alice, bob = Token.load_all(file)
+    assert (repr(alice), repr(bob)) == ("<Token of alice>", "<Token of bob>")
+    assert alice.matches("alice-may-write-0123456789")
+    assert bob == Token("bob-may-write-0123456789")
+    with pytest.raises(KeyFileError, match="tokens holds 2 tokens: expected one"):
+        Token.load(file)
+    # A client's file may have the line that the hub's has.
+    file.write_text(NAMED.partition("\n")[0])
+    assert Token.load(file) == alice
+    file.write_text(READ)
+    assert [token.name for token in Token.load_all(file)] == [""]
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "holds no token: expected a token of 16"),
+        (f"{NAMED}carol", "line 4 of the token file .* is no token: expected a token of 16"),
+        (f"{NAMED}carol-0123456789", "line 4 of the token file .* needs a name of its own: expected NAME: TOKEN"),
+        (f"{NAMED}bob: other-0123456789", "line 4 of the token file .* needs a name of its own"),
+        (
+            f"{NAMED}a b: other-0123456789",
+            "line 4 of the token file .* is no token: expected a name of up to 64 characters",
+        ),
+        (
+            f"{NAMED}: other-0123456789",
+            "line 4 of the token file .* is no token: expected a name of up to 64 characters",
+        ),
+        (
+            f"{NAMED}é: other-0123456789",
+            "line 4 of the token file .* is no token: expected a name of up to 64 characters",
+        ),
+        ("x" * 2**19, "is longer than"),
+    ],
+)
+def test_files_that_hold_no_tokens(text: str, reason: str, tmp_path: Path) -> None:
+    file = tmp_path / "tokens"
+    file.touch(0o600)
+    file.write_text(text)
+    with pytest.raises(KeyFileError, match=reason) as caught:
+        Token.load_all(file)
+    assert "0123456789" not in str(caught.value)
+
+
+def test_each_of_several_tokens_is_let_in() -> None:
+    alice, bob, reader = Token("alice-0123456789", "alice"), Token("bob-0123456789012", "bob"), Token(READ)
+    access = Access(read_token=[reader], write_token=(alice, bob))
+    for token in (alice, bob):
+        assert access.rights(token) == Allowed(read=True, write=True)
+    assert access.rights(reader) == Allowed(read=True, write=False)
+    without = replace(access, write_token=alice)
+    assert without.rights(bob) == Allowed(read=False, write=False)
+    assert replace(access, addresses=True).write_token == (alice, bob)
+    # An empty list must not open a hub.
+    with pytest.raises(ValueError, match="a collection without tokens"):
+        Access(write_token=[])
 
 
 def test_a_token_file(tmp_path: Path) -> None:

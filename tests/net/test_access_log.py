@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from starlette.types import Receive, Scope, Send
 
+from gossiplog.net.access import Access, Token, protect
 from gossiplog.net.access_log import LOGGER, AccessLog
 from gossiplog.net.incidents import FIELDS
 from tests.net.asgi import call, scope
@@ -52,6 +53,17 @@ async def test_a_request_is_a_line_without_its_query(caplog: pytest.LogCaptureFi
         "bytes_sent": 7,
         "seconds": 2.5,
     }
+
+
+async def test_the_name_of_a_token_is_in_the_line_and_the_token_is_not(caplog: pytest.LogCaptureFixture) -> None:
+    token = Token("not-to-be-guessed-0123456789", "alice")
+    app = logged_app(protect(echo, Access(write_token=[token, Token("another-0123456789")])))
+    for shown in ("not-to-be-guessed-0123456789", "another-0123456789"):
+        headers = [("Host", "localhost"), ("Authorization", f"Bearer {shown}")]
+        assert (await call(app, "/", "POST", b"abc", headers)).status == 201
+    assert [message.partition(" sent, ")[2] for message in caplog.messages] == ["2.500 s, token of alice", "0.000 s"]
+    assert [getattr(record, FIELDS).get("token") for record in caplog.records] == ["alice", None]
+    assert "0123456789" not in caplog.text
 
 
 @pytest.mark.parametrize(("path", "status", "lines"), [("/healthz", 200, 0), ("/readyz", 503, 1), ("/metrics", 200, 1)])

@@ -172,6 +172,22 @@ async def test_clients_whose_token_was_replaced_are_disconnected(opened: Open) -
     assert hub.replace_tokens(None, None) == 0
 
 
+async def test_one_of_several_tokens_is_taken_away(opened: Open) -> None:
+    hub = Hub(opened(), access=Access(read_token=TOKENS[:2]))
+    heard = [Heard(), Heard()]
+    async with (
+        serving(hub) as url,
+        gossiplog.connect(opened(), url, token="not-to-be-guessed-0", on_event=heard[0]) as first,
+        gossiplog.connect(opened(), url, token="not-to-be-guessed-1", on_event=heard[1]) as second,
+    ):
+        await first.synced()
+        await second.synced()
+        assert hub.replace_tokens(TOKENS[1:], None) == 1
+        await heard[0].wait(events.Failed)
+        assert heard[1].of(events.Disconnected) == []
+        assert second.connected
+
+
 def without_headers(app: ASGIApp) -> ASGIApp:
     """A hub that says nothing of itself and reads nothing of its client, such as canvas-js's."""
 

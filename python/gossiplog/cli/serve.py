@@ -95,10 +95,16 @@ def serve(
         typer.Option(metavar="ORIGIN", help="Accept pages of this origin, such as https://example.org; * accepts all."),
     ] = None,
     read_token: Annotated[
-        Path | None, typer.Option(metavar="FILE", readable=False, help="The file of the token that readers must show.")
+        Path | None,
+        typer.Option(
+            metavar="FILE", readable=False, help="The file of the tokens of readers: one, or NAME: TOKEN in each line."
+        ),
     ] = None,
     write_token: Annotated[
-        Path | None, typer.Option(metavar="FILE", readable=False, help="The file of the token that writers must show.")
+        Path | None,
+        typer.Option(
+            metavar="FILE", readable=False, help="The file of the tokens of writers: one, or NAME: TOKEN in each line."
+        ),
     ] = None,
     certificate: Annotated[
         Path | None,

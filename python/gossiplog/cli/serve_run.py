@@ -84,8 +84,8 @@ class Options:
         metrics: the host, None for the loopback, and the port at which metrics are served, too; None for no such port.
         hosts: further names under which a hub's clients know this machine.
         origins: whose pages may connect.
-        read_token: the file with the token that readers must show, or None.
-        write_token: the file with the token that writers must show, or None.
+        read_token: the file with the tokens, one of which readers must show, or None.
+        write_token: the file with the tokens, one of which writers must show, or None.
         certificate: the file with the chain, in PEM, or None to go without TLS.
         private_key: the file with its key.
         trusted_proxies: addresses and networks that tell the addresses of a hub's clients.
@@ -136,8 +136,8 @@ class Options:
         return Access(
             hosts=frozenset([*own, *self.hosts]),
             origins=frozenset(self.origins),
-            read_token=None if self.read_token is None else Token.load(self.read_token),
-            write_token=None if self.write_token is None else Token.load(self.write_token),
+            read_token=None if self.read_token is None else Token.load_all(self.read_token),
+            write_token=None if self.write_token is None else Token.load_all(self.write_token),
         )
 
     def monitor_access(self) -> Access:

@@ -49,6 +49,10 @@ _QUERY_NAME = "token"
 _TOKEN = re.compile(r"[A-Za-z0-9\-._~+/]+=*")
 _TOKEN_LENGTHS = range(16, 513)
 _NO_TOKEN = "expected a token of 16 to 512 characters of A-Z, a-z, 0-9 and -._~+/"
+_NAME = re.compile(r"[A-Za-z0-9\-._]{1,64}")
+_NO_NAME = "expected a name of up to 64 characters of A-Z, a-z, 0-9 and -._"
+# Bytes of a file of tokens.
+_LONGEST_FILE = 2**18
 _SAFE_METHODS = ("GET", "HEAD")
 # Characters of a path in a line of the log.
 _LONGEST_PATH = 200
@@ -61,16 +65,23 @@ class Token:
 
     Args:
         text: 16 to 512 characters of `A-Za-z0-9-._~+/`, with `=` at the end. A line end around them does not count.
+        name: of who has it, for the access log: up to 64 characters of `A-Za-z0-9-._`; "" for none.
+
+    Attributes:
+        name: as it was given.
 
     Raises:
-        ValueError: another text.
+        ValueError: another text, or another name.
         TypeError: something else than a text, such as the path of a file: `Token.load` reads one.
     """
 
-    __slots__ = ("_digest",)
+    __slots__ = ("_digest", "name")
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, name: str = "") -> None:
         text = bare_token(text)
+        if name and not _NAME.fullmatch(name):
+            raise ValueError(_NO_NAME)
+        self.name = name
         if len(text) not in _TOKEN_LENGTHS:
             raise ValueError(_NO_TOKEN)
         # Digests have one length, and comparing those tells nothing about how much of a guess is right.
@@ -85,6 +96,17 @@ class Token:
         """
         return cls(load_token(path))
 
+    @classmethod
+    def load_all(cls, path: str | os.PathLike[str]) -> tuple[Token, ...]:
+        """Read the tokens of several clients from a file that only its owner can read: `NAME: TOKEN` in each line.
+
+        A single token may be without a name. Lines that are blank do not count.
+
+        Raises:
+            KeyFileError: the file is missing, is open to others than its owner, or a line is no token.
+        """
+        return tuple(cls(text, name) for name, text in _read_tokens(path))
+
     def matches(self, text: str | None) -> bool:
         """Return whether a caller showed this token; it takes the same time for every answer."""
         return text is not None and hmac.compare_digest(self._digest, hashlib.sha256(text.encode()).digest())
@@ -96,7 +118,7 @@ class Token:
         return hash(self._digest)
 
     def __repr__(self) -> str:
-        return "<Token>"
+        return f"<Token of {self.name}>" if self.name else "<Token>"
 
 
 def bare_token(text: str) -> str:
@@ -124,15 +146,46 @@ def load_token(path: str | os.PathLike[str]) -> str:
     Raises:
         KeyFileError: it is missing, holds no token, or is open to others than its owner.
     """
-    try:
-        text = bare_token(read_secret(path, "token file", 2 * _TOKEN_LENGTHS.stop).decode("ascii"))
-        Token(text)
-    except ValueError as error:
-        raise KeyFileError(
-            f"the token file {os.fspath(path)} holds no token: expected one line of 16 to 512 characters of A-Z,"
-            " a-z, 0-9 and -._~+/"
-        ) from error
-    return text
+    found = _read_tokens(path)
+    if len(found) > 1:
+        raise KeyFileError(f"the token file {os.fspath(path)} holds {len(found)} tokens: expected one")
+    return found[0][1]
+
+
+def _read_tokens(path: str | os.PathLike[str]) -> list[tuple[str, str]]:
+    """Return the names and the texts of tokens in a file; no error shows a part of it.
+
+    Raises:
+        KeyFileError: the file is missing, is open to others than its owner, or a line is no token.
+    """
+    place = os.fspath(path)
+    content = read_secret(path, "token file", _LONGEST_FILE + 1)
+    if len(content) > _LONGEST_FILE:
+        raise KeyFileError(f"the token file {place} is longer than {_LONGEST_FILE} bytes")
+    lines = [(number, line.strip()) for number, line in enumerate(content.splitlines(), 1) if line.strip()]
+    found: dict[str, str] = {}
+    for number, line in lines:
+        try:
+            first, separator, second = line.decode("latin-1").partition(":")
+            name, text = (first, bare_token(second)) if separator else ("", bare_token(first))
+            if separator and not name:
+                raise ValueError(_NO_NAME)
+            Token(text, name)
+        except ValueError as error:
+            if len(lines) == 1:
+                reason = f"the token file {place} holds no token"
+            else:
+                reason = f"line {number} of the token file {place} is no token"
+            raise KeyFileError(f"{reason}: {error}") from error
+        if (not separator and len(lines) > 1) or name in found:
+            raise KeyFileError(
+                f"line {number} of the token file {place} needs a name of its own: expected NAME: TOKEN in each line,"
+                " where there are several tokens"
+            )
+        found[name] = text
+    if not found:
+        raise KeyFileError(f"the token file {place} holds no token: {_NO_TOKEN}")
+    return list(found.items())
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +219,8 @@ class Denied:
 
 
 Decision: TypeAlias = Allowed | Denied
+Tokens: TypeAlias = Token | str | Collection[Token | str] | None
+"""One token, or those of several clients; None where none is needed."""
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -178,7 +233,7 @@ class Access:
         hosts: names and addresses without port under which the hub is known, beside "localhost", "127.0.0.1" and "::1";
             "*" allows all.
         origins: such as "https://app.example.org", beside the hub's own; "*" allows all.
-        read_token: for reading, or None; its text, or a Token.
+        read_token: for reading, or None; its text, a Token, or those of several clients (`Token.load_all`).
         write_token: for writing, or None; likewise.
         addresses: whether any numeric address is accepted as well. A page of a website can have its own name resolve to
             this machine (DNS rebinding), but not an address.
@@ -186,34 +241,34 @@ class Access:
     Attributes:
         hosts: as a set.
         origins: as a set.
-        read_token: as a Token, which does not show its text.
+        read_token: as Tokens, which do not show their texts, or None.
         write_token: likewise.
         addresses: as it was given.
 
     Raises:
-        ValueError: something that is no host, no origin, or no token.
+        ValueError: something that is no host, no origin, or no token; or a collection without tokens.
         TypeError: a single text as `hosts` or `origins`, or a token that is no text, such as the path of its file.
     """
 
     hosts: frozenset[str]
     origins: frozenset[str]
-    read_token: Token | None
-    write_token: Token | None
+    read_token: tuple[Token, ...] | None
+    write_token: tuple[Token, ...] | None
     addresses: bool
 
     def __init__(
         self,
         hosts: Collection[str] = (),
         origins: Collection[str] = (),
-        read_token: Token | str | None = None,
-        write_token: Token | str | None = None,
+        read_token: Tokens = None,
+        write_token: Tokens = None,
         addresses: bool = False,
     ) -> None:
         for name, value in (
             ("hosts", frozenset(check_texts("hosts", hosts, "hub.example.org"))),
             ("origins", frozenset(check_texts("origins", origins, "https://app.example.org"))),
-            ("read_token", _as_token(read_token)),
-            ("write_token", _as_token(write_token)),
+            ("read_token", as_tokens(read_token)),
+            ("write_token", as_tokens(write_token)),
             ("addresses", addresses),
         ):
             object.__setattr__(self, name, value)
@@ -243,8 +298,8 @@ class Access:
 
     def rights(self, token: Token | None) -> Allowed:
         """Return what a caller may do who shows this token, or none; nothing if the token is not one of these."""
-        is_writer = token is not None and token == self.write_token
-        is_reader = is_writer or (token is not None and token == self.read_token)
+        is_writer = token is not None and token in (self.write_token or ())
+        is_reader = is_writer or (token is not None and token in (self.read_token or ()))
         is_unknown = token is not None and not is_reader
         may_read = is_reader or (self.read_token is None and not is_unknown)
         return Allowed(may_read, is_writer or (may_read and self.write_token is None), token)
@@ -281,7 +336,7 @@ class Access:
         shown = headers.bearer()
         if shown is None and is_websocket:
             shown = dict(_query(scope)).get(_QUERY_NAME)
-        tokens = [token for token in (self.write_token, self.read_token) if token is not None]
+        tokens = [*(self.write_token or ()), *(self.read_token or ())]
         # Each is compared, so that the time tells nothing about which one it was.
         matching = [token for token in tokens if token.matches(shown)]
         if shown is not None and tokens and not matching:
@@ -366,6 +421,8 @@ class _AccessControl:
                 self._incidents.note(denied.kind, client_name(scope.get("client")), text)
                 await _deny(denied, scope, receive, send)
             case Allowed() as allowed:
+                # Also for an access log around this application.
+                scope[SCOPE_KEY] = allowed
                 await self._app({**_without_token(scope), SCOPE_KEY: allowed}, receive, send)
 
     def _is_open(self, scope: Scope) -> bool:
@@ -417,8 +474,22 @@ class _Headers:
         return [value.decode("latin-1") for found, value in self._items if found == name.encode()]
 
 
-def _as_token(token: Token | str | None) -> Token | None:
-    return token if token is None or isinstance(token, Token) else Token(token)
+def as_tokens(tokens: Tokens) -> tuple[Token, ...] | None:
+    """Return one token or several as a tuple; None for None.
+
+    Raises:
+        ValueError: a text that is no token, or a collection without tokens.
+        TypeError: something else than texts and tokens.
+    """
+    if tokens is None:
+        return None
+    if isinstance(tokens, (Token, str, bytes)) or not isinstance(tokens, Collection):
+        tokens = [tokens]
+    found = tuple(each if isinstance(each, Token) else Token(each) for each in tokens)
+    if not found:
+        # Not None: an empty list must not open a hub to everybody.
+        raise ValueError("a collection without tokens: expected one at least, or None where no token is needed")
+    return found
 
 
 def _query(scope: Scope) -> list[tuple[str, str]]:

@@ -9,6 +9,7 @@ from typing import Any
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from gossiplog.net.access import SCOPE_KEY, Allowed
 from gossiplog.net.incidents import FIELDS, client_name, one_line
 from gossiplog.net.metrics import HEALTH_PATHS
 
@@ -22,7 +23,8 @@ _OK = 200
 class AccessLog:
     """ASGI middleware that logs requests and WebSockets to LOGGER.
 
-    A line has no headers and no query, which may contain a token. Health checks that succeed have none.
+    A line has no headers and no query, which may contain a token; of a token that has a name, it has the name. Health
+    checks that succeed have no line.
 
     Args:
         app: the application that answers.
@@ -66,6 +68,7 @@ class _Entry:
     """A request or a WebSocket that is being answered."""
 
     def __init__(self, scope: Scope, clock: Callable[[], float]) -> None:
+        self._scope = scope
         self._client = one_line(client_name(scope.get("client")))
         self._method = "WEBSOCKET" if scope["type"] == "websocket" else one_line(scope["method"])
         self._path = one_line(scope["path"][:_LONGEST_PATH])
@@ -94,6 +97,11 @@ class _Entry:
 
     def _log(self, text: str, more: dict[str, Any]) -> None:
         fields = {"client": self._client, "method": self._method, "path": self._path, "status": self.status, **more}
+        # Where the checks of `gossiplog.net.access` left it.
+        allowed: Allowed | None = self._scope.get(SCOPE_KEY)
+        if allowed is not None and allowed.token is not None and allowed.token.name:
+            fields["token"] = allowed.token.name
+            text += f", token of {allowed.token.name}"
         LOGGER.info("%s %s %s %d %s", self._client, self._method, self._path, self.status, text, extra={FIELDS: fields})
 
 

@@ -25,7 +25,7 @@ from gossiplog.core import SignedMessage
 from gossiplog.errors import NetworkError
 from gossiplog.log import Log
 from gossiplog.net import events
-from gossiplog.net.access import SCOPE_KEY, Access, Allowed, Token, protect
+from gossiplog.net.access import SCOPE_KEY, Access, Allowed, Tokens, as_tokens, protect
 from gossiplog.net.addresses import Addresses, Refusal, culprit_of, is_local, source_of
 from gossiplog.net.admission import Admission
 from gossiplog.net.arguments import check_callbacks, check_log, check_type
@@ -212,20 +212,20 @@ class Hub:
         finally:
             self._entered = False
 
-    def replace_tokens(self, read_token: Token | None, write_token: Token | None) -> int:
+    def replace_tokens(self, read_token: Tokens, write_token: Tokens) -> int:
         """Ask callers for other tokens from now on, and disconnect clients whose token does not give the same rights.
 
         These come back by themselves, and are refused then, or let in with the rights that their token gives now.
         Requests that are being answered are answered to their end.
 
         Args:
-            read_token: for reading, or None.
-            write_token: for writing, or None.
+            read_token: for reading, as `Access` takes it, or None.
+            write_token: for writing, likewise.
 
         Returns:
             How many clients were disconnected.
         """
-        self._access = replace(self._access, read_token=read_token, write_token=write_token)
+        self._access = replace(self._access, read_token=as_tokens(read_token), write_token=as_tokens(write_token))
         running = self._running
         if running is None:
             return 0
