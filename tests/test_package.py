@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 import subprocess
 import sys
 import typing
@@ -40,6 +41,11 @@ def test_names_of_the_network_and_of_types_can_be_imported_from_the_package(name
 def test_every_name_is_there_and_listed() -> None:
     assert {name for name in gossiplog.__all__ if not hasattr(gossiplog, name)} == set()
     assert {*gossiplog.__all__, "__version__"} <= set(dir(gossiplog))
+
+
+def test_the_help_of_the_package_begins_with_its_names() -> None:
+    listed = set(re.findall(r"\w+", (gossiplog.__doc__ or "").partition("- a log:")[2]))
+    assert {name for name in gossiplog.__all__ if name not in listed} == set()
 
 
 def test_importing_the_package_loads_no_network() -> None:

@@ -12,7 +12,26 @@
 #     this module
 #     bench
 #     cli
-"""GossipLog: a signed, append-only log that replicates between machines that do not trust each other."""
+"""GossipLog: a signed, append-only log that replicates between machines that do not trust each other.
+
+The names of this package by what they are for. `help(gossiplog.Log)` shows one of them; the page of all is long, since
+Python lists what each inherits.
+
+- a log: open, recover, Log, SignedMessage, Signer, default_key_path, CID, Node
+- what its methods return: Arrivals, Info, Inserted, Pulled, Verified
+- tables in step with a log: Apply, ApplyTransaction
+- where a log is stored: Storage, SQLiteStorage, MemoryStorage
+- between machines: connect, Client, Hub, Peer, serve
+- who may use a hub, and how much: Access, Token, TLS, Limits
+- what `on_event` is called with, Event: Committed, Connected, Defect, Disconnected, Failed, Grafted, MessagesRefused,
+  Pruned, Rejected, Served, Subscribed, SyncEnded, SyncProgressed, SyncStarted, Unsubscribed
+- errors, of which GossipLogError is the base, in `gossiplog.errors`:
+    - of values and messages: DecodeError, EncodeError, InvalidMessage, MissingParents, Refused, UnknownMessage
+    - of a log and its storage: StorageError (CorruptLog, CorruptSource, LogClosed, NewerSchema, NotALog, OlderSchema,
+      TopicMismatch), TreeError, and the warning TopicWarning
+    - of networks: NetworkError (ConnectionLost, StreamRefused, StreamReset), ProtocolError
+    - of keys: KeyFileError
+"""
 
 from __future__ import annotations
 
