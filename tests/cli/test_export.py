@@ -10,6 +10,7 @@ import pytest
 
 import gossiplog
 from gossiplog import Signer
+from gossiplog.cli import import_values
 from tests.cli.support import Program
 from tests.strategies import alternative
 
@@ -107,6 +108,20 @@ def test_a_line_that_was_cut_off_is_the_first_cause(program: Program, log: Path,
     result = program("import", home / "again.db", home / "notes.jsonl", "--topic", "notes")
     assert result.code == 1
     assert f"3 of 3 values were refused; {home / 'notes.jsonl'}, line 3: the text ends within" in result.err
+
+
+@pytest.mark.parametrize("line", ["{}", '{"topic":"notes"}', '{"messages":7}'])
+def test_a_file_of_lines_that_are_no_messages_ends_the_import(
+    program: Program, log: Path, home: Path, monkeypatch: pytest.MonkeyPatch, line: str
+) -> None:
+    """The rest is not read, since each such line takes memory until the end."""
+    monkeypatch.setattr(import_values, "_MOST_FAULTS", 100)
+    (home / "junk.jsonl").write_text(f"{line}\n" * 105, encoding="utf-8")
+    result = program("import", log, home / "junk.jsonl")
+    assert (result.code, result.out, result.err.count("\n")) == (1, "", 1)
+    assert f"{home / 'junk.jsonl'} has more than 100 lines that are no messages of an export; " in result.err
+    (home / "junk.jsonl").write_text(f"{line}\n" * 99, encoding="utf-8")
+    assert program("import", log, home / "junk.jsonl").out
 
 
 def test_lines_of_an_export_by_themselves_and_several_exports(program: Program, log: Path, home: Path) -> None:

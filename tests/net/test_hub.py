@@ -307,7 +307,7 @@ async def test_an_address_that_opens_connections_without_end_waits(opened: Open)
             return socket.sent[0]["type"] == "websocket.accept"
 
         assert [await joins() for _ in range(USUAL_CONNECTIONS + 2)] == [True] * USUAL_CONNECTIONS + [False] * 2
-        assert hub.counters.refused_connections == 2
+        assert hub.counters.refused_connections["rate"] == 2
         now += 10
         assert await joins()
 

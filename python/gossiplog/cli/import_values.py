@@ -30,6 +30,8 @@ Advance: TypeAlias = Callable[[int], object]
 
 _STDIN = "-"
 _SHOWN = 20  # refusals on a terminal
+# Lines of a file: each takes a kilobyte of memory until the end of the import, and two bytes of the file.
+_MOST_FAULTS = 10_000
 _CUT_OFF = "the export was cut off or changed; if you left out lines yourself, leave out its first and last, too"
 _NO_END = f"before the last line of the export, which has the number of messages: {_CUT_OFF}"
 
@@ -125,7 +127,7 @@ class _Values:
             advance: called with numbers of values read.
 
         Raises:
-            NoValues: a damaged file.
+            NoValues: a damaged file, or one with very many lines that are no messages.
             LongLine: a line that is too long for a message.
         """
         for source in self._sources:
@@ -178,6 +180,11 @@ class _Lines:
         start: int | None = None
         for lines in read_lines(self._stream, self._name):
             for number, line in lines:
+                if len(self.errors) + len(self.incomplete) > _MOST_FAULTS:
+                    raise NoValues(
+                        f"{self._name} has more than {_MOST_FAULTS:,} lines that are no messages of an export; some"
+                        f" messages before are in the log. The first: {_described(self._first_fault())}"
+                    )
                 mark = read_mark(line)
                 if mark is not None:
                     found = index - (start or 0)
@@ -202,6 +209,10 @@ class _Lines:
             advance(len(lines))
         if start is not None:
             self._note(number, f"the file ends here, {_NO_END}")
+
+    def _first_fault(self) -> dict[str, Any]:
+        index, error = next(iter(self.errors.items()), (0, None))
+        return self.incomplete[0] if error is None else self.place(index) | {"error": str(error)}
 
     def _note(self, line: int, error: str) -> None:
         self.incomplete.append({"file": self._name, "line": line, "error": error})

@@ -118,7 +118,7 @@ class Refusal:
     """Why a client is not let in.
 
     Attributes:
-        kind: "banned" or "address", as in `gossiplog.net.record.REFUSALS`.
+        kind: "address", "banned" or "rate", as in `gossiplog.net.record.REFUSALS`.
         reason: for people.
         seconds: after which it is worth trying again.
     """
@@ -180,7 +180,7 @@ class Addresses:
         left = self._renewal(source, most, now) - now - RENEWAL_SECONDS
         if left > _SLACK:
             reason = f"{source} opened {most} connections in {RENEWAL_SECONDS:g} s: wait {left:.1f} s"
-            return Refusal("address", reason, left)
+            return Refusal("rate", reason, left)
         return None
 
     @contextmanager

@@ -22,10 +22,10 @@ LOGGER = logging.getLogger("gossiplog")
 # An application that does not set logging up gets nothing on its standard error.
 LOGGER.addHandler(logging.NullHandler())
 
-REFUSALS = ("address", "banned", "host", "limit", "origin", "peer", "token", "topic")
-"""Why connections are refused: `limit` and `address` are limits of connections, in all and from one address; `banned`
-is who broke a rule before; `peer` is one that may not join the mesh; `topic` is another log's; the others are what
-`gossiplog.net.access` checks."""
+REFUSALS = ("address", "banned", "host", "limit", "origin", "peer", "rate", "token", "topic")
+"""Why connections are refused: `limit` and `address` are limits of connections, in all and from one address, `rate`
+that of connections which one address opens; `banned` is who broke a rule before; `peer` is one that may not join the
+mesh; `topic` is another log's; the others are what `gossiplog.net.access` checks."""
 REFUSED_REMEMBERED = 2**14
 """Keys of refused messages that are remembered, so that each message counts once; about 3 MiB."""
 
