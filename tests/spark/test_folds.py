@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import gossiplog
 from gossiplog import SignedMessage, core
-from gossiplog.errors import EncodeError, OptionError
+from gossiplog.errors import EncodeError, OptionError, SparkError
 from gossiplog.spark import SCHEMA, folds, read, worker_errors
 from gossiplog.spark.folds import Counter, ElementSet, Fold, FunctionFold, LastWriter, Runs
 from gossiplog.spark.materializing import Recipe, fold_messages
@@ -145,6 +145,33 @@ def test_a_state_that_cannot_be_kept() -> None:
     row = {"key": TOPIC, "value": None, "content_id": core.encode_id(key), "stored": value, "topic": TOPIC}
     with pytest.raises(EncodeError, match=f"the fold's state of the key '{TOPIC}' cannot be kept"):
         list(Runs(set_of_two)([pa.RecordBatch.from_pylist([row])]))
+
+
+def needs_a_field(state: Any, message: SignedMessage) -> Any:
+    return message.payload["stock"] + (state or 0)
+
+
+def test_a_function_that_raises() -> None:
+    """The error names the function, where it raised, the message and its key."""
+    key, value = core.sign(TOPIC, 1, [], {"n": 1}, bytes(32))
+    row = {"key": "item-1", "value": None, "content_id": core.encode_id(key), "stored": value, "topic": TOPIC}
+    line = needs_a_field.__code__.co_firstlineno + 1
+    with pytest.raises(SparkError) as caught:
+        list(Runs(needs_a_field)([pa.RecordBatch.from_pylist([row])]))
+    assert str(caught.value) == (
+        f"the fold needs_a_field raised KeyError: 'stock' (test_folds.py, line {line}), given the message"
+        f" {core.encode_id(key)} of the key 'item-1': `gossiplog show` shows the message"
+    )
+
+
+def test_what_a_function_raises_with_several_lines() -> None:
+    def fail(state: Any, message: SignedMessage) -> Any:
+        raise ValueError("one\n  two")
+
+    _, value = core.sign(TOPIC, 1, [], 0, bytes(32))
+    row = {"key": 7, "value": None, "content_id": "", "stored": value, "topic": TOPIC}
+    with pytest.raises(SparkError, match="raised ValueError: one two "):
+        list(Runs(fail)([pa.RecordBatch.from_pylist([row])]))
 
 
 def test_each_key_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,8 +19,10 @@ stood.
 
 from __future__ import annotations
 
+import os
+import traceback
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -41,7 +43,7 @@ from pyspark.sql.types import (
 )
 
 from gossiplog import core
-from gossiplog.errors import EncodeError, OptionError
+from gossiplog.errors import EncodeError, OptionError, SparkError
 from gossiplog.message import SignedMessage
 
 FoldFunction: TypeAlias = Callable[[Any, SignedMessage], Any]
@@ -214,16 +216,34 @@ class Runs:
                 elif row["content_id"] == current["content_id"]:
                     continue
                 current = row
-                if row["stored"] is None:
-                    state = core.json_decode(row["value"].encode())
-                else:
-                    state = self.function(state, core.read_message(row["stored"], row["topic"]))
+                state = self._step(state, row)
             if len(finished) >= _BATCH:
                 yield pa.RecordBatch.from_pylist(finished, schema)
                 finished = []
         if current is not None:
             finished.append(_finished(current, state))
             yield pa.RecordBatch.from_pylist(finished, schema)
+
+    def _step(self, state: Any, row: Mapping[str, Any]) -> Any:
+        """Return the state after a row, which has a message or a former state.
+
+        Raises:
+            SparkError: the function raised.
+        """
+        if row["stored"] is None:
+            return core.json_decode(row["value"].encode())
+        message = core.read_message(row["stored"], row["topic"])
+        try:
+            return self.function(state, message)
+        except Exception as error:
+            # All that Spark brings back of a worker's exception is text, and of ours its last line.
+            raised = " ".join(traceback.format_exception_only(error)[-1].split())
+            at = traceback.extract_tb(error.__traceback__)[-1]
+            name = getattr(self.function, "__qualname__", repr(self.function))
+            raise SparkError(
+                f"the fold {name} raised {raised} ({os.path.basename(at.filename)}, line {at.lineno}), given the"
+                f" message {message.id} of the key {row['key']!r}: `gossiplog show` shows the message"
+            ) from error
 
 
 def _finished(row: dict[str, Any], state: Any) -> dict[str, Any]:
