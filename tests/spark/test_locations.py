@@ -33,7 +33,7 @@ def test_a_file_is_no_pattern(folder: Path) -> None:
 
 
 def test_alternatives_in_a_pattern(folder: Path) -> None:
-    assert locations(["{b,a,none}.db"]) == ["a.db", "b.db"]
+    assert locations(["{b,a}.db"]) == ["a.db", "b.db"]
     assert locations([str(folder / "{a,c[[]1]}.db")]) == [str(folder / "a.db"), str(folder / "c[1].db")]
     (folder / "{a,b}.db").touch()
     assert locations(["{a,b}.db"]) == ["{a,b}.db"]
@@ -101,7 +101,9 @@ def test_urls_are_left_to_the_storage(folder: Path) -> None:
     ("path", "complaint"),
     [
         ("none.db", "there is no log none.db"),
-        ("*.log", r"no file fits the pattern \*.log"),
+        ("*.log", r"no file fits the pattern \*.log$"),
+        ("{a,none}.db", r"no file fits the pattern none\.db, an alternative of \{a,none\}\.db"),
+        ("file:{a,none}.db?mode=ro", r"no file fits the pattern none\.db, an alternative of file:"),
         ("d.db", "the folder d.db has no file"),
         ("file:d.db", "the folder d.db has no file"),
         ("file:*.log?immutable=1", "no file fits the pattern file:"),

@@ -31,7 +31,7 @@ def locations(paths: Iterable[str]) -> list[str]:
             databases.
 
     Raises:
-        NotALog: a file that is not there, an empty folder, or a pattern that no file has.
+        NotALog: a file that is not there, an empty folder, or a pattern of which an alternative fits no file.
         OptionError: a pattern with more than 10,000 alternatives.
     """
     found: dict[str, str] = {}
@@ -92,15 +92,18 @@ def _files(pattern: str, path: str, *, escaped: bool = False) -> list[str]:
         escaped: the pattern is of a URI.
     """
     found: set[str] = set()
-    for alternative in alternatives(pattern):
+    patterns = alternatives(pattern)
+    for alternative in patterns:
         if escaped:
             # What is escaped in a URI stands for itself.
             alternative = _ESCAPED.sub(lambda match: glob.escape(unquote(match[0])), alternative)
-        found.update(match for match in glob.glob(alternative, recursive=True) if os.path.isfile(match))
-    if not found:
-        has_options = not escaped and re.search(r"\?\w+=", path) is not None
-        advice = f": options of SQLite need a URI, as file:{path}" if has_options else ""
-        raise NotALog(f"no file fits the pattern {path}{advice}")
+        fitting = [match for match in glob.glob(alternative, recursive=True) if os.path.isfile(match)]
+        if not fitting:
+            has_options = not escaped and re.search(r"\?\w+=", path) is not None
+            advice = f": options of SQLite need a URI, as file:{path}" if has_options else ""
+            which = f"{alternative}, an alternative of {path}" if len(patterns) > 1 else path
+            raise NotALog(f"no file fits the pattern {which}{advice}")
+        found.update(fitting)
     return sorted(found)
 
 
