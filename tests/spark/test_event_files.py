@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
-from gossiplog.errors import OptionError, SparkError
+from gossiplog.errors import DecodeError, OptionError, SparkError
 from gossiplog.spark import worker_errors
 from gossiplog.spark.event_files import read_events
 
@@ -28,13 +28,33 @@ def test_every_format(spark: SparkSession, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "text"),
-    [("a.csv", "who,nr,text\nann,one,x\n"), ("b.csv", "who,text,nr\nann,x,1\n"), ("a.jsonl", '{"who": \n')],
+    ("name", "text", "schema", "record"),
+    [
+        ("a.csv", "who,nr,text\nben,1,x\nann,one,x\n", SCHEMA, "ann,one,x"),
+        ("b.csv", "who,nr,text\nben,1,x\nann,1\n", None, "ann,1"),
+        ("a.jsonl", '{"who": "ann", "nr": 1}\n{"who": \n', SCHEMA, '{"who": '),
+        ("b.jsonl", '{"who": "ann", "nr": "one"}\n', SCHEMA, '{"who": "ann", "nr": "one"}'),
+        ("c.jsonl", '{"who": "ann", "nr": 1}\n{"who": \n', None, '{"who": '),
+        ("d.jsonl", "[\n", None, "["),
+    ],
 )
-def test_what_is_no_row(spark: SparkSession, tmp_path: Path, name: str, text: str) -> None:
+def test_what_is_no_row(
+    spark: SparkSession, tmp_path: Path, name: str, text: str, schema: str | None, record: str
+) -> None:
+    """The error has the file and the record, whatever columns a query uses."""
     (tmp_path / name).write_text(text)
+    for use in (DataFrame.collect, DataFrame.count):
+        with pytest.raises(DecodeError) as caught, worker_errors():
+            use(read_events(spark, [str(tmp_path / name)], schema=schema))
+        assert str(caught.value).startswith(
+            f"file://{tmp_path}/{name} has a record that is malformed or does not fit the schema: {record}"
+        )
+
+
+def test_other_names_of_columns(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("who,text,nr\nann,x,1\n")
     with pytest.raises(SparkError), worker_errors():
-        read_events(spark, [str(tmp_path / name)], schema=SCHEMA).collect()
+        read_events(spark, [str(tmp_path / "a.csv")], schema=SCHEMA).collect()
 
 
 @pytest.mark.parametrize(

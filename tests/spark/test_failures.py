@@ -6,7 +6,7 @@ import pytest
 from pyspark.errors import PySparkException
 
 from gossiplog import errors
-from gossiplog.errors import CorruptLog, GossipLogError, NotALog, SparkError, TopicMismatch
+from gossiplog.errors import CorruptLog, DecodeError, GossipLogError, NotALog, SparkError, TopicMismatch
 from gossiplog.spark.failures import unwrapped, worker_errors
 
 TRACEBACK = """[PYTHON_DATA_SOURCE_ERROR] Failed to create Python data source: Traceback (most recent call last):
@@ -25,6 +25,16 @@ def test_ours_keep_their_class_and_message() -> None:
         raise traceback("gossiplog.errors.NotALog: there is no log a.db")
     assert str(caught.value) == "there is no log a.db"
     assert isinstance(caught.value.__cause__, PySparkException)
+
+
+def test_what_an_expression_raises_is_ours() -> None:
+    error = unwrapped(
+        PySparkException(
+            "[USER_RAISED_EXCEPTION] gossiplog.errors.DecodeError: a.jsonl has a record: {  SQLSTATE: P0001\n\tat org"
+        )
+    )
+    assert isinstance(error, DecodeError)
+    assert str(error) == "a.jsonl has a record: {"
 
 
 def test_damage_keeps_its_problems() -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StringType, StructField, StructType
 
-from gossiplog.errors import OptionError
+from gossiplog.errors import DecodeError, OptionError
 from gossiplog.spark.failures import worker_errors
 
 _FORMATS = {"parquet": "parquet", "csv": "csv", "jsonl": "json"}
@@ -14,9 +16,13 @@ _SUFFIXES = {".parquet": "parquet", ".csv": "csv", ".jsonl": "jsonl", ".ndjson":
 _OPTIONS: dict[str, dict[str, str | bool]] = {
     "parquet": {},
     # RFC 4180: a first line with names, quotes doubled, line ends within quotes.
-    "csv": {"header": True, "escape": '"', "multiLine": True, "enforceSchema": False, "mode": "FAILFAST"},
-    "jsonl": {"mode": "FAILFAST"},
+    "csv": {"header": True, "escape": '"', "multiLine": True, "enforceSchema": False},
+    "jsonl": {},
 }
+# The column that gets the text of a record which Spark cannot read.
+_MALFORMED = "__malformed"
+# Characters of such a record that are shown.
+_SHOWN = 200
 
 
 def read_events(
@@ -32,7 +38,9 @@ def read_events(
 
     Raises:
         OptionError: a format that there is not, names that tell none, or a schema for Parquet, which has its own.
-        SparkError: the files cannot be read; on use, too, where one holds what is no row.
+        DecodeError: on use, a malformed record, or one that does not fit the schema. It has the name of the file and
+            the beginning of the record.
+        SparkError: the files cannot be read.
     """
     chosen = format or _format_of(paths)
     if chosen not in _FORMATS:
@@ -44,7 +52,37 @@ def read_events(
         with worker_errors():
             reader = reader.schema(schema)
     with worker_errors():
-        return reader.load(list(paths))
+        if chosen == "parquet":
+            return reader.load(list(paths))
+        # The mode FAILFAST names neither the record nor, while a schema is inferred, the file.
+        reader = reader.options(mode="PERMISSIVE", columnNameOfCorruptRecord=_MALFORMED)
+        fields = [field for field in reader.load(list(paths)).schema if field.name != _MALFORMED]
+        readable = fields or [StructField("nothing", StringType())]
+        frame = reader.schema(StructType([*readable, StructField(_MALFORMED, StringType())])).load(list(paths))
+        frame = frame.where(_refusing(field.name for field in readable)).drop(_MALFORMED)
+        if not fields:
+            # No record can be read: there is no column to ask for.
+            frame.head()
+        return frame
+
+
+def _refusing(columns: Iterable[str]) -> Column:
+    """Return a condition that is true for every row, and fails where a record was malformed.
+
+    Args:
+        columns: of the rows. Spark would not parse those that a query leaves out, nor find what is wrong with them.
+    """
+    unseen = F.substring(F.to_json(F.struct(*(F.col(f"`{name}`") for name in columns))), 1, 0)
+    record = F.substring(F.regexp_replace(_MALFORMED, r"\s+", " "), 1, _SHOWN)
+    text = F.concat(
+        F.lit(f"gossiplog.errors.{DecodeError.__name__}: "),
+        F.input_file_name(),
+        F.lit(" has a record that is malformed or does not fit the schema: "),
+        record,
+        F.lit(" (correct it, or remove it, and begin again)"),
+        unseen,
+    )
+    return F.col(_MALFORMED).isNull() | F.raise_error(text).cast("boolean")
 
 
 def _format_of(paths: Sequence[str]) -> str:

@@ -14,6 +14,8 @@ from gossiplog.errors import CorruptLog, GossipLogError, SparkError
 
 # How a traceback ends that a worker sent, which is all that comes of its exception.
 _OURS = re.compile(r"^gossiplog\.errors\.(\w+): (.+)$", re.MULTILINE)
+# What `raise_error` of an expression raised, in the words of this package.
+_RAISED = re.compile(r"\[USER_RAISED_EXCEPTION\] gossiplog\.errors\.(\w+): (.+?)\s+SQLSTATE")
 _ANY = re.compile(r"^(?:\w+\.)*(\w+(?:Error|Exception|Exit|Interrupt|Warning)): (.+)$", re.MULTILINE)
 # What failed in Java, in the line under py4j's own: the last exception that it names, which is the task's.
 _JAVA = re.compile(r"^: (?:.* )?(?:[\w$]+\.)+([\w$]+(?:Error|Exception)): (.+)$", re.MULTILINE)
@@ -53,7 +55,7 @@ def worker_errors() -> Iterator[None]:
 def unwrapped(error: Exception) -> GossipLogError:
     """The error behind an exception of Spark."""
     text = str(error)
-    ours = _OURS.findall(text)
+    ours = _OURS.findall(text) or _RAISED.findall(text)
     if ours:
         name, message = ours[-1]
         return _made(name, message.strip())
