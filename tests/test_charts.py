@@ -34,6 +34,11 @@ def test_ticks(least: float, most: float, expected: list[float]) -> None:
     assert ticks(least, most) == expected
 
 
+def test_ticks_of_what_is_not_counted() -> None:
+    assert ticks(0, 0.8, whole=False) == pytest.approx([0, 0.2, 0.4, 0.6, 0.8])
+    assert "0.2" in texts(drawn(Chart("Title", "x", "y", (Series("shares", [0.8, 0.1]),), edges=[1, 2, 3])))
+
+
 def test_bars_stand_on_the_axis_and_are_as_high_as_their_values() -> None:
     element = drawn(Chart("Title", "across", "up", (Series("messages", [10, 5, 0]),), edges=[1, 2, 4, 5]))
     bars = element.findall(".//s:g/s:rect", NAMESPACE)
@@ -99,3 +104,48 @@ def test_nothing_but_zeros() -> None:
 
 def test_text_is_escaped() -> None:
     assert texts(drawn(Chart('"<b>', "<x>", "&", (Series("s", [1]),), edges=[0, 1])))[-2:] == ["<x>", "&"]
+
+
+def test_several_series_over_categories_are_lines() -> None:
+    """Between two categories there is nothing that steps could show."""
+    element = drawn(Chart("Title", "nodes", "y", (Series("a", [1, 2]), Series("b", [3, 4])), labels=["10", "100"]))
+    lines = element.findall("s:polyline", NAMESPACE)
+    assert [len((line.get("points") or "").split()) for line in lines] == [2, 2]
+    places = {float(text.get("x", "")) for text in element.findall("s:text", NAMESPACE) if text.text in ("10", "100")}
+    dots = {round(float(dot.get("cx", "")), 1) for dot in element.findall("s:circle", NAMESPACE)}
+    assert dots == places
+
+
+def extent(text: ElementTree.Element) -> tuple[float, float]:
+    """Where a text begins and ends, by the width that most characters have at most."""
+    at, half = float(text.get("x", "")), 3.4 * len(text.text or "")
+    return at - half, at + half
+
+
+@pytest.mark.parametrize(
+    "chart",
+    [
+        Chart("T", "", "", (Series("a", [1] * 200),), edges=range(1, 1_000_002, 5_000)),
+        Chart("T", "", "", (Series("a", [1] * 15),), labels=[f"{2**k + 1:,}–{2 ** (k + 1):,}" for k in range(15)]),
+    ],
+)
+def test_labels_are_neither_cut_off_nor_drawn_over_each_other(chart: Chart) -> None:
+    element = drawn(chart)
+    below = [text for text in element.findall("s:text", NAMESPACE) if text.get("y") == "249.0" and text.text]
+    extents = [extent(text) for text in below]
+    assert len(extents) >= 5
+    assert extents[0][0] >= 0
+    assert extents[-1][1] <= 720
+    assert all(end < start for (_, end), (start, _) in pairwise(extents))
+
+
+def test_a_long_legend_has_several_rows() -> None:
+    series = tuple(Series(f"gossipsub:{share},simsub:10,floodsub:{80 - share}", [1, 2]) for share in (10, 20, 30, 40))
+    element = drawn(Chart("Title", "x", "y", series, labels=["1", "2"]))
+    _, top, _, height = map(float, (element.get("viewBox") or "").split())
+    names = [text for text in element.findall("s:text", NAMESPACE) if (text.text or "").startswith("gossipsub")]
+    assert len(names) == 4
+    for text in names:
+        assert float(text.get("x", "")) + 6.8 * len(text.text or "") <= 720
+        assert float(text.get("y", "")) > top + 10
+    assert (top, height) == (-18, 298)

@@ -1,4 +1,4 @@
-"""Plots as SVG, written by hand: bars and steps over a range of numbers, and bars over categories.
+"""Plots as SVG, written by hand: bars and steps over a range of numbers, bars and lines over categories.
 
 No plotting library: these few shapes need none, and it would be the largest package to install. The text stays text,
 which scales and can be searched, and the same figures give the same bytes.
@@ -17,6 +17,9 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")
 _WIDTH, _HEIGHT = 720, 280
 _LEFT, _RIGHT, _TOP, _BOTTOM = 76, 16, 34, 48
 _TICKS = 5
+# The widest letters of a line are rare: this is what text takes on average, and a little more.
+_CHARACTER = 6.8
+_LEGEND_ROW = 18
 _STYLE = (
     "svg { background: #fff; } text { font: 12px sans-serif; fill: #333; }"
     " .grid { stroke: #ddd; } .axis { stroke: #666; }"
@@ -44,7 +47,7 @@ class Chart:
         title: what it is about, for those who cannot see it, too.
         x: the label of the horizontal axis.
         y: the label of the vertical axis.
-        series: one is drawn as bars, several as steps in different colours.
+        series: one is drawn as bars, several in different colours: as steps over bins, as lines over categories.
         edges: of the bins, ascending, one more than there are bins; or else
         labels: of the categories, one for each bin.
     """
@@ -61,21 +64,27 @@ def svg(chart: Chart) -> str:
     """The plot as an SVG element, to be put into a page."""
     edges = chart.edges or range(len(chart.labels) + 1)
     top = max((value for series in chart.series for value in series.values), default=0)
-    y_ticks = ticks(0, top or 1)
+    # What is counted has no halves.
+    whole = all(value == int(value) for series in chart.series for value in series.values)
+    y_ticks = ticks(0, top or 1, whole=whole)
     frame = _Frame(edges[0], edges[-1], max(y_ticks[-1], top))
-    parts = [_grid(frame, y_ticks), _x_axis(frame, chart)]
+    parts, rows = [_grid(frame, y_ticks), _x_axis(frame, chart)], 1
     if len(chart.series) == 1:
         parts.append(_bars(frame, edges, chart.series[0]))
     else:
-        parts += [_steps(frame, edges, series, number) for number, series in enumerate(chart.series)]
-        parts.append(_legend(chart.series))
+        draw = _line if chart.labels else _steps
+        parts += [draw(frame, edges, series, number) for number, series in enumerate(chart.series)]
+        legend, rows = _legend(chart.series)
+        parts.append(legend)
+    # Further rows of the legend are above the first.
+    above = _LEGEND_ROW * (rows - 1)
     middle = (_TOP + _HEIGHT - _BOTTOM) / 2
     parts.append(_text((_LEFT + _WIDTH - _RIGHT) / 2, _HEIGHT - 8, chart.x, "middle"))
     parts.append(
         f'<text transform="translate(14 {middle:.1f}) rotate(-90)" text-anchor="middle">{escape(chart.y)}</text>'
     )
     return (
-        f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{escape(chart.title)}"'
+        f'<svg viewBox="0 {-above} {_WIDTH} {_HEIGHT + above}" role="img" aria-label="{escape(chart.title)}"'
         f' xmlns="http://www.w3.org/2000/svg">{"".join(parts)}</svg>'
     )
 
@@ -90,18 +99,19 @@ def standalone(element: str) -> str:
     return f"{opening}><style>{_STYLE}</style>{rest}\n"
 
 
-def ticks(least: float, most: float) -> list[float]:
+def ticks(least: float, most: float, *, whole: bool = True) -> list[float]:
     """Round numbers, about five, whose range covers another one.
 
     Args:
         least: of the range.
         most: of the range; above `least`.
+        whole: only integers.
     """
     raw = (most - least) / _TICKS
     power = 10 ** math.floor(math.log10(raw))
     step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= raw * (1 - 1e-9))
-    # What is counted has no halves.
-    step = max(step, 1)
+    if whole:
+        step = max(step, 1)
     first = math.floor(least / step)
     return [number * step for number in range(first, math.ceil(most / step - 1e-9) + 1)]
 
@@ -126,7 +136,7 @@ def _short(value: float) -> str:
     for least, unit, name in ((1e9, 1e9, "G"), (1e6, 1e6, "M"), (1e4, 1e3, "k")):
         if value >= least:
             return f"{value / unit:g}{name}"
-    return f"{value:,.0f}"
+    return f"{value:,.0f}" if value == int(value) else f"{value:.3g}"
 
 
 def _text(x: float, y: float, text: str, anchor: str) -> str:
@@ -144,16 +154,25 @@ def _grid(frame: _Frame, values: Sequence[float]) -> str:
 def _x_axis(frame: _Frame, chart: Chart) -> str:
     base = _HEIGHT - _BOTTOM
     if chart.labels:
-        marks = [(number + 0.5, label) for number, label in enumerate(chart.labels)]
+        # Where they are too long to stand beside each other, every second or third one, and so on.
+        room = frame.x(frame.first + 1) - _LEFT
+        step = math.ceil(max(map(_width, chart.labels)) / room)
+        marks = [(number + 0.5, label) for number, label in enumerate(chart.labels)][::step]
     else:
         inside = (value for value in ticks(frame.first, frame.last) if frame.first <= value <= frame.last)
         marks = [(value, f"{value:,.0f}") for value in inside]
     line = f'<line class="axis" x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{base}" y2="{base}"/>'
     return line + "".join(
         f'<line class="axis" x1="{frame.x(at):.1f}" x2="{frame.x(at):.1f}" y1="{base}" y2="{base + 4}"/>'
-        + _text(frame.x(at), base + 17, label, "middle")
+        # The edge of the plot would cut off what stands in the middle under the last mark.
+        + _text(min(frame.x(at), _WIDTH - _width(label) / 2), base + 17, label, "middle")
         for at, label in marks
     )
+
+
+def _width(text: str) -> float:
+    """Return about how wide a text is drawn."""
+    return _CHARACTER * (len(text) + 1)
 
 
 def _bars(frame: _Frame, edges: Sequence[float], series: Series) -> str:
@@ -179,11 +198,31 @@ def _steps(frame: _Frame, edges: Sequence[float], series: Series, number: int) -
     return f'<polyline points="{points}" fill="none" stroke="{COLOURS[number]}" stroke-width="1.8"/>'
 
 
-def _legend(several: Sequence[Series]) -> str:
-    parts = []
+def _line(frame: _Frame, edges: Sequence[float], series: Series, number: int) -> str:
+    places = [
+        (frame.x((left + right) / 2), frame.y(value))
+        for (left, right), value in zip(pairwise(edges), series.values, strict=True)
+    ]
+    points = " ".join(f"{x:.2f},{y:.2f}" for x, y in places)
+    dots = "".join(f'<circle cx="{x:.2f}" cy="{y:.2f}" r="3" fill="{COLOURS[number]}"/>' for x, y in places)
+    return f'<polyline points="{points}" fill="none" stroke="{COLOURS[number]}" stroke-width="1.8"/>{dots}'
+
+
+def _legend(several: Sequence[Series]) -> tuple[str, int]:
+    """Return the legend, and how many rows it has: the last one just above the plot, the others above it."""
+    rows: list[list[tuple[float, int]]] = [[]]
     x = float(_LEFT)
     for number, series in enumerate(several):
-        parts.append(f'<rect x="{x:.1f}" y="8" width="14" height="10" fill="{COLOURS[number]}"/>')
-        parts.append(_text(x + 20, 17, series.name, "start"))
-        x += 44 + 7 * len(series.name)
-    return "".join(parts)
+        width = 20 + _width(series.name)
+        if rows[-1] and x + width > _WIDTH:
+            rows.append([])
+            x = float(_LEFT)
+        rows[-1].append((x, number))
+        x += width + 16
+    parts = []
+    for above, row in enumerate(reversed(rows)):
+        y = 8 - above * _LEGEND_ROW
+        for x, number in row:
+            parts.append(f'<rect x="{x:.1f}" y="{y}" width="14" height="10" fill="{COLOURS[number]}"/>')
+            parts.append(_text(x + 20, y + 9, several[number].name, "start"))
+    return "".join(parts), len(rows)

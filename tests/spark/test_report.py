@@ -51,6 +51,12 @@ class Page(HTMLParser):
         self.text.append(data)
 
 
+def test_clocks_are_no_times() -> None:
+    found = Page(page(ANALYSIS, "chat.db", NOW, STATE))
+    assert found.text.count("logical clock (no time)") == 5
+    assert any("says nothing about the time at which they were written" in text for text in found.text)
+
+
 def test_the_page_needs_nothing_else() -> None:
     text = page(ANALYSIS, "chat.db", NOW, STATE)
     found = Page(text)
