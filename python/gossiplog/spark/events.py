@@ -19,6 +19,7 @@ from pyspark.sql.types import (
     FloatType,
     IntegerType,
     LongType,
+    MapType,
     NullType,
     ShortType,
     StringType,
@@ -185,29 +186,40 @@ def _payload(frame: DataFrame, layout: Layout) -> Column:
     if not chosen:
         raise OptionError("no column is left for the payload: name those that it has")
     payload = F.struct(*(expression(frame, "payload", text) for text in chosen))
-    _check_payload(frame.select(payload.alias("payload")).schema["payload"].dataType, "payload")
+    check_payload(frame.select(*(expression(frame, "payload", text) for text in chosen)).schema)
     return payload
 
 
-def _check_payload(kind: DataType, place: str) -> None:
-    """Holds a type against the IPLD data model.
+def check_payload(columns: StructType) -> None:
+    """Hold the columns of payloads against the IPLD data model.
 
     Raises:
-        OptionError: a type that no payload can have.
+        OptionError: a type that no payload can have. The message has an expression that gives the column as text.
     """
+    for field in columns.fields:
+        if (found := _unfit(field.dataType, f"payload.{field.name}")) is None:
+            continue
+        place, kind = found
+        others = "and --payload NAME for each other column of the payload"
+        if isinstance(kind, NullType):
+            raise OptionError(f"{place} is null in every row: leave the column out, by --payload NAME for each other")
+        name = field.name if field.name.isidentifier() else f"`{field.name}`"
+        text = f"cast({name} as string)" if kind is field.dataType and not isinstance(kind, MapType) else None
+        raise OptionError(
+            f"{place} has the type {kind.simpleString()}, which no payload can have: give it as text, with"
+            f" --payload '{text or f'to_json({name})'} as {name}', {others}"
+        )
+
+
+def _unfit(kind: DataType, place: str) -> tuple[str, DataType] | None:
+    """Return the first type within a type that no payload can have, and where it is."""
     match kind:
         case StructType():
-            for field in kind.fields:
-                _check_payload(field.dataType, f"{place}.{field.name}")
+            found = (_unfit(field.dataType, f"{place}.{field.name}") for field in kind.fields)
+            return next((each for each in found if each is not None), None)
         case ArrayType(elementType=element):
-            _check_payload(element, f"{place}[]")
-        case NullType():
-            raise OptionError(f"{place} is null in every row: leave it out")
-        case _ if not isinstance(kind, _PLAIN):
-            raise OptionError(
-                f"{place} has the type {kind.simpleString()}, which no payload can: give it as text, say, with an"
-                " expression as: cast(at as string) as at"
-            )
+            return _unfit(element, f"{place}[]")
+    return None if isinstance(kind, _PLAIN) else (place, kind)
 
 
 def _file() -> Column:
