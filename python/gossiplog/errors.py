@@ -199,8 +199,10 @@ class CorruptLog(StorageError):
     _subject = "the log"
     advice = "; `gossiplog recover` makes a log of its valid messages"
 
-    def __init__(self, problems: Sequence[str]) -> None:
+    def __init__(self, problems: Sequence[str], *, advice: str | None = None) -> None:
         shown = "; ".join(problems[:5]) + (f"; and {len(problems) - 5} more" if len(problems) > 5 else "")
+        if advice is not None:
+            self.advice = advice
         super().__init__(f"{self._subject} is damaged: {shown}{self.advice}")
         self.problems = tuple(problems)
 

@@ -8,6 +8,7 @@ import pytest
 
 from gossiplog.cli import logs
 from tests.cli.support import Program
+from tests.storage.damage import damage
 from tests.storage.plant import plant
 
 
@@ -161,6 +162,25 @@ def test_recover_counts_descendants_apart(program: Program, log: Path) -> None:
     assert [refusal["sequence"] for refusal in result.record["refused"]] == [3]
     assert "1 messages of" in result.err
     assert "and 27 lack parents" in result.err
+
+
+@pytest.mark.parametrize(
+    ("table", "advice", "recovered"),
+    [
+        ("gossiplog_meta", "none of it can be read: restore a backup, or get a new log from a peer or a hub", False),
+        ("gossiplog_messages", "what was read before is in new.db: get the rest from a peer, a hub or a backup", True),
+    ],
+)
+def test_recover_does_not_advise_itself(
+    program: Program, log: Path, home: Path, table: str, advice: str, recovered: bool
+) -> None:
+    program("append", log, *map(str, range(500)))
+    damage(log, table)
+    result = program("recover", log, "new.db")
+    assert result.code == 1
+    assert advice in result.err
+    assert "gossiplog recover" not in result.err
+    assert Path("new.db").exists() == recovered
 
 
 def test_recover_a_sound_log(program: Program, log: Path) -> None:

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import closing
 
+from gossiplog.errors import CorruptLog
 from gossiplog.log.opening import open
 from gossiplog.log.results import Inserted
 from gossiplog.storage import Storage
@@ -38,17 +39,26 @@ def recover(
     Raises:
         TopicMismatch: there is a log at `new`, of another topic.
         NotALog: there is no log to recover.
-        CorruptLog: SQLite cannot read on in the damaged log. What it read before is in the new log.
+        CorruptLog: SQLite cannot open the damaged log, or cannot read on in it. What it read before is in the new log.
         StorageError: one of the databases cannot be read or written.
     """
     storage = storage_at(damaged)
-    topic = storage.open(None, create=False)
+    try:
+        topic = storage.open(None, create=False)
+    except CorruptLog as error:
+        advice = "; none of it can be read: restore a backup, or get a new log from a peer or a hub"
+        raise CorruptLog(error.problems, advice=f"{advice}: gossiplog sync NEW SOURCE") from error
+    place = storage_at(new).place
     sequences: list[int] = []
 
     def values() -> Iterator[bytes]:
         while True:
-            with storage.reader(single=True) as reader:
-                rows = reader.arrivals(sequences[-1] if sequences else 0, _PAGE)
+            try:
+                with storage.reader(single=True) as reader:
+                    rows = reader.arrivals(sequences[-1] if sequences else 0, _PAGE)
+            except CorruptLog as error:
+                advice = f"; what was read before is in {place}: get the rest from a peer, a hub or a backup"
+                raise CorruptLog(error.problems, advice=f"{advice}: gossiplog sync {place} SOURCE") from error
             if not rows:
                 return
             for sequence, value in rows:
