@@ -17,7 +17,7 @@ from pyspark.sql.types import StructType
 import gossiplog
 from gossiplog import CorruptLog, Signer, core
 from gossiplog.spark.options import BATCH_OPTIONS, read_options
-from gossiplog.spark.reading import LogReader
+from gossiplog.spark.reading import LogReader, number_of_partitions
 from gossiplog.spark.schema import SCHEMA, pruned
 from gossiplog.spark.source import GossipLogSource
 from tests.strategies import longer_author
@@ -83,6 +83,35 @@ def test_a_relative_path_is_the_drivers(make_log: MakeLog, tmp_path: Path, monke
     monkeypatch.chdir(elsewhere)
     batches = [batch for partition in partitions for batch in found.read(partition)]
     assert [row["log"] for batch in batches for row in batch.to_pylist()] == [path.name] * 3
+
+
+@pytest.mark.parametrize(
+    ("messages", "size", "expected"),
+    [
+        (0, 49_152, 1),
+        (1_000, 400_000, 1),
+        (20_000, 8 * 2**20, 2),
+        (200_001, 80 * 2**20, 8),
+        (2_097_152, 800 * 2**20, 8),
+        (2_097_153, 800 * 2**20, 9),
+        # Large values.
+        (10_000, 10 * 2**30, 80),
+    ],
+)
+def test_partitions_by_size(messages: int, size: int, expected: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 8)
+    assert number_of_partitions(messages, size) == expected
+
+
+def test_a_log_of_some_megabytes_is_read_on_all_processors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    path = tmp_path / "log.db"
+    with gossiplog.open(path, "t", synchronous="off") as log:
+        log.append_many((bytes(1000) for _ in range(8_000)), signer=Signer(bytes(32)))
+    found = reader(path, columns=["key"])
+    sizes = [sum(len(batch) for batch in found.read(partition)) for partition in found.partitions()]
+    assert len(sizes) == 2
+    assert all(2_000 < size < 6_000 for size in sizes)
 
 
 def test_several_logs_share_the_partitions(make_log: MakeLog) -> None:

@@ -31,7 +31,9 @@ class ReadOptions:
         authors: did:key URIs, separated by commas; None takes all.
         columns: names, separated by commas, or "*" for all. A read without this option has all of them too, and remarks
             on it where that costs much.
-        partitions: of all logs together, about; None takes one for each 131,072 messages.
+        partitions: of all logs together, about; None takes one for each 262,144 messages and each 128 MiB, and of
+            smaller logs one for each processor of the driver's machine, from 4 MiB each on. Of a stream's micro-batch,
+            None takes one for each 262,144 messages.
         encodings: "all" gives every encoding of a message, "first" that alone which arrived first in its log. It never
             changes, and is looked for in the whole log, whatever the other options leave out.
         mode: "permissive" gives rows whose value is damaged null in every decoded column, "dropmalformed" leaves them
