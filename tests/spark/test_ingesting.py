@@ -152,6 +152,35 @@ def test_no_events(spark: SparkSession, tmp_path: Path, keys: str) -> None:
     assert stored(path) == []
 
 
+@pytest.mark.parametrize("error", [KeyboardInterrupt, StorageError], ids=lambda error: error.__name__)
+def test_what_fails_leaves_nothing(
+    spark: SparkSession, tmp_path: Path, keys: str, monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
+) -> None:
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(job, "_signed", fail)
+    with pytest.raises(error):
+        ingest(frame(spark, [row()]), str(tmp_path / "log.db"), TOPIC, LAYOUT, keys, merger="importer")
+    assert os.listdir(tmp_path) == ["keys"]
+
+
+def test_a_complete_log_that_cannot_get_its_name_is_kept(
+    spark: SparkSession, tmp_path: Path, keys: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "log.db"
+    publish = job._publish
+
+    def too_late(made: str, log: str) -> None:
+        path.touch()
+        publish(made, log)
+
+    monkeypatch.setattr(job, "_publish", too_late)
+    with pytest.raises(StorageError, match="was made by another process meanwhile; the log is in ") as caught:
+        ingest(frame(spark, [row()]), str(path), TOPIC, LAYOUT, keys, merger="importer")
+    assert len(stored(Path(str(caught.value).rpartition(" ")[2]))) == 1
+
+
 class Killed(BaseException):
     """As a signal ends a process: nothing catches it."""
 
@@ -232,7 +261,7 @@ def test_rows_that_cannot_be_events(
         ingest(frame(spark, rows + bad), str(path), TOPIC, LAYOUT, keys, merger="importer")
     found = [problem.replace(keys, "FOLDER") for problem in caught.value.problems]
     assert [one[: len(start)] for one, start in zip(found, problems, strict=True)] == problems
-    assert not path.exists()
+    assert os.listdir(tmp_path) == ["keys"]
 
 
 def test_events_that_make_the_same_message(spark: SparkSession, tmp_path: Path, keys: str) -> None:

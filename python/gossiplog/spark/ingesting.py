@@ -1,8 +1,9 @@
 """The job `ingest`: rows of an application become a log of signed messages.
 
 What is done on the way lies in a staging folder beside the log; the log is made there, too, and gets its name when it
-is complete, by one link. A job that is killed leaves the folder, and the next run begins anew: since signing is
-deterministic, it makes the same messages. The driver holds no rows but the first of those that are unsound.
+is complete, by one link. The folder is removed when the job ends, also where it fails. A job that is killed leaves it,
+and the next run clears it and begins anew: since signing is deterministic, it makes the same messages. The driver holds
+no rows but the first of those that are unsound.
 """
 
 from __future__ import annotations
@@ -67,7 +68,8 @@ def ingest(frame: DataFrame, log: str, topic: str, layout: Layout, keys: str, *,
         OptionError: an expression that Spark does not understand, or of a type that does not fit.
         EncodeError: a topic that no log can have.
         EventsRefused: rows that cannot become messages. There is no log.
-        StorageError: the log is there already, cannot be written, or another process makes it.
+        StorageError: the log is there already, cannot be written, or another process makes it. A log that is complete
+            and cannot get its name stays in the staging folder, which the error names.
         KeyFileError: a key was there, and is not any more.
     """
     check_topic(topic)
@@ -78,24 +80,35 @@ def ingest(frame: DataFrame, log: str, topic: str, layout: Layout, keys: str, *,
     store = KeyStore(os.path.abspath(keys))
     with locked(folder, 0o700), worker_errors():
         stage = _Stage(frame.sparkSession, os.path.join(folder, "work"))
-        stage.clear()
-        # Once and for all: what is read anew may have changed.
-        found = stage.keep("events", events(frame, layout))
-        _refuse(problems(found, layout, store, merger))
-        signed = stage.keep("signed", _signed(found, layout, topic, store, stage))
-        _refuse(signed.where("problem IS NOT NULL").select("problem", "event").unionByName(_identical(signed)))
-        heads = signed.where("head").select("key")
-        merging = (
-            heads.repartition(1)
-            .sortWithinPartitions("key")
-            .mapInArrow(Merging(topic, store, merger), "key binary, value binary")
-        )
-        merges = stage.keep("merges", merging)
-        authors = found.select("author").distinct().count()
-        done = Ingested(signed.count(), merges.count(), authors, heads.count())
-        _store(signed.select("key", "value").union(merges), stage, topic, done)
+        try:
+            done = _make(frame, stage, topic, layout, store, merger)
+        except (Exception, KeyboardInterrupt):
+            # Tasks that were cancelled may still write there.
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
         _publish(stage.path("log"), log)
         shutil.rmtree(folder)
+    return done
+
+
+def _make(frame: DataFrame, stage: _Stage, topic: str, layout: Layout, store: KeyStore, merger: str) -> Ingested:
+    """Make the log in the staging folder."""
+    stage.clear()
+    # Once and for all: what is read anew may have changed.
+    found = stage.keep("events", events(frame, layout))
+    _refuse(problems(found, layout, store, merger))
+    signed = stage.keep("signed", _signed(found, layout, topic, store, stage))
+    _refuse(signed.where("problem IS NOT NULL").select("problem", "event").unionByName(_identical(signed)))
+    heads = signed.where("head").select("key")
+    merging = (
+        heads.repartition(1)
+        .sortWithinPartitions("key")
+        .mapInArrow(Merging(topic, store, merger), "key binary, value binary")
+    )
+    merges = stage.keep("merges", merging)
+    authors = found.select("author").distinct().count()
+    done = Ingested(signed.count(), merges.count(), authors, heads.count())
+    _store(signed.select("key", "value").union(merges), stage, topic, done)
     return done
 
 
