@@ -31,14 +31,17 @@ def analyze(
     options: SessionOptions,
 ) -> None:
     """Analyse a log: authors, rates, concurrency, branches and merges, hot keys, suspects, alternative encodings."""
-    result = Output(json)
-    with spark_session(options, "analyze") as running:
-        from gossiplog import spark
-        from gossiplog.spark.locations import locations
+    from gossiplog import spark
+    from gossiplog.spark.folders import check_new
+    from gossiplog.spark.locations import readable
 
-        found = locations([log])
-        if len(found) > 1:
-            raise OptionError(f"{log} names {len(found)} logs: a history is analysed by itself")
+    result = Output(json)
+    found = list(readable([log]))
+    if len(found) > 1:
+        raise OptionError(f"{log} names {len(found)} logs: a history is analysed by itself")
+    if output is not None:
+        check_new(output, "the report")
+    with spark_session(options, "analyze") as running:
         columns = [name for name in spark.COLUMNS if hot is not None or name != "payload"]
         before = spark.stored(found[0])
         analysis = spark.analyze(spark.read(running, *found, columns=",".join(columns)), hot)

@@ -57,11 +57,18 @@ def ingest(
     options: SessionOptions,
 ) -> None:
     """Make a signed log of an application's events, in an order that their columns say."""
-    result = Output(json)
-    with spark_session(options, "ingest") as running, Stopwatch() as watch:
-        from gossiplog import spark
+    from gossiplog import spark
+    from gossiplog.spark.event_files import check_event_files, event_format
+    from gossiplog.spark.ingesting import check_new_log
 
-        layout = spark.Layout(author, sequence, id, parents, tuple(payload) if payload else None)
+    result = Output(json)
+    layout = spark.Layout(author, sequence, id, parents, tuple(payload) if payload else None)
+    if options.has_local_files():
+        check_event_files(events)
+    event_format(events, format, schema)
+    check_new_log(log, topic)
+    spark.KeyStore(keys).load(merger)
+    with spark_session(options, "ingest") as running, Stopwatch() as watch:
         rows = spark.read_events(running, events, format, schema)
         done = spark.ingest(rows, log, topic, layout, keys, merger=merger)
     show_rows(result, [{"log": log} | dataclasses.asdict(done) | {"seconds": round(watch.seconds, 3)}])

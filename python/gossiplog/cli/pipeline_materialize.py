@@ -57,11 +57,18 @@ def materialize(
     result = Output(json)
     if schema is not None and type_ is not None:
         raise typer.BadParameter("--schema and --type say the same: give one of them")
-    with spark_session(options, "materialize") as running, Stopwatch() as watch:
-        from gossiplog import spark
+    from gossiplog import spark
+    from gossiplog.spark.materializing import check_state
 
-        shape = _schema(schema) if schema else load_object("--type", type_) if type_ else None
-        recipe = spark.Recipe(_fold(fold), key, value, removed, shape)
+    recipe = spark.Recipe(_fold(fold), key, value, removed, load_object("--type", type_) if type_ else None)
+    # Raises for a type that no columns can hold.
+    recipe.describe()
+    check_state(log, state)
+    options.check_output(output)
+    with spark_session(options, "materialize") as running, Stopwatch() as watch:
+        if schema is not None:
+            # Spark reads it, in Java.
+            recipe = dataclasses.replace(recipe, shape=_schema(schema))
         done = spark.materialize(running, log, state, recipe)
         if output is not None:
             write_parquet(spark.read_state(running, state, recipe.fold), output)

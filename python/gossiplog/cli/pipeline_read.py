@@ -34,10 +34,13 @@ def read(
     options: SessionOptions,
 ) -> None:
     """Read logs: how many messages, authors and bytes each has; with --output, all columns as Parquet."""
-    result = Output(json)
-    with spark_session(options, "read") as running:
-        from gossiplog import spark
+    from gossiplog import spark
+    from gossiplog.spark.locations import readable
 
+    result = Output(json)
+    readable(logs)
+    options.check_output(output)
+    with spark_session(options, "read") as running:
         columns = "log,clock,author,size" if output is None else "*"
         messages = spark.read(running, *logs, encodings=encodings, columns=columns)
         rows = spark.summarize(messages if output is None else write_parquet(messages, output))

@@ -31,10 +31,15 @@ def reconcile(
 
     Ends with 1 where a missing message cannot be read whole from any replica.
     """
-    result = Output(json)
-    with spark_session(options, "reconcile") as running:
-        from gossiplog import spark
+    from gossiplog import spark
+    from gossiplog.spark.folders import check_new
+    from gossiplog.spark.reconcile import check_replicas
 
+    result = Output(json)
+    check_replicas(logs)
+    if output is not None:
+        check_new(output, "the repair sets")
+    with spark_session(options, "reconcile") as running:
         compared = spark.reconcile(running, *logs)
         repairs = (None,) * len(compared.replicas) if output is None else spark.write_repairs(compared, output)
         compared.missing.unpersist()

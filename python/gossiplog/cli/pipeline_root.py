@@ -8,12 +8,14 @@ from gossiplog.cli.pipeline_session import Logs, SessionOptions, show_rows, spar
 
 def root(logs: Logs, json: Json = False, *, options: SessionOptions) -> None:
     """Build each log's tree from its messages, in parallel, and show the root."""
-    result = Output(json)
-    with spark_session(options, "root") as running:
-        from gossiplog import spark
+    from gossiplog import spark
+    from gossiplog.spark.locations import readable
 
+    result = Output(json)
+    found_logs = readable(logs)
+    with spark_session(options, "root") as running:
         rows = []
-        for log in spark.locations(logs):
+        for log in found_logs:
             found = spark.root(spark.read(running, log, columns="key,value"), ascending=True)
             rows.append(
                 {"log": log, "messages": found.entries, "level": found.node.level, "root": found.node.hash.hex()}

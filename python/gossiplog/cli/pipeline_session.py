@@ -6,10 +6,13 @@ Nothing of Spark is imported before a job is called: every other command would w
 from __future__ import annotations
 
 import inspect
+import os
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
+from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -35,6 +38,11 @@ DriverMemory = Annotated[str | None, typer.Option(metavar="SIZE", help="Memory o
 OutputFolder = Annotated[
     str | None, typer.Option(metavar="FOLDER", help="Write the result as Parquet to this new folder.")
 ]
+
+
+# As Spark's own cluster managers have them; others have URLs, too.
+_MASTER = re.compile(r"local(?:-cluster)?(?:\[[^\[\]]+\])?|yarn|[a-z0-9]+://\S+")
+_MEMORY = re.compile(r"\d+(?:[kmgtp]b?|b)?", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +71,50 @@ class SessionOptions:
                 raise typer.BadParameter(f"--conf {text}: expected NAME=VALUE")
         return {name: value for _, name, _, value in pairs}
 
+    def check(self) -> None:
+        """Look for what Spark would refuse once it has started.
+
+        Raises:
+            typer.BadParameter: an option whose value is none.
+        """
+        self.properties()
+        if self.master is not None and not _MASTER.fullmatch(self.master):
+            raise typer.BadParameter(
+                f"--master {self.master}: expected local[NUMBER], local[*], spark://HOST:PORT, k8s://URL or yarn"
+            )
+        if self.driver_memory is not None and not _MEMORY.fullmatch(self.driver_memory):
+            raise typer.BadParameter(f"--driver-memory {self.driver_memory}: expected a size such as 512m or 4g")
+
+    def has_local_files(self) -> bool:
+        """Return whether Spark takes paths for files of this machine: nothing names another file system."""
+        from gossiplog.spark.session import has_settings
+
+        return (
+            (self.master or "local").startswith("local")
+            and not any("fs.defaultFS" in name for name in self.properties())
+            and "HADOOP_CONF_DIR" not in os.environ
+            and not has_settings(os.environ)
+        )
+
+    def check_output(self, folder: str | None) -> None:
+        """Check that a folder for Parquet can be made, as far as this can be known without Spark.
+
+        Raises:
+            OptionError: something is there already, or it cannot be made there.
+        """
+        from gossiplog.spark.folders import check_new
+
+        if folder is not None and "://" not in folder and self.has_local_files():
+            check_new(folder, "the Parquet files")
+
 
 def job(function: Callable[..., None]) -> Callable[..., None]:
     """A command for a function that has a parameter `options`: the command has those of `SessionOptions` instead.
 
+    Whatever can be checked without Spark is to be checked before `spark_session`, whose start takes many seconds.
+
     Args:
-        function: whose other parameters are the command's own.
+        function: whose other parameters are the command's own. It may import `gossiplog.spark`.
     """
     signature = inspect.signature(function, eval_str=True)
     shared = inspect.signature(SessionOptions, eval_str=True).parameters
@@ -77,6 +123,11 @@ def job(function: Callable[..., None]) -> Callable[..., None]:
     @wraps(function)
     def command(**arguments: Any) -> None:
         options = SessionOptions(**{name: arguments.pop(name) for name in shared})
+        options.check()
+        try:
+            import_module("gossiplog.spark")
+        except ImportError as error:
+            raise SparkError(str(error)) from error
         function(**arguments, options=options)
 
     keyword = inspect.Parameter.KEYWORD_ONLY
@@ -96,15 +147,13 @@ def spark_session(options: SessionOptions, name: str) -> Iterator[SparkSession]:
         name: of the job.
 
     Raises:
-        SparkError: the extra or Java is missing, or Spark fails.
+        SparkError: Java is missing, or Spark fails.
         GossipLogError: what was raised in a worker.
     """
+    from gossiplog import spark
+
     # The command draws its own.
     properties = {"spark.ui.showConsoleProgress": "false"} | options.properties()
-    try:
-        from gossiplog import spark
-    except ImportError as error:
-        raise SparkError(str(error)) from error
     running = spark.running()
     if running is None:
         with spinner("Starting Spark"):

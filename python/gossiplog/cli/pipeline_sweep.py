@@ -69,9 +69,11 @@ def sweep(
         )
     except (ScenarioError, ValueError) as error:
         raise typer.BadParameter(str(error)) from error
-    with spark_session(options, "sweep") as running:
-        from gossiplog import spark
+    from gossiplog import spark
+    from gossiplog.spark.folders import check_new
 
+    check_new(folder, "the sweep")
+    with spark_session(options, "sweep") as running:
         rows = spark.write_sweep(spark.sweep(running, grid), Path(folder))
     if not result.json:
         rows = [{name: _rounded(row[name]) for name in _SHOWN} for row in rows]

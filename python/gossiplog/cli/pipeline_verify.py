@@ -34,13 +34,16 @@ def verify(
 
     With --output all defects go to Parquet; with --json they come before the summary, a line each.
     """
+    from gossiplog import spark
+    from gossiplog.spark.locations import readable
+
     result = Output(json)
     rows: list[dict[str, Any]] = []
     shown: list[dict[str, Any]] = []
+    topics = readable(logs, topic)
+    options.check_output(output)
     with spark_session(options, "verify") as running:
-        from gossiplog import spark
-
-        checked = [(log, spark.verify_log(running, log, topic)) for log in spark.locations(logs)]
+        checked = [(log, spark.verify_log(running, log, topic)) for log in topics]
         report = spark.reports(checked)
         if output is not None:
             report = write_parquet(report, output)

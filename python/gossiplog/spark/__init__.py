@@ -1,6 +1,6 @@
-# Imports go one way: schema, failures, options, locations; batches, reading, streaming; staging, writing;
+# Imports go one way: schema, failures, options, locations, folders; batches, reading, streaming; staging, writing;
 # source; launching, session, progress; payload, summary; rooting, stored, verifying; gathering, reconcile, repair;
-# analysis, report; expressions, folders; folds, checkpoint, arrivals, materializing;
+# analysis, report; expressions; folds, checkpoint, arrivals, materializing;
 # keystore, components, signing, events, event_files, ingesting; sweeping.
 """Logs in Apache Spark: the data source `gossiplog`, and what the jobs over it have in common."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import glob
+import os
 from collections.abc import Iterable, Sequence
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -10,6 +12,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from gossiplog.errors import DecodeError, OptionError
 from gossiplog.spark.failures import worker_errors
+from gossiplog.spark.locations import alternatives
 
 _FORMATS = {"parquet": "parquet", "csv": "csv", "jsonl": "json"}
 _SUFFIXES = {".parquet": "parquet", ".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl"}
@@ -42,13 +45,9 @@ def read_events(
             the beginning of the record.
         SparkError: the files cannot be read.
     """
-    chosen = format or _format_of(paths)
-    if chosen not in _FORMATS:
-        raise OptionError(f"there is no format {chosen!r} of events: expected one of {', '.join(_FORMATS)}")
+    chosen = event_format(paths, format, schema)
     reader = session.read.format(_FORMATS[chosen]).options(**_OPTIONS[chosen])
     if schema is not None:
-        if chosen == "parquet":
-            raise OptionError("Parquet files have a schema of their own: leave it out")
         with worker_errors():
             reader = reader.schema(schema)
     with worker_errors():
@@ -83,6 +82,34 @@ def _refusing(columns: Iterable[str]) -> Column:
         unseen,
     )
     return F.col(_MALFORMED).isNull() | F.raise_error(text).cast("boolean")
+
+
+def event_format(paths: Sequence[str], format: str | None, schema: str | None) -> str:
+    """Return the format of events, as `read_events` takes it.
+
+    Raises:
+        OptionError: as `read_events`.
+    """
+    chosen = format or _format_of(paths)
+    if chosen not in _FORMATS:
+        raise OptionError(f"there is no format {chosen!r} of events: expected one of {', '.join(_FORMATS)}")
+    if schema is not None and chosen == "parquet":
+        raise OptionError("Parquet files have a schema of their own: leave it out")
+    return chosen
+
+
+def check_event_files(paths: Sequence[str]) -> None:
+    """Check that there are files of events in the local file system, which is Spark's where nothing else is set.
+
+    Raises:
+        OptionError: a path or a pattern without a file.
+    """
+    for path in paths:
+        # In URLs and after backslashes Spark's patterns are not Python's.
+        if "://" in path or path.startswith("file:") or "\\" in path or os.path.exists(path):
+            continue
+        if not any(glob.glob(alternative) for alternative in alternatives(path)):
+            raise OptionError(f"there is no file of events {path}: expected Parquet, CSV or JSON Lines")
 
 
 def _format_of(paths: Sequence[str]) -> str:

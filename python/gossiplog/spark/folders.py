@@ -1,4 +1,4 @@
-"""Folders in which one process works at a time, and that survive a power cut."""
+"""Folders in which one process works at a time, that survive a power cut, and that are to be made."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from gossiplog.errors import StorageError
+from gossiplog.errors import OptionError, StorageError
 
 _LOCK = ".lock"
 
@@ -38,6 +38,29 @@ def locked(folder: str, mode: int = 0o755) -> Iterator[None]:
         yield
     finally:
         os.close(lock)
+
+
+def check_new(folder: str, purpose: str) -> None:
+    """Check that a folder can be made.
+
+    Args:
+        folder: its path.
+        purpose: what it is for, in errors.
+
+    Raises:
+        OptionError: something is there already, or it cannot be made there.
+    """
+    if os.path.lexists(folder):
+        raise OptionError(f"{folder} is there already: name a new folder for {purpose}")
+    parent = os.path.dirname(os.path.abspath(folder))
+    while not os.path.lexists(parent):
+        parent = os.path.dirname(parent)
+    if not os.path.isdir(parent):
+        raise OptionError(f"{folder} cannot be made, because {parent} is no folder: name a new folder for {purpose}")
+    if not os.access(parent, os.W_OK | os.X_OK):
+        raise OptionError(
+            f"{folder} cannot be made, because {parent} cannot be written: name a new folder for {purpose}"
+        )
 
 
 def sync(path: str) -> None:

@@ -72,10 +72,8 @@ def ingest(frame: DataFrame, log: str, topic: str, layout: Layout, keys: str, *,
             and cannot get its name stays in the staging folder, which the error names.
         KeyFileError: a key was there, and is not any more.
     """
-    check_topic(topic)
+    check_new_log(log, topic)
     log = os.path.abspath(log)
-    if os.path.lexists(log):
-        raise StorageError(f"{log} is there already: name a log to be made, and sync it with the other")
     folder = f"{log}.ingest"
     store = KeyStore(os.path.abspath(keys))
     with locked(folder, 0o700), worker_errors():
@@ -89,6 +87,20 @@ def ingest(frame: DataFrame, log: str, topic: str, layout: Layout, keys: str, *,
         _publish(stage.path("log"), log)
         shutil.rmtree(folder)
     return done
+
+
+def check_new_log(log: str, topic: str) -> None:
+    """Check that a log of a topic can be made.
+
+    Raises:
+        EncodeError: a topic that no log can have.
+        StorageError: the log is there already.
+    """
+    check_topic(topic)
+    if os.path.lexists(log):
+        raise StorageError(
+            f"{os.path.abspath(log)} is there already: name a log to be made, and sync it with the other"
+        )
 
 
 def _make(frame: DataFrame, stage: _Stage, topic: str, layout: Layout, store: KeyStore, merger: str) -> Ingested:

@@ -41,6 +41,24 @@ def locations(paths: Iterable[str]) -> list[str]:
     return list(found.values())
 
 
+def readable(paths: Iterable[str], topic: str | None = None) -> dict[str, str]:
+    """Open each log once, to check that it can be read; return their topics by their locations.
+
+    Args:
+        paths: as `locations` takes them.
+        topic: that each log must have; None takes any.
+
+    Raises:
+        TopicMismatch: a log has another topic.
+        StorageError: what `locations`, and opening a log, raises.
+    """
+    topics: dict[str, str] = {}
+    for location in locations(paths):
+        with opened(location, topic) as (_, topics[location]):
+            pass
+    return topics
+
+
 def identity(location: str) -> str:
     """The one location among those of the same log that does not depend on links or the working folder."""
     return location if is_uri(location) else os.path.realpath(location)

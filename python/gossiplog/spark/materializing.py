@@ -175,6 +175,15 @@ def materialize(session: SparkSession, location: str, folder: str, recipe: Recip
         return Materialized(count, new, read_state(session, folder, recipe.fold).count())
 
 
+def check_state(location: str, folder: str) -> None:
+    """Check that a log can be read, and that the state in a folder, if there is one, was made of it.
+
+    Raises:
+        StorageError: the log or the state cannot be read, or the state is of another log.
+    """
+    _position(location, StateFolder(folder).current())
+
+
 def _advanced(
     session: SparkSession, location: str, place: StateFolder, former: Checkpoint | None, count: int, recipe: Recipe
 ) -> DataFrame:

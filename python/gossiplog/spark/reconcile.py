@@ -12,7 +12,7 @@ them or, where the clock takes more than three, all of the clock but its last: s
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from pyspark import StorageLevel
@@ -23,7 +23,7 @@ import gossiplog.log
 from gossiplog.errors import CorruptLog, OptionError, TopicMismatch
 from gossiplog.spark.failures import worker_errors
 from gossiplog.spark.gathering import Replica, gather
-from gossiplog.spark.locations import locations
+from gossiplog.spark.locations import readable
 from gossiplog.spark.source import read
 
 # The first byte from which on a clock takes so many bytes: a one for each that follows (wire format, "Clock").
@@ -107,25 +107,40 @@ def reconcile(spark: SparkSession, *paths: str) -> Reconciliation:
         TopicMismatch: logs of different topics.
         StorageError: a replica that cannot be read; CorruptLog where it is damaged.
     """
-    names = locations(paths)
-    if len(names) < 2:
-        raise OptionError(
-            f"there is nothing to compare {', '.join(names) or 'nothing'} with: name two replicas or more"
-        )
+    names = check_replicas(paths)
     with worker_errors():
         replicas = tuple(spark.sparkContext.parallelize(names, len(names)).map(_look).collect())
-        for replica in replicas[1:]:
-            if replica.topic != replicas[0].topic:
-                raise TopicMismatch(
-                    f"no replicas of one log: {replica.log} has the topic {replica.topic!r},"
-                    f" {replicas[0].log} {replicas[0].topic!r}"
-                )
         differing = differences(_keys(spark, replicas), len(replicas))
         missing = _missing(differing, replicas).persist(StorageLevel.DISK_ONLY)
         lacks = _lacks(missing, len(replicas))
     # What a replica has besides is not among those that it lacks, so each gives the same sum.
     union = replicas[0].messages + lacks[0].messages
     return Reconciliation(replicas, union - missing.count(), union, lacks, missing)
+
+
+def check_replicas(paths: Iterable[str]) -> list[str]:
+    """Return the locations of replicas.
+
+    Args:
+        paths: as `reconcile` takes them.
+
+    Raises:
+        OptionError: fewer than two replicas.
+        TopicMismatch: logs of different topics.
+        StorageError: a replica that cannot be read.
+    """
+    topics = readable(paths)
+    names = list(topics)
+    if len(names) < 2:
+        raise OptionError(
+            f"there is nothing to compare {', '.join(names) or 'nothing'} with: name two replicas or more"
+        )
+    for name in names[1:]:
+        if topics[name] != topics[names[0]]:
+            raise TopicMismatch(
+                f"no replicas of one log: {name} has the topic {topics[name]!r}, {names[0]} {topics[names[0]]!r}"
+            )
+    return names
 
 
 def differences(keys: DataFrame, replicas: int) -> DataFrame:

@@ -10,8 +10,8 @@ from dataclasses import asdict
 
 from pyspark.sql import functions as F
 
-from gossiplog.errors import OptionError
 from gossiplog.spark.failures import worker_errors
+from gossiplog.spark.folders import check_new
 from gossiplog.spark.reconcile import Reconciliation
 
 SUMMARY = "summary.json"
@@ -32,8 +32,7 @@ def write_repairs(result: Reconciliation, folder: str) -> tuple[str, ...]:
         OSError: the folder cannot be written.
         GossipLogError: what reading the missing messages raises.
     """
-    if os.path.lexists(folder):
-        raise OptionError(f"{folder} is there already: name a new folder for the repair sets")
+    check_new(folder, "the repair sets")
     names = set_names([replica.log for replica in result.replicas])
     partial = f"{folder}.partial"
     shutil.rmtree(partial, ignore_errors=True)

@@ -12,9 +12,9 @@ from html import escape
 from typing import Any
 
 from gossiplog.charts import Chart, Series, svg
-from gossiplog.errors import OptionError
 from gossiplog.spark.analysis import LIMIT, TOP, Analysis, Author, ClockRange
 from gossiplog.spark.failures import worker_errors
+from gossiplog.spark.folders import check_new
 from gossiplog.spark.stored import Stored
 
 _NO_KEY = "no key"
@@ -83,8 +83,7 @@ def write_report(analysis: Analysis, folder: str, title: str, state: Stored | No
         OSError: the folder cannot be written.
         GossipLogError: what computing the frames raises.
     """
-    if os.path.lexists(folder):
-        raise OptionError(f"{folder} is there already: name a new folder for the report")
+    check_new(folder, "the report")
     now = datetime.now(UTC)
     partial = f"{folder}.partial"
     shutil.rmtree(partial, ignore_errors=True)

@@ -16,9 +16,9 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import DataType, DoubleType, LongType, StringType, StructField, StructType
 
 from gossiplog.charts import COLOURS, Chart, Series, standalone, svg
-from gossiplog.errors import OptionError
 from gossiplog.sim.sweep import Grid, Record, Run
 from gossiplog.spark.failures import worker_errors
+from gossiplog.spark.folders import check_new
 
 AXES = ("router", "nodes", "degree", "loss")
 """The columns that a sweep varies, beside the seed."""
@@ -106,8 +106,7 @@ def write_sweep(frame: DataFrame, folder: Path) -> list[dict[str, Any]]:
         OptionError: something is there already.
         OSError: the folder cannot be written.
     """
-    if folder.exists():
-        raise OptionError(f"{folder} is there already: name a new folder for the sweep")
+    check_new(str(folder), "the sweep")
     with worker_errors():
         frame.write.parquet(str(folder / "runs"))
         rows = [row.asDict() for row in medians(frame.sparkSession.read.parquet(str(folder / "runs"))).collect()]
