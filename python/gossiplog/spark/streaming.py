@@ -2,25 +2,38 @@
 
 An offset holds the sequence up to which each log has been read. Sequences have no gaps, and what has one never changes,
 so the messages between two offsets are the same whenever they are read: with the offsets in Spark's checkpoint, a
-restart repeats a micro-batch exactly or goes on behind it.
+restart repeats a micro-batch exactly or goes on after it.
+
+It also holds a digest of the message with that sequence, which appends, backups and copies of the file leave as it is.
+Another log in the same place has another message there, and so has a replica, in which messages arrived in another
+order. The first message would not tell replicas apart.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from hashlib import blake2b
 from itertools import pairwise
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from gossiplog.errors import CorruptLog
+from gossiplog.errors import CorruptLog, StorageError
 from gossiplog.spark.batches import BATCH, Columns, gathered
 from gossiplog.spark.locations import identity, locations, opened
 from gossiplog.spark.options import ReadOptions
 from gossiplog.spark.reading import PARTITION_MESSAGES
+from gossiplog.storage.base import Reader
+
+Offset: TypeAlias = dict[str, Any]
+"""How far each log was read, by its identity: `{"sequence": 10, "digest": "…"}`. A plain integer is a sequence without
+a digest, as former versions wrote it."""
+_DIGEST_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,60 +68,62 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._locations = {identity(location): location for location in locations(options.paths)}
         self._target: dict[str, int] | None = None
 
-    def initialOffset(self) -> dict[str, int]:
+    def initialOffset(self) -> Offset:
         """Where a query without a checkpoint begins."""
-        start = self._options.starting_offsets
-        counts = self._counts()
-        return counts if start is None else {log: min(start, count) for log, count in counts.items()}
+        return {log: self._reached(log, self._options.starting_offsets) for log in self._locations}
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """As many messages as the option maxRows says."""
         rows = self._options.max_rows
         return ReadAllAvailable() if rows is None else ReadMaxRows(rows)
 
-    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
         """How far a micro-batch goes that begins at an offset.
 
         Raises:
-            CorruptLog: a log has fewer messages than were read of it: it is another file than it was.
+            StorageError: a log is another one than was read up to the offset, or cannot be read.
         """
-        counts = self._counts()
-        for log, count in counts.items():
-            if count < (read := start.get(log, 0)):
-                raise CorruptLog(
-                    [f"{log} has {count} messages, and {read} were read of it: it is another log than it was"]
-                )
+        counts = {log: self._count(log, start.get(log, 0)) for log in self._locations}
         if self._target is not None:
             # Those that came since are for the next query.
             counts = {log: min(count, self._target[log]) for log, count in counts.items()}
         room = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         offset = dict(start)
         for left, (log, count) in zip(range(len(counts), 0, -1), counts.items(), strict=True):
-            read = offset.get(log, 0)
+            read, digest = _parts(offset.get(log, 0))
             # An equal share of the room that is left, so that a busy log does not keep the others waiting.
             taken = max(count - read, 0) if room is None else min(max(count - read, 0), -(-room // left))
-            offset[log] = read + taken
+            if taken or digest is None:
+                offset[log] = self._reached(log, read + taken)
             room = None if room is None else room - taken
         return offset
 
-    def reportLatestOffset(self) -> dict[str, int]:
+    def reportLatestOffset(self) -> Offset:
         """How far the logs go, for the query's progress."""
-        return self._counts()
+        return {log: self._reached(log) for log in self._locations}
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Ends the query at what the logs hold now."""
-        self._target = self._counts()
+        self._target = {log: self._count(log, 0) for log in self._locations}
 
-    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[Stretch]:
-        """What came between two offsets, in parts of about equal size."""
-        stretches = [(log, start.get(log, 0), last) for log, last in end.items()]
+    def partitions(self, start: Offset, end: Offset) -> Sequence[Stretch]:
+        """What came between two offsets, in parts of about equal size.
+
+        Raises:
+            StorageError: a log is another one than the offsets are of, or cannot be read.
+        """
+        stretches = [(log, _parts(start.get(log, 0))[0], _parts(last)[0]) for log, last in end.items()]
         total = sum(last - after for _, after, last in stretches)
         wanted = self._options.partitions or -(-total // PARTITION_MESSAGES)
         parts: list[Stretch] = []
         for log, after, last in stretches:
+            if last <= after:
+                continue
+            # A restart repeats a micro-batch without a look at where it begins.
+            self._count(log, start.get(log, 0), end[log])
             size = last - after
-            number = min(max(1, round(wanted * size / max(total, 1))), size)
-            bounds = [after + size * part // number for part in range(number + 1)] if number else []
+            number = min(max(1, round(wanted * size / total)), size)
+            bounds = [after + size * part // number for part in range(number + 1)]
             parts += [Stretch(self._locations.get(log, log), log, *pair) for pair in pairwise(bounds)]
         return parts
 
@@ -133,10 +148,55 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 yield batch
                 after = stored["seq"][-1].as_py()
 
-    def _counts(self) -> dict[str, int]:
-        """How many messages each log has."""
-        counts: dict[str, int] = {}
-        for log, location in self._locations.items():
-            with opened(location, self._options.topic) as (storage, _), storage.reader(single=True) as reader:
-                counts[log] = reader.position().count
-        return counts
+    def _count(self, log: str, *reached: Any) -> int:
+        """Return how many messages a log has, after a check that it is the one of which offsets say so much.
+
+        Raises:
+            StorageError: it is another log.
+        """
+        with self._reader(log) as reader:
+            count = reader.position().count
+            for sequence, digest in map(_parts, reached):
+                if count < sequence:
+                    raise _another(log, f"it has {count} messages, and {sequence} were read")
+                if digest is not None and _digest(reader, sequence) != digest:
+                    raise _another(log, f"the message of sequence {sequence} is not the one that was read")
+        return count
+
+    def _reached(self, log: str, sequence: int | None = None) -> dict[str, Any]:
+        """Return what an offset holds of a log.
+
+        Args:
+            log: its identity.
+            sequence: up to which it was read; None, and what exceeds it, stands for the log's end.
+        """
+        with self._reader(log) as reader:
+            count = reader.position().count
+            last = count if sequence is None else min(sequence, count)
+            return {"sequence": last, "digest": _digest(reader, last)}
+
+    @contextmanager
+    def _reader(self, log: str) -> Iterator[Reader]:
+        location = self._locations.get(log, log)
+        with opened(location, self._options.topic) as (storage, _), storage.reader(single=True) as reader:
+            yield reader
+
+
+def _parts(reached: Any) -> tuple[int, str | None]:
+    """The sequence and the digest that an offset holds of a log; a former version's have no digest."""
+    return (reached, None) if isinstance(reached, int) else (reached["sequence"], reached["digest"])
+
+
+def _digest(reader: Reader, sequence: int) -> str:
+    """The digest of the stored message with a sequence, as of no message for 0. A damaged value has one, too."""
+    rows = reader.arrivals(sequence - 1, 1) if sequence else [(0, b"")]
+    if not rows or rows[0][0] != sequence:
+        raise CorruptLog([f"the message of sequence {sequence} is not there"])
+    return blake2b(rows[0][1], digest_size=_DIGEST_BYTES).hexdigest()
+
+
+def _another(log: str, reason: str) -> StorageError:
+    return StorageError(
+        f"{log} is another log than the query has read: {reason}. Put the former file back, or start the query with a"
+        " new checkpointLocation, which reads this one from its start"
+    )
