@@ -1,4 +1,4 @@
-"""Folders in which one process works at a time."""
+"""Folders in which one process works at a time, and those that are to be made."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from gossiplog.errors import StorageError
-from gossiplog.spark.folders import locked
+from gossiplog.errors import OptionError, StorageError
+from gossiplog.spark.folders import check_new, locked
 
 
 def test_one_at_a_time(tmp_path: Path) -> None:
@@ -26,3 +26,32 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(StorageError, match="Not a directory"), locked(str(tmp_path / "file" / "state")):
         raise AssertionError
+
+
+def test_a_folder_that_can_be_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    check_new(str(tmp_path / "a" / "b"), "the report")
+    monkeypatch.chdir(tmp_path)
+    check_new("report", "the report")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "complaint"),
+    [
+        ("folder", "is there already: name a new folder for the report"),
+        ("link", "is there already"),
+        ("file/report", "file is no folder: name a new folder for the report"),
+        ("closed/report", "closed cannot be written: name a new folder for the report"),
+    ],
+)
+def test_a_new_folder_that_cannot_be_made(
+    tmp_path: Path, path: str, complaint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("folder", "closed"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "file").touch()
+    (tmp_path / "link").symlink_to("nowhere")
+    # The superuser may write everywhere.
+    monkeypatch.setattr("os.access", lambda place, _: not place.endswith("closed"))
+    with pytest.raises(OptionError, match=complaint):
+        check_new(str(tmp_path / path), "the report")
