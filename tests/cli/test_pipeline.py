@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -51,7 +52,8 @@ def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail() -> None:
         raise AssertionError("the command came to the start of Spark")
 
-    monkeypatch.setattr("gossiplog.spark.running", fail)
+    # The package has a function of the module's name.
+    monkeypatch.setattr(import_module("gossiplog.spark.session"), "running", fail)
 
 
 INGEST = "pipeline ingest {0}/events.jsonl --log {0}/new.db --topic t --keys {0} --author a --sequence n --merger ann"

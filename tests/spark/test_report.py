@@ -15,9 +15,9 @@ from pyspark.sql import SparkSession
 
 from gossiplog import core
 from gossiplog.errors import OptionError
-from gossiplog.spark import COLUMNS, Analysis, Stored, analysed_state, analyze, read, tables, write_report
+from gossiplog.spark import COLUMNS, Analysis, Stored, analysed_state, analyze, read, write_report
 from gossiplog.spark.analysis import AlternativeEncodings, Author, ClockRange, HotKey, Totals, Width
-from gossiplog.spark.report import page
+from gossiplog.spark.report import page, tables
 
 AUTHOR = Author("did:key:z6MkA", 30, 4000, 1, 9, 12.5, 4.25, 1.0, None)
 NOW = datetime(2026, 3, 1, 12, 30, 59, tzinfo=UTC)

@@ -10,8 +10,7 @@ from pyspark import SparkConf
 from pyspark.sql import SparkSession
 
 from gossiplog.errors import SparkError
-from gossiplog.spark import running, session
-from gossiplog.spark.session import check_java, complete, has_settings
+from gossiplog.spark.session import check_java, complete, has_settings, running, session
 from tests.spark.shared import isolated
 
 

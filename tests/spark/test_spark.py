@@ -29,3 +29,10 @@ def test_there_is_everything_that_it_names() -> None:
 
     assert [name for name in spark.__all__ if not hasattr(spark, name)] == []
     assert not hasattr(spark, "nothing")
+
+
+def test_help_begins_with_all_functions() -> None:
+    from gossiplog import spark
+
+    text = spark.__doc__ or ""
+    assert [name for name in spark.__all__ if name.islower() and name not in text] == []

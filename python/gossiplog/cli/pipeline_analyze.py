@@ -34,6 +34,7 @@ def analyze(
     from gossiplog import spark
     from gossiplog.spark.folders import check_new
     from gossiplog.spark.locations import readable
+    from gossiplog.spark.report import tables
 
     result = Output(json)
     found = list(readable([log]))
@@ -48,7 +49,7 @@ def analyze(
         if output is not None:
             state = spark.analysed_state(before, spark.stored(found[0]))
             spark.write_report(analysis, output, log, state)
-        figures = spark.tables(analysis)
+        figures = tables(analysis)
     _show(result, {"log": log, "report": output, **figures})
 
 

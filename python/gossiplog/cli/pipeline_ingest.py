@@ -60,6 +60,7 @@ def ingest(
     from gossiplog import spark
     from gossiplog.spark.event_files import check_event_files, event_format
     from gossiplog.spark.ingesting import check_new_log
+    from gossiplog.spark.keystore import KeyStore
 
     result = Output(json)
     layout = spark.Layout(author, sequence, id, parents, tuple(payload) if payload else None)
@@ -67,7 +68,7 @@ def ingest(
         check_event_files(events)
     event_format(events, format, schema)
     check_new_log(log, topic)
-    spark.KeyStore(keys).load(merger)
+    KeyStore(keys).load(merger)
     with spark_session(options, "ingest") as running, Stopwatch() as watch:
         rows = spark.read_events(running, events, format, schema)
         done = spark.ingest(rows, log, topic, layout, keys, merger=merger)

@@ -151,10 +151,12 @@ def spark_session(options: SessionOptions, name: str) -> Iterator[SparkSession]:
         GossipLogError: what was raised in a worker.
     """
     from gossiplog import spark
+    from gossiplog.spark.progress import tasks
+    from gossiplog.spark.session import running as running_session
 
     # The command draws its own.
     properties = {"spark.ui.showConsoleProgress": "false"} | options.properties()
-    running = spark.running()
+    running = running_session()
     if running is None:
         with spinner("Starting Spark"):
             started = spark.session(
@@ -163,7 +165,7 @@ def spark_session(options: SessionOptions, name: str) -> Iterator[SparkSession]:
     else:
         started = running
     try:
-        with spark.worker_errors(), watching(name.capitalize(), lambda: spark.tasks(started)):
+        with spark.worker_errors(), watching(name.capitalize(), lambda: tasks(started)):
             yield started
     finally:
         if running is None:

@@ -36,6 +36,7 @@ def verify(
     """
     from gossiplog import spark
     from gossiplog.spark.locations import readable
+    from gossiplog.spark.verifying import reports
 
     result = Output(json)
     rows: list[dict[str, Any]] = []
@@ -44,7 +45,7 @@ def verify(
     options.check_output(output)
     with spark_session(options, "verify") as running:
         checked = [(log, spark.verify_log(running, log, topic)) for log in topics]
-        report = spark.reports(checked)
+        report = reports(checked)
         if output is not None:
             report = write_parquet(report, output)
         for defect in report.toLocalIterator() if result.json else report.take(SHOWN_DEFECTS):

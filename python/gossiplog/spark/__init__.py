@@ -2,7 +2,23 @@
 # source; launching, session, progress; payload, summary; rooting, stored, verifying; gathering, reconcile, repair;
 # analysis, report; expressions; folds, checkpoint, arrivals, materializing;
 # keystore, components, signing, events, event_files, ingesting; sweeping.
-"""Logs in Apache Spark: the data source `gossiplog`, and what the jobs over it have in common."""
+"""Logs in Apache Spark: the data source `gossiplog`, and jobs over logs. docs/pipeline.md shows them at work.
+
+    session                                     the session of this process, or a local one
+    read, write                                 logs as DataFrames, and messages back into logs; `ReadOptions` and
+                                                `WriteOptions` of gossiplog.spark.options say what each option does
+    parse_payload, worker_errors                payloads as columns; errors of workers as this package's
+    summarize, verify, verify_log, root         what logs hold, and whether it is sound
+    reconcile, write_repairs                    what replicas lack of each other
+    analyze, write_report                       a history in figures and plots; `stored` and `analysed_state` say of
+                                                which state of the log
+    read_events, Layout, ingest                 a log of an application's events
+    Recipe, materialize, read_state             a table of state, by a fold: LastWriter, Counter, ElementSet or
+                                                FunctionFold; `fold_messages` folds a DataFrame
+    sweep, medians, write_sweep                 many simulations of routers
+
+The other classes are what these return.
+"""
 
 from typing import TYPE_CHECKING, Any
 
@@ -18,21 +34,18 @@ from gossiplog.spark.events import Layout
 from gossiplog.spark.failures import worker_errors
 from gossiplog.spark.folds import Counter, ElementSet, Fold, FunctionFold, LastWriter
 from gossiplog.spark.ingesting import Ingested, ingest
-from gossiplog.spark.keystore import KeyStore
-from gossiplog.spark.locations import locations
 from gossiplog.spark.materializing import Materialized, Recipe, fold_messages, materialize, read_state
 from gossiplog.spark.payload import parse_payload
-from gossiplog.spark.progress import tasks
 from gossiplog.spark.reconcile import Lack, Reconciliation, reconcile
 from gossiplog.spark.repair import write_repairs
-from gossiplog.spark.report import analysed_state, tables, write_report
+from gossiplog.spark.report import analysed_state, write_report
 from gossiplog.spark.rooting import Root, root
 from gossiplog.spark.schema import SCHEMA
-from gossiplog.spark.session import running, session
-from gossiplog.spark.source import GossipLogSource, read
+from gossiplog.spark.session import session
+from gossiplog.spark.source import read
 from gossiplog.spark.stored import Stored, stored
 from gossiplog.spark.summary import LogSummary, summarize
-from gossiplog.spark.verifying import Verification, reports, verify, verify_log
+from gossiplog.spark.verifying import Verification, verify, verify_log
 from gossiplog.spark.writing import Written, write
 
 if TYPE_CHECKING:
@@ -46,9 +59,7 @@ __all__ = [
     "ElementSet",
     "Fold",
     "FunctionFold",
-    "GossipLogSource",
     "Ingested",
-    "KeyStore",
     "Lack",
     "LastWriter",
     "Layout",
@@ -64,7 +75,6 @@ __all__ = [
     "analyze",
     "fold_messages",
     "ingest",
-    "locations",
     "materialize",
     "medians",
     "parse_payload",
@@ -72,15 +82,11 @@ __all__ = [
     "read_events",
     "read_state",
     "reconcile",
-    "reports",
     "root",
-    "running",
     "session",
     "stored",
     "summarize",
     "sweep",
-    "tables",
-    "tasks",
     "verify",
     "verify_log",
     "worker_errors",
