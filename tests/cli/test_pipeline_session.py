@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import logging
+import signal
+import threading
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Annotated, cast
 
 import pytest
 import typer
 
-from gossiplog.cli.pipeline_session import SessionOptions, job
+from gossiplog.cli.pipeline_session import SessionOptions, interruptible, job
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 def test_a_job_has_its_own_options_and_those_of_a_session() -> None:
@@ -43,3 +50,54 @@ def test_a_job_has_its_own_options_and_those_of_a_session() -> None:
 def test_a_property_without_a_name_or_a_value(text: str) -> None:
     with pytest.raises(typer.BadParameter, match="expected NAME=VALUE"):
         SessionOptions(conf=[text]).properties()
+
+
+class Context:
+    """As that of Spark, as far as an interrupt uses it."""
+
+    def __init__(self) -> None:
+        self.called: list[tuple[str, ...]] = []
+        self.threads: set[threading.Thread] = set()
+
+    def setLogLevel(self, level: str) -> None:
+        self.called.append(("setLogLevel", level))
+        self.threads.add(threading.current_thread())
+
+    def cancelAllJobs(self) -> None:
+        self.called.append(("cancelAllJobs",))
+
+
+def test_an_interrupt_cancels_the_jobs_from_another_thread(caplog: pytest.LogCaptureFixture) -> None:
+    context = Context()
+    former = signal.getsignal(signal.SIGINT)
+
+    def interrupted() -> None:
+        try:
+            signal.raise_signal(signal.SIGINT)
+        except KeyboardInterrupt:
+            # As py4j does, with a stack.
+            logging.getLogger().exception("KeyboardInterrupt while sending command.")
+            raise
+
+    with pytest.raises(KeyboardInterrupt), interruptible(cast("SparkSession", SimpleNamespace(sparkContext=context))):
+        interrupted()
+    assert context.called == [("setLogLevel", "OFF"), ("cancelAllJobs",)]
+    assert threading.main_thread() not in context.threads
+    assert signal.getsignal(signal.SIGINT) is former
+    assert caplog.records == []
+    logging.getLogger().error("as before")
+    assert len(caplog.records) == 1
+
+
+def test_a_job_on_another_thread_leaves_signals_alone() -> None:
+    former = signal.getsignal(signal.SIGINT)
+    found: list[object] = []
+
+    def run() -> None:
+        with interruptible(cast("SparkSession", SimpleNamespace(sparkContext=Context()))):
+            found.append(signal.getsignal(signal.SIGINT))
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    assert found == [former]

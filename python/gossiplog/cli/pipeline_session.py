@@ -6,13 +6,17 @@ Nothing of Spark is imported before a job is called: every other command would w
 from __future__ import annotations
 
 import inspect
+import logging
 import os
 import re
+import signal
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
 from importlib import import_module
+from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -42,6 +46,7 @@ OutputFolder = Annotated[
 
 # As Spark's own cluster managers have them; others have URLs, too.
 _MASTER = re.compile(r"local(?:-cluster)?(?:\[[^\[\]]+\])?|yarn|[a-z0-9]+://\S+")
+_CANCELLING_SECONDS = 5.0
 _MEMORY = re.compile(r"\d+(?:[kmgtp]b?|b)?", re.IGNORECASE)
 
 
@@ -165,11 +170,41 @@ def spark_session(options: SessionOptions, name: str) -> Iterator[SparkSession]:
     else:
         started = running
     try:
-        with spark.worker_errors(), watching(name.capitalize(), lambda: tasks(started)):
+        with interruptible(started), spark.worker_errors(), watching(name.capitalize(), lambda: tasks(started)):
             yield started
     finally:
         if running is None:
             started.stop()
+
+
+@contextmanager
+def interruptible(session: SparkSession) -> Iterator[None]:
+    """A block in which Ctrl-C cancels Spark's jobs, and neither Spark nor py4j logs their ends with stacks.
+
+    PySpark's own handler fails: it asks Java on the connection on which this thread waits for the job.
+    """
+
+    def cancel() -> None:
+        session.sparkContext.setLogLevel("OFF")
+        session.sparkContext.cancelAllJobs()
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        logging.disable()
+        # Each thread has a connection of its own.
+        thread = threading.Thread(target=cancel, name="gossiplog-cancel", daemon=True)
+        thread.start()
+        thread.join(_CANCELLING_SECONDS)
+        raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    former = signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, former)
+        logging.disable(logging.NOTSET)
 
 
 def write_parquet(frame: DataFrame, folder: str) -> DataFrame:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -32,6 +33,9 @@ from gossiplog.spark.staging import merged, sort
 _SHOWN = 20
 # Tasks for each core: components are not of equal size.
 _TASKS = 4
+# How often, and after how long, a folder is looked for that was removed.
+_DISCARDS = 50
+_DISCARD_SECONDS = 0.1
 # Messages that are inserted at a time.
 _SLICE = 2**16
 
@@ -81,8 +85,7 @@ def ingest(frame: DataFrame, log: str, topic: str, layout: Layout, keys: str, *,
         try:
             done = _make(frame, stage, topic, layout, store, merger)
         except (Exception, KeyboardInterrupt):
-            # Tasks that were cancelled may still write there.
-            shutil.rmtree(folder, ignore_errors=True)
+            _discard(folder)
             raise
         _publish(stage.path("log"), log)
         shutil.rmtree(folder)
@@ -101,6 +104,15 @@ def check_new_log(log: str, topic: str) -> None:
         raise StorageError(
             f"{os.path.abspath(log)} is there already: name a log to be made, and sync it with the other"
         )
+
+
+def _discard(folder: str) -> None:
+    """Remove a folder in which tasks that were cancelled may write for a moment."""
+    for _ in range(_DISCARDS):
+        shutil.rmtree(folder, ignore_errors=True)
+        time.sleep(_DISCARD_SECONDS)
+        if not os.path.exists(folder):
+            return
 
 
 def _make(frame: DataFrame, stage: _Stage, topic: str, layout: Layout, store: KeyStore, merger: str) -> Ingested:
