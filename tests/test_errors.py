@@ -80,7 +80,7 @@ def test_what_to_write_in_place_of_a_key_can_be_written(implementation: ModuleTy
 
 
 @CORES
-@pytest.mark.parametrize("value", [object(), "\ud800", {"__proto__": 1}], ids=repr)
+@pytest.mark.parametrize("value", [object(), "\ud800", {"__proto__": 1}], ids=["object", "surrogate", "__proto__"])
 def test_there_is_no_advice_where_none_fits(implementation: ModuleType, value: Any) -> None:
     assert "in its place" not in refusal(implementation, value)
 
