@@ -278,6 +278,7 @@ def test_a_file_of_several_tokens(tmp_path: Path) -> None:
             f"{NAMED}é: other-0123456789",
             "line 4 of the token file .* is no token: expected a name of up to 64 characters",
         ),
+        (f"{NAMED}carol: bob-may-write-0123456789", "line 4 of the token file .* has the token of another line, too"),
         ("x" * 2**19, "is longer than"),
     ],
 )

@@ -182,6 +182,8 @@ def _read_tokens(path: str | os.PathLike[str]) -> list[tuple[str, str]]:
                 f"line {number} of the token file {place} needs a name of its own: expected NAME: TOKEN in each line,"
                 " where there are several tokens"
             )
+        if text in found.values():
+            raise KeyFileError(f"line {number} of the token file {place} has the token of another line, too")
         found[name] = text
     if not found:
         raise KeyFileError(f"the token file {place} holds no token: {_NO_TOKEN}")

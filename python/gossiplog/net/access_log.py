@@ -23,7 +23,7 @@ _OK = 200
 class AccessLog:
     """ASGI middleware that logs requests and WebSockets to LOGGER.
 
-    A line has no headers and no query, which may contain a token; of a token that has a name, it has the name. Health
+    A line has no headers and no query, which may contain a token; of a token it has the name, if there is one. Health
     checks that succeed have no line.
 
     Args:

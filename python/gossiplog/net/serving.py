@@ -104,7 +104,7 @@ class TLS:
     @property
     def not_after(self) -> float | None:
         """When the certificate expires that was read last, in seconds since the epoch; None before `serve` has read it,
-        or where that cannot be told."""
+        or where that is not known."""
         return self._not_after
 
     def reload(self) -> None:
