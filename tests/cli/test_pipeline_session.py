@@ -67,18 +67,18 @@ class Context:
         self.called.append(("cancelAllJobs",))
 
 
+def interrupted() -> None:
+    try:
+        signal.raise_signal(signal.SIGINT)
+    except KeyboardInterrupt:
+        # As py4j does, with a stack.
+        logging.getLogger().exception("KeyboardInterrupt while sending command.")
+        raise
+
+
 def test_an_interrupt_cancels_the_jobs_from_another_thread(caplog: pytest.LogCaptureFixture) -> None:
     context = Context()
     former = signal.getsignal(signal.SIGINT)
-
-    def interrupted() -> None:
-        try:
-            signal.raise_signal(signal.SIGINT)
-        except KeyboardInterrupt:
-            # As py4j does, with a stack.
-            logging.getLogger().exception("KeyboardInterrupt while sending command.")
-            raise
-
     with pytest.raises(KeyboardInterrupt), interruptible(cast("SparkSession", SimpleNamespace(sparkContext=context))):
         interrupted()
     assert context.called == [("setLogLevel", "OFF"), ("cancelAllJobs",)]
@@ -87,6 +87,12 @@ def test_an_interrupt_cancels_the_jobs_from_another_thread(caplog: pytest.LogCap
     assert caplog.records == []
     logging.getLogger().error("as before")
     assert len(caplog.records) == 1
+
+
+def test_an_interrupt_while_spark_starts(caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(KeyboardInterrupt), interruptible():
+        interrupted()
+    assert caplog.records == []
 
 
 def test_a_job_on_another_thread_leaves_signals_alone() -> None:

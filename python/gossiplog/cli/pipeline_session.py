@@ -163,7 +163,7 @@ def spark_session(options: SessionOptions, name: str) -> Iterator[SparkSession]:
     properties = {"spark.ui.showConsoleProgress": "false"} | options.properties()
     running = running_session()
     if running is None:
-        with spinner("Starting Spark"):
+        with spinner("Starting Spark"), interruptible():
             started = spark.session(
                 options.master, conf=properties, driver_memory=options.driver_memory, name=f"gossiplog {name}"
             )
@@ -178,25 +178,31 @@ def spark_session(options: SessionOptions, name: str) -> Iterator[SparkSession]:
 
 
 @contextmanager
-def interruptible(session: SparkSession) -> Iterator[None]:
+def interruptible(session: SparkSession | None = None) -> Iterator[None]:
     """A block in which Ctrl-C cancels Spark's jobs, and neither Spark nor py4j logs their ends with stacks.
 
     PySpark's own handler fails: it asks Java on the connection on which this thread waits for the job.
+
+    Args:
+        session: whose jobs run; None while it is started.
     """
 
-    def cancel() -> None:
-        session.sparkContext.setLogLevel("OFF")
-        session.sparkContext.cancelAllJobs()
+    def cancel(running: SparkSession) -> None:
+        running.sparkContext.setLogLevel("OFF")
+        running.sparkContext.cancelAllJobs()
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         logging.disable()
-        # Each thread has a connection of its own.
-        thread = threading.Thread(target=cancel, name="gossiplog-cancel", daemon=True)
-        thread.start()
-        thread.join(_CANCELLING_SECONDS)
+        if session is not None:
+            # Each thread has a connection of its own.
+            thread = threading.Thread(target=cancel, args=(session,), name="gossiplog-cancel", daemon=True)
+            thread.start()
+            thread.join(_CANCELLING_SECONDS)
         raise KeyboardInterrupt
 
-    if threading.current_thread() is not threading.main_thread():
+    # A shell has its background jobs ignore Ctrl-C.
+    ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    if ignored or threading.current_thread() is not threading.main_thread():
         yield
         return
     former = signal.signal(signal.SIGINT, interrupt)
