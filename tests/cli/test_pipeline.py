@@ -136,7 +136,10 @@ def test_masters(master: str) -> None:
     [
         (SessionOptions("spark://host:7077"), "NOTHING"),
         (SessionOptions(conf=["spark.hadoop.fs.defaultFS=hdfs://host"]), "NOTHING"),
+        (SessionOptions(conf=["spark.master=yarn"]), "NOTHING"),
         (SessionOptions(), "HADOOP_CONF_DIR"),
+        # Under spark-submit.
+        (SessionOptions(), "PYSPARK_GATEWAY_PORT"),
         (SessionOptions(), "SPARK_CONF_DIR"),
     ],
 )

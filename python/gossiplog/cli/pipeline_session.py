@@ -94,10 +94,11 @@ class SessionOptions:
         """Return whether Spark takes paths for files of this machine: nothing names another file system."""
         from gossiplog.spark.session import has_settings
 
+        properties = self.properties()
         return (
-            (self.master or "local").startswith("local")
-            and not any("fs.defaultFS" in name for name in self.properties())
-            and "HADOOP_CONF_DIR" not in os.environ
+            (self.master or properties.get("spark.master", "local")).startswith("local")
+            and not any("fs.defaultFS" in name for name in properties)
+            and not {"HADOOP_CONF_DIR", "PYSPARK_GATEWAY_PORT"} & os.environ.keys()
             and not has_settings(os.environ)
         )
 

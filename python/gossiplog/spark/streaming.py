@@ -183,12 +183,16 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def _parts(reached: Any) -> tuple[int, str | None]:
-    """The sequence and the digest that an offset holds of a log; a former version's have no digest."""
+    """Return the sequence and the digest that an offset holds of a log; a former version's has no digest."""
     return (reached, None) if isinstance(reached, int) else (reached["sequence"], reached["digest"])
 
 
 def _digest(reader: Reader, sequence: int) -> str:
-    """The digest of the stored message with a sequence, as of no message for 0. A damaged value has one, too."""
+    """Return the digest of the stored message with a sequence; for 0, that of nothing. A damaged value has one, too.
+
+    Raises:
+        CorruptLog: there is no such message.
+    """
     rows = reader.arrivals(sequence - 1, 1) if sequence else [(0, b"")]
     if not rows or rows[0][0] != sequence:
         raise CorruptLog([f"the message of sequence {sequence} is not there"])
