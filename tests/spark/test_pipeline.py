@@ -86,6 +86,19 @@ def test_ingest_and_materialize(
                 assert sorted(json.loads(rows[0].value)) == ["anybody?", "hello", "hi"]
 
 
+def test_a_malformed_event_is_named(spark: SparkSession, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["keygen", str(tmp_path / "keys" / "ann.key")]) == 0
+    events = tmp_path / "events.jsonl"
+    events.write_text('{"who": "ann", "nr": 1}\n{"who": "ann", "nr": \n')
+    log, keys = str(tmp_path / "log.db"), str(tmp_path / "keys")
+    command = ["pipeline", "ingest", str(events), "--log", log, "--topic", "t", "--keys", keys, "--merger", "ann"]
+    capfd.readouterr()
+    assert main([*command, "--author", "who", "--sequence", "nr", "--payload", "nr"]) == 1
+    (line,) = [line for line in capfd.readouterr().err.splitlines() if line.startswith("gossiplog: ")]
+    assert f'file://{events} has a record that is malformed or does not fit the schema: {{"who": "ann", "nr":' in line
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["events.jsonl", "keys"]
+
+
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
