@@ -36,6 +36,8 @@ OTHERS = {
     "max_topic": 3,
     "max_ids": 4,
     "max_repeats": 1,
+    "max_unvalidated": 1,
+    "max_unvalidated_bytes": 10,
 }
 
 
@@ -56,7 +58,8 @@ def test_there_is_another_value_for_each_parameter() -> None:
 @pytest.mark.parametrize("name", OTHERS)
 def test_each_parameter_changes_what_is_done(name: str) -> None:
     """Seed 001, 1: all can be set, and changing any one shows."""
-    assert story(Config(**{name: OTHERS[name]})) != story(Config())
+    validation = "unvalidated" in name
+    assert story(Config(**{name: OTHERS[name]}), validation) != story(Config(), validation)
 
 
 def graft(peer: bytes) -> Received:
@@ -67,9 +70,9 @@ def prune(peer: bytes) -> Received:
     return Received(peer, Rpc(control=Control(prune=(TOPIC,))))
 
 
-def story(config: Config) -> list[Any]:
+def story(config: Config, validation: bool = False) -> list[Any]:
     """All that a router asks for in two and a half minutes that have a bit of everything."""
-    router = GossipSub(OWN, Random(3), Named(OWN, Random(1)), config)
+    router = GossipSub(OWN, Random(3), Named(OWN, Random(1)), config, validation=validation)
     orders = [*router.start(0.0)]
     script: list[tuple[float, Any]] = []
     for number, peer in enumerate(names(30)):

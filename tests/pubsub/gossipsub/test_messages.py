@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from gossiplog.protocol.broadcast_events import Gossip
 from gossiplog.pubsub.authorship import Anonymous, Signed
 from gossiplog.pubsub.events import Deliver, Join, Leave, PeerDisconnected, Publish, TimerExpired
-from gossiplog.pubsub.gossipsub import Heartbeat
+from gossiplog.pubsub.gossipsub import Heartbeat, Rejected, Validated
 from gossiplog.pubsub.rpc import FLOODSUB, Control, IHave, Message, Rpc
 from gossiplog.signer import Signer
 from tests.pubsub.gossipsub.node import (
@@ -189,6 +190,107 @@ def test_the_application_is_told_what_it_cannot_publish() -> None:
         node.do(Publish((TOPIC,), bytes(201)))
     node.connect(*names(9))
     assert packets(node.beat()) == {}
+
+
+def validating(**config: Any) -> Node:
+    """As `member`, but others' messages wait for the application's answer."""
+    node = Node(options={"validation": True}, **{"d_low": 3} | config)
+    node.join()
+    node.connect(ONE, OTHER, THIRD)
+    for peer in (ONE, OTHER, THIRD):
+        node.receive(peer, graft=[TOPIC])
+    node.connect(*FLOODERS, protocol=FLOODSUB)
+    node.connect(b"lazy")
+    return node
+
+
+def test_a_message_that_waits_is_delivered_and_goes_nowhere() -> None:
+    """Seed 001, 25: nor is one that waits for the application's answer forwarded, cached or gossiped."""
+    node = validating()
+    assert node.receive(ONE, message(1)) == (Deliver((TOPIC,), id_of(message(1)), b"data", ONE),)
+    assert node.receive(OTHER, message(1)) == ()
+    assert node.receive(THIRD, ihave=[IHave(TOPIC, (id_of(message(1)),))]) == ()
+    assert packets(node.receive(b"lazy", iwant=[id_of(message(1))])) == {}
+    assert told(node.beat(), "ihave") == {}
+
+
+def test_an_accepted_message_goes_to_all_who_have_not_sent_it() -> None:
+    """Seed 001, 25: neither the senders of copies get it, nor the first."""
+    node = validating()
+    node.receive(ONE, message(1))
+    node.receive(OTHER, message(1))
+    node.receive(b"flooder too", message(1))
+    orders = node.do(Validated(id_of(message(1)), Gossip.ACCEPT))
+    assert receivers(orders, message(1)) == [b"flooder", THIRD]
+    assert delivered(orders) == []
+    assert told(node.beat(), "ihave") == {b"lazy": (IHave(TOPIC, (id_of(message(1)),)),)}
+    assert single(node.receive(b"lazy", iwant=[id_of(message(1))]), b"lazy").messages == (message(1),)
+    for answer in Gossip:
+        assert node.do(Validated(id_of(message(1)), answer)) == ()
+    assert node.receive(THIRD, message(1)) == ()
+
+
+def test_an_accepted_message_does_not_go_to_its_author() -> None:
+    node = validating()
+    node.receive(ONE, message(1, author=OTHER))
+    orders = node.do(Validated(id_of(message(1, author=OTHER)), Gossip.ACCEPT))
+    assert receivers(orders, message(1, author=OTHER)) == [*FLOODERS, THIRD]
+
+
+@pytest.mark.parametrize(("answer", "orders"), [(Gossip.IGNORE, ()), (Gossip.REJECT, (Rejected((ONE, OTHER)),))])
+def test_a_message_that_is_not_accepted_is_dropped_and_not_new_again(answer: Gossip, orders: tuple[Any, ...]) -> None:
+    """Seed 001, 25: ignored or rejected."""
+    node = validating()
+    node.receive(ONE, message(1))
+    node.receive(OTHER, message(1))
+    assert node.do(Validated(id_of(message(1)), answer)) == orders
+    assert node.do(Validated(id_of(message(1)), Gossip.ACCEPT)) == ()
+    assert node.receive(THIRD, message(1)) == ()
+    assert packets(node.receive(b"lazy", iwant=[id_of(message(1))])) == {}
+    assert told(node.beat(), "ihave") == {}
+
+
+def test_an_answer_comes_too_late_when_messages_are_no_longer_kept() -> None:
+    """Seed 001, 25: after as many heartbeats as messages are cached."""
+    node = validating(mcache_len=5)
+    node.now = node.due
+    for number in (1, 2):
+        node.receive(ONE, message(number))
+    node.beat(5)
+    assert receivers(node.do(Validated(id_of(message(1)), Gossip.ACCEPT)), message(1)) == [*FLOODERS, OTHER, THIRD]
+    node.beat()
+    assert node.do(Validated(id_of(message(2)), Gossip.ACCEPT)) == ()
+
+
+def test_what_finds_no_room_to_wait_is_not_delivered() -> None:
+    """Seed 001, 25: and what is not delivered is not forwarded."""
+    node = validating(max_unvalidated=2)
+    assert [len(delivered(node.receive(ONE, message(number)))) for number in range(3)] == [1, 1, 0]
+    node.do(Validated(id_of(message(0)), Gossip.IGNORE))
+    assert [len(delivered(node.receive(ONE, message(number)))) for number in (2, 3)] == [0, 1]
+
+
+def test_own_messages_do_not_wait() -> None:
+    node = validating()
+    orders = node.do(Publish((TOPIC,), b"own"))
+    (sent,) = single(orders, ONE).messages
+    assert [order.source for order in delivered(orders)] == [None]
+    assert receivers(orders, sent) == [*FLOODERS, ONE, OTHER, THIRD]
+
+
+def test_invalid_messages_do_not_wait() -> None:
+    node = Node(options={"validation": True, "is_valid": short})
+    node.join(ONE)
+    node.connect(ONE)
+    assert node.receive(ONE, message(1, data=bytes(101))) == ()
+    assert node.do(Validated(id_of(message(1)), Gossip.REJECT)) == ()
+
+
+def test_an_accepted_message_of_a_topic_that_we_have_left_goes_nowhere() -> None:
+    node = validating()
+    node.receive(ONE, message(1))
+    node.do(Leave(TOPIC))
+    assert packets(node.do(Validated(id_of(message(1)), Gossip.ACCEPT))) == {}
 
 
 def test_a_forged_message_does_not_stand_in_the_way_of_the_genuine_one() -> None:

@@ -2,8 +2,8 @@
 peering; outbox; router."""
 
 from gossiplog.pubsub.gossipsub.config import Config, GossipConfig
-from gossiplog.pubsub.gossipsub.events import Heartbeat, Unsent
+from gossiplog.pubsub.gossipsub.events import Heartbeat, Rejected, Unsent, Validated
 from gossiplog.pubsub.gossipsub.peering import Peering
 from gossiplog.pubsub.gossipsub.router import GossipSub
 
-__all__ = ["Config", "GossipConfig", "GossipSub", "Heartbeat", "Peering", "Unsent"]
+__all__ = ["Config", "GossipConfig", "GossipSub", "Heartbeat", "Peering", "Rejected", "Unsent", "Validated"]

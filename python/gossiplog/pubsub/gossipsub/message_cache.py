@@ -1,11 +1,14 @@
-"""The message cache (gossipsub-v1.0.md, "Message Cache"): the latest messages, for peers that ask for them."""
+"""The message cache (gossipsub-v1.0.md, "Message Cache"): the latest messages, for peers that ask for them; and the
+messages that wait for the application's answer before they come into it (gossipsub-v1.1.md, "Extended Validators")."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Hashable
+from dataclasses import dataclass
 
-from gossiplog.pubsub.rpc import Message, MessageId
+from gossiplog.pubsub.events import PeerId
+from gossiplog.pubsub.rpc import Message, MessageId, Rpc
 
 
 class MessageCache:
@@ -84,6 +87,70 @@ class MessageCache:
     def _drop(self, id: MessageId) -> None:
         self._bytes -= _size(self._messages.pop(id))
         self._given.pop(id, None)
+
+
+@dataclass(frozen=True, slots=True)
+class Unvalidated:
+    """A message that waits for the application's answer.
+
+    Attributes:
+        message: that came.
+        packet: that it goes on in.
+        sources: the peers that sent it, the first one first; the values mean nothing.
+        since: when it came.
+    """
+
+    message: Message
+    packet: Rpc
+    sources: dict[PeerId, None]
+    since: float
+
+
+class UnvalidatedMessages:
+    """The messages that wait for the application's answer.
+
+    Args:
+        limit: messages.
+        max_bytes: of all messages' data, and characters of their topics.
+    """
+
+    __slots__ = ("_bytes", "_limit", "_max_bytes", "_waiting")
+
+    def __init__(self, limit: int, max_bytes: int) -> None:
+        self._limit = limit
+        self._max_bytes = max_bytes
+        # The oldest first.
+        self._waiting: dict[MessageId, Unvalidated] = {}
+        self._bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def put(self, id: MessageId, waiting: Unvalidated) -> bool:
+        """Have a message wait; return whether there is room, and none waits under this id."""
+        size = _size(waiting.message)
+        if id in self._waiting or len(self._waiting) >= self._limit or self._bytes + size > self._max_bytes:
+            return False
+        self._waiting[id] = waiting
+        self._bytes += size
+        return True
+
+    def add_source(self, id: MessageId, peer: PeerId) -> None:
+        """Note that a peer sent a copy of a message, if it waits."""
+        if id in self._waiting:
+            self._waiting[id].sources[peer] = None
+
+    def take(self, id: MessageId) -> Unvalidated | None:
+        """Remove a message that waits, and return it; None if there is none."""
+        waiting = self._waiting.pop(id, None)
+        if waiting is not None:
+            self._bytes -= _size(waiting.message)
+        return waiting
+
+    def expire(self, before: float) -> None:
+        """Forget what came at a time or before it."""
+        while self._waiting and self._waiting[oldest := next(iter(self._waiting))].since <= before:
+            self.take(oldest)
 
 
 def _size(message: Message) -> int:

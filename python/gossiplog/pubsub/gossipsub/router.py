@@ -28,17 +28,23 @@ go-libp2p-pubsub ("go"); what is from none of them is marked as ours.
    among those: so do the specification's text, the guide and go; its pseudo-code draws among all peers, and then leaves
    out the members.
 9. *Floodsub peers* get every message of their topics, and no control messages.
+10. *Validation* (gossipsub-v1.1.md, "Extended Validators"), where the application asks for it. A new message of others
+   is delivered at once, and neither forwarded, kept nor gossiped about until the application answers: accept, ignore
+   or reject. Whoever sends it meanwhile does not get it back, and has rejected it as well as the first (rust-libp2p).
+   One that is not answered while a message is kept is forgotten (rust-libp2p), and one for which there is no room is
+   not delivered; neither is new again.
 
 The router remembers what `Config` limits, of connected peers only, and of the topics that they are in.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import chain
 from random import Random
 from typing import Any
 
+from gossiplog.protocol.broadcast_events import Gossip
 from gossiplog.pubsub.authorship import Authorship, author_and_number, check_ids, compose_valid, fits, name_is_id
 from gossiplog.pubsub.events import (
     Deliver,
@@ -53,8 +59,8 @@ from gossiplog.pubsub.events import (
     TimerExpired,
 )
 from gossiplog.pubsub.gossipsub.config import Config
-from gossiplog.pubsub.gossipsub.events import Heartbeat, Unsent
-from gossiplog.pubsub.gossipsub.message_cache import MessageCache
+from gossiplog.pubsub.gossipsub.events import Heartbeat, Rejected, Unsent, Validated
+from gossiplog.pubsub.gossipsub.message_cache import MessageCache, Unvalidated, UnvalidatedMessages
 from gossiplog.pubsub.gossipsub.outbox import Outbox
 from gossiplog.pubsub.gossipsub.peering import Fanout, Peer, Peering, PeeringState
 from gossiplog.pubsub.rpc import FLOODSUB, GOSSIPSUB, Control, IHave, Message, MessageId, Rpc, Subscription
@@ -77,6 +83,7 @@ class GossipSub:
         id_of: the id of a message; all peers of a network use the same function. By default the author and its number.
         is_valid: the application's judgement of a message.
         name_of: a peer's name as an author of messages; by default it is known by that name.
+        validation: whether others' messages wait for the application's `Validated` (rule 10), after `is_valid`.
 
     Raises:
         ValueError: messages have no author, and `id_of` is the default, which would give all of them one id.
@@ -99,6 +106,8 @@ class GossipSub:
         "_seen",
         "_state",
         "_told",
+        "_unvalidated",
+        "_validation",
     )
 
     def __init__(
@@ -111,6 +120,7 @@ class GossipSub:
         id_of: Callable[[Message], MessageId] = author_and_number,
         is_valid: Callable[[Message], bool] = lambda message: True,
         name_of: Callable[[PeerId], bytes] = name_is_id,
+        validation: bool = False,
     ) -> None:
         check_ids(authorship, id_of)
         config = config or Config()
@@ -126,6 +136,8 @@ class GossipSub:
         self._seen = Seen(config.seen_ttl, config.max_seen)
         self._cache = MessageCache(config.mcache_len, config.mcache_gossip, config.max_cached, config.max_repeats)
         self._outbox = Outbox(self._confirm, self._state.mesh.__contains__, self._state.concerns, config.max_topics)
+        self._validation = validation
+        self._unvalidated = UnvalidatedMessages(config.max_unvalidated, config.max_unvalidated_bytes)
         self._delivered: list[Deliver] = []
         # What a peer that connects is told; None where our topics have changed since.
         self._hello: Rpc | None = None
@@ -196,6 +208,9 @@ class GossipSub:
                 self._leave(topic)
             case Publish(topics, data):
                 self._publish(topics, data, now)
+            case Validated(id, answer):
+                if rejected := self._answer(id, answer):
+                    return (Rejected(rejected),)
             case Unsent(peer, packet) if peer in self._state.peers:
                 # Until a GRAFT is sent, the last that the peer is told is the PRUNE before it.
                 for topic in packet.control.graft if packet.control is not None else ():
@@ -310,6 +325,8 @@ class GossipSub:
                 if not is_seen(id) and fits(message, self._config):
                     new = True
                     self._take(peer, message, id, packet if packet.is_message else Rpc((message,)), now)
+                elif self._validation:
+                    self._unvalidated.add_source(id, peer)
         if control is not None and state.peers[peer].gossips:
             self._control(peer, control, now)
         if packet.extension and state.peers[peer].gossips:
@@ -326,19 +343,35 @@ class GossipSub:
         self._seen.add(id, now)
         if not self._is_valid(message):
             return
+        if not self._validation:
+            self._accept(message, id, packet, (peer,))
+        elif not self._unvalidated.put(id, Unvalidated(message, packet, {peer: None}, now)):
+            return
+        self._delivered.append(Deliver(self._joined(message), id, message.data, peer))
+
+    def _joined(self, message: Message) -> tuple[str, ...]:
+        """Return the topics of a message that we are in."""
+        return tuple(dict.fromkeys(topic for topic in message.topics if topic in self._state.mesh))
+
+    def _answer(self, id: MessageId, answer: Gossip) -> tuple[PeerId, ...]:
+        """Do with a message that waits what the application says; return the peers whose message it rejects."""
+        waiting = self._unvalidated.take(id)
+        if waiting is None:
+            return ()
+        if answer is Gossip.ACCEPT:
+            self._accept(waiting.message, id, waiting.packet, tuple(waiting.sources))
+        return tuple(waiting.sources) if answer is Gossip.REJECT else ()
+
+    def _accept(self, message: Message, id: MessageId, packet: Rpc, sources: tuple[PeerId, ...]) -> None:
+        """Keep a message of others, and send it on to those who neither sent nor published it."""
         self._cache.put(id, message)
         mesh = self._state.mesh
-        joined = {topic: mesh[topic] for topic in message.topics if topic in mesh}
-        self._delivered.append(Deliver(tuple(joined), id, message.data, peer))
-        origin = peer if author is None else self._authors.get(author, peer)
-        self._forward(joined, packet, peer, origin)
+        author = message.author
+        origin = sources[0] if author is None else self._authors.get(author, sources[0])
+        self._forward({topic: mesh[topic] for topic in self._joined(message)}, packet, (*sources, origin))
 
     def _forward(
-        self,
-        meshes: Mapping[str, dict[PeerId, None]],
-        packet: Rpc,
-        source: PeerId | None,
-        origin: PeerId | None,
+        self, meshes: Mapping[str, dict[PeerId, None]], packet: Rpc, excluded: Collection[PeerId] = ()
     ) -> None:
         """Sends a message to the floodsub peers of topics, and to the peers given for each topic: to everybody once."""
         known = self._state.members
@@ -346,7 +379,7 @@ class GossipSub:
         groups += meshes.values()
         # Nearly always there is one topic, and nobody in it speaks floodsub.
         everybody = groups[0] if len(groups) == 1 else dict.fromkeys(chain.from_iterable(groups))
-        targets = [peer for peer in everybody if peer != source and peer != origin]
+        targets = [peer for peer in everybody if peer not in excluded]
         if targets:
             self._outbox.add(targets, packet)
 
@@ -359,13 +392,13 @@ class GossipSub:
             return
         self._seen.add(id, now)
         self._cache.put(id, message)
-        if joined := tuple(topic for topic in message.topics if topic in state.mesh):
+        if joined := self._joined(message):
             self._delivered.append(Deliver(joined, id, data, None))
         meshes: dict[str, dict[PeerId, None]] = {}
         for topic in message.topics:
             mesh = state.mesh.get(topic)
             meshes[topic] = self._fan_out(topic, now) if mesh is None else mesh
-        self._forward(meshes, Rpc((message,)), None, None)
+        self._forward(meshes, Rpc((message,)))
 
     def _fan_out(self, topic: str, now: float) -> dict[PeerId, None]:
         """Return the peers that get a message which we publish to a topic that we are not in."""
@@ -435,6 +468,7 @@ class GossipSub:
         self._seen.expire(now)
         self._told.clear()
         self._asked.clear()
+        self._unvalidated.expire(now - self._config.mcache_len * self._config.heartbeat_interval)
         self._outbox.retry()
 
     def _maintain_mesh(self, topic: str) -> None:
