@@ -8,7 +8,9 @@ from random import Random
 from gossiplog.protocol.broadcast import Broadcast
 from gossiplog.protocol.broadcast_config import Config
 from gossiplog.protocol.broadcast_events import (
+    AnnounceDue,
     Disconnect,
+    Gossip,
     InEvent,
     Judged,
     OutEvent,
@@ -25,6 +27,7 @@ from gossiplog.protocol.broadcast_events import (
     SyncEnded,
     SyncResult,
     TimerExpired,
+    Validated,
     Verdict,
 )
 
@@ -141,6 +144,31 @@ class NoBlame(Altered):
         return [] if isinstance(out, Disconnect) else [out]
 
 
+class AcceptsOrphans(Altered):
+    """Gossip that is to be ignored is accepted."""
+
+    def change(self, event: InEvent, out: OutEvent) -> Iterable[OutEvent]:
+        if isinstance(out, Validated) and out.answer is Gossip.IGNORE:
+            return [Validated(out.source, out.ticket, Gossip.ACCEPT)]
+        return [out]
+
+
+class NoReject(Altered):
+    """Invalid gossip is ignored."""
+
+    def change(self, event: InEvent, out: OutEvent) -> Iterable[OutEvent]:
+        if isinstance(out, Validated) and out.answer is Gossip.REJECT:
+            return [Validated(out.source, out.ticket, Gossip.IGNORE)]
+        return [out]
+
+
+class NoAnnounce(Altered):
+    """Who gossips is not told the heads after a message."""
+
+    def change(self, event: InEvent, out: OutEvent) -> Iterable[OutEvent]:
+        return [] if isinstance(out, SetTimer) and isinstance(out.timer, AnnounceDue) else [out]
+
+
 # Each with a seed, of 12 peers, whose run catches it, and what is said then.
 BROKEN: list[tuple[Callable[[Random, Config], Broadcast], int, str]] = [
     (ForwardsOrphans, 0, "forwards"),
@@ -156,4 +184,11 @@ BROKEN: list[tuple[Callable[[Random, Config], Broadcast], int, str]] = [
     (NoRetry, 1, "at rest"),
     (BlamesRefusals, 1, "blames the honest node"),
     (NoBlame, 0, "nobody dropped"),
+]
+
+# What only a router between the machines shows.
+BROKEN_GOSSIP: list[tuple[Callable[[Random, Config], Broadcast], int, str]] = [
+    (AcceptsOrphans, 1, "forwards"),
+    (NoReject, 62, "nobody dropped"),
+    (NoAnnounce, 1, "at rest"),
 ]

@@ -30,3 +30,11 @@ def test_each_kind(kind: Kind) -> None:
         assert any(reasons)
         for reason in filter(None, reasons):
             assert any(part in reason for part in WHY[kind].split("|")), reason
+
+
+def test_a_forger_in_the_mesh_is_dropped_by_gossip() -> None:
+    scenario = draw(2, 4)
+    edges = tuple(replace(edge, gossips=True) for edge in scenario.edges)
+    run = Run(replace(scenario, edges=edges, hostile=((Kind.FORGER, (0, 1, 2, 3)),)))
+    run.run()
+    assert {peer.banned.get(4) for peer in run.peers} == {"it sent 7 invalid messages by gossip"}

@@ -9,6 +9,7 @@ from gossiplog import Log, Signer, core
 from gossiplog.protocol.broadcast_config import Config
 from gossiplog.protocol.broadcast_events import Delivery, Verdict
 from gossiplog.protocol.sync import ClientConfig, ServerConfig
+from gossiplog.pubsub.gossipsub import GossipConfig
 from gossiplog.sim.checks import Checks
 from gossiplog.sim.kernel import Kernel
 from gossiplog.sim.latency import UniformLatency
@@ -70,7 +71,7 @@ def test_verdicts_over_one_batch(opened: Callable[..., Log], signer: Signer) -> 
 
 def network(count: int) -> tuple[Kernel, list[Peer]]:
     kernel = Kernel(1)
-    habits = Habits(Config(), ServerConfig(), ClientConfig())
+    habits = Habits(Config(), ServerConfig(), ClientConfig(), GossipConfig())
     checks = Checks()
     net = Network(kernel, UniformLatency(Random(1)))
     peers = [Peer(number, net, checks, habits) for number in range(count)]

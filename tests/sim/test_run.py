@@ -12,15 +12,18 @@ import pytest
 
 from gossiplog.protocol.broadcast import Broadcast
 from gossiplog.protocol.broadcast_config import Config
+from gossiplog.pubsub.gossipsub import GossipSub
+from gossiplog.sim import gossip
 from gossiplog.sim.checks import BrokenInvariantError
 from gossiplog.sim.kernel import TraceHash
 from gossiplog.sim.latency import Faults
 from gossiplog.sim.run import Result, Run, replay_command, run_seed
 from gossiplog.sim.scenario import Append, Crash, Partition, draw
 from tests.processes import printed_by_another_process
-from tests.sim.broken import BROKEN
+from tests.sim.broken import BROKEN, BROKEN_GOSSIP
 
 PEERS = 12
+ALL_BROKEN = [*BROKEN, *BROKEN_GOSSIP]
 
 
 @cache
@@ -53,9 +56,9 @@ HALVES = {peer: peer % 2 for peer in range(PEERS)}
 @pytest.mark.parametrize(
     "fault",
     [
-        pytest.param({"faults": Faults(loss=0.1)}, id="a tenth of gossip is lost"),
-        pytest.param({"faults": Faults(reordering=0.3, held_up=2.0)}, id="gossip is out of order"),
-        pytest.param({"faults": Faults(duplication=0.3)}, id="gossip comes twice"),
+        pytest.param({"faults": Faults(loss=0.1)}, id="a tenth is sent again"),
+        pytest.param({"faults": Faults(no_room=0.1)}, id="a tenth of gossip finds no room"),
+        pytest.param({"faults": Faults(stalling=0.3, longest_stall=2.0)}, id="gossip is out of order"),
         pytest.param({"faults": Faults(0.1, 0.1, 0.1)}, id="all of these"),
         pytest.param({"partitions": (Partition(2.0, 6.0, HALVES),)}, id="a partition"),
         pytest.param(
@@ -84,7 +87,9 @@ def test_a_mesh_with_one_fault_alone(seed: int, fault: dict[str, Any]) -> None:
     assert result.messages == 100 if "crashes" not in fault else 50 < result.messages < 100
 
 
-@pytest.mark.parametrize(("machine", "seed", "said"), BROKEN, ids=[machine.__name__ for machine, _, _ in BROKEN])
+@pytest.mark.parametrize(
+    ("machine", "seed", "said"), ALL_BROKEN, ids=[machine.__name__ for machine, _, _ in ALL_BROKEN]
+)
 def test_a_machine_without_one_of_its_rules_is_caught(
     machine: Callable[[Random, Config], Broadcast], seed: int, said: str
 ) -> None:
@@ -92,6 +97,18 @@ def test_a_machine_without_one_of_its_rules_is_caught(
         run_seed(seed, PEERS, machine=machine)
     assert replay_command(seed, PEERS) in str(caught.value)
     assert sound(seed)
+
+
+def test_a_router_that_does_not_wait_for_answers_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Hasty(GossipSub):
+        __slots__ = ()
+
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            super().__init__(*arguments, **options | {"validation": False})
+
+    monkeypatch.setattr(gossip, "GossipSub", Hasty)
+    with pytest.raises(BrokenInvariantError, match="which it does not hold"):
+        run_seed(1, PEERS)
 
 
 def trace_of(seed: int) -> str:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from enum import Enum
-from typing import Any
 
 import gossiplog
 from gossiplog import core
 from gossiplog.errors import ProtocolError
-from gossiplog.protocol import wire
+from gossiplog.protocol import gossip, wire
 from gossiplog.protocol.push import Push
 from gossiplog.protocol.sync import Server, ServerConfig
-from gossiplog.sim.gossip import GossipPacket
+from gossiplog.pubsub import wire as pubsub
+from gossiplog.pubsub.rpc import Control, Message, Rpc, Subscription
 from gossiplog.sim.network import ConnectionEnd, Network, StreamEnd
-from gossiplog.sim.syncs import PUSH, SYNC, TOPIC
+from gossiplog.sim.syncs import GOSSIP, PUSH, SYNC, TOPIC
 
 _HONEST_TREE = 20
 
@@ -23,7 +23,7 @@ class Kind(Enum):
     """What a hostile peer does."""
 
     GARBAGE = "writes random bytes"
-    FORGER = "pushes and gossips messages with broken signatures"
+    FORGER = "gossips messages with broken signatures, or pushes them to peers that do not gossip with it"
     ORPHANS = "pushes messages whose parents do not exist, and tells of heads that do not exist"
     LIAR = "serves a tree whose values are not its keys'"
     FORGED_LOG = "serves a tree with a forged message in it"
@@ -49,13 +49,14 @@ class HostilePeer:
     def __init__(self, number: int, network: Network, kind: Kind, targets: list[int], period: float = 0.5) -> None:
         self.number = number
         self.kind = kind
+        self.targets = targets
         self.connections: dict[int, ConnectionEnd] = {}
         self._network = network
         self._kernel = network.kernel
         self._random = network.kernel.random
-        self._targets = targets
         self._period = period
         self._pushes: dict[int, StreamEnd] = {}
+        self._gossips: dict[int, StreamEnd] = {}
         self._signer = gossiplog.Signer(number.to_bytes(32, "big"))
         self._count = 0
         self._log = gossiplog.open(gossiplog.MemoryStorage(), TOPIC, signer=self._signer)
@@ -65,7 +66,7 @@ class HostilePeer:
     def start(self) -> None:
         """Begins."""
         self._network.nodes[self.number] = self
-        for target in self._targets:
+        for target in self.targets:
             self._dial(target)
         self._kernel.after(self._period, self._act)
 
@@ -73,14 +74,13 @@ class HostilePeer:
         """Goes away."""
         self._network.stop(self.number)
 
-    def packet(self, source: int, content: Any) -> None:
-        """Hostile peers do not listen."""
-
     def connected(self, end: ConnectionEnd, dialled: bool) -> None:
         self.connections[end.there] = end
         end.on_end = lambda: self._ended(end)
         if dialled:
             self._join(end.there, end.open(PUSH))
+            if self.kind is Kind.FORGER:
+                self._graft(end.there, end.open(GOSSIP))
 
     def opened(self, stream: StreamEnd, protocol: str) -> None:
         if protocol == PUSH:
@@ -96,12 +96,19 @@ class HostilePeer:
         if self.connections.get(end.there) is end:
             del self.connections[end.there]
             self._pushes.pop(end.there, None)
-            if end.there in self._targets:
+            if end.there in self.targets:
                 self._kernel.after(2.0, self._dial, end.there)
 
     def _join(self, other: int, stream: StreamEnd) -> None:
         self._pushes[other] = stream
         stream.write(self._update())
+
+    def _graft(self, other: int, stream: StreamEnd) -> None:
+        """Want to be in a peer's mesh; one that does not gossip with this node ends the stream."""
+        self._gossips[other] = stream
+        stream.on_end = lambda: self._gossips.pop(other)
+        hello = Rpc(subscriptions=(Subscription(TOPIC, True),), control=Control(graft=(TOPIC,)))
+        stream.write(b"".join(pubsub.encode(hello)))
 
     def _act(self) -> None:
         if self._network.nodes.get(self.number) is not self:
@@ -114,8 +121,11 @@ class HostilePeer:
                     stream.write(bytes([length]) + self._random.randbytes(length))
                 case Kind.FORGER:
                     key, value = self._forged()
-                    stream.write(wire.encode_push(wire.Insert(key, value)))
-                    self._network.send(self.number, other, GossipPacket(*self._forged()))
+                    if other in self._gossips:
+                        message = Message((TOPIC,), gossip.encode(key, value))
+                        self._gossips[other].write(b"".join(pubsub.encode(Rpc((message,)))))
+                    else:
+                        stream.write(wire.encode_push(wire.Insert(key, value)))
                 case Kind.ORPHANS:
                     stream.write(wire.encode_push(wire.Insert(*self._orphan())) + self._update())
                 case Kind.LIAR | Kind.FORGED_LOG | Kind.SILENT | Kind.ABORTER:

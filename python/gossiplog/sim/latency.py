@@ -68,22 +68,22 @@ class MatrixLatency:
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """What may happen to a packet; streams repair it, at the cost of time.
+    """What may happen to what peers write to each other.
 
     Attributes:
-        loss: how probable it is that a packet does not arrive.
-        duplication: how probable it is that it arrives twice.
-        reordering: how probable it is that it is held up, so that later ones overtake it.
-        held_up: seconds, at most.
+        loss: how probable it is that a packet is lost; streams send it again, which takes time.
+        no_room: how probable it is that a packet of gossip finds no room in the queue to a peer.
+        stalling: how probable it is that a packet of gossip waits in that queue, and all packets after it.
+        longest_stall: seconds, at most.
     """
 
     loss: float = 0.0
-    duplication: float = 0.0
-    reordering: float = 0.0
-    held_up: float = 0.5
+    no_room: float = 0.0
+    stalling: float = 0.0
+    longest_stall: float = 0.5
 
     def __post_init__(self) -> None:
         """Raises ValueError for what is no probability."""
-        for name in ("loss", "duplication", "reordering"):
+        for name in ("loss", "no_room", "stalling"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; expected a probability, 0 to 1")

@@ -1,9 +1,9 @@
-"""The network between simulated nodes: packets, connections with streams on them, partitions.
+"""The network between simulated nodes: connections with streams on them, partitions.
 
-Nodes are numbered. A packet takes as long as the latency model says, and suffers what `Faults` says. A connection
-carries streams, each of which delivers its bytes in order and whole, cut anywhere; when it breaks, what is on its way
-is lost, and each end learns of it after a delay of its own. A partition breaks all connections that cross it, lets no
-packet pass, and lets no new connection come about.
+Nodes are numbered. A connection carries streams, each of which delivers its bytes in order and whole, cut anywhere,
+after as long as the latency model and `Faults.loss` say; when it breaks, what is on its way is lost, and each end
+learns of it after a delay of its own. A partition breaks all connections that cross it, and lets no new connection
+come about.
 """
 
 from __future__ import annotations
@@ -21,9 +21,6 @@ _SLOWEST_NOTICE = 0.5
 
 class Node(Protocol):
     """What the network tells a node."""
-
-    def packet(self, source: int, content: Any) -> None:
-        """A packet came."""
 
     def connected(self, end: ConnectionEnd, dialled: bool) -> None:
         """A connection is open."""
@@ -167,20 +164,18 @@ class Network:
 
     Args:
         kernel: of the run.
-        latency: of packets and streams.
-        faults: of packets.
+        latency: of streams.
+        faults: of streams, and of the gossip on them.
 
     Attributes:
         nodes: those that are up, by number.
-        packets: that were sent.
-        faults: of packets.
+        faults: as above.
     """
 
     def __init__(self, kernel: Kernel, latency: Latency, faults: Faults | None = None) -> None:
         self.kernel = kernel
         self.faults = faults or Faults()
         self.nodes: dict[int, Node] = {}
-        self.packets = 0
         self._latency = latency
         self._sides: Mapping[int, int] = {}
         self._connections: dict[ConnectionEnd, None] = {}
@@ -188,20 +183,6 @@ class Network:
     def reachable(self, source: int, target: int) -> bool:
         """Whether two nodes are on the same side of a partition."""
         return self._sides.get(source) == self._sides.get(target)
-
-    def send(self, source: int, target: int, content: Any) -> None:
-        """Sends a packet, which may be lost, doubled or held up."""
-        self.packets += 1
-        kernel, faults = self.kernel, self.faults
-        random = kernel.random
-        if faults.loss and random.random() < faults.loss:
-            return
-        delay = self._latency(source, target)
-        if faults.reordering and random.random() < faults.reordering:
-            delay += random.uniform(0.0, faults.held_up)
-        kernel.after(delay, self._arrive, source, target, content)
-        if faults.duplication and random.random() < faults.duplication:
-            kernel.after(delay + random.uniform(0.0, faults.held_up), self._arrive, source, target, content)
 
     def dial(self, source: int, target: int, refused: Callable[[], object]) -> None:
         """Opens a connection: both nodes are told, or `refused` is called."""
@@ -235,18 +216,13 @@ class Network:
                 self.kernel.after(self.kernel.random.uniform(0.0, _SLOWEST_NOTICE), side.notice)
 
     def stream_delay(self, end: ConnectionEnd) -> float:
-        """Seconds until what is written now arrives; what would be lost as a packet comes later."""
+        """Seconds until what is written now arrives; what is lost on the way is sent again."""
         delay = self._latency(end.here, end.there)
         loss = self.faults.loss
         while loss and self.kernel.random.random() < loss:
             delay += 2 * self._latency(end.here, end.there)
             loss /= 2
         return delay
-
-    def _arrive(self, source: int, target: int, content: Any) -> None:
-        node = self.nodes.get(target)
-        if node is not None and self.reachable(source, target):
-            node.packet(source, content)
 
     def _connect(self, source: int, target: int, refused: Callable[[], object]) -> None:
         dialler, listener = self.nodes.get(source), self.nodes.get(target)

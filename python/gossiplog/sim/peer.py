@@ -21,11 +21,12 @@ from gossiplog.protocol.broadcast import Broadcast
 from gossiplog.protocol.broadcast_config import Config
 from gossiplog.protocol.push import Deliver, Push, UnknownHeads
 from gossiplog.protocol.sync import ClientConfig, ServerConfig
+from gossiplog.pubsub.gossipsub import GossipConfig
 from gossiplog.sim.checks import Checks
-from gossiplog.sim.gossip import FloodGossip, GossipPacket
+from gossiplog.sim.gossip import MeshGossip
 from gossiplog.sim.kernel import Kernel
 from gossiplog.sim.network import ConnectionEnd, Network, StreamEnd
-from gossiplog.sim.syncs import PUSH, SYNC, TOPIC, Syncs, serve
+from gossiplog.sim.syncs import GOSSIP, PUSH, SYNC, TOPIC, Syncs, serve
 
 _STEP_SECONDS = 0.005
 """A transaction takes up to so long."""
@@ -40,12 +41,14 @@ class Habits:
         broadcast: limits and delays of the machine.
         server: limits of a sync stream that is served.
         client: how a sync asks.
+        gossip: the parameters of gossipsub.
         machine: makes the machine; tests make a broken one.
     """
 
     broadcast: Config
     server: ServerConfig
     client: ClientConfig
+    gossip: GossipConfig
     machine: Callable[[Random, Config], Broadcast] = Broadcast
 
 
@@ -93,7 +96,7 @@ class Peer:
     def crash(self) -> None:
         """Ends a life, at once: what is not in the storage is lost."""
         if self.driver is not None:
-            self.driver.alive = False
+            self.driver.stop()
             self.driver = None
             self.network.stop(self.number)
 
@@ -139,7 +142,23 @@ class Driver:
         self._work: deque[Callable[[], object]] = deque()
         self._deliveries: list[events.Delivery] = []
         self._syncs = Syncs(self._replica, peer.habits.client, self.handle, self._enqueue)
-        self._gossip = FloodGossip(self._send_gossip, self._hold_gossip, self._drop)
+        self._gossip: MeshGossip | None = None
+        if peer.gossips:
+            self._gossip = MeshGossip(
+                peer.number,
+                peer.network,
+                Random(self._random.getrandbits(32)),
+                peer.habits.gossip,
+                lambda delivery: self.handle(events.Received(delivery)),
+                lambda key, copies: peer.checks.forward(peer.number, key, copies),
+                self._drop,
+            )
+
+    def stop(self) -> None:
+        """End the life."""
+        self.alive = False
+        if self._gossip is not None:
+            self._gossip.stop()
 
     # The network
 
@@ -157,6 +176,8 @@ class Driver:
         end.on_end = lambda: self._disconnected(end)
         if dialled:
             self._join_push(other, end.open(PUSH))
+            if self._gossip is not None and other in self._peer.gossips:
+                self._gossip.add(end.open(GOSSIP))
 
     def opened(self, stream: StreamEnd, protocol: str) -> None:
         other = stream.connection.there
@@ -166,10 +187,11 @@ class Driver:
             self._join_push(other, stream)
         elif protocol == SYNC:
             serve(stream, self._replica, self._peer.habits.server, lambda reason: self._drop(other, reason))
-
-    def packet(self, source: int, content: Any) -> None:
-        if isinstance(content, GossipPacket):
-            self._gossip.receive(source, content)
+        elif protocol == GOSSIP:
+            if self._gossip is not None and other in self._peer.gossips:
+                self._gossip.add(stream)
+            else:
+                stream.close()
 
     def _redial(self, other: int) -> None:
         if self.alive and other in self._peer.dials:
@@ -180,7 +202,6 @@ class Driver:
         if self.alive and self._connections.get(other) is end:
             del self._connections[other]
             if self._pushes.pop(other, None) is not None:
-                self._gossip.remove(other)
                 self._trace(f"loses {other}")
                 self.handle(events.PeerDisconnected(other))
             self._redial(other)
@@ -200,13 +221,15 @@ class Driver:
         if other in self._pushes:
             self._trace(f"cannot write to {other} for {seconds:.1f} s")
             self.handle(events.PeerBehind(other))
+            if self._gossip is not None:
+                self._gossip.hold_up(other, seconds)
             self._kernel.after(seconds, self._catch_up, other)
 
     def _catch_up(self, other: int) -> None:
         if self.alive:
             self.handle(events.PeerCaughtUp(other))
 
-    # Push and gossip
+    # Push
 
     def _join_push(self, other: int, stream: StreamEnd) -> None:
         push = Push(self._replica.known)
@@ -214,8 +237,6 @@ class Driver:
         stream.on_data = lambda data: self._pushed(other, push, data)
         stream.on_end = stream.connection.close
         gossips = other in self._peer.gossips
-        if gossips:
-            self._gossip.add(other)
         self._trace(f"meets {other}{' with gossip' if gossips else ''}")
         self.handle(events.PeerConnected(other, gossips))
 
@@ -231,13 +252,6 @@ class Driver:
                         self.handle(events.HeadsReceived(other, keys, unchecked))
         except ProtocolError as error:
             self._drop(other, str(error))
-
-    def _send_gossip(self, neighbour: events.PeerId, packet: GossipPacket) -> None:
-        self._peer.checks.forward(self._peer.number, packet.key, 1)
-        self._peer.network.send(self._peer.number, _number(neighbour), packet)
-
-    def _hold_gossip(self, source: events.PeerId, key: bytes, value: bytes, ticket: object) -> None:
-        self.handle(events.Received(events.Delivery(source, key, value, key)))
 
     # The machine
 
@@ -260,7 +274,8 @@ class Driver:
                 self._peer.checks.forward(self._peer.number, key, len(peers))
                 self._write(peers, lambda push: push.insert(key, value))
             case events.Publish(key, value):
-                self._gossip.publish(key, value)
+                if self._gossip is not None:
+                    self._gossip.publish(key, value)
             case events.Insert(delivery):
                 self._deliveries.append(delivery)
                 if len(self._deliveries) == 1:
@@ -271,8 +286,9 @@ class Driver:
             case events.SetTimer(timer, at):
                 self._timers[timer] = at
                 self._kernel.at(at, self._expire, timer, at)
-            case events.Validated(source, ticket, answer):
-                self._gossip.validated(source, ticket, answer)
+            case events.Validated(_, ticket, answer):
+                if self._gossip is not None:
+                    self._gossip.validated(ticket, answer)
             case events.StartSync():
                 self._start_sync(event)
             case events.StopSync(number):

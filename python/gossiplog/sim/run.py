@@ -9,7 +9,7 @@ from random import Random
 from gossiplog.protocol.broadcast import Broadcast
 from gossiplog.protocol.broadcast_config import Config
 from gossiplog.sim.checks import BrokenInvariantError, Checks
-from gossiplog.sim.hostile import UNPROVABLE, HostilePeer
+from gossiplog.sim.hostile import UNPROVABLE, HostilePeer, Kind
 from gossiplog.sim.kernel import Kernel, Trace
 from gossiplog.sim.latency import UniformLatency
 from gossiplog.sim.network import Network
@@ -68,7 +68,7 @@ class Run:
         self.checks = Checks()
         latency = UniformLatency(self.kernel.random, *scenario.latency)
         self.network = Network(self.kernel, latency, scenario.faults)
-        habits = Habits(scenario.broadcast, scenario.server, scenario.client, machine)
+        habits = Habits(scenario.broadcast, scenario.server, scenario.client, scenario.gossip, machine)
         self.peers = [
             Peer(number, self.network, self.checks, habits, scenario.refusals.get(number, 0.0))
             for number in range(scenario.peers)
@@ -82,6 +82,10 @@ class Run:
             HostilePeer(scenario.peers + number, self.network, kind, list(targets))
             for number, (kind, targets) in enumerate(scenario.hostile)
         ]
+        for hostile in self.hostile:
+            for target in hostile.targets if hostile.kind is Kind.FORGER else ():
+                if self.peers[target].gossips:
+                    self.peers[target].gossips[hostile.number] = None
 
     def run(self) -> Result:
         """Runs it.

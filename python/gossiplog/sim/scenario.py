@@ -7,6 +7,7 @@ from random import Random
 
 from gossiplog.protocol.broadcast_config import Config
 from gossiplog.protocol.sync import ClientConfig, ServerConfig
+from gossiplog.pubsub.gossipsub import GossipConfig
 from gossiplog.sim.hostile import Kind
 from gossiplog.sim.latency import Faults
 
@@ -80,11 +81,12 @@ class Scenario:
         lags: of writers.
         refusals: the time before which a peer's application refuses odd messages.
         latency: seconds, at least and at most, and jitter.
-        faults: of packets.
+        faults: of streams and gossip.
         seconds: until the faults end.
         broadcast: limits and delays.
         server: limits of a sync that is served.
         client: how a sync asks.
+        gossip: the parameters of gossipsub.
     """
 
     seed: int
@@ -104,6 +106,7 @@ class Scenario:
     broadcast: Config = field(default_factory=Config)
     server: ServerConfig = field(default_factory=ServerConfig)
     client: ClientConfig = field(default_factory=ClientConfig)
+    gossip: GossipConfig = field(default_factory=GossipConfig)
 
 
 def draw(seed: int, peers: int) -> Scenario:
@@ -158,8 +161,8 @@ def draw(seed: int, peers: int) -> Scenario:
         faults=Faults(
             # Where links are both slow and bad, servers end each sync before it brings anything.
             loss=random.choice([0.0, 0.05, 0.3 if latency[1] < 0.5 else 0.1]),
-            duplication=random.choice([0.0, 0.1]),
-            reordering=random.choice([0.0, 0.2]),
+            no_room=random.choice([0.0, 0.1]),
+            stalling=random.choice([0.0, 0.2]),
         )
         if faulty
         else Faults(),
@@ -186,6 +189,24 @@ def draw(seed: int, peers: int) -> Scenario:
         ),
         # With the small window a few messages are asked for at a time, so that syncs end in the middle.
         client=ClientConfig(window=random.choice([2**14, 2**22])),
+        # Last: what a seed draws otherwise stays what it was.
+        gossip=_gossip(random),
+    )
+
+
+def _gossip(random: Random) -> GossipConfig:
+    """Draw parameters, among them meshes far sparser than the connections, so that messages depend on gossip."""
+    degree = random.choice([1, 2, 3, 6])
+    return GossipConfig(
+        d=degree,
+        d_low=max(1, degree - random.randint(0, 2)),
+        d_high=degree * random.choice([1, 2]),
+        d_lazy=random.choice([0, 1, None]),
+        heartbeat_interval=random.choice([0.25, 1.0, 3.0]),
+        mcache_len=random.choice([3, 5]),
+        mcache_gossip=random.choice([1, 3]),
+        # Ids are forgotten during a run, so that copies are new again.
+        seen_ttl=random.choice([20.0, 120.0]),
     )
 
 

@@ -14,6 +14,7 @@ from gossiplog.sim.network import ConnectionEnd, StreamEnd
 TOPIC = "org.example.simulation"
 PUSH = "push"
 SYNC = "sync"
+GOSSIP = "gossip"
 
 
 @dataclass(slots=True, eq=False)
