@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import random
 import tempfile
@@ -149,6 +150,22 @@ def test_a_full_temporary_folder_is_named(log: Log, source: Log, monkeypatch: py
 
     monkeypatch.setattr(insertion, "_ORPHAN_BYTES", 1)
     monkeypatch.setattr(tempfile, "SpooledTemporaryFile", Full)
+    with pytest.raises(StorageError, match="No space left on device; name another folder in TMPDIR"):
+        log.insert_many(reversed(source.append_many(range(100))))
+
+
+@pytest.mark.usefixtures("small_chunks")
+@pytest.mark.parametrize("buffer", [100, 2**20], ids=["while values are written", "when they are read"])
+def test_a_temporary_folder_that_gets_full_is_named(
+    log: Log, source: Log, monkeypatch: pytest.MonkeyPatch, buffer: int
+) -> None:
+    class Full(io.BytesIO):
+        """As the file on a full disk: its buffer is written again when it is closed."""
+
+        def write(self, data: object) -> int:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(tempfile, "SpooledTemporaryFile", lambda size: io.BufferedRandom(Full(), buffer))
     with pytest.raises(StorageError, match="No space left on device; name another folder in TMPDIR"):
         log.insert_many(reversed(source.append_many(range(100))))
 

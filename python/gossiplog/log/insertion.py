@@ -12,7 +12,7 @@ import tempfile
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -54,7 +54,9 @@ class _Orphans:
         self._entries: list[tuple[bytes, int, int, int]] = []
 
     def close(self) -> None:
-        self._values.close()
+        # Its buffer is written first: where that failed before, it fails again.
+        with suppress(OSError):
+            self._values.close()
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -65,21 +67,35 @@ class _Orphans:
         Raises:
             StorageError: the temporary folder does not take it.
         """
-        start = self._values.tell()
-        try:
+        with _temporary():
+            start = self._values.tell()
             self._values.write(value)
-        except OSError as error:
-            raise StorageError(
-                f"messages that came before their parents do not fit into {tempfile.gettempdir()}: {error.strerror};"
-                " name another folder in TMPDIR, or give messages in the order of their ids"
-            ) from error
         self._entries.append((key, index, start, len(value)))
 
     def sorted(self) -> Iterator[_Item]:
-        """Yield the messages, parents first. None can be added any more."""
+        """Yield the messages, parents first. None can be added any more.
+
+        Raises:
+            StorageError: the temporary folder does not take the last of them, or cannot be read.
+        """
         for _, index, start, length in sorted(self._entries):
-            self._values.seek(start)
-            yield index, self._values.read(length)
+            with _temporary():
+                # Writes first what is in the file's buffer.
+                self._values.seek(start)
+                value = self._values.read(length)
+            yield index, value
+
+
+@contextmanager
+def _temporary() -> Iterator[None]:
+    """Translate errors of the temporary file into StorageError."""
+    try:
+        yield
+    except OSError as error:
+        raise StorageError(
+            f"messages that came before their parents do not fit into {tempfile.gettempdir()}: {error.strerror};"
+            " name another folder in TMPDIR, or give messages in the order of their ids"
+        ) from error
 
 
 class Inserter:
