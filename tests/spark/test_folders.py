@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gossiplog.errors import OptionError, StorageError
-from gossiplog.spark.folders import check_new, locked
+from gossiplog.spark.folders import check_new, locked, remove_locked
 
 
 def test_one_at_a_time(tmp_path: Path) -> None:
@@ -20,6 +20,18 @@ def test_one_at_a_time(tmp_path: Path) -> None:
             raise AssertionError
     with locked(folder):
         assert (tmp_path / "a" / "b").is_dir()
+
+
+def test_a_folder_is_removed_with_its_lock_alone(tmp_path: Path) -> None:
+    mine, shared = tmp_path / "mine", tmp_path / "shared"
+    for folder in (mine, shared):
+        with locked(str(folder)):
+            if folder == shared:
+                (folder / "notes").touch()
+            remove_locked(str(folder))
+    assert not mine.exists()
+    assert sorted(path.name for path in shared.iterdir()) == [".lock", "notes"]
+    remove_locked(str(mine))
 
 
 def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:

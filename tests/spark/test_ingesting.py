@@ -7,7 +7,8 @@ import os
 import random
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -17,6 +18,7 @@ from gossiplog import SignedMessage, Signer
 from gossiplog.errors import EncodeError, EventsRefused, OptionError, StorageError
 from gossiplog.spark import ingesting as job
 from gossiplog.spark.events import Layout
+from gossiplog.spark.folders import locked
 from gossiplog.spark.ingesting import Ingested, ingest
 from tests.spark.conftest import TOPIC
 
@@ -163,6 +165,36 @@ def test_what_fails_leaves_nothing(
     with pytest.raises(error):
         ingest(frame(spark, [row()]), str(tmp_path / "log.db"), TOPIC, LAYOUT, keys, merger="importer")
     assert os.listdir(tmp_path) == ["keys"]
+
+
+def test_a_failure_leaves_what_others_put_into_the_folder(
+    tmp_path: Path, keys: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "log.db.ingest"
+    folder.mkdir()
+    (folder / "notes").touch()
+
+    def fail(*_: object) -> None:
+        (folder / "work").mkdir()
+        raise StorageError
+
+    def begin(_: float) -> None:
+        with pytest.raises(StorageError, match="another process works in "), locked(str(folder)):
+            raise AssertionError
+
+    monkeypatch.setattr(job, "_make", fail)
+    # What another process does while this one clears the folder.
+    monkeypatch.setattr(job, "time", SimpleNamespace(sleep=begin))
+    with pytest.raises(StorageError):
+        ingest(
+            cast(DataFrame, SimpleNamespace(sparkSession=None)),
+            str(tmp_path / "log.db"),
+            TOPIC,
+            LAYOUT,
+            keys,
+            merger="a",
+        )
+    assert sorted(os.listdir(folder)) == [".lock", "notes"]
 
 
 def test_a_complete_log_that_cannot_get_its_name_is_kept(

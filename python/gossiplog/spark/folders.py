@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from gossiplog.errors import OptionError, StorageError
 
@@ -38,6 +38,15 @@ def locked(folder: str, mode: int = 0o755) -> Iterator[None]:
         yield
     finally:
         os.close(lock)
+
+
+def remove_locked(folder: str) -> None:
+    """Remove a folder in which this process alone works, unless others have put something into it."""
+    # Fails where another process begins to work in it.
+    with suppress(OSError):
+        if os.listdir(folder) == [_LOCK]:
+            os.unlink(os.path.join(folder, _LOCK))
+            os.rmdir(folder)
 
 
 def check_new(folder: str, purpose: str) -> None:

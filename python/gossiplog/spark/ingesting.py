@@ -1,9 +1,9 @@
 """The job `ingest`: rows of an application become a log of signed messages.
 
 What is done on the way lies in a staging folder beside the log; the log is made there, too, and gets its name when it
-is complete, by one link. The folder is removed when the job ends, also where it fails. A job that is killed leaves it,
-and the next run clears it and begins anew: since signing is deterministic, it makes the same messages. The driver holds
-no rows but the first of those that are unsound.
+is complete, by one link. The folder is removed when the job ends, also where it fails, unless others have put files
+into it. A job that is killed leaves it, and the next run clears it and begins anew: since signing is deterministic, it
+makes the same messages. The driver holds no rows but the first of those that are unsound.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from gossiplog.message import check_topic
 from gossiplog.spark.components import components
 from gossiplog.spark.events import Layout, events, problems
 from gossiplog.spark.failures import worker_errors
-from gossiplog.spark.folders import locked, sync
+from gossiplog.spark.folders import locked, remove_locked, sync
 from gossiplog.spark.keystore import KeyStore
 from gossiplog.spark.signing import SIGNED, Merging, Signing
 from gossiplog.spark.staging import merged, sort
@@ -81,14 +81,17 @@ def ingest(frame: DataFrame, log: str, topic: str, layout: Layout, keys: str, *,
     folder = f"{log}.ingest"
     store = KeyStore(os.path.abspath(keys))
     with locked(folder, 0o700), worker_errors():
-        stage = _Stage(frame.sparkSession, os.path.join(folder, "work"))
+        work = os.path.join(folder, "work")
+        stage = _Stage(frame.sparkSession, work)
         try:
             done = _make(frame, stage, topic, layout, store, merger)
         except (Exception, KeyboardInterrupt):
-            _discard(folder)
+            _discard(work)
+            remove_locked(folder)
             raise
         _publish(stage.path("log"), log)
-        shutil.rmtree(folder)
+        shutil.rmtree(work)
+        remove_locked(folder)
     return done
 
 
