@@ -4,6 +4,7 @@ import array
 import datetime
 import decimal
 import fractions
+import math
 import pathlib
 import pickle
 import uuid
@@ -83,6 +84,23 @@ def test_what_to_write_in_place_of_a_key_can_be_written(implementation: ModuleTy
 @pytest.mark.parametrize("value", [object(), "\ud800", {"__proto__": 1}], ids=["object", "surrogate", "__proto__"])
 def test_there_is_no_advice_where_none_fits(implementation: ModuleType, value: Any) -> None:
     assert "in its place" not in refusal(implementation, value)
+
+
+@CORES
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [({1, 2}, "sorted(value)"), (2**64, "str(value)"), (math.nan, "None, or str(value)"), ("\ud800", "")],
+    ids=["set", "integer", "nan", "surrogate"],
+)
+def test_advice_is_about_the_value_and_not_its_place(implementation: ModuleType, value: Any, expected: str) -> None:
+    parts = (
+        "a map key of type int: expected str",
+        "a value of type date, which is not in the data model",
+        "inf is no number that other peers accept",
+        "an integer outside -2^64 to 2^64-1",
+    )
+    for part in parts:
+        assert advice(refusal(implementation, {f"x: {part}": value})) == expected
 
 
 def test_advice_is_given_once() -> None:

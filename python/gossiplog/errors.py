@@ -66,10 +66,15 @@ _KEY = "str(key)"
 _NOT_FINITE = "None, or str(value)"
 _LARGE = "str(value)"
 
-_KEY_TYPE = re.compile(r"a map key .*of type (?:\w+\.)*(\w+)")
-_VALUE_TYPE = re.compile(r"a value of type (?:\w+\.)*(\w+)")
-_NO_NUMBER = re.compile(r": -?(?:nan|inf)\w* is no", re.IGNORECASE)
-_NO_INTEGER = re.compile(r": an integer (?:must be|outside)")
+# Ends of the cores' texts: the keys of the value's place stand before them, and may have any text.
+_KEY_TYPE = re.compile(r": a map key (?:must be a string, this is )?of type (?:\w+\.)*(\w+)(?:: expected str)?\Z")
+_VALUE_TYPE = re.compile(
+    r": a value of type (?:\w+\.)*(\w+)(?:, which is not in the data model| cannot be encoded; use [\w, ]+)\Z"
+)
+_NO_NUMBER = re.compile(
+    r": -?(?:nan|inf)\w* is no(?:t in the data model| number that other peers accept)\Z", re.IGNORECASE
+)
+_NO_INTEGER = re.compile(r": an integer (?:must be from|outside) -2\^64 to [\w^ -]+\Z")
 
 
 class EncodeError(GossipLogError, ValueError):
@@ -82,9 +87,7 @@ class EncodeError(GossipLogError, ValueError):
         # Here, because both cores raise this, each in its words.
         text = super().__str__()
         replacement = _replacement(text)
-        advice = f"; in its place write {replacement}"
-        # An error may be made of the text of another.
-        return text if not replacement or text.endswith(advice) else text + advice
+        return f"{text}; in its place write {replacement}" if replacement else text
 
 
 def _replacement(text: str) -> str:
