@@ -61,20 +61,15 @@ _REPLACEMENTS = {
     "complex": "[value.real, value.imag]",
     "DataFrame": 'value.to_dict("records")',
 }
-_KEY_REPLACEMENTS = {"bytes": "key.hex()", "tuple": 'a list of [key, value] for the map, or ",".join(key) for the key'}
-_KEY = "str(key)"
-_NOT_FINITE = "None, or str(value)"
-_LARGE = "str(value)"
-
-# Ends of the cores' texts: the keys of the value's place stand before them, and may have any text.
-_KEY_TYPE = re.compile(r": a map key (?:must be a string, this is )?of type (?:\w+\.)*(\w+)(?:: expected str)?\Z")
-_VALUE_TYPE = re.compile(
-    r": a value of type (?:\w+\.)*(\w+)(?:, which is not in the data model| cannot be encoded; use [\w, ]+)\Z"
-)
-_NO_NUMBER = re.compile(
-    r": -?(?:nan|inf)\w* is no(?:t in the data model| number that other peers accept)\Z", re.IGNORECASE
-)
-_NO_INTEGER = re.compile(r": an integer (?:must be from|outside) -2\^64 to [\w^ -]+\Z")
+_KEY_REPLACEMENTS = {
+    "bytes": "key.hex()",
+    "tuple": 'a list of [key, value] for the map, or ",".join(map(str, key)) for the key',
+}
+# How both cores end what they say of a value. Its place comes before, with keys that may be any text.
+_KEY_TYPE = re.compile(r": a map key must be a string, this is of type (\w+)\Z")
+_VALUE_TYPE = re.compile(r": a value of type (?:\S+\.)?(\w+) cannot be encoded; use [\w, ]+\Z")
+_NO_NUMBER = " is no number that other peers accept"
+_NO_INTEGER = ": an integer must be from -2^64 to 2^64 - 1"
 
 
 class EncodeError(GossipLogError, ValueError):
@@ -83,21 +78,19 @@ class EncodeError(GossipLogError, ValueError):
     Its text says what to write in its place, for the types that programs have most often: dates as text, sets as lists.
     """
 
-    def __str__(self) -> str:
-        # Here, because both cores raise this, each in its words.
-        text = super().__str__()
-        replacement = _replacement(text)
-        return f"{text}; in its place write {replacement}" if replacement else text
+    def __init__(self, reason: str) -> None:
+        replacement = _replacement(reason)
+        super().__init__(f"{reason}; in its place write {replacement}" if replacement else reason)
 
 
-def _replacement(text: str) -> str:
-    if found := _KEY_TYPE.search(text):
-        return _KEY_REPLACEMENTS.get(found[1], _KEY)
-    if found := _VALUE_TYPE.search(text):
+def _replacement(reason: str) -> str:
+    if found := _KEY_TYPE.search(reason):
+        return _KEY_REPLACEMENTS.get(found[1], "str(key)")
+    if found := _VALUE_TYPE.search(reason):
         return _REPLACEMENTS.get(found[1], "")
-    if _NO_NUMBER.search(text):
-        return _NOT_FINITE
-    return _LARGE if _NO_INTEGER.search(text) else ""
+    if reason.endswith(_NO_NUMBER):
+        return "None, or str(value)"
+    return "str(value)" if reason.endswith(_NO_INTEGER) else ""
 
 
 class InvalidMessage(GossipLogError, ValueError):

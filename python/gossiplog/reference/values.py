@@ -74,7 +74,7 @@ def _checked_keys(value: Mapping[Any, Any], path: _Path) -> list[str]:
     keys = list(value)
     for key in keys:
         if not isinstance(key, str):
-            raise _error(path, f"a map key of type {type(key).__name__}: expected str")
+            raise _error(path, f"a map key must be a string, this is of type {type(key).__name__}")
         fault = text_fault(key)
         if fault is not None:
             raise _error((path, key), f"a map key is {fault}")
@@ -96,11 +96,12 @@ def _normalise_scalar(value: Any, path: _Path) -> Any:
             return value
         case int():
             if not -(2**64) <= value < 2**64:
-                raise _error(path, "an integer outside -2^64 to 2^64-1")
+                raise _error(path, "an integer must be from -2^64 to 2^64 - 1")
             return int(value)
         case float():
             if not math.isfinite(value):
-                raise _error(path, f"{value} is not in the data model")
+                number = "NaN" if math.isnan(value) else value
+                raise _error(path, f"{number} is no number that other peers accept")
             return normalise_float(float(value))
         case str():
             fault = text_fault(value)
@@ -110,7 +111,11 @@ def _normalise_scalar(value: Any, path: _Path) -> Any:
         case bytes() | bytearray() | memoryview():
             return bytes(value)
         case _:
-            raise _error(path, f"a value of type {type(value).__name__}, which is not in the data model")
+            raise _error(
+                path,
+                f"a value of type {type(value).__name__} cannot be encoded;"
+                " use None, bool, int, float, str, bytes, CID, list or dict",
+            )
 
 
 def _error(path: _Path, reason: str) -> EncodeError:
