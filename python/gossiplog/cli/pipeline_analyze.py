@@ -33,11 +33,11 @@ def analyze(
     """Analyse a log: authors, rates, concurrency, branches and merges, hot keys, suspects, alternative encodings."""
     from gossiplog import spark
     from gossiplog.spark.folders import check_new
-    from gossiplog.spark.locations import readable
+    from gossiplog.spark.locations import check_logs
     from gossiplog.spark.report import tables
 
     result = Output(json)
-    found = list(readable([log]))
+    found = list(check_logs([log]))
     if len(found) > 1:
         raise OptionError(f"{log} names {len(found)} logs: a history is analysed by itself")
     if output is not None:

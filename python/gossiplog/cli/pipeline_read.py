@@ -35,10 +35,10 @@ def read(
 ) -> None:
     """Read logs: how many messages, authors and bytes each has; with --output, all columns as Parquet."""
     from gossiplog import spark
-    from gossiplog.spark.locations import readable
+    from gossiplog.spark.locations import check_logs
 
     result = Output(json)
-    readable(logs)
+    check_logs(logs)
     options.check_output(output)
     with spark_session(options, "read") as running:
         columns = "log,clock,author,size" if output is None else "*"

@@ -9,10 +9,10 @@ from gossiplog.cli.pipeline_session import Logs, SessionOptions, show_rows, spar
 def root(logs: Logs, json: Json = False, *, options: SessionOptions) -> None:
     """Build each log's tree from its messages, in parallel, and show the root."""
     from gossiplog import spark
-    from gossiplog.spark.locations import readable
+    from gossiplog.spark.locations import check_logs
 
     result = Output(json)
-    found_logs = readable(logs)
+    found_logs = check_logs(logs)
     with spark_session(options, "root") as running:
         rows = []
         for log in found_logs:

@@ -35,13 +35,13 @@ def verify(
     With --output all defects go to Parquet; with --json they come before the summary, a line each.
     """
     from gossiplog import spark
-    from gossiplog.spark.locations import readable
+    from gossiplog.spark.locations import check_logs
     from gossiplog.spark.verifying import reports
 
     result = Output(json)
     rows: list[dict[str, Any]] = []
     shown: list[dict[str, Any]] = []
-    topics = readable(logs, topic)
+    topics = check_logs(logs, topic)
     options.check_output(output)
     with spark_session(options, "verify") as running:
         checked = [(log, spark.verify_log(running, log, topic)) for log in topics]

@@ -41,16 +41,17 @@ def locations(paths: Iterable[str]) -> list[str]:
     return list(found.values())
 
 
-def readable(paths: Iterable[str], topic: str | None = None) -> dict[str, str]:
-    """Open each log once, to check that it can be read; return their topics by their locations.
+def check_logs(paths: Iterable[str], topic: str | None = None) -> dict[str, str]:
+    """Check that each log can be opened, and return the topics by the locations.
 
     Args:
         paths: as `locations` takes them.
         topic: that each log must have; None takes any.
 
     Raises:
+        OptionError: as `locations`.
         TopicMismatch: a log has another topic.
-        StorageError: what `locations`, and opening a log, raises.
+        StorageError: a log is not there, or cannot be read.
     """
     topics: dict[str, str] = {}
     for location in locations(paths):

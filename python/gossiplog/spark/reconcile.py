@@ -23,7 +23,7 @@ import gossiplog.log
 from gossiplog.errors import CorruptLog, OptionError, TopicMismatch
 from gossiplog.spark.failures import worker_errors
 from gossiplog.spark.gathering import Replica, gather
-from gossiplog.spark.locations import readable
+from gossiplog.spark.locations import check_logs
 from gossiplog.spark.source import read
 
 # The first byte from which on a clock takes so many bytes: a one for each that follows (wire format, "Clock").
@@ -129,7 +129,7 @@ def check_replicas(paths: Iterable[str]) -> list[str]:
         TopicMismatch: logs of different topics.
         StorageError: a replica that cannot be read.
     """
-    topics = readable(paths)
+    topics = check_logs(paths)
     names = list(topics)
     if len(names) < 2:
         raise OptionError(
