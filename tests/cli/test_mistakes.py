@@ -230,7 +230,7 @@ def test_a_log_that_is_open_is_read_with_its_latest_messages(program: Program, c
 
 @ONLY_ROOT
 def test_a_log_that_is_written_to_while_it_is_read_without_a_lock_is_said(closed_folder: Path) -> None:
-    reading = open_log(closed_folder, reads=True)
+    reading = open_log(closed_folder, unlocked=True)
     log = reading.__enter__()
     os.seteuid(0)
     with gossiplog.open(closed_folder, signer=Signer(bytes(32))) as opened:

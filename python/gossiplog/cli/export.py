@@ -24,7 +24,7 @@ def export(path: LogPath) -> None:
         sys.stdout.buffer.write(line + b"\n")
 
     count = 0
-    with open_log(path, reads=True) as log:
+    with open_log(path, unlocked=True) as log:
         write(first_line(log.topic))
         for message in log.messages():
             write(message_line(message))

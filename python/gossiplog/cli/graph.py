@@ -36,7 +36,7 @@ def graph(
     Lines lead from a message to those that it follows; with --author, to the nearest earlier ones of that author.
     """
     output = Output(json)
-    with open_log(path, reads=True) as log:
+    with open_log(path, unlocked=True) as log:
         messages, vertices = _latest(log, limit) if author is None else _latest_of(log, author, limit)
     rows = draw(vertices)
     if not output.json:

@@ -27,7 +27,7 @@ from gossiplog.cli.output import (
 from gossiplog.errors import CorruptLog, MissingParents, NotALog, StorageError, TreeError, ValuesRefused
 from gossiplog.files import explain_denial
 from gossiplog.log import Log
-from gossiplog.storage.sqlite_tables import PREFIX
+from gossiplog.storage.sqlite_tables import COMPANIONS, PREFIX
 
 _HEADS = 20  # shown on a terminal: the latest
 _AUTHORS = 50  # shown on a terminal: those of the most bytes
@@ -46,7 +46,7 @@ def open_log(
     topic: str | None = None,
     *,
     read_only: bool = False,
-    reads: bool = False,
+    unlocked: bool = False,
     makes: bool = False,
     say: Callable[[str], None] = note,
 ) -> Iterator[Log]:
@@ -56,8 +56,8 @@ def open_log(
         path: of the log's file.
         topic: of a log that is made where there is none; None makes none.
         read_only: write nothing to the file.
-        reads: whether the block only reads, and does not wait for messages. It may then read a log in a folder that
-            the user may not write to.
+        unlocked: read without a lock where SQLite cannot make one, since the user may not write to the folder. The
+            block must only read, and not wait for messages.
         makes: whether the command has an option --topic with which it makes a log.
         say: takes warnings.
 
@@ -85,8 +85,8 @@ def open_log(
     if topic is None and _is_empty(path):
         raise NotALog(f"{path} is empty: gossiplog init {path} --topic TOPIC makes a log of it")
     others = _other_tables(path) if topic is not None and not read_only else ()
-    is_frozen = reads and path.is_file() and _is_unlockable(path)
-    location = f"{path.absolute().as_uri()}?immutable=1" if is_frozen else str(path)
+    is_unlocked = unlocked and path.is_file() and not _can_lock(path)
+    location = f"{path.absolute().as_uri()}?immutable=1" if is_unlocked else str(path)
     before = _stamp(path)
     with warnings.catch_warnings(record=True, action="always") as caught, occasional("Upgrading the log") as advance:
         try:
@@ -108,21 +108,21 @@ def open_log(
         try:
             yield log
         except (CorruptLog, TreeError) as error:
-            if is_frozen and _stamp(path) != before:
-                raise StorageError(_changed(path)) from error
+            if is_unlocked:
+                _check_unchanged(path, before)
             raise StorageError(f"{path}: {error}") from error
-    if is_frozen and _stamp(path) != before:
-        raise StorageError(_changed(path))
+    if is_unlocked:
+        _check_unchanged(path, before)
 
 
-def _is_unlockable(path: Path) -> bool:
-    """Whether SQLite cannot make the files by which it keeps a reader apart from writers, and there are none.
+def _can_lock(path: Path) -> bool:
+    """Return whether SQLite has, or can make, the files by which it keeps readers apart from writers.
 
-    While a program writes to the log these files are there, and readers share them.
+    A program that writes to the log has made them, and readers share them.
     """
     real = path.resolve()
-    is_open = any(real.with_name(real.name + end).exists() for end in ("-wal", "-shm", "-journal"))
-    return not is_open and not _may(real.parent, os.W_OK | os.X_OK)
+    is_open = any(real.with_name(real.name + companion).exists() for companion in COMPANIONS)
+    return is_open or _may(real.parent, os.W_OK | os.X_OK)
 
 
 def _stamp(path: Path) -> object:
@@ -133,11 +133,17 @@ def _stamp(path: Path) -> object:
     return found.st_ino, found.st_size, found.st_mtime_ns, real.with_name(f"{real.name}-wal").exists()
 
 
-def _changed(path: Path) -> str:
-    return (
-        f"{path} was written to while it was read without a lock, since you may not write to its folder: what was shown"
-        " may be wrong. Repeat the command"
-    )
+def _check_unchanged(path: Path, before: object) -> None:
+    """Check that a log that was read without a lock still has its stamp.
+
+    Raises:
+        StorageError: it was written to.
+    """
+    if _stamp(path) != before:
+        raise StorageError(
+            f"{path} was written to while it was read without a lock, since you may not write to its folder: what was"
+            " shown may be wrong. Repeat the command"
+        )
 
 
 def _may(path: Path, mode: int) -> bool:
@@ -190,7 +196,7 @@ def info(
 ) -> None:
     """Show what a log holds: topic, messages, clock, heads, root, authors, bytes."""
     output = Output(json)
-    with open_log(path, reads=True) as log, progress("Counting authors", len(log)) as advance:
+    with open_log(path, unlocked=True) as log, progress("Counting authors", len(log)) as advance:
         found = log.info(advance)
     by_author = sorted(found.by_author.items(), key=lambda item: (-item[1].bytes, item[0])) if authors else []
     root = {"level": found.root.level, "hash": found.root.hash.hex()}
@@ -219,7 +225,7 @@ def info(
 def verify(path: LogPath, json: Json = False) -> None:
     """Check every message and signature of a log, its tree and its indexes; end with status 1 if anything is wrong."""
     output = Output(json)
-    with open_log(path, reads=True) as log, progress("Verifying", len(log)) as advance, Stopwatch() as watch:
+    with open_log(path, unlocked=True) as log, progress("Verifying", len(log)) as advance, Stopwatch() as watch:
         verified = log.verify(advance)
     if output.json:
         root = {"level": verified.root.level, "hash": verified.root.hash.hex()}

@@ -179,7 +179,7 @@ def read(
         raise typer.BadParameter("--follow cannot be combined with --reverse or --before")
     limit = None if limit is None else min(limit, _LARGEST)
     output = Output(json)
-    with open_log(path, reads=not follow) as log:
+    with open_log(path, unlocked=not follow) as log:
         if follow:
             _print(islice(_by(author, _arrivals(log, after)), limit), output, flush=True)
             return
@@ -244,7 +244,7 @@ def show(
 ) -> None:
     """Show one message in full."""
     output = Output(json)
-    with open_log(path, reads=True) as log:
+    with open_log(path, unlocked=True) as log:
         message = _found(log, id)
         children = list(log.children(message.id))
     if output.json:

@@ -16,13 +16,12 @@ from gossiplog.cli.logs import LogPath, open_log
 from gossiplog.cli.output import Json, Output, Stopwatch, fields_table, printable, spinner
 from gossiplog.errors import CorruptLog, CorruptSource, GossipLogError, NotALog, ProtocolError
 from gossiplog.log import Log
+from gossiplog.storage.sqlite_tables import COMPANIONS
 
 # As the core's own parser of URLs sees it.
 _HUB = re.compile(r"wss?://", re.IGNORECASE)
 _PAGE = re.compile(r"http(s?)://", re.IGNORECASE)
 _HOST_AND_PORT = re.compile(r"[\w.-]+:\d{1,5}/?")
-# Those that SQLite keeps beside a file.
-_FILES = ("", "-wal", "-shm")
 _PEER = re.compile(r"/(?:ip4|ip6|dns4?|dns6)/")
 
 
@@ -130,7 +129,7 @@ def _open_destination(path: Path, topic: str | None) -> Iterator[Log]:
                 raise
     finally:
         if is_new and is_empty:
-            for suffix in _FILES:
+            for suffix in ("", *COMPANIONS):
                 Path(f"{path}{suffix}").unlink(missing_ok=True)
 
 

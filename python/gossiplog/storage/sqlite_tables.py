@@ -54,7 +54,9 @@ _CHUNK = 512
 # From so many keys on, it pays to ask first whether they are all above those of the log.
 _MANY = 16
 PREFIX = "gossiplog_"
-"""Which the names of a log's tables begin with, in lower case; no other table in its database has it."""
+"""What the names of a log's tables begin with, in lower case, and those of no other table in its database."""
+COMPANIONS = ("-wal", "-shm", "-journal")
+"""How the names of SQLite's files beside a database end."""
 # Of the text that ends transactions: the application's own COMMIT is another text, so no prepared statement of ours
 # serves it, and the authorizer sees it.
 OURS = " /* gossiplog */"
