@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from functools import partial
@@ -42,6 +43,9 @@ TLS_FILES = Path(__file__).parents[2] / "rust" / "net" / "tests" / "tls"
 """A certificate for localhost with its key, and that of the authority."""
 GOSSIP = GossipConfig(heartbeat_interval=0.1)
 """Of their gossip: a mesh forms within some heartbeats."""
+EC = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"]
+RSA = ["-newkey", "rsa:2048"]
+"""Keys, as `make_certificate` takes them."""
 
 Kind = TypeVar("Kind", bound=events.Event)
 _HostCore = _core.Host
@@ -258,3 +262,10 @@ async def serving(app: Callable[..., Awaitable[None]], port: int = 0) -> AsyncIt
             stop.set()
             with anyio.CancelScope(shield=True), anyio.move_on_after(20):
                 await stopped.wait()
+
+
+def make_certificate(certificate: Path, key: Path, options: list[str]) -> tuple[bytes, bytes]:
+    """Return a certificate that signs itself, and its key, in PEM."""
+    command = ["openssl", "req", "-x509", "-nodes", *options, "-subj", "/CN=localhost"]
+    subprocess.run([*command, "-keyout", key, "-out", certificate], check=True, capture_output=True)
+    return certificate.read_bytes(), key.read_bytes()

@@ -8,21 +8,20 @@ import anyio
 import pytest
 
 from gossiplog.net.certificates import expiry_of, expiry_warning, watch_certificate
-from tests.net.support import TLS_FILES
-from tests.net.test_serving import EC, RSA, make_certificate
+from tests.net.support import EC, TLS_FILES, make_certificate
 
 DAY = 86_400
 NOW = datetime(2026, 1, 1, tzinfo=UTC).timestamp()
 
 
-def test_when_a_certificate_expires(tmp_path: Path) -> None:
+def test_when_a_certificate_expires() -> None:
     text = (TLS_FILES / "localhost.pem").read_text()
     assert expiry_of(text) == datetime(2126, 10, 28, 9, 55, 5, tzinfo=UTC).timestamp()
     # The first one of a chain counts, whatever is written before it.
     assert expiry_of(f"subject=é\n{text}\n{'x' * 99}") == expiry_of(text)
 
 
-@pytest.mark.parametrize("options", [EC, RSA, [*EC, "-days", "20000"]], ids=["EC", "RSA", "past 2049"])
+@pytest.mark.parametrize("options", [EC, [*EC, "-days", "20000"]], ids=["UTCTime", "GeneralizedTime"])
 def test_openssl_agrees(options: list[str], tmp_path: Path) -> None:
     certificate, _ = make_certificate(tmp_path / "certificate", tmp_path / "key", options)
     context = ssl.create_default_context(cadata=certificate.decode())

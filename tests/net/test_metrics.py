@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import inspect
 import json
+import re
 import threading
 from collections.abc import Iterator, Mapping
 
@@ -12,7 +14,7 @@ from starlette.types import Receive, Scope, Send
 
 import gossiplog
 from gossiplog import Log, MemoryStorage, Signer
-from gossiplog.net import metrics
+from gossiplog.net import metrics, serving
 from gossiplog.net.access import SCOPE_KEY, Allowed
 from gossiplog.net.incidents import CERTIFICATE_KEY, SERVER_KEY
 from gossiplog.net.latency import Latency
@@ -109,6 +111,12 @@ async def test_a_scraper_reads_everything(log: Log) -> None:
     assert found["gossiplog_latency_seconds_count", "sync"] == 16
     assert found["gossiplog_latency_seconds_sum", "sync"] == 4.5
     assert found["gossiplog_server_dropped_connections_total", "unread"] == 5
+
+
+def test_the_zeros_of_dropped_connections_are_all_kinds_of_the_server() -> None:
+    source = inspect.getsource(serving)
+    assert [kind for kind in metrics._DROPS if f'"{kind}"' not in source] == []
+    assert set(re.findall(r'(?:\.note|_drop)\(\s*"(\w+)"', source)) <= set(metrics._DROPS)
 
 
 async def test_a_hub_that_has_done_nothing(log: Log) -> None:

@@ -8,7 +8,6 @@ import logging
 import signal
 import socket
 import ssl
-import subprocess
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
@@ -36,7 +35,7 @@ from gossiplog.net.serving import (
     serve,
 )
 from tests.net.loops import measured_callbacks
-from tests.net.support import TLS_FILES, bundled_server, echo
+from tests.net.support import EC, RSA, TLS_FILES, bundled_server, echo, make_certificate
 
 pytestmark = pytest.mark.anyio
 
@@ -596,10 +595,6 @@ async def test_tls_files_that_cannot_be_used_are_named(tmp_path: Path) -> None:
         await serve(echo, tls=TLS(TLS_FILES / "ca.pem", key))
 
 
-EC = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"]
-RSA = ["-newkey", "rsa:2048"]
-
-
 async def test_a_certificate_is_renewed_without_a_restart(tmp_path: Path) -> None:
     """Also by one whose key is of another type; if the new files cannot be used, the former ones stay."""
     certificate, key = tmp_path / "certificate.pem", tmp_path / "key.pem"
@@ -644,13 +639,6 @@ async def test_a_certificate_that_is_about_to_expire_is_a_line_of_the_log(
     (line,) = caplog.messages
     assert line.startswith("the certificate expires at ")
     assert line.endswith(", in 3 days: renew it, and send the server SIGHUP")
-
-
-def make_certificate(certificate: Path, key: Path, options: list[str]) -> tuple[bytes, bytes]:
-    """Return a certificate that signs itself, and its key, in PEM."""
-    command = ["openssl", "req", "-x509", "-nodes", *options, "-subj", "/CN=localhost"]
-    subprocess.run([*command, "-keyout", key, "-out", certificate], check=True, capture_output=True)
-    return certificate.read_bytes(), key.read_bytes()
 
 
 @pytest.mark.parametrize("anyio_backend", ["trio"])
