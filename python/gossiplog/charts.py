@@ -17,8 +17,8 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")
 _WIDTH, _HEIGHT = 720, 280
 _LEFT, _RIGHT, _TOP, _BOTTOM = 76, 16, 34, 48
 _TICKS = 5
-# The widest letters of a line are rare: this is what text takes on average, and a little more.
-_CHARACTER = 6.8
+# What a character takes on average, and a little more: the widest letters are rare.
+_CHARACTER_WIDTH = 6.8
 _LEGEND_ROW = 18
 _STYLE = (
     "svg { background: #fff; } text { font: 12px sans-serif; fill: #333; }"
@@ -154,7 +154,7 @@ def _grid(frame: _Frame, values: Sequence[float]) -> str:
 def _x_axis(frame: _Frame, chart: Chart) -> str:
     base = _HEIGHT - _BOTTOM
     if chart.labels:
-        # Where they are too long to stand beside each other, every second or third one, and so on.
+        # Every second or third one, and so on, where they are too long to stand beside each other.
         room = frame.x(frame.first + 1) - _LEFT
         step = math.ceil(max(map(_width, chart.labels)) / room)
         marks = [(number + 0.5, label) for number, label in enumerate(chart.labels)][::step]
@@ -164,7 +164,7 @@ def _x_axis(frame: _Frame, chart: Chart) -> str:
     line = f'<line class="axis" x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{base}" y2="{base}"/>'
     return line + "".join(
         f'<line class="axis" x1="{frame.x(at):.1f}" x2="{frame.x(at):.1f}" y1="{base}" y2="{base + 4}"/>'
-        # The edge of the plot would cut off what stands in the middle under the last mark.
+        # Centred under the last mark, a label may extend beyond the plot's edge.
         + _text(min(frame.x(at), _WIDTH - _width(label) / 2), base + 17, label, "middle")
         for at, label in marks
     )
@@ -172,7 +172,7 @@ def _x_axis(frame: _Frame, chart: Chart) -> str:
 
 def _width(text: str) -> float:
     """Return about how wide a text is drawn."""
-    return _CHARACTER * (len(text) + 1)
+    return _CHARACTER_WIDTH * (len(text) + 1)
 
 
 def _bars(frame: _Frame, edges: Sequence[float], series: Series) -> str:
@@ -195,7 +195,7 @@ def _steps(frame: _Frame, edges: Sequence[float], series: Series, number: int) -
         for (left, right), value in zip(pairwise(edges), series.values, strict=True)
         for edge in (left, right)
     )
-    return f'<polyline points="{points}" fill="none" stroke="{COLOURS[number]}" stroke-width="1.8"/>'
+    return _polyline(points, number)
 
 
 def _line(frame: _Frame, edges: Sequence[float], series: Series, number: int) -> str:
@@ -205,7 +205,11 @@ def _line(frame: _Frame, edges: Sequence[float], series: Series, number: int) ->
     ]
     points = " ".join(f"{x:.2f},{y:.2f}" for x, y in places)
     dots = "".join(f'<circle cx="{x:.2f}" cy="{y:.2f}" r="3" fill="{COLOURS[number]}"/>' for x, y in places)
-    return f'<polyline points="{points}" fill="none" stroke="{COLOURS[number]}" stroke-width="1.8"/>{dots}'
+    return _polyline(points, number) + dots
+
+
+def _polyline(points: str, number: int) -> str:
+    return f'<polyline points="{points}" fill="none" stroke="{COLOURS[number]}" stroke-width="1.8"/>'
 
 
 def _legend(several: Sequence[Series]) -> tuple[str, int]:

@@ -27,9 +27,7 @@ _CHUNK = 1 << 20
 # Bytes of a message's dag-json. Above it a line has the value alone, which base64 makes a third longer.
 _LONGEST_TEXT = LONGEST_LINE // 2
 _VALUE = "value"
-# The fields of the first and of the last line.
-_TOPIC, _MESSAGES = "topic", "messages"
-# Bytes: topics are shorter.
+# Bytes of a first or a last line: topics are shorter.
 _LONGEST_MARK = 4096
 
 
@@ -81,12 +79,12 @@ def message_line(message: SignedMessage) -> bytes:
 
 def first_line(topic: str) -> bytes:
     """Return the line before the messages of an export, without the line break."""
-    return core.json_encode({_TOPIC: topic})
+    return core.json_encode({"topic": topic})
 
 
 def last_line(messages: int) -> bytes:
     """Return the line after the messages of an export, without the line break."""
-    return core.json_encode({_MESSAGES: messages})
+    return core.json_encode({"messages": messages})
 
 
 def read_mark(line: bytes) -> str | int | None:
