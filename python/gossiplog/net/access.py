@@ -417,7 +417,8 @@ class _AccessControl:
                 await self._app({**_without_token(scope), SCOPE_KEY: Allowed(False, False)}, receive, send)
             case Denied() as denied:
                 is_websocket = scope["type"] == "websocket"
-                self._websockets[denied.kind] += is_websocket
+                if is_websocket:
+                    self._websockets[denied.kind] += 1
                 what = "a WebSocket" if is_websocket else "a request"
                 text = f"refused {what} for {scope['path'][:_LONGEST_PATH]}: {denied.reason}"
                 self._incidents.note(denied.kind, client_name(scope.get("client")), text)

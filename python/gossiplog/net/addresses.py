@@ -149,7 +149,7 @@ class Addresses:
         self._limit = limit
         self._clock = clock
         self._counts: Counter[str] = Counter()
-        # When an address that opens no more may open all its connections at once again. The latest last.
+        # When an address that opens no more may open its whole burst at once again. The latest last.
         self._renewals: dict[str, float] = {}
         # The latest last.
         self._pauses: dict[str, _Pause] = {}
@@ -176,10 +176,10 @@ class Addresses:
             return None
         if self._counts[source] >= limit:
             return Refusal("address", f"{source} has its {limit} connections: close one first", FIRST_PAUSE)
-        now, most = self._clock(), max(limit, USUAL_CONNECTIONS)
-        left = self._renewal(source, most, now) - now - RENEWAL_SECONDS
+        now = self._clock()
+        left = self._renewal(source, limit, now) - now - RENEWAL_SECONDS
         if left > _SLACK:
-            reason = f"{source} opened {most} connections in {RENEWAL_SECONDS:g} s: wait {left:.1f} s"
+            reason = f"{source} opened {_burst(limit)} connections in {RENEWAL_SECONDS:g} s: wait {left:.1f} s"
             return Refusal("rate", reason, left)
         return None
 
@@ -188,8 +188,7 @@ class Addresses:
         """Count a connection for the time of the context."""
         source = source_of(host)
         if (limit := limit_of(source, self._limit)) is not None:
-            renewal = self._renewal(source, max(limit, USUAL_CONNECTIONS), self._clock())
-            keep_latest(self._renewals, source, renewal)
+            keep_latest(self._renewals, source, self._renewal(source, limit, self._clock()))
         self._counts[source] += 1
         try:
             yield
@@ -198,9 +197,9 @@ class Addresses:
             if not self._counts[source]:
                 del self._counts[source]
 
-    def _renewal(self, source: str, most: int, now: float) -> float:
-        """Return when an address may open `most` connections at once again, if it opens one now."""
-        return max(self._renewals.get(source, now), now) + RENEWAL_SECONDS / most
+    def _renewal(self, source: str, limit: int, now: float) -> float:
+        """Return when an address that opens a connection now may open its whole burst at once again."""
+        return max(self._renewals.get(source, now), now) + RENEWAL_SECONDS / _burst(limit)
 
     def shun(self, host: str | None, page: str = "") -> None:
         """Pause who broke a rule, an address or a page at that address, unless the address is local."""
@@ -213,3 +212,8 @@ class Addresses:
         if before is not None and now - before.since < _FORGIVING_SECONDS:
             seconds = min(2 * before.seconds, LONGEST_PAUSE)
         keep_latest(pauses, culprit, _Pause(now, seconds))
+
+
+def _burst(limit: int) -> int:
+    """Return how many connections an address may open at once that may have `limit` of them."""
+    return max(limit, USUAL_CONNECTIONS)

@@ -178,34 +178,34 @@ class _Snapshot(Collector):
         yield CounterMetricFamily("gossiplog_dropped_peers", "Peers that broke a rule.", found.dropped)
         refused = _zeros(REFUSALS, found.refused_connections)
         help = "WebSockets and connections of peers that were refused."
-        yield _labelled("gossiplog_refused_connections", help, "reason", refused)
+        yield _counter("gossiplog_refused_connections", help, "reason", refused)
         help = "Connections to clients and peers whose log has another topic."
         yield CounterMetricFamily("gossiplog_other_topics", help, found.other_topics)
         received, sent = found.bytes_received, found.bytes_sent
         yield CounterMetricFamily("gossiplog_received_bytes", "Bytes that peers sent.", received)
         yield CounterMetricFamily("gossiplog_sent_bytes", "Bytes that were sent to peers.", sent)
-        yield _labelled(
+        yield _counter(
             "gossiplog_inserted_messages",
             "Messages that were new to the log.",
             "source",
             _zeros(_SOURCES, found.inserted),
         )
         requests = "HTTP requests that were refused."
-        yield _labelled("gossiplog_refused_requests", requests, "reason", _zeros(_REASONS, found.refused_requests))
+        yield _counter("gossiplog_refused_requests", requests, "reason", _zeros(_REASONS, found.refused_requests))
         dropped = {"orphan": found.orphans, "invalid": found.invalid, "refused": found.refused}
-        yield _labelled("gossiplog_dropped_messages", "Messages that were not inserted.", "reason", dropped)
-        yield _labelled("gossiplog_syncs", "Syncs that have ended.", "result", _zeros(_RESULTS, found.syncs))
-        yield _labelled("gossiplog_errors", "Errors.", "kind", _zeros(_ERRORS, found.errors))
+        yield _counter("gossiplog_dropped_messages", "Messages that were not inserted.", "reason", dropped)
+        yield _counter("gossiplog_syncs", "Syncs that have ended.", "result", _zeros(_RESULTS, found.syncs))
+        yield _counter("gossiplog_errors", "Errors.", "kind", _zeros(_ERRORS, found.errors))
         help = "Defects of this package that peers' input brought to light."
-        yield _labelled("gossiplog_defects", help, "kind", _zeros(_DEFECTS, found.defects))
+        yield _counter("gossiplog_defects", help, "kind", _zeros(_DEFECTS, found.defects))
         yield GaugeMetricFamily("gossiplog_held_bytes", "Bytes that are kept in memory for peers.", found.held)
         yield GaugeMetricFamily("gossiplog_mesh_peers", "Peers with whom gossip is exchanged directly.", found.mesh)
         latencies = {**dict.fromkeys(_LATENCIES, Latency()), **found.latencies}
         yield _histogram("gossiplog_latency_seconds", "How long things took.", latencies)
         help = "Connections and streams, and what peers did in vain or against a limit."
-        yield _labelled("gossiplog_network", help, "event", found.network)
+        yield _counter("gossiplog_network", help, "event", found.network)
         help = "Connections that the bundled server has dropped."
-        yield _labelled("gossiplog_server_dropped_connections", help, "reason", _zeros(_DROPS, self._server))
+        yield _counter("gossiplog_server_dropped_connections", help, "reason", _zeros(_DROPS, self._server))
 
 
 @cache
@@ -233,7 +233,7 @@ def _zeros(labels: Iterable[str], values: Mapping[str, int]) -> Mapping[str, int
     return {**dict.fromkeys(labels, 0), **values}
 
 
-def _labelled(name: str, help: str, label: str, values: Mapping[str, int]) -> CounterMetricFamily:
+def _counter(name: str, help: str, label: str, values: Mapping[str, int]) -> CounterMetricFamily:
     family = CounterMetricFamily(name, help, labels=[label])
     for value, count in sorted(values.items()):
         family.add_metric([value], count)

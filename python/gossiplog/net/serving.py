@@ -103,8 +103,10 @@ class TLS:
 
     @property
     def not_after(self) -> float | None:
-        """When the certificate expires that was read last, in seconds since the epoch; None before `serve` has read it,
-        or where that is not known."""
+        """When the certificate that was read last expires, in seconds since the epoch.
+
+        None before `serve` has read it, or where that is not known.
+        """
         return self._not_after
 
     def reload(self) -> None:
@@ -113,10 +115,11 @@ class TLS:
         Raises:
             OSError: a file cannot be read, or they do not hold a certificate and its key. The former ones stay in use.
         """
-        self._renewed = self._load()
+        self._renewed = self._read()
 
-    def _load(self) -> ssl.SSLContext:
-        context = _load(self)
+    def _read(self) -> ssl.SSLContext:
+        """Return a context of the files as they are now; note when the certificate expires."""
+        context = _context_of(self)
         try:
             self._not_after = expiry_of(Path(self.certificate).read_text(encoding="utf-8", errors="replace"))
         except ValueError:
@@ -234,7 +237,7 @@ async def serve(
         ssl_keyfile=None if tls is None else tls.key,
     )
     if tls is not None:
-        tls._load()
+        tls._read()
     config.incidents = incidents
     config.connection_table = connection_table
     config.load()
@@ -288,7 +291,7 @@ def _note_handshake(incidents: Incidents, client: str, reason: str) -> None:
     incidents.note("bad_handshakes", client, f"no TLS handshake: {reason}")
 
 
-def _load(tls: TLS) -> ssl.SSLContext:
+def _context_of(tls: TLS) -> ssl.SSLContext:
     """Return a context with the certificate.
 
     Raises:
