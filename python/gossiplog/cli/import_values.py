@@ -187,15 +187,7 @@ class _Lines:
                     )
                 mark = read_mark(line)
                 if mark is not None:
-                    found = index - (start or 0)
-                    if isinstance(mark, int):
-                        if mark != found:
-                            self._note(number, f"{mark} messages should precede this line, and {found} do: {_CUT_OFF}")
-                        start = None
-                    else:
-                        if start is not None:
-                            self._note(number, f"another export begins here, {_NO_END}")
-                        start = index
+                    start = self._start_after(mark, start, index, number)
                     continue
                 if number != expected:
                     self._gaps.append((index, number))
@@ -210,9 +202,29 @@ class _Lines:
         if start is not None:
             self._note(number, f"the file ends here, {_NO_END}")
 
+    def _start_after(self, mark: str | int, start: int | None, index: int, line: int) -> int | None:
+        """Return the `start` of `read` after the first or the last line of an export; note what is missing before it.
+
+        Args:
+            mark: of the line (`read_mark`).
+            start: as before the line.
+            index: of the next message.
+            line: its number.
+        """
+        if isinstance(mark, str):
+            if start is not None:
+                self._note(line, f"another export begins here, {_NO_END}")
+            return index
+        found = index - (start or 0)
+        if mark != found:
+            self._note(line, f"{mark} messages should precede this line, and {found} do: {_CUT_OFF}")
+        return None
+
     def _first_fault(self) -> dict[str, Any]:
-        index, error = next(iter(self.errors.items()), (0, None))
-        return self.incomplete[0] if error is None else self.place(index) | {"error": str(error)}
+        if not self.errors:
+            return self.incomplete[0]
+        index, error = next(iter(self.errors.items()))
+        return self.place(index) | {"error": str(error)}
 
     def _note(self, line: int, error: str) -> None:
         self.incomplete.append({"file": self._name, "line": line, "error": error})

@@ -46,8 +46,9 @@ OutputFolder = Annotated[
 
 # As Spark's own cluster managers have them; others have URLs, too.
 _MASTER = re.compile(r"local(?:-cluster)?(?:\[[^\[\]]+\])?|yarn|[a-z0-9]+://\S+")
-_CANCELLING_SECONDS = 5.0
 _MEMORY = re.compile(r"\d+(?:[kmgtp]b?|b)?", re.IGNORECASE)
+# How long Ctrl-C waits for Spark to cancel its jobs.
+_CANCELLING_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +78,10 @@ class SessionOptions:
         return {name: value for _, name, _, value in pairs}
 
     def check(self) -> None:
-        """Look for what Spark would refuse once it has started.
+        """Check the options that Spark would refuse only once it has started.
 
         Raises:
-            typer.BadParameter: an option whose value is none.
+            typer.BadParameter: a value that an option cannot have.
         """
         self.properties()
         if self.master is not None and not _MASTER.fullmatch(self.master):
@@ -91,7 +92,7 @@ class SessionOptions:
             raise typer.BadParameter(f"--driver-memory {self.driver_memory}: expected a size such as 512m or 4g")
 
     def has_local_files(self) -> bool:
-        """Return whether Spark takes paths for files of this machine: nothing names another file system."""
+        """Return whether Spark takes paths for files of this machine, since no setting names another file system."""
         from gossiplog.spark.session import has_settings
 
         properties = self.properties()
@@ -103,7 +104,7 @@ class SessionOptions:
         )
 
     def check_output(self, folder: str | None) -> None:
-        """Check that a folder for Parquet can be made, as far as this can be known without Spark.
+        """Check that a folder for Parquet can be made, if it is to be on this machine.
 
         Raises:
             OptionError: something is there already, or it cannot be made there.
@@ -180,7 +181,7 @@ def spark_session(options: SessionOptions, name: str) -> Iterator[SparkSession]:
 
 @contextmanager
 def interruptible(session: SparkSession | None = None) -> Iterator[None]:
-    """A block in which Ctrl-C cancels Spark's jobs, and neither Spark nor py4j logs their ends with stacks.
+    """Cancel Spark's jobs at Ctrl-C, and keep Spark and py4j from logging the stacks of their ends.
 
     PySpark's own handler fails: it asks Java on the connection on which this thread waits for the job.
 
