@@ -33,7 +33,7 @@ from gossiplog.spark.staging import merged, sort
 _SHOWN = 20
 # Tasks for each core: components are not of equal size.
 _TASKS = 4
-# How often, and after how long, a folder is looked for that was removed.
+# How many times a folder is removed, while tasks that were cancelled still write into it, and the seconds between.
 _DISCARDS = 50
 _DISCARD_SECONDS = 0.1
 # Messages that are inserted at a time.

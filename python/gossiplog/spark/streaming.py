@@ -149,10 +149,14 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 after = stored["seq"][-1].as_py()
 
     def _count(self, log: str, *reached: Any) -> int:
-        """Return how many messages a log has, after a check that it is the one of which offsets say so much.
+        """Return how many messages a log has.
+
+        Args:
+            log: its identity.
+            reached: what offsets hold of it.
 
         Raises:
-            StorageError: it is another log.
+            StorageError: it is another log than that of the offsets.
         """
         with self._reader(log) as reader:
             count = reader.position().count
@@ -183,15 +187,15 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def _parts(reached: Any) -> tuple[int, str | None]:
-    """Return the sequence and the digest that an offset holds of a log; a former version's has no digest."""
+    """Return the sequence and the digest that an offset holds of a log; those of former versions have no digest."""
     return (reached, None) if isinstance(reached, int) else (reached["sequence"], reached["digest"])
 
 
 def _digest(reader: Reader, sequence: int) -> str:
-    """Return the digest of the stored message with a sequence; for 0, that of nothing. A damaged value has one, too.
+    """Return the digest of the stored message with a sequence, and that of empty bytes for 0.
 
     Raises:
-        CorruptLog: there is no such message.
+        CorruptLog: there is no such message. A value that is damaged has a digest.
     """
     rows = reader.arrivals(sequence - 1, 1) if sequence else [(0, b"")]
     if not rows or rows[0][0] != sequence:
