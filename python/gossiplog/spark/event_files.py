@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
 from gossiplog.errors import DecodeError, OptionError
-from gossiplog.spark.failures import worker_errors
+from gossiplog.spark.failures import raising, worker_errors
 from gossiplog.spark.locations import alternatives
 
 _FORMATS = {"parquet": "parquet", "csv": "csv", "jsonl": "json"}
@@ -56,32 +56,32 @@ def read_events(
         # The mode FAILFAST names neither the record nor, while a schema is inferred, the file.
         reader = reader.options(mode="PERMISSIVE", columnNameOfCorruptRecord=_MALFORMED)
         fields = [field for field in reader.load(list(paths)).schema if field.name != _MALFORMED]
-        readable = fields or [StructField("nothing", StringType())]
-        frame = reader.schema(StructType([*readable, StructField(_MALFORMED, StringType())])).load(list(paths))
-        frame = frame.where(_refusing(field.name for field in readable)).drop(_MALFORMED)
+        columns = fields or [StructField("nothing", StringType())]
+        frame = reader.schema(StructType([*columns, StructField(_MALFORMED, StringType())])).load(list(paths))
+        frame = frame.where(_is_sound(field.name for field in columns)).drop(_MALFORMED)
         if not fields:
-            # No record can be read: there is no column to ask for.
+            # No record is sound: fail with that, and not with a column that the caller asks for and there is not.
             frame.head()
         return frame
 
 
-def _refusing(columns: Iterable[str]) -> Column:
+def _is_sound(columns: Iterable[str]) -> Column:
     """Return a condition that is true for every row, and fails where a record was malformed.
 
     Args:
-        columns: of the rows. Spark would not parse those that a query leaves out, nor find what is wrong with them.
+        columns: of the rows.
     """
-    unseen = F.substring(F.to_json(F.struct(*(F.col(f"`{name}`") for name in columns))), 1, 0)
+    # Empty text of all columns: Spark does not parse those that nothing uses, nor find what is wrong with them.
+    uses_all = F.substring(F.to_json(F.struct(*(F.col(f"`{name}`") for name in columns))), 1, 0)
     record = F.substring(F.regexp_replace(_MALFORMED, r"\s+", " "), 1, _SHOWN)
     text = F.concat(
-        F.lit(f"gossiplog.errors.{DecodeError.__name__}: "),
         F.input_file_name(),
         F.lit(" has a record that is malformed or does not fit the schema: "),
         record,
         F.lit(" (correct it, or remove it, and begin again)"),
-        unseen,
+        uses_all,
     )
-    return F.col(_MALFORMED).isNull() | F.raise_error(text).cast("boolean")
+    return F.col(_MALFORMED).isNull() | raising(DecodeError, text).cast("boolean")
 
 
 def event_format(paths: Sequence[str], format: str | None, schema: str | None) -> str:

@@ -8,13 +8,15 @@ from contextlib import contextmanager
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
+from pyspark.sql import Column
+from pyspark.sql import functions as F
 
 from gossiplog import errors
 from gossiplog.errors import CorruptLog, GossipLogError, SparkError
 
 # How a traceback ends that a worker sent, which is all that comes of its exception.
 _OURS = re.compile(r"^gossiplog\.errors\.(\w+): (.+)$", re.MULTILINE)
-# What `raise_error` of an expression raised, in the words of this package.
+# What an expression of `raising` raised.
 _RAISED = re.compile(r"\[USER_RAISED_EXCEPTION\] gossiplog\.errors\.(\w+): (.+?)\s+SQLSTATE")
 _ANY = re.compile(r"^(?:\w+\.)*(\w+(?:Error|Exception|Exit|Interrupt|Warning)): (.+)$", re.MULTILINE)
 # What failed in Java, in the line under py4j's own: the last exception that it names, which is the task's.
@@ -50,6 +52,11 @@ def worker_errors() -> Iterator[None]:
         yield
     except (PySparkException, Py4JError) as error:
         raise unwrapped(error) from error
+
+
+def raising(kind: type[GossipLogError], text: Column) -> Column:
+    """Return an expression that fails with an error of this package, where `worker_errors` gets it."""
+    return F.raise_error(F.concat(F.lit(f"gossiplog.errors.{kind.__name__}: "), text))
 
 
 def unwrapped(error: Exception) -> GossipLogError:
