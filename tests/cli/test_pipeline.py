@@ -149,3 +149,10 @@ def test_paths_of_other_file_systems_are_left_to_spark(
     monkeypatch.setenv(variable, str(tmp_path))
     options.check_output(str(tmp_path))
     SessionOptions().check_output("hdfs://host/folder")
+
+
+def test_uris_are_no_paths(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    # It would be the parent of a path.
+    (tmp_path / "hdfs:").touch()
+    SessionOptions().check_output("hdfs:/folder")

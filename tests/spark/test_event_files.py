@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from gossiplog.errors import DecodeError, OptionError, SparkError
 from gossiplog.spark import worker_errors
-from gossiplog.spark.event_files import read_events
+from gossiplog.spark.event_files import check_event_files, read_events
 
 ROWS = [("ann", 1, 'a "quoted",\ntext é'), ("ben", None, "b")]
 SCHEMA = "who string, nr bigint, text string"
@@ -76,3 +76,14 @@ def test_options_that_do_not_fit(
 def test_a_file_that_is_not_there(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(SparkError, match=r"none\.csv"):
         read_events(spark, [str(tmp_path / "none.csv")])
+
+
+def test_files_that_are_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a1.csv").touch()
+    check_event_files(["a1.csv", "a[^0].csv", "a[!0].csv", "{a,b}?.csv"])
+    # Whether there are any, Spark says.
+    check_event_files(["hdfs:/a.csv", "s3a://bucket/a.csv", "file:a.csv"])
+    for pattern in ("a[^1].csv", "b.csv", "{b,c}1.csv"):
+        with pytest.raises(OptionError, match="there is no file of events"):
+            check_event_files([pattern])

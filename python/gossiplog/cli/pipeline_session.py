@@ -110,8 +110,9 @@ class SessionOptions:
             OptionError: something is there already, or it cannot be made there.
         """
         from gossiplog.spark.folders import check_new
+        from gossiplog.spark.locations import has_scheme
 
-        if folder is not None and "://" not in folder and self.has_local_files():
+        if folder is not None and not has_scheme(folder) and self.has_local_files():
             check_new(folder, "the Parquet files")
 
 

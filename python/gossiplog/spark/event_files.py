@@ -12,7 +12,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from gossiplog.errors import DecodeError, OptionError
 from gossiplog.spark.failures import raising, worker_errors
-from gossiplog.spark.locations import alternatives
+from gossiplog.spark.locations import alternatives, has_scheme
 
 _FORMATS = {"parquet": "parquet", "csv": "csv", "jsonl": "json"}
 _SUFFIXES = {".parquet": "parquet", ".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl"}
@@ -105,10 +105,12 @@ def check_event_files(paths: Sequence[str]) -> None:
         OptionError: a path or a pattern without a file.
     """
     for path in paths:
-        # In URLs and after backslashes Spark's patterns are not Python's.
-        if "://" in path or path.startswith("file:") or "\\" in path or os.path.exists(path):
+        # In URIs and after backslashes Spark's patterns are not Python's.
+        if has_scheme(path) or "\\" in path or os.path.exists(path):
             continue
-        if not any(glob.glob(alternative) for alternative in alternatives(path)):
+        # Hadoop takes "[^a]" for "[!a]", and Python for one of the two characters.
+        patterns = (alternative.replace("[^", "[!") for alternative in alternatives(path))
+        if not any(map(glob.glob, patterns)):
             raise OptionError(f"there is no file of events {path}: expected Parquet, CSV or JSON Lines")
 
 

@@ -16,6 +16,7 @@ from gossiplog.storage.location import is_url, storage_at
 from gossiplog.storage.sqlite_tables import COMPANIONS
 
 _URI = re.compile(r"(file:(?://(?:localhost)?(?=/))?)([^?#]*)(.*)", re.DOTALL)
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 _ESCAPED = re.compile(r"(?:%[0-9a-fA-F]{2})+")
 _ALTERNATIVES = 10_000
 
@@ -67,6 +68,12 @@ def identity(location: str) -> str:
 def is_uri(location: str) -> bool:
     """Whether a location is no plain path."""
     return is_url(location) or location.startswith("file:")
+
+
+def has_scheme(path: str) -> bool:
+    """Return whether Hadoop reads a path as a URI, as hdfs:/events, whose file system may be another than this
+    machine's."""
+    return _SCHEME.match(path) is not None
 
 
 def _matching(path: str) -> list[str]:
