@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import logging
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -289,6 +291,28 @@ def test_files_that_hold_no_tokens(text: str, reason: str, tmp_path: Path) -> No
     with pytest.raises(KeyFileError, match=reason) as caught:
         Token.load_all(file)
     assert "0123456789" not in str(caught.value)
+
+
+def test_names_are_not_taken_for_tokens() -> None:
+    with pytest.raises(TypeError, match="the tokens are a mapping: expected a collection") as caught:
+        Access(write_token={"alice-at-home-2026": "alice-may-write-0123456789"})
+    assert "0123456789" not in str(caught.value)
+
+
+def test_what_is_shown_is_hashed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    access = Access(write_token=[f"{number:016}" for number in range(100)])
+    hashed: list[bytes] = []
+
+    def sha256(data: bytes) -> Any:
+        hashed.append(data)
+        return hashlib.sha256(data)
+
+    monkeypatch.setattr("gossiplog.net.access.hashlib", SimpleNamespace(sha256=sha256))
+    # As long as a header may be.
+    headers = [(b"host", b"localhost"), (b"authorization", b"Bearer " + b"a" * 8000)]
+    decision = access.decide({"type": "http", "method": "GET", "path": "/", "headers": headers})
+    assert isinstance(decision, Denied)
+    assert len(hashed) == 1
 
 
 def test_each_of_several_tokens_is_let_in() -> None:

@@ -20,7 +20,7 @@ import logging
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from ipaddress import AddressValueError, IPv6Address, ip_address
 from typing import Any, TypeAlias
@@ -84,8 +84,7 @@ class Token:
         self.name = name
         if len(text) not in _TOKEN_LENGTHS:
             raise ValueError(_NO_TOKEN)
-        # Digests have one length, and comparing those tells nothing about how much of a guess is right.
-        self._digest = hashlib.sha256(text.encode()).digest()
+        self._digest = _digest(text)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Token:
@@ -109,7 +108,10 @@ class Token:
 
     def matches(self, text: str | None) -> bool:
         """Return whether a caller showed this token; it takes the same time for every answer."""
-        return text is not None and hmac.compare_digest(self._digest, hashlib.sha256(text.encode()).digest())
+        return text is not None and self._has(_digest(text))
+
+    def _has(self, digest: bytes) -> bool:
+        return hmac.compare_digest(self._digest, digest)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Token) and hmac.compare_digest(self._digest, other._digest)
@@ -119,6 +121,20 @@ class Token:
 
     def __repr__(self) -> str:
         return f"<Token of {self.name}>" if self.name else "<Token>"
+
+
+def _digest(text: str) -> bytes:
+    # Digests have one length, and comparing those tells nothing about how much of a guess is right.
+    return hashlib.sha256(text.encode()).digest()
+
+
+def _matching(tokens: Iterable[Token], text: str | None) -> list[Token]:
+    """Return the tokens that a caller showed; all are compared, so that the time tells nothing about which it was."""
+    if text is None:
+        return []
+    # Once: of a long text it takes longer than all comparisons.
+    digest = _digest(text)
+    return [token for token in tokens if token._has(digest)]
 
 
 def bare_token(text: str) -> str:
@@ -164,6 +180,7 @@ def _read_tokens(path: str | os.PathLike[str]) -> list[tuple[str, str]]:
         raise KeyFileError(f"the token file {place} is longer than {_LONGEST_FILE} bytes")
     lines = [(number, line.strip()) for number, line in enumerate(content.splitlines(), 1) if line.strip()]
     found: dict[str, str] = {}
+    texts: set[str] = set()
     for number, line in lines:
         try:
             first, separator, second = line.decode("latin-1").partition(":")
@@ -182,9 +199,10 @@ def _read_tokens(path: str | os.PathLike[str]) -> list[tuple[str, str]]:
                 f"line {number} of the token file {place} needs a name of its own: expected NAME: TOKEN in each line,"
                 " where there are several tokens"
             )
-        if text in found.values():
+        if text in texts:
             raise KeyFileError(f"line {number} of the token file {place} has the token of another line, too")
         found[name] = text
+        texts.add(text)
     if not found:
         raise KeyFileError(f"the token file {place} holds no token: {_NO_TOKEN}")
     return list(found.items())
@@ -339,8 +357,7 @@ class Access:
         if shown is None and is_websocket:
             shown = dict(_query(scope)).get(_QUERY_NAME)
         tokens = [*(self.write_token or ()), *(self.read_token or ())]
-        # Each is compared, so that the time tells nothing about which one it was.
-        matching = [token for token in tokens if token.matches(shown)]
+        matching = _matching(tokens, shown)
         if shown is not None and tokens and not matching:
             return Denied(401, "the token is not valid here", "token")
         allowed = self.rights(matching[0] if matching else None)
@@ -486,6 +503,9 @@ def as_tokens(tokens: Tokens) -> tuple[Token, ...] | None:
     """
     if tokens is None:
         return None
+    if isinstance(tokens, Mapping):
+        # Its keys, which are no secrets, would be the tokens.
+        raise TypeError("the tokens are a mapping: expected a collection, as [Token(text, name)]")
     if isinstance(tokens, (Token, str, bytes)) or not isinstance(tokens, Collection):
         tokens = [tokens]
     found = tuple(each if isinstance(each, Token) else Token(each) for each in tokens)
