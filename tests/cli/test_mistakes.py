@@ -17,6 +17,7 @@ import pytest
 
 import gossiplog
 from gossiplog import Signer
+from gossiplog.cli import logs
 from gossiplog.cli.logs import open_log
 from gossiplog.errors import StorageError
 from tests.cli.support import PATIENCE, Program
@@ -239,3 +240,18 @@ def test_a_log_that_is_written_to_while_it_is_read_without_a_lock_is_said(closed
     assert len(log) == 1
     with pytest.raises(StorageError, match="was written to while it was read without a lock"):
         reading.__exit__(None, None, None)
+
+
+def test_a_log_whose_writer_begins_as_it_is_opened_without_a_lock_is_said(
+    log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def begin(path: Path) -> bool:
+        path.with_name(f"{path.name}-wal").touch()
+        return False
+
+    monkeypatch.setattr(logs, "_can_lock", begin)
+    with (
+        pytest.raises(StorageError, match="was written to while it was read without a lock"),
+        open_log(log, unlocked=True),
+    ):
+        pass

@@ -85,9 +85,10 @@ def open_log(
     if topic is None and _is_empty(path):
         raise NotALog(f"{path} is empty: gossiplog init {path} --topic TOPIC makes a log of it")
     others = _other_tables(path) if topic is not None and not read_only else ()
+    # Before the look for a writer, who may begin after it.
+    before = _stamp(path)
     is_unlocked = unlocked and path.is_file() and not _can_lock(path)
     location = f"{path.absolute().as_uri()}?immutable=1" if is_unlocked else str(path)
-    before = _stamp(path)
     with warnings.catch_warnings(record=True, action="always") as caught, occasional("Upgrading the log") as advance:
         try:
             log = gossiplog.log.open(location, topic=topic, read_only=read_only, progress=advance)
