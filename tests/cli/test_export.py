@@ -124,6 +124,14 @@ def test_a_file_of_lines_that_are_no_messages_ends_the_import(
     assert program("import", log, home / "junk.jsonl").out
 
 
+def test_an_export_of_another_topic_is_not_read(program: Program, log: Path, home: Path) -> None:
+    program("append", log, "1")
+    (home / "notes.jsonl").write_text(program("export", log).out, encoding="utf-8")
+    result = program("import", home / "other.db", home / "notes.jsonl", "--topic", "other")
+    assert (result.code, result.out) == (1, "")
+    assert "notes.jsonl, line 1: here begins the export of a log with the topic 'notes'; this log has" in result.err
+
+
 def test_lines_of_an_export_by_themselves_and_several_exports(program: Program, log: Path, home: Path) -> None:
     """Older exports have messages alone, and so has what a person leaves of one."""
     program("append", log, "1", "2", "3")

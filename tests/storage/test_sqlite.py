@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sqlite3
 import struct
 import threading
@@ -493,6 +494,21 @@ def test_a_journal_that_names_another_file_is_refused(
     storage = SQLiteStorage(name, read_only=read_only)
     assert storage.open(None, False) == "topic"
     storage.close()
+
+
+@pytest.mark.parametrize("rest", ["-wal", "-journal"])
+def test_a_database_that_is_not_all_in_its_file_is_not_read_without_a_lock(
+    storage: SQLiteStorage, path: Path, tmp_path: Path, rest: str
+) -> None:
+    """A program that is killed leaves what it did last beside the database."""
+    with storage.transaction() as transaction:
+        transaction.execute("CREATE TABLE mine AS SELECT 5")
+    copy = tmp_path / "a copy.db"
+    shutil.copy(path, copy)
+    shutil.copy(f"{path}-wal", f"{copy}{rest}")
+    for option in ("immutable=1", "mode=ro&immutable=yes"):
+        with pytest.raises(StorageError, match=f"leaves out what is in .*/a copy.db{rest}"):
+            SQLiteStorage(f"{copy.as_uri()}?{option}").open(None, False)
 
 
 def test_a_journal_that_is_a_pipe_is_refused(storage: SQLiteStorage, path: Path) -> None:

@@ -63,7 +63,7 @@ def import_values(
         total = None if any(source.rows is None for source in sources) else sum(source.rows or 0 for source in sources)
         advance = stack.enter_context(progress("Importing", total))
         with Stopwatch() as watch:
-            inserted = log.insert_many(values.read(advance))
+            inserted = log.insert_many(values.read(log.topic, advance))
         messages, root = len(log), log.root
     refused = [values.refusal(index, error) for index, error in inserted.refused]
     # What lacks its parents does so for another refusal, mostly.
@@ -120,19 +120,20 @@ class _Values:
         self._starts: list[tuple[int, _Source]] = []
         self.count = 0
 
-    def read(self, advance: Advance) -> Iterator[bytes]:
+    def read(self, topic: str, advance: Advance) -> Iterator[bytes]:
         """Yield all values; in place of what is none, b"", which the log refuses.
 
         Args:
+            topic: of the log.
             advance: called with numbers of values read.
 
         Raises:
-            NoValues: a damaged file, or one with very many lines that are no messages.
+            NoValues: a damaged file, an export of another topic, or a file with very many lines that are no messages.
             LongLine: a line that is too long for a message.
         """
         for source in self._sources:
             self._starts.append((self.count, source))
-            for value in source.read(advance):
+            for value in source.read(topic, advance):
                 self.count += 1
                 yield value
 
@@ -174,7 +175,7 @@ class _Lines:
         # (index of a value, number of its line) for the first line, and after blank ones.
         self._gaps = [(0, 1)]
 
-    def read(self, advance: Advance) -> Iterator[bytes]:
+    def read(self, topic: str, advance: Advance) -> Iterator[bytes]:
         index, expected, number = 0, 1, 0
         # The index of the first message of an export whose last line has not come.
         start: int | None = None
@@ -187,6 +188,11 @@ class _Lines:
                     )
                 mark = read_mark(line)
                 if mark is not None:
+                    if isinstance(mark, str) and mark != topic:
+                        raise NoValues(
+                            f"{self._name}, line {number}: here begins the export of a log with the topic"
+                            f" {mark!r}; this log has the topic {topic!r}"
+                        )
                     start = self._start_after(mark, start, index, number)
                     continue
                 if number != expected:

@@ -68,10 +68,11 @@ class Rows:
             largest = _largest_page(path, file, stream)
         self._batch = max(1, min(_MOST_ROWS, _BATCH // max(1, largest)))
 
-    def read(self, advance: Callable[[int], object]) -> Iterator[bytes]:
+    def read(self, topic: str, advance: Callable[[int], object]) -> Iterator[bytes]:
         """Yield all values, and b"" for null.
 
         Args:
+            topic: of the log; a Parquet file names none, so that each value is refused by itself.
             advance: called with numbers of values read.
 
         Raises:

@@ -51,7 +51,9 @@ _MEMORY = ":memory:"
 # A journal that names another ends with it as well (https://sqlite.org/fileformat2.html, "The Rollback Journal").
 _JOURNAL_MAGIC = bytes.fromhex("d9d505f920a163d7")
 # https://sqlite.org/uri.html
-_READ_ONLY_URI = re.compile(r"file:[^#]*[?&](?:mode=ro|immutable=(?:1|yes|true|on))(?:[&#]|$)")
+_IMMUTABLE = "immutable=(?:1|yes|true|on)"
+_IMMUTABLE_URI = re.compile(rf"file:[^#]*[?&]{_IMMUTABLE}(?:[&#]|$)")
+_READ_ONLY_URI = re.compile(rf"file:[^#]*[?&](?:mode=ro|{_IMMUTABLE})(?:[&#]|$)")
 
 
 class SQLiteStorage(Storage):
@@ -331,6 +333,7 @@ class SQLiteStorage(Storage):
         if self._path != _MEMORY:
             _check_files(self._path)
             _check_journal(self._path)
+            _check_unlocked(self._path)
         with self._errors("open"):
             name = _existing(self._path) if self._read_only else self._path
             connection = sqlite3.connect(
@@ -459,6 +462,26 @@ def _check_journal(path: str) -> None:
             f"cannot open {path}: the journal {journal} {fault}. If you trust who wrote it, let that program open the"
             " database first; else delete the journal, or open a copy of the database without it"
         )
+
+
+def _check_unlocked(path: str) -> None:
+    """Refuse a URI with `immutable=1` of a database that is not all in its file: SQLite would pass over the rest.
+
+    Args:
+        path: of the database, or its URI.
+
+    Raises:
+        StorageError: a program writes to the database, or has ended before it was done.
+    """
+    if not _IMMUTABLE_URI.match(path):
+        return
+    real = os.path.realpath(_file_of(path))
+    for rest in (f"{real}-wal", f"{real}-journal"):
+        if os.path.exists(rest) and os.path.getsize(rest):
+            raise StorageError(
+                f"cannot open {path}: immutable=1 leaves out what is in {rest}. Open the database without it, in a"
+                " folder that you may write to: copy both files there, or have the owner of the log open it"
+            )
 
 
 def _existing(path: str) -> str:
