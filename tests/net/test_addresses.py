@@ -124,7 +124,7 @@ def test_addresses_that_opened_connections_are_bounded() -> None:
     for number in range(2 * MOST_REMEMBERED):
         with addresses.connected(f"10.0.{number // 256}.{number % 256}"):
             pass
-    assert len(addresses._renewals) == MOST_REMEMBERED
+    assert len(addresses._opened._renewals) == MOST_REMEMBERED
 
 
 def test_who_broke_a_rule_is_let_in_after_a_pause_that_doubles() -> None:

@@ -11,6 +11,7 @@ import ssl
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import anyio
@@ -21,6 +22,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidMessage, InvalidStatus
 
 from gossiplog.net import serving
+from gossiplog.net.addresses import RENEWAL_SECONDS
 from gossiplog.net.incidents import CERTIFICATE_KEY, LINES, SERVER_KEY, VIOLATION_KEY, Incidents
 from gossiplog.net.limits import Limits
 from gossiplog.net.serving import (
@@ -28,6 +30,7 @@ from gossiplog.net.serving import (
     MAX_FRAGMENTS,
     MAX_HEAD_BYTES,
     MAX_MESSAGE_BYTES,
+    MOST_REFUSALS,
     TLS,
     Address,
     Listener,
@@ -215,6 +218,35 @@ async def test_connections_of_one_address_are_limited(
         await first.send(b"hi")
         assert await first.recv() == b"hi"
     assert "there are 2 connections from its address" in caplog.text
+
+
+async def test_an_address_that_goes_on_after_many_refusals_gets_no_more_answers(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    now = 0.0
+    monkeypatch.setattr(serving, "time", SimpleNamespace(monotonic=lambda: now))
+
+    async def refuse(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 429, "headers": [(b"content-length", b"0")]})
+        await send({"type": "http.response.body", "body": b""})
+
+    async def is_answered(source: str = "127.0.0.1") -> bool:
+        try:
+            async with await half_open(address, source) as stream:
+                return (await request(stream, "GET / HTTP/1.1\r\nHost: a\r\n\r\n")).startswith(b"HTTP/1.1 429")
+        except (OSError, anyio.EndOfStream, anyio.BrokenResourceError):
+            return False
+
+    async with bundled_server(refuse, limits=Limits(connections_per_address=1)) as address:
+        answers = [await is_answered() for _ in range(MOST_REFUSALS + 3)]
+        assert answers == [True] * MOST_REFUSALS + [False] * 3
+        assert await is_answered("127.0.0.2")
+        now += RENEWAL_SECONDS
+        assert await is_answered()
+    async with bundled_server(refuse) as address:
+        # Without a limit of loopback addresses there is no such end either.
+        assert [await is_answered() for _ in range(2 * MOST_REFUSALS)] == [True] * 2 * MOST_REFUSALS
+    assert "not accepted: it went on after many refusals" in caplog.text
 
 
 async def test_websockets_that_ended_are_counted_no_more(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -134,10 +134,41 @@ class _Pause:
     seconds: float
 
 
+class Rates:
+    """How often each address may do something: some times at once, and as many again in RENEWAL_SECONDS.
+
+    It is GCRA (ITU-T I.371, Annex A), which keeps one number for an address.
+
+    Args:
+        clock: seconds, on a clock that never goes back.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        # When an address that does nothing more may do all at once again. The latest last.
+        self._renewals: dict[str, float] = {}
+
+    def wait(self, source: str, burst: int) -> float:
+        """Return the seconds that an address has to wait; 0.0 if it may go on.
+
+        Args:
+            source: as `source_of` gives it.
+            burst: how often it may at once.
+        """
+        now = self._clock()
+        seconds = self._renewal(source, burst, now) - now - RENEWAL_SECONDS
+        return seconds if seconds > _SLACK else 0.0
+
+    def count(self, source: str, burst: int) -> None:
+        """Note that an address did it, whether it had to wait or not."""
+        keep_latest(self._renewals, source, self._renewal(source, burst, self._clock()))
+
+    def _renewal(self, source: str, burst: int, now: float) -> float:
+        return max(self._renewals.get(source, now), now) + RENEWAL_SECONDS / burst
+
+
 class Addresses:
     """Counts connections by the addresses that they come from, and limits how often each opens one.
-
-    The rate is that of GCRA (ITU-T I.371, Annex A), which keeps one number for an address.
 
     Args:
         limit: of connections from one address; None for USUAL_CONNECTIONS, and for loopback addresses any number. As
@@ -149,8 +180,7 @@ class Addresses:
         self._limit = limit
         self._clock = clock
         self._counts: Counter[str] = Counter()
-        # When an address that opens no more may open its whole burst at once again. The latest last.
-        self._renewals: dict[str, float] = {}
+        self._opened = Rates(clock)
         # The latest last.
         self._pauses: dict[str, _Pause] = {}
         # By culprit. Apart from the others, since a program can claim to be any number of pages.
@@ -176,11 +206,9 @@ class Addresses:
             return None
         if self._counts[source] >= limit:
             return Refusal("address", f"{source} has its {limit} connections: close one first", FIRST_PAUSE)
-        now = self._clock()
-        left = self._renewal(source, limit, now) - now - RENEWAL_SECONDS
-        if left > _SLACK:
-            reason = f"{source} opened {_burst(limit)} connections in {RENEWAL_SECONDS:g} s: wait {left:.1f} s"
-            return Refusal("rate", reason, left)
+        if seconds := self._opened.wait(source, _burst(limit)):
+            reason = f"{source} opened {_burst(limit)} connections in {RENEWAL_SECONDS:g} s: wait {seconds:.1f} s"
+            return Refusal("rate", reason, seconds)
         return None
 
     @contextmanager
@@ -188,7 +216,7 @@ class Addresses:
         """Count a connection for the time of the context."""
         source = source_of(host)
         if (limit := limit_of(source, self._limit)) is not None:
-            keep_latest(self._renewals, source, self._renewal(source, limit, self._clock()))
+            self._opened.count(source, _burst(limit))
         self._counts[source] += 1
         try:
             yield
@@ -196,10 +224,6 @@ class Addresses:
             self._counts[source] -= 1
             if not self._counts[source]:
                 del self._counts[source]
-
-    def _renewal(self, source: str, limit: int, now: float) -> float:
-        """Return when an address that opens a connection now may open its whole burst at once again."""
-        return max(self._renewals.get(source, now), now) + RENEWAL_SECONDS / _burst(limit)
 
     def shun(self, host: str | None, page: str = "") -> None:
         """Pause who broke a rule, an address or a page at that address, unless the address is local."""

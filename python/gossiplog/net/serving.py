@@ -14,6 +14,7 @@ import logging
 import os
 import socket
 import ssl
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -24,7 +25,7 @@ import anyio
 import h11
 import uvicorn
 from anyio.abc import TaskStatus
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn._types import ASGI3Application, ASGISendEvent
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
@@ -36,7 +37,7 @@ from websockets.http11 import Request
 from websockets.protocol import State
 
 from gossiplog.files import check_file
-from gossiplog.net.addresses import is_within, limit_of, read_networks, source_of
+from gossiplog.net.addresses import Rates, is_within, limit_of, read_networks, source_of
 from gossiplog.net.arguments import check_texts, check_type
 from gossiplog.net.certificates import expiry_of, watch_certificate
 from gossiplog.net.event_loop import asyncio_loop
@@ -60,12 +61,17 @@ UNREAD_SECONDS = 10.0
 """How long a client may go without reading LEAST_READ of what waits for it; it may take twice as long to be found."""
 LEAST_READ = 2**14
 """Bytes, or all that waits."""
+MOST_REFUSALS = 32
+"""Answers of status 429 that an address gets at once, and in RENEWAL_SECONDS again. Then its connections are closed as
+they are accepted: to refuse one costs as much as to let it in."""
 REQUEST_CONNECTIONS = 64
 """Beyond those of the limits: a hub that is full still says so, and answers requests for its metrics."""
 ACCEPTED_AT_ONCE = 8
 """New connections in a turn of the event loop; each takes a third of a millisecond."""
 NO_DESCRIPTORS = "the process has no file descriptor left: raise its limit (LimitNOFILE= of systemd, ulimit -n)"
 """Why a connection is dropped that cannot be accepted."""
+# https://www.rfc-editor.org/rfc/rfc6585#section-4
+_TOO_MANY = 429
 # https://www.rfc-editor.org/rfc/rfc6455#section-7.4.1
 _INVALID_DATA = 1007
 # Those that wait to be accepted.
@@ -207,8 +213,13 @@ async def serve(
     connection_table = _ConnectionTable(limits, trusted_proxies)
 
     async def counted(scope: Scope, receive: Receive, send: Send) -> None:
+        async def watched(message: Message) -> None:
+            if message.get("status") == _TOO_MANY:
+                connection_table.refused((scope.get("client") or (None,))[0])
+            await send(message)
+
         expiry = {} if tls is None else {CERTIFICATE_KEY: tls.not_after}
-        await app({**scope, SERVER_KEY: incidents.counts, **expiry}, receive, send)
+        await app({**scope, SERVER_KEY: incidents.counts, **expiry}, receive, watched)
 
     behind: ASGI3Application = counted  # type: ignore[assignment]
     if trusted_proxies:
@@ -248,6 +259,7 @@ async def serve(
         listener = await anyio.to_thread.run_sync(bind, host, port)
     with listener:
         listener.incidents = incidents
+        listener.connection_table = connection_table
         listener.listen()
         bound_host, bound_port, *_ = listener.getsockname()
         address = Address(bound_host, bound_port, tls is not None)
@@ -352,9 +364,11 @@ class Listener(socket.socket):
 
     Attributes:
         incidents: takes notice of those connections; None before it is known.
+        connection_table: says which addresses' connections are closed likewise; None before it is known.
     """
 
     incidents: Incidents | None = None
+    connection_table: _ConnectionTable | None = None
     # Set where it is reached: `accept` of this socket runs on the event loop alone.
     _spare: int | None = None
 
@@ -369,7 +383,13 @@ class Listener(socket.socket):
             raise BlockingIOError from error
         if self._spare is None:
             self._open_spare()
-        CLIENT.set(client_name(address[:2]))
+        client = client_name(address[:2])
+        if self.connection_table is not None and self.connection_table.is_shut_out(address[0]):
+            connection.close()
+            if self.incidents is not None:
+                self.incidents.note("too_many_from_address", client, "not accepted: it went on after many refusals")
+            raise BlockingIOError
+        CLIENT.set(client)
         return connection, address
 
     def listen(self, backlog: int = 0, /) -> None:
@@ -447,6 +467,7 @@ class _ConnectionTable:
         self._proxies = read_networks(trusted_proxies)
         # By address, the oldest first.
         self._transports: dict[str, dict[asyncio.Transport, None]] = {}
+        self._refused = Rates(time.monotonic)
 
     def enter(self, transport: asyncio.Transport, host: str | None) -> None:
         """Count a connection."""
@@ -468,6 +489,16 @@ class _ConnectionTable:
             return None
         most = limit + REQUEST_CONNECTIONS
         return most if len(self._transports.get(source, ())) >= most else None
+
+    def refused(self, host: str | None) -> None:
+        """Note that a client was told that it has too much, or comes too often."""
+        self._refused.count(source_of(host), MOST_REFUSALS)
+
+    def is_shut_out(self, host: str) -> bool:
+        """Return whether an address was told so that often that its connections are worth no answer now."""
+        source = source_of(host)
+        is_limited = limit_of(source, self._limits.connections_per_address) is not None
+        return is_limited and not is_within(host, self._proxies) and self._refused.wait(source, MOST_REFUSALS) > 0
 
     def oldest_idle(self, host: str | None) -> _Protocol | None:
         """The oldest connection of an address on which no request is under way."""
