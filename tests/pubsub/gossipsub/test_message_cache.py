@@ -139,7 +139,7 @@ def test_the_oldest_messages_go_where_there_are_too_many_bytes() -> None:
 # Messages that wait for the application's answer
 
 
-def waiting(number: int, since: float = 0.0, size: int = 10) -> Unvalidated:
+def waiting(number: int, since: int = 0, size: int = 10) -> Unvalidated:
     """One of `size` bytes in a topic of five characters."""
     built = message(number, data=bytes(size))
     return Unvalidated(built, Rpc((built,)), {b"peer": None}, since)
@@ -164,7 +164,7 @@ def test_as_many_messages_wait_as_there_is_room_for() -> None:
         assert [messages.put(b"%d" % number, waiting(number)) for number in range(3)] == [True, True, False]
         messages.take(b"0")
         assert [messages.put(b"%d" % number, waiting(number)) for number in (3, 4)] == [True, False]
-        messages.expire(0.0)
+        messages.expire(0)
         assert len(messages) == 0
         assert [messages.put(b"%d" % number, waiting(number)) for number in range(3)] == [True, True, False]
 
@@ -172,7 +172,7 @@ def test_as_many_messages_wait_as_there_is_room_for() -> None:
 def test_what_waited_long_enough_is_forgotten() -> None:
     messages = UnvalidatedMessages(10, 1000)
     for number in range(3):
-        messages.put(b"%d" % number, waiting(number, since=float(number)))
-    messages.expire(1.0)
+        messages.put(b"%d" % number, waiting(number, since=number))
+    messages.expire(1)
     assert [messages.take(b"%d" % number) is None for number in range(3)] == [True, True, False]
-    messages.expire(5.0)
+    messages.expire(5)

@@ -253,13 +253,28 @@ def test_a_message_that_is_not_accepted_is_dropped_and_not_new_again(answer: Gos
 def test_an_answer_comes_too_late_when_messages_are_no_longer_kept() -> None:
     """Seed 001, 25: after as many heartbeats as messages are cached."""
     node = validating(mcache_len=5)
-    node.now = node.due
     for number in (1, 2):
         node.receive(ONE, message(number))
-    node.beat(5)
+    node.beat(4)
     assert receivers(node.do(Validated(id_of(message(1)), Gossip.ACCEPT)), message(1)) == [*FLOODERS, OTHER, THIRD]
     node.beat()
     assert node.do(Validated(id_of(message(2)), Gossip.ACCEPT)) == ()
+
+
+def test_a_message_that_waited_is_kept_no_longer_than_others() -> None:
+    """Seed 001, 25: its heartbeats count from when it came, as in rust-libp2p, not from the answer."""
+    node = validating(mcache_len=5, mcache_gossip=3)
+    node.receive(ONE, message(1))
+    node.receive(ONE, message(2))
+    node.beat(2)
+    node.do(Validated(id_of(message(1)), Gossip.ACCEPT))
+    assert told(node.beat(), "ihave") == {b"lazy": (IHave(TOPIC, (id_of(message(1)),)),)}
+    node.do(Validated(id_of(message(2)), Gossip.ACCEPT))
+    assert told(node.beat(), "ihave") == {}
+    wanted = [id_of(message(number)) for number in (1, 2)]
+    assert len(single(node.receive(b"lazy", iwant=wanted), b"lazy").messages) == 2
+    node.beat()
+    assert packets(node.receive(b"lazy", iwant=wanted)) == {}
 
 
 def test_what_finds_no_room_to_wait_is_not_delivered() -> None:

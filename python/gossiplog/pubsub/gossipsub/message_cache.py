@@ -37,16 +37,21 @@ class MessageCache:
     def __len__(self) -> int:
         return len(self._messages)
 
-    def put(self, id: MessageId, message: Message) -> None:
-        """Adds a message to the current window, under each of its topics, unless the cache has it.
+    def put(self, id: MessageId, message: Message, age: int = 0) -> None:
+        """Add a message to the window in which it came, under each of its topics, unless the cache has it.
 
         It comes again if its id was forgotten sooner, as happens where more messages come than ids are remembered.
+
+        Args:
+            id: of the message.
+            message: that came.
+            age: windows that have begun since; fewer than there are.
         """
         if id in self._messages:
             return
         self._messages[id] = message
         for topic in dict.fromkeys(message.topics):
-            self._windows[0].setdefault(topic, []).append(id)
+            self._windows[age].setdefault(topic, []).append(id)
         self._bytes += _size(message)
         while self._bytes > self._max_bytes:
             self._drop(next(iter(self._messages)))
@@ -97,13 +102,13 @@ class Unvalidated:
         message: that came.
         packet: that it goes on in.
         sources: the peers that sent it, the first one first; the values mean nothing.
-        since: when it came.
+        since: heartbeats that there had been when it came.
     """
 
     message: Message
     packet: Rpc
     sources: dict[PeerId, None]
-    since: float
+    since: int
 
 
 class UnvalidatedMessages:
@@ -147,9 +152,9 @@ class UnvalidatedMessages:
             self._bytes -= _size(waiting.message)
         return waiting
 
-    def expire(self, before: float) -> None:
-        """Forget what came at a time or before it."""
-        while self._waiting and self._waiting[oldest := next(iter(self._waiting))].since <= before:
+    def expire(self, heartbeats: int) -> None:
+        """Forget what came when there had been so many heartbeats, or fewer."""
+        while self._waiting and self._waiting[oldest := next(iter(self._waiting))].since <= heartbeats:
             self.take(oldest)
 
 

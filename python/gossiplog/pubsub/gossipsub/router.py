@@ -31,8 +31,8 @@ go-libp2p-pubsub ("go"); what is from none of them is marked as ours.
 10. *Validation* (gossipsub-v1.1.md, "Extended Validators"), where the application asks for it. A new message of others
    is delivered at once, and neither forwarded, kept nor gossiped about until the application answers: accept, ignore
    or reject. Whoever sends it meanwhile does not get it back, and has rejected it as well as the first (rust-libp2p).
-   One that is not answered while a message is kept is forgotten (rust-libp2p), and one for which there is no room is
-   not delivered; neither is new again.
+   It is kept and gossiped about for as many heartbeats after it came as any other, so one that is not answered by then
+   is forgotten (rust-libp2p). One for which there is no room is not delivered; neither is new again.
 
 The router remembers what `Config` limits, of connected peers only, and of the topics that they are in.
 """
@@ -93,6 +93,7 @@ class GossipSub:
         "_asked",
         "_authors",
         "_authorship",
+        "_beats",
         "_cache",
         "_config",
         "_delivered",
@@ -138,6 +139,8 @@ class GossipSub:
         self._outbox = Outbox(self._confirm, self._state.mesh.__contains__, self._state.concerns, config.max_topics)
         self._validation = validation
         self._unvalidated = UnvalidatedMessages(config.max_unvalidated, config.max_unvalidated_bytes)
+        # Heartbeats so far.
+        self._beats = 0
         self._delivered: list[Deliver] = []
         # What a peer that connects is told; None where our topics have changed since.
         self._hello: Rpc | None = None
@@ -345,7 +348,7 @@ class GossipSub:
             return
         if not self._validation:
             self._accept(message, id, packet, (peer,))
-        elif not self._unvalidated.put(id, Unvalidated(message, packet, {peer: None}, now)):
+        elif not self._unvalidated.put(id, Unvalidated(message, packet, {peer: None}, self._beats)):
             return
         self._delivered.append(Deliver(self._joined(message), id, message.data, peer))
 
@@ -359,12 +362,12 @@ class GossipSub:
         if waiting is None:
             return ()
         if answer is Gossip.ACCEPT:
-            self._accept(waiting.message, id, waiting.packet, tuple(waiting.sources))
+            self._accept(waiting.message, id, waiting.packet, tuple(waiting.sources), self._beats - waiting.since)
         return tuple(waiting.sources) if answer is Gossip.REJECT else ()
 
-    def _accept(self, message: Message, id: MessageId, packet: Rpc, sources: tuple[PeerId, ...]) -> None:
-        """Keep a message of others, and send it on to those who neither sent nor published it."""
-        self._cache.put(id, message)
+    def _accept(self, message: Message, id: MessageId, packet: Rpc, sources: tuple[PeerId, ...], age: int = 0) -> None:
+        """Keep a message of others that came `age` heartbeats ago; send it to those who neither sent nor wrote it."""
+        self._cache.put(id, message, age)
         mesh = self._state.mesh
         author = message.author
         origin = sources[0] if author is None else self._authors.get(author, sources[0])
@@ -468,7 +471,8 @@ class GossipSub:
         self._seen.expire(now)
         self._told.clear()
         self._asked.clear()
-        self._unvalidated.expire(now - self._config.mcache_len * self._config.heartbeat_interval)
+        self._beats += 1
+        self._unvalidated.expire(self._beats - self._config.mcache_len)
         self._outbox.retry()
 
     def _maintain_mesh(self, topic: str) -> None:
