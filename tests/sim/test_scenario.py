@@ -37,7 +37,7 @@ def test_meshes_are_sparse_or_dense_and_ids_are_forgotten_or_not() -> None:
     drawn = [draw(seed, 30).gossip for seed in range(100)]
     assert {config.d for config in drawn} == {1, 2, 3, 6}
     assert {config.lazy for config in drawn} >= {0, 1, 6}
-    assert {config.seen_ttl for config in drawn} == {20.0, 120.0}
+    assert {config.seen_ttl for config in drawn} == {20.0, 30.0, 120.0}
     assert len({config.heartbeat_interval for config in drawn}) == 3
 
 

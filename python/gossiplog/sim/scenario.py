@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 
 from gossiplog.protocol.broadcast_config import Config
@@ -197,7 +197,7 @@ def draw(seed: int, peers: int) -> Scenario:
 def _gossip(random: Random) -> GossipConfig:
     """Draw parameters, among them meshes far sparser than the connections, so that messages depend on gossip."""
     degree = random.choice([1, 2, 3, 6])
-    return GossipConfig(
+    parameters = GossipConfig(
         d=degree,
         d_low=max(1, degree - random.randint(0, 2)),
         d_high=degree * random.choice([1, 2]),
@@ -205,9 +205,10 @@ def _gossip(random: Random) -> GossipConfig:
         heartbeat_interval=random.choice([0.25, 1.0, 3.0]),
         mcache_len=random.choice([3, 5]),
         mcache_gossip=random.choice([1, 3]),
-        # Ids are forgotten during a run, so that copies are new again.
-        seen_ttl=random.choice([20.0, 120.0]),
     )
+    # Ids are forgotten during a run, so that copies are new again, or they are not.
+    least = 2 * parameters.mcache_len * parameters.heartbeat_interval
+    return replace(parameters, seen_ttl=max(least, random.choice([20.0, 120.0])))
 
 
 def _edges(shape: str, peers: int, random: Random) -> list[Edge]:

@@ -133,8 +133,8 @@ def story(config: Config, validation: bool = False) -> list[Any]:
         ({"fanout_ttl": 0}, "fanout_ttl is 0"),
         ({"seen_ttl": 0}, "seen_ttl is 0"),
         ({"graft_after": 0}, "graft_after is 0"),
-        ({"seen_ttl": 4.9}, "seen_ttl is 4.9, mcache_len 5, heartbeat_interval 1.0; expected seen_ttl >= mcache_len"),
-        ({"heartbeat_interval": 25.0}, "seen_ttl is 120.0, mcache_len 5, heartbeat_interval 25.0"),
+        ({"seen_ttl": 9.9}, "seen_ttl is 9.9, mcache_len 5, heartbeat_interval 1.0; expected seen_ttl >= 2 [*] mcache"),
+        ({"heartbeat_interval": 12.1}, "seen_ttl is 120.0, mcache_len 5, heartbeat_interval 12.1"),
         ({"max_seen": 0}, "max_seen is 0"),
         ({"max_repeats": 0}, "max_repeats is 0"),
     ],
@@ -146,7 +146,7 @@ def test_impossible_parameters_are_refused(changes: dict[str, Any], reason: str)
 
 
 @pytest.mark.parametrize(
-    "changes", [{"d": 0, "d_low": 0, "d_high": 0}, {"d_low": 6, "d_high": 6}, {"mcache_gossip": 0}, {"seen_ttl": 5.0}]
+    "changes", [{"d": 0, "d_low": 0, "d_high": 0}, {"d_low": 6, "d_high": 6}, {"mcache_gossip": 0}, {"seen_ttl": 10.0}]
 )
 def test_odd_parameters_that_make_sense_are_accepted(changes: dict[str, Any]) -> None:
     """Seed 001, 2: both sides of the bounds."""

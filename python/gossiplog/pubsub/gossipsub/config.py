@@ -27,8 +27,9 @@ class GossipConfig:
             specification has a minute, the guide to it two.
         mcache_len: heartbeats for which a message can be asked for.
         mcache_gossip: heartbeats at which a message is gossiped about.
-        seen_ttl: seconds for which a message's id is remembered, and then until the next heartbeat; no fewer than those
-            for which it can be asked for.
+        seen_ttl: seconds for which a message's id is remembered, and then until the next heartbeat; at least twice
+            those for which it can be asked for. A peer that gets it last offers it for as long again, and where others
+            have forgotten it by then, it travels for ever.
 
     Raises:
         ValueError: parameters that contradict each other, or with which the router would stand still or spin.
@@ -50,10 +51,11 @@ class GossipConfig:
         if self.d_lazy is not None and self.d_lazy < 0:
             raise ValueError(f"d_lazy is {self.d_lazy}; expected 0 or more")
         check_positive(self, "d", "d_low", "d_high", "d_lazy", "mcache_gossip")
-        if self.seen_ttl < self.mcache_len * self.heartbeat_interval:
+        if self.seen_ttl < 2 * self.mcache_len * self.heartbeat_interval:
             raise ValueError(
                 f"seen_ttl is {self.seen_ttl}, mcache_len {self.mcache_len}, heartbeat_interval"
-                f" {self.heartbeat_interval}; expected seen_ttl >= mcache_len * heartbeat_interval"
+                f" {self.heartbeat_interval}; expected seen_ttl >= 2 * mcache_len * heartbeat_interval, or messages may"
+                " travel for ever"
             )
 
     @property

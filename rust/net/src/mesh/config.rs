@@ -48,7 +48,8 @@ pub struct GossipConfig {
     pub mcache_len: usize,
     /// Heartbeats at which a message is announced.
     pub mcache_gossip: usize,
-    /// For how long the id of a message is remembered.
+    /// For how long the id of a message is remembered: at least twice as long as it can be asked for, or it may travel for
+    /// ever.
     pub seen_ttl: Duration,
 }
 
@@ -88,6 +89,13 @@ impl GossipConfig {
             let shown = format!("mcache_gossip is {mcache_gossip}, mcache_len {mcache_len}");
             return Err(Error::Invalid(format!(
                 "{shown}; expected 0 < mcache_gossip <= mcache_len <= {LONGEST_HISTORY}"
+            )));
+        }
+        let least = self.heartbeat_interval * (2 * mcache_len as u32);
+        if self.seen_ttl < least {
+            let (shown, least) = (self.seen_ttl.as_secs_f64(), least.as_secs_f64());
+            return Err(Error::Invalid(format!(
+                "seen_ttl is {shown} s; expected at least {least} s, two mcache_len of heartbeats"
             )));
         }
         Ok(())
@@ -287,6 +295,7 @@ mod tests {
     fn parameters_of_gossip_that_contradict_each_other_are_refused() {
         let usual = GossipConfig::default();
         assert!(usual.check().is_ok());
+        assert!(GossipConfig { seen_ttl: Duration::from_secs(10), ..usual.clone() }.check().is_ok());
         for wrong in [
             GossipConfig { d: 3, ..usual.clone() },
             GossipConfig { d: 13, ..usual.clone() },
@@ -294,6 +303,7 @@ mod tests {
             GossipConfig { mcache_gossip: 0, ..usual.clone() },
             GossipConfig { mcache_gossip: 6, ..usual.clone() },
             GossipConfig { mcache_len: 121, ..usual.clone() },
+            GossipConfig { seen_ttl: Duration::from_millis(9_999), ..usual.clone() },
             GossipConfig { heartbeat_interval: Duration::from_millis(9), ..usual },
         ] {
             assert!(matches!(wrong.check(), Err(Error::Invalid(_))), "{wrong:?}");
