@@ -20,7 +20,7 @@ from gossiplog.errors import ConnectionLost, LogClosed
 from gossiplog.net import events
 from gossiplog.net import hub as hub_module
 from gossiplog.net.access import Access, Token
-from gossiplog.net.addresses import USUAL_CONNECTIONS
+from gossiplog.net.addresses import USUAL_CONNECTIONS, Addresses
 from gossiplog.net.driver import Driver
 from gossiplog.net.exchange import CONTENT_TYPES
 from gossiplog.net.hub import _Socket
@@ -298,7 +298,7 @@ async def test_an_address_that_broke_a_rule_is_let_in_after_a_pause(opened: Open
 async def test_an_address_that_opens_connections_without_end_waits(opened: Open) -> None:
     async with Hub(opened()) as hub:
         now = anyio.current_time()
-        hub._addresses._clock = lambda: now
+        hub._addresses = Addresses(clock=lambda: now)
 
         async def joins() -> bool:
             socket = Socket()
