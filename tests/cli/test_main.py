@@ -9,15 +9,18 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
+from types import SimpleNamespace
 from typing import IO
 
 import pytest
 import typer
 
+from gossiplog.cli import main
 from gossiplog.cli.main import _command
 from tests.cli.support import PATIENCE, Program, Result
 
@@ -132,6 +135,24 @@ def test_interrupting(program: Program, log: Path) -> None:
         process.send_signal(signal.SIGINT)
         assert stdout(process).read() == b""
     assert process.returncode == 130
+
+
+@pytest.mark.parametrize(("cause", "code"), [(KeyboardInterrupt, 130), (ValueError, None)])
+def test_an_interrupt_that_loses_a_lock_ends_the_program_as_others(
+    monkeypatch: pytest.MonkeyPatch, cause: type[BaseException], code: int | None
+) -> None:
+    def wait(*_: object) -> None:
+        try:
+            raise cause
+        finally:
+            threading.Lock().release()
+
+    monkeypatch.setattr(main, "_command", lambda: SimpleNamespace(make_context=wait))
+    if code is None:
+        with pytest.raises(RuntimeError, match="release unlocked lock"):
+            main.main([])
+    else:
+        assert main.main([]) == code
 
 
 @pytest.mark.integration

@@ -131,6 +131,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return error.exit_code
     except KeyboardInterrupt:
         return INTERRUPTED
+    except RuntimeError as error:
+        # `Condition.wait` was interrupted before it had its lock again, which `with` then released in vain.
+        if not isinstance(error.__context__, KeyboardInterrupt):
+            raise
+        return INTERRUPTED
     except BrokenPipeError:
         # What Python still holds would be written at exit, and fail again, aloud.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
