@@ -124,7 +124,7 @@ class _Values:
         """Yield all values; in place of what is none, b"", which the log refuses.
 
         Args:
-            topic: of the log.
+            topic: the topic of the log; an export of another one is refused.
             advance: called with numbers of values read.
 
         Raises:
@@ -145,7 +145,7 @@ class _Values:
     def refusal(self, index: int, error: GossipLogError) -> dict[str, Any]:
         """Return the file of a value, its row, from 0, or its line, from 1, its id, and why it is refused."""
         start, source = self._source(index)
-        # The error of its line says more than that of the log.
+        # Of a line that is no message, the log knows only that there is no value.
         reason = source.errors.get(index - start, error)
         return source.place(index - start) | {"id": getattr(error, "id", None), "error": str(reason)}
 

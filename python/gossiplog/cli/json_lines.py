@@ -4,10 +4,10 @@ A line of an export is the map `{id, signature, message}` of the HTTP API (wire 
 that map does not give the message back byte for byte, as with alternative encodings, the line also has the stored
 value as `value`. So an import of an export has the same messages.
 
-An export begins with `{"topic":"..."}` and ends with `{"messages":607}`, so that one that was cut off is told from one
-that is whole: the first line says that there is a last one. Lines without either are accepted as they are: earlier
-versions wrote no more than messages, and what a person makes of an export with `grep` or `jq` is no damage. For the
-same reason the number is at the end alone: the log may get messages while it is written.
+An export begins with `{"topic":"..."}` and ends with `{"messages":607}`. The first line promises the last one, so that
+an import notices an export that was cut off. The number of messages stands at the end, because the log may get more
+while it is written. Lines without a first and a last one are accepted: earlier versions wrote messages alone, and so do
+people who choose lines of an export with `grep` or `jq`.
 """
 
 from __future__ import annotations

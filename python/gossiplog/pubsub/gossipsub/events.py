@@ -1,4 +1,4 @@
-"""What a gossipsub router is told and asks for beside the events of all routers, and its timer."""
+"""The events of gossipsub that other routers do not have, and its timer."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ go-libp2p-pubsub ("go"); what is from none of them is marked as ours.
 9. *Floodsub peers* get every message of their topics, and no control messages.
 10. *Validation* (gossipsub-v1.1.md, "Extended Validators"), where the application asks for it. A new message of others
    is delivered at once, and neither forwarded, kept nor gossiped about until the application answers: accept, ignore
-   or reject. Whoever sends it meanwhile does not get it back, and has rejected it as well as the first (rust-libp2p).
+   or reject. Peers that send copies meanwhile do not get it back, and a rejection names all of them (rust-libp2p).
    It is kept and gossiped about for as many heartbeats after it came as any other, so one that is not answered by then
    is forgotten (rust-libp2p). One for which there is no room is not delivered; neither is new again.
 
