@@ -30,11 +30,11 @@ from gossiplog.net.access import Access, Token
 from gossiplog.net.access_log import AccessLog
 from gossiplog.net.background import background
 from gossiplog.net.hub import Hub
-from gossiplog.net.incidents import CERTIFICATE_KEY, Incidents, one_line
+from gossiplog.net.incidents import Incidents, one_line
 from gossiplog.net.limits import Limits
 from gossiplog.net.peer import Peer
 from gossiplog.net.record import LOGGER, Counters, log_level_of
-from gossiplog.net.serving import TLS, Address, Listener, bind, serve
+from gossiplog.net.serving import TLS, Address, Listener, bind, expiry_scope, serve
 from gossiplog.net.site import create_monitor
 from gossiplog.pubsub.gossipsub.config import GossipConfig
 from gossiplog.signer import read_secret
@@ -424,8 +424,7 @@ def _monitor(log: Log, peer: Peer | None, hub: Hub | None, access: Access, tls: 
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         # The certificate is that of the hub's own port.
-        expiry = {} if tls is None else {CERTIFICATE_KEY: tls.not_after}
-        await monitor({**scope, **expiry}, receive, send)
+        await monitor({**scope, **expiry_scope(tls)}, receive, send)
 
     return answer
 

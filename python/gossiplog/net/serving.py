@@ -218,8 +218,7 @@ async def serve(
                 connection_table.refused((scope.get("client") or (None,))[0])
             await send(message)
 
-        expiry = {} if tls is None else {CERTIFICATE_KEY: tls.not_after}
-        await app({**scope, SERVER_KEY: incidents.counts, **expiry}, receive, watched)
+        await app({**scope, SERVER_KEY: incidents.counts, **expiry_scope(tls)}, receive, watched)
 
     behind: ASGI3Application = counted  # type: ignore[assignment]
     if trusted_proxies:
@@ -283,6 +282,11 @@ async def serve(
             finally:
                 loop.set_exception_handler(handler)
                 server.should_exit = True
+
+
+def expiry_scope(tls: TLS | None) -> dict[str, Any]:
+    """Return what a scope says of the certificate, for `/metrics`: nothing without one."""
+    return {} if tls is None else {CERTIFICATE_KEY: tls.not_after}
 
 
 def _on_loop_error(
