@@ -72,7 +72,8 @@ def connected(limit: int = 2**30) -> tuple[PacedReader, Transport]:
 DATA = bytes(range(256)) * (PART_BYTES // 64)
 
 
-async def test_what_is_cheap_is_handled_at_once_in_parts() -> None:
+async def test_what_is_cheap_is_handled_at_once_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pacing, "SLICE_SECONDS", 3600)
     protocol, transport = connected()
     protocol.data_received(b"x")
     protocol.data_received(DATA)

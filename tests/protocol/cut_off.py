@@ -142,4 +142,4 @@ def sync(
             return attempts
         before, config = config, last.client.next_config
         idle = 0 if last.received or config.complete - before.complete else idle + 1
-        assert idle < fruitless, f"no progress after {len(attempts)} attempts: {config.narrowed=}, {config.keys=}"
+        assert idle < fruitless, f"no progress after {len(attempts)} attempts: {config.most_asked=}, {config.keys=}"

@@ -220,13 +220,14 @@ def test_a_broken_stream_hands_out_what_had_come() -> None:
     server = serve(Server(remote, now=0.0))
     client = Client(local, TOPIC, config=ClientConfig(keys=4))
     requests = client.start()
-    while not any(isinstance(wire.decode_request(frame), wire.GetValues) for frame in frames(requests)):
+    while sum(isinstance(wire.decode_request(frame), wire.GetValues) for frame in frames(requests)) < 2:
         requests = b"".join(event.data for event in client.receive(server(requests)) if isinstance(event, Send))
+    before = client.statistics.values
     list(client.receive(server(requests)[:2500]))
     received, aborted = client.end()
     assert isinstance(received, Received)
     assert received.keys == sorted(remote.entries)[: len(received.keys)]
-    assert len(received.keys) in range(4, 13, 4)
+    assert before < len(received.keys) < len(remote.entries)
     assert aborted == Aborted(0)
     assert list(client.end()) == []
 

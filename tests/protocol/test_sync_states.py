@@ -233,7 +233,7 @@ class Asking(RuleBasedStateMachine):
         # One request may be for more than the window.
         largest = max(client._value_size, sync_client.PART * sync_client._NODE_SIZE if client._config.parts else 0)
         assert client._expected <= max(self.first_flight, client._config.window, largest)
-        assert client._missing >= 0 <= client._twigs
+        assert client._missing >= 0
         assert len(client._batch_keys) == len(client._batch_values) <= 4096 + 512
         assert client.held <= wire.MAX_ANSWER
         assert self.ended is not None or len(self.requests) <= len(client._asked)

@@ -6,12 +6,12 @@ The rules, from the wire format, "Sync" and "Prolly tree":
 skipped with everything below it; of any other the children are asked for, and of a node of level 1 the values of those
 leaves that the local log lacks. Values are asked for, and handed out, in the order of their keys, which is causal.
 
-2. *When.* Every request that can be made is sent at once, those with the smallest keys first, while the answers that
-are under way are expected to fit into a window of bytes: a sync costs bandwidth, not round trips. The first values are
-asked for as soon as the first leaves that differ are known, and few nodes are asked about before; later GetValues wait
-until a request is full, the walk has ended, or it has passed twice as many nodes as before the last one. Children are
-not asked for while those asked for before promise a window of values: of a log that fills, the first values come before
-the whole tree, and what handles them need not wait.
+2. *When.* The walk begins with one path, down to the first leaves that differ, whose values are asked for at once: a
+stream that brings a path and one value brings a message. From then on every request that can be made is sent at once,
+those with the smallest keys first, while the answers that are under way are expected to fit into a window of bytes: a
+sync costs bandwidth, not round trips. No more requests are under way than some number or than were answered, so that a
+server that ends the stream has few to throw away. Later GetValues wait until a request is full, the walk has ended, or
+it has passed twice as many nodes as before the last one.
 
 3. *Guesses.* Logs mostly differ at their end. So the first flight asks, besides for the root, for the nodes that may be
 the last of their levels (`sync_hints`), and the second for the children of those that the server has with another hash.
@@ -37,10 +37,10 @@ key's; hints that turn out wrong. Abort and the end of the stream are none.
 
 7. *When the stream is cut off.* What had come is handed out. A new client over the same log, with `next_config`, goes
 on where this one was, for equal subtrees are skipped, and so are nodes that this one found to lack nothing. Children
-that have come are not asked for again: they are taken up to the last one used, as long as there is room. It walks in a
-narrower window where too little of the walk had brought its values, which grows again with success. Of values it asks
-first for as many as came in one answer, and then for twice as many each time; where none came, for fewer than those
-that were asked for.
+that have come are not asked for again: they are taken up to the last one used, as long as there is room. About half as
+many requests are under way as the earlier stream answered, or this one so far, so that few are lost at the next end. Of
+values it asks first for as many as came in one answer, and then for twice as many each time; where none came, for fewer
+than those that were asked for. Nothing is guessed.
 
 8. *Parts.* Anybody can make messages of which one node has so many leaves that no answer holds them. After an Abort
 children are asked for part by part (`GetChildren.after`), and handled as they come. That a part is right shows when the
@@ -82,8 +82,8 @@ _LEAST_VALUE_SIZE = 64
 _USUAL_LEAVES = 32  # of a node of level 1: the tree's fanout
 _HELD_PAUSE = 2**18  # keys and nodes known but not asked for: about 25 MB
 _HELD_DROP = 2**20
-_FIRST_AHEAD = 64  # requests for children under way before the first values came
-_AHEAD_OF_SETTLED = 16  # and so many more for each node of level 1 that needs no value any more
+_FIRST_ASKED = 256  # requests under way in a first stream, or as many as are answered
+_LEAST_ASKED = 8  # requests under way after a stream that was cut off: about a path through the tree
 # Remembered from one attempt to the next: nodes that lack nothing, about 10 MB, and children, about 3 MB.
 _MOST_COMPLETE = 2**16
 _MOST_KNOWN = 2**15
@@ -145,7 +145,6 @@ class Client:
         self._expected = 0
         self._keys = self._config.keys  # in the next GetValues, at most
         self._most_values = 0  # in an answer
-        self._window = max(1, self._config.window >> self._config.narrowed)
         self._value_size = float(max(self._config.value_size, _LEAST_VALUE_SIZE))
         # The walk: nodes to ask about by (key, -level), guesses by (level, key), the path to the first unanswered node.
         self._root: Node | None = None
@@ -159,17 +158,10 @@ class Client:
         self._missing = 0  # keys in all spans
         # Requests of either kind under way.
         self._children_asked = self._values_asked = 0
-        # How much of the walk brings its values: answers to GetChildren; nodes of level 1 that the walk has passed and
-        # that need no value any more; the last missing key of each of the others.
-        self._walked = self._settled = 0
-        self._unsettled: deque[bytes] = deque()
+        self._has_path = False  # whether the walk has gone down one path
         # Values are asked for after so many nodes of level 1 that need some; each time, after twice as many.
         self._passed = 0
         self._stride = 1
-        # Nodes of level 1 whose answers are under way, and in how many leaves one is expected to differ: unless the
-        # local log is empty, mostly in few.
-        self._twigs = 0
-        self._leaves = float(0 if len(self._tree) else _USUAL_LEAVES)
         # Values: keys to ask for, and answers to be handed out.
         self._wanted: deque[bytes] = deque()
         self._wanted_depth = 0
@@ -194,7 +186,7 @@ class Client:
         return dataclasses.replace(
             self._config,
             keys=self._next_keys(),
-            narrowed=self._next_narrowed(),
+            most_asked=self._next_most_asked(),
             complete=complete,
             known=dict(self._known),
             parts=parts,
@@ -208,13 +200,16 @@ class Client:
         tried = self._config.keys if self._config.known else min(self._config.keys, _USUAL_LEAVES)
         return max(self._most_values, tried) if self._known else self._config.keys
 
-    def _next_narrowed(self) -> int:
-        """How often to halve the window, so that an attempt walks about as far as its values come."""
-        narrowed, window = self._config.narrowed, self._config.window
-        if self._settled == 0 or len(self._unsettled) > 2 * self._settled:
-            affordable = max(1, self._walked // 8) * _CHILDREN_SIZE
-            return min(max(narrowed + 2, (window // affordable).bit_length()), window.bit_length())
-        return narrowed // 2 if len(self._unsettled) <= self._settled else narrowed
+    @property
+    def _answered(self) -> int:
+        return self._requests - len(self._asked)
+
+    def _next_most_asked(self) -> int:
+        """Return how many requests to have under way so that few are lost if the next stream ends like this one."""
+        most = self._config.most_asked or 0
+        # Whether a longer queue brings more before the end is seen only by trying.
+        tried = 3 * most // 2 if self._answered >= 2 * most else 0
+        return max(_LEAST_ASKED, self._answered // 2, tried)
 
     @property
     def unanswered(self) -> str:
@@ -225,8 +220,7 @@ class Client:
         """The first bytes to write to the server."""
         self._ask(wire.GetRoot(), 1, _NODE_SIZE)
         # A guessed node's children could not be checked part by part.
-        config = self._config
-        if not (config.narrowed or config.complete or config.known or config.parts):
+        if not self._config.resumes:
             for level, key in hints(self._tree):
                 self._ask(wire.GetNode(level, key), 1, _NODE_SIZE)
         return self._flush_requests()
@@ -331,21 +325,21 @@ class Client:
         size = PART * _NODE_SIZE if span.check is not None else _CHILDREN_SIZE
         if not self._fits(size):
             return False
-        ahead = min(self._window // _CHILDREN_SIZE, _FIRST_AHEAD + _AHEAD_OF_SETTLED * self._settled)
-        if self._children_asked >= max(1, ahead):
-            return False
-        if self._asked and (self._missing + self._twigs * self._leaves) * self._value_size > self._config.window:
-            # Answers about what comes long after those values would only be in their way.
+        if span.proven and self._children_asked and not self._has_path:
             return False
         heapq.heappop(self._unasked)
         self._children_asked += 1
-        self._twigs += span.node.level == 1
         after = span.after if self._config.parts else None
         self._ask(wire.GetChildren(span.node.level, span.node.key, after), span.depth + 1, size, span)
         return True
 
     def _fits(self, size: int) -> bool:
-        return not self._asked or self._expected + size <= self._config.window
+        if not self._asked:
+            return True
+        if self._expected + size > self._config.window:
+            return False
+        most, answered = self._config.most_asked, self._answered
+        return len(self._asked) < (max(_FIRST_ASKED, answered) if most is None else max(most, answered // 2))
 
     # Answers
 
@@ -354,8 +348,7 @@ class Client:
             raise ProtocolError(f"an answer ({type(answer).__name__}) to no request")
         asked = self._asked[0]
         match asked.request, answer:
-            case wire.GetChildren(level), wire.Children(nodes) if asked.span is not None:
-                self._twigs -= level == 1
+            case wire.GetChildren(), wire.Children(nodes) if asked.span is not None:
                 self._take_children(asked.span, nodes, asked.depth)
             case wire.GetValues(keys), wire.Values(values):
                 self._take_values(keys, values)
@@ -391,7 +384,6 @@ class Client:
 
     def _take_children(self, span: _Span, nodes: Nodes, depth: int) -> None:
         self._children_asked -= 1
-        self._walked += 1
         if not span.proven:
             span.early = nodes
             span.depth = depth
@@ -413,9 +405,6 @@ class Client:
         self._batch_values += values
         self._batch_bytes += size
         self._values += len(values)
-        while self._unsettled and self._unsettled[0] <= keys[-1]:
-            self._unsettled.popleft()
-            self._settled += 1
         # Half of what is expected is what came last: sizes change slowly along a log, and seldom.
         self._value_size = max((self._value_size + size / len(values)) / 2, _LEAST_VALUE_SIZE)
         self._most_values = max(self._most_values, len(values))
@@ -462,7 +451,6 @@ class Client:
             missing = self._lacking(nodes)
             span.lacks = bool(missing)
             span.missing = [key for key in missing if key not in self._config.skip] if self._config.skip else missing
-            self._leaves = (self._leaves + len(span.missing)) / 2
             self._missing += len(span.missing)
         else:
             span.children = deque()
@@ -495,7 +483,6 @@ class Client:
             span.lacks |= bool(lacking)
             missing = [key for key in lacking if key not in self._config.skip]
             self._missing += len(missing)
-            self._leaves = (self._leaves + len(missing)) / 2
             span.missing = [*(span.missing or ()), *missing]
         else:
             known = [*([] if span.last is None else [span.last]), *nodes]
@@ -551,11 +538,8 @@ class Client:
             if span.missing is not None:
                 self._wanted.extend(span.missing)
                 self._wanted_depth = max(self._wanted_depth, span.depth)
-                if span.missing:
-                    self._unsettled.append(span.missing[-1])
-                    self._passed += 1
-                else:
-                    self._settled += 1
+                self._has_path = True
+                self._passed += bool(span.missing)
                 span.missing = None
                 if span.check is not None:
                     return

@@ -35,7 +35,7 @@ class ClientConfig:
         keys: how many the first GetValues asks for; later ones grow, up to 512.
         value_size: bytes in a value, expected before the first has come.
         skip: keys whose values are not asked for.
-        narrowed: how many times the window is halved, because of streams that were cut off before they brought much.
+        most_asked: requests under way until twice as many are answered; no limit (None) before a stream was cut off.
         complete: nodes of the server's tree of which the local log has every leaf, as an earlier stream has found. It
             need not be the same server: equal hashes are equal leaves.
         known: children that an earlier stream has brought, by their node: they are not asked for again. It need not be
@@ -47,10 +47,15 @@ class ClientConfig:
     keys: int = MOST_KEYS
     value_size: int = 512
     skip: frozenset[bytes] = frozenset()
-    narrowed: int = 0
+    most_asked: int | None = None
     complete: frozenset[Node] = frozenset()
     known: Mapping[Node, Nodes] = field(default_factory=dict)
     parts: bool = False
+
+    @property
+    def resumes(self) -> bool:
+        """Whether an earlier stream was cut off."""
+        return self.most_asked is not None or self.parts or bool(self.complete or self.known)
 
     def without_walk(self) -> ClientConfig:
         """Return it without what earlier walks have found, which takes up to 13 MB."""
