@@ -94,14 +94,16 @@ def sync(
         with _open_destination(path, topic) as log:
             sync_with_peer(log, str(path), source, follow=follow, done=show)
         return
+    other = Path(source)
+    hint = ""
+    if _HOST_AND_PORT.fullmatch(source) and not other.exists():
+        hint = f": a hub's address begins with ws://, as ws://{source}"
     if follow or topic is not None or token_file is not None or ca_file is not None:
         raise typer.BadParameter(
-            "--follow, --topic, --token-file and --ca-file are for hubs (ws:// or wss:// addresses), the first two for"
-            " peers (multiaddrs), too"
+            f"{source} is taken for a file{hint}; --token-file and --ca-file are for hubs (ws:// or wss:// addresses),"
+            " --follow and --topic are for hubs and peers (multiaddrs)"
         )
-    other = Path(source)
     if not other.exists():
-        hint = f": a hub's address begins with ws://, as ws://{source}" if _HOST_AND_PORT.fullmatch(source) else ""
         raise NotALog(f"there is no log {source} to pull from{hint}")
     if path.exists() and path.samefile(other):
         raise typer.BadParameter(f"{path} and {source} are one log: expected two")
