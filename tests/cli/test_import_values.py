@@ -85,12 +85,15 @@ def test_another_topic(program: Program, home: Path, messages: list[SignedMessag
 
 def test_what_is_no_set(program: Program, log: Path, home: Path) -> None:
     (home / "text").write_text("no Parquet")
+    (home / "mark").write_text("\ufeff{}", encoding="utf-8")
     (home / "empty").mkdir()
     write(home / "sets" / "column.parquet", [b""], column="bytes")
     write(home / "sets" / "type.parquet", ["text"], pa.string())
     for path, reason in {
         "none": "there is no file or folder none",
-        "text": "text is neither JSON Lines nor Parquet: ",
+        "text": "text is neither JSON Lines nor Parquet: it begins with b'no Parqu', expected a line",
+        "mark": "mark is neither JSON Lines nor Parquet: it begins with b'\\xef\\xbb\\xbf{}', expected",
+        str(log): f"{log} is a database: if it is a log, gossiplog sync gets its messages",
         "empty": "empty has no files named *.parquet",
         ".": "has no files named *.parquet: name one of the sets in it, as sets",
         "sets/column.parquet": "has no binary column 'value': its columns are bytes",

@@ -30,6 +30,10 @@ Advance: TypeAlias = Callable[[int], object]
 
 _STDIN = "-"
 _SHOWN = 20  # refusals on a terminal
+_SHOWN_BYTES = 8
+# How a file of Parquet, and one of SQLite, begin.
+_PARQUET = b"PAR1"
+_DATABASE = b"SQLite format 3\0"
 # Lines of a file: each takes a kilobyte of memory until the end of the import, and two bytes of the file.
 _MOST_FAULTS = 10_000
 _CUT_OFF = "the export was cut off or changed; if you left out lines yourself, leave out its first and last, too"
@@ -255,6 +259,13 @@ def _opened(path: Path, stack: ExitStack) -> _Source:
     if path.suffix == ".parquet" or not (start.lstrip() or b"{").startswith(b"{"):
         if not stream.seekable():
             raise NoValues(f"{path} is not JSON Lines, and Parquet is not read from a pipe: give its file")
+        if start.startswith(_DATABASE):
+            raise NoValues(f"{path} is a database: if it is a log, gossiplog sync gets its messages")
+        if start and not start.startswith(_PARQUET):
+            raise NoValues(
+                f"{path} is neither JSON Lines nor Parquet: it begins with {start[:_SHOWN_BYTES]!r}, expected a line of"
+                " gossiplog export or a file of Parquet"
+            )
         return Rows(path, stream)
     return _Lines(str(path), stream)
 
