@@ -42,6 +42,15 @@ def test_own_key_is_made_at_first_use(program: Program, log: Path) -> None:
     assert one["author"] in first.err
 
 
+def test_no_key_is_made_for_a_log_that_is_not_there(program: Program, home: Path) -> None:
+    result = program("append", "none.db", "1")
+    assert (result.code, result.err) == (
+        1,
+        "gossiplog: there is no log none.db: gossiplog init none.db --topic TOPIC makes one\n",
+    )
+    assert not default_key_path().exists()
+
+
 def test_a_given_key(program: Program, log: Path) -> None:
     author = program("keygen", "mine").record["author"]
     assert program("append", log, "1", "--key", "mine").err == ""

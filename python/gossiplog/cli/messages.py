@@ -58,9 +58,10 @@ def append(
 ) -> None:
     """Append messages. Each follows all messages that the log holds by then."""
     output = Output(json)
-    signer = load_signer(key)
     appended = 0
     with open_log(path) as log, progress("Appending") as advance:
+        # After the log: a mistyped path makes no key.
+        signer = load_signer(key)
         try:
             for batch in _batches(payloads):
                 for message in log.append_many(batch, signer=signer):
