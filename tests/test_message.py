@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 from gossiplog import EncodeError, Log, Signer, TopicWarning, core
@@ -20,6 +23,12 @@ def test_topics_of_the_newest_version_only_warn(topic: str) -> None:
 @pytest.mark.parametrize("topic", ["", " ", "a b", "a#", "#a", "a#b#c", "a:b#c", "a#b-c", "ä", "a\n", "a/b"])
 def test_other_topics_are_refused(topic: str) -> None:
     with pytest.raises(EncodeError, match="is no topic"):
+        check_topic(topic)
+
+
+@pytest.mark.parametrize("topic", [5, b"a", Path("a")])
+def test_a_topic_is_text(topic: Any) -> None:
+    with pytest.raises(TypeError, match=f"expected the topic as text, not {type(topic).__name__}"):
         check_topic(topic)
 
 

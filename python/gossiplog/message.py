@@ -24,10 +24,13 @@ def check_topic(topic: str) -> None:
 
     Raises:
         EncodeError: no version of the original accepts the topic.
+        TypeError: the topic is no text.
 
     Warns:
         TopicWarning: only its repository's head accepts the topic, not version 0.13.14.
     """
+    if not isinstance(topic, str):
+        raise TypeError(f"expected the topic as text, not {type(topic).__name__}")
     if _TOPIC_OF_THE_RELEASE.fullmatch(topic):
         return
     if not _TOPIC_OF_THE_HEAD.fullmatch(topic):

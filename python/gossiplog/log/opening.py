@@ -60,8 +60,8 @@ def open(
         Refused: `apply` raised for a stored message; its exception is the cause.
         CorruptLog: the log is damaged.
         StorageError: the location is of no known kind, or cannot be opened.
-        TypeError: a location that is no path, a `payload` of no known kind, or a coroutine or generator function, whose
-            body would not run, as `apply` or `payload`.
+        TypeError: a location that is no path, a topic that is no text, a `payload` of no known kind, or a coroutine or
+            generator function, whose body would not run, as `apply` or `payload`.
         ValueError: `read_only` with `apply`, which writes, or with a storage, which has a setting of its own.
 
     Warns:
