@@ -42,6 +42,7 @@ def test_a_certificate_is_reported_in_its_last_14_days() -> None:
     assert expiry_warning(NOW + 13 * DAY, NOW) == (
         "the certificate expires at 2026-01-14 00:00 UTC, in 13 days: renew it, and send the server SIGHUP"
     )
+    assert ", in 1 day: " in expiry_warning(NOW + 1.2 * DAY, NOW)
     assert expiry_warning(NOW, NOW) == (
         "the certificate has expired at 2026-01-01 00:00 UTC, so that clients refuse it: renew it, and send the"
         " server SIGHUP"

@@ -65,11 +65,12 @@ def expiry_warning(expiry: float, now: float) -> str:
     days = (expiry - now) / _DAY
     if days >= WARNING_DAYS:
         return ""
+    rounded = f"{days:.0f} day" + ("" if round(days) == 1 else "s")
     when = datetime.fromtimestamp(expiry, UTC).strftime("%Y-%m-%d %H:%M UTC")
     advice = "renew it, and send the server SIGHUP"
     if days <= 0:
         return f"the certificate has expired at {when}, so that clients refuse it: {advice}"
-    return f"the certificate expires at {when}, in {days:.0f} days: {advice}"
+    return f"the certificate expires at {when}, in {rounded}: {advice}"
 
 
 async def watch_certificate(
