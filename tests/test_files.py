@@ -11,7 +11,7 @@ import pytest
 import gossiplog
 from gossiplog import Signer
 from gossiplog.errors import GossipLogError, KeyFileError, NotALog, StorageError
-from gossiplog.files import check_file, open_file
+from gossiplog.files import check_file, explain_denial, open_file
 
 
 def special(kind: str, place: Path) -> Path:
@@ -65,6 +65,14 @@ def test_a_pipe_that_the_process_was_given_is_read(tmp_path: Path) -> None:
     with open_file(f"/dev/fd/{reading}") as file:
         assert file.read() == b"text"
     os.close(reading)
+
+
+def test_a_read_only_file_system_is_why_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    system = os.statvfs(tmp_path)
+    flags = system.f_flag | os.ST_RDONLY
+    monkeypatch.setattr(os, "statvfs", lambda path: os.statvfs_result([*system[:8], flags, system[9]]))
+    assert explain_denial(tmp_path, "write to") == "its file system is mounted read-only"
+    assert explain_denial(tmp_path, "read").startswith(f"user {os.geteuid()} may not read it: ")
 
 
 def test_names_need_not_be_utf_8(tmp_path: Path) -> None:

@@ -70,12 +70,14 @@ def explain_denial(path: str | os.PathLike[str], doing: str) -> str:
 
     Args:
         path: of the file or the folder.
-        doing: such as "read".
+        doing: "read" or "write to".
     """
     if os.name != "posix":
         return f"this user may not {doing} it"
     try:
         status = os.stat(path)
+        if doing != "read" and os.statvfs(path).f_flag & os.ST_RDONLY:
+            return "its file system is mounted read-only"
     except OSError as error:
         return f"user {os.geteuid()} cannot look at it: {error.strerror}"
     mode = stat.S_IMODE(status.st_mode)
