@@ -90,7 +90,7 @@ WRONG = [
     ("graph notes.db --limit 100000", "Invalid value for '--limit': expected 1000 or less"),
     ("sync notes.db notes.db", "Invalid value: notes.db and notes.db are one log: expected two"),
     ("sync notes.db http://127.0.0.1:1", "Invalid value: a hub's address begins with ws://"),
-    ("serve notes.db --hub 8000", "Invalid value: '8000' is no address: expected HOST:PORT"),
+    ("serve notes.db --hub 8000", "Invalid value: --hub: '8000' is no address: expected HOST:PORT"),
     ("serve notes.db --connections -5", "Invalid value: a limit of -5 connections: expected 1 or more"),
     ("serve notes.db --log-level loud", "Invalid value for --log-level: 'loud' is not one of 'debug'"),
     ("serve notes.db --read-token s3cret", "Invalid value: --read-token names no file"),

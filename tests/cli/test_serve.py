@@ -503,7 +503,7 @@ def test_following_stays_connected(program: Program, log: Path) -> None:
     ("arguments", "reason"),
     [
         (["--hub", "8000"], "is no address"),
-        (["--hub", "localhost:99999"], "is no address"),
+        (["--hub", "localhost:99999"], "--hub: 'localhost:99999' is no address: expected HOST:PORT, the port up to"),
         (["--certificate", "chain.pem"], "go together"),
         (["--allow-origin", "example.org"], "is no origin"),
         (["--connections", "0"], "a limit of 0 connections"),

@@ -243,5 +243,7 @@ def serve(
 def _address(value: str) -> tuple[str, int]:
     host, separator, port = value.rpartition(":")
     if not separator or not port.isascii() or not port.isdecimal() or int(port) > 65535:
-        raise typer.BadParameter(f"{value!r} is no address: expected HOST:PORT, as {_DEFAULT}")
+        raise typer.BadParameter(
+            f"--hub: {value!r} is no address: expected HOST:PORT, the port up to 65535, as {_DEFAULT}"
+        )
     return host.removeprefix("[").removesuffix("]") or "127.0.0.1", int(port)
