@@ -460,6 +460,12 @@ class ArrowArray:
     def __len__(self) -> int: ...
 
 # `gossiplog.columns` says what these do. They take objects with `__arrow_c_array__`, and raise ColumnError.
+def check_address(text: str) -> None:
+    """Check that a host can use a multiaddr; raise ValueError."""
+
+def check_peer_id(text: str) -> None:
+    """Check that a text is a peer's id; raise ValueError."""
+
 def gather_columns(
     rows: Iterator[tuple[int | bytes, ...]], columns: Sequence[tuple[str, type[int | bytes]]], most: int, size: int
 ) -> ArrowArray: ...

@@ -149,3 +149,17 @@ def test_a_log_that_takes_nothing(tmp_path: Path, make: Callable[..., object], l
         with pytest.raises(ValueError, match=r"<Log .* was opened read-only, .*: open it without read_only\."):
             make(log)
         assert Hub(log, limits=Limits()).unready
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ({"listen": ["127.0.0.1:9000"]}, 'listen: "127.0.0.1:9000" is no address that a host can use'),
+        ({"bootstrap": ["/ip4/192.0.2.7/tcp/9000", "12D3"]}, 'bootstrap: "12D3" is no address'),
+        ({"announce": ["/ip4/192.0.2.7"]}, "announce: .*it is not TCP or a WebSocket"),
+        ({"allow_peers": ["alice"]}, 'allow_peers: "alice" is no peer id'),
+    ],
+)
+def test_addresses_and_ids_of_peers(opened: Open, given: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        Peer(opened(), **given)

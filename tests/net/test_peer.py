@@ -234,12 +234,6 @@ async def test_a_peer_that_bootstrap_names_is_allowed(opened: Open) -> None:
                     await anyio.sleep(0.01)
 
 
-async def test_what_is_no_peer_id_is_refused(opened: Open) -> None:
-    with pytest.raises(NetworkError, match='"me" is no peer id'):
-        async with Peer(opened(), allow_peers=["me"]):
-            pass
-
-
 async def test_a_peer_of_another_topic_does_not_join(
     opened: Open, signer: Signer, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -358,10 +352,9 @@ async def test_by_default_only_this_machine_is_listened_to(opened: Open) -> None
 
 
 async def test_a_listener_that_fails_is_an_error(opened: Open) -> None:
-    for address in (FOREIGN, "nonsense"):
-        with pytest.raises(NetworkError):
-            async with Peer(opened(), [LISTEN, address]):
-                pass
+    with pytest.raises(NetworkError):
+        async with Peer(opened(), [LISTEN, FOREIGN]):
+            pass
 
 
 async def test_what_cannot_be_dialled_is_an_error(opened: Open) -> None:

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from gossiplog._core import check_address, check_peer_id
 from gossiplog.cli.gossip_option import Gossip, gossip_config
 from gossiplog.cli.logs import LogPath, NewTopic
 from gossiplog.cli.output import Json, Output
@@ -177,6 +178,17 @@ def serve(
             "--announce, --allow-peer, --gossip and --identity are for a mesh: give --listen, --bootstrap or --mdns,"
             " too"
         )
+    for name, texts, check in (
+        ("listen", listen, check_address),
+        ("bootstrap", bootstrap, check_address),
+        ("announce", announce, check_address),
+        ("allow_peer", allow_peer, check_peer_id),
+    ):
+        for text in texts or ():
+            try:
+                check(text)
+            except ValueError as error:
+                raise typer.BadParameter(f"{place(context, name)}: {error}") from error
     if hub is None:
         if mesh is None:
             hub = _DEFAULT

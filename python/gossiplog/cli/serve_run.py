@@ -165,7 +165,7 @@ def serve_log(path: Path, topic: str | None, options: Options, output: Output, w
         warnings: about the options, for the log.
 
     Raises:
-        BadParameter: something that is no host or no origin.
+        BadParameter: something that is no host or no origin, or files that are no certificate and its key.
         Exit: it failed; the log says why.
     """
     with server_log(options.log_level, options.log_format, access=options.access_log):
@@ -198,6 +198,11 @@ def _open_and_serve(path: Path, topic: str | None, options: Options, output: Out
         options.monitor_access()
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
+    if (tls := options.tls) is not None:
+        try:
+            tls.reload()
+        except OSError as error:
+            raise typer.BadParameter(f"--certificate, --private-key: {error}") from error
     with (
         # Before the log is made: what cannot be served leaves no file.
         _bound("--hub", options.hub) as hub_listener,

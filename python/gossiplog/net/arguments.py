@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from gossiplog._core import check_address, check_peer_id
 from gossiplog.log import Log
 from gossiplog.log.functions import check_runs
 
@@ -55,6 +56,43 @@ def check_callbacks(**callbacks: Callable[..., object] | None) -> None:
     for name, callback in callbacks.items():
         if callback is not None:
             check_runs(name, callback, name.removeprefix("on_"))
+
+
+def check_addresses(name: str, values: object) -> tuple[str, ...]:
+    """Return a collection of multiaddrs as a tuple.
+
+    Args:
+        name: what the caller calls them.
+        values: what it gave.
+
+    Raises:
+        TypeError: as of `check_texts`.
+        ValueError: one is no multiaddr, or of a transport that a host does not have.
+    """
+    return _checked(name, check_texts(name, values, "/ip4/127.0.0.1/tcp/9000/ws"), check_address)
+
+
+def check_peer_ids(name: str, values: object) -> tuple[str, ...]:
+    """Return a collection of ids of peers as a tuple.
+
+    Args:
+        name: what the caller calls them.
+        values: what it gave.
+
+    Raises:
+        TypeError: as of `check_texts`.
+        ValueError: one is no id.
+    """
+    return _checked(name, check_texts(name, values, "12D3KooW…"), check_peer_id)
+
+
+def _checked(name: str, texts: tuple[str, ...], check: Callable[[str], None]) -> tuple[str, ...]:
+    for text in texts:
+        try:
+            check(text)
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from error
+    return texts
 
 
 def check_texts(name: str, values: object, example: str) -> tuple[str, ...]:

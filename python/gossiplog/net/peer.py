@@ -20,7 +20,7 @@ from gossiplog.core import SignedMessage
 from gossiplog.errors import NetworkError, ProtocolError
 from gossiplog.log import Log
 from gossiplog.net import events
-from gossiplog.net.arguments import check_callbacks, check_log, check_texts, check_type
+from gossiplog.net.arguments import check_addresses, check_callbacks, check_log, check_peer_ids, check_type
 from gossiplog.net.background import background
 from gossiplog.net.driver import Driver
 from gossiplog.net.host import Arrival, Host, News, PeerInfo, open_host
@@ -48,7 +48,6 @@ _MESH_EVENTS: dict[str, Callable[[str], events.Event]] = {
     "unsubscribe": events.Unsubscribed,
 }
 # In errors about addresses.
-_ADDRESS = "/dns4/peer.example.org/tcp/9000/ws"
 # Between looks at the peers' roots, in seconds: soon at first, because small logs are quick.
 _FIRST_LOOK = 0.02
 _LONGEST_LOOK = 1.0
@@ -95,7 +94,8 @@ class Peer:
 
     Raises:
         KeyFileError: the file of the identity cannot be read or made, is damaged, or open to others than its owner.
-        ValueError: an identity of another length than 32 bytes, or a log that was opened read-only.
+        ValueError: an address or an id that a host cannot use, an identity of another length than 32 bytes, or a log
+            that was opened read-only.
         TypeError: a log or limits that are none, such as a path; a single address where several may be given; or a
             coroutine or generator function, whose body would not run, as a callback.
     """
@@ -121,10 +121,10 @@ class Peer:
         check_callbacks(on_event=on_event, on_message=on_message)
         if limits is not None:
             check_type("limits", limits, Limits, "gossiplog.Limits")
-        listen = check_texts("listen", listen, LISTEN[0])
-        bootstrap = check_texts("bootstrap", bootstrap, _ADDRESS)
-        announce = check_texts("announce", announce, _ADDRESS)
-        allow_peers = check_texts("allow_peers", allow_peers, "12D3KooW…")
+        listen = check_addresses("listen", listen)
+        bootstrap = check_addresses("bootstrap", bootstrap)
+        announce = check_addresses("announce", announce)
+        allow_peers = check_peer_ids("allow_peers", allow_peers)
         self.log = log
         self._open_host = partial(
             open_host,

@@ -51,7 +51,10 @@ mod websocket;
 pub use error::{Cause, Closed, Error};
 pub use inbox::{Event, Handle, Incident};
 pub use limits::{Counts, Limits};
-pub use mesh::{Answer, CHATTER, Config, GossipConfig, Host, HostCounts, LARGEST_MESSAGE, Message, Notice, PeerInfo};
+pub use mesh::{
+    Answer, CHATTER, Config, GossipConfig, Host, HostCounts, LARGEST_MESSAGE, Message, Notice, PeerInfo, address,
+    peer_id,
+};
 pub use network::Network;
 pub use shown::shown;
 pub use table::StreamTable;

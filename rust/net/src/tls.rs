@@ -46,7 +46,10 @@ pub fn explain(error: &io::Error, ca_file: Option<&Path>) -> String {
 /// What is wrong with a certificate, and what to do.
 fn doubt(wrong: &CertificateError, ca_file: Option<&Path>) -> String {
     match wrong {
-        CertificateError::UnknownIssuer => match ca_file {
+        // The last one: an authority by the issuer's name is trusted, but has a key of another kind.
+        CertificateError::UnknownIssuer
+        | CertificateError::BadSignature
+        | CertificateError::UnsupportedSignatureAlgorithmForPublicKeyContext { .. } => match ca_file {
             Some(path) => format!("was signed by no authority in {}, nor by one that this machine trusts", path.display()),
             None => "was signed by an authority that this machine does not trust; a file with that authority's certificate can \
                 be given (--ca-file, ca_file=)"
@@ -54,8 +57,9 @@ fn doubt(wrong: &CertificateError, ca_file: Option<&Path>) -> String {
         },
         CertificateError::NotValidForNameContext { expected, presented } => {
             // A stranger may have written any number of them.
-            // As `DnsName("localhost")`.
-            let name = |name: &'_ String| name.split('"').nth(1).unwrap_or(name).to_owned();
+            // As `DnsName("localhost")` and `IpAddress(127.0.0.1)`.
+            let quotes = ['"', '(', ')'];
+            let name = |name: &'_ String| name.split(quotes).filter(|part| !part.is_empty()).nth(1).unwrap_or(name).to_owned();
             let names = presented.iter().take(MOST_NAMES).map(name).collect::<Vec<_>>().join(", ");
             let more = if presented.len() > MOST_NAMES { ", and others" } else { "" };
             format!("is not for {}, but for {names}{more}", expected.to_str())
@@ -94,9 +98,15 @@ mod tests {
         let unknown = || CertificateError::UnknownIssuer.into();
         assert!(told(unknown(), None).contains("(--ca-file, ca_file=)"));
         let expected = rustls::pki_types::ServerName::try_from("a").unwrap();
-        let presented = (0..6).map(|number| format!("DnsName(\"b{number}\")")).collect();
+        let presented =
+            (0..6).map(|number| format!("DnsName(\"b{number}\")")).chain(["IpAddress(::1)".to_owned()]).rev().collect();
         let other = CertificateError::NotValidForNameContext { expected, presented };
-        assert!(told(other.into(), None).ends_with("is not for a, but for b0, b1, b2, b3, b4, and others"));
+        assert!(told(other.into(), None).ends_with("is not for a, but for ::1, b5, b4, b3, b2, and others"));
+        let another_key = CertificateError::UnsupportedSignatureAlgorithmForPublicKeyContext {
+            signature_algorithm_id: vec![6],
+            public_key_algorithm_id: vec![6],
+        };
+        assert_eq!(told(another_key.into(), None), told(unknown(), None));
         assert!(told(unknown(), Some(Path::new("a.pem"))).contains("by no authority in a.pem, nor by"));
         assert_eq!(told(CertificateError::Expired.into(), None), "is not trusted: its certificate has expired");
         let content = rustls::InvalidMessage::InvalidContentType;

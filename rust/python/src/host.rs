@@ -3,11 +3,24 @@
 use std::sync::Mutex;
 
 use gossiplog_net::{Answer, CHATTER, Config, GossipConfig, Limits, Notice, StreamTable};
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
 
 use crate::errors::NetworkError;
 use crate::net::{convert, event_object, network_counts, seconds, take};
+
+/// Checks that a host can use a text as an address. Raises ValueError.
+#[pyfunction]
+pub fn check_address(text: &str) -> PyResult<()> {
+    gossiplog_net::address(text).map(drop).map_err(|error| PyValueError::new_err(error.to_string()))
+}
+
+/// Checks that a text is a peer's id. Raises ValueError.
+#[pyfunction]
+pub fn check_peer_id(text: &str) -> PyResult<()> {
+    gossiplog_net::peer_id(text).map(drop).map_err(|error| PyValueError::new_err(error.to_string()))
+}
 
 /// A peer is connected.
 #[pyclass(frozen, get_all, module = "gossiplog._core")]

@@ -43,7 +43,7 @@ mod _core {
     #[pymodule_export]
     use super::gather::gather_columns;
     #[pymodule_export]
-    use super::host::{GossipMessage, Host, HostEvent, MeshEvent, PeerEvent, PeerInfo};
+    use super::host::{GossipMessage, Host, HostEvent, MeshEvent, PeerEvent, PeerInfo, check_address, check_peer_id};
     #[pymodule_export]
     use super::message::{SignedMessage, SigningKey, read_message, sign, verify, verify_bytes};
     #[pymodule_export]

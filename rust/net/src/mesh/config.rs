@@ -202,7 +202,8 @@ fn addresses(texts: &[String]) -> Result<Vec<Multiaddr>, Error> {
     texts.iter().map(|text| address(text)).collect()
 }
 
-fn peer_id(text: &str) -> Result<PeerId, Error> {
+/// Reads a peer's id.
+pub fn peer_id(text: &str) -> Result<PeerId, Error> {
     let shown: String = text.chars().take(100).collect();
     text.parse().map_err(|error| {
         Error::Invalid(format!("{shown:?} is no peer id: {error}; expected one as a server prints it, 12D3Koo..."))

@@ -51,7 +51,7 @@ mod upkeep;
 mod waiting;
 
 pub use allowance::CHATTER;
-pub use config::{Config, GossipConfig, LARGEST_MESSAGE};
+pub use config::{Config, GossipConfig, LARGEST_MESSAGE, address, peer_id};
 pub use host::Host;
 pub use told::{HostCounts, Message, Notice, PeerInfo};
 pub use waiting::Answer;
