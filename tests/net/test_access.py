@@ -241,6 +241,7 @@ def test_a_token_is_not_shown() -> None:
     assert READ not in f"{Token(READ)!r} {Token(READ)} {access(READ, None)!r}"
 
 
+NOT_NAMED = "of the token file .* is not NAME: TOKEN, the name first"
 NAMED = "alice: alice-may-write-0123456789\n\nbob:bob-may-write-0123456789\r\n"
 
 
@@ -268,18 +269,14 @@ def test_a_file_of_several_tokens(tmp_path: Path) -> None:
         (f"{NAMED}carol", "line 4 of the token file .* is no token: expected a token of 16"),
         (f"{NAMED}carol-0123456789", "line 4 of the token file .* needs a name of its own: expected NAME: TOKEN"),
         (f"{NAMED}bob: other-0123456789", "line 4 of the token file .* needs a name of its own"),
-        (
-            f"{NAMED}a b: other-0123456789",
-            "line 4 of the token file .* is no token: expected a name of up to 64 characters",
-        ),
-        (
-            f"{NAMED}: other-0123456789",
-            "line 4 of the token file .* is no token: expected a name of up to 64 characters",
-        ),
-        (
-            f"{NAMED}é: other-0123456789",
-            "line 4 of the token file .* is no token: expected a name of up to 64 characters",
-        ),
+        (f"{NAMED}a b: other-0123456789", f"line 4 {NOT_NAMED}: expected a name of up to 15 characters"),
+        (f"{NAMED}: other-0123456789", f"line 4 {NOT_NAMED}: expected a name of up to 15 characters"),
+        (f"{NAMED}é: other-0123456789", f"line 4 {NOT_NAMED}: expected a name of up to 15 characters"),
+        # The wrong way round.
+        (f"{NAMED}other-0123456789: carol", f"line 4 {NOT_NAMED}: expected a name of up to 15 characters"),
+        (f"{NAMED}other-0123456789: carol-at-home-2026", f"line 4 {NOT_NAMED}: expected a name of up to 15 characters"),
+        ("other-0123456789: carol-at-home-2026", f"line 1 {NOT_NAMED}: expected a name of up to 15 characters"),
+        ("carol: 0123456789", f"line 1 {NOT_NAMED}: expected a token of 16 to 512 characters"),
         (f"{NAMED}carol: bob-may-write-0123456789", "line 4 of the token file .* has the token of another line, too"),
         ("x" * 2**19, "is longer than"),
     ],
@@ -291,6 +288,14 @@ def test_files_that_hold_no_tokens(text: str, reason: str, tmp_path: Path) -> No
     with pytest.raises(KeyFileError, match=reason) as caught:
         Token.load_all(file)
     assert "0123456789" not in str(caught.value)
+
+
+def test_no_text_is_both_a_name_and_a_token() -> None:
+    longest = "x" * 15
+    assert Token("y" * 16, longest).name == longest
+    for text, name in (("y" * 16, "x" * 16), ("y" * 15, longest)):
+        with pytest.raises(ValueError, match=r"expected a (name of up to 15|token of 16 to 512) characters"):
+            Token(text, name)
 
 
 def test_names_are_not_taken_for_tokens() -> None:

@@ -49,8 +49,9 @@ _QUERY_NAME = "token"
 _TOKEN = re.compile(r"[A-Za-z0-9\-._~+/]+=*")
 _TOKEN_LENGTHS = range(16, 513)
 _NO_TOKEN = "expected a token of 16 to 512 characters of A-Z, a-z, 0-9 and -._~+/"
-_NAME = re.compile(r"[A-Za-z0-9\-._]{1,64}")
-_NO_NAME = "expected a name of up to 64 characters of A-Z, a-z, 0-9 and -._"
+# Shorter than every token: where a line has the two the wrong way round, no log shows the token as a name.
+_NAME = re.compile(r"[A-Za-z0-9\-._]{1,15}")
+_NO_NAME = "expected a name of up to 15 characters of A-Z, a-z, 0-9 and -._"
 # Bytes of a file of tokens.
 _LONGEST_FILE = 2**18
 _SAFE_METHODS = ("GET", "HEAD")
@@ -65,7 +66,7 @@ class Token:
 
     Args:
         text: 16 to 512 characters of `A-Za-z0-9-._~+/`, with `=` at the end. A line end around them does not count.
-        name: of who has it, for the access log: up to 64 characters of `A-Za-z0-9-._`; "" for none.
+        name: of who has it, for the log: up to 15 characters of `A-Za-z0-9-._`, fewer than a token has; "" for none.
 
     Attributes:
         name: as it was given.
@@ -189,7 +190,9 @@ def _read_tokens(path: str | os.PathLike[str]) -> list[tuple[str, str]]:
                 raise ValueError(_NO_NAME)
             Token(text, name)
         except ValueError as error:
-            if len(lines) == 1:
+            if separator:
+                reason = f"line {number} of the token file {place} is not NAME: TOKEN, the name first"
+            elif len(lines) == 1:
                 reason = f"the token file {place} holds no token"
             else:
                 reason = f"line {number} of the token file {place} is no token"
