@@ -18,7 +18,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from gossiplog import KeyFileError
 from gossiplog.net.access import EVERY, SCOPE_KEY, Access, Allowed, Denied, Token, bare_token, protect
-from gossiplog.net.incidents import LINES, Incidents
+from gossiplog.net.incidents import FIELDS, LINES, Incidents
 from tests.net.asgi import call, scope
 from tests.strategies import repeatable
 
@@ -441,6 +441,20 @@ async def test_lines_about_who_is_not_let_through_are_limited(caplog: pytest.Log
     for _ in range(LINES + 5):
         await call(app, "/", headers=headers("localhost", None, OTHER))
     assert len(caplog.messages) == LINES
+
+
+@pytest.mark.anyio
+async def test_the_line_about_a_token_that_does_not_suffice_has_its_name(caplog: pytest.LogCaptureFixture) -> None:
+    incidents = Incidents(logging.getLogger("gossiplog.test"))
+    readers = [Token(READ, "alice"), Token(OTHER)]
+    app = protect(Inner(), Access(read_token=readers, write_token=WRITE), incidents)
+    for shown in (READ, OTHER):
+        answer = await call(app, "/", "POST", headers=headers("localhost", None, shown))
+        assert answer.error == "this token allows reading, not writing"
+    line = "127.0.0.1:50000: refused a request for /: this token allows reading, not writing"
+    assert caplog.messages == [f"{line}, token of alice", line]
+    assert [getattr(record, FIELDS).get("token") for record in caplog.records] == ["alice", None]
+    assert not any(secret in caplog.text for secret in (READ, OTHER))
 
 
 @pytest.mark.anyio

@@ -66,6 +66,17 @@ async def test_the_name_of_a_token_is_in_the_line_and_the_token_is_not(caplog: p
     assert "0123456789" not in caplog.text
 
 
+async def test_a_refusal_has_the_name_of_the_token(caplog: pytest.LogCaptureFixture) -> None:
+    token = Token("not-to-be-guessed-0123456789", "alice")
+    app = logged_app(protect(echo, Access(read_token=token, write_token="another-0123456789")))
+    headers = [("Host", "localhost"), ("Authorization", "Bearer not-to-be-guessed-0123456789")]
+    assert (await call(app, "/", "POST", b"abc", headers)).status == 403
+    (record,) = (record for record in caplog.records if record.name == LOGGER.name)
+    assert record.getMessage().endswith(" s, token of alice")
+    assert getattr(record, FIELDS)["token"] == "alice"
+    assert "0123456789" not in caplog.text
+
+
 @pytest.mark.parametrize(("path", "status", "lines"), [("/healthz", 200, 0), ("/readyz", 503, 1), ("/metrics", 200, 1)])
 async def test_health_checks_that_succeed_have_no_line(
     caplog: pytest.LogCaptureFixture, path: str, status: int, lines: int

@@ -40,7 +40,7 @@ LOOPBACK = ("localhost", "127.0.0.1", "::1")
 EVERY = "*"
 """Allows all hosts, or all origins."""
 SCOPE_KEY = "gossiplog.access"
-"""Where a scope that was let through says what it may do: an Allowed."""
+"""Where a scope that was let through says what it may do, an Allowed; one that was not, a Denied, for an access log."""
 
 # What Starlette's TestClient calls the application that it tests.
 _TEST_HOST = "testserver"
@@ -234,16 +234,24 @@ class Denied:
         status: of the answer.
         reason: what was wrong; it holds nothing secret.
         kind: what is counted: "host", "origin" or "token".
+        token: that was shown and does not suffice, or None.
     """
 
     status: int
     reason: str
     kind: str
+    token: Token | None = field(default=None, compare=False)
 
 
 Decision: TypeAlias = Allowed | Denied
 Tokens: TypeAlias = Token | str | Collection[Token | str] | None
 """One token, or those of several clients; None where none is needed."""
+
+
+def name_of_token(decision: Decision) -> tuple[str, dict[str, str]]:
+    """Return what a line of a log says about the token that was shown, and as fields; nothing if it has no name."""
+    name = decision.token.name if decision.token is not None else ""
+    return (f", token of {name}", {"token": name}) if name else ("", {})
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -368,7 +376,7 @@ class Access:
         if method == "OPTIONS" or (allowed.write if method not in _SAFE_METHODS else allowed.read):
             return allowed
         if method not in _SAFE_METHODS and matching:
-            return Denied(403, "this token allows reading, not writing", "token")
+            return Denied(403, "this token allows reading, not writing", "token", matching[0])
         return Denied(401, f"{'reading' if method in _SAFE_METHODS else 'writing'} needs a token here", "token")
 
 
@@ -441,10 +449,13 @@ class _AccessControl:
                     self._websockets[denied.kind] += 1
                 what = "a WebSocket" if is_websocket else "a request"
                 text = f"refused {what} for {scope['path'][:_LONGEST_PATH]}: {denied.reason}"
-                self._incidents.note(denied.kind, client_name(scope.get("client")), text)
+                # Also for an access log around this application.
+                scope[SCOPE_KEY] = denied
+                name, fields = name_of_token(denied)
+                self._incidents.note(denied.kind, client_name(scope.get("client")), text + name, more=fields)
                 await _deny(denied, scope, receive, send)
             case Allowed() as allowed:
-                # Also for an access log around this application.
+                # Likewise.
                 scope[SCOPE_KEY] = allowed
                 await self._app({**_without_token(scope), SCOPE_KEY: allowed}, receive, send)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from gossiplog.net.access import SCOPE_KEY, Allowed
+from gossiplog.net.access import SCOPE_KEY, Decision, name_of_token
 from gossiplog.net.incidents import FIELDS, client_name, one_line
 from gossiplog.net.metrics import HEALTH_PATHS
 
@@ -98,10 +98,11 @@ class _Entry:
     def _log(self, text: str, more: dict[str, Any]) -> None:
         fields = {"client": self._client, "method": self._method, "path": self._path, "status": self.status, **more}
         # Where the checks of `gossiplog.net.access` left it.
-        allowed: Allowed | None = self._scope.get(SCOPE_KEY)
-        if allowed is not None and allowed.token is not None and allowed.token.name:
-            fields["token"] = allowed.token.name
-            text += f", token of {allowed.token.name}"
+        decision: Decision | None = self._scope.get(SCOPE_KEY)
+        if decision is not None:
+            name, token = name_of_token(decision)
+            fields |= token
+            text += name
         LOGGER.info("%s %s %s %d %s", self._client, self._method, self._path, self.status, text, extra={FIELDS: fields})
 
 

@@ -63,6 +63,7 @@ class Incidents:
         lines: int = LINES,
         level: int = logging.WARNING,
         subject: str = "peer",
+        more: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         """Something has happened.
 
@@ -75,6 +76,7 @@ class Incidents:
             lines: written about the kind in each period.
             level: of the line; that of a defect is an error.
             subject: the field of the line that has `peer`, where something else than a peer is meant.
+            more: fields of the line.
         """
         self._counts[kind] += count
         now = self._clock()
@@ -89,7 +91,7 @@ class Incidents:
         suppressed = self._suppressed.pop(kind, 0)
         before = f"; {suppressed} similar suppressed" if suppressed else ""
         level = level if error is None else logging.ERROR
-        fields = {"kind": kind, subject: one_line(peer), "count": count, "suppressed": suppressed}
+        fields = {"kind": kind, subject: one_line(peer), "count": count, "suppressed": suppressed, **more}
         self._logger.log(
             level, "%s: %s%s%s", one_line(peer), one_line(text), times, before, exc_info=error, extra={FIELDS: fields}
         )
