@@ -84,7 +84,7 @@ def test_connections_are_counted_by_address() -> None:
 
 
 @pytest.mark.parametrize(("limit", "most"), [(1, USUAL_CONNECTIONS), (None, USUAL_CONNECTIONS), (50, 50)])
-def test_an_address_opens_a_limited_number_of_connections_in_ten_seconds(limit: int | None, most: int) -> None:
+def test_an_address_opens_a_limited_number_of_connections(limit: int | None, most: int) -> None:
     clock = Clock()
     addresses = Addresses(limit, clock)
 
@@ -98,7 +98,9 @@ def test_an_address_opens_a_limited_number_of_connections_in_ten_seconds(limit: 
     assert [open_and_close() for _ in range(most)] == [None] * most
     refusal = open_and_close()
     assert refusal is not None
-    assert refusal.reason == f"10.0.0.1 opened {most} connections in 10 s: wait {RENEWAL_SECONDS / most:.1f} s"
+    assert refusal.reason == (
+        f"10.0.0.1 may open {most} connections at once, and then {most} in 10 s: wait {RENEWAL_SECONDS / most:.1f} s"
+    )
     assert open_and_close("10.0.0.2") is None
     # Being refused costs no time.
     assert open_and_close() == refusal
@@ -108,6 +110,24 @@ def test_an_address_opens_a_limited_number_of_connections_in_ten_seconds(limit: 
     clock.now += RENEWAL_SECONDS
     assert [open_and_close() for _ in range(most)] == [None] * most
     assert open_and_close() is not None
+
+
+def test_the_first_ten_seconds_have_nearly_twice_as_many_connections_and_the_next_ones_as_many() -> None:
+    clock = Clock()
+    addresses = Addresses(clock=clock)
+
+    def opened_in_ten_seconds() -> int:
+        opened = 0
+        for _ in range(1000):
+            if addresses.refusal("10.0.0.1") is None:
+                opened += 1
+                with addresses.connected("10.0.0.1"):
+                    pass
+            clock.now += RENEWAL_SECONDS / 1000
+        return opened
+
+    assert opened_in_ten_seconds() == 2 * USUAL_CONNECTIONS - 1
+    assert opened_in_ten_seconds() == USUAL_CONNECTIONS
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1", None])

@@ -25,7 +25,7 @@ UNKNOWN = "an unknown address"
 USUAL_CONNECTIONS = 32
 """From one address, where nothing else is said; from a loopback address any number."""
 RENEWAL_SECONDS = 10.0
-"""In which an address may open USUAL_CONNECTIONS, or as many as it may have. What ends at once costs a hub most."""
+"""In which an address may open as many connections again as it may open at once. What ends at once costs a hub most."""
 FIRST_PAUSE = 10.0
 """Seconds for which an address is not let in after it broke a rule. Each further time they are twice as many."""
 LONGEST_PAUSE = 600.0
@@ -137,7 +137,8 @@ class _Pause:
 class Rates:
     """How often each address may do something: some times at once, and as many again in RENEWAL_SECONDS.
 
-    It is GCRA (ITU-T I.371, Annex A), which keeps one number for an address.
+    It is GCRA (ITU-T I.371, Annex A), which keeps one number for an address. The renewal begins with the first time: so
+    the first RENEWAL_SECONDS let nearly twice as many through.
 
     Args:
         clock: seconds, on a clock that never goes back.
@@ -207,7 +208,11 @@ class Addresses:
         if self._counts[source] >= limit:
             return Refusal("address", f"{source} has its {limit} connections: close one first", FIRST_PAUSE)
         if seconds := self._opened.wait(source, _burst(limit)):
-            reason = f"{source} opened {_burst(limit)} connections in {RENEWAL_SECONDS:g} s: wait {seconds:.1f} s"
+            burst = _burst(limit)
+            reason = (
+                f"{source} may open {burst} connections at once, and then {burst} in {RENEWAL_SECONDS:g} s:"
+                f" wait {seconds:.1f} s"
+            )
             return Refusal("rate", reason, seconds)
         return None
 

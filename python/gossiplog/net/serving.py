@@ -62,7 +62,7 @@ UNREAD_SECONDS = 10.0
 LEAST_READ = 2**14
 """Bytes, or all that waits."""
 MOST_REFUSALS = 32
-"""Answers of status 429 that an address gets at once, and in RENEWAL_SECONDS again. Then its connections are closed as
+"""Answers of status 429 that an address gets at once, and as many again in RENEWAL_SECONDS. Then its connections are closed as
 they are accepted: to refuse one costs as much as to let it in."""
 REQUEST_CONNECTIONS = 64
 """Beyond those of the limits: a hub that is full still says so, and answers requests for its metrics."""
