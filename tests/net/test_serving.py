@@ -249,6 +249,22 @@ async def test_an_address_that_goes_on_after_many_refusals_gets_no_more_answers(
     assert "not accepted: it went on after many refusals" in caplog.text
 
 
+@pytest.mark.parametrize(("limit", "is_watched"), [(None, False), (1, True)])
+async def test_answers_are_looked_at_only_where_a_limit_applies(limit: int | None, is_watched: bool) -> None:
+    names: list[str] = []
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        names.append(send.__name__)
+        await who(scope, receive, send)
+
+    async with (
+        bundled_server(answer, limits=Limits(connections_per_address=limit)) as address,
+        await half_open(address, "127.0.0.1") as stream,
+    ):
+        assert (await request(stream, "GET / HTTP/1.1\r\nHost: a\r\n\r\n")).startswith(b"HTTP/1.1 200")
+    assert [name == "watched" for name in names] == [is_watched]
+
+
 async def test_websockets_that_ended_are_counted_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(serving, "REQUEST_CONNECTIONS", 1)
     connection_table: list[serving._ConnectionTable] = []

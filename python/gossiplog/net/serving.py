@@ -62,8 +62,8 @@ UNREAD_SECONDS = 10.0
 LEAST_READ = 2**14
 """Bytes, or all that waits."""
 MOST_REFUSALS = 32
-"""Answers of status 429 that an address gets at once, and as many again in RENEWAL_SECONDS. Then its connections are closed as
-they are accepted: to refuse one costs as much as to let it in."""
+"""Answers of status 429 that an address gets at once, and as many again in RENEWAL_SECONDS. Then its connections are
+closed as they are accepted: to refuse one costs as much as to let it in."""
 REQUEST_CONNECTIONS = 64
 """Beyond those of the limits: a hub that is full still says so, and answers requests for its metrics."""
 ACCEPTED_AT_ONCE = 8
@@ -213,12 +213,16 @@ async def serve(
     connection_table = _ConnectionTable(limits, trusted_proxies)
 
     async def counted(scope: Scope, receive: Receive, send: Send) -> None:
+        host = (scope.get("client") or (None,))[0]
+
         async def watched(message: Message) -> None:
             if message.get("status") == _TOO_MANY:
-                connection_table.refused((scope.get("client") or (None,))[0])
+                connection_table.refused(host)
             await send(message)
 
-        await app({**scope, SERVER_KEY: incidents.counts, **expiry_scope(tls)}, receive, watched)
+        is_limited = connection_table.most(host) is not None
+        inner = {**scope, SERVER_KEY: incidents.counts, **expiry_scope(tls)}
+        await app(inner, receive, watched if is_limited else send)
 
     behind: ASGI3Application = counted  # type: ignore[assignment]
     if trusted_proxies:
@@ -485,14 +489,17 @@ class _ConnectionTable:
         if not transports:
             self._transports.pop(source, None)
 
-    def limit(self, host: str | None) -> int | None:
-        """Return the limit of an address if it is reached, else None."""
-        source = source_of(host)
-        limit = limit_of(source, self._limits.connections_per_address)
+    def most(self, host: str | None) -> int | None:
+        """Return how many connections an address may have; None for any number."""
+        limit = limit_of(source_of(host), self._limits.connections_per_address)
         if limit is None or host is None or is_within(host, self._proxies):
             return None
-        most = limit + REQUEST_CONNECTIONS
-        return most if len(self._transports.get(source, ())) >= most else None
+        return limit + REQUEST_CONNECTIONS
+
+    def limit(self, host: str | None) -> int | None:
+        """Return the limit of an address if it is reached, else None."""
+        most = self.most(host)
+        return most if most is not None and len(self._transports.get(source_of(host), ())) >= most else None
 
     def refused(self, host: str | None) -> None:
         """Note that a client was told that it has too much, or comes too often."""
@@ -500,9 +507,7 @@ class _ConnectionTable:
 
     def is_shut_out(self, host: str) -> bool:
         """Return whether an address was told so that often that its connections are worth no answer now."""
-        source = source_of(host)
-        is_limited = limit_of(source, self._limits.connections_per_address) is not None
-        return is_limited and not is_within(host, self._proxies) and self._refused.wait(source, MOST_REFUSALS) > 0
+        return self.most(host) is not None and self._refused.wait(source_of(host), MOST_REFUSALS) > 0
 
     def oldest_idle(self, host: str | None) -> _Protocol | None:
         """The oldest connection of an address on which no request is under way."""
