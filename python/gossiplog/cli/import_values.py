@@ -137,20 +137,21 @@ class _Values:
         """
         for source in self._sources:
             self._starts.append((self.count, source))
-            for value in source.read(topic, advance):
+            # A Parquet file names no topic: its values are refused one by one.
+            for value in source.read(advance) if isinstance(source, Rows) else source.read(topic, advance):
                 self.count += 1
                 yield value
 
     @property
     def incomplete(self) -> list[dict[str, Any]]:
         """Where messages of an export are missing: the file, the line and the error."""
-        return [each for _, source in self._starts for each in source.incomplete]
+        return [each for _, source in self._starts if isinstance(source, _Lines) for each in source.incomplete]
 
     def refusal(self, index: int, error: GossipLogError) -> dict[str, Any]:
         """Return the file of a value, its row, from 0, or its line, from 1, its id, and why it is refused."""
         start, source = self._source(index)
         # Of a line that is no message, the log knows only that there is no value.
-        reason = source.errors.get(index - start, error)
+        reason = source.errors.get(index - start, error) if isinstance(source, _Lines) else error
         return source.place(index - start) | {"id": getattr(error, "id", None), "error": str(reason)}
 
     def _source(self, index: int) -> tuple[int, _Source]:

@@ -51,7 +51,6 @@ class Rows:
 
     Attributes:
         rows: how many there are.
-        errors: always empty, as is `incomplete`; sources of other kinds have them.
 
     Raises:
         NoValues: a file that cannot be read, that takes more memory than messages do, or that has no binary column
@@ -61,18 +60,15 @@ class Rows:
     def __init__(self, path: Path, stream: IO[bytes]) -> None:
         self._path = path
         self._stream = stream
-        self.errors: dict[int, GossipLogError] = {}
-        self.incomplete: list[dict[str, Any]] = []
         with _parquet(path, stream) as file, _damage_named(path):
             self.rows: int | None = file.metadata.num_rows
             largest = _largest_page(path, file, stream)
         self._batch = max(1, min(_MOST_ROWS, _BATCH // max(1, largest)))
 
-    def read(self, topic: str, advance: Callable[[int], object]) -> Iterator[bytes]:
+    def read(self, advance: Callable[[int], object]) -> Iterator[bytes]:
         """Yield all values, and b"" for null.
 
         Args:
-            topic: of the log; a Parquet file names none, so that each value is refused by itself.
             advance: called with numbers of values read.
 
         Raises:
