@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import subprocess
 import sys
@@ -85,15 +86,17 @@ def test_another_topic(program: Program, home: Path, messages: list[SignedMessag
 
 def test_what_is_no_set(program: Program, log: Path, home: Path) -> None:
     (home / "text").write_text("no Parquet")
-    (home / "mark").write_text("\ufeff{}", encoding="utf-8")
+    (home / "utf-16").write_text('{"topic":"notes"}\n', encoding="utf-16")
+    (home / "gzip").write_bytes(gzip.compress(b"{}"))
     (home / "empty").mkdir()
     write(home / "sets" / "column.parquet", [b""], column="bytes")
     write(home / "sets" / "type.parquet", ["text"], pa.string())
     for path, reason in {
         "none": "there is no file or folder none",
         "text": "text is neither JSON Lines nor Parquet: it begins with b'no Parqu', expected a line",
-        "mark": "mark is neither JSON Lines nor Parquet: it begins with b'\\xef\\xbb\\xbf{}', expected",
-        str(log): f"{log} is a database: if it is a log, gossiplog sync gets its messages",
+        "utf-16": "utf-16 is in UTF-16: expected UTF-8, which iconv -f UTF-16 -t UTF-8 makes of it",
+        "gzip": "gzip is compressed with gzip: import what gunzip makes of it",
+        log: f"{log} is an SQLite database: gossiplog sync takes the messages of another log",
         "empty": "empty has no files named *.parquet",
         ".": "has no files named *.parquet: name one of the sets in it, as sets",
         "sets/column.parquet": "has no binary column 'value': its columns are bytes",
@@ -122,6 +125,12 @@ def test_a_terminal_gets_sentences(
     result = program("import", log, source)
     assert f"{source}, row 1: " in result.out
     assert "1 of 2 messages were new, 0 were there, 1 were refused; the log holds 1 messages." in result.out
+
+
+def test_an_export_with_a_byte_order_mark(program: Program, log: Path, home: Path) -> None:
+    export = home / "export.jsonl"
+    export.write_text(f"\ufeff{program('export', log).out}", encoding="utf-8")
+    assert program("import", home / "new.db", export, "--topic", "notes").code == 0
 
 
 @pytest.mark.integration

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import codecs
 import io
 
 import pytest
@@ -9,6 +10,7 @@ from gossiplog import Signer, core
 from gossiplog.cli import json_lines
 from gossiplog.cli.json_lines import (
     LongLine,
+    OtherEncoding,
     first_line,
     last_line,
     message_line,
@@ -29,6 +31,35 @@ def test_a_line_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(json_lines, "LONGEST_LINE", 10)
     with pytest.raises(LongLine, match="line 2 of a file is longer than 10 bytes"):
         list(read_lines(io.BufferedReader(io.BytesIO(b"1\n" + b" " * 11)), "a file"))
+
+
+@pytest.mark.parametrize(
+    ("encoding", "named"),
+    [
+        ("utf-16", "UTF-16"),
+        ("utf-16-le", "UTF-16LE"),
+        ("utf-16-be", "UTF-16BE"),
+        ("utf-32", "UTF-32"),
+        ("utf-32-le", "UTF-32LE"),
+        ("utf-32-be", "UTF-32BE"),
+    ],
+)
+@pytest.mark.parametrize("text", ['{"topic":"t"}\n{}\n', "1"])
+def test_another_encoding_is_named(text: str, encoding: str, named: str) -> None:
+    stream = io.BufferedReader(io.BytesIO(text.encode(encoding)))
+    expected = f"^a file is in {named}: expected UTF-8, which iconv -f {named} -t UTF-8 makes of it$"
+    with pytest.raises(OtherEncoding, match=expected):
+        list(read_lines(stream, "a file"))
+
+
+@pytest.mark.parametrize("text", [b"1", b"1\n2\n"])
+def test_a_byte_order_mark_of_utf_8_is_left_out(text: bytes) -> None:
+    def lines(data: bytes) -> list[tuple[int, bytes]]:
+        return [line for found in read_lines(io.BufferedReader(io.BytesIO(data)), "a file") for line in found]
+
+    assert lines(codecs.BOM_UTF8 + text) == lines(text)
+    # Later it is part of a line.
+    assert lines(b"0\n" + codecs.BOM_UTF8 + b"1")[1] == (2, codecs.BOM_UTF8 + b"1")
 
 
 def test_a_message_comes_back_byte_for_byte() -> None:

@@ -19,7 +19,7 @@ from typing import Annotated, Any, TypeAlias, cast
 
 import typer
 
-from gossiplog.cli.json_lines import message_value, read_lines, read_mark
+from gossiplog.cli.json_lines import message_value, read_lines, read_mark, text_encoding
 from gossiplog.cli.logs import LogPath, NewTopic, open_log
 from gossiplog.cli.output import Json, Output, Stopwatch, printable, progress
 from gossiplog.cli.parquet_values import NoValues, Rows
@@ -30,10 +30,13 @@ Advance: TypeAlias = Callable[[int], object]
 
 _STDIN = "-"
 _SHOWN = 20  # refusals on a terminal
-_SHOWN_BYTES = 8
-# How a file of Parquet, and one of SQLite, begin.
+# How a file of Parquet begins, and others that import cannot read.
 _PARQUET = b"PAR1"
-_DATABASE = b"SQLite format 3\0"
+_OTHER_FILES = {
+    b"\x1f\x8b": "is compressed with gzip: import what gunzip makes of it",
+    b"SQLi": "is an SQLite database: gossiplog sync takes the messages of another log",
+}
+_SHOWN_START = 8  # bytes
 # Lines of a file: each takes a kilobyte of memory until the end of the import, and two bytes of the file.
 _MOST_FAULTS = 10_000
 _CUT_OFF = "the export was cut off or changed; if you left out lines yourself, leave out its first and last, too"
@@ -134,6 +137,7 @@ class _Values:
         Raises:
             NoValues: a damaged file, an export of another topic, or a file with very many lines that are no messages.
             LongLine: a line that is too long for a message.
+            OtherEncoding: lines in UTF-16 or UTF-32.
         """
         for source in self._sources:
             self._starts.append((self.count, source))
@@ -249,22 +253,24 @@ _Source: TypeAlias = Rows | _Lines
 
 
 def _opened(path: Path, stack: ExitStack) -> _Source:
-    """Open a source of values, of the kind that its first byte shows; the stack closes it."""
+    """Open a source of values, of the kind that its first bytes show; the stack closes it."""
     if str(path) == _STDIN:
         return _Lines("standard input", cast(io.BufferedReader, sys.stdin.buffer))
     try:
         stream = stack.enter_context(open_file(path))
-        start = stream.peek(1)
+        start = stream.peek(_SHOWN_START)[:_SHOWN_START]
     except OSError as error:
         raise NoValues(f"{path} cannot be read: {error.strerror}") from error
-    if path.suffix == ".parquet" or not (start.lstrip() or b"{").startswith(b"{"):
+    for beginning, reason in _OTHER_FILES.items():
+        if start.startswith(beginning):
+            raise NoValues(f"{path} {reason}")
+    is_text = text_encoding(start) or (start.lstrip() or b"{").startswith(b"{")
+    if path.suffix == ".parquet" or not is_text:
         if not stream.seekable():
             raise NoValues(f"{path} is not JSON Lines, and Parquet is not read from a pipe: give its file")
-        if start.startswith(_DATABASE):
-            raise NoValues(f"{path} is a database: if it is a log, gossiplog sync gets its messages")
         if start and not start.startswith(_PARQUET):
             raise NoValues(
-                f"{path} is neither JSON Lines nor Parquet: it begins with {start[:_SHOWN_BYTES]!r}, expected a line of"
+                f"{path} is neither JSON Lines nor Parquet: it begins with {start!r}, expected a line of"
                 " gossiplog export or a file of Parquet"
             )
         return Rows(path, stream)

@@ -12,7 +12,9 @@ people who choose lines of an export with `grep` or `jq`.
 
 from __future__ import annotations
 
+import codecs
 import io
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -27,18 +29,35 @@ _CHUNK = 1 << 20
 # Bytes of a message's dag-json. Above it a line has the value alone, which base64 makes a third longer.
 _LONGEST_TEXT = LONGEST_LINE // 2
 _VALUE = "value"
+_UTF_8 = "UTF-8"
 # Bytes of a first or a last line: topics are shorter.
 _LONGEST_MARK = 4096
+# What iconv calls the encoding of a text that begins so, as Windows writes some: a byte order mark, or a character of
+# ASCII. UTF-32 begins as UTF-16 does.
+_ENCODINGS = (
+    (re.compile(rb"\xef\xbb\xbf"), _UTF_8),
+    (re.compile(rb"\xff\xfe\0\0|\0\0\xfe\xff"), "UTF-32"),
+    (re.compile(rb"\xff\xfe|\xfe\xff"), "UTF-16"),
+    (re.compile(rb"[ -~]\0\0\0"), "UTF-32LE"),
+    (re.compile(rb"\0\0\0[ -~]"), "UTF-32BE"),
+    (re.compile(rb"[ -~]\0"), "UTF-16LE"),
+    (re.compile(rb"\0[ -~]"), "UTF-16BE"),
+)
 
 
 class LongLine(GossipLogError):
     """A line that is too long for a message."""
 
 
+class OtherEncoding(GossipLogError):
+    """Text that is not in UTF-8."""
+
+
 def read_lines(stream: io.BufferedIOBase, name: str) -> Iterator[list[tuple[int, bytes]]]:
     """Yield the lines of a stream that are not blank, with their numbers from 1.
 
-    Each list has the lines that have arrived, so that a slow writer is followed line by line.
+    Each list has the lines that have arrived, so that a slow writer is followed line by line. A byte order mark of
+    UTF-8 is left out.
 
     Args:
         stream: to read.
@@ -46,15 +65,35 @@ def read_lines(stream: io.BufferedIOBase, name: str) -> Iterator[list[tuple[int,
 
     Raises:
         LongLine: a line of more than LONGEST_LINE bytes.
+        OtherEncoding: the text is in UTF-16 or UTF-32.
     """
     rest, number = b"", 0
     while chunk := stream.read1(_CHUNK):
         *lines, rest = (rest + chunk).split(b"\n")
+        if number == 0 and lines:
+            lines[0] = _in_utf_8(lines[0], name)
         if len(rest) > LONGEST_LINE:
             raise LongLine(f"line {number + len(lines) + 1} of {name} is longer than {LONGEST_LINE:,} bytes")
         yield _numbered(lines, number)
         number += len(lines)
-    yield _numbered([rest], number)
+    yield _numbered([rest if number else _in_utf_8(rest, name)], number)
+
+
+def text_encoding(start: bytes) -> str:
+    """Return the encoding of a text by its first bytes, UTF-8 with a byte order mark among them; "" if none shows."""
+    return next((name for pattern, name in _ENCODINGS if pattern.match(start)), "")
+
+
+def _in_utf_8(line: bytes, name: str) -> bytes:
+    """Return the first line of a text without its byte order mark.
+
+    Raises:
+        OtherEncoding: the text is in UTF-16 or UTF-32.
+    """
+    encoding = text_encoding(line)
+    if encoding not in ("", _UTF_8):
+        raise OtherEncoding(f"{name} is in {encoding}: expected UTF-8, which iconv -f {encoding} -t UTF-8 makes of it")
+    return line.removeprefix(codecs.BOM_UTF8)
 
 
 def _numbered(lines: list[bytes], before: int) -> list[tuple[int, bytes]]:
