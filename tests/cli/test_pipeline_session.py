@@ -52,6 +52,32 @@ def test_a_property_without_a_name_or_a_value(text: str) -> None:
         SessionOptions(conf=[text]).properties()
 
 
+@pytest.mark.parametrize("text", ["450m", "460800k", "4g", "4G", "1T"])
+def test_a_size_that_java_takes(text: str) -> None:
+    SessionOptions(driver_memory=text, conf=[f"spark.driver.memory={text}"]).check()
+
+
+@pytest.mark.parametrize(
+    "text", ["4gb", "512mb", "1p", "4096", "536870912b", "4 g", " 4g", "4.5g", "-4g", "0g", "449m", "", "٤g"]
+)
+def test_a_size_that_java_or_spark_refuses(text: str) -> None:
+    for options, place in [
+        (SessionOptions(driver_memory=text), f"--driver-memory {text}: "),
+        (SessionOptions(conf=[f"spark.driver.memory={text}"]), f"--conf spark.driver.memory={text}: "),
+    ]:
+        with pytest.raises(typer.BadParameter) as caught:
+            options.check()
+        assert str(caught.value).startswith(f"{place}expected a size such as 512m or 4g, a number with k, m, g or t")
+
+
+@pytest.mark.parametrize(
+    "master", ["local[]", "local[0]", "local[two]", "local-cluster", "local-cluster[2,1]", "Local"]
+)
+def test_a_master_that_spark_refuses(master: str) -> None:
+    with pytest.raises(typer.BadParameter, match="expected local"):
+        SessionOptions(master).check()
+
+
 class Context:
     """As that of Spark, as far as an interrupt uses it."""
 

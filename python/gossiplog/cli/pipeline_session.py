@@ -44,9 +44,18 @@ OutputFolder = Annotated[
 ]
 
 
+_THREADS = r"[1-9][0-9]*|\*"
+_COUNT = r"\s*[0-9]+\s*"
 # As Spark's own cluster managers have them; others have URLs, too.
-_MASTER = re.compile(r"local(?:-cluster)?(?:\[[^\[\]]+\])?|yarn|[a-z0-9]+://\S+")
-_MEMORY = re.compile(r"\d+(?:[kmgtp]b?|b)?", re.IGNORECASE)
+_MASTER = re.compile(
+    rf"local(?:\[(?:{_THREADS})(?:\s*,\s*[0-9]+)?\])?|local-cluster\[{_COUNT},{_COUNT},{_COUNT}\]|yarn|[a-z0-9]+://\S+"
+)
+_DRIVER_MEMORY = "spark.driver.memory"
+# Spark gives the driver's memory to Java as it is (-Xmx), which knows fewer units than Spark has elsewhere.
+_MEMORY = re.compile(r"([0-9]{1,12})([kmgt])", re.IGNORECASE)
+_UNITS = {"k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
+# Bytes; with less, Spark does not start (UnifiedMemoryManager).
+_LEAST_MEMORY = 450 * 2**20
 # How long Ctrl-C waits for Spark to cancel its jobs.
 _CANCELLING_SECONDS = 5.0
 
@@ -83,13 +92,15 @@ class SessionOptions:
         Raises:
             typer.BadParameter: a value that an option cannot have.
         """
-        self.properties()
+        properties = self.properties()
         if self.master is not None and not _MASTER.fullmatch(self.master):
             raise typer.BadParameter(
                 f"--master {self.master}: expected local[NUMBER], local[*], spark://HOST:PORT, k8s://URL or yarn"
             )
-        if self.driver_memory is not None and not _MEMORY.fullmatch(self.driver_memory):
-            raise typer.BadParameter(f"--driver-memory {self.driver_memory}: expected a size such as 512m or 4g")
+        if self.driver_memory is not None:
+            _check_memory("--driver-memory ", self.driver_memory)
+        if _DRIVER_MEMORY in properties:
+            _check_memory(f"--conf {_DRIVER_MEMORY}=", properties[_DRIVER_MEMORY])
 
     def has_local_files(self) -> bool:
         """Return whether Spark takes paths for files of this machine, since no setting names another file system."""
@@ -114,6 +125,19 @@ class SessionOptions:
 
         if folder is not None and not has_scheme(folder) and self.has_local_files():
             check_new(folder, "the Parquet files")
+
+
+def _check_memory(option: str, text: str) -> None:
+    """Refuse what Java does not take as the size of the driver's memory, and what is too little for Spark.
+
+    Raises:
+        typer.BadParameter: it is so.
+    """
+    found = _MEMORY.fullmatch(text)
+    if found is None or int(found[1]) * _UNITS[found[2].lower()] < _LEAST_MEMORY:
+        raise typer.BadParameter(
+            f"{option}{text}: expected a size such as 512m or 4g, a number with k, m, g or t, of 450m at least"
+        )
 
 
 def job(function: Callable[..., None]) -> Callable[..., None]:
