@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shutil
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -7,9 +8,12 @@ from pathlib import Path
 import pytest
 
 from gossiplog.cli import logs
+from gossiplog.storage.base import SCHEMA
+from gossiplog.storage.sqlite_upgrades import OLDEST
 from tests.cli.support import Program
 from tests.storage.damage import damage
 from tests.storage.plant import plant
+from tests.storage.test_sqlite_upgrades import SCHEMAS
 
 
 def test_init(program: Program, home: Path) -> None:
@@ -112,6 +116,30 @@ def test_a_file_that_is_no_log(program: Program, home: Path) -> None:
     result = program("info", "text")
     assert (result.code, result.err.count("\n")) == (1, 1)
     assert "text" in result.err
+
+
+@pytest.mark.parametrize("schema", range(OLDEST, SCHEMA + 1))
+@pytest.mark.parametrize("command", ["info", "info --authors", "verify", "read", "export", "graph", "show", "recover"])
+def test_what_only_reads_does_not_upgrade(program: Program, home: Path, command: str, schema: int) -> None:
+    path = Path(shutil.copy(SCHEMAS / f"schema-{schema}.db", home))
+    before = path.read_bytes()
+    name, *options = command.split()
+    match name:
+        case "show":
+            options = [program("read", path, "--limit", 1).record["id"]]
+        case "recover":
+            options = ["new.db"]
+    result = program(name, path, *options)
+    assert (result.code, result.err) == (0, "")
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("schema", range(OLDEST, SCHEMA + 1))
+def test_what_writes_upgrades(program: Program, home: Path, schema: int) -> None:
+    path = Path(shutil.copy(SCHEMAS / f"schema-{schema}.db", home))
+    assert program("append", path, "1").code == 0
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("SELECT value FROM gossiplog_meta WHERE name = 'schema'").fetchone() == (SCHEMA,)
 
 
 def test_verify(program: Program, log: Path) -> None:

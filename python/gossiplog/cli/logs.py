@@ -55,9 +55,9 @@ def open_log(
     Args:
         path: of the log's file.
         topic: of a log that is made where there is none; None makes none.
-        read_only: write nothing to the file.
-        unlocked: read without a lock where SQLite cannot make one, since the user may not write to the folder. The
-            block must only read, and not wait for messages.
+        read_only: write nothing to the file; a log that an earlier version wrote is not upgraded.
+        unlocked: the same, and read without a lock where SQLite cannot make one, since the user may not write to the
+            folder. The block must not wait for messages.
         makes: whether the command has an option --topic with which it makes a log.
         say: takes warnings.
 
@@ -66,6 +66,7 @@ def open_log(
         TopicMismatch: the log has another topic.
         StorageError: it is damaged, or cannot be read, or was written to while it could not be locked.
     """
+    read_only = read_only or unlocked
     if str(path) == _IN_MEMORY:
         raise NotALog(f"{_IN_MEMORY} is no file: a log in memory would end with the command")
     if path.is_dir():

@@ -180,7 +180,7 @@ def read(
         raise typer.BadParameter("--follow cannot be combined with --reverse or --before")
     limit = None if limit is None else min(limit, _LARGEST)
     output = Output(json)
-    with open_log(path, unlocked=not follow) as log:
+    with open_log(path, read_only=True, unlocked=not follow) as log:
         if follow:
             _print(islice(_by(author, _arrivals(log, after)), limit), output, flush=True)
             return

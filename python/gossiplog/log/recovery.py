@@ -29,7 +29,7 @@ def recover(
     refused as well, as by every peer.
 
     Args:
-        damaged: as `location` of `open`. It is not changed, but for an upgrade of its schema.
+        damaged: as `location` of `open`. It is not changed; a storage upgrades its schema, unless it is read-only.
         new: as `location` of `open`; a log of the same topic that is there gets what it lacks.
         progress: called with the number of messages read since it was called before.
 
@@ -42,7 +42,7 @@ def recover(
         CorruptLog: SQLite cannot open the damaged log, or cannot read on in it. What it read before is in the new log.
         StorageError: one of the databases cannot be read or written.
     """
-    storage = storage_at(damaged)
+    storage = damaged if isinstance(damaged, Storage) else storage_at(damaged, read_only=True)
     try:
         topic = storage.open(None, create=False)
     except CorruptLog as error:
