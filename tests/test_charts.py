@@ -71,6 +71,18 @@ def test_several_series_are_steps_with_a_legend() -> None:
     assert element.findall(".//s:g/s:rect", NAMESPACE) == []
 
 
+def test_any_number_of_series_can_be_told_apart() -> None:
+    count = 3 * len(COLOURS)
+    several = tuple(Series(f"router {number}", [number, number + 1]) for number in range(count + 1))
+    element = drawn(Chart("Title", "x", "y", several, labels=["1", "2"]))
+    lines = [(line.get("stroke"), line.get("stroke-dasharray")) for line in element.findall("s:polyline", NAMESPACE)]
+    assert len(set(lines)) == count
+    # Beyond these they begin anew.
+    assert lines[count:] == lines[:1]
+    legend = [(mark.get("stroke"), mark.get("stroke-dasharray")) for mark in element.findall("s:path", NAMESPACE)]
+    assert sorted(map(str, legend)) == sorted(map(str, lines))
+
+
 def test_categories_stand_under_their_bars() -> None:
     element = drawn(Chart("Title", "x", "y", (Series("clocks", [7, 8]),), labels=["1", "3–4"]))
     places = {

@@ -13,7 +13,9 @@ from html import escape
 from itertools import pairwise
 
 # Colours that also those tell apart who do not see all of them (Okabe and Ito, https://jfly.uni-koeln.de/color/).
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+# Of lines beyond so many: the same colours, with other dashes.
+_DASHES = ("", "7 4", "2 3")
 _WIDTH, _HEIGHT = 720, 280
 _LEFT, _RIGHT, _TOP, _BOTTOM = 76, 16, 34, 48
 _TICKS = 5
@@ -204,12 +206,21 @@ def _line(frame: _Frame, edges: Sequence[float], series: Series, number: int) ->
         for (left, right), value in zip(pairwise(edges), series.values, strict=True)
     ]
     points = " ".join(f"{x:.2f},{y:.2f}" for x, y in places)
-    dots = "".join(f'<circle cx="{x:.2f}" cy="{y:.2f}" r="3" fill="{COLOURS[number]}"/>' for x, y in places)
+    dots = "".join(f'<circle cx="{x:.2f}" cy="{y:.2f}" r="3" fill="{_colour(number)}"/>' for x, y in places)
     return _polyline(points, number) + dots
 
 
 def _polyline(points: str, number: int) -> str:
-    return f'<polyline points="{points}" fill="none" stroke="{COLOURS[number]}" stroke-width="1.8"/>'
+    return f'<polyline points="{points}" fill="none" {_stroke(number)} stroke-width="1.8"/>'
+
+
+def _colour(number: int) -> str:
+    return COLOURS[number % len(COLOURS)]
+
+
+def _stroke(number: int) -> str:
+    dashes = _DASHES[number // len(COLOURS) % len(_DASHES)]
+    return f'stroke="{_colour(number)}"' + (f' stroke-dasharray="{dashes}"' if dashes else "")
 
 
 def _legend(several: Sequence[Series]) -> tuple[str, int]:
@@ -227,6 +238,6 @@ def _legend(several: Sequence[Series]) -> tuple[str, int]:
     for above, row in enumerate(reversed(rows)):
         y = 8 - above * _LEGEND_ROW
         for x, number in row:
-            parts.append(f'<rect x="{x:.1f}" y="{y}" width="14" height="10" fill="{COLOURS[number]}"/>')
+            parts.append(f'<path d="M{x:.1f} {y + 5}h14" {_stroke(number)} stroke-width="4"/>')
             parts.append(_text(x + 20, y + 9, several[number].name, "start"))
     return "".join(parts), len(rows)

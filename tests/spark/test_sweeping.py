@@ -64,6 +64,17 @@ def test_a_plot_has_a_line_for_each_router() -> None:
     assert {series.name: list(series.values) for series in chart.series} == {"a": [100, 200], "b": [300, 500]}
 
 
+def test_a_plot_has_all_routers() -> None:
+    routers = [f"gossipsub:{share},floodsub:{100 - share}" for share in range(10, 90, 10)]
+    rows = [
+        {"router": router, "nodes": nodes, "degree": None, "loss": 0.0, "p50": 0.1, "p95": 0.1}
+        | {"duplicates": 1.0, "delivered": 1.0}
+        for router in routers
+        for nodes in (10, 20)
+    ]
+    assert [series.name for series in charts(rows)["p50-by-nodes"].series] == routers
+
+
 def test_a_router_without_a_value_has_no_line() -> None:
     rows = [
         {"router": router, "nodes": nodes, "degree": None, "loss": 0.0, "p50": value, "p95": None}

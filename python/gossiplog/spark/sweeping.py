@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import DataType, DoubleType, LongType, StringType, StructField, StructType
 
-from gossiplog.charts import COLOURS, Chart, Series, standalone, svg
+from gossiplog.charts import Chart, Series, standalone, svg
 from gossiplog.sim.sweep import Grid, Record, Run
 from gossiplog.spark.failures import worker_errors
 from gossiplog.spark.folders import check_new
@@ -127,7 +127,7 @@ def charts(rows: Sequence[dict[str, Any]]) -> dict[str, Chart]:
         values = sorted({row[axis] for row in rows if row[axis] is not None})
         if len(values) < 2:
             continue
-        named = sorted({row["router"] for row in rows if row[axis] is not None})[: len(COLOURS)]
+        named = sorted({row["router"] for row in rows if row[axis] is not None})
         labels = [f"{value:g}" for value in values]
         for measure in _MEASURES:
             lines = ((router, _means(rows, measure, axis, values, router)) for router in named)
