@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -38,6 +39,32 @@ State: TypeAlias = dict[str, Any]
 def trail(state: list[int] | None, message: SignedMessage) -> list[int]:
     """Depends on the order of all messages, and is not to be continued from any but the last."""
     return [*(state or []), message.payload["n"] * (len(state or []) + 1)][-5:]
+
+
+def test_an_object_without_a_name_cannot_be_continued() -> None:
+    fold = FunctionFold(partial(trail))
+    with pytest.raises(
+        OptionError, match=r"the fold functools\.partial\(.* has no name .*: give a function that calls"
+    ):
+        Recipe(fold, "key").describe()
+    assert FunctionFold(trail).name == "tests.spark.test_folds:trail"
+
+
+async def later(state: Any, message: SignedMessage) -> Any:
+    return state
+
+
+@pytest.mark.parametrize(
+    ("function", "reason"),
+    [
+        (5, "fold is 5: expected a function"),
+        (later, "a coroutine or generator function"),
+        (len, r"cannot be called as fold\(state, message\)"),
+    ],
+)
+def test_what_cannot_be_a_fold(function: Any, reason: str) -> None:
+    with pytest.raises(OptionError, match=reason):
+        FunctionFold(function)
 
 
 FOLDS: dict[str, tuple[Fold, dict[str, str]]] = {

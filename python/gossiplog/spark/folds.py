@@ -44,6 +44,7 @@ from pyspark.sql.types import (
 
 from gossiplog import core
 from gossiplog.errors import EncodeError, OptionError, SparkError
+from gossiplog.log.functions import check_runs
 from gossiplog.message import SignedMessage
 
 FoldFunction: TypeAlias = Callable[[Any, SignedMessage], Any]
@@ -168,14 +169,30 @@ class FunctionFold(Fold):
     one that takes parents for content ids, because a message may name any encoding of its parents.
 
     Attributes:
-        function: as `FoldFunction` says. It runs on executors, which must have what it imports.
+        function: as `FoldFunction` says. It runs on executors, which must have what it imports. A state that is
+            continued is known by its name, which objects such as those of `functools.partial` lack.
+
+    Raises:
+        OptionError: it cannot be called with a state and a message, or its body would not run.
     """
 
     function: FoldFunction
 
+    def __post_init__(self) -> None:
+        try:
+            check_runs("fold", self.function, "state", "message")
+        except TypeError as error:
+            raise OptionError(str(error)) from error
+
     @property
     def name(self) -> str:
-        return f"{self.function.__module__}:{self.function.__qualname__}"
+        name = getattr(self.function, "__qualname__", None)
+        if name is None:
+            raise OptionError(
+                f"the fold {self.function!r} has no name by which its state is known again: give a function that calls"
+                " it, as def fold(state, message): return …"
+            )
+        return f"{self.function.__module__}:{name}"
 
     def rows(self, messages: DataFrame) -> DataFrame:
         _check_type("key", messages, _KEYS)
