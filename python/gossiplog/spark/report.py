@@ -172,12 +172,14 @@ def _plots(analysis: Analysis) -> str:
 
     def over_clocks(title: str, y: str, *names: tuple[str, str]) -> Chart:
         series = tuple(Series(label, [getattr(part, name) for part in ranges]) for name, label in names)
-        return Chart(title, "logical clock (no time)", y, series, edges=edges)
+        return Chart(title, "clock: messages in the longest chain up to here", y, series, edges=edges)
 
     width, last = (part.last_clock - part.first_clock + 1 for part in (ranges[0], ranges[-1]))
     each = "each clock" if width == 1 else f"{width:,} clocks"
-    text = "A message's clock is one more than the largest among its parents: it grows along every chain of messages,"
-    text += " and says nothing about the time at which they were written."
+    text = (
+        "A message's clock is the number of messages in the longest chain that ends with it, itself included: a reply"
+    )
+    text += " to the first message has 2. It does not say when the message was written."
     if width > 1:
         text += f" Each bar or step is {width:,} clocks"
         text += "." if last == width else f"; the last, narrower one is {last:,}, and has less for that reason alone."
