@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from gossiplog.errors import OptionError, StorageError
-from gossiplog.spark.folders import check_new, locked, remove_locked
+from gossiplog.spark.folders import building, check_new, check_staging, locked, remove_locked
 
 
 def test_one_at_a_time(tmp_path: Path) -> None:
@@ -32,6 +33,89 @@ def test_a_folder_is_removed_with_its_lock_alone(tmp_path: Path) -> None:
     assert not mine.exists()
     assert sorted(path.name for path in shared.iterdir()) == [".lock", "notes"]
     remove_locked(str(mine))
+
+
+def test_a_folder_that_a_killed_job_left_is_taken_again(tmp_path: Path) -> None:
+    for files in ((), (".lock",), (".lock", "work")):
+        folder = tmp_path / str(len(files))
+        folder.mkdir(0o700)
+        for name in files:
+            (folder / name).touch()
+        check_staging(str(folder), 0o700)
+        with locked(str(folder), 0o700, staging=True):
+            pass
+    check_staging(str(tmp_path / "none"), 0o700)
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [
+        ("file", "is no folder"),
+        ("link", "is no folder"),
+        ("open", "is open to other users"),
+        ("files", "has files, but no .lock, which a job makes first"),
+        ("another", "belongs to another user"),
+    ],
+)
+def test_a_folder_that_no_job_left_is_refused(
+    tmp_path: Path, kind: str, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, target = tmp_path / "staging", tmp_path / "target"
+    target.mkdir(0o700)
+    match kind:
+        case "file":
+            folder.touch()
+        case "link":
+            folder.symlink_to(target)
+        case _:
+            folder.mkdir(0o700)
+    if kind == "open":
+        folder.chmod(0o770)
+    elif kind == "files":
+        (folder / "notes").touch()
+    elif kind == "another":
+        monkeypatch.setattr("os.geteuid", lambda: folder.stat().st_uid + 1)
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(StorageError) as caught:
+        check_staging(str(folder), 0o700)
+    assert str(caught.value) == (
+        f"a job works in {folder}, which is there already and {reason}: move it away, or remove it if nobody needs it"
+    )
+    with pytest.raises(StorageError), locked(str(folder), 0o700, staging=True):
+        raise AssertionError
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_folder_is_built_under_another_name(tmp_path: Path) -> None:
+    folder, partial = tmp_path / "report", tmp_path / "report.partial"
+    # What a process that was killed has left.
+    (partial / "tables").mkdir(parents=True)
+    for name in (".lock", "page", "tables/1"):
+        (partial / name).touch()
+    with building(str(folder), "the report") as place:
+        assert place == str(partial)
+        assert os.listdir(place) == [".lock"]
+        assert not folder.exists()
+        with pytest.raises(StorageError, match="another process works in "), building(str(folder), "the report"):
+            raise AssertionError
+        (partial / "page").touch()
+    assert [path.name for path in tmp_path.rglob("*")] == ["report", "page"]
+    with pytest.raises(OptionError, match="is there already"), building(str(folder), "the report"):
+        raise AssertionError
+
+
+def test_a_folder_that_cannot_be_completed_is_removed(tmp_path: Path) -> None:
+    with pytest.raises(ZeroDivisionError), building(f"{tmp_path}/report/", "the report"):
+        raise ZeroDivisionError
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_partial_folder_of_others_stays(tmp_path: Path) -> None:
+    (tmp_path / "report.partial").mkdir()
+    (tmp_path / "report.partial" / "notes").touch()
+    with pytest.raises(StorageError, match=r"has files, but no \.lock"), building(f"{tmp_path}/report", "the report"):
+        raise AssertionError
+    assert [path.name for path in tmp_path.rglob("*")] == ["report.partial", "notes"]
 
 
 def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from gossiplog.errors import EncodeError, EventsRefused, OptionError, StorageErr
 from gossiplog.spark import ingesting as job
 from gossiplog.spark.events import Layout
 from gossiplog.spark.folders import locked
-from gossiplog.spark.ingesting import Ingested, ingest
+from gossiplog.spark.ingesting import Ingested, check_new_log, ingest
 from tests.spark.conftest import TOPIC
 
 AUTHORS = ["ann", "ben", "cleo@example.org", "dan"]
@@ -171,11 +171,11 @@ def test_a_failure_leaves_what_others_put_into_the_folder(
     tmp_path: Path, keys: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "log.db.ingest"
-    folder.mkdir()
-    (folder / "notes").touch()
+    folder.mkdir(0o700)
 
     def fail(*_: object) -> None:
         (folder / "work").mkdir()
+        (folder / "notes").touch()
         raise StorageError
 
     def begin(_: float) -> None:
@@ -195,6 +195,28 @@ def test_a_failure_leaves_what_others_put_into_the_folder(
             merger="a",
         )
     assert sorted(os.listdir(folder)) == [".lock", "notes"]
+
+
+@pytest.mark.parametrize("mode", [0o700, 0o777])
+def test_a_staging_folder_that_others_made_is_not_trusted(tmp_path: Path, keys: str, mode: int) -> None:
+    work = tmp_path / "log.db.ingest" / "work"
+    work.mkdir(parents=True)
+    work.parent.chmod(mode)
+    (work / "notes").touch()
+    for call in (
+        lambda: check_new_log(str(tmp_path / "log.db"), TOPIC),
+        lambda: ingest(
+            cast(DataFrame, SimpleNamespace(sparkSession=None)),
+            str(tmp_path / "log.db"),
+            TOPIC,
+            LAYOUT,
+            keys,
+            merger="a",
+        ),
+    ):
+        with pytest.raises(StorageError, match=r"log\.db\.ingest, which is there already and .*: move it away"):
+            call()
+    assert (work / "notes").exists()
 
 
 def test_a_complete_log_that_cannot_get_its_name_is_kept(

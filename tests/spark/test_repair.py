@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 from pyspark.sql import SparkSession
 
 import gossiplog
 from gossiplog.cli.main import main
-from gossiplog.errors import OptionError
+from gossiplog.errors import OptionError, StorageError
 from gossiplog.spark import Reconciliation, reconcile, write_repairs
 from gossiplog.spark.repair import set_names
 from tests.spark.conftest import EVE
@@ -58,6 +60,17 @@ def test_what_is_there_already_stays(compared: Reconciliation, tmp_path: Path) -
     (tmp_path / "repairs").mkdir()
     with pytest.raises(OptionError, match="is there already"):
         write_repairs(compared, str(tmp_path / "repairs"))
+
+
+def test_a_partial_folder_of_others_stays(tmp_path: Path) -> None:
+    (tmp_path / "repairs.partial").mkdir()
+    (tmp_path / "repairs.partial" / "notes").touch()
+    nothing = cast(Reconciliation, SimpleNamespace(replicas=(), lacks=(), union=0, shared=0))
+    with pytest.raises(StorageError, match=r"repairs\.partial, which is there already"):
+        write_repairs(nothing, str(tmp_path / "repairs"))
+    assert [path.name for path in tmp_path.rglob("*")] == ["repairs.partial", "notes"]
+    assert write_repairs(nothing, str(tmp_path / "others")) == ()
+    assert [path.name for path in (tmp_path / "others").iterdir()] == ["summary.json"]
 
 
 def test_a_failure_leaves_nothing(

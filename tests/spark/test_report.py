@@ -14,10 +14,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from gossiplog import core
-from gossiplog.errors import OptionError
+from gossiplog.errors import OptionError, StorageError
 from gossiplog.spark import COLUMNS, Analysis, Stored, analysed_state, analyze, read, write_report
 from gossiplog.spark.analysis import AlternativeEncodings, Author, ClockRange, HotKey, Totals, Width
-from gossiplog.spark.report import page, tables
+from gossiplog.spark.report import PAGE, TABLES, page, tables
 
 AUTHOR = Author("did:key:z6MkA", 30, 4000, 1, 9, 12.5, 4.25, 1.0, None)
 NOW = datetime(2026, 3, 1, 12, 30, 59, tzinfo=UTC)
@@ -129,6 +129,16 @@ def test_tables_are_json() -> None:
     assert found["ranges"][1]["heads"] == 2
     assert found["hot_keys"][1] == {"key": None, "messages": 10, "bytes": 1000}
     assert found["alternative_encodings"][0]["others"] == ["other"]
+
+
+def test_a_partial_folder_of_others_stays(tmp_path: Path) -> None:
+    (tmp_path / "report.partial").mkdir()
+    (tmp_path / "report.partial" / "notes").touch()
+    with pytest.raises(StorageError, match=r"report\.partial, which is there already"):
+        write_report(ANALYSIS, str(tmp_path / "report"), "chat.db")
+    assert [path.name for path in tmp_path.rglob("*")] == ["report.partial", "notes"]
+    write_report(ANALYSIS, str(tmp_path / "others"), "chat.db")
+    assert {path.name for path in (tmp_path / "others").iterdir()} == {PAGE, TABLES}
 
 
 def test_files(spark: SparkSession, make_log: Callable[..., Path], tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from pyspark.sql.types import BinaryType, LongType, StringType, StructField, Str
 
 import gossiplog
 from gossiplog import NotALog, Signer, TopicMismatch
-from gossiplog.errors import OptionError, SparkError, ValuesRefused
+from gossiplog.errors import OptionError, SparkError, StorageError, ValuesRefused
 from gossiplog.spark import Written, read, worker_errors, write
 from gossiplog.spark.options import write_options
 from gossiplog.spark.writing import LogWriter
@@ -81,6 +81,20 @@ def test_without_a_report_a_refusal_is_an_error(make_log: MakeLog, tmp_path: Pat
         put(writer(target), [*values[:2], None, values[5]])
     assert values_of(target) == values[:2]
     assert names(tmp_path) == {"a.db", "b.db"}
+
+
+def test_what_others_put_where_no_report_was_asked_for_stays(
+    make_log: MakeLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values = values_of(make_log("a.db", 20))
+    monkeypatch.chdir(tmp_path)
+    for name in ("None.partial", "report.partial"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "notes").touch()
+    put(writer(tmp_path / "b.db", topic=TOPIC), values)
+    with pytest.raises(StorageError, match=r"report\.partial, which is there already and has files, but no \.lock"):
+        writer(tmp_path / "b.db", report="report")
+    assert [(tmp_path / name / "notes").exists() for name in ("None.partial", "report.partial")] == [True, True]
 
 
 def test_the_same_again_is_no_error(make_log: MakeLog, tmp_path: Path) -> None:

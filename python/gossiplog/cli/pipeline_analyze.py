@@ -32,7 +32,7 @@ def analyze(
 ) -> None:
     """Analyse a log: authors, rates, concurrency, branches and merges, hot keys, suspects, alternative encodings."""
     from gossiplog import spark
-    from gossiplog.spark.folders import check_new
+    from gossiplog.spark.folders import check_building
     from gossiplog.spark.locations import check_logs
     from gossiplog.spark.report import tables
 
@@ -41,7 +41,7 @@ def analyze(
     if len(found) > 1:
         raise OptionError(f"{log} names {len(found)} logs: a history is analysed by itself")
     if output is not None:
-        check_new(output, "the report")
+        check_building(output, "the report")
     with spark_session(options, "analyze") as running:
         columns = [name for name in spark.COLUMNS if hot is not None or name != "payload"]
         before = spark.stored(found[0])

@@ -32,13 +32,13 @@ def reconcile(
     Ends with 1 where a missing message cannot be read whole from any replica.
     """
     from gossiplog import spark
-    from gossiplog.spark.folders import check_new
+    from gossiplog.spark.folders import check_building
     from gossiplog.spark.reconcile import check_replicas
 
     result = Output(json)
     check_replicas(logs)
     if output is not None:
-        check_new(output, "the repair sets")
+        check_building(output, "the repair sets")
     with spark_session(options, "reconcile") as running:
         compared = spark.reconcile(running, *logs)
         repairs = (None,) * len(compared.replicas) if output is None else spark.write_repairs(compared, output)

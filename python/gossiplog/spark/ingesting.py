@@ -25,12 +25,14 @@ from gossiplog.message import check_topic
 from gossiplog.spark.components import components
 from gossiplog.spark.events import Layout, events, problems
 from gossiplog.spark.failures import worker_errors
-from gossiplog.spark.folders import locked, remove_locked, sync
+from gossiplog.spark.folders import check_staging, locked, remove_locked, sync
 from gossiplog.spark.keystore import KeyStore
 from gossiplog.spark.signing import SIGNED, Merging, Signing
 from gossiplog.spark.staging import merged, sort
 
 _SHOWN = 20
+# Of the staging folder: what lies there is not verified again.
+_MODE = 0o700
 # Tasks for each core: components are not of equal size.
 _TASKS = 4
 # How many times a folder is removed, while tasks that were cancelled still write into it, and the seconds between.
@@ -72,15 +74,16 @@ def ingest(frame: DataFrame, log: str, topic: str, layout: Layout, keys: str, *,
         OptionError: an expression that Spark does not understand, or of a type that does not fit.
         EncodeError: a topic that no log can have.
         EventsRefused: rows that cannot become messages. There is no log.
-        StorageError: the log is there already, cannot be written, or another process makes it. A log that is complete
-            and cannot get its name stays in the staging folder, which the error names.
+        StorageError: the log is there already, cannot be written, or another process makes it; or the staging folder is
+            there, and no job of this user's left it. A log that is complete and cannot get its name stays in the
+            staging folder, which the error names.
         KeyFileError: a key was there, and is not any more.
     """
     check_new_log(log, topic)
     log = os.path.abspath(log)
-    folder = f"{log}.ingest"
+    folder = _staging_folder(log)
     store = KeyStore(os.path.abspath(keys))
-    with locked(folder, 0o700), worker_errors():
+    with locked(folder, _MODE, staging=True), worker_errors():
         work = os.path.join(folder, "work")
         stage = _Stage(frame.sparkSession, work)
         try:
@@ -100,13 +103,18 @@ def check_new_log(log: str, topic: str) -> None:
 
     Raises:
         EncodeError: a topic that no log can have.
-        StorageError: the log is there already.
+        StorageError: the log is there already, or a staging folder that no job of this user's left.
     """
     check_topic(topic)
+    check_staging(_staging_folder(os.path.abspath(log)), _MODE)
     if os.path.lexists(log):
         raise StorageError(
             f"{os.path.abspath(log)} is there already: name a log to be made, and sync it with the other"
         )
+
+
+def _staging_folder(log: str) -> str:
+    return f"{log}.ingest"
 
 
 def _discard(folder: str) -> None:

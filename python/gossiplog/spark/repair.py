@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 from collections.abc import Sequence
 from dataclasses import asdict
 
 from pyspark.sql import functions as F
 
 from gossiplog.spark.failures import worker_errors
-from gossiplog.spark.folders import check_new
+from gossiplog.spark.folders import building
 from gossiplog.spark.reconcile import Reconciliation
 
 SUMMARY = "summary.json"
@@ -29,24 +28,18 @@ def write_repairs(result: Reconciliation, folder: str) -> tuple[str, ...]:
 
     Raises:
         OptionError: something is there already.
+        StorageError: so is `folder` with ".partial" after it, and no process that was killed has left it.
         OSError: the folder cannot be written.
         GossipLogError: what reading the missing messages raises.
     """
-    check_new(folder, "the repair sets")
     names = set_names([replica.log for replica in result.replicas])
-    partial = f"{folder}.partial"
-    shutil.rmtree(partial, ignore_errors=True)
-    os.makedirs(partial)
-    try:
+    with building(folder, "the repair sets") as partial:
         for number, name in enumerate(names):
             lacking = result.missing.where(F.array_contains("lacking", number) & F.col("error").isNull())
             with worker_errors():
                 lacking.select("key", "clock", "author", "value").sort("key").write.parquet(os.path.join(partial, name))
         with open(os.path.join(partial, SUMMARY), "w", encoding="utf-8") as file:
             json.dump(_summary(result, names), file, indent=2)
-        os.rename(partial, folder)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
     return tuple(os.path.join(folder, name) for name in names)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
@@ -14,7 +13,7 @@ from typing import Any
 from gossiplog.charts import Chart, Series, svg
 from gossiplog.spark.analysis import LIMIT, TOP, Analysis, Author, ClockRange
 from gossiplog.spark.failures import worker_errors
-from gossiplog.spark.folders import check_new
+from gossiplog.spark.folders import building
 from gossiplog.spark.stored import Stored
 
 _NO_KEY = "no key"
@@ -80,15 +79,12 @@ def write_report(analysis: Analysis, folder: str, title: str, state: Stored | No
 
     Raises:
         OptionError: something is there already.
+        StorageError: so is `folder` with ".partial" after it, and no process that was killed has left it.
         OSError: the folder cannot be written.
         GossipLogError: what computing the frames raises.
     """
-    check_new(folder, "the report")
     now = datetime.now(UTC)
-    partial = f"{folder}.partial"
-    shutil.rmtree(partial, ignore_errors=True)
-    os.makedirs(partial)
-    try:
+    with building(folder, "the report") as partial:
         for name, frame in analysis.frames.items():
             with worker_errors():
                 frame.write.parquet(os.path.join(partial, name))
@@ -96,9 +92,6 @@ def write_report(analysis: Analysis, folder: str, title: str, state: Stored | No
             file.write(page(analysis, title, now, state))
         with open(os.path.join(partial, TABLES), "w", encoding="utf-8") as file:
             json.dump({**_facts(title, now, state), **tables(analysis)}, file, indent=2)
-        os.rename(partial, folder)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
 
 
 def analysed_state(before: Stored, after: Stored) -> Stored:

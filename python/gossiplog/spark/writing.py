@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from itertools import islice
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, TextIO
 
 import pyarrow as pa
@@ -24,6 +25,7 @@ import gossiplog.log
 from gossiplog.errors import NotALog, OptionError, ValuesRefused
 from gossiplog.message import check_topic
 from gossiplog.spark.failures import worker_errors
+from gossiplog.spark.folders import building, check_building
 from gossiplog.spark.locations import is_uri, opened
 from gossiplog.spark.options import WriteOptions
 from gossiplog.spark.staging import Staged, make_folder, merged, refused, remove_folder, stage
@@ -72,6 +74,8 @@ class LogWriter(DataSourceArrowWriter):
             raise OptionError(f"the frame has no column value of the type binary: it is {schema.simpleString()}")
         if options.report is not None and os.path.exists(options.report):
             raise OptionError(f"the option report is {options.report!r}, which is there already: name a new folder")
+        if options.report is not None:
+            check_building(options.report, "the report")
         self._path = options.path
         self._topic = _topic(options)
         self._report = options.report
@@ -151,15 +155,17 @@ class _Report:
 
     def __init__(self, folder: str | None) -> None:
         self._folder = folder
-        self._partial = f"{folder}.partial"
+        self._partial = ""
+        self._stack = ExitStack()
         self._lines: TextIO | None = None
         self.refused = 0
         self.first = ""
 
     def __enter__(self) -> _Report:
         if self._folder is not None:
-            os.makedirs(self._partial)
-            self._lines = open(os.path.join(self._partial, REFUSED), "w", encoding="utf-8")
+            self._partial = self._stack.enter_context(building(self._folder, "the report"))
+            path = os.path.join(self._partial, REFUSED)
+            self._lines = self._stack.enter_context(open(path, "w", encoding="utf-8"))
         return self
 
     def refuse(self, record: dict[str, Any]) -> None:
@@ -169,17 +175,14 @@ class _Report:
             self._lines.write(json.dumps(record) + "\n")
 
     def finish(self, written: Written) -> None:
-        if self._folder is not None and self._lines is not None:
-            self._lines.close()
+        if self._lines is not None:
             with open(os.path.join(self._partial, SUMMARY), "w", encoding="utf-8") as file:
                 json.dump(asdict(written), file)
-            os.rename(self._partial, self._folder)
 
-    def __exit__(self, *error: object) -> None:
-        if self._lines is not None:
-            self._lines.close()
-        if os.path.exists(self._partial):
-            shutil.rmtree(self._partial)
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._stack.__exit__(kind, error, traceback)
 
 
 def _topic(options: WriteOptions) -> str:
