@@ -86,6 +86,15 @@ def test_a_folder_that_no_job_left_is_refused(
     assert sorted(tmp_path.rglob("*")) == before
 
 
+def test_a_folder_that_is_made_is_accepted_with_the_owner_that_its_file_system_gives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As some mounts do, which also give every folder the same mode.
+    monkeypatch.setattr("os.geteuid", lambda: tmp_path.stat().st_uid + 1)
+    with locked(str(tmp_path / "staging"), 0o700, staging=True):
+        pass
+
+
 def test_a_folder_is_built_under_another_name(tmp_path: Path) -> None:
     folder, partial = tmp_path / "report", tmp_path / "report.partial"
     # What a process that was killed has left.

@@ -29,8 +29,11 @@ def locked(folder: str, mode: int = 0o755, *, staging: bool = False) -> Iterator
         StorageError: another process is at it, it cannot be made, or it is refused.
     """
     try:
-        os.makedirs(folder, mode, exist_ok=True)
-        if staging:
+        try:
+            os.makedirs(folder, mode, exist_ok=not staging)
+        except FileExistsError:
+            if not staging:
+                raise
             check_staging(folder, mode)
         lock = os.open(os.path.join(folder, _LOCK), os.O_RDWR | os.O_CREAT, 0o600)
     except OSError as error:
