@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import sys
+from types import FrameType
 
 import pytest
 
@@ -51,6 +53,25 @@ def test_changes_copy_a_number_of_heads_that_does_not_grow_with_all(changes: int
         copied[count] = sum(len(run) for run in after._runs if id(run) not in shared)
     assert copied[100_000] < 2 * changes * 256
     assert copied[100_000] < 1.2 * copied[50_000]
+
+
+def test_finding_heads_calls_no_function_for_each_comparison() -> None:
+    """A message may name 256 parents, among as many heads as strangers have made."""
+    heads = HeadRows(head(number) for number in range(100_000))
+    keys = [head(number)[0] for number in range(99_744, 100_000)]
+    calls = 0
+
+    def count(frame: FrameType, event: str, argument: object) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    sys.setprofile(count)
+    try:
+        assert [key for key in keys if key not in heads] == []
+        heads.after(keys, [])
+    finally:
+        sys.setprofile(None)
+    assert calls < 4 * len(keys)
 
 
 def test_equal_heads_have_equal_hashes() -> None:

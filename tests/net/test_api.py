@@ -73,6 +73,25 @@ ANSWERED = [
 ]
 
 
+async def test_the_clock_of_very_many_heads_is_that_of_the_last(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be asked for often, and decoding an id takes longer than writing it."""
+    signer = Signer(bytes(32))
+    root = signer.sign(TOPIC, 1, [], "root")
+    late = signer.sign(TOPIC, 2, [core.encode_id(root[0])], "late")
+    log.insert_many([root[1], late[1], *(signer.sign(TOPIC, 1, [], number)[1] for number in range(300))])
+    decoded: list[bytes] = []
+    decode_clock = core.decode_clock
+
+    def decode(key: bytes) -> tuple[int, int]:
+        decoded.append(key)
+        return decode_clock(key)
+
+    monkeypatch.setattr(core, "decode_clock", decode)
+    answer = await call(app_of(log), "/clock")
+    assert json.loads(answer.body) == {"clock": 3, "parents": list(log.heads)}
+    assert decoded == [late[0]]
+
+
 @pytest.mark.parametrize("asked", ANSWERED, ids=lambda asked: asked["path"])
 async def test_answers_are_the_original_s(asked: dict[str, Any], recorded: Log) -> None:
     answer = await call(app_of(recorded), f"/{asked['path']}")

@@ -6,7 +6,8 @@ change costs a copy of a few, however many there are.
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
+import sys
+from bisect import bisect_left, bisect_right, insort
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -95,12 +96,9 @@ class HeadRows:
         return heads
 
     def _place(self, key: bytes) -> int:
-        """The run in which a key stands, or would: the first that does not end before it, or the last."""
-        return min(bisect_left(self._runs, key, key=_last_key), len(self._runs) - 1)
-
-
-def _last_key(run: _Run) -> bytes:
-    return run[-1][0]
+        """The run in which a key stands, or would: the last that does not begin after it, or the first."""
+        # Compared as tuples: a key function would be called some times for each of a message's parents.
+        return max(0, bisect_right(self._runs, ((key, sys.maxsize),)) - 1)
 
 
 def _changed(run: _Run, removed: list[bytes], added: list[Head]) -> list[_Run]:
