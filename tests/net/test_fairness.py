@@ -12,12 +12,14 @@ from gossiplog.net.fairness import (
     MESH,
     MOST_MESSAGES,
     MOST_SECONDS,
+    READ_SHARE,
     RECENT_SECONDS,
     SHARE,
     TURN_BYTES,
     TURN_MESSAGES,
     FairQueue,
     Shares,
+    cost,
     parts,
 )
 from gossiplog.protocol.broadcast_events import Delivery
@@ -177,6 +179,82 @@ def test_a_writer_is_limited_while_others_write() -> None:
     # Nobody has to be connected for that.
     assert found.is_limited("b", 3.0)
     assert found.is_limited("c", 3.0)
+
+
+def served(waiting: FairQueue, shares: Shares, size: int, *, seconds: float, is_late: bool) -> int:
+    """The messages that are taken in ten seconds from a writer that sends without a pause, of so many bytes.
+
+    Args:
+        waiting: its queue.
+        shares: of the writers.
+        size: of a message.
+        seconds: that a turn takes.
+        is_late: whether the next message comes only when the one before was taken.
+    """
+    now, taken = 0.0, 0
+    while now < 10:
+        while (not is_late or not waiting.next_due(now, long=size > TURN_BYTES) < math.inf) and waiting.has_room(
+            "a", now
+        ):
+            waiting.add("a", Delivery(1, bytes(20), bytes(size)))
+        turn = waiting.take(now, long=size > TURN_BYTES)
+        if turn:
+            taken += len(turn["a"])
+            now += seconds
+            waiting.finish(turn, seconds, now)
+        else:
+            now = waiting.next_due(now, long=size > TURN_BYTES) + 1e-9
+    return taken
+
+
+@pytest.mark.parametrize("size", [100, TURN_BYTES + 1])
+@pytest.mark.parametrize("is_late", [False, True])
+def test_messages_cost_something_however_fast_they_are_stored(size: int, is_late: bool) -> None:
+    """Those that come one by one cost a turn each; all of them cost their readers what they have."""
+    found = shares("a", "b")
+    taken = served(FairQueue(found), found, size, seconds=1e-4, is_late=is_late)
+    single = is_late or size > TURN_BYTES
+    part = [bytes(size)] * (1 if single else TURN_MESSAGES)
+    assert taken == pytest.approx((SHARE * 10 + BURST_SECONDS) / cost(part) * len(part), rel=0.05)
+
+
+def test_a_writer_among_readers_has_a_part_of_the_time_and_turns_like_others() -> None:
+    """What they have not read yet is in front of the first message of another writer."""
+    found = Shares()
+    waiting = FairQueue(found, lambda: True)
+    taken = served(waiting, found, 100, seconds=1e-4, is_late=False)
+    part = [bytes(100)] * TURN_MESSAGES
+    assert taken == pytest.approx((READ_SHARE * 10 + BURST_SECONDS) / cost(part) * len(part), rel=0.05)
+    # A sync takes what the writer has beyond that.
+    found.charge("a", MOST_SECONDS, 10.0, READ_SHARE)
+    assert found.due("a", 10.0) == 10.0
+    assert found.due("a", 10.0, READ_SHARE) > 10.0
+    # Then another begins to write, and its share is that of one of several.
+    found.charge("b", 0.001, 10.0)
+    assert found.due("a", 10.0) > 10.0
+
+
+def test_a_mesh_is_not_limited_among_readers() -> None:
+    found = Shares()
+    waiting = FairQueue(found, lambda: True)
+    for _ in range(MOST_MESSAGES):
+        waiting.add(MESH, Delivery(1, bytes(20), b"x"))
+    for _ in range(3):
+        turn = waiting.take(0, long=False)
+        assert counts(turn) == {MESH: MOST_MESSAGES}
+        waiting.finish(turn, 100, 0)
+        for _ in range(MOST_MESSAGES):
+            waiting.add(MESH, Delivery(1, bytes(20), b"x"))
+
+
+def test_fifty_messages_a_second_with_many_parents_do_not_wait() -> None:
+    found = shares("a", "b")
+    now = 0.0
+    for _ in range(1000):
+        waiting = queue(found, a=[6_000])
+        assert waiting.next_due(now, long=False) == now
+        waiting.finish(waiting.take(now, long=False), 0.005, now)
+        now += 0.02
 
 
 def test_debts_are_bounded() -> None:

@@ -33,6 +33,7 @@ class Deliveries:
         defect: is told of deliveries that a defect of this side kept from being judged, and what it raised; of the
             other deliveries of the same peer without that.
         name: gives the name of a peer.
+        is_read: tells whether what one writer sends is passed on to others.
     """
 
     def __init__(
@@ -43,13 +44,14 @@ class Deliveries:
         report: Callable[[*tuple[broadcast.InEvent, ...]], None],
         defect: Callable[[Delivery, BaseException | None], None],
         name: Callable[[broadcast.PeerId], str] = str,
+        is_read: Callable[[], bool] = lambda: False,
     ) -> None:
         self._take = take
         self._record = record
         self._report = report
         self._defect = defect
         self._name = name
-        self._queue = FairQueue(shares)
+        self._queue = FairQueue(shares, is_read)
         self._changed = Signal()
 
     async def room(self, writer: str) -> None:

@@ -109,7 +109,13 @@ class Driver:
         self._feed = Feed(self.replica, self._threads, self.record, self._report, lambda: bool(self._peers), on_message)
         self._shares = Shares()
         self._deliveries = Deliveries(
-            self._feed.take, self._shares, self.record, self._report, self._unjudged, self._name
+            self._feed.take,
+            self._shares,
+            self.record,
+            self._report,
+            self._unjudged,
+            self._name,
+            is_read=lambda: len(self._peers) > 1,
         )
         self._pushes = Pushes(
             self.replica,
