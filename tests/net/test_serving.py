@@ -15,6 +15,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import anyio
+import h11
 import pytest
 from anyio.abc import SocketAttribute, SocketStream
 from starlette.types import Receive, Scope, Send
@@ -25,6 +26,7 @@ from gossiplog.net import serving
 from gossiplog.net.addresses import RENEWAL_SECONDS
 from gossiplog.net.incidents import CERTIFICATE_KEY, LINES, SERVER_KEY, VIOLATION_KEY, Incidents
 from gossiplog.net.limits import Limits
+from gossiplog.net.pacing import BODY_PART_BYTES, PART_BYTES
 from gossiplog.net.serving import (
     LEAST_READ,
     MAX_FRAGMENTS,
@@ -136,6 +138,43 @@ async def test_whatever_comes_takes_a_callback_little_time(sent: bytes, expected
                     while expected not in answer:
                         answer += await stream.receive()
     callbacks.assert_short()
+
+
+HEAD = b"POST / HTTP/1.1\r\nHost: a\r\n"
+LENGTH = 2**22
+
+
+@pytest.mark.parametrize("ends_chunked", [False, True])
+async def test_a_body_whose_length_is_known_is_handled_in_few_parts(
+    ends_chunked: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What follows it is not: it may be as many chunks as it has bytes."""
+    parts: list[int] = []
+    receive_data = h11.Connection.receive_data
+
+    def received(connection: h11.Connection, data: bytes) -> None:
+        parts.append(len(data))
+        receive_data(connection, data)
+
+    monkeypatch.setattr(h11.Connection, "receive_data", received)
+    sent = HEAD + b"Content-Length: %d\r\n\r\n" % LENGTH + bytes(LENGTH)
+    if ends_chunked:
+        sent += HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + b"1\r\nx\r\n" * MANY + b"0\r\n\r\n"
+    async with bundled_server(count) as address, await anyio.connect_tcp(address.host, address.port) as stream:
+        with measured_callbacks() as callbacks:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(stream.send, sent)
+                answer, expected = b"", b"read %d" % (MANY if ends_chunked else LENGTH)
+                with anyio.fail_after(PATIENCE):
+                    while expected not in answer:
+                        answer += await stream.receive()
+    callbacks.assert_short()
+    assert sum(parts) == len(sent)
+    large = [size for size in parts if size > PART_BYTES]
+    # The head may have come with some of the body, and a read may end within a part.
+    assert LENGTH - 3 * BODY_PART_BYTES <= sum(large) <= LENGTH - PART_BYTES
+    if not ends_chunked:
+        assert len(parts) < 4 * LENGTH // BODY_PART_BYTES
 
 
 def test_urls() -> None:

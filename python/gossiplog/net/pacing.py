@@ -17,6 +17,8 @@ import anyio.lowlevel
 
 PART_BYTES = 2**10
 """Handled at once. The costliest take 10 milliseconds: chunks, or frames, of one byte."""
+BODY_PART_BYTES = 2**16
+"""Handled at once of a body whose length is known: one event, however many bytes it has."""
 SLICE_SECONDS = 0.002
 """After which no other part is handled in a callback."""
 
@@ -79,7 +81,7 @@ class Gate:
 
 
 class Paced(asyncio.Protocol):
-    """Mixin that passes received data to the protocol in parts of PART_BYTES.
+    """Mixin that passes received data to the protocol in parts, of PART_BYTES unless the protocol says otherwise.
 
     Attributes:
         successor: the protocol that the connection has changed to, which is given the rest; None as long as it has not.
@@ -105,6 +107,10 @@ class Paced(asyncio.Protocol):
         if not self._is_due:
             self._handle()
 
+    def _part_bytes(self) -> int:
+        """Return how many of the next bytes may be handled at once."""
+        return PART_BYTES
+
     def _handle_soon(self) -> None:
         if not self._is_due:
             self._is_due = True
@@ -118,7 +124,7 @@ class Paced(asyncio.Protocol):
                 rest, self._unhandled = self._unhandled[self._handled :], b""
                 self.successor.data_received(rest)
                 return
-            part = self._unhandled[self._handled : self._handled + PART_BYTES]
+            part = self._unhandled[self._handled : self._handled + self._part_bytes()]
             self._handled += len(part)
             super().data_received(part)
             if time.perf_counter() >= end and self._handled < len(self._unhandled):

@@ -44,7 +44,7 @@ from gossiplog.net.event_loop import asyncio_loop
 from gossiplog.net.handshakes import CLIENT, watch_handshakes
 from gossiplog.net.incidents import CERTIFICATE_KEY, SERVER_KEY, VIOLATION_KEY, Incidents, client_name
 from gossiplog.net.limits import Limits
-from gossiplog.net.pacing import Paced
+from gossiplog.net.pacing import BODY_PART_BYTES, PART_BYTES, Paced
 from gossiplog.reprs import short_repr
 
 MAX_MESSAGE_BYTES = 2**20
@@ -519,6 +519,12 @@ class _ConnectionTable:
         return next(filter(None, map(_first_idle, by_address)), None)
 
 
+def _announced_length(headers: Iterable[tuple[bytes, bytes]]) -> int:
+    """Return the length of a body that h11 reads up to; 0 for one in chunks."""
+    fields = dict(headers)
+    return 0 if b"transfer-encoding" in fields else int(fields.get(b"content-length", b"0"))
+
+
 def _first_idle(transports: Iterable[asyncio.Transport]) -> _Protocol | None:
     return next(filter(None, map(_idle, transports)), None)
 
@@ -648,6 +654,9 @@ class _Protocol(_Dropping, H11Protocol):
         super().connection_made(transport)
         # The request that was the latest one when this last looked.
         self._seen: RequestResponseCycle | None = None
+        # The request whose body arrives, and how many of its bytes are still to come, at least.
+        self._arriving: RequestResponseCycle | None = None
+        self._body_left = 0
         self._look_later()
         if isinstance(self.config, _Config):
             self._register(self.config.connection_table)
@@ -675,6 +684,17 @@ class _Protocol(_Dropping, H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._timer.cancel()
         super().connection_lost(exc)
+
+    def _part_bytes(self) -> int:
+        if self.conn.their_state is not h11.SEND_BODY:
+            return PART_BYTES
+        if self._arriving is not self.cycle:
+            self._arriving = self.cycle
+            # Of a body in chunks each may be one byte. The head's last part may have brought some of the body.
+            self._body_left = _announced_length(self.headers) - PART_BYTES
+        part = max(PART_BYTES, min(self._body_left, BODY_PART_BYTES))
+        self._body_left -= part
+        return part
 
     def handle_websocket_upgrade(self, event: h11.Request) -> None:
         super().handle_websocket_upgrade(event)
