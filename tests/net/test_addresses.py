@@ -12,6 +12,7 @@ from gossiplog.net.addresses import (
     UNKNOWN,
     USUAL_CONNECTIONS,
     Addresses,
+    Rates,
     Refusal,
     is_within,
     limit_of,
@@ -227,3 +228,16 @@ def test_networks_of_proxies() -> None:
     assert not any(is_within(host, networks) for host in ("11.0.0.1", "192.168.1.8", "unknown"))
     with pytest.raises(ValueError, match="nonsense"):
         read_networks(["nonsense"])
+
+
+def test_rates_of_amounts() -> None:
+    """As much as the burst at once, then so much of it in so much of RENEWAL_SECONDS."""
+    clock = Clock()
+    rates = Rates(clock)
+    rates.count("a", 100, 60)
+    assert rates.wait("a", 100) == 0
+    rates.count("a", 100, 60)
+    assert rates.wait("a", 100) == pytest.approx(RENEWAL_SECONDS * (0.2 + 0.01))
+    clock.now = 1.2 * RENEWAL_SECONDS
+    assert rates.wait("a", 100) == 0
+    assert rates.wait("b", 100) == 0

@@ -2,13 +2,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import anyio
 import anyio.lowlevel
 import pytest
+import trio.testing
 
 from gossiplog.net import admission as module
-from gossiplog.net.admission import Admission, Overloaded, Reservation
+from gossiplog.net.addresses import RENEWAL_SECONDS, UNIX
+from gossiplog.net.admission import BODY_BURST, BODY_SECONDS, LEAST_BODY_BYTES, Admission, Overloaded, Reservation
 
 pytestmark = pytest.mark.anyio
 
@@ -172,3 +175,45 @@ async def test_a_cheap_call_does_not_wait_for_expensive_ones_nor_for_a_write() -
         assert await admission.run_cheap(lambda: 1) == 1
         ended.set()
     assert await admission.run_expensive(lambda: 2) == 2
+
+
+class TestVirtualTime:
+    @pytest.fixture
+    def anyio_backend(self) -> tuple[str, dict[str, Any]]:
+        return "trio", {"clock": trio.testing.MockClock(autojump_threshold=0)}
+
+    async def _read(self, admission: Admission, source: str, size: int) -> float:
+        """Read a body as fast as may be; return the seconds that it took."""
+        began, part = anyio.current_time(), bytes(2**16)
+        with admission.body() as body, body.scope:
+            while len(body.data) < size:
+                admission.extend(body, part)
+                await admission.pace(body, source, len(part))
+            body.is_whole = True
+        return anyio.current_time() - began
+
+    async def test_the_bodies_of_an_address_are_read_at_a_rate(self) -> None:
+        admission, size = Admission(2**40), 2**22
+        seconds = [await self._read(admission, "192.0.2.7", size) for _ in range(20)]
+        at_once = BODY_BURST // size
+        assert seconds[: at_once - 1] == [0.0] * (at_once - 1)
+        assert sum(seconds) == pytest.approx(RENEWAL_SECONDS * (20 * size - BODY_BURST) / BODY_BURST, rel=0.02)
+        # Others do not wait for it, nor do programs of this machine for anything.
+        assert await self._read(admission, "192.0.2.8", size) == 0.0
+        for source in ("127.0.0.1", UNIX):
+            assert await self._read(admission, source, 4 * BODY_BURST) == 0.0
+
+    async def test_a_body_does_not_end_for_what_it_was_made_to_wait(self) -> None:
+        admission = Admission(2**40)
+        sizes = 64 * [BODY_BURST // 16]
+        ended: list[float] = []
+
+        async def read(size: int) -> None:
+            ended.append(await self._read(admission, "192.0.2.7", size))
+
+        async with anyio.create_task_group() as tasks:
+            for size in sizes:
+                tasks.start_soon(read, size)
+        assert len(ended) == len(sizes)
+        assert max(ended) > BODY_SECONDS + sizes[0] / LEAST_BODY_BYTES / 2
+        assert max(ended) == pytest.approx(RENEWAL_SECONDS * (sum(sizes) / BODY_BURST - 1), rel=0.05)

@@ -135,7 +135,7 @@ class _Pause:
 
 
 class Rates:
-    """How often each address may do something: some times at once, and as many again in RENEWAL_SECONDS.
+    """How often, or how much, each address may do something: some at once, and as much again in RENEWAL_SECONDS.
 
     It is GCRA (ITU-T I.371, Annex A), which keeps one number for an address. The renewal begins with the first time: so
     the first RENEWAL_SECONDS let nearly twice as many through.
@@ -160,12 +160,12 @@ class Rates:
         seconds = self._renewal(source, burst, now) - now - RENEWAL_SECONDS
         return seconds if seconds > _SLACK else 0.0
 
-    def count(self, source: str, burst: int) -> None:
-        """Note that an address did it, whether it had to wait or not."""
-        keep_latest(self._renewals, source, self._renewal(source, burst, self._clock()))
+    def count(self, source: str, burst: int, amount: int = 1) -> None:
+        """Note that an address did it, once or so much of it, whether it had to wait or not."""
+        keep_latest(self._renewals, source, self._renewal(source, burst, self._clock(), amount))
 
-    def _renewal(self, source: str, burst: int, now: float) -> float:
-        return max(self._renewals.get(source, now), now) + RENEWAL_SECONDS / burst
+    def _renewal(self, source: str, burst: int, now: float, amount: int = 1) -> float:
+        return max(self._renewals.get(source, now), now) + RENEWAL_SECONDS * amount / burst
 
 
 class Addresses:

@@ -6,7 +6,8 @@ The work itself takes turns on few threads. A stranger who asks for much and rea
 nothing else: it is taken back from a client that has not moved for a while, as soon as somebody else waits for it.
 
 The body of a request takes memory as it arrives, and a reservation only when it is whole. One that arrives too slowly
-ends, and of several that are too much together the slowest: what is announced and not sent costs nobody anything.
+ends, and of several that are too much together the slowest: what is announced and not sent costs nobody anything. What
+arrives costs the event loop, so that the bodies of one address are read no faster than BODY_BURST in RENEWAL_SECONDS.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import anyio
 from anyio import to_thread
 
 from gossiplog.errors import GossipLogError
+from gossiplog.net.addresses import Rates, is_local
 
 MOST_RESERVATIONS = 64
 """Expensive requests that are answered at a time."""
@@ -39,6 +41,8 @@ BODY_SECONDS = 10.0
 """How long a body may take to arrive, and how much longer for each LEAST_BODY_BYTES of it that have."""
 LEAST_BODY_BYTES = 2**15
 """Bytes a second."""
+BODY_BURST = 2**24
+"""Bytes of bodies that are read from one address at once, and as many again in RENEWAL_SECONDS."""
 
 _CHEAP_THREADS = 4
 # One core stays free for the event loop.
@@ -131,6 +135,7 @@ class Admission:
         self._queue: deque[_Waiting] = deque()
         # The oldest first.
         self._bodies: dict[Body, None] = {}
+        self._rates = Rates(anyio.current_time)
 
     @property
     def kept(self) -> int:
@@ -197,6 +202,23 @@ class Admission:
         body.scope.deadline = body.began + BODY_SECONDS + len(body.data) / LEAST_BODY_BYTES
         self._limit_bodies(anyio.current_time())
         self._tell_kept(self.kept)
+
+    async def pace(self, body: Body, source: str, size: int) -> None:
+        """Wait until more of a body may be read.
+
+        Args:
+            body: that arrives.
+            source: the address that it comes from, as `source_of` gives it; from a local one any number of bytes.
+            size: of what has just arrived.
+        """
+        if is_local(source):
+            return
+        self._rates.count(source, BODY_BURST, size)
+        if seconds := self._rates.wait(source, BODY_BURST):
+            # It is not slow by itself.
+            body.began += seconds
+            body.scope.deadline += seconds
+            await anyio.sleep(seconds)
 
     def _limit_bodies(self, now: float) -> None:
         """End the slowest bodies while there are too many, or while they keep more than half of the memory."""
