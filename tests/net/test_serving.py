@@ -9,7 +9,7 @@ import signal
 import socket
 import ssl
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -302,6 +302,43 @@ async def test_answers_are_looked_at_only_where_a_limit_applies(limit: int | Non
     ):
         assert (await request(stream, "GET / HTTP/1.1\r\nHost: a\r\n\r\n")).startswith(b"HTTP/1.1 200")
     assert [name == "watched" for name in names] == [is_watched]
+
+
+@pytest.mark.parametrize("text", ["GET / HT", "GET / HTTP/1.1\r\nHost: a\r\n\r\n"], ids=["half a request", "a request"])
+async def test_an_address_that_goes_on_connecting_without_a_request_is_not_accepted(
+    monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    """Connections that had a request give way to others of their address, however many."""
+    now = 0.0
+    monkeypatch.setattr(serving, "time", SimpleNamespace(monotonic=lambda: now))
+    monkeypatch.setattr(serving, "REQUEST_CONNECTIONS", 1)
+    is_whole = text.endswith("\r\n\r\n")
+
+    async def is_accepted(source: str = "127.0.0.1") -> bool:
+        try:
+            async with await half_open(address, source) as stream:
+                return (await request(stream, "GET / HTTP/1.1\r\nHost: a\r\n\r\n")).startswith(b"HTTP/1.1 200")
+        except (OSError, anyio.EndOfStream, anyio.BrokenResourceError):
+            return False
+
+    async with AsyncExitStack() as stack:
+        address = await stack.enter_async_context(bundled_server(limits=Limits(connections_per_address=1)))
+        streams: list[SocketStream] = []
+        for number in range(2 + MOST_REFUSALS):
+            streams.append(await stack.enter_async_context(await half_open(address, "127.0.0.1")))
+            if is_whole:
+                await request(streams[-1], text)
+            else:
+                await streams[-1].send(text.encode())
+            if number >= 2:
+                # The oldest of three gives way.
+                with anyio.fail_after(PATIENCE), suppress(anyio.EndOfStream, anyio.BrokenResourceError):
+                    while await streams[-3].receive():
+                        pass
+        assert await is_accepted() is is_whole
+        assert await is_accepted("127.0.0.2")
+        now += RENEWAL_SECONDS
+        assert await is_accepted()
 
 
 async def test_websockets_that_ended_are_counted_no_more(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -502,7 +502,7 @@ class _ConnectionTable:
         return most if most is not None and len(self._transports.get(source_of(host), ())) >= most else None
 
     def refused(self, host: str | None) -> None:
-        """Note that a client was told that it has too much, or comes too often."""
+        """Note that a client was told that it has too much, or comes too often, or makes connections for nothing."""
         self._refused.count(source_of(host), MOST_REFUSALS)
 
     def is_shut_out(self, host: str) -> bool:
@@ -665,9 +665,11 @@ class _Protocol(_Dropping, H11Protocol):
         """Admit this connection; where there are too many, drop the oldest idle one, or else this one."""
         host = self._host()
         if (limit := connection_table.limit(host)) is not None:
-            (connection_table.oldest_idle(host) or self)._drop(
-                "too_many_from_address", f"there are {limit} connections from its address"
-            )
+            dropped = connection_table.oldest_idle(host) or self
+            if not dropped.has_asked:
+                # One after the other without a request: to accept the next costs more than to close it.
+                connection_table.refused(host)
+            dropped._drop("too_many_from_address", f"there are {limit} connections from its address")
         # WebSockets are among them.
         elif len(self.connections) >= (self.config.limit_concurrency or 0):
             (connection_table.oldest_idle_of_most() or self)._drop(
@@ -680,6 +682,13 @@ class _Protocol(_Dropping, H11Protocol):
         """Whether no request is under way."""
         cycle: RequestResponseCycle | None = self.cycle
         return not self.transport.is_closing() and (cycle is None or cycle.response_complete)
+
+    @property
+    def has_asked(self) -> bool:
+        """Whether there was a request."""
+        # uvicorn says that it is never None, and begins with None.
+        cycle: RequestResponseCycle | None = self.cycle
+        return cycle is not None
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._timer.cancel()
