@@ -18,14 +18,17 @@ from gossiplog.log.writing import Outcome
 from gossiplog.net.deliveries import Deliveries
 from gossiplog.net.driver import Driver
 from gossiplog.net.fairness import (
+    BURST_SECONDS,
     MESH,
     MOST_MESSAGES,
     MOST_SECONDS,
+    READ_SHARE,
     RECENT_SECONDS,
     SHARE,
     TURN_BYTES,
     TURN_MESSAGES,
     Shares,
+    cost,
 )
 from gossiplog.net.record import Record
 from gossiplog.net.threads import Threads
@@ -273,6 +276,42 @@ class TestVirtualTime:
         assert max(delays) <= 0.001 * (2 * TURN_MESSAGES + 2)
         # A quarter of the time, and what it may owe.
         assert 1000 * (0.25 * 7.5) <= inserted <= 1000 * (0.25 * 7.5 + 0.25) + 2 * TURN_MESSAGES
+
+    async def test_the_first_message_of_another_writer_waits_for_one_turn_among_readers(
+        self, opened: Open, signer: Signer
+    ) -> None:
+        """One writer has sent without a pause, alone, and no more of it is passed on than others take in."""
+        log = opened()
+        began = anyio.current_time()
+        arrived: dict[bytes, float] = {}
+
+        async def take(values: Sequence[bytes]) -> tuple[core.Batch, Outcome]:
+            await anyio.sleep(0.0001 * len(values))
+            return log.replica.take(values)
+
+        def report(*events: broadcast.InEvent) -> None:
+            arrived.update((event.delivery.key, anyio.current_time()) for event in events if isinstance(event, Judged))
+
+        waiting = Deliveries(take, Shares(), Record(None), report, no_defect, is_read=lambda: True)
+
+        async def flood() -> None:
+            for number in range(10**6):
+                await waiting.room("busy")
+                waiting.add("busy", Delivery(1, *signer.sign(log.topic, 1, [], number)))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(flood)
+            tasks.start_soon(partial(waiting.run, long=False))
+            await anyio.sleep(3)
+            stored = len(arrived)
+            key, value = signer.sign(log.topic, 1, [], "quiet")
+            sent = anyio.current_time()
+            waiting.add("quiet", Delivery(2, key, value))
+            await anyio.sleep(0.5)
+            tasks.cancel_scope.cancel()
+        assert arrived[key] - sent <= 0.0001 * (2 * TURN_MESSAGES + 1)
+        part = TURN_MESSAGES / cost([value] * TURN_MESSAGES)
+        assert stored <= part * (READ_SHARE * (sent - began) + BURST_SECONDS) + 2 * TURN_MESSAGES
 
     async def test_a_long_message_is_stored_when_its_writer_is_not_limited_any_more(
         self, opened: Open, signer: Signer
