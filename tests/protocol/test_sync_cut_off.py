@@ -137,6 +137,15 @@ def test_the_walk_widens(shape: str, flights: int) -> None:
     assert stream.seconds <= flights
 
 
+def test_more_requests_are_under_way_when_many_are_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sync client, 2."""
+    monkeypatch.setattr(sync_client, "_FIRST_ASKED", 8)
+    ours, theirs = logs("all", 5000, 170, seed=7)
+    stream = attempt(Log(ours), Log(theirs), ClientConfig(), ServerConfig(**UNLIMITED), Line(round_trip=1.0))
+    assert stream.finished
+    assert stream.seconds < 16 < len(stream.requests) / 8
+
+
 def test_few_requests_are_lost_when_a_stream_is_cut_off() -> None:
     """Sync client, 7: no more than the first stream, and later ones, leave unanswered."""
     ours, theirs = logs("all", 5000, 300, seed=1)
