@@ -146,6 +146,15 @@ def test_more_requests_are_under_way_when_many_are_answered(monkeypatch: pytest.
     assert stream.seconds < 16 < len(stream.requests) / 8
 
 
+def test_long_values_are_not_asked_for_two_at_a_time() -> None:
+    """Sync client, 2: where a window holds few of them, also after few came in one answer."""
+    ours, theirs = logs("all", 600, 20_000, seed=7)
+    line = Line(bandwidth=25e6, round_trip=0.3)
+    stream = attempt(Log(ours), Log(theirs), ClientConfig(keys=16), ServerConfig(**UNLIMITED), line)
+    assert stream.finished
+    assert stream.seconds < 4
+
+
 def test_few_requests_are_lost_when_a_stream_is_cut_off() -> None:
     """Sync client, 7: no more than the first stream, and later ones, leave unanswered."""
     ours, theirs = logs("all", 5000, 300, seed=1)

@@ -6,12 +6,12 @@ The rules, from the wire format, "Sync" and "Prolly tree":
 skipped with everything below it; of any other the children are asked for, and of a node of level 1 the values of those
 leaves that the local log lacks. Values are asked for, and handed out, in the order of their keys, which is causal.
 
-2. *When.* The walk begins with one path, down to the first leaves that differ, whose values are asked for at once: a
-stream that brings a path and one value brings a message. From then on every request that can be made is sent at once,
-those with the smallest keys first, while the answers that are under way are expected to fit into a window of bytes: a
-sync costs bandwidth, not round trips. No more requests are under way than some number or than were answered, so that a
-server that ends the stream has few to throw away. Later GetValues wait until a request is full, the walk has ended, or
-it has passed twice as many nodes as before the last one.
+2. *When.* The walk begins with one path, down to the first node of level 1 that differs; the values that it lacks are
+asked for at once. Guesses do not wait for it. From then on every request that can be made is sent at once, those with
+the smallest keys first, while the answers that are under way are expected to fit into a window of bytes: a sync costs
+bandwidth, not round trips. In a first stream 256 requests are under way, or as many as were answered if that is more,
+so that a server that ends the stream has few to discard. Later GetValues wait until a request is full, the walk has
+ended, or it has passed twice as many nodes as before the last one.
 
 3. *Guesses.* Logs mostly differ at their end. So the first flight asks, besides for the root, for the nodes that may be
 the last of their levels (`sync_hints`), and the second for the children of those that the server has with another hash.
@@ -25,10 +25,10 @@ their parent's range, in order, one level below it, and that hash to the parent'
 is a message with the key that was asked for, or one with that key whose signature does not hold: a server that follows
 the rules never has one, but its batch is handed out with the message marked as invalid, and the driver names it.
 
-5. *What is bounded.* Frames (`wire.MAX_ANSWER`), the root's level (`wire.MAX_LEVEL`), answers under way (the window),
-and what is known but not yet asked for: above a first limit one request is under way at a time; above a second one the
-answers that are not next in order are dropped, and asked for again later. A tree without end does not pass: every node
-has leaves, and leaves that the local log lacks need values.
+5. *What is bounded.* Frames (`wire.MAX_ANSWER`), the root's level (`wire.MAX_LEVEL`), answers under way (the window,
+and their number), and what is known but not yet asked for: above a first limit one request is under way at a time;
+above a second one the answers that are not next in order are dropped, and asked for again later. A tree without end
+does not pass: every node has leaves, and leaves that the local log lacks need values.
 
 6. *Violations* raise ProtocolError from `receive`, after the events of what had come before: bytes that are no answer,
 an answer of another kind than the request's, or to no request; a root with a key or with one child; children that are
@@ -37,10 +37,11 @@ key's; hints that turn out wrong. Abort and the end of the stream are none.
 
 7. *When the stream is cut off.* What had come is handed out. A new client over the same log, with `next_config`, goes
 on where this one was, for equal subtrees are skipped, and so are nodes that this one found to lack nothing. Children
-that have come are not asked for again: they are taken up to the last one used, as long as there is room. About half as
-many requests are under way as the earlier stream answered, or this one so far, so that few are lost at the next end. Of
-values it asks first for as many as came in one answer, and then for twice as many each time; where none came, for fewer
-than those that were asked for. Nothing is guessed.
+that have come are not asked for again: they are taken up to the last one used, as long as there is room. At least 8
+requests are under way, and about half as many as the earlier stream answered, or this one so far, so that few are lost
+at the next end. A stream that answers twice its number lets the next one try half as many again. Of values it asks
+first for as many as came in one answer, and then for twice as many each time; where none came, for fewer than those
+that were asked for. Nothing is guessed.
 
 8. *Parts.* Anybody can make messages of which one node has so many leaves that no answer holds them. After an Abort
 children are asked for part by part (`GetChildren.after`), and handled as they come. That a part is right shows when the
@@ -83,6 +84,7 @@ _USUAL_LEAVES = 32  # of a node of level 1: the tree's fanout
 _HELD_PAUSE = 2**18  # keys and nodes known but not asked for: about 25 MB
 _HELD_DROP = 2**20
 _FIRST_ASKED = 256  # requests under way in a first stream, or as many as are answered
+_MOST_CHILDREN = 2**9  # requests for children under way: values come before what led to them is forgotten
 _LEAST_ASKED = 8  # requests under way after a stream that was cut off: about a path through the tree
 # Remembered from one attempt to the next: nodes that lack nothing, about 10 MB, and children, about 3 MB.
 _MOST_COMPLETE = 2**16
@@ -207,7 +209,7 @@ class Client:
     def _next_most_asked(self) -> int:
         """Return how many requests to have under way so that few are lost if the next stream ends like this one."""
         most = self._config.most_asked or 0
-        # Whether a longer queue brings more before the end is seen only by trying.
+        # Only a longer queue shows whether it brings more before the end.
         tried = 3 * most // 2 if self._answered >= 2 * most else 0
         return max(_LEAST_ASKED, self._answered // 2, tried)
 
@@ -219,7 +221,7 @@ class Client:
     def start(self) -> bytes:
         """The first bytes to write to the server."""
         self._ask(wire.GetRoot(), 1, _NODE_SIZE)
-        # A guessed node's children could not be checked part by part.
+        # Later, known children take the place of guesses, and children in parts are checked where their node is proven.
         if not self._config.resumes:
             for level, key in hints(self._tree):
                 self._ask(wire.GetNode(level, key), 1, _NODE_SIZE)
@@ -312,7 +314,7 @@ class Client:
             self._missing -= count
             self._ask(wire.GetValues(keys), self._wanted_depth + 1, size)
             self._values_asked += 1
-            if count == self._keys:
+            if count == limit:
                 self._keys = min(2 * self._keys, MOST_KEYS)
             if not self._wanted:
                 self._passed = 0
@@ -325,7 +327,7 @@ class Client:
         size = PART * _NODE_SIZE if span.check is not None else _CHILDREN_SIZE
         if not self._fits(size):
             return False
-        if span.proven and self._children_asked and not self._has_path:
+        if span.proven and self._children_asked >= (_MOST_CHILDREN if self._has_path else 1):
             return False
         heapq.heappop(self._unasked)
         self._children_asked += 1

@@ -35,7 +35,8 @@ class ClientConfig:
         keys: how many the first GetValues asks for; later ones grow, up to 512.
         value_size: bytes in a value, expected before the first has come.
         skip: keys whose values are not asked for.
-        most_asked: requests under way until twice as many are answered; no limit (None) before a stream was cut off.
+        most_asked: requests under way, at most, until twice as many are answered; then half of those. None for a first
+            stream, which has a limit of its own.
         complete: nodes of the server's tree of which the local log has every leaf, as an earlier stream has found. It
             need not be the same server: equal hashes are equal leaves.
         known: children that an earlier stream has brought, by their node: they are not asked for again. It need not be
@@ -54,7 +55,7 @@ class ClientConfig:
 
     @property
     def resumes(self) -> bool:
-        """Whether an earlier stream was cut off."""
+        """Return whether an earlier stream was cut off."""
         return self.most_asked is not None or self.parts or bool(self.complete or self.known)
 
     def without_walk(self) -> ClientConfig:
