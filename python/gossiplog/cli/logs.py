@@ -196,7 +196,7 @@ def info(
     ] = False,
     json: Json = False,
 ) -> None:
-    """Show what a log holds: topic, messages, clock, heads, root, authors, bytes."""
+    """Show what a log holds: topic, messages, heads, root, authors, bytes, and the clock that the next message has."""
     output = Output(json)
     with open_log(path, unlocked=True) as log, progress("Counting authors", len(log)) as advance:
         found = log.info(advance)
