@@ -63,10 +63,7 @@ FAILS = [
     ("peers http://127.0.0.1:1 --token-file missing", "cannot read the token file missing: No such file"),
     ("serve notes.db --topic other", "notes.db is a log of the topic 'notes', not 'other'"),
     ("serve notes.db --hub 192.0.2.1:8000", "--hub: cannot listen at 192.0.2.1:8000: .*no address of this machine"),
-    ("serve notes.db --listen 127.0.0.1:9000", '"127.0.0.1:9000" is no address .*: .*; expected one such as /ip4/'),
     ("serve notes.db --read-token open.token", "the token file open.token is open to other users: run chmod 600"),
-    ("serve notes.db --certificate no.pem --private-key no.key", "no.pem: No such file or directory"),
-    ("serve notes.db --certificate text.txt --private-key bad.key", "text.txt and bad.key cannot be used for TLS"),
     ("network --folder text.txt", "text.txt: File exists"),
     ("simulate --scenarios missing.toml", "cannot read missing.toml: No such file or directory"),
     ("import notes.db missing.jsonl", "there is no file or folder missing.jsonl"),
@@ -95,6 +92,18 @@ WRONG = [
     ("serve notes.db --log-level loud", "Invalid value for --log-level: 'loud' is not one of 'debug'"),
     ("serve notes.db --read-token s3cret", "Invalid value: --read-token names no file"),
     ("serve notes.db --certificate text.txt", "Invalid value: --certificate and --private-key go together"),
+    (
+        "serve notes.db --listen 127.0.0.1:9000",
+        'Invalid value: --listen: "127.0.0.1:9000" is no address .*: .*; expected one such as /ip4/',
+    ),
+    (
+        "serve notes.db --certificate no.pem --private-key no.key",
+        "Invalid value: --certificate, --private-key: no.pem: No such file or directory",
+    ),
+    (
+        "serve notes.db --certificate text.txt --private-key bad.key",
+        "Invalid value: --certificate, --private-key: text.txt and bad.key cannot be used for TLS",
+    ),
     ("serve notes.db --config bad.toml", "Invalid value for --config: bad.toml is not TOML"),
     (
         "serve notes.db --config folder",

@@ -202,7 +202,7 @@ def _open_and_serve(path: Path, topic: str | None, options: Options, output: Out
         try:
             tls.reload()
         except OSError as error:
-            raise typer.BadParameter(f"--certificate, --private-key: {error}") from error
+            raise typer.BadParameter(f"--certificate, --private-key: {failure(error)}") from error
     with (
         # Before the log is made: what cannot be served leaves no file.
         _bound("--hub", options.hub) as hub_listener,
