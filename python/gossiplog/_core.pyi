@@ -407,6 +407,12 @@ class Tree:
 def shown_url(url: str) -> str:
     """A URL for messages and logs, without what may be a secret: its query; all but its scheme if it holds an `@`."""
 
+def check_address(text: str) -> None:
+    """Check that a host can use a multiaddr; raise ValueError."""
+
+def check_peer_id(text: str) -> None:
+    """Check that a text is a peer's id; raise ValueError."""
+
 @final
 class Fragment:
     """What a run of neighbouring entries contributes to a tree: immutable, a few KB, whatever the number of entries.
@@ -460,12 +466,6 @@ class ArrowArray:
     def __len__(self) -> int: ...
 
 # `gossiplog.columns` says what these do. They take objects with `__arrow_c_array__`, and raise ColumnError.
-def check_address(text: str) -> None:
-    """Check that a host can use a multiaddr; raise ValueError."""
-
-def check_peer_id(text: str) -> None:
-    """Check that a text is a peer's id; raise ValueError."""
-
 def gather_columns(
     rows: Iterator[tuple[int | bytes, ...]], columns: Sequence[tuple[str, type[int | bytes]]], most: int, size: int
 ) -> ArrowArray: ...

@@ -517,14 +517,13 @@ def test_following_stays_connected(program: Program, log: Path) -> None:
         (["--mdns", "--bootstrap", "12D3"], '--bootstrap: "12D3" is no address'),
         (["--mdns", "--announce", "/ip4/192.0.2.7"], "--announce: "),
         (["--mdns", "--allow-peer", "alice"], '--allow-peer: "alice" is no peer id'),
-        (["--certificate", "none.pem", "--private-key", "none.key"], "--certificate, --private-key: "),
+        (["--certificate", "none.pem", "--private-key", "none.key"], "--certificate, --private-key: none.pem"),
     ],
 )
 def test_wrong_options_are_refused(program: Program, log: Path, arguments: list[str], reason: str) -> None:
     result = program("serve", log, *arguments)
     assert result.code == 2
     assert reason in result.err
-    assert "none.pem" in result.err or "none.pem" not in arguments
 
 
 def test_options_for_hubs_are_refused_for_files(program: Program, log: Path) -> None:

@@ -14,6 +14,7 @@ from gossiplog.cli.logs import LogPath, NewTopic
 from gossiplog.cli.output import Json, Output
 from gossiplog.cli.settings import Config, ShowConfig, may_be_secret, misspelt, place, show_settings
 from gossiplog.net.addresses import read_networks
+from gossiplog.net.arguments import check_texts
 from gossiplog.net.limits import Limits
 
 _DEFAULT = "127.0.0.1:8000"
@@ -178,17 +179,12 @@ def serve(
             "--announce, --allow-peer, --gossip and --identity are for a mesh: give --listen, --bootstrap or --mdns,"
             " too"
         )
-    for name, texts, check in (
-        ("listen", listen, check_address),
-        ("bootstrap", bootstrap, check_address),
-        ("announce", announce, check_address),
-        ("allow_peer", allow_peer, check_peer_id),
-    ):
-        for text in texts or ():
-            try:
-                check(text)
-            except ValueError as error:
-                raise typer.BadParameter(f"{place(context, name)}: {error}") from error
+    try:
+        for name, addresses in (("listen", listen), ("bootstrap", bootstrap), ("announce", announce)):
+            check_texts(place(context, name), addresses or (), "", check_address)
+        check_texts(place(context, "allow_peer"), allow_peer or (), "", check_peer_id)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
     if hub is None:
         if mesh is None:
             hub = _DEFAULT

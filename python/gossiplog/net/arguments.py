@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from gossiplog._core import check_address, check_peer_id
 from gossiplog.log import Log
 from gossiplog.log.functions import check_runs
 
@@ -58,55 +57,26 @@ def check_callbacks(**callbacks: Callable[..., object] | None) -> None:
             check_runs(name, callback, name.removeprefix("on_"))
 
 
-def check_addresses(name: str, values: object) -> tuple[str, ...]:
-    """Return a collection of multiaddrs as a tuple.
-
-    Args:
-        name: what the caller calls them.
-        values: what it gave.
-
-    Raises:
-        TypeError: as of `check_texts`.
-        ValueError: one is no multiaddr, or of a transport that a host does not have.
-    """
-    return _checked(name, check_texts(name, values, "/ip4/127.0.0.1/tcp/9000/ws"), check_address)
-
-
-def check_peer_ids(name: str, values: object) -> tuple[str, ...]:
-    """Return a collection of ids of peers as a tuple.
-
-    Args:
-        name: what the caller calls them.
-        values: what it gave.
-
-    Raises:
-        TypeError: as of `check_texts`.
-        ValueError: one is no id.
-    """
-    return _checked(name, check_texts(name, values, "12D3KooW…"), check_peer_id)
-
-
-def _checked(name: str, texts: tuple[str, ...], check: Callable[[str], None]) -> tuple[str, ...]:
-    for text in texts:
-        try:
-            check(text)
-        except ValueError as error:
-            raise ValueError(f"{name}: {error}") from error
-    return texts
-
-
-def check_texts(name: str, values: object, example: str) -> tuple[str, ...]:
+def check_texts(name: str, values: object, example: str, check: Callable[[str], None] | None = None) -> tuple[str, ...]:
     """Return a collection of texts as a tuple; a single text, a collection of its characters, is an error.
 
     Args:
         name: what the caller calls them.
         values: what it gave.
         example: of one of them.
+        check: raises ValueError for a text that is wrong.
 
     Raises:
         TypeError: a single text, or something that is no collection of texts.
+        ValueError: a text is wrong.
     """
     found = None if isinstance(values, (str, bytes)) or not isinstance(values, Iterable) else tuple(values)
     if found is None or not all(isinstance(value, str) for value in found):
         raise TypeError(f"{name} is {values!r}: expected a list of texts, such as [{example!r}]")
+    if check is not None:
+        for text in found:
+            try:
+                check(text)
+            except ValueError as error:
+                raise ValueError(f"{name}: {error}") from error
     return found

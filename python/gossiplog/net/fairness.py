@@ -203,17 +203,21 @@ class FairQueue:
         whole = max(1.0, sum(filled.values()))
         for writer, part in values.items():
             owed = max(seconds * filled[writer] / whole, cost(part))
-            self._shares.charge(writer, owed, now, READ_SHARE if self._is_read() else None)
+            self._shares.charge(writer, owed, now, self._read_share)
             lane = self._lanes[writer]
             lane.is_busy = False
             if not lane.waiting:
                 del self._lanes[writer]
 
+    @property
+    def _read_share(self) -> float | None:
+        return READ_SHARE if self._is_read() else None
+
     def _is_limited(self, writer: str, now: float) -> bool:
         return writer != MESH and (self._is_read() or self._shares.is_limited(writer, now))
 
     def _due(self, writer: str, now: float) -> float:
-        return self._shares.due(writer, now, READ_SHARE if self._is_read() else None)
+        return self._shares.due(writer, now, self._read_share)
 
     def _part(self, writer: str, now: float) -> tuple[int, int]:
         """The most messages, and bytes, of a writer in one turn."""

@@ -15,12 +15,12 @@ import anyio
 import anyio.abc
 import anyio.lowlevel
 
-from gossiplog._core import MeshEvent
+from gossiplog._core import MeshEvent, check_address, check_peer_id
 from gossiplog.core import SignedMessage
 from gossiplog.errors import NetworkError, ProtocolError
 from gossiplog.log import Log
 from gossiplog.net import events
-from gossiplog.net.arguments import check_addresses, check_callbacks, check_log, check_peer_ids, check_type
+from gossiplog.net.arguments import check_callbacks, check_log, check_texts, check_type
 from gossiplog.net.background import background
 from gossiplog.net.driver import Driver
 from gossiplog.net.host import Arrival, Host, News, PeerInfo, open_host
@@ -48,6 +48,7 @@ _MESH_EVENTS: dict[str, Callable[[str], events.Event]] = {
     "unsubscribe": events.Unsubscribed,
 }
 # In errors about addresses.
+_ADDRESS = "/ip4/127.0.0.1/tcp/9000/ws"
 # Between looks at the peers' roots, in seconds: soon at first, because small logs are quick.
 _FIRST_LOOK = 0.02
 _LONGEST_LOOK = 1.0
@@ -121,10 +122,10 @@ class Peer:
         check_callbacks(on_event=on_event, on_message=on_message)
         if limits is not None:
             check_type("limits", limits, Limits, "gossiplog.Limits")
-        listen = check_addresses("listen", listen)
-        bootstrap = check_addresses("bootstrap", bootstrap)
-        announce = check_addresses("announce", announce)
-        allow_peers = check_peer_ids("allow_peers", allow_peers)
+        listen = check_texts("listen", listen, _ADDRESS, check_address)
+        bootstrap = check_texts("bootstrap", bootstrap, _ADDRESS, check_address)
+        announce = check_texts("announce", announce, _ADDRESS, check_address)
+        allow_peers = check_texts("allow_peers", allow_peers, "12D3KooW…", check_peer_id)
         self.log = log
         self._open_host = partial(
             open_host,

@@ -171,8 +171,8 @@ def _plots(analysis: Analysis) -> str:
     each = "each clock" if width == 1 else f"{width:,} clocks"
     text = (
         "A message's clock is the number of messages in the longest chain that ends with it, itself included: a reply"
+        " to the first message has 2. It does not say when the message was written."
     )
-    text += " to the first message has 2. It does not say when the message was written."
     if width > 1:
         text += f" Each bar or step is {width:,} clocks"
         text += "." if last == width else f"; the last, narrower one is {last:,}, and has less for that reason alone."

@@ -72,8 +72,6 @@ class LogWriter(DataSourceArrowWriter):
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
         if "value" not in schema.fieldNames() or not isinstance(schema["value"].dataType, BinaryType):
             raise OptionError(f"the frame has no column value of the type binary: it is {schema.simpleString()}")
-        if options.report is not None and os.path.exists(options.report):
-            raise OptionError(f"the option report is {options.report!r}, which is there already: name a new folder")
         if options.report is not None:
             check_building(options.report, "the report")
         self._path = options.path

@@ -58,8 +58,8 @@ fn doubt(wrong: &CertificateError, ca_file: Option<&Path>) -> String {
         CertificateError::NotValidForNameContext { expected, presented } => {
             // A stranger may have written any number of them.
             // As `DnsName("localhost")` and `IpAddress(127.0.0.1)`.
-            let quotes = ['"', '(', ')'];
-            let name = |name: &'_ String| name.split(quotes).filter(|part| !part.is_empty()).nth(1).unwrap_or(name).to_owned();
+            let marks = ['"', '(', ')'];
+            let name = |name: &'_ String| name.split(marks).filter(|part| !part.is_empty()).nth(1).unwrap_or(name).to_owned();
             let names = presented.iter().take(MOST_NAMES).map(name).collect::<Vec<_>>().join(", ");
             let more = if presented.len() > MOST_NAMES { ", and others" } else { "" };
             format!("is not for {}, but for {names}{more}", expected.to_str())
