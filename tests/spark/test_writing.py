@@ -136,7 +136,7 @@ def test_a_folder_for_staging(make_log: MakeLog, tmp_path: Path) -> None:
     [
         (StructType([StructField("valeu", BinaryType())]), {}, OptionError, "no column value of the type binary"),
         (StructType([StructField("value", StringType())]), {}, OptionError, "no column value of the type binary"),
-        (VALUES, {"report": "."}, OptionError, "the option report is '.', which is there already"),
+        (VALUES, {"report": "."}, OptionError, r"\. is there already: name a new folder for the option report"),
         (VALUES, {"report": ""}, OptionError, "the option report is empty"),
         (VALUES, {"raport": "x"}, OptionError, "no option 'raport' here: expected one of topic, staging, report"),
         (VALUES, {"topic": "another"}, TopicMismatch, "is a log of the topic"),

@@ -73,7 +73,7 @@ class LogWriter(DataSourceArrowWriter):
         if "value" not in schema.fieldNames() or not isinstance(schema["value"].dataType, BinaryType):
             raise OptionError(f"the frame has no column value of the type binary: it is {schema.simpleString()}")
         if options.report is not None:
-            check_building(options.report, "the report")
+            check_building(options.report, "the option report")
         self._path = options.path
         self._topic = _topic(options)
         self._report = options.report
