@@ -5,6 +5,7 @@ import os
 import stat
 from pathlib import Path
 
+import platformdirs
 import pytest
 
 from gossiplog import KeyFileError, Signer, core, default_key_path
@@ -185,3 +186,27 @@ def test_without_a_configuration_folder_the_key_is_in_the_home(
     monkeypatch.setenv("XDG_CONFIG_HOME", configured)
     monkeypatch.setenv("HOME", os.sep + "home-of-somebody")
     assert default_key_path() == Path(os.sep + "home-of-somebody", ".config", "gossiplog", "key")
+
+
+@pytest.mark.parametrize("configured", [True, False])
+def test_a_key_that_an_earlier_version_made_is_found_on_every_system(
+    configured: bool, signer: Signer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise somebody would get another identity by an upgrade."""
+    system = tmp_path / "Library" / "gossiplog"
+    monkeypatch.setattr(platformdirs, "user_config_path", lambda name, appauthor: system)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config") if configured else "")
+    earlier = tmp_path / ("config" if configured else ".config") / "gossiplog" / "key"
+    assert default_key_path() == system / "key"
+    signer.save(earlier)
+    assert default_key_path() == earlier
+    assert Signer.load_or_create().did == signer.did
+    Signer(b"\1" * 32).save(system / "key")
+    assert default_key_path() == earlier
+    earlier.unlink()
+    # A link to a disk that is not mounted is a key that cannot be read, not one that is missing.
+    earlier.symlink_to(tmp_path / "unmounted")
+    assert default_key_path() == earlier
+    with pytest.raises(KeyFileError):
+        Signer.load_or_create()

@@ -240,11 +240,20 @@ def _closing_command(descriptor: int, path: str) -> str:
 
 
 def default_key_path() -> Path:
-    """Where a user's own key is: `gossiplog/key` in the configuration folder (XDG Base Directory Specification)."""
+    """Return the path of the user's own key: `key` in the system's folder for the configuration of gossiplog.
+
+    A key that earlier versions made, on every system in the folder of the XDG Base Directory Specification, stays where
+    it is.
+    """
+    # Here, because only those who sign with their own key need it.
+    import platformdirs
+
     configured = os.environ.get("XDG_CONFIG_HOME", "")
     # The specification: a relative path is invalid, and passed over.
     folder = Path(configured) if os.path.isabs(configured) else Path.home() / ".config"
-    return folder / "gossiplog" / "key"
+    earlier = folder / "gossiplog" / "key"
+    found = platformdirs.user_config_path("gossiplog", appauthor=False) / "key"
+    return earlier if os.path.lexists(earlier) or not found.is_absolute() else found
 
 
 def _link(existing: str, new: Path) -> bool:
