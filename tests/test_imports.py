@@ -21,6 +21,7 @@ LAYERS = (
     ("message",),
     ("signer",),
     ("protocol",),
+    ("replication",),
     ("pubsub",),
     ("storage",),
     ("log",),

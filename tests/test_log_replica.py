@@ -50,20 +50,13 @@ def test_a_batch_comes_in_with_its_verdicts(log: Log, signer: Signer) -> None:
     replica = log.replica
     _, child = signer.sign(log.topic, 2, [known.id], "child")
     _, orphan = signer.sign(log.topic, 2, [core.encode_id(core.encode_clock(1) + bytes(19))], "orphan")
-    batch, count = replica.verify([known.value, child, b"broken", orphan])
-    assert count == 1
-    outcome = replica.ingest(batch, count)
+    batch = replica.verify([known.value, child, b"broken", orphan])
+    assert batch.count == 1
+    outcome = replica.insert(batch)
     assert (outcome.inserted, outcome.duplicates, outcome.sequences) == ([1], 1, [range(2, 3)])
     assert outcome.orphans == [(3, [core.encode_clock(1) + bytes(19)])]
-    assert [index for index, _ in batch.invalid] == [2]
+    assert [index for index, _ in outcome.invalid] == [2]
     assert replica.count() == 2
-
-
-def test_values_are_verified_and_stored_in_one_call(log: Log, signer: Signer) -> None:
-    _, first = signer.sign(log.topic, 1, [], "first")
-    batch, outcome = log.replica.take([first, b"broken"])
-    assert (outcome.inserted, [index for index, _ in batch.invalid]) == ([0], [1])
-    assert log.replica.count() == 1
 
 
 def test_a_listener_is_told_of_each_commit_and_of_the_end(log: Log) -> None:

@@ -129,7 +129,7 @@ FAULTS: dict[str, tuple[Any, str, str, Misdeed]] = {
     "reading a request": (wire, "decode_request", "serving", ask),
     "reading an answer": (sync_client.Client, "receive", "sync", answer),
     "decoding an answer": (wire, "decode_answer", "sync", answer),
-    "storing": (Replica, "take", "storing", push_a_message),
+    "storing": (Replica, "verify", "storing", push_a_message),
     "the shared machine": (Broadcast, "handle", "broadcast", push_a_message),
     "its judgement": (Broadcast, "_judge", "broadcast", push_a_message),
     "its heads": (Broadcast, "handle", "broadcast", push_a_head),

@@ -14,7 +14,6 @@ import trio.testing
 from gossiplog import Log, Signer, core
 from gossiplog._core import PanicException
 from gossiplog.errors import StorageError
-from gossiplog.log.writing import Outcome
 from gossiplog.net.deliveries import Deliveries
 from gossiplog.net.driver import Driver
 from gossiplog.net.fairness import (
@@ -36,6 +35,7 @@ from gossiplog.net.validation import Publication
 from gossiplog.protocol import broadcast_events as broadcast
 from gossiplog.protocol import gossip
 from gossiplog.protocol.broadcast_events import Delivery, Judged, Verdict
+from gossiplog.replication.batches import InsertOutcome, VerifiedBatch
 from tests.net.support import TOPIC, FakeRouter
 
 pytestmark = pytest.mark.anyio
@@ -54,17 +54,17 @@ async def judged(
     reported: list[broadcast.InEvent] = []
     record, threads, done = Record(None), Threads(), anyio.Event()
 
-    async def take(values: Sequence[bytes]) -> tuple[core.Batch, Outcome]:
+    async def insert(values: Sequence[bytes]) -> InsertOutcome:
         if fails:
             raise StorageError("the disk is full")
-        return await threads.write(log.replica.take, values)
+        return await threads.write(lambda: log.replica.insert(log.replica.verify(values)))
 
     def report(*events: broadcast.InEvent) -> None:
         reported.extend(events)
         if sum(isinstance(event, Judged) for event in reported) == len(pushed):
             done.set()
 
-    waiting = Deliveries(take, Shares(), record, report, no_defect)
+    waiting = Deliveries(insert, Shares(), record, report, no_defect)
     for key, value in pushed:
         waiting.add("a peer", Delivery(1, key, value))
     async with anyio.create_task_group() as tasks:
@@ -128,11 +128,11 @@ async def test_a_defect_costs_the_peer_whose_message_brought_it_to_light(
     defects: list[tuple[Delivery, BaseException | None]] = []
     sizes: list[int] = []
 
-    async def take(values: Sequence[bytes]) -> tuple[core.Batch, Outcome]:
+    async def insert(values: Sequence[bytes]) -> InsertOutcome:
         sizes.append(len(values))
         if not marked.isdisjoint(values):
             raise error
-        return log.replica.take(values)
+        return log.replica.insert(log.replica.verify(values))
 
     done = anyio.Event()
 
@@ -140,7 +140,7 @@ async def test_a_defect_costs_the_peer_whose_message_brought_it_to_light(
         reported.extend(events)
         done.set()
 
-    waiting = Deliveries(take, Shares(), Record(None), report, lambda *found: defects.append(found))
+    waiting = Deliveries(insert, Shares(), Record(None), report, lambda *found: defects.append(found))
     deliveries = [Delivery(number % 3 + 1, *message) for number, message in enumerate(messages)]
     for delivery in deliveries:
         waiting.add("peers", delivery)
@@ -164,10 +164,10 @@ async def test_a_defect_costs_the_peer_whose_message_brought_it_to_light(
 async def test_what_the_applications_function_does_to_end_the_process_goes_its_way(
     opened: Open, signer: Signer
 ) -> None:
-    async def take(values: Sequence[bytes]) -> tuple[core.Batch, Outcome]:
+    async def insert(values: Sequence[bytes]) -> InsertOutcome:
         raise SystemExit(3)
 
-    waiting = Deliveries(take, Shares(), Record(None), lambda *events: None, no_defect)
+    waiting = Deliveries(insert, Shares(), Record(None), lambda *events: None, no_defect)
     waiting.add("a peer", Delivery(1, *signer.sign(TOPIC, 1, [], "a")))
     with pytest.raises(SystemExit):
         await waiting.run(long=False)
@@ -189,7 +189,7 @@ async def test_a_burst_by_gossip_costs_one_verification(
     async with Driver(log := opened(payload=check), router=router) as driver:
         verify = driver.replica.verify
 
-        def count(values: Sequence[bytes]) -> tuple[core.Batch, int]:
+        def count(values: Sequence[bytes]) -> VerifiedBatch:
             sizes.append(len(values))
             return verify(values)
 
@@ -212,7 +212,7 @@ async def test_a_burst_by_gossip_costs_one_verification(
 async def test_a_peer_waits_while_many_of_its_messages_do(opened: Open, signer: Signer) -> None:
     log = opened()
     done = anyio.Event()
-    waiting = Deliveries(no_take, Shares(), Record(None), lambda *events: done.set(), no_defect)
+    waiting = Deliveries(insert_nothing, Shares(), Record(None), lambda *events: done.set(), no_defect)
     for number in range(MOST_MESSAGES):
         await waiting.room(MESH)
         waiting.add(MESH, Delivery(1, *signer.sign(log.topic, 1, [], number)))
@@ -227,7 +227,7 @@ async def test_a_peer_waits_while_many_of_its_messages_do(opened: Open, signer: 
         tasks.cancel_scope.cancel()
 
 
-async def no_take(values: Sequence[bytes]) -> tuple[core.Batch, Outcome]:
+async def insert_nothing(values: Sequence[bytes]) -> InsertOutcome:
     raise StorageError("nothing is stored here")
 
 
@@ -242,9 +242,9 @@ class TestVirtualTime:
         arrived: dict[bytes, float] = {}
         inserted = 0
 
-        async def take(values: Sequence[bytes]) -> tuple[core.Batch, Outcome]:
+        async def insert(values: Sequence[bytes]) -> InsertOutcome:
             await anyio.sleep(0.001 * len(values))
-            return log.replica.take(values)
+            return log.replica.insert(log.replica.verify(values))
 
         def report(*events: broadcast.InEvent) -> None:
             nonlocal inserted
@@ -254,7 +254,7 @@ class TestVirtualTime:
         shares = Shares()
         for writer in ("busy", "quiet"):
             shares.charge(writer, 0.0, anyio.current_time())
-        waiting = Deliveries(take, shares, Record(None), report, no_defect)
+        waiting = Deliveries(insert, shares, Record(None), report, no_defect)
 
         async def flood() -> None:
             for number in range(10**6):
@@ -285,14 +285,14 @@ class TestVirtualTime:
         began = anyio.current_time()
         arrived: dict[bytes, float] = {}
 
-        async def take(values: Sequence[bytes]) -> tuple[core.Batch, Outcome]:
+        async def insert(values: Sequence[bytes]) -> InsertOutcome:
             await anyio.sleep(0.0001 * len(values))
-            return log.replica.take(values)
+            return log.replica.insert(log.replica.verify(values))
 
         def report(*events: broadcast.InEvent) -> None:
             arrived.update((event.delivery.key, anyio.current_time()) for event in events if isinstance(event, Judged))
 
-        waiting = Deliveries(take, Shares(), Record(None), report, no_defect, is_read=lambda: True)
+        waiting = Deliveries(insert, Shares(), Record(None), report, no_defect, is_read=lambda: True)
 
         async def flood() -> None:
             for number in range(10**6):
@@ -319,13 +319,13 @@ class TestVirtualTime:
         """It waits for a turn of long messages, and is one of the others when that comes."""
         log = opened()
 
-        async def take(values: Sequence[bytes]) -> tuple[core.Batch, Outcome]:
-            return log.replica.take(values)
+        async def insert(values: Sequence[bytes]) -> InsertOutcome:
+            return log.replica.insert(log.replica.verify(values))
 
         shares = Shares()
         began = anyio.current_time()
         shares.charge("other", 0.0, began)
-        waiting = Deliveries(take, shares, Record(None), lambda *events: None, no_defect)
+        waiting = Deliveries(insert, shares, Record(None), lambda *events: None, no_defect)
         async with anyio.create_task_group() as tasks:
             for long in (False, True):
                 tasks.start_soon(partial(waiting.run, long=long))

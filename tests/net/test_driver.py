@@ -237,7 +237,7 @@ async def test_pushed_messages_that_cannot_be_stored_come_again(
         ours.append("first")
         await until_equal(ours, theirs)
         await heard.wait(events.Committed)
-        monkeypatch.setattr(server.replica, "store", failing(server.replica.store, 3))
+        monkeypatch.setattr(server.replica, "insert", failing(server.replica.insert, 3))
         ours.append("second")
         await until_equal(ours, theirs)
     doing = {event.doing for event in heard.of(events.Failed)}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NoReturn
 
 import anyio
@@ -15,6 +15,7 @@ from gossiplog.net.feed import Feed
 from gossiplog.net.record import Record
 from gossiplog.net.threads import Threads
 from gossiplog.protocol import broadcast_events as broadcast
+from gossiplog.replication.batches import VerifiedBatch
 from tests.net.support import Heard
 
 pytestmark = pytest.mark.anyio
@@ -38,7 +39,7 @@ async def test_only_what_others_commit_is_reported(opened: Open, signer: Signer,
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(made.follow, 0)
         tasks.start_soon(made.announce, 0)
-        await made.ingest(*log.replica.verify(values))
+        await made.insert(log.replica.verify(values))
         await heard.wait_for_messages(3)
         theirs = log.append("the application's")
         await heard.wait_for_messages(4)
@@ -128,18 +129,18 @@ async def test_a_log_that_cannot_be_written_is_tried_again(opened: Open, monkeyp
             raise failures.pop()
         probe()
 
-    def take(values: Sequence[bytes]) -> NoReturn:
+    def insert(batch: VerifiedBatch) -> NoReturn:
         raise StorageError("the disk is full")
 
     monkeypatch.setattr(replica, "probe_writing", fail)
-    monkeypatch.setattr(replica, "take", take)
+    monkeypatch.setattr(replica, "insert", insert)
     monkeypatch.setattr(feed, "PROBE_SECONDS", 0.0)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(made.probe)
         await anyio.wait_all_tasks_blocked()
         assert (tried, record.cannot_store) == (0, False)
         with pytest.raises(StorageError):
-            await made.take([b"a value"])
+            await made.insert_values([b"a value"])
         assert record.cannot_store
         while record.cannot_store:
             await anyio.sleep(0)

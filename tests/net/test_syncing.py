@@ -16,10 +16,8 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 
 from gossiplog import Log, Signer, core
 from gossiplog._core import PanicException
-from gossiplog.core import Batch
 from gossiplog.errors import CorruptLog, StorageError, StreamReset
 from gossiplog.log.state import Snapshot
-from gossiplog.log.writing import Outcome
 from gossiplog.net.fairness import Shares
 from gossiplog.net.neighbour import Neighbour
 from gossiplog.net.record import Record
@@ -38,6 +36,7 @@ from gossiplog.protocol.broadcast_events import (
     SyncResult,
 )
 from gossiplog.protocol.sync import ServerConfig
+from gossiplog.replication.batches import InsertOutcome, VerifiedBatch
 
 pytestmark = pytest.mark.anyio
 
@@ -179,13 +178,13 @@ class Bench:
         self._tasks = tasks
         self._numbers = 0
         self.syncs = Syncs(
-            log.replica, Inline(), self._ingest, Shares(), self.reports.append, self._fail, self._find, self.record
+            log.replica, Inline(), self._insert, Shares(), self.reports.append, self._fail, self._find, self.record
         )
 
-    async def _ingest(self, batch: Batch, count: int) -> Outcome:
+    async def _insert(self, batch: VerifiedBatch) -> InsertOutcome:
         if self.broken is not None:
             raise self.broken
-        return self.log.replica.ingest(batch, count)
+        return self.log.replica.insert(batch)
 
     def _fail(self, doing: str, error: Exception) -> None:
         self.failures.append((doing, error))

@@ -303,7 +303,7 @@ class Peers(RuleBasedStateMachine):
         ready = [item for item in HISTORY if not self.has(item.key) and all(map(self.has, item.parents))]
         if ready:
             message = ready[number % len(ready)]
-            _, outcome = self.log.replica.take([message.value])
+            outcome = self.log.replica.insert(self.log.replica.verify([message.value]))
             self.look()
             if outcome.inserted:
                 self.miss(None)
@@ -360,13 +360,12 @@ class Peers(RuleBasedStateMachine):
             found = sorted({item.key: item for item in (pool[n % len(pool)] for n in chosen)}.values(), key=key_first)
         if not found:
             return
-        batch, count = self.log.replica.verify([message.value for message in found])
-        outcome = self.log.replica.ingest(batch, count)
+        outcome = self.log.replica.insert(self.log.replica.verify([message.value for message in found]))
         self.look()
-        if peer in HOSTILE and (batch.invalid or outcome.orphans):
+        if peer in HOSTILE and (outcome.invalid or outcome.orphans):
             self.guilty.add(peer)
         sync.inserted += len(outcome.inserted)
-        invalid = {index for index, _ in batch.invalid}
+        invalid = {index for index, _ in outcome.invalid}
         orphans = {index for index, _ in outcome.orphans}
         left = invalid | orphans | outcome.refused.keys()
         self.tell(

@@ -10,19 +10,19 @@ from __future__ import annotations
 import itertools
 import tempfile
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from gossiplog import core
-from gossiplog.errors import GossipLogError, MissingParents, Refused, StorageError
-from gossiplog.log.payload import PayloadCheck, check_payload
+from gossiplog.errors import GossipLogError, MissingParents, StorageError
+from gossiplog.log.replica import Replica
 from gossiplog.log.results import Inserted
-from gossiplog.log.writing import LOCK_SECONDS, Verdicts, Writer
+from gossiplog.log.writing import LOCK_SECONDS
 from gossiplog.message import SignedMessage, ids_of, stored_value
-from gossiplog.storage import Storage
+from gossiplog.replication.batches import VerifiedBatch
 
 # Messages and bytes in the first chunk; later ones follow the rate at which they are written.
 _CHUNK = 4096
@@ -35,7 +35,7 @@ _WRITE_SECONDS = LOCK_SECONDS / 2
 _ORPHAN_BYTES = 64 * 2**20
 
 _Item: TypeAlias = tuple[int, bytes]
-_Verify: TypeAlias = Callable[[Sequence[_Item]], Verdicts]
+_Prepare: TypeAlias = Callable[[Sequence[_Item]], VerifiedBatch]
 
 
 @dataclass(slots=True)
@@ -99,23 +99,17 @@ def _temporary() -> Iterator[None]:
 
 
 class Inserter:
-    """Verifies and writes messages from outside.
+    """Inserts any number of messages from outside.
 
     Args:
-        storage: of the log.
-        topic: of the log.
-        check: the application's payload check.
-        writer: of the log.
+        replica: of the log.
     """
 
-    def __init__(self, storage: Storage, topic: str, check: PayloadCheck | None, writer: Writer) -> None:
-        self._storage = storage
-        self._topic = topic
-        self._check = check
-        self._writer = writer
+    def __init__(self, replica: Replica) -> None:
+        self._replica = replica
 
-    def insert(self, messages: Iterable[SignedMessage | bytes], *, signed: bool = False) -> Inserted:
-        """Inserts every message that is valid and whose parents are in the log or among the messages.
+    def insert_many(self, messages: Iterable[SignedMessage | bytes], *, signed: bool = False) -> Inserted:
+        """Insert every message that is valid and whose parents are in the log or among the messages.
 
         Args:
             messages: or their stored values.
@@ -126,34 +120,19 @@ class Inserter:
             StorageError: the database or the temporary folder failed; messages before may be inserted.
         """
         tally = _Tally()
-        verify = self._read if signed else self._verify
+
+        def prepare(chunk: Sequence[_Item]) -> VerifiedBatch:
+            return self._replica.check(self._replica.verify([value for _, value in chunk], signed=signed))
+
         with closing(_Orphans()) as orphans:
-            self._insert(enumerate(map(stored_value, messages)), verify, tally, orphans)
+            self._insert(enumerate(map(stored_value, messages)), prepare, tally, orphans)
             if orphans:
-                self._insert(orphans.sorted(), verify, tally, None)
+                self._insert(orphans.sorted(), prepare, tally, None)
         return Inserted(
             tally.inserted, tally.duplicates, tuple(sorted(tally.refused.items(), key=lambda item: item[0]))
         )
 
-    @property
-    def checks(self) -> bool:
-        """Whether there is a payload check."""
-        return self._check is not None
-
-    def verdicts(self, batch: core.Batch, count: int) -> Verdicts:
-        """Runs the application's payload check over a batch that was verified when the log had so many messages."""
-        refused: dict[int, Refused] = {}
-        if self._check is not None:
-            passed = {*batch.duplicates, *(index for index, _ in batch.invalid)}
-            for index, message in enumerate(batch):
-                if index not in passed and isinstance(message, SignedMessage):
-                    try:
-                        check_payload(self._check, message.payload, message.id)
-                    except Refused as error:
-                        refused[index] = error
-        return Verdicts(batch, count, refused)
-
-    def _insert(self, items: Iterator[_Item], verify: _Verify, tally: _Tally, orphans: _Orphans | None) -> None:
+    def _insert(self, items: Iterator[_Item], prepare: _Prepare, tally: _Tally, orphans: _Orphans | None) -> None:
         """Insert messages; keep those without parents, or where they are not kept, refuse them."""
         chunks = _Chunks(items)
         chunk = chunks.next()
@@ -161,50 +140,28 @@ class Inserter:
         if not following:
             if chunk:
                 # Its messages were sorted: no parents come any more.
-                self._write(chunk, verify(chunk), chunks, tally, None)
+                self._write(chunk, prepare(chunk), chunks, tally, None)
             return
         with ThreadPoolExecutor(1, "gossiplog-verify") as thread:
-            verdicts = verify(chunk)
+            batch = prepare(chunk)
             while chunk:
-                ahead: Future[Verdicts] | None = thread.submit(verify, following) if following else None
-                self._write(chunk, verdicts, chunks, tally, orphans)
+                ahead: Future[VerifiedBatch] | None = thread.submit(prepare, following) if following else None
+                self._write(chunk, batch, chunks, tally, orphans)
                 chunk, following = following, chunks.next()
                 if ahead is not None:
-                    verdicts = ahead.result()
-
-    def _verify(self, chunk: Sequence[_Item]) -> Verdicts:
-        # Read first: what is committed after it is looked up again under the lock.
-        count = self._count()
-        return self.verdicts(core.verify_batch([value for _, value in chunk], self._topic, self._known), count)
-
-    def _read(self, chunk: Sequence[_Item]) -> Verdicts:
-        """As `_verify`, without the signatures."""
-        count = self._count()
-        batch = core.read_batch([value for _, value in chunk], self._topic)
-        batch.drop_known(self._known(batch.fresh_keys()))
-        return self.verdicts(batch, count)
-
-    def _count(self) -> int:
-        with self._storage.reader() as reader:
-            return reader.position().count
-
-    def _known(self, keys: list[bytes]) -> Collection[bytes]:
-        with self._storage.reader() as reader:
-            return reader.sequences(keys).keys()
+                    batch = ahead.result()
 
     def _write(
-        self, chunk: Sequence[_Item], verdicts: Verdicts, chunks: _Chunks, tally: _Tally, orphans: _Orphans | None
+        self, chunk: Sequence[_Item], batch: VerifiedBatch, chunks: _Chunks, tally: _Tally, orphans: _Orphans | None
     ) -> None:
-        batch = verdicts.batch
         begin = time.monotonic()
-        outcome = self._writer.write(verdicts)
+        outcome = self._replica.insert(batch)
         chunks.took(len(outcome.inserted), time.monotonic() - begin)
-        invalid = batch.invalid
         tally.inserted += len(outcome.inserted)
         tally.duplicates += outcome.duplicates
-        for index, error in itertools.chain(invalid, outcome.refused.items()):
+        for index, error in itertools.chain(outcome.invalid, outcome.refused.items()):
             tally.refused[chunk[index][0]] = error
-        keys = batch.keys if outcome.orphans else []
+        keys = outcome.keys if outcome.orphans else []
         for index, parents in outcome.orphans:
             place, value = chunk[index]
             if orphans is None:

@@ -69,8 +69,9 @@ class Log:
         self._states = States(storage, topic)
         self._follower = Follower(storage, topic)
         self._writer = Writer(storage, self._states, topic, apply, self._follower.committed)
-        self._inserter = Inserter(storage, topic, self._check, self._writer)
-        self._puller = Puller(storage, self._states, topic, self._inserter, self._writer)
+        self._replica = Replica(storage, self._states, topic, self._check, self._writer, self._follower)
+        self._inserter = Inserter(self._replica)
+        self._puller = Puller(self._replica)
         self._writer.catch_up()
 
     # Writing
@@ -168,7 +169,7 @@ class Log:
             Refused: `apply` raised for a stored message that it had not seen; its exception is the cause.
             TypeError: something that is neither a message nor bytes; messages before it may be inserted.
         """
-        return self._inserter.insert(messages)
+        return self._inserter.insert_many(messages)
 
     def pull(self, source: Log | str | os.PathLike[str], *, config: ServerConfig | None = None) -> Pulled:
         """Gets what another log of this machine has and this one lacks, by the sync protocol.
@@ -440,7 +441,7 @@ class Log:
     @property
     def replica(self) -> Replica:
         """The log as the driver of a network uses it."""
-        return Replica(self._storage, self._states, self.topic, self._inserter, self._writer, self._follower)
+        return self._replica
 
     def info(self, progress: Callable[[int], object] | None = None) -> Info:
         """The log in figures. Counting what its authors wrote reads every message.

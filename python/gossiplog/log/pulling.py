@@ -11,19 +11,16 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from operator import itemgetter
 from typing import Protocol, TypeAlias
 
 from gossiplog import core
 from gossiplog.errors import GossipLogError, MissingParents, ProtocolError
-from gossiplog.log.insertion import Inserter
+from gossiplog.log.replica import Replica
 from gossiplog.log.results import Pulled
-from gossiplog.log.state import Snapshot, States
-from gossiplog.log.writing import Writer
 from gossiplog.message import ids_of
 from gossiplog.protocol.sync import Aborted, Client, ClientConfig, Finished, Received, Send, Statistics
-from gossiplog.storage import Storage
+from gossiplog.replication.batches import VerifiedBatch, verify_received
 
 _BATCHES_UNDER_WAY = 4
 """Verified or being written: enough that neither thread waits while the source makes its next answers."""
@@ -90,31 +87,15 @@ class _Work:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _Threads:
-    """Each does its work batch by batch, in their order."""
-
-    verify: ThreadPoolExecutor
-    write: ThreadPoolExecutor
-
-
 class Puller:
     """Pulls from a source into a log.
 
     Args:
-        storage: of the log.
-        states: of the log.
-        topic: of the log.
-        inserter: of the log.
-        writer: of the log.
+        replica: of the log.
     """
 
-    def __init__(self, storage: Storage, states: States, topic: str, inserter: Inserter, writer: Writer) -> None:
-        self._storage = storage
-        self._states = states
-        self._topic = topic
-        self._inserter = inserter
-        self._writer = writer
+    def __init__(self, replica: Replica) -> None:
+        self._replica = replica
 
     def pull(self, connect: Connect) -> Pulled:
         """Gets what the source has and the log lacks.
@@ -130,12 +111,11 @@ class Puller:
         config = ClientConfig()
         fruitless = 0
         with ThreadPoolExecutor(1, "gossiplog-verify") as verify, ThreadPoolExecutor(1, "gossiplog-write") as write:
-            threads = _Threads(verify, write)
             while True:
-                state = self._states.current()
-                client = Client(Snapshot(self._storage, state), self._topic, config=config)
+                snapshot = self._replica.snapshot()
+                client = Client(snapshot, self._replica.topic, config=config)
                 try:
-                    end = self._stream(client, connect(), state.count, work, threads)
+                    end = self._stream(client, connect(), snapshot.state.count, work, verify, write)
                 finally:
                     work.wait()
                 work.count(client)
@@ -151,7 +131,15 @@ class Puller:
                     )
                 time.sleep(end.cooldown / 1000)
 
-    def _stream(self, client: Client, stream: Stream, count: int, work: _Work, threads: _Threads) -> Aborted | Finished:
+    def _stream(
+        self,
+        client: Client,
+        stream: Stream,
+        count: int,
+        work: _Work,
+        verify: ThreadPoolExecutor,
+        write: ThreadPoolExecutor,
+    ) -> Aborted | Finished:
         requests = client.start()
         while True:
             answer = stream.receive(requests, time.monotonic())
@@ -162,16 +150,14 @@ class Puller:
                         requests += data
                     case Received():
                         work.make_room()
-                        verified = threads.verify.submit(event.verify)
-                        work.writing.append(threads.write.submit(self._write, verified, count, work))
+                        verified = verify.submit(verify_received, event, count)
+                        work.writing.append(write.submit(self._write, verified, work))
                     case Aborted() | Finished():
                         return event
 
-    def _write(self, verified: Future[tuple[core.Batch, ProtocolError | None]], count: int, work: _Work) -> None:
-        batch, violation = verified.result()
-        outcome = self._writer.write(self._inserter.verdicts(batch, count))
-        invalid = batch.invalid
-        keys = batch.keys if outcome.refused or outcome.orphans else []
+    def _write(self, verified: Future[VerifiedBatch], work: _Work) -> None:
+        outcome = self._replica.insert(verified.result())
+        keys = outcome.keys if outcome.refused or outcome.orphans else []
         work.inserted += len(outcome.inserted)
         work.duplicates += outcome.duplicates
         work.left_out.update((keys[index], error) for index, error in outcome.refused.items())
@@ -183,13 +169,13 @@ class Puller:
                 # Parents have lower keys, so an honest source has sent them before.
                 raise ProtocolError(f"the source's log has holes: {missing}")
             work.left_out[keys[index]] = missing
-        for _, error in invalid:
+        for _, error in outcome.invalid:
             raise ProtocolError(f"the source has an invalid message: {error}") from error
-        if violation is not None:
-            raise violation
+        if outcome.batch.violation is not None:
+            raise outcome.batch.violation
 
     def _check_lost(self, keys: Sequence[bytes]) -> None:
         """Raises TreeError where it is this log that lost one of the messages: its own tree says so."""
-        snapshot = Snapshot(self._storage, self._states.current())
+        snapshot = self._replica.snapshot()
         for key in keys:
             snapshot.tree.node(0, key, snapshot.leaves)

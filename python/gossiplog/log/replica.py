@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager
 from itertools import accumulate
 
@@ -11,11 +11,11 @@ from gossiplog.errors import UnknownMessage
 from gossiplog.log import encodings
 from gossiplog.log.ancestry import steps_back
 from gossiplog.log.following import Follower, Listener
-from gossiplog.log.insertion import Inserter
-from gossiplog.log.results import Inserted
+from gossiplog.log.payload import PayloadCheck, check_payload
 from gossiplog.log.state import Snapshot, State, States, damage_is_corrupt
-from gossiplog.log.writing import Outcome, Verdicts, Writer
+from gossiplog.log.writing import Writer
 from gossiplog.message import key_of
+from gossiplog.replication.batches import InsertOutcome, VerifiedBatch
 from gossiplog.storage import Storage
 from gossiplog.storage.base import PAGE_BYTES
 
@@ -29,7 +29,7 @@ class Replica:
         storage: of the log.
         states: of the log.
         topic: of the log.
-        inserter: of the log.
+        check: the application's payload check.
         writer: of the log.
         follower: of the log.
 
@@ -38,12 +38,18 @@ class Replica:
     """
 
     def __init__(
-        self, storage: Storage, states: States, topic: str, inserter: Inserter, writer: Writer, follower: Follower
+        self,
+        storage: Storage,
+        states: States,
+        topic: str,
+        check: PayloadCheck | None,
+        writer: Writer,
+        follower: Follower,
     ) -> None:
         self.topic = topic
         self._storage = storage
         self._states = states
-        self._inserter = inserter
+        self._check = check
         self._writer = writer
         self._follower = follower
 
@@ -127,45 +133,41 @@ class Replica:
         """The log as it is now, for a sync client or server."""
         return Snapshot(self._storage, self._states.current())
 
-    def verify(self, values: Sequence[bytes]) -> tuple[core.Batch, int]:
-        """Verifies stored values of peers, but for the signatures of known messages.
+    def verify(self, values: Sequence[bytes], *, signed: bool = False) -> VerifiedBatch:
+        """Verify stored values, but for the signatures of known messages.
 
-        Returns:
-            The batch, and the number of messages in the log among which known ones are marked.
+        Args:
+            values: of peers, or of the application.
+            signed: whether all signatures are known to be valid.
         """
+        # Read first: what is committed after it is looked up again under the lock.
         count = self.count()
-        return core.verify_batch(values, self.topic, self.known), count
+        if not signed:
+            return VerifiedBatch(core.verify_batch(values, self.topic, self.known), count)
+        batch = core.read_batch(values, self.topic)
+        batch.drop_known(self.known(batch.fresh_keys()))
+        return VerifiedBatch(batch, count)
 
     @property
     def checks(self) -> bool:
         """Whether the application checks payloads, which may take any time."""
-        return self._inserter.checks
+        return self._check is not None
 
-    def check(self, batch: core.Batch, count: int) -> Verdicts:
-        """Runs the application's payload check over verified messages, and nothing else.
+    def check(self, batch: VerifiedBatch) -> VerifiedBatch:
+        """Run the application's payload check over a batch, and nothing else."""
+        check = self._check
+        if check is None:
+            return batch.check(None)
+        return batch.check(lambda message: check_payload(check, message.payload, message.id))
 
-        Args:
-            batch: of messages.
-            count: the number of messages in the log among which known ones are marked in the batch.
+    def insert(self, batch: VerifiedBatch) -> InsertOutcome:
+        """Store the messages of a batch whose parents are in the log or in the batch; check it before, if need be.
+
+        Raises:
+            Refused: `apply` raised for a message that is stored already.
+            StorageError: the database failed. What an earlier transaction of the call stored stays.
         """
-        return self._inserter.verdicts(batch, count)
-
-    def store(self, verdicts: Verdicts) -> Outcome:
-        """Stores the messages whose parents are in the log or in the batch, and that the application takes."""
-        return self._writer.write(verdicts)
-
-    def ingest(self, batch: core.Batch, count: int) -> Outcome:
-        """Checks a batch, and stores it."""
-        return self.store(self.check(batch, count))
-
-    def take(self, values: Sequence[bytes]) -> tuple[core.Batch, Outcome]:
-        """Verifies stored values of peers, and stores those that `ingest` would.
-
-        Returns:
-            The batch, and what became of it.
-        """
-        batch, count = self.verify(values)
-        return batch, self.ingest(batch, count)
+        return self._writer.insert(self.check(batch) if batch.refused is None else batch)
 
     def probe_writing(self) -> None:
         """Write and commit something that changes nothing.
@@ -178,14 +180,6 @@ class Replica:
             # SQLite writes no page whose content is never changed.
             transaction.set_applied(applied + 1)
             transaction.set_applied(applied)
-
-    def insert_signed(self, values: Iterable[bytes]) -> Inserted:
-        """Stores messages as `Log.insert_many`, whose signatures were verified elsewhere and are taken as valid.
-
-        Args:
-            values: stored values, in any order.
-        """
-        return self._inserter.insert(values, signed=True)
 
     def listening(self, listener: Listener) -> AbstractContextManager[None]:
         """Tells a listener of what this process commits, and of the log's end, for the time of a block."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from gossiplog import core
@@ -24,6 +24,7 @@ from gossiplog.log.heads import Heads
 from gossiplog.log.results import without_frames
 from gossiplog.log.state import INDEX_LAG, State, States, damage_is_corrupt, read_stored
 from gossiplog.message import MAX_PARENTS, MAX_VALUE_LENGTH, SignedMessage
+from gossiplog.replication.batches import InsertOutcome, VerifiedBatch
 from gossiplog.signer import Signer
 from gossiplog.storage import Storage
 from gossiplog.storage.base import ApplyTransaction, Position, SequencesTaken, Transaction
@@ -49,40 +50,6 @@ _SIGNED_BYTES = 4 * 2**20
 _LINKING_WORK = 300_000
 # Link records that are kept in memory.
 _MOST_LINKS = 2048
-
-
-@dataclass(frozen=True, slots=True)
-class Verdicts:
-    """A batch that was verified, and may be written.
-
-    Attributes:
-        batch: of messages.
-        count: the messages of the log among which known ones are marked in the batch.
-        refused: indices of messages that the application's payload check refuses.
-    """
-
-    batch: core.Batch
-    count: int
-    refused: dict[int, Refused] = field(default_factory=dict)
-
-
-@dataclass(slots=True)
-class Outcome:
-    """What became of a batch.
-
-    Attributes:
-        inserted: indices.
-        orphans: (index, keys of the missing parents).
-        refused: indices, and the errors of `apply` or of the payload check.
-        duplicates: how many were in the log before, or stand in the batch twice.
-        sequences: that the inserted ones got; one range for each transaction.
-    """
-
-    inserted: list[int]
-    orphans: list[tuple[int, list[bytes]]]
-    refused: dict[int, Refused]
-    duplicates: int = 0
-    sequences: list[range] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,15 +118,21 @@ class Writer:
             if failure is not None:
                 raise failure
 
-    def write(self, verdicts: Verdicts) -> Outcome:
-        """Stores the messages of a batch whose parents are in the log or in the batch.
+    def insert(self, verified: VerifiedBatch) -> InsertOutcome:
+        """Store the messages of a batch whose parents are in the log or in the batch.
+
+        Args:
+            verified: batch that the payload check has seen.
 
         Raises:
             Refused: `apply` raised for a message that is stored already.
             StorageError: the database failed. What an earlier transaction of the call stored stays.
         """
-        batch, count = verdicts.batch, verdicts.count
-        outcome = Outcome([], [], dict(verdicts.refused))
+        batch, count = verified.batch, verified.count
+        inserted: list[int] = []
+        orphans: Sequence[tuple[int, Sequence[bytes]]] = ()
+        refused = dict(verified.refused or {})
+        sequences: list[range] = []
         waiting = True
         while waiting:
             self.catch_up_if_behind()
@@ -171,20 +144,19 @@ class Writer:
                     batch.drop_known(transaction.sequences(batch.fresh_keys()).keys())
                 heads = self._states.heads(transaction, position)
                 parents = self._parents(transaction, batch.parents(), heads)
-                written = self._store(transaction, position, batch, heads, parents, outcome.refused)
+                written = self._store(transaction, position, batch, heads, parents, refused)
             count = written.position.count
             self._publish(written)
-            outcome.inserted += written.plan.order
-            outcome.sequences.append(range(count + 1 - len(written.plan.order), count + 1))
-            outcome.orphans = written.plan.orphans
+            inserted += written.plan.order
+            sequences.append(range(count + 1 - len(written.plan.order), count + 1))
+            orphans = written.plan.orphans
             waiting = written.is_partial
             if waiting:
                 batch.drop_known({batch.keys[index] for index in written.plan.order})
-        for error in outcome.refused.values():
+        for error in refused.values():
             without_frames(error)
-        others = len(batch.invalid) + len(outcome.inserted) + len(outcome.orphans) + len(outcome.refused)
-        outcome.duplicates = len(batch) - others
-        return outcome
+        duplicates = len(batch) - len(batch.invalid) - len(inserted) - len(orphans) - len(refused)
+        return InsertOutcome(verified, inserted, orphans, refused, duplicates, sequences)
 
     def catch_up_if_behind(self) -> None:
         """Catches up, if this process has an `apply` and it is behind."""

@@ -8,9 +8,7 @@ from itertools import chain
 
 import anyio
 
-from gossiplog.core import Batch
 from gossiplog.errors import CorruptLog, Refused, StorageError
-from gossiplog.log.writing import Outcome
 from gossiplog.net import events
 from gossiplog.net.defects import defect_in
 from gossiplog.net.fairness import FairQueue, Shares
@@ -20,13 +18,14 @@ from gossiplog.net.stream import Signal
 from gossiplog.net.tracing import span
 from gossiplog.protocol import broadcast_events as broadcast
 from gossiplog.protocol.broadcast_events import Delivery, Judged, Verdict
+from gossiplog.replication.batches import InsertOutcome
 
 
 class Deliveries:
     """Messages that wait to be stored, from all peers.
 
     Args:
-        take: verifies and stores them (see `Feed.take`).
+        insert: verifies and inserts values (see `Feed.insert_values`).
         shares: of their writers.
         record: counts, and tells the application of failures.
         report: is told what became of them, in batches.
@@ -38,7 +37,7 @@ class Deliveries:
 
     def __init__(
         self,
-        take: Callable[[Sequence[bytes]], Awaitable[tuple[Batch, Outcome]]],
+        insert: Callable[[Sequence[bytes]], Awaitable[InsertOutcome]],
         shares: Shares,
         record: Record,
         report: Callable[[*tuple[broadcast.InEvent, ...]], None],
@@ -46,7 +45,7 @@ class Deliveries:
         name: Callable[[broadcast.PeerId], str] = str,
         is_read: Callable[[], bool] = lambda: False,
     ) -> None:
-        self._take = take
+        self._insert = insert
         self._record = record
         self._report = report
         self._defect = defect
@@ -121,13 +120,20 @@ class Deliveries:
         began = anyio.current_time()
         try:
             with span("store") as describe:
-                batch, outcome = await self._take([delivery.value for delivery in deliveries])
-                describe({"messages": len(batch), "inserted": len(outcome.inserted), "orphans": len(outcome.orphans)})
+                outcome = await self._insert([delivery.value for delivery in deliveries])
+                describe(
+                    {"messages": len(deliveries), "inserted": len(outcome.inserted), "orphans": len(outcome.orphans)}
+                )
         except (CorruptLog, StorageError, Refused) as error:
             self._record.tell(events.Failed("storing what peers sent", error))
             return [Judged(delivery, Verdict.REFUSED) for delivery in deliveries]
         self._record.observe("storing", anyio.current_time() - began)
-        keys, invalid, inserted, orphans = batch.keys, dict(batch.invalid), set(outcome.inserted), dict(outcome.orphans)
+        keys, invalid, inserted, orphans = (
+            outcome.keys,
+            dict(outcome.invalid),
+            set(outcome.inserted),
+            dict(outcome.orphans),
+        )
         for source, count in Counter(deliveries[index].source for index in inserted).items():
             self._record.brought(self._name(source), count)
         gossiped = sum(deliveries[index].ticket is not None for index in inserted)

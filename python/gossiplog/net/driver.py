@@ -109,7 +109,7 @@ class Driver:
         self._feed = Feed(self.replica, self._threads, self.record, self._report, lambda: bool(self._peers), on_message)
         self._shares = Shares()
         self._deliveries = Deliveries(
-            self._feed.take,
+            self._feed.insert_values,
             self._shares,
             self.record,
             self._report,
@@ -135,7 +135,7 @@ class Driver:
         self._syncs = Syncs(
             self.replica,
             self._threads,
-            self._feed.ingest,
+            self._feed.insert,
             self._shares,
             self._report,
             self._fail,

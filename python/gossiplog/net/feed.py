@@ -9,16 +9,15 @@ from __future__ import annotations
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
-from typing import TypeVar, TypeVarTuple
+from typing import TypeVar
 
 import anyio
 
-from gossiplog.core import Batch, Node, SignedMessage
+from gossiplog.core import Node, SignedMessage
 from gossiplog.errors import CorruptLog, LogClosed, StorageError
 from gossiplog.log.following import POLL_SECONDS
 from gossiplog.log.replica import Replica
 from gossiplog.log.state import read_stored
-from gossiplog.log.writing import Outcome
 from gossiplog.net import events
 from gossiplog.net.event_loop import caller
 from gossiplog.net.pacing import TimeSlice
@@ -26,6 +25,7 @@ from gossiplog.net.record import Record
 from gossiplog.net.stream import Signal
 from gossiplog.net.threads import Threads
 from gossiplog.protocol import broadcast_events as broadcast
+from gossiplog.replication.batches import InsertOutcome, VerifiedBatch
 
 PROBE_SECONDS = 10.0
 """Between attempts to write to a log whose last write has failed."""
@@ -41,7 +41,6 @@ _LOOKED_AT = 32
 _TELLING_SECONDS = 0.05
 """Between two events that tell of commits: each has the root, which costs more than a commit."""
 
-_Arguments = TypeVarTuple("_Arguments")
 _Result = TypeVar("_Result")
 
 
@@ -93,31 +92,31 @@ class Feed:
         """The root of the log."""
         return await self._threads.read(self._replica.root)
 
-    async def take(self, values: Sequence[bytes]) -> tuple[Batch, Outcome]:
-        """Verify and store values (see `Replica.take`)."""
-        if self._replica.checks or sum(map(len, values)) > _VERIFIED_APART:
-            batch, count = await self._threads.verify(self._replica.verify, values)
-            return batch, await self.ingest(batch, count)
-        async with self._writing:
-            batch, outcome = await self._write(self._replica.take, values)
-            self._note(outcome)
-        return batch, outcome
+    async def insert_values(self, values: Sequence[bytes]) -> InsertOutcome:
+        """Verify and insert values, on one thread where that is quick."""
+        replica = self._replica
+        if replica.checks or sum(map(len, values)) > _VERIFIED_APART:
+            return await self.insert(await self._threads.verify(replica.verify, values))
+        return await self._insert(lambda: replica.insert(replica.verify(values)))
 
-    async def ingest(self, batch: Batch, count: int) -> Outcome:
-        """Stores a batch (see `Replica.ingest`)."""
+    async def insert(self, batch: VerifiedBatch) -> InsertOutcome:
+        """Insert a batch (see `Replica.insert`)."""
         replica = self._replica
         # Not while writing is kept from others: what is appended meanwhile is passed on, however long a check takes.
-        checked = await self._threads.check(replica.check, batch, count) if replica.checks else None
+        checked = await self._threads.check(replica.check, batch) if replica.checks else batch
+        return await self._insert(lambda: replica.insert(checked))
+
+    async def _insert(self, call: Callable[[], InsertOutcome]) -> InsertOutcome:
         async with self._writing:
-            outcome = await self._write(replica.store, checked or replica.check(batch, count))
+            outcome = await self._write(call)
             self._note(outcome)
         return outcome
 
-    async def _write(self, call: Callable[[*_Arguments], _Result], *arguments: *_Arguments) -> _Result:
+    async def _write(self, call: Callable[[], _Result]) -> _Result:
         def write() -> _Result:
             self._writer = threading.get_ident()
             try:
-                return call(*arguments)
+                return call()
             finally:
                 self._writer = None
 
@@ -142,7 +141,7 @@ class Feed:
                     async with self._writing:
                         await self._write(self._replica.probe_writing)
 
-    def _note(self, outcome: Outcome) -> None:
+    def _note(self, outcome: InsertOutcome) -> None:
         """This feed has committed. While nobody else does, there is nothing to find out about it."""
         for sequences in outcome.sequences:
             if sequences.start == self._followed + 1:

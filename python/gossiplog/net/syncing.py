@@ -18,11 +18,10 @@ import anyio
 import anyio.abc
 import anyio.streams.memory
 
-from gossiplog.core import Batch, Tree, decode_clock, encode_id
+from gossiplog.core import Tree, decode_clock, encode_id
 from gossiplog.errors import CorruptLog, GossipLogError, NetworkError, ProtocolError, Refused, StorageError
 from gossiplog.log.replica import Replica
 from gossiplog.log.state import Snapshot, damage_is_corrupt
-from gossiplog.log.writing import Outcome
 from gossiplog.net.background import background
 from gossiplog.net.connection import Connection
 from gossiplog.net.defects import defect_in
@@ -36,10 +35,11 @@ from gossiplog.net.tracing import span
 from gossiplog.protocol import broadcast_events as broadcast
 from gossiplog.protocol.broadcast_events import SyncBrought, SyncEnded, SyncResult
 from gossiplog.protocol.sync import Aborted, Client, ClientConfig, Event, Finished, Received, Send, Server, ServerConfig
+from gossiplog.replication.batches import InsertOutcome, VerifiedBatch, verify_received
 
 _Event = TypeVar("_Event")
-Ingest: TypeAlias = Callable[[Batch, int], Awaitable[Outcome]]
-"""Stores a batch (see `Replica.ingest`)."""
+Insert: TypeAlias = Callable[[VerifiedBatch], Awaitable[InsertOutcome]]
+"""Inserts a batch (see `Replica.insert`)."""
 Report: TypeAlias = Callable[[broadcast.InEvent], None]
 """Tells the broadcast machine."""
 
@@ -80,7 +80,7 @@ class Syncs:
     Args:
         replica: of the log.
         threads: to run on.
-        ingest: stores what came.
+        insert: stores what came.
         shares: of the sources, whose messages wait when they have taken too much of the time.
         report: is told how each sync goes, and its end in any case.
         fail: is told what goes wrong on this side.
@@ -92,7 +92,7 @@ class Syncs:
         self,
         replica: Replica,
         threads: Threads,
-        ingest: Ingest,
+        insert: Insert,
         shares: Shares,
         report: Report,
         fail: Callable[[str, Exception], None],
@@ -101,7 +101,7 @@ class Syncs:
     ) -> None:
         self._replica = replica
         self._threads = threads
-        self._ingest = ingest
+        self._insert = insert
         self._shares = shares
         self._report = report
         self._fail = fail
@@ -167,10 +167,10 @@ class Syncs:
         snapshot = await self._threads.read(self._replica.snapshot)
         client = Client(snapshot, self._replica.topic, config=config)
         to_verify, verifying = anyio.create_memory_object_stream[Received](1)
-        to_write, writing = anyio.create_memory_object_stream[tuple[Batch, ProtocolError | None, float]](1)
+        to_write, writing = anyio.create_memory_object_stream[tuple[VerifiedBatch, float]](1)
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._verify, peer.writer, verifying, to_write)
-            tasks.start_soon(self._write, sync, peer, snapshot.state.count, writing)
+            tasks.start_soon(self._verify, peer.writer, snapshot.state.count, verifying, to_write)
+            tasks.start_soon(self._write, sync, peer, writing)
             async with to_verify:
                 await self._walk(sync, client, peer.connection, to_verify)
         result = sync.result or SyncResult.FAILED
@@ -259,38 +259,38 @@ class Syncs:
     async def _verify(
         self,
         writer: str,
+        count: int,
         received: anyio.streams.memory.MemoryObjectReceiveStream[Received],
-        batches: anyio.streams.memory.MemoryObjectSendStream[tuple[Batch, ProtocolError | None, float]],
+        batches: anyio.streams.memory.MemoryObjectSendStream[tuple[VerifiedBatch, float]],
     ) -> None:
         async with received, batches:
             async for values in received:
                 began = anyio.current_time()
-                verified = await self._threads.verify(values.verify)
+                batch = await self._threads.verify(verify_received, values, count)
                 filled = min(1.0, parts(values.values))
                 self._shares.charge(writer, filled * (anyio.current_time() - began), anyio.current_time())
-                await batches.send((*verified, filled))
+                await batches.send((batch, filled))
 
     async def _write(
         self,
         sync: _Sync,
         peer: Neighbour,
-        count: int,
-        batches: anyio.streams.memory.MemoryObjectReceiveStream[tuple[Batch, ProtocolError | None, float]],
+        batches: anyio.streams.memory.MemoryObjectReceiveStream[tuple[VerifiedBatch, float]],
     ) -> None:
         async with batches:
-            async for batch, violation, filled in batches:
+            async for batch, filled in batches:
                 # Once the log could not take a batch, the parents of what comes later are missing.
                 if sync.stored:
                     await anyio.sleep_until(self._shares.due(peer.writer, anyio.current_time()))
                     began = anyio.current_time()
-                    await self._store(sync, peer.name, count, batch)
+                    await self._store(sync, peer.name, batch)
                     self._shares.charge(peer.writer, filled * (anyio.current_time() - began), anyio.current_time())
-                if violation is not None:
-                    sync.spoil(SyncResult.VIOLATION, str(violation))
+                if batch.violation is not None:
+                    sync.spoil(SyncResult.VIOLATION, str(batch.violation))
 
-    async def _store(self, sync: _Sync, source: str, count: int, batch: Batch) -> None:
+    async def _store(self, sync: _Sync, source: str, batch: VerifiedBatch) -> None:
         try:
-            outcome = await self._ingest(batch, count)
+            outcome = await self._insert(batch)
         except (StorageError, Refused) as error:
             self._fail("storing what a sync brought", error)
             sync.stored = False
@@ -298,9 +298,10 @@ class Syncs:
             return
         self._record.inserted("sync", len(outcome.inserted))
         self._record.brought(source, len(outcome.inserted))
-        self._record.refused_messages({batch.keys[index]: error for index, error in outcome.refused.items()})
-        self._record.count(duplicates=outcome.duplicates, invalid=len(batch.invalid))
-        self._report(_brought(sync.order.sync, batch, outcome))
+        keys = outcome.keys
+        self._record.refused_messages({keys[index]: error for index, error in outcome.refused.items()})
+        self._record.count(duplicates=outcome.duplicates, invalid=len(outcome.invalid))
+        self._report(_brought(sync.order.sync, outcome))
 
 
 async def _send(stream: Stream, requests: anyio.streams.memory.MemoryObjectReceiveStream[bytes]) -> None:
@@ -308,8 +309,8 @@ async def _send(stream: Stream, requests: anyio.streams.memory.MemoryObjectRecei
         await stream.send(frames)
 
 
-def _brought(number: int, batch: Batch, outcome: Outcome) -> SyncBrought:
-    keys, invalid = batch.keys, batch.invalid
+def _brought(number: int, outcome: InsertOutcome) -> SyncBrought:
+    keys, invalid = outcome.keys, outcome.invalid
     orphans = [(keys[index], missing) for index, missing in outcome.orphans]
     lacking = {index for index, _ in [*invalid, *outcome.orphans]} | outcome.refused.keys()
     held = [key for index, key in enumerate(keys) if index not in lacking]

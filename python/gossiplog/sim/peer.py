@@ -369,10 +369,9 @@ def judge(
     values = [delivery.value for delivery in deliveries]
     found = core.read_batch(values, replica.topic).keys
     honest = [delivery for delivery, key in zip(deliveries, found, strict=True) if key in (delivery.key, b"")]
-    batch, count = replica.verify([delivery.value for delivery in honest])
-    outcome = replica.ingest(batch, count)
+    outcome = replica.insert(replica.verify([delivery.value for delivery in honest]))
     verdicts: dict[bytes, tuple[events.Verdict, Sequence[bytes], str]] = {}
-    for index, error in batch.invalid:
+    for index, error in outcome.invalid:
         verdicts[honest[index].key] = events.Verdict.INVALID, (), str(error)
     for index, missing in outcome.orphans:
         verdicts[honest[index].key] = events.Verdict.ORPHAN, missing, ""

@@ -9,6 +9,7 @@ from gossiplog.errors import ProtocolError
 from gossiplog.log.replica import Replica
 from gossiplog.protocol.broadcast_events import InEvent, StartSync, SyncAdvanced, SyncBrought, SyncEnded, SyncResult
 from gossiplog.protocol.sync import Aborted, Client, ClientConfig, Finished, Received, Send, Server, ServerConfig
+from gossiplog.replication.batches import verify_received
 from gossiplog.sim.network import ConnectionEnd, StreamEnd
 
 TOPIC = "org.example.simulation"
@@ -113,11 +114,12 @@ class Syncs:
         self._enqueue(lambda: self._insert(sync, received))
 
     def _insert(self, sync: _Sync, received: Received) -> None:
-        batch, violation = received.verify()
-        outcome = self._replica.ingest(batch, sync.count)
-        keys = batch.keys
-        left = {index for index, _ in (*batch.invalid, *outcome.orphans, *outcome.refused.items())}
-        wrong = [str(error) for _, error in batch.invalid] + [str(error) for error in [violation] if error is not None]
+        outcome = self._replica.insert(verify_received(received, sync.count))
+        keys, violation = outcome.keys, outcome.batch.violation
+        left = {index for index, _ in (*outcome.invalid, *outcome.orphans, *outcome.refused.items())}
+        wrong = [str(error) for _, error in outcome.invalid] + [
+            str(error) for error in [violation] if error is not None
+        ]
         self._report(
             SyncBrought(
                 sync.order.sync,

@@ -1,0 +1,92 @@
+"""The values that pass through the steps of replication: a verified batch, and the outcome of its insertion."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from gossiplog.core import Batch, SignedMessage
+from gossiplog.errors import InvalidMessage, ProtocolError, Refused
+from gossiplog.protocol.sync_events import Received
+from gossiplog.reprs import short_repr
+
+
+@short_repr
+@dataclass(frozen=True, slots=True)
+class VerifiedBatch:
+    """Messages whose signatures and encodings were checked.
+
+    Attributes:
+        batch: verdicts of the core.
+        count: number of messages in the log when known ones were marked; later ones are looked up under the lock.
+        refused: indices of messages that the application's payload check refuses; None before the check.
+        violation: rule that the source broke with the value after the batch, if it came by sync.
+    """
+
+    batch: Batch
+    count: int
+    refused: Mapping[int, Refused] | None = None
+    violation: ProtocolError | None = None
+
+    def __len__(self) -> int:
+        return len(self.batch)
+
+    def check(self, check: Callable[[SignedMessage], None] | None) -> VerifiedBatch:
+        """Return the batch with the messages marked that a payload check refuses.
+
+        Args:
+            check: raises Refused; None accepts everything.
+        """
+        refused: dict[int, Refused] = {}
+        if check is not None:
+            duplicates = set(self.batch.duplicates)
+            for index, message in enumerate(self.batch):
+                if isinstance(message, SignedMessage) and index not in duplicates:
+                    try:
+                        check(message)
+                    except Refused as error:
+                        refused[index] = error
+        return replace(self, refused=refused)
+
+
+def verify_received(received: Received, count: int) -> VerifiedBatch:
+    """Verify what a sync received.
+
+    Args:
+        received: values of a sync whose walk has compared trees: none of them was known.
+        count: number of messages in the log when the sync began.
+    """
+    batch, violation = received.verify()
+    return VerifiedBatch(batch, count, violation=violation)
+
+
+@short_repr
+@dataclass(frozen=True, slots=True)
+class InsertOutcome:
+    """What became of a batch.
+
+    Attributes:
+        batch: that was inserted.
+        inserted: indices of new messages, parents first.
+        orphans: (index, keys of the missing parents).
+        refused: indices, and errors of `apply` or of the payload check.
+        duplicates: number of messages that were in the log before, or stand in the batch twice.
+        sequences: of the inserted messages; one range for each transaction.
+    """
+
+    batch: VerifiedBatch
+    inserted: Sequence[int]
+    orphans: Sequence[tuple[int, Sequence[bytes]]]
+    refused: Mapping[int, Refused]
+    duplicates: int
+    sequences: Sequence[range]
+
+    @property
+    def keys(self) -> Sequence[bytes]:
+        """One for each value; b"" where the value is too broken to have one. Made anew at each access."""
+        return self.batch.batch.keys
+
+    @property
+    def invalid(self) -> Sequence[tuple[int, InvalidMessage]]:
+        """Indices of messages that every peer refuses, and what is wrong with them."""
+        return self.batch.batch.invalid
