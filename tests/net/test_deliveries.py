@@ -97,8 +97,7 @@ async def test_a_valid_message_under_a_wrong_key_is_inserted_and_its_sender_blam
     opened: Open, signer: Signer
 ) -> None:
     log = opened()
-    key, value = signer.sign(log.topic, 1, [], "a")
-    other, _ = signer.sign(log.topic, 1, [], "b")
+    (key, value), (other, _) = sorted(signer.sign(log.topic, 1, [], text) for text in "ab")
     reported, record = await judged(log, [(other, value)])
     assert reported == [
         broadcast.Appended([(key, value)]),
@@ -106,6 +105,15 @@ async def test_a_valid_message_under_a_wrong_key_is_inserted_and_its_sender_blam
     ]
     assert [message.key for message in log] == [key]
     assert dict(record.counters.inserted) == {"push": 1}
+
+
+async def test_a_copy_of_an_orphan_is_an_orphan(opened: Open, signer: Signer) -> None:
+    """As a duplicate it would be accepted by gossip, and so forwarded by a peer that does not hold it."""
+    log = opened()
+    orphan = signer.sign(log.topic, 3, [core.encode_id(b"\2" + bytes(19))], "orphan")
+    reported, record = await judged(log, [orphan, orphan])
+    assert reported == [Judged(Delivery(1, *orphan), Verdict.ORPHAN, [b"\2" + bytes(19)])] * 2
+    assert record.counters.orphans == 1
 
 
 async def test_what_cannot_be_stored_is_refused(opened: Open, signer: Signer) -> None:

@@ -55,7 +55,6 @@ from gossiplog.protocol.broadcast_events import (
     StartSync,
     StopSync,
     SyncAdvanced,
-    SyncBrought,
     SyncCheck,
     SyncDue,
     SyncEnded,
@@ -67,7 +66,8 @@ from gossiplog.protocol.broadcast_events import (
     Verdict,
 )
 from gossiplog.protocol.sync import Statistics
-from gossiplog.sim.peer import judge
+from gossiplog.replication.verdicts import report_sync
+from gossiplog.sim.peer import insert
 from tests.sim import broken
 from tests.strategies import TOPIC, sign_as_given
 
@@ -314,9 +314,11 @@ class Peers(RuleBasedStateMachine):
     def store(self, count: int) -> None:
         """Some of what waits is stored together, each with all that the driver must say of it."""
         batch, self.waiting = self.waiting[:count], self.waiting[count:]
-        judged = list(judge(self.log.replica, batch))
+        reports = insert(self.log.replica, batch)
         self.look()
-        for delivery, verdict, missing, reason in judged:
+        for event in reports:
+            assert isinstance(event, Judged)
+            delivery, verdict = event.delivery, event.verdict
             if verdict is Verdict.INVALID and delivery.ticket is None:
                 self.guilty.add(delivery.source)
             if verdict is Verdict.INSERTED:
@@ -324,8 +326,8 @@ class Peers(RuleBasedStateMachine):
             was_connected = delivery.source in self.connected
             if verdict is Verdict.ORPHAN and len(self.waiting) % 2:
                 # As the message names them.
-                missing = [parent for parent in PARENTS[delivery.key] if not self.has(parent)]
-            outs = self.tell(Judged(delivery, verdict, missing, reason))
+                event = replace(event, missing=[parent for parent in PARENTS[delivery.key] if not self.has(parent)])
+            outs = self.tell(event)
             if verdict is Verdict.INSERTED:
                 expected = {
                     peer
@@ -365,19 +367,7 @@ class Peers(RuleBasedStateMachine):
         if peer in HOSTILE and (outcome.invalid or outcome.orphans):
             self.guilty.add(peer)
         sync.inserted += len(outcome.inserted)
-        invalid = {index for index, _ in outcome.invalid}
-        orphans = {index for index, _ in outcome.orphans}
-        left = invalid | orphans | outcome.refused.keys()
-        self.tell(
-            SyncBrought(
-                number,
-                [message.key for index, message in enumerate(found) if index not in left],
-                len(outcome.inserted),
-                [found[index].key for index in outcome.refused],
-                [(found[index].key, missing) for index, missing in outcome.orphans],
-                "its signature does not hold" if invalid else "",
-            )
-        )
+        self.tell(report_sync(number, outcome))
 
     @precondition(lambda self: self.syncs)
     @rule(which=numbers, result=st.sampled_from(SyncResult), cooldown=st.sampled_from([0.0, 1.0, 1000.0]))

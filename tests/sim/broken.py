@@ -1,14 +1,19 @@
-"""Broadcast machines without one of their rules: what the simulator has to catch."""
+"""Broadcast machines without one of their rules, and drivers that misreport: what the simulator has to catch."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from random import Random
 
+from gossiplog.core import read_batch
+from gossiplog.log.replica import Replica
 from gossiplog.protocol.broadcast import Broadcast
 from gossiplog.protocol.broadcast_config import Config
 from gossiplog.protocol.broadcast_events import (
     AnnounceDue,
+    Appended,
+    Delivery,
     Disconnect,
     Gossip,
     InEvent,
@@ -30,6 +35,8 @@ from gossiplog.protocol.broadcast_events import (
     Validated,
     Verdict,
 )
+from gossiplog.replication.verdicts import WRONG_KEY, Report
+from gossiplog.sim.peer import insert
 
 
 class Altered(Broadcast):
@@ -191,4 +198,38 @@ BROKEN_GOSSIP: list[tuple[Callable[[Random, Config], Broadcast], int, str]] = [
     (AcceptsOrphans, 1, "forwards"),
     (NoReject, 62, "nobody dropped"),
     (NoAnnounce, 1, "at rest"),
+]
+
+
+def drops_wrong_keys(replica: Replica, deliveries: Sequence[Delivery]) -> Sequence[Report]:
+    """A valid message under a wrong key is not inserted."""
+    keys = read_batch([delivery.value for delivery in deliveries], replica.topic).keys
+    dropped = [delivery for delivery, key in zip(deliveries, keys, strict=True) if key not in (delivery.key, b"")]
+    invalid = [Judged(delivery, Verdict.INVALID, reason=WRONG_KEY) for delivery in dropped]
+    return [*insert(replica, [delivery for delivery in deliveries if delivery not in dropped]), *invalid]
+
+
+def keeps_wrong_keys(replica: Replica, deliveries: Sequence[Delivery]) -> Sequence[Report]:
+    """A valid message under a wrong key is inserted, and not forwarded."""
+    return [report for report in insert(replica, deliveries) if not isinstance(report, Appended)]
+
+
+def takes_copies_for_duplicates(replica: Replica, deliveries: Sequence[Delivery]) -> Sequence[Report]:
+    """A second copy in a batch is a duplicate, also where the log did not take the first."""
+    seen: set[bytes] = set()
+    reports: list[Report] = []
+    for report in insert(replica, deliveries):
+        if isinstance(report, Judged) and report.verdict in (Verdict.ORPHAN, Verdict.REFUSED):
+            if report.delivery.key in seen:
+                report = replace(report, verdict=Verdict.DUPLICATE, missing=())
+            seen.add(report.delivery.key)
+        reports.append(report)
+    return reports
+
+
+# Each with a seed, of 12 peers, whose run catches it, and what is said then.
+BROKEN_REPORTS: list[tuple[Callable[[Replica, Sequence[Delivery]], Sequence[Report]], int, str]] = [
+    (drops_wrong_keys, 2, "lost: 22 valid messages that hostile nodes sent"),
+    (keeps_wrong_keys, 2, "at rest"),
+    (takes_copies_for_duplicates, 147, "which it does not hold"),
 ]

@@ -13,6 +13,7 @@ from gossiplog.sim.scenario import draw
 WHY = {
     Kind.GARBAGE: "event|frame|key|Insert|Update",
     Kind.FORGER: "invalid",
+    Kind.MISKEYED: "its key is another message's|invalid messages by gossip",
     Kind.ORPHANS: "told of messages that it has not got",
     Kind.LIAR: "is one of message",
     Kind.FORGED_LOG: "invalid message",

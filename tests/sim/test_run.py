@@ -13,14 +13,14 @@ import pytest
 from gossiplog.protocol.broadcast import Broadcast
 from gossiplog.protocol.broadcast_config import Config
 from gossiplog.pubsub.gossipsub import GossipSub
-from gossiplog.sim import gossip
+from gossiplog.sim import gossip, peer
 from gossiplog.sim.checks import BrokenInvariantError
 from gossiplog.sim.kernel import TraceHash
 from gossiplog.sim.latency import Faults
 from gossiplog.sim.run import Result, Run, replay_command, run_seed
 from gossiplog.sim.scenario import Append, Crash, Partition, draw
 from tests.processes import printed_by_another_process
-from tests.sim.broken import BROKEN, BROKEN_GOSSIP
+from tests.sim.broken import BROKEN, BROKEN_GOSSIP, BROKEN_REPORTS
 
 PEERS = 12
 ALL_BROKEN = [*BROKEN, *BROKEN_GOSSIP]
@@ -96,6 +96,19 @@ def test_a_machine_without_one_of_its_rules_is_caught(
     with pytest.raises(BrokenInvariantError, match=said) as caught:
         run_seed(seed, PEERS, machine=machine)
     assert replay_command(seed, PEERS) in str(caught.value)
+    assert sound(seed)
+
+
+@pytest.mark.parametrize(
+    ("insert", "seed", "said"), BROKEN_REPORTS, ids=[insert.__name__ for insert, _, _ in BROKEN_REPORTS]
+)
+def test_a_driver_that_misreports_is_caught(
+    monkeypatch: pytest.MonkeyPatch, insert: Callable[..., object], seed: int, said: str
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(peer, "insert", insert)
+        with pytest.raises(BrokenInvariantError, match=said):
+            run_seed(seed, PEERS)
     assert sound(seed)
 
 

@@ -21,7 +21,7 @@ class Source:
 
     def __init__(self, snapshot: Callable[[], Snapshot], config: ServerConfig | None) -> None:
         try:
-            self._server = Server(_Complete(snapshot()), now=time.monotonic(), config=config)
+            self._server = Server(CompleteSnapshot(snapshot()), now=time.monotonic(), config=config)
         except CorruptLog as error:
             raise CorruptSource(error.problems) from error
 
@@ -34,8 +34,8 @@ class Source:
             raise CorruptSource(error.problems) from error
 
 
-class _Complete:
-    """A snapshot that is asked only for values that its own tree lists: one that is not there was lost."""
+class CompleteSnapshot:
+    """A snapshot that knows of its own damage: a value that its tree lists and that is not there was lost."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
@@ -48,8 +48,15 @@ class _Complete:
         return self._snapshot.leaves(start, end, limit)
 
     def values(self, keys: Sequence[bytes], limit: int) -> list[bytes] | None:
+        """As `Snapshot.values`.
+
+        Raises:
+            CorruptLog: a value is missing although the tree has its key.
+        """
         try:
             return self._snapshot.values(keys, limit)
         except KeyError as error:
             (key,) = error.args
-            raise CorruptLog([f"message {core.encode_id(key)} is in the tree, but is not stored"]) from None
+            if self.leaves(key, key + b"\0", 1):
+                raise CorruptLog([f"message {core.encode_id(key)} is in the tree, but is not stored"]) from None
+            raise

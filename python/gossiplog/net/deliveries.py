@@ -17,8 +17,9 @@ from gossiplog.net.record import Record
 from gossiplog.net.stream import Signal
 from gossiplog.net.tracing import span
 from gossiplog.protocol import broadcast_events as broadcast
-from gossiplog.protocol.broadcast_events import Delivery, Judged, Verdict
+from gossiplog.protocol.broadcast_events import Delivery
 from gossiplog.replication.batches import InsertOutcome
+from gossiplog.replication.verdicts import Report, parents_first, report_deliveries, report_failure
 
 
 class Deliveries:
@@ -75,20 +76,18 @@ class Deliveries:
                     self._changed.set()
                 continue
             began = anyio.current_time()
-            # Parents are forwarded before what follows them.
-            judged = sorted(
-                await self._judge(list(chain(*turn.values())), set()), key=lambda judgement: judgement.delivery.key
-            )
+            # Also where several batches were made of them: parents are forwarded before what follows them.
+            reports = parents_first(await self._judge(list(chain(*turn.values())), set()))
             time_slice, count = TimeSlice(), self._record.most_at_once
             # Not one by one: a router is given the answers of a report together.
-            for start in range(0, len(judged), count):
+            for start in range(0, len(reports), count):
                 await time_slice.rest()
-                self._report(*judged[start : start + count])
+                self._report(*reports[start : start + count])
             now = anyio.current_time()
             self._queue.finish(turn, now - began, now)
             self._changed.set()
 
-    async def _judge(self, deliveries: Sequence[Delivery], faulty: set[broadcast.PeerId]) -> Sequence[Judged]:
+    async def _judge(self, deliveries: Sequence[Delivery], faulty: set[broadcast.PeerId]) -> Sequence[Report]:
         """Store deliveries together; where a defect prevents that, halve them until it is known whose it is.
 
         Args:
@@ -105,7 +104,7 @@ class Deliveries:
                 faulty.add(deliveries[0].source)
                 self._defect(deliveries[0], defect)
                 return []
-        judged: list[Judged] = []
+        reports: list[Report] = []
         half = len(deliveries) // 2
         for part in (deliveries[:half], deliveries[half:]):
             rest = [delivery for delivery in part if delivery.source not in faulty]
@@ -113,10 +112,10 @@ class Deliveries:
                 if delivery.source in faulty:
                     self._defect(delivery, None)
             if rest:
-                judged += await self._judge(rest, faulty)
-        return judged
+                reports += await self._judge(rest, faulty)
+        return reports
 
-    async def _store(self, deliveries: Sequence[Delivery]) -> Sequence[Judged]:
+    async def _store(self, deliveries: Sequence[Delivery]) -> Sequence[Report]:
         began = anyio.current_time()
         try:
             with span("store") as describe:
@@ -126,34 +125,13 @@ class Deliveries:
                 )
         except (CorruptLog, StorageError, Refused) as error:
             self._record.tell(events.Failed("storing what peers sent", error))
-            return [Judged(delivery, Verdict.REFUSED) for delivery in deliveries]
+            return report_failure(deliveries)
         self._record.observe("storing", anyio.current_time() - began)
-        keys, invalid, inserted, orphans = (
-            outcome.keys,
-            dict(outcome.invalid),
-            set(outcome.inserted),
-            dict(outcome.orphans),
-        )
-        for source, count in Counter(deliveries[index].source for index in inserted).items():
+        for source, count in Counter(deliveries[index].source for index in outcome.inserted).items():
             self._record.brought(self._name(source), count)
-        gossiped = sum(deliveries[index].ticket is not None for index in inserted)
+        gossiped = sum(deliveries[index].ticket is not None for index in outcome.inserted)
         self._record.inserted("gossip", gossiped)
-        self._record.inserted("push", len(inserted) - gossiped)
-        self._record.refused_messages({keys[index]: error for index, error in outcome.refused.items()})
-        self._record.count(orphans=len(orphans), duplicates=outcome.duplicates, invalid=len(invalid))
-        judged: list[Judged] = []
-        for index, delivery in enumerate(deliveries):
-            if index in invalid:
-                judged.append(Judged(delivery, Verdict.INVALID, reason=str(invalid[index])))
-            elif keys[index] != delivery.key:
-                judged.append(Judged(delivery, Verdict.INVALID, reason="its key is another message's"))
-                if index in inserted:
-                    # The message itself is valid, and the other peers' as much as any.
-                    self._report(broadcast.Appended([(keys[index], delivery.value)]))
-            elif index in orphans:
-                judged.append(Judged(delivery, Verdict.ORPHAN, orphans[index]))
-            elif index in outcome.refused:
-                judged.append(Judged(delivery, Verdict.REFUSED))
-            else:
-                judged.append(Judged(delivery, Verdict.INSERTED if index in inserted else Verdict.DUPLICATE))
-        return judged
+        self._record.inserted("push", len(outcome.inserted) - gossiped)
+        self._record.count(orphans=len(outcome.orphans))
+        self._record.count_outcome(outcome)
+        return report_deliveries(deliveries, outcome)

@@ -16,6 +16,7 @@ from gossiplog.net import events
 from gossiplog.net.incidents import Incidents, one_line
 from gossiplog.net.latency import Histogram, Latency
 from gossiplog.net.latest import keep_latest
+from gossiplog.replication.batches import InsertOutcome
 from gossiplog.reprs import short_repr
 
 LOGGER = logging.getLogger("gossiplog")
@@ -188,6 +189,13 @@ class Record:
         """Some messages are new to the log; see `Counters.inserted`."""
         if messages:
             self._inserted[way] += messages
+
+    def count_outcome(self, outcome: InsertOutcome) -> None:
+        """Count the messages of a batch that were not inserted, but for orphans."""
+        self.count(duplicates=outcome.duplicates, invalid=len(outcome.invalid))
+        if outcome.refused:
+            keys = outcome.keys
+            self.refused_messages({keys[index]: error for index, error in outcome.refused.items()})
 
     def refused_messages(self, errors: Mapping[bytes, Refused]) -> None:
         """Count, log and report messages that the application refused, each at its first refusal.

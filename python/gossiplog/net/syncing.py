@@ -18,10 +18,11 @@ import anyio
 import anyio.abc
 import anyio.streams.memory
 
-from gossiplog.core import Tree, decode_clock, encode_id
+from gossiplog.core import decode_clock, encode_id
 from gossiplog.errors import CorruptLog, GossipLogError, NetworkError, ProtocolError, Refused, StorageError
 from gossiplog.log.replica import Replica
-from gossiplog.log.state import Snapshot, damage_is_corrupt
+from gossiplog.log.source import CompleteSnapshot
+from gossiplog.log.state import damage_is_corrupt
 from gossiplog.net.background import background
 from gossiplog.net.connection import Connection
 from gossiplog.net.defects import defect_in
@@ -33,9 +34,10 @@ from gossiplog.net.stream import CHUNK, Signal, Stream
 from gossiplog.net.threads import Threads
 from gossiplog.net.tracing import span
 from gossiplog.protocol import broadcast_events as broadcast
-from gossiplog.protocol.broadcast_events import SyncBrought, SyncEnded, SyncResult
+from gossiplog.protocol.broadcast_events import SyncEnded, SyncResult
 from gossiplog.protocol.sync import Aborted, Client, ClientConfig, Event, Finished, Received, Send, Server, ServerConfig
 from gossiplog.replication.batches import InsertOutcome, VerifiedBatch, verify_received
+from gossiplog.replication.verdicts import report_sync
 
 _Event = TypeVar("_Event")
 Insert: TypeAlias = Callable[[VerifiedBatch], Awaitable[InsertOutcome]]
@@ -298,25 +300,13 @@ class Syncs:
             return
         self._record.inserted("sync", len(outcome.inserted))
         self._record.brought(source, len(outcome.inserted))
-        keys = outcome.keys
-        self._record.refused_messages({keys[index]: error for index, error in outcome.refused.items()})
-        self._record.count(duplicates=outcome.duplicates, invalid=len(outcome.invalid))
-        self._report(_brought(sync.order.sync, outcome))
+        self._record.count_outcome(outcome)
+        self._report(report_sync(sync.order.sync, outcome))
 
 
 async def _send(stream: Stream, requests: anyio.streams.memory.MemoryObjectReceiveStream[bytes]) -> None:
     async for frames in requests:
         await stream.send(frames)
-
-
-def _brought(number: int, outcome: InsertOutcome) -> SyncBrought:
-    keys, invalid = outcome.keys, outcome.invalid
-    orphans = [(keys[index], missing) for index, missing in outcome.orphans]
-    lacking = {index for index, _ in [*invalid, *outcome.orphans]} | outcome.refused.keys()
-    held = [key for index, key in enumerate(keys) if index not in lacking]
-    refused = [keys[index] for index in outcome.refused]
-    reason = str(invalid[0][1]) if invalid else ""
-    return SyncBrought(number, held, len(outcome.inserted), refused, orphans, reason)
 
 
 def collect(events: Iterator[_Event]) -> tuple[list[_Event], GossipLogError | None]:
@@ -358,7 +348,7 @@ async def serve_sync(
     try:
         async with stream:
             snapshot = await threads.read(replica.snapshot)
-            server = Server(_Checked(snapshot), now=anyio.current_time(), config=config)
+            server = Server(_CheckedSnapshot(snapshot), now=anyio.current_time(), config=config)
             while not server.closed:
                 data: bytes | None = None
                 with anyio.move_on_at(server.deadline):
@@ -377,32 +367,16 @@ async def serve_sync(
     return False
 
 
-class _Checked:
+class _CheckedSnapshot(CompleteSnapshot):
     """A snapshot that gives out no damaged value: peers would take it for a rule that this side breaks."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
-        self._snapshot = snapshot
-
-    @property
-    def tree(self) -> Tree:
-        return self._snapshot.tree
-
-    def leaves(self, start: bytes, end: bytes | None, limit: int | None = None) -> Sequence[tuple[bytes, bytes]]:
-        return self._snapshot.leaves(start, end, limit)
-
     def values(self, keys: Sequence[bytes], limit: int) -> list[bytes] | None:
-        """As `Snapshot.values`.
+        """As `CompleteSnapshot.values`.
 
         Raises:
-            CorruptLog: a value that is not that of its key, or that is missing although the tree has its key.
+            CorruptLog: also for a value that is not that of its key.
         """
-        try:
-            values = self._snapshot.values(keys, limit)
-        except KeyError as error:
-            (key,) = error.args
-            if self._snapshot.leaves(key, key + b"\0", 1):
-                raise CorruptLog([f"message {encode_id(key)} is in the tree, but is not stored"]) from None
-            raise
+        values = super().values(keys, limit)
         for key, value in zip(keys, values or (), strict=False):
             _, length = decode_clock(key)
             if not sha256(value).digest().startswith(key[length:]):

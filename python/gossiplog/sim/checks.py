@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
-from gossiplog.core import SignedMessage, decode_id, encode_id
+from gossiplog.core import SignedMessage, decode_id, encode_id, verify
+from gossiplog.errors import InvalidMessage
 
 _STORM = 20
 _STORM_SECONDS = 5.0
@@ -27,12 +29,14 @@ class Checks:
         pushes: messages sent to a peer, by push or gossip.
         syncs: started by honest nodes.
         orphans: that an honest node sent to another.
+        arrived: keys of valid messages without parents that hostile nodes sent to an honest one.
         honest: the nodes that are watched.
     """
 
     parents: dict[bytes, tuple[bytes, ...]] = field(default_factory=dict)
     applied: dict[int, dict[bytes, None]] = field(default_factory=dict)
     acknowledged: dict[int, list[bytes]] = field(default_factory=dict)
+    arrived: set[bytes] = field(default_factory=set)
     honest: set[int] = field(default_factory=set)
     pushes: int = 0
     syncs: int = 0
@@ -110,6 +114,14 @@ class Checks:
         if culprit in self.honest:
             raise BrokenInvariantError(f"node {node} blames the honest node {culprit}: {reason}")
 
+    def arrive(self, source: int, value: bytes, topic: str) -> None:
+        """A node inserts what another sent: a valid message reaches all, whoever sent it and under whichever key."""
+        if source not in self.honest:
+            with suppress(InvalidMessage):
+                message = verify(value, topic)
+                if not message.parents:
+                    self.arrived.add(message.key)
+
     def restart(self, node: int, held: int) -> None:
         """A node opens its log again: what it had applied is there, and nothing else."""
         if held != len(self.applied[node]):
@@ -128,6 +140,9 @@ class Checks:
         if different:
             raise BrokenInvariantError(f"at rest, nodes {different[:10]} have other roots than node {found[0][0]}")
         held = self.applied[found[0][0]]
+        missed = self.arrived - held.keys()
+        if missed:
+            raise BrokenInvariantError(f"lost: {len(missed)} valid messages that hostile nodes sent")
         for node, keys in self.acknowledged.items():
             lost = [key for key in keys if key not in held]
             if lost:

@@ -24,12 +24,16 @@ class Kind(Enum):
 
     GARBAGE = "writes random bytes"
     FORGER = "gossips messages with broken signatures, or pushes them to peers that do not gossip with it"
+    MISKEYED = "gossips or pushes valid messages under keys that are not theirs"
     ORPHANS = "pushes messages whose parents do not exist, and tells of heads that do not exist"
     LIAR = "serves a tree whose values are not its keys'"
     FORGED_LOG = "serves a tree with a forged message in it"
     SILENT = "tells of heads that do not exist, and answers no sync"
     ABORTER = "tells of heads that do not exist, and aborts every sync"
 
+
+PUBLISHERS = frozenset({Kind.FORGER, Kind.MISKEYED})
+"""Those that want to be in the meshes of others."""
 
 UNPROVABLE = frozenset({Kind.SILENT, Kind.ABORTER})
 """Those that nobody can blame: the same happens on a bad network. They are only to be kept from doing harm."""
@@ -79,7 +83,7 @@ class HostilePeer:
         end.on_end = lambda: self._ended(end)
         if dialled:
             self._join(end.there, end.open(PUSH))
-            if self.kind is Kind.FORGER:
+            if self.kind in PUBLISHERS:
                 self._graft(end.there, end.open(GOSSIP))
 
     def opened(self, stream: StreamEnd, protocol: str) -> None:
@@ -119,8 +123,8 @@ class HostilePeer:
                     # In whole frames: half a frame is no offence, and what waits for the rest is bounded.
                     length = self._random.randrange(1, 128)
                     stream.write(bytes([length]) + self._random.randbytes(length))
-                case Kind.FORGER:
-                    key, value = self._forged()
+                case Kind.FORGER | Kind.MISKEYED:
+                    key, value = self._forged() if self.kind is Kind.FORGER else self._miskeyed()
                     if other in self._gossips:
                         message = Message((TOPIC,), gossip.encode(key, value))
                         self._gossips[other].write(b"".join(pubsub.encode(Rpc((message,)))))
@@ -145,6 +149,11 @@ class HostilePeer:
 
     def _orphan(self) -> tuple[bytes, bytes]:
         return self._sign(5, (core.encode_id(core.encode_clock(4) + self._random.randbytes(19)),))
+
+    def _miskeyed(self) -> tuple[bytes, bytes]:
+        """A valid message under the key of one with another clock: `push.check_key` takes it for the value's."""
+        key, value = self._sign(1)
+        return core.encode_clock(2) + key[1:], value
 
     def _forged(self) -> tuple[bytes, bytes]:
         _, value = self._sign(1)

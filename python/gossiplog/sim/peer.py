@@ -7,7 +7,7 @@ a crash: it does what the machines ask for, as a driver on real sockets would, w
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Any
@@ -22,6 +22,7 @@ from gossiplog.protocol.broadcast_config import Config
 from gossiplog.protocol.push import Deliver, Push, UnknownHeads
 from gossiplog.protocol.sync import ClientConfig, ServerConfig
 from gossiplog.pubsub.gossipsub import GossipConfig
+from gossiplog.replication.verdicts import Report, report_deliveries
 from gossiplog.sim.checks import Checks
 from gossiplog.sim.gossip import MeshGossip
 from gossiplog.sim.kernel import Kernel
@@ -343,50 +344,30 @@ class Driver:
             self._kernel.after(_STEP_SECONDS * self._random.random(), self._step)
 
     def _insert(self) -> None:
-        """Inserts all deliveries that wait, in one transaction, and tells of them in causal order."""
+        """Insert all deliveries that wait, in one transaction."""
         deliveries, self._deliveries = self._deliveries, []
-        for delivery, verdict, missing, reason in judge(self._replica, deliveries):
-            if self._kernel.tracing:
-                id = core.encode_id(delivery.key)
-                self._trace(f"gets {id} from {delivery.source}: {verdict.value} {reason}".rstrip())
-            if verdict is events.Verdict.ORPHAN:
-                self._peer.checks.orphan(self._peer.number, _number(delivery.source), delivery.key, missing)
-            self.handle(events.Judged(delivery, verdict, missing, reason))
+        for delivery in deliveries:
+            self._peer.checks.arrive(_number(delivery.source), delivery.value, TOPIC)
+        for event in insert(self._replica, deliveries):
+            if isinstance(event, events.Judged):
+                self._watch(event)
+            self.handle(event)
+
+    def _watch(self, event: events.Judged) -> None:
+        source, key = _number(event.delivery.source), event.delivery.key
+        if self._kernel.tracing:
+            self._trace(f"gets {core.encode_id(key)} from {source}: {event.verdict.value} {event.reason}".rstrip())
+        if event.verdict is events.Verdict.ORPHAN:
+            self._peer.checks.orphan(self._peer.number, source, key, event.missing)
 
     def _trace(self, what: str) -> None:
         if self._kernel.tracing:
             self._kernel.log(self._peer.number, what)
 
 
-def judge(
-    replica: Replica, deliveries: Sequence[events.Delivery]
-) -> Iterator[tuple[events.Delivery, events.Verdict, Sequence[bytes], str]]:
-    """Inserts deliveries.
-
-    Yields:
-        Each, its verdict, an orphan's missing parents, and why it is invalid; new ones in causal order.
-    """
-    values = [delivery.value for delivery in deliveries]
-    found = core.read_batch(values, replica.topic).keys
-    honest = [delivery for delivery, key in zip(deliveries, found, strict=True) if key in (delivery.key, b"")]
-    outcome = replica.insert(replica.verify([delivery.value for delivery in honest]))
-    verdicts: dict[bytes, tuple[events.Verdict, Sequence[bytes], str]] = {}
-    for index, error in outcome.invalid:
-        verdicts[honest[index].key] = events.Verdict.INVALID, (), str(error)
-    for index, missing in outcome.orphans:
-        verdicts[honest[index].key] = events.Verdict.ORPHAN, missing, ""
-    for index in outcome.refused:
-        verdicts[honest[index].key] = events.Verdict.REFUSED, (), ""
-    for index in outcome.inserted:
-        yield honest[index], events.Verdict.INSERTED, (), ""
-    inserted = set(outcome.inserted)
-    for index, delivery in enumerate(honest):
-        if index not in inserted:
-            # A copy of one that stands in the batch too has that one's verdict.
-            yield delivery, *verdicts.get(delivery.key, (events.Verdict.DUPLICATE, (), ""))
-    for delivery, key in zip(deliveries, found, strict=True):
-        if key not in (delivery.key, b""):
-            yield delivery, events.Verdict.INVALID, (), f"its key is not that of message {core.encode_id(key)}"
+def insert(replica: Replica, deliveries: Sequence[events.Delivery]) -> Sequence[Report]:
+    """Insert deliveries, and return what the machine is to learn of them."""
+    return report_deliveries(deliveries, replica.insert(replica.verify([delivery.value for delivery in deliveries])))
 
 
 def _number(peer: events.PeerId) -> int:

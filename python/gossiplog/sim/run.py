@@ -9,7 +9,7 @@ from random import Random
 from gossiplog.protocol.broadcast import Broadcast
 from gossiplog.protocol.broadcast_config import Config
 from gossiplog.sim.checks import BrokenInvariantError, Checks
-from gossiplog.sim.hostile import UNPROVABLE, HostilePeer, Kind
+from gossiplog.sim.hostile import PUBLISHERS, UNPROVABLE, HostilePeer
 from gossiplog.sim.kernel import Kernel, Trace
 from gossiplog.sim.latency import UniformLatency
 from gossiplog.sim.network import Network
@@ -83,7 +83,7 @@ class Run:
             for number, (kind, targets) in enumerate(scenario.hostile)
         ]
         for hostile in self.hostile:
-            for target in hostile.targets if hostile.kind is Kind.FORGER else ():
+            for target in hostile.targets if hostile.kind in PUBLISHERS else ():
                 if self.peers[target].gossips:
                     self.peers[target].gossips[hostile.number] = None
 

@@ -15,6 +15,8 @@ SETTLE_SECONDS = 120.0
 """Seconds of virtual time in which all honest peers have to hold the same after the last fault: several back-offs."""
 
 _LARGE = 200
+_FIRST_KINDS = [kind for kind in Kind if kind is not Kind.MISKEYED]
+"""What hostile peers are drawn from that every seed may have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,13 +141,13 @@ def draw(seed: int, peers: int) -> Scenario:
         latency = (0.001, 0.05, 0.5)  # what takes some round trips a hop still has to pass through all
     # What a server allows has to suffice for the walk to the first message, or nothing ever comes through.
     round_trips = 20 * latency[1]
-    return Scenario(
+    scenario = Scenario(
         seed=seed,
         shape=shape,
         peers=peers,
         edges=tuple(edges),
         hostile=tuple(
-            (random.choice(list(Kind)), tuple(random.sample(range(peers), min(peers, random.randint(1, 4)))))
+            (random.choice(_FIRST_KINDS), tuple(random.sample(range(peers), min(peers, random.randint(1, 4)))))
             for _ in range(random.choice([0, 0, 1, 2, 3]))
         ),
         appends=tuple(sorted(appends, key=lambda append: append.at)),
@@ -189,9 +191,13 @@ def draw(seed: int, peers: int) -> Scenario:
         ),
         # With the small window a few messages are asked for at a time, so that syncs end in the middle.
         client=ClientConfig(window=random.choice([2**14, 2**22])),
-        # Last: what a seed draws otherwise stays what it was.
+        # Last, and what follows: what a seed draws otherwise stays what it was.
         gossip=_gossip(random),
     )
+    if random.random() < 0.2:
+        miskeyed = Kind.MISKEYED, tuple(random.sample(range(peers), min(peers, random.randint(1, 4))))
+        return replace(scenario, hostile=(*scenario.hostile, miskeyed))
+    return scenario
 
 
 def _gossip(random: Random) -> GossipConfig:

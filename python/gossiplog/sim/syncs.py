@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 
 from gossiplog.errors import ProtocolError
 from gossiplog.log.replica import Replica
-from gossiplog.protocol.broadcast_events import InEvent, StartSync, SyncAdvanced, SyncBrought, SyncEnded, SyncResult
+from gossiplog.protocol.broadcast_events import InEvent, StartSync, SyncAdvanced, SyncEnded, SyncResult
 from gossiplog.protocol.sync import Aborted, Client, ClientConfig, Finished, Received, Send, Server, ServerConfig
 from gossiplog.replication.batches import verify_received
+from gossiplog.replication.verdicts import report_sync
 from gossiplog.sim.network import ConnectionEnd, StreamEnd
 
 TOPIC = "org.example.simulation"
@@ -115,21 +116,8 @@ class Syncs:
 
     def _insert(self, sync: _Sync, received: Received) -> None:
         outcome = self._replica.insert(verify_received(received, sync.count))
-        keys, violation = outcome.keys, outcome.batch.violation
-        left = {index for index, _ in (*outcome.invalid, *outcome.orphans, *outcome.refused.items())}
-        wrong = [str(error) for _, error in outcome.invalid] + [
-            str(error) for error in [violation] if error is not None
-        ]
-        self._report(
-            SyncBrought(
-                sync.order.sync,
-                [key for index, key in enumerate(keys) if index not in left],
-                len(outcome.inserted),
-                [keys[index] for index in outcome.refused],
-                [(keys[index], missing) for index, missing in outcome.orphans],
-                next(iter(wrong), ""),
-            )
-        )
+        brought, violation = report_sync(sync.order.sync, outcome), outcome.batch.violation
+        self._report(brought if violation is None or brought.invalid else replace(brought, invalid=str(violation)))
 
 
 def serve(stream: StreamEnd, replica: Replica, config: ServerConfig, blame: Callable[[str], object]) -> None:

@@ -1,0 +1,76 @@
+"""What the broadcast machine learns of messages after their insertion: the verdicts, and so who is blamed.
+
+The table of the verdicts, and the reasons, are in docs/design/replication.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TypeAlias
+
+from gossiplog.protocol.broadcast_events import Appended, Delivery, Judged, SyncBrought, Verdict
+from gossiplog.replication.batches import InsertOutcome
+
+WRONG_KEY = "its key is another message's"
+
+Report: TypeAlias = Judged | Appended
+
+
+def report_deliveries(deliveries: Sequence[Delivery], outcome: InsertOutcome) -> list[Report]:
+    """Return what the machine is to learn of deliveries, parents first.
+
+    Args:
+        deliveries: whose values were inserted as one batch, in this order.
+        outcome: of the insertion.
+    """
+    keys, invalid, inserted = outcome.keys, dict(outcome.invalid), set(outcome.inserted)
+    missing = {keys[index]: parents for index, parents in outcome.orphans}
+    refused = {keys[index] for index in outcome.refused}
+    reports: list[Report] = []
+    for index, (delivery, key) in enumerate(zip(deliveries, keys, strict=True)):
+        if index in invalid:
+            reports.append(Judged(delivery, Verdict.INVALID, reason=str(invalid[index])))
+        elif key != delivery.key:
+            # The message itself is valid, and the other peers' as much as any.
+            if index in inserted:
+                reports.append(Appended([(key, delivery.value)]))
+            reports.append(Judged(delivery, Verdict.INVALID, reason=WRONG_KEY))
+        elif index in inserted:
+            reports.append(Judged(delivery, Verdict.INSERTED))
+        # By their keys: a copy of a message that the log did not take is no duplicate.
+        elif key in missing:
+            reports.append(Judged(delivery, Verdict.ORPHAN, missing[key]))
+        else:
+            reports.append(Judged(delivery, Verdict.REFUSED if key in refused else Verdict.DUPLICATE))
+    return parents_first(reports)
+
+
+def report_failure(deliveries: Iterable[Delivery]) -> list[Report]:
+    """Return what the machine is to learn of deliveries that the log could not take: it asks for them later."""
+    return [Judged(delivery, Verdict.REFUSED) for delivery in deliveries]
+
+
+def parents_first(reports: Iterable[Report]) -> list[Report]:
+    """Sort reports by the keys of their messages: those of parents are lower."""
+    return sorted(
+        reports, key=lambda report: report.messages[0][0] if isinstance(report, Appended) else report.delivery.key
+    )
+
+
+def report_sync(sync: int, outcome: InsertOutcome) -> SyncBrought:
+    """Return what the machine is to learn of a batch that a sync brought.
+
+    Args:
+        sync: number of the sync.
+        outcome: of the batch's insertion.
+    """
+    keys, invalid = outcome.keys, outcome.invalid
+    lacking = {index for index, _ in [*invalid, *outcome.orphans]} | outcome.refused.keys()
+    return SyncBrought(
+        sync,
+        held=[key for index, key in enumerate(keys) if index not in lacking],
+        inserted=len(outcome.inserted),
+        refused=[keys[index] for index in outcome.refused],
+        orphans=[(keys[index], missing) for index, missing in outcome.orphans],
+        invalid=str(invalid[0][1]) if invalid else "",
+    )
