@@ -8,15 +8,16 @@ verification, and the transaction that stores it.
 from __future__ import annotations
 
 import math
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from hashlib import sha256
 from typing import TypeAlias, TypeVar
 
 import anyio
 import anyio.abc
-import anyio.streams.memory
+from anyio.streams.memory import MemoryObjectReceiveStream as Receiver
+from anyio.streams.memory import MemoryObjectSendStream as Sender
 
 from gossiplog.core import decode_clock, encode_id
 from gossiplog.errors import CorruptLog, GossipLogError, NetworkError, ProtocolError, Refused, StorageError
@@ -37,6 +38,7 @@ from gossiplog.protocol import broadcast_events as broadcast
 from gossiplog.protocol.broadcast_events import SyncEnded, SyncResult
 from gossiplog.protocol.sync import Aborted, Client, ClientConfig, Event, Finished, Received, Send, Server, ServerConfig
 from gossiplog.replication.batches import InsertOutcome, VerifiedBatch, verify_received
+from gossiplog.replication.sessions import Resumptions, SyncSession
 from gossiplog.replication.verdicts import report_sync
 
 _Event = TypeVar("_Event")
@@ -44,36 +46,20 @@ Insert: TypeAlias = Callable[[VerifiedBatch], Awaitable[InsertOutcome]]
 """Inserts a batch (see `Replica.insert`)."""
 Report: TypeAlias = Callable[[broadcast.InEvent], None]
 """Tells the broadcast machine."""
+_Part: TypeAlias = tuple[VerifiedBatch, float]
+"""A batch, and how much of a turn it fills."""
 
 _WRITE_SECONDS = 30.0
 """How long a client may take to read 64 KiB of an answer before its stream is given up."""
-_MOST_WALKS = 4
-"""Peers for which the nodes and children of a sync that was cut off are kept, about 13 MB each."""
 
 
-@dataclass(slots=True, eq=False)
-class _Sync:
-    """A sync that has not ended."""
+class _Sync(SyncSession):
+    """A sync that has not ended, and what its walk has brought and nobody has taken yet."""
 
-    order: broadcast.StartSync
-    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
-    pending: deque[Event] = field(default_factory=deque)
-    result: SyncResult | None = None
-    reason: str = ""
-    cooldown: float = 0.0
-    stored: bool = True
-
-    def end(self, result: SyncResult, reason: str, cooldown: float = 0.0) -> None:
-        """Ends the walk, unless something has already; what it brought still goes its way."""
-        if self.result is None:
-            self.result, self.reason, self.cooldown = result, reason, cooldown
-        self.scope.cancel()
-
-    def spoil(self, result: SyncResult, reason: str) -> None:
-        """Something is wrong with what the walk has brought, however that ended; a violation is the last word."""
-        if self.result is not SyncResult.VIOLATION:
-            self.result, self.reason = result, reason
-        self.scope.cancel()
+    def __init__(self, order: broadcast.StartSync) -> None:
+        self.scope = anyio.CancelScope()
+        self.pending: deque[Event] = deque()
+        super().__init__(order, self.scope.cancel)
 
 
 class Syncs:
@@ -112,10 +98,7 @@ class Syncs:
         self._protocols = Protocols(replica.topic)
         self._running: dict[int, _Sync] = {}
         self._ended = Signal()
-        # How to go on with connected peers, and with the one whose connection broke last when it is back, by its name.
-        # What the walks have found is kept for those whose syncs ended last.
-        self._configs: OrderedDict[broadcast.PeerId, ClientConfig] = OrderedDict()
-        self._interrupted: tuple[str, ClientConfig] | None = None
+        self._resumptions = Resumptions(ClientConfig())
 
     async def run(self, order: broadcast.StartSync, peer: Neighbour | None) -> None:
         """Runs a sync to its end.
@@ -157,54 +140,28 @@ class Syncs:
         """Ends a sync early; what it has brought is kept."""
         sync = self._running.get(number)
         if sync is not None:
-            sync.end(SyncResult.ABORTED, "")
+            sync.end(SyncResult.ABORTED)
 
     def forget(self, peer: broadcast.PeerId) -> None:
         """A peer is gone: how to ask it need not be remembered."""
-        self._configs.pop(peer, None)
+        self._resumptions.forget(peer)
 
     async def _run(self, sync: _Sync, peer: Neighbour) -> SyncEnded:
         order = sync.order
-        config = replace(self._next_config(order.peer, peer.name), skip=order.skip)
+        config = replace(self._resumptions.next(order.peer, peer.name), skip=order.skip)
         snapshot = await self._threads.read(self._replica.snapshot)
         client = Client(snapshot, self._replica.topic, config=config)
         to_verify, verifying = anyio.create_memory_object_stream[Received](1)
-        to_write, writing = anyio.create_memory_object_stream[tuple[VerifiedBatch, float]](1)
+        to_write, writing = anyio.create_memory_object_stream[_Part](1)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._verify, peer.writer, snapshot.state.count, verifying, to_write)
             tasks.start_soon(self._write, sync, peer, writing)
             async with to_verify:
                 await self._walk(sync, client, peer.connection, to_verify)
-        result = sync.result or SyncResult.FAILED
-        if result in (SyncResult.ABORTED, SyncResult.FAILED):
-            if peer.connection.closed is None:
-                self._remember(order.peer, client.next_config)
-            else:
-                self._interrupted = (peer.name, client.next_config)
-        held = tuple(await self._threads.read(self._replica.known, order.wanted))
-        return SyncEnded(
-            order.sync, result, held, client.statistics, sync.cooldown, sync.reason, unanswered=client.unanswered
-        )
+        self._resumptions.keep(sync, client, peer.name, is_connected=peer.connection.closed is None)
+        return sync.conclude(client, tuple(await self._threads.read(self._replica.known, order.wanted)))
 
-    def _remember(self, peer: broadcast.PeerId, config: ClientConfig) -> None:
-        self._configs[peer] = config
-        if len(self._configs) > _MOST_WALKS:
-            other = [*self._configs][-1 - _MOST_WALKS]
-            self._configs[other] = self._configs[other].without_walk()
-
-    def _next_config(self, peer: broadcast.PeerId, name: str) -> ClientConfig:
-        if self._interrupted is not None and self._interrupted[0] == name:
-            config, self._interrupted = self._interrupted[1], None
-            return config
-        return self._configs.pop(peer, ClientConfig())
-
-    async def _walk(
-        self,
-        sync: _Sync,
-        client: Client,
-        connection: Connection,
-        batches: anyio.streams.memory.MemoryObjectSendStream[Received],
-    ) -> None:
+    async def _walk(self, sync: _Sync, client: Client, connection: Connection, batches: Sender[Received]) -> None:
         # Requests wait here: the source reads none while its answers are not read. The machine's window bounds them.
         requests, to_send = anyio.create_memory_object_stream[bytes](math.inf)
         with requests, to_send, sync.scope:
@@ -225,12 +182,7 @@ class Syncs:
                 await batches.send(event)
 
     async def _step(
-        self,
-        sync: _Sync,
-        client: Client,
-        stream: Stream,
-        requests: anyio.streams.memory.MemoryObjectSendStream[bytes],
-        batches: anyio.streams.memory.MemoryObjectSendStream[Received],
+        self, sync: _Sync, client: Client, stream: Stream, requests: Sender[bytes], batches: Sender[Received]
     ) -> None:
         data = await stream.receive(4 * CHUNK)
         if not data:
@@ -247,10 +199,8 @@ class Syncs:
                     requests.send_nowait(frames)
                 case Received() as received:
                     await batches.send(received)
-                case Aborted(cooldown):
-                    sync.end(SyncResult.ABORTED, "", cooldown / 1000)
-                case Finished():
-                    sync.end(SyncResult.FINISHED, "")
+                case Aborted() | Finished() as end:
+                    sync.note_end(end)
             sync.pending.popleft()
         if isinstance(error, ProtocolError):
             sync.end(SyncResult.VIOLATION, str(error))
@@ -258,13 +208,7 @@ class Syncs:
             self._fail("syncing", error)
             sync.end(SyncResult.FAILED, str(error))
 
-    async def _verify(
-        self,
-        writer: str,
-        count: int,
-        received: anyio.streams.memory.MemoryObjectReceiveStream[Received],
-        batches: anyio.streams.memory.MemoryObjectSendStream[tuple[VerifiedBatch, float]],
-    ) -> None:
+    async def _verify(self, writer: str, count: int, received: Receiver[Received], batches: Sender[_Part]) -> None:
         async with received, batches:
             async for values in received:
                 began = anyio.current_time()
@@ -273,30 +217,23 @@ class Syncs:
                 self._shares.charge(writer, filled * (anyio.current_time() - began), anyio.current_time())
                 await batches.send((batch, filled))
 
-    async def _write(
-        self,
-        sync: _Sync,
-        peer: Neighbour,
-        batches: anyio.streams.memory.MemoryObjectReceiveStream[tuple[VerifiedBatch, float]],
-    ) -> None:
+    async def _write(self, sync: _Sync, peer: Neighbour, batches: Receiver[_Part]) -> None:
         async with batches:
             async for batch, filled in batches:
                 # Once the log could not take a batch, the parents of what comes later are missing.
-                if sync.stored:
+                if sync.inserts:
                     await anyio.sleep_until(self._shares.due(peer.writer, anyio.current_time()))
                     began = anyio.current_time()
                     await self._store(sync, peer.name, batch)
                     self._shares.charge(peer.writer, filled * (anyio.current_time() - began), anyio.current_time())
-                if batch.violation is not None:
-                    sync.spoil(SyncResult.VIOLATION, str(batch.violation))
+                sync.judge(batch)
 
     async def _store(self, sync: _Sync, source: str, batch: VerifiedBatch) -> None:
         try:
             outcome = await self._insert(batch)
         except (StorageError, Refused) as error:
             self._fail("storing what a sync brought", error)
-            sync.stored = False
-            sync.spoil(SyncResult.FAILED, str(error))
+            sync.fail(str(error))
             return
         self._record.inserted("sync", len(outcome.inserted))
         self._record.brought(source, len(outcome.inserted))
@@ -304,7 +241,7 @@ class Syncs:
         self._report(report_sync(sync.order.sync, outcome))
 
 
-async def _send(stream: Stream, requests: anyio.streams.memory.MemoryObjectReceiveStream[bytes]) -> None:
+async def _send(stream: Stream, requests: Receiver[bytes]) -> None:
     async for frames in requests:
         await stream.send(frames)
 

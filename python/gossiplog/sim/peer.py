@@ -202,6 +202,7 @@ class Driver:
         other = end.there
         if self.alive and self._connections.get(other) is end:
             del self._connections[other]
+            self._syncs.forget(other)
             if self._pushes.pop(other, None) is not None:
                 self._trace(f"loses {other}")
                 self.handle(events.PeerDisconnected(other))

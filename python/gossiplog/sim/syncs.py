@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 
 from gossiplog.errors import ProtocolError
 from gossiplog.log.replica import Replica
 from gossiplog.protocol.broadcast_events import InEvent, StartSync, SyncAdvanced, SyncEnded, SyncResult
 from gossiplog.protocol.sync import Aborted, Client, ClientConfig, Finished, Received, Send, Server, ServerConfig
 from gossiplog.replication.batches import verify_received
+from gossiplog.replication.sessions import Resumptions, SyncSession
 from gossiplog.replication.verdicts import report_sync
 from gossiplog.sim.network import ConnectionEnd, StreamEnd
 
@@ -19,13 +21,14 @@ SYNC = "sync"
 GOSSIP = "gossip"
 
 
-@dataclass(slots=True, eq=False)
-class _Sync:
-    order: StartSync
-    client: Client
-    stream: StreamEnd
-    count: int  # of the messages in the log when it began
-    ended: bool = False
+class _Sync(SyncSession):
+    def __init__(
+        self, order: StartSync, client: Client, stream: StreamEnd, count: int, stop: Callable[[], object]
+    ) -> None:
+        super().__init__(order, stop)
+        self.client = client
+        self.stream = stream
+        self.count = count  # of the messages in the log when it began
 
 
 class Syncs:
@@ -46,11 +49,10 @@ class Syncs:
         enqueue: Callable[[Callable[[], object]], object],
     ) -> None:
         self._replica = replica
-        self._config = config
         self._report = report
         self._enqueue = enqueue
         self._running: dict[int, _Sync] = {}
-        self._configs: dict[object, ClientConfig] = {}  # for peers that aborted a stream
+        self._resumptions = Resumptions(config)
 
     @property
     def sources(self) -> list[object]:
@@ -62,22 +64,25 @@ class Syncs:
         if end is None:
             self._report(SyncEnded(order.sync, SyncResult.FAILED, reason="not connected"))
             return
-        config = replace(self._configs.pop(order.peer, self._config), skip=order.skip)
+        config = replace(self._resumptions.next(order.peer, order.peer), skip=order.skip)
         snapshot = self._replica.snapshot()
-        sync = _Sync(order, Client(snapshot, TOPIC, config=config), end.open(SYNC), snapshot.state.count)
+        client = Client(snapshot, TOPIC, config=config)
+        sync = _Sync(order, client, end.open(SYNC), snapshot.state.count, lambda: self._stop(sync))
         self._running[order.sync] = sync
         sync.stream.on_data = lambda data: self._receive(sync, data)
-        sync.stream.on_end = lambda: self._break_off(sync, SyncResult.FAILED, "the stream broke")
-        sync.stream.write(sync.client.start())
+        sync.stream.on_end = lambda: sync.end(SyncResult.FAILED, "the stream broke")
+        sync.stream.write(client.start())
 
     def stop(self, number: int) -> None:
         """Ends a sync early."""
         if number in self._running:
-            self._break_off(self._running[number], SyncResult.ABORTED, "")
+            self._running[number].end(SyncResult.ABORTED)
+
+    def forget(self, peer: object) -> None:
+        """Forget how to ask a peer that is gone."""
+        self._resumptions.forget(peer)
 
     def _receive(self, sync: _Sync, data: bytes) -> None:
-        if sync.ended:
-            return
         self._report(SyncAdvanced(sync.order.sync, sync.client.statistics))
         try:
             for event in sync.client.receive(data):
@@ -85,39 +90,28 @@ class Syncs:
                     case Send(requests):
                         sync.stream.write(requests)
                     case Received():
-                        self._write(sync, event)
-                    case Aborted(cooldown):
-                        self._configs[sync.order.peer] = sync.client.next_config
-                        self._end(sync, SyncResult.ABORTED, "", cooldown / 1000)
-                    case Finished():
-                        self._end(sync, SyncResult.FINISHED, "")
+                        self._enqueue(partial(self._insert, sync, event))
+                    case Aborted() | Finished():
+                        sync.note_end(event)
         except ProtocolError as error:
-            self._end(sync, SyncResult.VIOLATION, str(error))
+            sync.end(SyncResult.VIOLATION, str(error))
 
-    def _break_off(self, sync: _Sync, result: SyncResult, reason: str) -> None:
-        if not sync.ended:
-            for event in sync.client.end():
-                if isinstance(event, Received):
-                    self._write(sync, event)
-            self._end(sync, result, reason)
-
-    def _end(self, sync: _Sync, result: SyncResult, reason: str, cooldown: float = 0.0) -> None:
-        sync.ended = True
+    def _stop(self, sync: _Sync) -> None:
         sync.stream.close()
-        self._enqueue(lambda: self._conclude(sync, result, reason, cooldown))
-
-    def _conclude(self, sync: _Sync, result: SyncResult, reason: str, cooldown: float) -> None:
-        del self._running[sync.order.sync]
-        held = list(self._replica.known(sync.order.wanted))
-        self._report(SyncEnded(sync.order.sync, result, held, sync.client.statistics, cooldown, reason))
-
-    def _write(self, sync: _Sync, received: Received) -> None:
-        self._enqueue(lambda: self._insert(sync, received))
+        for event in sync.client.end():
+            if isinstance(event, Received):
+                self._enqueue(partial(self._insert, sync, event))
+        self._enqueue(partial(self._conclude, sync))
 
     def _insert(self, sync: _Sync, received: Received) -> None:
-        outcome = self._replica.insert(verify_received(received, sync.count))
-        brought, violation = report_sync(sync.order.sync, outcome), outcome.batch.violation
-        self._report(brought if violation is None or brought.invalid else replace(brought, invalid=str(violation)))
+        batch = verify_received(received, sync.count)
+        self._report(report_sync(sync.order.sync, self._replica.insert(batch)))
+        sync.judge(batch)
+
+    def _conclude(self, sync: _Sync) -> None:
+        del self._running[sync.order.sync]
+        self._resumptions.keep(sync, sync.client, sync.order.peer, is_connected=sync.stream.connection.alive)
+        self._report(sync.conclude(sync.client, list(self._replica.known(sync.order.wanted))))
 
 
 def serve(stream: StreamEnd, replica: Replica, config: ServerConfig, blame: Callable[[str], object]) -> None:
