@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar, TypeVarTuple, cast
 
@@ -17,6 +19,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from gossiplog import Log, Signer, core
 from gossiplog._core import PanicException
 from gossiplog.errors import CorruptLog, StorageError, StreamReset
+from gossiplog.log import writing
 from gossiplog.log.state import Snapshot
 from gossiplog.net.fairness import Shares
 from gossiplog.net.neighbour import Neighbour
@@ -391,6 +394,26 @@ async def test_a_log_that_cannot_take_a_batch_gets_none_of_the_later_ones(opened
         here.broken = None
         assert (await here.run(serving(full))).result is SyncResult.FINISHED
         assert here.log.root == full.root
+
+
+async def test_a_log_that_lost_a_parent_does_not_blame_the_source(
+    opened: Open, full: Log, other_signer: Signer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writing, "INDEX_LAG", 0)
+    path = tmp_path / "log.db"
+    log = opened(path)
+    log.pull(full)
+    early, *_, last = full
+    full.insert(other_signer.sign(full.topic, last.clock + 1, [early.id, last.id], "more")[1])
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("DELETE FROM gossiplog_leaves WHERE seq = 1")
+    async with bench(log) as here:
+        ended = await here.run(serving(full))
+        assert ended.result is SyncResult.FAILED
+        assert ended.reason.startswith("the log is damaged: the tree: ")
+        assert [doing for doing, _ in here.failures] == ["storing what a sync brought"]
+        # What is reported of an orphan would be held against the source.
+        assert here.of(SyncBrought) == []
 
 
 async def test_a_log_that_is_closed_is_a_failure(opened: Open, full: Log) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from operator import itemgetter
 from typing import Protocol, TypeAlias
@@ -163,9 +163,7 @@ class Puller:
         work.left_out.update((keys[index], error) for index, error in outcome.refused.items())
         for index, parents in outcome.orphans:
             missing = MissingParents(core.encode_id(keys[index]), ids_of(parents))
-            unexplained = [parent for parent in parents if parent not in work.left_out]
-            if unexplained:
-                self._check_lost(unexplained)
+            if not work.left_out.keys() >= set(parents):
                 # Parents have lower keys, so an honest source has sent them before.
                 raise ProtocolError(f"the source's log has holes: {missing}")
             work.left_out[keys[index]] = missing
@@ -173,9 +171,3 @@ class Puller:
             raise ProtocolError(f"the source has an invalid message: {error}") from error
         if outcome.batch.violation is not None:
             raise outcome.batch.violation
-
-    def _check_lost(self, keys: Sequence[bytes]) -> None:
-        """Raises TreeError where it is this log that lost one of the messages: its own tree says so."""
-        snapshot = self._replica.snapshot()
-        for key in keys:
-            snapshot.tree.node(0, key, snapshot.leaves)

@@ -166,8 +166,20 @@ class Replica:
         Raises:
             Refused: `apply` raised for a message that is stored already.
             StorageError: the database failed. What an earlier transaction of the call stored stays.
+            CorruptLog: the log has lost a parent of a message that came by sync. What was inserted stays.
         """
-        return self._writer.insert(self.check(batch) if batch.refused is None else batch)
+        outcome = self._writer.insert(self.check(batch) if batch.refused is None else batch)
+        if batch.is_synced and outcome.orphans:
+            self._check_parents(outcome)
+        return outcome
+
+    def _check_parents(self, outcome: InsertOutcome) -> None:
+        """Raise CorruptLog where this log has lost a missing parent, and not its source: its own tree says so."""
+        snapshot = self.snapshot()
+        missing = {parent for _, parents in outcome.orphans for parent in parents}
+        with damage_is_corrupt:
+            for key in missing.difference(outcome.keys):
+                snapshot.tree.node(0, key, snapshot.leaves)
 
     def probe_writing(self) -> None:
         """Write and commit something that changes nothing.

@@ -20,12 +20,14 @@ class VerifiedBatch:
         batch: verdicts of the core.
         count: number of messages in the log when known ones were marked; later ones are looked up under the lock.
         refused: indices of messages that the application's payload check refuses; None before the check.
+        is_synced: whether it came by sync, from a source that holds the parents as well.
         violation: rule that the source broke with the value after the batch, if it came by sync.
     """
 
     batch: Batch
     count: int
     refused: Mapping[int, Refused] | None = None
+    is_synced: bool = False
     violation: ProtocolError | None = None
 
     def __len__(self) -> int:
@@ -57,7 +59,7 @@ def verify_received(received: Received, count: int) -> VerifiedBatch:
         count: number of messages in the log when the sync began.
     """
     batch, violation = received.verify()
-    return VerifiedBatch(batch, count, violation=violation)
+    return VerifiedBatch(batch, count, is_synced=True, violation=violation)
 
 
 @short_repr
