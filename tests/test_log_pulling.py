@@ -4,7 +4,7 @@ import shutil
 import sqlite3
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from gossiplog import (
     TopicMismatch,
     core,
 )
-from gossiplog.log.pulling import _FRUITLESS_STREAMS, _Work
+from gossiplog.log.pulling import _FRUITLESS_STREAMS, _Work, pull
 from gossiplog.log.state import Snapshot
 from gossiplog.protocol import wire
 from gossiplog.protocol.sync import Server, ServerConfig
@@ -198,7 +198,7 @@ def damage_values(values: Sequence[bytes]) -> wire.Answer:
 def test_a_source_that_breaks_the_rules_is_named(log: Log, source: Log, change: Callable[..., Any]) -> None:
     source.append_many(range(300))
     with pytest.raises(ProtocolError):
-        log._puller.pull(lambda: Hostile(source.snapshot(), change))
+        pull(log.replica, lambda: Hostile(source.snapshot(), change))
     log.verify()
     log.pull(source)
     assert log.root == source.root
@@ -214,7 +214,7 @@ def test_what_was_verified_before_stays(log: Log, source: Log) -> None:
         return damage_values(answer.values) if isinstance(answer, wire.Values) and answers == 3 else answer
 
     with pytest.raises(ProtocolError):
-        log._puller.pull(lambda: Hostile(source.snapshot(), change))
+        pull(log.replica, lambda: Hostile(source.snapshot(), change))
     assert 0 < len(log) < 2000
     log.verify()
 
@@ -228,7 +228,7 @@ def test_a_source_that_holds_an_invalid_message_is_named(log: Log, source: Log) 
     messages = source.append_many(range(5))
     entries = dict([*((message.key, message.value) for message in messages[:-1]), forge_signature(messages[-1])])
     with pytest.raises(ProtocolError, match="invalid message"):
-        log._puller.pull(lambda: Server(Forged(entries), now=time.monotonic()))
+        pull(log.replica, lambda: Server(Forged(entries), now=time.monotonic()))
     assert len(log) == 4
     log.verify()
 
@@ -238,12 +238,13 @@ def test_a_failure_ends_the_pull_while_other_batches_are_under_way(log: Log, sou
     messages = source.append_many(range(13_000))
     entries = dict([*((message.key, message.value) for message in messages), forge_signature(messages[34])])
     with pytest.raises(ProtocolError, match="invalid message"):
-        log._puller.pull(lambda: Server(Forged(entries), now=time.monotonic()))
+        pull(log.replica, lambda: Server(Forged(entries), now=time.monotonic()))
     log.verify()
 
 
-def test_all_that_is_under_way_is_waited_for_and_the_first_failure_raised() -> None:
-    work = _Work()
+def test_all_that_is_under_way_is_waited_for_and_the_first_failure_raised(log: Log) -> None:
+    thread = ThreadPoolExecutor(1)
+    work = _Work(log.replica, thread, thread)
     failures = [ValueError("first"), None, ValueError("third")]
     for failure in failures:
         future: Future[None] = Future()
@@ -258,7 +259,7 @@ def test_a_source_whose_log_has_holes_is_named(log: Log, source: Log) -> None:
     messages = source.append_many(range(10))
     entries = {message.key: message.value for message in messages if message.payload != 4}
     with pytest.raises(ProtocolError, match=f"holes: message {messages[5].id}"):
-        log._puller.pull(lambda: Server(Forged(entries), now=time.monotonic()))
+        pull(log.replica, lambda: Server(Forged(entries), now=time.monotonic()))
     assert len(log) == 4
 
 

@@ -98,76 +98,74 @@ def _temporary() -> Iterator[None]:
         ) from error
 
 
-class Inserter:
-    """Inserts any number of messages from outside.
+def insert_many(replica: Replica, messages: Iterable[SignedMessage | bytes], *, signed: bool = False) -> Inserted:
+    """Insert every message that is valid and whose parents are in the log or among the messages.
 
     Args:
         replica: of the log.
+        messages: or their stored values.
+        signed: whether their signatures are known to be valid, and not to be verified again.
+
+    Raises:
+        TypeError: something that is neither a message nor bytes; messages before it may be inserted.
+        StorageError: the database or the temporary folder failed; messages before may be inserted.
     """
+    tally = _Tally()
 
-    def __init__(self, replica: Replica) -> None:
-        self._replica = replica
+    def prepare(chunk: Sequence[_Item]) -> VerifiedBatch:
+        return replica.check(replica.verify([value for _, value in chunk], signed=signed))
 
-    def insert_many(self, messages: Iterable[SignedMessage | bytes], *, signed: bool = False) -> Inserted:
-        """Insert every message that is valid and whose parents are in the log or among the messages.
+    with closing(_Orphans()) as orphans:
+        _insert(replica, enumerate(map(stored_value, messages)), prepare, tally, orphans)
+        if orphans:
+            _insert(replica, orphans.sorted(), prepare, tally, None)
+    return Inserted(tally.inserted, tally.duplicates, tuple(sorted(tally.refused.items(), key=lambda item: item[0])))
 
-        Args:
-            messages: or their stored values.
-            signed: whether their signatures are known to be valid, and not to be verified again.
 
-        Raises:
-            TypeError: something that is neither a message nor bytes; messages before it may be inserted.
-            StorageError: the database or the temporary folder failed; messages before may be inserted.
-        """
-        tally = _Tally()
+def _insert(
+    replica: Replica, items: Iterator[_Item], prepare: _Prepare, tally: _Tally, orphans: _Orphans | None
+) -> None:
+    """Insert messages; keep those without parents, or where they are not kept, refuse them."""
+    chunks = _Chunks(items)
+    chunk = chunks.next()
+    following = chunks.next()
+    if not following:
+        if chunk:
+            # Its messages were sorted: no parents come any more.
+            _write(replica, chunk, prepare(chunk), chunks, tally, None)
+        return
+    with ThreadPoolExecutor(1, "gossiplog-verify") as thread:
+        batch = prepare(chunk)
+        while chunk:
+            ahead: Future[VerifiedBatch] | None = thread.submit(prepare, following) if following else None
+            _write(replica, chunk, batch, chunks, tally, orphans)
+            chunk, following = following, chunks.next()
+            if ahead is not None:
+                batch = ahead.result()
 
-        def prepare(chunk: Sequence[_Item]) -> VerifiedBatch:
-            return self._replica.check(self._replica.verify([value for _, value in chunk], signed=signed))
 
-        with closing(_Orphans()) as orphans:
-            self._insert(enumerate(map(stored_value, messages)), prepare, tally, orphans)
-            if orphans:
-                self._insert(orphans.sorted(), prepare, tally, None)
-        return Inserted(
-            tally.inserted, tally.duplicates, tuple(sorted(tally.refused.items(), key=lambda item: item[0]))
-        )
-
-    def _insert(self, items: Iterator[_Item], prepare: _Prepare, tally: _Tally, orphans: _Orphans | None) -> None:
-        """Insert messages; keep those without parents, or where they are not kept, refuse them."""
-        chunks = _Chunks(items)
-        chunk = chunks.next()
-        following = chunks.next()
-        if not following:
-            if chunk:
-                # Its messages were sorted: no parents come any more.
-                self._write(chunk, prepare(chunk), chunks, tally, None)
-            return
-        with ThreadPoolExecutor(1, "gossiplog-verify") as thread:
-            batch = prepare(chunk)
-            while chunk:
-                ahead: Future[VerifiedBatch] | None = thread.submit(prepare, following) if following else None
-                self._write(chunk, batch, chunks, tally, orphans)
-                chunk, following = following, chunks.next()
-                if ahead is not None:
-                    batch = ahead.result()
-
-    def _write(
-        self, chunk: Sequence[_Item], batch: VerifiedBatch, chunks: _Chunks, tally: _Tally, orphans: _Orphans | None
-    ) -> None:
-        begin = time.monotonic()
-        outcome = self._replica.insert(batch)
-        chunks.took(len(outcome.inserted), time.monotonic() - begin)
-        tally.inserted += len(outcome.inserted)
-        tally.duplicates += outcome.duplicates
-        for index, error in itertools.chain(outcome.invalid, outcome.refused.items()):
-            tally.refused[chunk[index][0]] = error
-        keys = outcome.keys if outcome.orphans else []
-        for index, parents in outcome.orphans:
-            place, value = chunk[index]
-            if orphans is None:
-                tally.refused[place] = MissingParents(core.encode_id(keys[index]), ids_of(parents))
-            else:
-                orphans.add(keys[index], place, value)
+def _write(
+    replica: Replica,
+    chunk: Sequence[_Item],
+    batch: VerifiedBatch,
+    chunks: _Chunks,
+    tally: _Tally,
+    orphans: _Orphans | None,
+) -> None:
+    begin = time.monotonic()
+    outcome = replica.insert(batch)
+    chunks.took(len(outcome.inserted), time.monotonic() - begin)
+    tally.inserted += len(outcome.inserted)
+    tally.duplicates += outcome.duplicates
+    for index, error in itertools.chain(outcome.invalid, outcome.refused.items()):
+        tally.refused[chunk[index][0]] = error
+    keys = outcome.keys if outcome.orphans else []
+    for index, parents in outcome.orphans:
+        place, value = chunk[index]
+        if orphans is None:
+            tally.refused[place] = MissingParents(core.encode_id(keys[index]), ids_of(parents))
+        else:
+            orphans.add(keys[index], place, value)
 
 
 class _Chunks:

@@ -22,9 +22,9 @@ from gossiplog.log.audit import Audit
 from gossiplog.log.following import Follower
 from gossiplog.log.functions import check_runs
 from gossiplog.log.heads import Heads
-from gossiplog.log.insertion import Inserter
+from gossiplog.log.insertion import insert_many
 from gossiplog.log.payload import as_peers_read, check_payload, payload_check
-from gossiplog.log.pulling import Puller
+from gossiplog.log.pulling import pull
 from gossiplog.log.replica import Replica
 from gossiplog.log.results import Arrivals, Info, Inserted, Pulled, Verified, Written
 from gossiplog.log.source import Source
@@ -70,8 +70,6 @@ class Log:
         self._follower = Follower(storage, topic)
         self._writer = Writer(storage, self._states, topic, apply, self._follower.committed)
         self._replica = Replica(storage, self._states, topic, self._check, self._writer, self._follower)
-        self._inserter = Inserter(self._replica)
-        self._puller = Puller(self._replica)
         self._writer.catch_up()
 
     # Writing
@@ -169,7 +167,7 @@ class Log:
             Refused: `apply` raised for a stored message that it had not seen; its exception is the cause.
             TypeError: something that is neither a message nor bytes; messages before it may be inserted.
         """
-        return self._inserter.insert_many(messages)
+        return insert_many(self._replica, messages)
 
     def pull(self, source: Log | str | os.PathLike[str], *, config: ServerConfig | None = None) -> Pulled:
         """Gets what another log of this machine has and this one lacks, by the sync protocol.
@@ -195,7 +193,7 @@ class Log:
         if source.topic != self.topic:
             raise TopicMismatch(f"cannot pull from a log of the topic {source.topic!r} into one of {self.topic!r}")
         with damage_is_corrupt:
-            return self._puller.pull(lambda: Source(source.snapshot, config))
+            return pull(self._replica, lambda: Source(source.snapshot, config))
 
     # Reading
 

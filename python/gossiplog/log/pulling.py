@@ -10,7 +10,7 @@ import dataclasses
 import time
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from operator import itemgetter
 from typing import Protocol, TypeAlias
 
@@ -43,9 +43,12 @@ Connect: TypeAlias = Callable[[], Stream]
 
 
 class _Work:
-    """What a pull has done so far."""
+    """What a pull has done so far, and does with each batch."""
 
-    def __init__(self) -> None:
+    def __init__(self, replica: Replica, verify: Executor, write: Executor) -> None:
+        self._replica = replica
+        self._verify = verify
+        self._write = write
         self.inserted = 0
         self.duplicates = 0
         # By key: what this log refuses is not asked for again when a stream goes on.
@@ -67,6 +70,40 @@ class _Work:
         if failure is not None:
             raise failure
 
+    def stream(self, client: Client, stream: Stream, count: int) -> Aborted | Finished:
+        """Drives a client to its end, and has what it receives verified and inserted."""
+        requests = client.start()
+        while True:
+            answer = stream.receive(requests, time.monotonic())
+            requests = b""
+            for event in client.receive(answer) if answer else client.end():
+                match event:
+                    case Send(data):
+                        requests += data
+                    case Received():
+                        self.make_room()
+                        verified = self._verify.submit(verify_received, event, count)
+                        self.writing.append(self._write.submit(self._insert, verified))
+                    case Aborted() | Finished():
+                        return event
+
+    def _insert(self, verified: Future[VerifiedBatch]) -> None:
+        outcome = self._replica.insert(verified.result())
+        keys = outcome.keys if outcome.refused or outcome.orphans else []
+        self.inserted += len(outcome.inserted)
+        self.duplicates += outcome.duplicates
+        self.left_out.update((keys[index], error) for index, error in outcome.refused.items())
+        for index, parents in outcome.orphans:
+            missing = MissingParents(core.encode_id(keys[index]), ids_of(parents))
+            if not self.left_out.keys() >= set(parents):
+                # Parents have lower keys, so an honest source has sent them before.
+                raise ProtocolError(f"the source's log has holes: {missing}")
+            self.left_out[keys[index]] = missing
+        for _, error in outcome.invalid:
+            raise ProtocolError(f"the source has an invalid message: {error}") from error
+        if outcome.batch.violation is not None:
+            raise outcome.batch.violation
+
     def count(self, client: Client) -> None:
         """Adds what a stream cost."""
         self._streams.append(client.statistics)
@@ -87,87 +124,37 @@ class _Work:
         )
 
 
-class Puller:
-    """Pulls from a source into a log.
+def pull(replica: Replica, connect: Connect) -> Pulled:
+    """Gets what the source has and the log lacks.
 
     Args:
         replica: of the log.
+        connect: opens a stream to the source.
+
+    Raises:
+        ProtocolError: the source broke a rule. What came before it is in the log.
+        TreeError: the log is damaged.
     """
-
-    def __init__(self, replica: Replica) -> None:
-        self._replica = replica
-
-    def pull(self, connect: Connect) -> Pulled:
-        """Gets what the source has and the log lacks.
-
-        Args:
-            connect: opens a stream to the source.
-
-        Raises:
-            ProtocolError: the source broke a rule. What came before it is in the log.
-            TreeError: the log is damaged.
-        """
-        work = _Work()
-        config = ClientConfig()
-        fruitless = 0
-        with ThreadPoolExecutor(1, "gossiplog-verify") as verify, ThreadPoolExecutor(1, "gossiplog-write") as write:
-            while True:
-                snapshot = self._replica.snapshot()
-                client = Client(snapshot, self._replica.topic, config=config)
-                try:
-                    end = self._stream(client, connect(), snapshot.state.count, work, verify, write)
-                finally:
-                    work.wait()
-                work.count(client)
-                if isinstance(end, Finished):
-                    return work.result()
-                fruitless = 0 if client.statistics.values or client.statistics.complete else fruitless + 1
-                if fruitless == _FRUITLESS_STREAMS:
-                    raise ProtocolError(f"the source aborted {fruitless} streams in a row without sending a message")
-                config = dataclasses.replace(client.next_config, skip=frozenset(work.left_out))
-                if end.cooldown > _LONGEST_COOLDOWN:
-                    raise ProtocolError(
-                        f"the source asks to wait for {end.cooldown} ms; {_LONGEST_COOLDOWN} ms at most are waited"
-                    )
-                time.sleep(end.cooldown / 1000)
-
-    def _stream(
-        self,
-        client: Client,
-        stream: Stream,
-        count: int,
-        work: _Work,
-        verify: ThreadPoolExecutor,
-        write: ThreadPoolExecutor,
-    ) -> Aborted | Finished:
-        requests = client.start()
+    config = ClientConfig()
+    fruitless = 0
+    with ThreadPoolExecutor(1, "gossiplog-verify") as verify, ThreadPoolExecutor(1, "gossiplog-write") as write:
+        work = _Work(replica, verify, write)
         while True:
-            answer = stream.receive(requests, time.monotonic())
-            requests = b""
-            for event in client.receive(answer) if answer else client.end():
-                match event:
-                    case Send(data):
-                        requests += data
-                    case Received():
-                        work.make_room()
-                        verified = verify.submit(verify_received, event, count)
-                        work.writing.append(write.submit(self._write, verified, work))
-                    case Aborted() | Finished():
-                        return event
-
-    def _write(self, verified: Future[VerifiedBatch], work: _Work) -> None:
-        outcome = self._replica.insert(verified.result())
-        keys = outcome.keys if outcome.refused or outcome.orphans else []
-        work.inserted += len(outcome.inserted)
-        work.duplicates += outcome.duplicates
-        work.left_out.update((keys[index], error) for index, error in outcome.refused.items())
-        for index, parents in outcome.orphans:
-            missing = MissingParents(core.encode_id(keys[index]), ids_of(parents))
-            if not work.left_out.keys() >= set(parents):
-                # Parents have lower keys, so an honest source has sent them before.
-                raise ProtocolError(f"the source's log has holes: {missing}")
-            work.left_out[keys[index]] = missing
-        for _, error in outcome.invalid:
-            raise ProtocolError(f"the source has an invalid message: {error}") from error
-        if outcome.batch.violation is not None:
-            raise outcome.batch.violation
+            snapshot = replica.snapshot()
+            client = Client(snapshot, replica.topic, config=config)
+            try:
+                end = work.stream(client, connect(), snapshot.state.count)
+            finally:
+                work.wait()
+            work.count(client)
+            if isinstance(end, Finished):
+                return work.result()
+            fruitless = 0 if client.statistics.values or client.statistics.complete else fruitless + 1
+            if fruitless == _FRUITLESS_STREAMS:
+                raise ProtocolError(f"the source aborted {fruitless} streams in a row without sending a message")
+            config = dataclasses.replace(client.next_config, skip=frozenset(work.left_out))
+            if end.cooldown > _LONGEST_COOLDOWN:
+                raise ProtocolError(
+                    f"the source asks to wait for {end.cooldown} ms; {_LONGEST_COOLDOWN} ms at most are waited"
+                )
+            time.sleep(end.cooldown / 1000)

@@ -26,15 +26,7 @@ class Replica:
     All raise LogClosed once the log is closed, StorageError when the database fails, CorruptLog when it is damaged.
 
     Args:
-        storage: of the log.
-        states: of the log.
-        topic: of the log.
         check: the application's payload check.
-        writer: of the log.
-        follower: of the log.
-
-    Attributes:
-        topic: of the log.
     """
 
     def __init__(

@@ -21,7 +21,9 @@ class Source:
 
     def __init__(self, snapshot: Callable[[], Snapshot], config: ServerConfig | None) -> None:
         try:
-            self._server = Server(CompleteSnapshot(snapshot()), now=time.monotonic(), config=config)
+            taken = snapshot()
+            complete = CompleteSnapshot(taken.storage, taken.state)
+            self._server = Server(complete, now=time.monotonic(), config=config)
         except CorruptLog as error:
             raise CorruptSource(error.problems) from error
 
@@ -34,18 +36,8 @@ class Source:
             raise CorruptSource(error.problems) from error
 
 
-class CompleteSnapshot:
+class CompleteSnapshot(Snapshot):
     """A snapshot that knows of its own damage: a value that its tree lists and that is not there was lost."""
-
-    def __init__(self, snapshot: Snapshot) -> None:
-        self._snapshot = snapshot
-
-    @property
-    def tree(self) -> core.Tree:
-        return self._snapshot.tree
-
-    def leaves(self, start: bytes, end: bytes | None, limit: int | None = None) -> Sequence[tuple[bytes, bytes]]:
-        return self._snapshot.leaves(start, end, limit)
 
     def values(self, keys: Sequence[bytes], limit: int) -> list[bytes] | None:
         """As `Snapshot.values`.
@@ -54,7 +46,7 @@ class CompleteSnapshot:
             CorruptLog: a value is missing although the tree has its key.
         """
         try:
-            return self._snapshot.values(keys, limit)
+            return super().values(keys, limit)
         except KeyError as error:
             (key,) = error.args
             if self.leaves(key, key + b"\0", 1):

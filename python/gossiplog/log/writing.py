@@ -75,21 +75,11 @@ class Writer:
     """Writes to a log.
 
     Args:
-        storage: of the log.
-        states: of the log.
-        topic: of the log.
         apply: the application's function, or None.
         committed: is called after each commit that added messages.
     """
 
-    def __init__(
-        self,
-        storage: Storage,
-        states: States,
-        topic: str,
-        apply: Apply | None,
-        committed: Committed,
-    ) -> None:
+    def __init__(self, storage: Storage, states: States, topic: str, apply: Apply | None, committed: Committed) -> None:
         self._storage = storage
         self._states = states
         self._topic = topic

@@ -66,14 +66,11 @@ class Syncs:
     """Asks sources for what the log lacks, as the broadcast machine orders it.
 
     Args:
-        replica: of the log.
-        threads: to run on.
         insert: stores what came.
         shares: of the sources, whose messages wait when they have taken too much of the time.
         report: is told how each sync goes, and its end in any case.
         fail: is told what goes wrong on this side.
         defect: is told what a source's answers made this side raise that it should not.
-        record: counts.
     """
 
     def __init__(
@@ -285,7 +282,8 @@ async def serve_sync(
     try:
         async with stream:
             snapshot = await threads.read(replica.snapshot)
-            server = Server(_CheckedSnapshot(snapshot), now=anyio.current_time(), config=config)
+            checked = _CheckedSnapshot(snapshot.storage, snapshot.state)
+            server = Server(checked, now=anyio.current_time(), config=config)
             while not server.closed:
                 data: bytes | None = None
                 with anyio.move_on_at(server.deadline):

@@ -30,9 +30,6 @@ class VerifiedBatch:
     is_synced: bool = False
     violation: ProtocolError | None = None
 
-    def __len__(self) -> int:
-        return len(self.batch)
-
     def check(self, check: Callable[[SignedMessage], None] | None) -> VerifiedBatch:
         """Return the batch with the messages marked that a payload check refuses.
 

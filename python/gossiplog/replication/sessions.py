@@ -64,15 +64,9 @@ class SyncSession:
             client: of the walk.
             held: keys of the order that are in the log now.
         """
-        return SyncEnded(
-            self.order.sync,
-            self.result or SyncResult.FAILED,
-            held,
-            client.statistics,
-            self._cooldown,
-            self._reason,
-            client.unanswered,
-        )
+        result = self.result or SyncResult.FAILED
+        cost, missing = client.statistics, client.unanswered
+        return SyncEnded(self.order.sync, result, held, cost, self._cooldown, self._reason, missing)
 
     def _overrule(self, result: SyncResult, reason: str) -> None:
         """Change the result, however the walk has ended, unless that was a violation."""

@@ -58,9 +58,6 @@ class Peer:
 
     Args:
         number: its address.
-        network: that it is on.
-        checks: that watch it.
-        habits: of the run.
         refuse_until: the time before which its application refuses payloads that have `"odd": true`.
     """
 
@@ -120,12 +117,7 @@ class Peer:
 
 
 class Driver:
-    """One life of a peer.
-
-    Args:
-        peer: whose life it is.
-        log: of the peer.
-    """
+    """One life of a peer."""
 
     def __init__(self, peer: Peer, log: gossiplog.Log) -> None:
         self.alive = True

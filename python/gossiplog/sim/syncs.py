@@ -35,7 +35,6 @@ class Syncs:
     """Drives the client machines of one peer.
 
     Args:
-        replica: the log of the peer.
         config: how to ask.
         report: tells the broadcast machine what happened.
         enqueue: has a transaction run, after those before it.

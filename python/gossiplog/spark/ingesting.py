@@ -21,7 +21,7 @@ from pyspark.sql import functions as F
 
 import gossiplog.log
 from gossiplog.errors import EventsRefused, StorageError
-from gossiplog.log.insertion import Inserter
+from gossiplog.log.insertion import insert_many
 from gossiplog.message import check_topic
 from gossiplog.spark.components import components
 from gossiplog.spark.events import Layout, events, problems
@@ -218,7 +218,7 @@ def _store(messages: DataFrame, stage: _Stage, topic: str, done: Ingested) -> No
     inserted = 0
     with gossiplog.log.open(stage.path("log"), topic) as log:
         while some := list(islice(values, _SLICE)):
-            inserted += Inserter(log.replica).insert_many(some, signed=True).inserted
+            inserted += insert_many(log.replica, some, signed=True).inserted
     if inserted != done.events + done.merges:
         raise StorageError(
             f"of {done.events + done.merges} messages, {inserted} could be stored in {stage.path('log')}"

@@ -23,7 +23,7 @@ from pyspark.sql.types import BinaryType, StructType
 
 import gossiplog.log
 from gossiplog.errors import NotALog, OptionError, ValuesRefused
-from gossiplog.log.insertion import Inserter
+from gossiplog.log.insertion import insert_many
 from gossiplog.message import check_topic
 from gossiplog.spark.failures import worker_errors
 from gossiplog.spark.folders import building, check_building
@@ -116,7 +116,7 @@ class LogWriter(DataSourceArrowWriter):
         inserted = duplicates = 0
         with gossiplog.log.open(self._path, self._topic) as log:
             while some := list(islice(values, _SLICE)):
-                result = Inserter(log.replica).insert_many(some, signed=True)
+                result = insert_many(log.replica, some, signed=True)
                 inserted += result.inserted
                 duplicates += result.duplicates
                 for _, error in result.refused:
