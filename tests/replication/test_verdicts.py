@@ -10,7 +10,7 @@ from gossiplog import Log, Signer, core
 from gossiplog.protocol.broadcast_events import Appended, Delivery, Judged, SyncBrought, Verdict
 from gossiplog.replication.verdicts import (
     WRONG_KEY,
-    Report,
+    Judgement,
     parents_first,
     report_deliveries,
     report_failure,
@@ -40,12 +40,12 @@ def log(opened: Callable[..., Log]) -> Log:
     return opened(payload=refuse_odd)
 
 
-def reported(log: Log, deliveries: Sequence[Delivery]) -> list[Report]:
+def reported(log: Log, deliveries: Sequence[Delivery]) -> list[Judgement]:
     outcome = log.replica.insert(log.replica.verify([delivery.value for delivery in deliveries]))
     return report_deliveries(deliveries, outcome)
 
 
-def verdicts(reports: Sequence[Report]) -> dict[object, Verdict]:
+def verdicts(reports: Sequence[Judgement]) -> dict[object, Verdict]:
     return {report.delivery.source: report.verdict for report in reports if isinstance(report, Judged)}
 
 

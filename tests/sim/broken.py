@@ -35,7 +35,7 @@ from gossiplog.protocol.broadcast_events import (
     Validated,
     Verdict,
 )
-from gossiplog.replication.verdicts import WRONG_KEY, Report
+from gossiplog.replication.verdicts import WRONG_KEY, Judgement
 from gossiplog.sim.peer import insert
 
 
@@ -201,7 +201,7 @@ BROKEN_GOSSIP: list[tuple[Callable[[Random, Config], Broadcast], int, str]] = [
 ]
 
 
-def drops_wrong_keys(replica: Replica, deliveries: Sequence[Delivery]) -> Sequence[Report]:
+def drops_wrong_keys(replica: Replica, deliveries: Sequence[Delivery]) -> Sequence[Judgement]:
     """A valid message under a wrong key is not inserted."""
     keys = read_batch([delivery.value for delivery in deliveries], replica.topic).keys
     dropped = [delivery for delivery, key in zip(deliveries, keys, strict=True) if key not in (delivery.key, b"")]
@@ -209,15 +209,15 @@ def drops_wrong_keys(replica: Replica, deliveries: Sequence[Delivery]) -> Sequen
     return [*insert(replica, [delivery for delivery in deliveries if delivery not in dropped]), *invalid]
 
 
-def keeps_wrong_keys(replica: Replica, deliveries: Sequence[Delivery]) -> Sequence[Report]:
+def keeps_wrong_keys(replica: Replica, deliveries: Sequence[Delivery]) -> Sequence[Judgement]:
     """A valid message under a wrong key is inserted, and not forwarded."""
     return [report for report in insert(replica, deliveries) if not isinstance(report, Appended)]
 
 
-def takes_copies_for_duplicates(replica: Replica, deliveries: Sequence[Delivery]) -> Sequence[Report]:
+def takes_copies_for_duplicates(replica: Replica, deliveries: Sequence[Delivery]) -> Sequence[Judgement]:
     """A second copy in a batch is a duplicate, also where the log did not take the first."""
     seen: set[bytes] = set()
-    reports: list[Report] = []
+    reports: list[Judgement] = []
     for report in insert(replica, deliveries):
         if isinstance(report, Judged) and report.verdict in (Verdict.ORPHAN, Verdict.REFUSED):
             if report.delivery.key in seen:
@@ -228,7 +228,7 @@ def takes_copies_for_duplicates(replica: Replica, deliveries: Sequence[Delivery]
 
 
 # Each with a seed, of 12 peers, whose run catches it, and what is said then.
-BROKEN_REPORTS: list[tuple[Callable[[Replica, Sequence[Delivery]], Sequence[Report]], int, str]] = [
+BROKEN_REPORTS: list[tuple[Callable[[Replica, Sequence[Delivery]], Sequence[Judgement]], int, str]] = [
     (drops_wrong_keys, 2, "lost: 22 valid messages that hostile nodes sent"),
     (keeps_wrong_keys, 2, "at rest"),
     (takes_copies_for_duplicates, 147, "which it does not hold"),

@@ -19,7 +19,7 @@ from gossiplog.net.tracing import span
 from gossiplog.protocol import broadcast_events as broadcast
 from gossiplog.protocol.broadcast_events import Delivery
 from gossiplog.replication.batches import InsertOutcome
-from gossiplog.replication.verdicts import Report, parents_first, report_deliveries, report_failure
+from gossiplog.replication.verdicts import Judgement, parents_first, report_deliveries, report_failure
 
 
 class Deliveries:
@@ -87,7 +87,7 @@ class Deliveries:
             self._queue.finish(turn, now - began, now)
             self._changed.set()
 
-    async def _judge(self, deliveries: Sequence[Delivery], faulty: set[broadcast.PeerId]) -> Sequence[Report]:
+    async def _judge(self, deliveries: Sequence[Delivery], faulty: set[broadcast.PeerId]) -> Sequence[Judgement]:
         """Store deliveries together; where a defect prevents that, halve them until it is known whose it is.
 
         Args:
@@ -104,7 +104,7 @@ class Deliveries:
                 faulty.add(deliveries[0].source)
                 self._defect(deliveries[0], defect)
                 return []
-        reports: list[Report] = []
+        reports: list[Judgement] = []
         half = len(deliveries) // 2
         for part in (deliveries[:half], deliveries[half:]):
             rest = [delivery for delivery in part if delivery.source not in faulty]
@@ -115,7 +115,7 @@ class Deliveries:
                 reports += await self._judge(rest, faulty)
         return reports
 
-    async def _store(self, deliveries: Sequence[Delivery]) -> Sequence[Report]:
+    async def _store(self, deliveries: Sequence[Delivery]) -> Sequence[Judgement]:
         began = anyio.current_time()
         try:
             with span("store") as describe:

@@ -13,10 +13,10 @@ from gossiplog.replication.batches import InsertOutcome
 
 WRONG_KEY = "its key is another message's"
 
-Report: TypeAlias = Judged | Appended
+Judgement: TypeAlias = Judged | Appended
 
 
-def report_deliveries(deliveries: Sequence[Delivery], outcome: InsertOutcome) -> list[Report]:
+def report_deliveries(deliveries: Sequence[Delivery], outcome: InsertOutcome) -> list[Judgement]:
     """Return what the machine is to learn of deliveries, parents first.
 
     Args:
@@ -26,7 +26,7 @@ def report_deliveries(deliveries: Sequence[Delivery], outcome: InsertOutcome) ->
     keys, invalid, inserted = outcome.keys, dict(outcome.invalid), set(outcome.inserted)
     missing = {keys[index]: parents for index, parents in outcome.orphans}
     refused = {keys[index] for index in outcome.refused}
-    reports: list[Report] = []
+    reports: list[Judgement] = []
     for index, (delivery, key) in enumerate(zip(deliveries, keys, strict=True)):
         if index in invalid:
             reports.append(Judged(delivery, Verdict.INVALID, reason=str(invalid[index])))
@@ -45,12 +45,12 @@ def report_deliveries(deliveries: Sequence[Delivery], outcome: InsertOutcome) ->
     return parents_first(reports)
 
 
-def report_failure(deliveries: Iterable[Delivery]) -> list[Report]:
+def report_failure(deliveries: Iterable[Delivery]) -> list[Judgement]:
     """Return what the machine is to learn of deliveries that the log could not take: it asks for them later."""
     return [Judged(delivery, Verdict.REFUSED) for delivery in deliveries]
 
 
-def parents_first(reports: Iterable[Report]) -> list[Report]:
+def parents_first(reports: Iterable[Judgement]) -> list[Judgement]:
     """Sort reports by the keys of their messages: those of parents are lower."""
     return sorted(
         reports, key=lambda report: report.messages[0][0] if isinstance(report, Appended) else report.delivery.key

@@ -22,7 +22,7 @@ from gossiplog.protocol.broadcast_config import Config
 from gossiplog.protocol.push import Deliver, Push, UnknownHeads
 from gossiplog.protocol.sync import ClientConfig, ServerConfig
 from gossiplog.pubsub.gossipsub import GossipConfig
-from gossiplog.replication.verdicts import Report, report_deliveries
+from gossiplog.replication.verdicts import Judgement, report_deliveries
 from gossiplog.sim.checks import Checks
 from gossiplog.sim.gossip import MeshGossip
 from gossiplog.sim.kernel import Kernel
@@ -358,7 +358,7 @@ class Driver:
             self._kernel.log(self._peer.number, what)
 
 
-def insert(replica: Replica, deliveries: Sequence[events.Delivery]) -> Sequence[Report]:
+def insert(replica: Replica, deliveries: Sequence[events.Delivery]) -> Sequence[Judgement]:
     """Insert deliveries, and return what the machine is to learn of them."""
     return report_deliveries(deliveries, replica.insert(replica.verify([delivery.value for delivery in deliveries])))
 
