@@ -498,7 +498,7 @@ class Peers(RuleBasedStateMachine):
         assert all(source is schedule._sources[source.peer] for source in schedule._queue)
         assert len(schedule._queue) == len(set(map(id, schedule._queue))) <= len(members)
         assert schedule._running.keys() == self.syncs.keys()
-        assert all(len(sync.left_out) <= CONFIG.left_out for sync in schedule._running.values())
+        assert all(len(sync.skipped) <= CONFIG.left_out for sync in schedule._running.values())
         shelves = refusals._shelves.values()
         assert refusals._shelf_of == {key: shelf for shelf in shelves for key in shelf.keys}
         assert refusals._tried_by == {key: shelf for shelf in shelves for key in shelf.trying}

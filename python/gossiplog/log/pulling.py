@@ -20,6 +20,7 @@ from gossiplog.log.replica import Replica
 from gossiplog.log.results import Pulled
 from gossiplog.message import ids_of
 from gossiplog.protocol.sync import Aborted, Client, ClientConfig, Finished, Received, Send, Statistics
+from gossiplog.protocol.sync_skipped import SkippedMessages
 from gossiplog.replication.batches import VerifiedBatch, verify_received
 
 _BATCHES_UNDER_WAY = 4
@@ -53,6 +54,7 @@ class _Work:
         self.duplicates = 0
         # By key: what this log refuses is not asked for again when a stream goes on.
         self.left_out: dict[bytes, GossipLogError] = {}
+        self._skipped = SkippedMessages()
         self.writing: deque[Future[None]] = deque()
         self._streams: list[Statistics] = []
 
@@ -92,17 +94,21 @@ class _Work:
         keys = outcome.keys if outcome.refused or outcome.orphans else []
         self.inserted += len(outcome.inserted)
         self.duplicates += outcome.duplicates
-        self.left_out.update((keys[index], error) for index, error in outcome.refused.items())
+        for index, refusal in outcome.refused.items():
+            self._skip(keys[index], refusal)
         for index, parents in outcome.orphans:
             missing = MissingParents(core.encode_id(keys[index]), ids_of(parents))
-            if not self.left_out.keys() >= set(parents):
-                # Parents have lower keys, so an honest source has sent them before.
+            if self._skipped.hole(parents) is not None:
                 raise ProtocolError(f"the source's log has holes: {missing}")
-            self.left_out[keys[index]] = missing
+            self._skip(keys[index], missing)
         for _, error in outcome.invalid:
             raise ProtocolError(f"the source has an invalid message: {error}") from error
         if outcome.batch.violation is not None:
             raise outcome.batch.violation
+
+    def _skip(self, key: bytes, error: GossipLogError) -> None:
+        self._skipped.add(key)
+        self.left_out[key] = error
 
     def count(self, client: Client) -> None:
         """Adds what a stream cost."""

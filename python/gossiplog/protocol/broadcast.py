@@ -309,17 +309,16 @@ class Broadcast:
         sync.inserted += event.inserted
         self._hold(event.held, now)
         for key in event.refused:
-            _explain(sync, key, self._config.left_out)
+            sync.skipped.add(key)
             self._leave_out(sync.peer, key, now)
         for key, missing in event.orphans:
-            # Parents have lower keys, so an honest source has sent them before.
-            hole = next((parent for parent in missing if not self._is_explained(sync, parent)), None)
+            hole = sync.skipped.hole(missing, self._refusals)
             if hole is not None:
                 self._blame(
                     sync.peer, f"its log has message {encode_id(key)}, but not its parent {encode_id(hole)}", now
                 )
                 return
-            _explain(sync, key, self._config.left_out)
+            sync.skipped.add(key)
             # What only waits for a message that this sync was told to skip may go in with the next one.
             if any(parent in self._refusals for parent in missing):
                 self._leave_out(sync.peer, key, now)
@@ -327,9 +326,6 @@ class Broadcast:
                 self._unwant(key)
         if event.invalid:
             self._blame(sync.peer, f"its log has an invalid message: {event.invalid}", now)
-
-    def _is_explained(self, sync: Sync, parent: bytes) -> bool:
-        return sync.forgetful or parent in sync.skip or parent in sync.left_out or parent in self._refusals
 
     def _end_sync(self, event: SyncEnded, now: float) -> None:
         self._hold(event.held, now)
@@ -339,7 +335,7 @@ class Broadcast:
         sync, error = ended
         complete = event.result is SyncResult.FINISHED
         blamed = event.result is SyncResult.VIOLATION or sync.unreliable
-        self._emit(SyncOver(sync.peer, complete, sync.inserted, len(sync.left_out), event.statistics, error, blamed))
+        self._emit(SyncOver(sync.peer, complete, sync.inserted, len(sync.skipped), event.statistics, error, blamed))
         if sync.inserted:
             self._update(peer for peer in self._peers if peer != sync.peer)
         if event.result is SyncResult.VIOLATION:
@@ -366,11 +362,3 @@ class Broadcast:
             case AnnounceDue():
                 self._announcing = False
                 self._update(peer for peer, state in self._peers.items() if state.gossips)
-
-
-def _explain(sync: Sync, key: bytes, limit: int) -> None:
-    """Remembers for the rest of a sync that a message is left out, which explains the orphans among its descendants."""
-    if len(sync.left_out) < limit:
-        sync.left_out.add(key)
-    else:
-        sync.forgetful = True

@@ -20,6 +20,7 @@ from gossiplog.protocol.broadcast_events import (
     SyncEnded,
     SyncResult,
 )
+from gossiplog.protocol.sync_skipped import SkippedMessages
 
 Emit: TypeAlias = Callable[[OutEvent], None]
 
@@ -60,14 +61,14 @@ class Sync:
         peer: that it is with.
         skip: keys that are not asked for.
         inserted: messages that it brought.
-        left_out: keys of those that were refused in it, or descend from one; Config.left_out at most.
-        forgetful: whether there were more.
+        skipped: those of its messages that were refused, or descend from one; Config.left_out at most.
         unreliable: whether it was one too many that lacked what the peer told of; said when it has ended.
     """
 
     number: int
     peer: PeerId
     skip: frozenset[bytes]
+    skipped: SkippedMessages
     source: _Source
     asked: Sequence[bytes]
     more: bool
@@ -76,8 +77,6 @@ class Sync:
     active: bool = False
     stalled: bool = False
     inserted: int = 0
-    left_out: set[bytes] = field(default_factory=set)
-    forgetful: bool = False
     unreliable: bool = False
 
 
@@ -190,8 +189,9 @@ class Schedule:
             # An earlier connection's sync may still be ending; its end puts the peer into the queue again.
             if any(sync.peer == source.peer for sync in self._running.values()) or not _has_cause(source):
                 continue
-            number, asked = next(self._numbers), tuple(source.wanted)
-            sync = Sync(number, source.peer, skip(), source, asked, source.more, source.retry, now)
+            number, asked, skips = next(self._numbers), tuple(source.wanted), skip()
+            skipped = SkippedMessages(skips, self._config.left_out)
+            sync = Sync(number, source.peer, skips, skipped, source, asked, source.more, source.retry, now)
             source.more = source.retry = False
             source.syncing = True
             self._running[sync.number] = sync
@@ -236,15 +236,15 @@ class Schedule:
             for key in absent:
                 self._drop(source, key)
             # What was refused and forgotten may be what is absent.
-            source.broken_promises = source.broken_promises + 1 if absent and not sync.forgetful else 0
+            source.broken_promises = source.broken_promises + 1 if absent and not sync.skipped.is_forgetful else 0
             sync.unreliable = source.broken_promises >= self._config.broken_promises
-            fruitless = not sync.inserted and not sync.retry and bool(absent or sync.more or sync.forgetful)
+            fruitless = not sync.inserted and not sync.retry and bool(absent or sync.more or sync.skipped.is_forgetful)
             self._wait(source, now, fruitless, cooldown)
             return f"the peer has not got {len(absent)} of the messages that it told of" if absent else ""
         source.more |= sync.more
         source.retry |= sync.retry
         if event.result is SyncResult.ABORTED and not sync.stalled:
-            progressed = sync.inserted or sync.left_out or event.statistics.complete
+            progressed = sync.inserted or sync.skipped or event.statistics.complete
             self._wait(source, now, not progressed, cooldown)
             return event.reason or "the stream was ended early"
         self._wait(source, now, True, cooldown)
