@@ -138,6 +138,14 @@ def test_refusals_in_a_sync_explain_the_orphans_after_them() -> None:
     assert over.refused == 4
 
 
+def test_what_was_refused_from_another_peer_meanwhile_explains_the_orphans_of_a_sync() -> None:
+    """Broadcast, 9."""
+    bench = Bench("a", "b")
+    sync = bench.sync("a", 9)
+    bench.judged("b", 1, Verdict.REFUSED)
+    assert bench.tell(SyncBrought(sync, [], 0, [], [(key(5), [key(1)])])) == []
+
+
 @pytest.mark.parametrize("how", ["heads", "push", "wanted", "sync"])
 def test_when_the_peer_of_a_refused_message_goes_others_that_have_it_are_asked(how: str) -> None:
     """Broadcast, 8."""
