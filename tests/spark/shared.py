@@ -14,6 +14,7 @@ from gossiplog.spark import session
 from tests.spark import java
 
 ROOT = Path(__file__).parent.parent.parent
+SITE = Path(__file__).parent / "site"
 
 
 def start(folder: Path) -> SparkSession:
@@ -25,15 +26,17 @@ def start(folder: Path) -> SparkSession:
     """
     conf = {
         "spark.driver.extraJavaOptions": java.OPTIONS,
-        "spark.python.daemon.module": "tests.spark.daemon",
+        # Over TCP, a query of a source takes some 60 ms longer, in which nothing is computed.
+        "spark.python.unix.domain.socket.enabled": "true",
         "spark.sql.shuffle.partitions": "2",
         # No query here has enough rows to be worth compiling.
         "spark.sql.codegen.wholeStage": "false",
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     }
     with pytest.MonkeyPatch.context() as patch, chdir(folder):
-        # Workers import functions of the tests by name.
-        patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])))
+        # Workers import functions of the tests by name, and their daemons what is in `site`.
+        folders = [str(SITE), str(ROOT), os.environ.get("PYTHONPATH")]
+        patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, folders)))
         return session("local[2]", conf=conf, driver_memory="1g", name="tests")
 
 
@@ -43,22 +46,26 @@ def isolated(running: SparkSession) -> Iterator[None]:
 
     Cached frames stay: a fixture of a whole module may have them.
     """
-    before = running.conf.getAll
+    # One call each: what is asked for setting by setting, or by a query, would cost more than many a test.
+    settings = running.conf._jconf.getAllAsJava
+    catalog = running._jsparkSession.sessionState().catalog()
+    before, text = running.conf.getAll, settings().toString()
     try:
         yield
     finally:
         for stream in running.streams.active:
             stream.stop()
-        after = running.conf.getAll
-        for name in after.keys() - before.keys():
-            running.conf.unset(name)
-        for name, value in before.items():
-            if after.get(name) != value:
-                running.conf.set(name, value)
-        # `catalog.listTables` fails where queries are interpreted and there is a view.
-        for view in running.sql("SHOW VIEWS").collect():
-            if view.isTemporary:
-                running.catalog.dropTempView(view.viewName)
+        if settings().toString() != text:
+            after = running.conf.getAll
+            for name in after.keys() - before.keys():
+                running.conf.unset(name)
+            for name, value in before.items():
+                if after.get(name) != value:
+                    running.conf.set(name, value)
+        if not catalog.listLocalTempViews("*").isEmpty():
+            for view in running.sql("SHOW VIEWS").collect():
+                if view.isTemporary:
+                    running.catalog.dropTempView(view.viewName)
         if SparkSession.getActiveSession() is not running:
             # The one public way to make a session the active one again.
             running.createDataFrame([], "nothing int")
