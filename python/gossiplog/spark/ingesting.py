@@ -135,17 +135,19 @@ def _make(frame: DataFrame, stage: _Stage, topic: str, layout: Layout, store: Ke
     _refuse(problems(found, layout, store, merger))
     signed = stage.keep("signed", _signed(found, layout, topic, store, stage))
     _refuse(signed.where("problem IS NOT NULL").select("problem", "event").unionByName(_identical(signed)))
-    heads = signed.where("head").select("key")
     merging = (
-        heads.repartition(1)
+        signed.where("head")
+        .select("key")
+        .repartition(1)
         .sortWithinPartitions("key")
         .mapInArrow(Merging(topic, store, merger), "key binary, value binary")
     )
     merges = stage.keep("merges", merging)
     authors = found.select("author").distinct().count()
-    done = Ingested(signed.count(), merges.count(), authors, heads.count())
-    _store(signed.select("key", "value").union(merges), stage, topic, done)
-    return done
+    number = signed.agg(F.count("*").alias("events"), F.count_if("head").alias("heads")).first()
+    assert number is not None
+    messages = _store(signed.select("key", "value").union(merges), stage, topic)
+    return Ingested(number.events, messages - number.events, authors, number.heads)
 
 
 class _Stage:
@@ -205,24 +207,28 @@ def _refuse(found: DataFrame) -> None:
         raise EventsRefused([f"{row.problem} ({row.event})" for row in rows[:_SHOWN]], more=len(rows) > _SHOWN)
 
 
-def _store(messages: DataFrame, stage: _Stage, topic: str, done: Ingested) -> None:
-    """Makes the log. What the executors have signed is not verified again: the staging folder is its owner's alone."""
+def _store(messages: DataFrame, stage: _Stage, topic: str) -> int:
+    """Make the log, and return how many messages it has.
+
+    What the executors have signed is not verified again: the staging folder is its owner's alone.
+    """
     folder = stage.path("runs")
     os.mkdir(folder)
 
     def sorted_runs(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield pa.record_batch({"run": pa.array(sort(folder, batches), pa.string())})
+        rows = [{"run": path, "messages": number} for path, number in sort(folder, batches)]
+        yield pa.RecordBatch.from_pylist(rows, pa.schema([("run", pa.string()), ("messages", pa.int64())]))
 
-    runs = [row.run for row in messages.mapInArrow(sorted_runs, "run string").collect()]
-    values = merged(runs)
+    runs = messages.mapInArrow(sorted_runs, "run string, messages long").collect()
+    number: int = sum(row.messages for row in runs)
+    values = merged(row.run for row in runs)
     inserted = 0
     with gossiplog.log.open(stage.path("log"), topic) as log:
         while some := list(islice(values, _SLICE)):
             inserted += insert_many(log.replica, some, signed=True).inserted
-    if inserted != done.events + done.merges:
-        raise StorageError(
-            f"of {done.events + done.merges} messages, {inserted} could be stored in {stage.path('log')}"
-        )
+    if inserted != number:
+        raise StorageError(f"of {number} messages, {inserted} could be stored in {stage.path('log')}")
+    return number
 
 
 def _publish(made: str, log: str) -> None:

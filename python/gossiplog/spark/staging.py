@@ -102,7 +102,7 @@ def stage(folder: str, topic: str, partition: int, batches: Iterable[pa.RecordBa
     return Staged(tuple(runs), f"{name}.refused", values, refusals)
 
 
-def sort(folder: str, batches: Iterable[pa.RecordBatch]) -> Iterator[str]:
+def sort(folder: str, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[str, int]]:
     """Leaves messages that need not be verified in sorted runs.
 
     Args:
@@ -110,12 +110,12 @@ def sort(folder: str, batches: Iterable[pa.RecordBatch]) -> Iterator[str]:
         batches: with the columns `key` and `value`.
 
     Returns:
-        The runs' files.
+        The runs' files, each with the number of its messages.
     """
     for run in _runs_of(batches, ["key", "value"]):
         path = os.path.join(folder, f"{uuid.uuid4().hex}.arrow")
         _write(path, run.sort_by("key"))
-        yield path
+        yield path, len(run)
 
 
 def merged(runs: Iterable[str]) -> Iterator[bytes]:
