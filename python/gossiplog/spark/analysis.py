@@ -20,10 +20,10 @@ How things are counted:
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any
 
 from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, Window
@@ -42,6 +42,8 @@ LIMIT = 3.5
 """The modified z-score above which an author is a suspect."""
 _MAD = 0.6745
 _MEAN_AD = 1.253314
+# What authors are compared by.
+_MEASURES = ("messages", "bytes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,66 +234,75 @@ def analyze(messages: DataFrame, hot: str | None = None) -> Analysis:
             F.array_distinct("parents").alias("parents"),
             named.cast("string").alias("hot"),
         ).persist(StorageLevel.DISK_ONLY)
-        found = stored.agg(
-            F.count_if(F.col("clock").isNull()).alias("damaged"), F.count("alternative_of").alias("not_canonical")
-        ).first()
-        assert found is not None
+        found = _whole(stored)
+        counted = found
         encodings = _encodings(stored)
         rows = stored.where("clock IS NOT NULL")
         damaged = stored.where("clock IS NULL").select(F.col("id").alias("damaged"))
-        if found.not_canonical:
+        if found["not_canonical"]:
             encodings = encodings.persist(StorageLevel.DISK_ONLY)
             rows = _counted(rows, encodings).persist(StorageLevel.DISK_ONLY)
+            counted = _whole(rows)
             damaged = damaged.join(encodings, F.col("damaged") == F.col("content_id"), "left_anti")
         else:
             # Where every message is canonical, nothing needs to be read for it.
             encodings = encodings.limit(0)
-        authors = _scored(rows).persist(StorageLevel.DISK_ONLY)
-        children = _children(rows, damaged).persist(StorageLevel.DISK_ONLY)
+        authors = _scored(rows)
         frames = {"authors": authors, "alternative_encodings": encodings}
         if hot is not None:
             frames["hot_keys"] = _hot_keys(rows)
-        analysis = _collect(rows, children, frames, found.damaged, found.not_canonical)
-        children.unpersist()
-        return analysis
+        # Damaged and alternative encodings are of the log as it is stored, the others of what counts.
+        stored_only = {name: found[name] for name in ("damaged", "not_canonical")}
+        return _collect(rows, _children(rows, damaged), frames, counted | stored_only)
+
+
+def _whole(rows: DataFrame) -> dict[str, int]:
+    """The figures of a log that need no more than one look at each row; damaged rows count as such alone."""
+    is_sound = F.col("clock").isNotNull()
+    figures = rows.agg(
+        F.count_if(~is_sound).alias("damaged"),
+        F.count("alternative_of").alias("not_canonical"),
+        F.count_if(is_sound).alias("messages"),
+        F.coalesce(F.sum(F.when(is_sound, F.col("size"))), F.lit(0)).alias("bytes"),
+        F.coalesce(F.max("clock"), F.lit(0)).alias("longest_chain"),
+        F.count_if(is_sound & (F.size("parents") == 0)).alias("first"),
+        F.count_if(is_sound & (F.size("parents") > 1)).alias("merges"),
+    ).first()
+    assert figures is not None
+    return figures.asDict()
 
 
 def _collect(
-    rows: DataFrame, children: DataFrame, frames: Mapping[str, DataFrame], damaged: int, not_canonical: int
+    rows: DataFrame, children: DataFrame, frames: Mapping[str, DataFrame], whole: Mapping[str, int]
 ) -> Analysis:
-    whole = rows.agg(
-        F.count("*").alias("messages"),
-        F.coalesce(F.sum("size"), F.lit(0)).alias("bytes"),
-        F.coalesce(F.max("clock"), F.lit(0)).alias("longest_chain"),
-        F.count_if(F.size("parents") == 0).alias("first"),
-        F.count_if(F.size("parents") > 1).alias("merges"),
-    ).first()
-    assert whole is not None
     authors, encodings = frames["authors"], frames["alternative_encodings"]
-    per_clock = rows.groupBy("clock").agg(F.count("*").alias("width"))
-    widths = _widths(per_clock)
-    ranges = _ranges(rows, per_clock, children, whole.longest_chain)
-    is_suspect = F.greatest("messages_score", "bytes_score") > LIMIT
-    suspects = authors.where(is_suspect)
+    widths, ranges = _ranges(rows, children, whole["longest_chain"])
+    suspects = authors.where(F.greatest("messages_score", "bytes_score") > LIMIT)
+    number = authors.agg(
+        F.count("*").alias("authors"), F.count_if(F.greatest("messages_score", "bytes_score") > LIMIT).alias("suspects")
+    ).first()
+    assert number is not None
     hot_keys = frames.get("hot_keys")
     return Analysis(
         totals=Totals(
-            **whole.asDict(),
-            damaged=damaged,
-            authors=authors.count(),
+            **whole,
+            authors=number.authors,
             heads=ranges[-1].heads if ranges else 0,
             branches=sum(part.branches for part in ranges),
             widest=max((part.widest for part in ranges), default=0),
-            not_canonical=not_canonical,
-            reencoded=encodings.where("number = 1").count() if not_canonical else 0,
-            suspects=suspects.count(),
+            reencoded=encodings.where("number = 1").count() if whole["not_canonical"] else 0,
+            suspects=number.suspects,
         ),
         ranges=ranges,
         widths=widths,
         authors=_authors(authors.orderBy(F.desc("messages"), "author")),
-        suspects=_authors(suspects.orderBy(F.desc(F.greatest("messages_score", "bytes_score")), "author")),
+        suspects=(
+            _authors(suspects.orderBy(F.desc(F.greatest("messages_score", "bytes_score")), "author"))
+            if number.suspects
+            else ()
+        ),
         hot_keys=None if hot_keys is None else _top(hot_keys),
-        alternative_encodings=_by_message(encodings) if not_canonical else (),
+        alternative_encodings=_by_message(encodings) if whole["not_canonical"] else (),
         frames=frames,
     )
 
@@ -304,50 +315,44 @@ def _top(keys: DataFrame) -> tuple[HotKey, ...]:
     return tuple(HotKey(**row.asDict()) for row in keys.orderBy(F.desc("messages"), "key").limit(TOP).collect())
 
 
-def _widths(per_clock: DataFrame) -> tuple[Width, ...]:
-    # The number of binary digits of width - 1: 1 | 2 | 3-4 | 5-8 | ...
-    digits = F.when(F.col("width") == 1, 0).otherwise(F.length(F.bin(F.col("width") - 1)))
-    rows = per_clock.groupBy(digits.alias("digits")).count().orderBy("digits").collect()
-    return tuple(Width(2 ** (row.digits - 1) + 1 if row.digits else 1, 2**row.digits, row["count"]) for row in rows)
-
-
-def _ranges(rows: DataFrame, per_clock: DataFrame, children: DataFrame, last: int) -> tuple[ClockRange, ...]:
+def _ranges(rows: DataFrame, children: DataFrame, last: int) -> tuple[tuple[Width, ...], tuple[ClockRange, ...]]:
+    """How many clocks have so many messages, and the ranges of clocks up to the last."""
     clocks = clock_ranges(last)
     if not clocks:
-        return ()
-    width = len(clocks[0])
+        return (), ()
 
-    def by_range(frame: DataFrame, clock: str, *figures: Column) -> dict[int, dict[str, Any]]:
-        part = F.expr(f"({clock} - 1) div {width}").alias("part")
-        return {row.part: row.asDict() for row in frame.groupBy(part).agg(*figures).collect()}
+    def part(clock: str) -> Column:
+        return F.expr(f"({clock} - 1) div {len(clocks[0])}").alias("part")
 
-    had = by_range(
-        rows,
-        "clock",
+    had = rows.groupBy(part("clock")).agg(
         F.count("*").alias("messages"),
         F.sum("size").alias("bytes"),
         F.countDistinct("author").alias("authors"),
         F.count_if(F.size("parents") > 1).alias("merges"),
     )
-    wide = by_range(per_clock, "clock", F.max("width").alias("widest"))
-    ended = by_range(
-        children,
-        "first_child",
+    # The number of binary digits of width - 1: 1 | 2 | 3-4 | 5-8 | ...
+    digits = F.when(F.col("width") == 1, 0).otherwise(F.length(F.bin(F.col("width") - 1))).alias("digits")
+    per_clock = rows.groupBy("clock").agg(F.count("*").alias("width"))
+    wide = per_clock.groupBy(part("clock"), digits).agg(F.max("width").alias("widest"), F.count("*").alias("clocks"))
+    ended = children.groupBy(part("first_child")).agg(
         F.count_if("is_sound").alias("ended"),
         F.count_if(F.col("is_sound") & (F.col("children") > 1)).alias("branches"),
     )
     nothing = {"messages": 0, "bytes": 0, "authors": 0, "merges": 0, "widest": 0, "branches": 0, "ended": 0}
-    filled = [nothing | had.get(part, {}) | wide.get(part, {}) | ended.get(part, {}) for part in range(len(clocks))]
-    heads = accumulate(figures["messages"] - figures["ended"] for figures in filled)
-    return tuple(
-        ClockRange(
-            first_clock=part[0],
-            last_clock=part[-1],
-            heads=after,
-            **{name: value for name, value in figures.items() if name not in ("part", "ended")},
-        )
-        for part, figures, after in zip(clocks, filled, heads, strict=True)
+    filled = [dict(nothing) for _ in clocks]
+    for row in (*had.collect(), *ended.collect()):
+        figures = row.asDict()
+        filled[figures.pop("part")].update(figures)
+    alike: Counter[int] = Counter()
+    for row in wide.collect():
+        filled[row.part]["widest"] = max(filled[row.part]["widest"], row.widest)
+        alike[row.digits] += row.clocks
+    heads = accumulate(figures["messages"] - figures.pop("ended") for figures in filled)
+    ranges = tuple(
+        ClockRange(first_clock=within[0], last_clock=within[-1], heads=after, **figures)
+        for within, after, figures in zip(clocks, heads, filled, strict=True)
     )
+    return tuple(Width(2 ** (n - 1) + 1 if n else 1, 2**n, count) for n, count in sorted(alike.items())), ranges
 
 
 def clock_ranges(last: int) -> list[range]:
@@ -374,28 +379,45 @@ def _children(rows: DataFrame, damaged: DataFrame) -> DataFrame:
 
 def _scored(rows: DataFrame) -> DataFrame:
     """The authors, with their modified z-scores, and beside each the ratio to the median author."""
-    authors = rows.groupBy("author").agg(
-        F.count("*").alias("messages"),
-        F.sum("size").alias("bytes"),
-        F.min("clock").alias("first_clock"),
-        F.max("clock").alias("last_clock"),
+    authors = (
+        rows.groupBy("author")
+        .agg(
+            F.count("*").alias("messages"),
+            F.sum("size").alias("bytes"),
+            F.min("clock").alias("first_clock"),
+            F.max("clock").alias("last_clock"),
+        )
+        .persist(StorageLevel.DISK_ONLY)
     )
-    for measure in ("messages", "bytes"):
-        middle = authors.agg(F.median(F.ln(measure)).alias("middle"))
-        distant = authors.crossJoin(F.broadcast(middle)).withColumn("distance", F.ln(measure) - F.col("middle"))
-        spread = distant.agg(
-            F.median(F.abs("distance")).alias("median_deviation"), F.avg(F.abs("distance")).alias("mean_deviation")
-        )
-        score = F.when(F.col("median_deviation") > 0, _MAD * F.col("distance") / F.col("median_deviation")).when(
-            F.col("mean_deviation") > 0, F.col("distance") / (_MEAN_AD * F.col("mean_deviation"))
-        )
-        authors = (
-            distant.crossJoin(F.broadcast(spread))
-            .withColumn(f"{measure}_ratio", F.exp("distance"))
-            .withColumn(f"{measure}_score", score)
-            .drop("middle", "distance", "median_deviation", "mean_deviation")
-        )
-    return authors
+    # As literals: joined to the authors, they would be computed anew, within one another, by each use of the scores.
+    middles = authors.agg(*(F.median(F.ln(measure)).alias(measure) for measure in _MEASURES)).first()
+    assert middles is not None
+    distances = {measure: F.ln(measure) - F.lit(middles[measure]) for measure in _MEASURES}
+    spreads = authors.agg(
+        *(F.median(F.abs(distance)).alias(f"{measure}_median") for measure, distance in distances.items()),
+        *(F.avg(F.abs(distance)).alias(f"{measure}_mean") for measure, distance in distances.items()),
+    ).first()
+    assert spreads is not None
+    return authors.select(
+        "*",
+        *(
+            column
+            for measure, distance in distances.items()
+            for column in (
+                F.exp(distance).alias(f"{measure}_ratio"),
+                _score(distance, spreads[f"{measure}_median"], spreads[f"{measure}_mean"]).alias(f"{measure}_score"),
+            )
+        ),
+    )
+
+
+def _score(distance: Column, median_deviation: float | None, mean_deviation: float | None) -> Column:
+    """The modified z-score; null where all authors are alike, or where there are none."""
+    if median_deviation:
+        return F.lit(_MAD) * distance / F.lit(median_deviation)
+    if mean_deviation:
+        return distance / F.lit(_MEAN_AD * mean_deviation)
+    return F.lit(None).cast("double")
 
 
 def _hot_keys(rows: DataFrame) -> DataFrame:
