@@ -29,9 +29,13 @@ COLUMNS = "who string, nr bigint, id string, after string, text string, size dou
 
 @pytest.fixture
 def keys(tmp_path: Path) -> str:
+    return make_keys(tmp_path)
+
+
+def make_keys(folder: Path) -> str:
     for number, name in enumerate(["ann", "ben", "cleo%40example.org", "dan", "importer"]):
-        Signer(bytes([number]) * 32).save(tmp_path / "keys" / f"{name}.key")
-    return str(tmp_path / "keys")
+        Signer(bytes([number]) * 32).save(folder / "keys" / f"{name}.key")
+    return str(folder / "keys")
 
 
 def braid(seed: int, events: int) -> list[dict[str, Any]]:
@@ -77,12 +81,20 @@ def stored(path: Path) -> list[bytes]:
         return [message.value for message in log]
 
 
-def test_a_log_of_events(spark: SparkSession, tmp_path: Path, keys: str) -> None:
-    rows, path = braid(1, 200), tmp_path / "log.db"
-    done = ingest(frame(spark, rows), str(path), TOPIC, LAYOUT, keys, merger="importer")
+@pytest.fixture(scope="module")
+def whole(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[list[dict[str, Any]], Path, Ingested]:
+    """Rows, the log that was made of them, and what the job said."""
+    folder, rows = tmp_path_factory.mktemp("made"), braid(1, 200)
+    path = folder / "log.db"
+    done = ingest(frame(spark, rows), str(path), TOPIC, LAYOUT, make_keys(folder), merger="importer")
+    return rows, path, done
+
+
+def test_a_log_of_events(whole: tuple[list[dict[str, Any]], Path, Ingested]) -> None:
+    rows, path, done = whole
     assert done == Ingested(events=200, merges=1, authors=4, heads=done.heads)
     assert 2 <= done.heads <= 32
-    assert sorted(os.listdir(tmp_path)) == ["keys", "log.db"]
+    assert sorted(os.listdir(path.parent)) == ["keys", "log.db"]
     with gossiplog.open(path) as log:
         assert len(log.heads) == 1
         log.verify()
@@ -240,9 +252,14 @@ class Killed(BaseException):
 
 
 def test_a_job_that_was_killed_is_begun_again(
-    spark: SparkSession, tmp_path: Path, keys: str, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession,
+    whole: tuple[list[dict[str, Any]], Path, Ingested],
+    tmp_path: Path,
+    keys: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    rows, path = braid(5, 60), tmp_path / "log.db"
+    rows, other, done = whole
+    path = tmp_path / "log.db"
 
     def killed(*_: object) -> None:
         raise Killed
@@ -254,10 +271,9 @@ def test_a_job_that_was_killed_is_begun_again(
         assert sorted(os.listdir(tmp_path)) == ["keys", "log.db.ingest"]
         assert (tmp_path / "log.db.ingest").stat().st_mode & 0o777 == 0o700
         monkeypatch.undo()
-    ingest(frame(spark, rows), str(path), TOPIC, LAYOUT, keys, merger="importer")
-    ingest(frame(spark, rows), str(tmp_path / "other.db"), TOPIC, LAYOUT, keys, merger="importer")
-    assert sorted(os.listdir(tmp_path)) == ["keys", "log.db", "other.db"]
-    assert stored(path) == stored(tmp_path / "other.db")
+    assert ingest(frame(spark, rows), str(path), TOPIC, LAYOUT, keys, merger="importer") == done
+    assert sorted(os.listdir(tmp_path)) == ["keys", "log.db"]
+    assert stored(path) == stored(other)
     with pytest.raises(StorageError, match=f"{path} is there already"):
         ingest(frame(spark, rows), str(path), TOPIC, LAYOUT, keys, merger="importer")
 
@@ -268,54 +284,81 @@ def row(
     return {"who": who, "nr": nr, "id": id, "after": after, "text": "t", "size": 0.5} | rest
 
 
-@pytest.mark.parametrize(
-    ("bad", "problems"),
-    [
-        (
-            [row(who=None), row(nr=None, id="y"), row(id=None, nr=2)],
-            [
-                'it lacks what an event must have: author, sequence, id ({"who":"ann","nr":2,"id":null,',
-                'it lacks what an event must have: author, sequence, id ({"who":"ann","nr":null,"id":"y",',
-                'it lacks what an event must have: author, sequence, id ({"who":null,"nr":0,"id":"x",',
-            ],
-        ),
-        (
-            [row(who="eve"), row(who="../keys/ann", id="y")],
-            [
-                "cannot read the key file FOLDER/..%2Fkeys%2Fann.key: No such file or directory"
-                " (all of the author '../keys/ann')",
-                "cannot read the key file FOLDER/eve.key: No such file or directory (all of the author 'eve')",
-            ],
-        ),
-        (
-            [row(), row(id="y")],
-            ['2 events have the same author and sequence ({"author":"ann","sequence":0})'],
-        ),
-        ([row(), row(nr=1)], ['2 events have the same id ({"id":"x"})']),
-        (
-            [row(after="e1 nobody")],
-            ['no event has the id of its parent nobody ({"author":"ann","sequence":0,"id":"x"})'],
-        ),
-        (
-            [row(nr=n, id=f"x{n}") for n in range(300)]
-            + [row(who="ben", id="y", after=" ".join(f"x{n}" for n in range(256)))],
-            ['it names more than 255 parents ({"author":"ben","sequence":0,"id":"y"})'],
-        ),
-        ([row(after="y"), row(who="ben", id="y", after="x")], ["it descends from itself ("]),
-        ([row(size=float("nan"))], ["no message can have its payload: "]),
-    ],
-    ids=["null", "key", "sequence", "id", "parent", "parents", "cycle", "payload"],
-)
-def test_rows_that_cannot_be_events(
-    spark: SparkSession, tmp_path: Path, keys: str, bad: list[dict[str, Any]], problems: list[str]
-) -> None:
-    path = tmp_path / "log.db"
+# What is wrong with rows, and what is said about it. All are rows of one frame: no case has what another one repeats.
+UNSOUND: dict[str, tuple[list[dict[str, Any]], list[str]]] = {
+    "null": (
+        [row(who=None, nr=10, id="n0"), row(nr=None, id="n1"), row(nr=12, id=None)],
+        [
+            'it lacks what an event must have: author, sequence, id ({"who":"ann","nr":12,"id":null,',
+            'it lacks what an event must have: author, sequence, id ({"who":"ann","nr":null,"id":"n1",',
+            'it lacks what an event must have: author, sequence, id ({"who":null,"nr":10,"id":"n0",',
+        ],
+    ),
+    "key": (
+        [row(who="eve", id="k0"), row(who="../keys/ann", id="k1")],
+        [
+            "cannot read the key file FOLDER/..%2Fkeys%2Fann.key: No such file or directory"
+            " (all of the author '../keys/ann')",
+            "cannot read the key file FOLDER/eve.key: No such file or directory (all of the author 'eve')",
+        ],
+    ),
+    "sequence": (
+        [row(nr=20, id="s0"), row(nr=20, id="s1")],
+        ['2 events have the same author and sequence ({"author":"ann","sequence":20})'],
+    ),
+    "id": ([row(nr=30, id="i"), row(nr=31, id="i")], ['2 events have the same id ({"id":"i"})']),
+    "parent": (
+        [row(nr=40, id="p", after="e1 nobody")],
+        ['no event has the id of its parent nobody ({"author":"ann","sequence":40,"id":"p"})'],
+    ),
+    "parents": (
+        [row(nr=100 + n, id=f"x{n}") for n in range(300)]
+        + [row(who="ben", id="y", after=" ".join(f"x{n}" for n in range(256)))],
+        ['it names more than 255 parents ({"author":"ben","sequence":0,"id":"y"})'],
+    ),
+}
+
+
+def refusals(spark: SparkSession, folder: Path, bad: list[dict[str, Any]]) -> list[str]:
+    """What is said about rows beside some of another author."""
+    keys = make_keys(folder)
     rows = [row(who="dan", nr=n, id=f"e{n}") for n in range(3)]
     with pytest.raises(EventsRefused) as caught:
-        ingest(frame(spark, rows + bad), str(path), TOPIC, LAYOUT, keys, merger="importer")
-    found = [problem.replace(keys, "FOLDER") for problem in caught.value.problems]
-    assert [one[: len(start)] for one, start in zip(found, problems, strict=True)] == problems
-    assert os.listdir(tmp_path) == ["keys"]
+        ingest(frame(spark, rows + bad), str(folder / "log.db"), TOPIC, LAYOUT, keys, merger="importer")
+    assert os.listdir(folder) == ["keys"]
+    return [problem.replace(keys, "FOLDER") for problem in caught.value.problems]
+
+
+@pytest.fixture(scope="module")
+def refused(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """What is said about all rows of `UNSOUND`."""
+    return refusals(spark, tmp_path_factory.mktemp("refused"), [one for bad, _ in UNSOUND.values() for one in bad])
+
+
+@pytest.mark.parametrize("name", UNSOUND)
+def test_rows_that_cannot_be_events(refused: list[str], name: str) -> None:
+    for problem in UNSOUND[name][1]:
+        assert [one for one in refused if one.startswith(problem)], refused
+
+
+def test_nothing_else_is_said_about_rows_that_cannot_be_events(refused: list[str]) -> None:
+    expected = sorted(problem for _, problems in UNSOUND.values() for problem in problems)
+    assert [one[: len(start)] for one, start in zip(refused, expected, strict=True)] == expected
+
+
+@pytest.mark.parametrize(
+    ("bad", "problem"),
+    [
+        ([row(after="y"), row(who="ben", id="y", after="x")], "it descends from itself ("),
+        ([row(size=float("nan"))], "no message can have its payload: "),
+    ],
+    ids=["cycle", "payload"],
+)
+def test_rows_that_cannot_be_signed(
+    spark: SparkSession, tmp_path: Path, bad: list[dict[str, Any]], problem: str
+) -> None:
+    (found,) = refusals(spark, tmp_path, bad)
+    assert found.startswith(problem)
 
 
 def test_events_that_make_the_same_message(spark: SparkSession, tmp_path: Path, keys: str) -> None:
