@@ -21,7 +21,15 @@ SIMULATED = ("tests/docs/test_simulator", "tests/sim/test_named")
 SPLIT = ("tests/integration/test_simulation",)
 
 # The longest groups, in the order in which they start: what starts last decides when a run ends.
-START_ORDER = ("spark", "browser", "javascript", "tests/integration/test_simulation", "run-4", "run-3")
+START_ORDER = (
+    "spark",
+    "browser",
+    "javascript",
+    "tests/integration/test_simulation",
+    "run-4",
+    "run-3",
+    "tests/test_readme",
+)
 
 
 def group_of(item: pytest.Item) -> str:

@@ -28,15 +28,16 @@ def test_the_tutorial(workplace: Path) -> None:
                     assert fits(expected, said), f"{command}\n{said}"
 
 
-def test_one_job_of_all_pages_starts_spark_itself() -> None:
-    """The others run in the tests' session. This one is for a shell, which runs it as users do."""
-    commands = [
-        command
-        for page in (README, *DOCS.glob("*.md"))
-        for block in blocks(page)
-        if block.language == "console"
-        for command, _ in steps(block)
-    ]
-    jobs = [command for command in commands if command.startswith("gossiplog pipeline ")]
-    assert len(jobs) > 5
-    assert len([command for command in jobs if words(command) is None]) == 1
+def jobs(*pages: Path) -> list[str]:
+    """The commands of pages that run a job on Spark."""
+    found = [block for page in pages for block in blocks(page) if block.language == "console"]
+    commands = [command for block in found for command, _ in steps(block)]
+    return [command for command in commands if command.startswith("gossiplog pipeline ")]
+
+
+def test_one_job_of_the_readme_and_one_of_the_other_pages_start_spark_themselves() -> None:
+    """The others run in the tests' session. These are for a shell, which runs them as users do."""
+    assert len(jobs(README)) == 1
+    others = jobs(*DOCS.glob("*.md"))
+    assert len(others) > 5
+    assert len([command for command in others if words(command) is None]) == 1
