@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
+from statistics import median
 
 import pytest
 from pyspark.sql import SparkSession
@@ -130,6 +132,9 @@ def test_suspects(spark: SparkSession, tmp_path: Path) -> None:
     assert of_long.messages_score < 3.5 < of_long.bytes_score
     (of_loud,) = [suspect for suspect in found.suspects if suspect.author == loud.did]
     assert of_loud.messages_ratio == pytest.approx(100)
+    numbers = [math.log(number) for number in (*(8 + author % 3 for author in range(10)), 900, 9)]
+    deviation = median(abs(number - median(numbers)) for number in numbers)
+    assert of_loud.messages_score == pytest.approx(0.6745 * (math.log(900) - median(numbers)) / deviation)
     assert of_long.messages_ratio == pytest.approx(1)
 
 
