@@ -52,7 +52,7 @@ await host(async ({ topic, key }, report) => {
   page.on("pageerror", (error) => report({ event: "error", error: String(error) }));
   page.on("crash", () => process.stderr.write(`the page at ${origin} crashed\n`));
   page.on("console", (message) => process.stderr.write(`${message.text()}\n`));
-  await page.exposeFunction("report", report);
+  await page.exposeFunction("report", (events) => events.forEach(report));
 
   const load = async () => {
     await page.goto(`${origin}/?${new URLSearchParams({ topic, key })}`);

@@ -4,6 +4,7 @@ import { GossipLog } from "@canvas-js/gossiplog/idb";
 import * as json from "@ipld/dag-json";
 
 import { answer } from "./answer.mjs";
+import { collected } from "./collected.mjs";
 import { Commands, signerOf } from "./commands.mjs";
 
 const options = new URL(location.href).searchParams;
@@ -12,5 +13,10 @@ const log = await GossipLog.open({
   signer: signerOf(options.get("key")),
   apply: () => {},
 });
-const commands = new Commands(log, (event) => globalThis.report(event));
-globalThis.answer = (line) => answer(commands, json.parse(line));
+const { report, flush } = collected((events) => globalThis.report(events));
+const commands = new Commands(log, report);
+globalThis.answer = async (line) => {
+  const reply = await answer(commands, json.parse(line));
+  await flush();
+  return reply;
+};
