@@ -47,7 +47,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_finish() -> None:
-    """Leave what was imported and collected out of later garbage collections, which take a quarter of a second for it."""
+    """Leave what was imported and collected out of later garbage collections: it takes each a quarter of a second."""
     gc.collect()
     gc.freeze()
 
