@@ -36,7 +36,7 @@ class HeadRows:
     __slots__ = ("_count", "_runs")
 
     def __init__(self, heads: Iterable[Head] = ()) -> None:
-        self._runs: Sequence[_Run] = [*_cut([*heads])]
+        self._runs: Sequence[_Run] = _cut([*heads])
         self._count = sum(map(len, self._runs))
 
     def __len__(self) -> int:
@@ -76,6 +76,11 @@ class HeadRows:
         """Return the heads without those of some keys, which need not be among them, and with others, which are not."""
         if not self._runs:
             return HeadRows(sorted(added))
+        heads = HeadRows()
+        if len(self._runs) == 1:
+            heads._runs = _changed(self._runs[0], removed, added)
+            heads._count = sum(map(len, heads._runs))
+            return heads
         # By the run in which they stand, or would.
         changes: dict[int, tuple[list[bytes], list[Head]]] = defaultdict(lambda: ([], []))
         for key in removed:
@@ -91,7 +96,6 @@ class HeadRows:
             runs += new
             count += sum(map(len, new)) - len(self._runs[place])
             copied = place + 1
-        heads = HeadRows()
         heads._runs, heads._count = [*runs, *self._runs[copied:]], count
         return heads
 
@@ -101,7 +105,7 @@ class HeadRows:
         return max(0, bisect_right(self._runs, ((key, sys.maxsize),)) - 1)
 
 
-def _changed(run: _Run, removed: list[bytes], added: list[Head]) -> list[_Run]:
+def _changed(run: _Run, removed: Collection[bytes], added: Collection[Head]) -> list[_Run]:
     """Return the runs that take the place of one from which some heads are removed, and to which others are added."""
     heads = [*run]
     for key in removed:
@@ -113,14 +117,16 @@ def _changed(run: _Run, removed: list[bytes], added: list[Head]) -> list[_Run]:
     else:
         for head in added:
             insort(heads, head)
-    return [*_cut(heads)]
+    return _cut(heads)
 
 
-def _cut(heads: Sequence[Head]) -> Iterator[_Run]:
+def _cut(heads: Sequence[Head]) -> list[_Run]:
     """Cut heads into runs of _RUN to twice as many; fewer are one run, none are none."""
-    runs = max(1, len(heads) // _RUN)
+    runs = len(heads) // _RUN
+    if runs < 2:
+        return [tuple(heads)] if heads else []
     bounds = [len(heads) * number // runs for number in range(runs + 1)]
-    return (tuple(heads[start:end]) for start, end in pairwise(bounds) if start < end)
+    return [tuple(heads[start:end]) for start, end in pairwise(bounds)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from itertools import islice
@@ -51,8 +51,9 @@ class _Tables:
         self.contents.update(plan.alternatives)
         for sequence, content in plan.alternatives:
             self.alternatives.setdefault(content, sequence)
-        alternative = plan.alternatives[-1][0] if plan.alternatives else self.position.alternative
-        self.position = replace(self.position, count=len(self.messages), alternative=alternative)
+        position = self.position
+        alternative = plan.alternatives[-1][0] if plan.alternatives else position.alternative
+        self.position = Position(len(self.messages), position.applied, position.indexed, alternative)
 
     def index(self, plan: Plan, level1: Sequence[tuple[bytes, bytes]], indexed: int) -> None:
         for parent, child in plan.children:
@@ -87,8 +88,11 @@ class _MemoryReader(Reader):
         self, start: bytes, end: bytes | None, count: int, limit: int | None = None
     ) -> Sequence[tuple[bytes, bytes]]:
         keys, leaves = self._tables.keys, self._tables.leaves
+        first = bisect_left(keys, start)
         stop = len(keys) if end is None else bisect_left(keys, end)
-        found = ((key, *leaves[key]) for key in islice(keys, bisect_left(keys, start), stop))
+        if limit is None:
+            return [(key, leaf[0]) for key in keys[first:stop] if (leaf := leaves[key])[1] <= count]
+        found = ((key, *leaves[key]) for key in map(keys.__getitem__, range(first, stop)))
         return [*islice(((key, hash) for key, hash, sequence in found if sequence <= count), limit)]
 
     def sequences(self, keys: Sequence[bytes]) -> dict[bytes, int]:
@@ -188,6 +192,27 @@ class _MemoryReader(Reader):
         return sorted(self._tables.heads.items())
 
 
+class _Reading:
+    """A block that reads: a generator would take longer than most reads."""
+
+    __slots__ = ("_lock", "_open_tables")
+
+    def __init__(self, lock: threading.RLock, open_tables: Callable[[], _Tables]) -> None:
+        self._lock = lock
+        self._open_tables = open_tables
+
+    def __enter__(self) -> Reader:
+        self._lock.acquire()
+        try:
+            return _MemoryReader(self._open_tables())
+        except BaseException:
+            self._lock.release()
+            raise
+
+    def __exit__(self, *raised: object) -> None:
+        self._lock.release()
+
+
 class _MemoryTransaction(_MemoryReader, Transaction):
     def __init__(self, tables: _Tables) -> None:
         super().__init__(tables)
@@ -217,7 +242,8 @@ class _MemoryTransaction(_MemoryReader, Transaction):
 
     def commit(self) -> None:
         if self._applied is not None:
-            self._tables.position = replace(self._tables.position, applied=self._applied)
+            position = self._tables.position
+            self._tables.position = Position(position.count, self._applied, position.indexed, position.alternative)
         if self._written is not None:
             self._tables.write(self._written)
         for rows in self._indexed:
@@ -249,10 +275,8 @@ class MemoryStorage(Storage):
             self._opened = True
             return self._tables.topic
 
-    @contextmanager
-    def reader(self, *, single: bool = False) -> Iterator[Reader]:
-        with self._lock:
-            yield _MemoryReader(self._open_tables())
+    def reader(self, *, single: bool = False) -> AbstractContextManager[Reader]:
+        return _Reading(self._lock, self._open_tables)
 
     @contextmanager
     def transaction(self) -> Iterator[Transaction]:
