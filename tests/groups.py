@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Generator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -42,11 +43,16 @@ def group_of(item: pytest.Item) -> str:
     for shared in SHARED:
         if shared in taken:
             return shared
-    file = item.path.relative_to(ROOT).with_suffix("").as_posix()
+    file = _name(item.path)
     if file in SIMULATED and "name" in parameters:
         # Its variants, as run-4-late, are compared with it.
         return "-".join(str(parameters["name"]).split("-")[:2])
     return f"{file}::{item.name}" if file in SPLIT else file
+
+
+@cache
+def _name(path: Path) -> str:
+    return path.relative_to(ROOT).with_suffix("").as_posix()
 
 
 def rank(group: str) -> int:
