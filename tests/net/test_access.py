@@ -18,8 +18,9 @@ from starlette.types import Message, Receive, Scope, Send
 
 from gossiplog import KeyFileError
 from gossiplog.net.access import EVERY, SCOPE_KEY, Access, Allowed, Denied, Token, bare_token, protect
+from gossiplog.net.addresses import RENEWAL_SECONDS, USUAL_CONNECTIONS, Addresses
 from gossiplog.net.incidents import FIELDS, LINES, Incidents
-from tests.net.asgi import call, scope
+from tests.net.asgi import Answer, call, scope
 from tests.strategies import repeatable
 
 READ = "read-token-0123456789"
@@ -479,6 +480,60 @@ async def test_some_paths_are_open_to_all() -> None:
         await app({**scope, "root_path": "/hub"}, receive, send)
 
     assert (await call(mounted, "/hub/healthz", headers=strange)).status == 200
+
+
+@pytest.mark.anyio
+async def test_who_guesses_tokens_waits() -> None:
+    """Its right token is refused, too: what is answered must not tell which one is right."""
+    now = 0.0
+    inner, incidents = Inner(), Incidents(logging.getLogger("gossiplog.test"))
+    app = protect(
+        inner, access(READ, WRITE), incidents, open_paths=["/healthz"], addresses=Addresses(clock=lambda: now)
+    )
+
+    async def ask(token: str | None, client: str = "10.0.0.1", path: str = "/") -> Answer:
+        async def there(scope: Scope, receive: Receive, send: Send) -> None:
+            await app({**scope, "client": (client, 1234)}, receive, send)
+
+        return await call(there, path, headers=headers("localhost", None, token))
+
+    # Paths that are open to all count, too: the answer to a reader says more.
+    guesses = [await ask(OTHER, path=path) for path in ("/", "/healthz") for _ in range(USUAL_CONNECTIONS // 2)]
+    assert {answer.status for answer in guesses} == {401, 200}
+    for token in (OTHER, READ, WRITE, ""):
+        answer = await ask(token)
+        assert (answer.status, answer.headers["retry-after"]) == (429, "1")
+        assert answer.error == "too many requests of 10.0.0.1 had a wrong token: show one again in 0.3 s"
+        assert (await ask(token, path="/healthz")).status == 200
+        assert inner.scopes[-1][SCOPE_KEY] == Allowed(read=False, write=False)
+    assert incidents.counts == {"token": USUAL_CONNECTIONS // 2, "rate": 4}
+    # Who shows none learns nothing, and others do not notice.
+    assert (await ask(None)).status == 401
+    assert (await ask(READ, "10.0.0.2")).status == 200
+    # Refusals do not prolong it.
+    now += RENEWAL_SECONDS / USUAL_CONNECTIONS
+    assert [(await ask(READ)).status for _ in range(3)] == [200] * 3
+    assert [(await ask(OTHER)).status for _ in range(2)] == [401, 429]
+
+
+@pytest.mark.anyio
+async def test_requests_that_show_no_wrong_token_cost_nobody_a_wait() -> None:
+    """Any page on the web can have its visitor's browser make them, and they cost what others do."""
+    addresses = Addresses(1, clock=lambda: 0.0)
+    app = protect(Inner(), access(READ, WRITE), addresses=addresses)
+    for _ in range(2 * USUAL_CONNECTIONS):
+        for host, origin, token, method in (
+            ("localhost", None, None, "GET"),
+            ("localhost", None, READ, "POST"),
+            ("evil.example.org", None, OTHER, "GET"),
+            ("localhost", "https://evil.example.org", OTHER, "GET"),
+        ):
+            assert (await call(app, "/", method, headers=headers(host, origin, token))).status in (401, 403)
+    assert (await call(app, "/", headers=headers("localhost", None, READ))).status == 200
+    # Where there are no tokens, none is wrong.
+    app = protect(Inner(), access(None, None), addresses=addresses)
+    for _ in range(2 * USUAL_CONNECTIONS):
+        assert (await call(app, "/", headers=headers("localhost", None, OTHER))).status == 200
 
 
 @pytest.mark.parametrize(

@@ -148,6 +148,42 @@ def test_addresses_that_opened_connections_are_bounded() -> None:
     assert len(addresses._opened._renewals) == MOST_REMEMBERED
 
 
+@pytest.mark.parametrize(("limit", "most"), [(1, USUAL_CONNECTIONS), (None, USUAL_CONNECTIONS), (50, 50)])
+def test_an_address_shows_a_limited_number_of_wrong_tokens(limit: int | None, most: int) -> None:
+    clock = Clock()
+    addresses = Addresses(limit, clock)
+    for _ in range(most):
+        assert addresses.token_refusal("10.0.0.1") is None
+        addresses.count_wrong_token("10.0.0.1")
+    refusal = addresses.token_refusal("10.0.0.1")
+    assert refusal is not None
+    seconds = RENEWAL_SECONDS / most
+    assert refusal == Refusal(
+        "rate", f"too many requests of 10.0.0.1 had a wrong token: show one again in {seconds:.1f} s", refusal.seconds
+    )
+    assert refusal.seconds == pytest.approx(seconds)
+    assert addresses.token_refusal("10.0.0.2") is None
+    # It is no reason against connections.
+    assert addresses.refusal("10.0.0.1") is None
+    clock.now += refusal.seconds
+    assert addresses.token_refusal("10.0.0.1") is None
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1", None])
+def test_local_programs_show_wrong_tokens_as_often_as_they_like(host: str | None) -> None:
+    addresses = Addresses(clock=Clock())
+    for _ in range(10 * USUAL_CONNECTIONS):
+        addresses.count_wrong_token(host)
+        assert addresses.token_refusal(host) is None
+
+
+def test_addresses_that_showed_wrong_tokens_are_bounded() -> None:
+    addresses = Addresses(clock=Clock())
+    for number in range(2 * MOST_REMEMBERED):
+        addresses.count_wrong_token(f"10.0.{number // 256}.{number % 256}")
+    assert len(addresses._wrong_tokens._renewals) == MOST_REMEMBERED
+
+
 def test_who_broke_a_rule_is_let_in_after_a_pause_that_doubles() -> None:
     clock = Clock()
     addresses = Addresses(clock=clock)

@@ -312,6 +312,46 @@ async def test_an_address_that_opens_connections_without_end_waits(opened: Open)
         assert await joins()
 
 
+@pytest.mark.parametrize(
+    ("headers", "kind", "query"),
+    [
+        ([(b"host", b"evil.example.org")], "host", b""),
+        ([(b"host", b"localhost"), (b"origin", b"https://evil.example.org")], "origin", b""),
+        ([(b"host", b"localhost"), (b"authorization", b"Bearer wrong-token-0123456789")], "token", b""),
+        ([(b"host", b"localhost")], "token", b"token=wrong-token-0123456789"),
+        ([(b"host", b"localhost")], "token", b""),
+    ],
+    ids=["host", "origin", "token", "token in the address", "no token"],
+)
+async def test_websockets_that_are_refused_count_as_opened(
+    opened: Open, headers: list[tuple[bytes, bytes]], kind: str, query: bytes
+) -> None:
+    token = "right-token-0123456789"
+    right = [(b"host", b"localhost"), (b"authorization", b"Bearer " + token.encode())]
+    async with Hub(opened(), access=Access(read_token=token)) as hub:
+        now = anyio.current_time()
+        hub._addresses._clock = hub._addresses._opened._clock = lambda: now
+
+        async def status(headers: list[tuple[bytes, bytes]], host: str = "10.0.0.1", query: bytes = query) -> int:
+            socket = Socket()
+            socket.give.send_nowait({"type": "websocket.disconnect", "code": 1005})
+            extensions = {"websocket.http.response": {}}
+            await socket(hub, client=(host, 1234), headers=headers, query_string=query, extensions=extensions)
+            return int(socket.sent[0].get("status", 101))
+
+        found = [await status(headers) for _ in range(USUAL_CONNECTIONS + 2)]
+        assert set(found[:USUAL_CONNECTIONS]) <= {401, 403}
+        assert found[USUAL_CONNECTIONS:] == [429, 429]
+        assert hub.counters.refused_connections == {kind: USUAL_CONNECTIONS, "rate": 2}
+        # So do those that are let in, of the same address; others do not notice.
+        assert await status(right, query=b"") == 429
+        assert await status(right, "10.0.0.2", b"") == 101
+        assert await status(headers, "127.0.0.1") in (401, 403)
+        now += 10
+        assert await status(right, query=b"") == 101
+        assert not hub._addresses._counts
+
+
 async def test_a_page_that_breaks_a_rule_does_not_lock_its_visitor_out(opened: Open) -> None:
     async def joins(origin: str | None, text: str | None = None) -> bool:
         socket = Socket()

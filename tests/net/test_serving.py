@@ -22,8 +22,10 @@ from starlette.types import Receive, Scope, Send
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidMessage, InvalidStatus
 
+from gossiplog import Hub, Log
 from gossiplog.net import serving
-from gossiplog.net.addresses import RENEWAL_SECONDS
+from gossiplog.net.access import Access
+from gossiplog.net.addresses import RENEWAL_SECONDS, USUAL_CONNECTIONS
 from gossiplog.net.incidents import CERTIFICATE_KEY, LINES, SERVER_KEY, VIOLATION_KEY, Incidents
 from gossiplog.net.limits import Limits
 from gossiplog.net.pacing import BODY_PART_BYTES, PART_BYTES
@@ -288,6 +290,24 @@ async def test_an_address_that_goes_on_after_many_refusals_gets_no_more_answers(
     assert "not accepted: it went on after many refusals" in caplog.text
 
 
+async def test_a_connection_that_stands_ends_after_many_refusals(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On it the address would get one answer after the other."""
+    monkeypatch.setattr(serving, "time", SimpleNamespace(monotonic=lambda: 0.0))
+
+    async def refuse(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 429, "headers": [(b"content-length", b"0")]})
+        await send({"type": "http.response.body", "body": b""})
+
+    async with (
+        bundled_server(refuse, limits=Limits(connections_per_address=1)) as address,
+        await half_open(address, "127.0.0.1") as stream,
+    ):
+        answers = [await request(stream, "GET / HTTP/1.1\r\nHost: a\r\n\r\n") for _ in range(MOST_REFUSALS)]
+        assert [b"connection: close" in answer for answer in answers] == [False] * (MOST_REFUSALS - 1) + [True]
+        with pytest.raises((anyio.EndOfStream, anyio.BrokenResourceError)):
+            await stream.receive()
+
+
 @pytest.mark.parametrize(("limit", "is_watched"), [(None, False), (1, True)])
 async def test_answers_are_looked_at_only_where_a_limit_applies(limit: int | None, is_watched: bool) -> None:
     names: list[str] = []
@@ -386,6 +406,29 @@ async def test_the_address_that_a_trusted_proxy_tells_counts() -> None:
                 answer += await stream.receive()
     with pytest.raises(ValueError, match="nonsense"):
         await serve(echo, trusted_proxies=["nonsense"])
+
+
+async def test_clients_behind_a_trusted_proxy_guess_for_themselves(opened: Callable[..., Log]) -> None:
+    token = "right-token-0123456789"
+
+    async def ask(address: Address, client: str, shown: str) -> int:
+        head = (
+            f"GET /api/clock HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {shown}\r\n"
+            f"X-Forwarded-For: {client}\r\n\r\n"
+        )
+        async with await anyio.connect_tcp(address.host, address.port) as stream:
+            await stream.send(head.encode())
+            return int((await stream.receive()).split()[1])
+
+    async with (
+        Hub(opened(), access=Access(read_token=token)) as hub,
+        bundled_server(hub, trusted_proxies=["127.0.0.1"]) as address,
+    ):
+        found = [await ask(address, "192.0.2.7", "wrong-token-0123456789") for _ in range(2 * USUAL_CONNECTIONS)]
+        assert found[:USUAL_CONNECTIONS] == [401] * USUAL_CONNECTIONS
+        assert found.count(429) > USUAL_CONNECTIONS // 2
+        assert [await ask(address, f"198.51.100.{number}", token) for number in range(3)] == [200] * 3
+        assert [await ask(address, "127.0.0.1", token) for _ in range(3)] == [200] * 3
 
 
 async def test_it_ends_soon_when_it_is_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,8 @@
 - *Tokens*: one that allows reading, and one that allows writing, which includes reading. Without a token for it,
   reading is open to all who come this far, and writing to all who may read.
 
+An address that shows wrong tokens has to wait before it may show another one (`gossiplog.net.addresses`).
+
 A token comes as `Authorization: Bearer TOKEN` (RFC 6750). For WebSockets alone, whose headers a page cannot set, it may
 be the query parameter `token`: the original's client opens the URL that it is given and takes nothing else. A URL shows
 up in the logs of proxies, so a program that can set the header should. Neither is passed on to the application.
@@ -17,12 +19,14 @@ from __future__ import annotations
 import hashlib
 import hmac
 import logging
+import math
 import os
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from ipaddress import AddressValueError, IPv6Address, ip_address
+from types import MappingProxyType
 from typing import Any, TypeAlias
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
@@ -31,6 +35,7 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gossiplog.errors import KeyFileError
+from gossiplog.net.addresses import Addresses, Refusal
 from gossiplog.net.arguments import check_texts
 from gossiplog.net.incidents import Incidents, client_name
 from gossiplog.signer import read_secret
@@ -235,12 +240,14 @@ class Denied:
         reason: what was wrong; it holds nothing secret.
         kind: what is counted: "host", "origin" or "token".
         token: that was shown and does not suffice, or None.
+        is_guess: a token was shown that is none of these.
     """
 
     status: int
     reason: str
     kind: str
     token: Token | None = field(default=None, compare=False)
+    is_guess: bool = field(default=False, compare=False)
 
 
 Decision: TypeAlias = Allowed | Denied
@@ -327,6 +334,11 @@ class Access:
             return Denied(403, reason, "origin")
         return self._decide_by_token(scope, headers)
 
+    def reads_token(self, scope: Scope) -> bool:
+        """Return whether a request shows a token that is to be compared."""
+        asks = self.read_token is not None or self.write_token is not None
+        return asks and _Headers(scope).bearer() is not None
+
     def rights(self, token: Token | None) -> Allowed:
         """Return what a caller may do who shows this token, or none; nothing if the token is not one of these."""
         is_writer = token is not None and token in (self.write_token or ())
@@ -370,7 +382,7 @@ class Access:
         tokens = [*(self.write_token or ()), *(self.read_token or ())]
         matching = _matching(tokens, shown)
         if shown is not None and tokens and not matching:
-            return Denied(401, "the token is not valid here", "token")
+            return Denied(401, "the token is not valid here", "token", is_guess=True)
         allowed = self.rights(matching[0] if matching else None)
         # Browsers ask with OPTIONS, without a token, what they may ask: the answer is the same for everybody.
         if method == "OPTIONS" or (allowed.write if method not in _SAFE_METHODS else allowed.read):
@@ -387,6 +399,7 @@ def protect(
     *,
     open_paths: Collection[str] = (),
     websockets: Counter[str] | None = None,
+    addresses: Addresses | None = None,
 ) -> ASGIApp:
     """Return an application behind these checks, with the headers by which browsers let pages of other origins use it
     (CORS, https://fetch.spec.whatwg.org/#http-cors-protocol).
@@ -397,10 +410,13 @@ def protect(
     Args:
         app: to protect.
         access: the checks; a function returns those of the moment, whose origins never change.
-        incidents: counts refused requests by `Denied.kind`, and logs the reasons; None makes its own.
+        incidents: counts refused requests by `Denied.kind`, and as "rate" those whose address showed too many wrong
+            tokens; logs the reasons. None makes its own.
         open_paths: paths that anybody may GET, as health checks do, which have no token and know the machine by an
             address. A caller that fails the checks is let through without the right to read or write.
         websockets: counts those of the refused requests that were WebSockets, likewise.
+        addresses: limit how many requests with wrong tokens an address makes; None makes its own. How often it opens a
+            WebSocket is to be limited around this application, where that costs less.
     """
 
     def current() -> Access:
@@ -413,6 +429,7 @@ def protect(
             Incidents(_LOGGER) if incidents is None else incidents,
             open_paths,
             Counter() if websockets is None else websockets,
+            Addresses() if addresses is None else addresses,
         ),
         allow_origins=sorted(current().origins),
         allow_methods=("GET", "HEAD", "POST"),
@@ -429,39 +446,64 @@ class _AccessControl:
         incidents: Incidents,
         open_paths: Collection[str],
         websockets: Counter[str],
+        addresses: Addresses,
     ) -> None:
         self._app = app
         self._access = access
         self._incidents = incidents
         self._open_paths = open_paths
         self._websockets = websockets
+        self._addresses = addresses
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
-        match self._access().decide(scope):
-            case Denied() if self._is_open(scope):
+        access, is_websocket = self._access(), scope["type"] == "websocket"
+        host = host_of(scope)
+        refusal = self._addresses.token_refusal(host) if not is_websocket and access.reads_token(scope) else None
+        # Before the token is compared.
+        decision = refusal or access.decide(scope)
+        if not is_websocket and isinstance(decision, Denied) and decision.is_guess:
+            self._addresses.count_wrong_token(host)
+        match decision:
+            case Denied() | Refusal() if self._is_open(scope):
                 await self._app({**_without_token(scope), SCOPE_KEY: Allowed(False, False)}, receive, send)
+            case Refusal() as found:
+                self._note(found.kind, scope, found.reason)
+                await as_response(found)(scope, receive, send)
             case Denied() as denied:
-                is_websocket = scope["type"] == "websocket"
                 if is_websocket:
                     self._websockets[denied.kind] += 1
-                what = "a WebSocket" if is_websocket else "a request"
-                text = f"refused {what} for {scope['path'][:_LONGEST_PATH]}: {denied.reason}"
                 # Also for an access log around this application.
                 scope[SCOPE_KEY] = denied
                 name, fields = name_of_token(denied)
-                self._incidents.note(denied.kind, client_name(scope.get("client")), text + name, more=fields)
+                self._note(denied.kind, scope, denied.reason + name, fields)
                 await _deny(denied, scope, receive, send)
             case Allowed() as allowed:
                 # Likewise.
                 scope[SCOPE_KEY] = allowed
                 await self._app({**_without_token(scope), SCOPE_KEY: allowed}, receive, send)
 
+    def _note(self, kind: str, scope: Scope, reason: str, fields: Mapping[str, str] = MappingProxyType({})) -> None:
+        what = "a WebSocket" if scope["type"] == "websocket" else "a request"
+        text = f"refused {what} for {scope['path'][:_LONGEST_PATH]}: {reason}"
+        self._incidents.note(kind, client_name(scope.get("client")), text, more=fields)
+
     def _is_open(self, scope: Scope) -> bool:
         is_read = scope["type"] == "http" and scope["method"] in _SAFE_METHODS
         return is_read and scope["path"].removeprefix(scope.get("root_path", "")) in self._open_paths
+
+
+def host_of(scope: Scope) -> str | None:
+    """Return the address of a client; None for one without, as on a Unix socket."""
+    client = scope.get("client")
+    return None if client is None else str(client[0])
+
+
+def as_response(refusal: Refusal) -> JSONResponse:
+    """Return the answer to an address that is to come again later."""
+    return JSONResponse({"error": refusal.reason}, 429, {"Retry-After": str(math.ceil(refusal.seconds))})
 
 
 async def _deny(denied: Denied, scope: Scope, receive: Receive, send: Send) -> None:

@@ -169,11 +169,12 @@ class Rates:
 
 
 class Addresses:
-    """Counts connections by the addresses that they come from, and limits how often each opens one.
+    """Counts connections by the addresses that they come from, and limits how often each opens one or guesses a token.
 
     Args:
         limit: of connections from one address; None for USUAL_CONNECTIONS, and for loopback addresses any number. As
-            many, and USUAL_CONNECTIONS at least, may be opened at once, and as many again in RENEWAL_SECONDS.
+            many, and USUAL_CONNECTIONS at least, may be opened at once, and as many again in RENEWAL_SECONDS. So may
+            requests with a wrong token be made.
         clock: seconds, on a clock that never goes back.
     """
 
@@ -182,6 +183,9 @@ class Addresses:
         self._clock = clock
         self._counts: Counter[str] = Counter()
         self._opened = Rates(clock)
+        # Apart from connections, which an address may open often for other reasons: many clients behind it that come
+        # back at once, or a page that its visitor did not choose. A page that is not allowed cannot show a token.
+        self._wrong_tokens = Rates(clock)
         # The latest last.
         self._pauses: dict[str, _Pause] = {}
         # By culprit. Apart from the others, since a program can claim to be any number of pages.
@@ -216,9 +220,27 @@ class Addresses:
             return Refusal("rate", reason, seconds)
         return None
 
+    def token_refusal(self, host: str | None) -> Refusal | None:
+        """Return the reason why no request with a token is answered at an address now, or None.
+
+        A right token is refused, too: otherwise the answers would tell which one is right.
+        """
+        source = source_of(host)
+        limit = limit_of(source, self._limit)
+        if limit is None or not (seconds := self._wrong_tokens.wait(source, _burst(limit))):
+            return None
+        reason = f"too many requests of {source} had a wrong token: show one again in {seconds:.1f} s"
+        return Refusal("rate", reason, seconds)
+
+    def count_wrong_token(self, host: str | None) -> None:
+        """Note that a request had a token that is not valid."""
+        source = source_of(host)
+        if (limit := limit_of(source, self._limit)) is not None:
+            self._wrong_tokens.count(source, _burst(limit))
+
     @contextmanager
     def connected(self, host: str | None) -> Iterator[None]:
-        """Count a connection for the time of the context."""
+        """Count a connection for the time of the context, whether or not it is let in meanwhile."""
         source = source_of(host)
         if (limit := limit_of(source, self._limit)) is not None:
             self._opened.count(source, _burst(limit))

@@ -7,7 +7,6 @@ server's start ("lifespan"); mounted in another application, that one enters it,
 from __future__ import annotations
 
 import itertools
-import math
 from collections import Counter
 from collections.abc import Callable, MutableMapping
 from contextlib import AsyncExitStack
@@ -25,7 +24,7 @@ from gossiplog.core import SignedMessage
 from gossiplog.errors import NetworkError
 from gossiplog.log import Log
 from gossiplog.net import events
-from gossiplog.net.access import SCOPE_KEY, Access, Allowed, Tokens, as_tokens, protect
+from gossiplog.net.access import SCOPE_KEY, Access, Allowed, Tokens, as_response, as_tokens, host_of, protect
 from gossiplog.net.addresses import Addresses, Refusal, culprit_of, is_local, source_of
 from gossiplog.net.admission import Admission
 from gossiplog.net.arguments import check_callbacks, check_log, check_type
@@ -178,6 +177,7 @@ class Hub:
             self._refusals,
             open_paths=HEALTH_PATHS,
             websockets=self._refused_websockets,
+            addresses=self._addresses,
         )
 
     async def __aenter__(self) -> Self:
@@ -278,10 +278,27 @@ class Hub:
         match scope["type"]:
             case "lifespan":
                 await self._live(receive, send)
-            case "websocket" | "http":
+            case "websocket":
+                await self._meet(scope, receive, send)
+            case "http":
                 await self._protected(scope, receive, send)
             case kind:
                 raise RuntimeError(f"a hub has no use for ASGI's {kind!r}")
+
+    async def _meet(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let a WebSocket come as far as the checks of `access`, unless its address opens too many.
+
+        It counts whether or not they let it in: to refuse one costs nearly as much.
+        """
+        host = host_of(scope)
+        if (refusal := self._addresses.refusal(host, self._access.page(scope))) is None:
+            with self._addresses.connected(host):
+                await self._protected(scope, receive, send)
+            return
+        if self._running is not None:
+            self._running.driver.record.refused(self._name(scope), refusal.kind, refusal.reason)
+        await receive()
+        await _refuse(scope, receive, send, refusal)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         """A WebSocket or a request that was let in."""
@@ -326,14 +343,10 @@ class Hub:
         if running is None:
             await _refuse(scope, receive, send, _NOT_STARTED)
             return
-        host, name = _host(scope), self._name(scope)
+        name = self._name(scope)
         if not self._has_warned and _is_behind_unnamed_proxy(scope):
             self._has_warned = True
             running.driver.record.incident(name, "unnamed_proxies", 1, _UNNAMED_PROXY)
-        if (refusal := self._addresses.refusal(host, self._access.page(scope))) is not None:
-            running.driver.record.refused(name, refusal.kind, refusal.reason)
-            await _refuse(scope, receive, send, refusal)
-            return
         try:
             connection = running.network.attach(running.driver.protocols.all, client=False)
         except NetworkError as error:
@@ -343,8 +356,7 @@ class Hub:
         running.joined += 1
         try:
             socket = _Socket(receive, send, running.driver)
-            with self._addresses.connected(host):
-                await self._exchange(running, connection, name, scope, socket)
+            await self._exchange(running, connection, name, scope, socket)
         finally:
             running.joined -= 1
             running.left.set()
@@ -353,7 +365,7 @@ class Hub:
         self, running: _Running, connection: PipeConnection, name: str, scope: Scope, socket: _Socket
     ) -> None:
         allowed = scope[SCOPE_KEY]
-        host, page = _host(scope), self._access.page(scope)
+        host, page = host_of(scope), self._access.page(scope)
         may_write = allowed.write and not self._is_read_only
         code = _GOING_AWAY
         try:
@@ -481,11 +493,6 @@ class _Socket:
             self._gone = True
 
 
-def _host(scope: Scope) -> str | None:
-    client = scope.get("client")
-    return None if client is None else str(client[0])
-
-
 def _topic(scope: Scope) -> str | None:
     """The topic of the client's log; None if it does not say, as canvas-js does not."""
     names = [value.decode("latin-1") for name, value in scope["headers"] if name == TOPIC_HEADER.encode()]
@@ -499,18 +506,14 @@ def _is_behind_unnamed_proxy(scope: Scope) -> bool:
         # The proxy is believed, and its client is a program of this machine.
         return False
     names = {name for name, _ in scope["headers"]}
-    return is_local(source_of(_host(scope))) and not names.isdisjoint((b"x-forwarded-for", b"forwarded"))
+    return is_local(source_of(host_of(scope))) and not names.isdisjoint((b"x-forwarded-for", b"forwarded"))
 
 
 async def _refuse(scope: Scope, receive: Receive, send: Send, reason: str | Refusal) -> None:
     """Answers a WebSocket's opening with 503, or 429 to an address that is not let in now; or with 403 where the server
     lets no application say which."""
     if "websocket.http.response" in (scope.get("extensions") or {}):
-        if isinstance(reason, Refusal):
-            headers = {"Retry-After": str(math.ceil(reason.seconds))}
-            response = JSONResponse({"error": reason.reason}, 429, headers)
-        else:
-            response = JSONResponse({"error": reason}, 503)
+        response = as_response(reason) if isinstance(reason, Refusal) else JSONResponse({"error": reason}, 503)
         await response(scope, receive, send)
     else:
         await send({"type": "websocket.close", "code": _TRY_AGAIN})

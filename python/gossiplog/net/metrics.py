@@ -38,7 +38,7 @@ HEALTH_PATHS = ("/healthz", "/readyz")
 
 # The values of labels, as `Counters` describes them.
 _SOURCES = ("append", "gossip", "push", "sync")
-_REASONS = ("host", "origin", "token")
+_REASONS = ("host", "origin", "rate", "token")
 _RESULTS = ("complete", "failed")
 _ERRORS = ("CorruptLog", "NetworkError", "StorageError")
 _DEFECTS = ("broadcast", "connection", "gossip", "push", "serving", "storing", "sync")

@@ -45,7 +45,8 @@ class Counters:
         connected: peers that have joined.
         dropped: peers that were dropped for breaking a rule, those included that never joined.
         refused_connections: WebSockets and connections of peers that were not let in, by the reasons of REFUSALS.
-        refused_requests: HTTP requests that `gossiplog.net.access` refused at a hub, by "host", "origin" and "token".
+        refused_requests: HTTP requests that `gossiplog.net.access` refused at a hub, by "host", "origin" and "token",
+            and by "rate" those with a token whose address had shown too many wrong ones.
         bytes_received: from the peers' WebSockets, where this process reads them (a hub's).
         bytes_sent: likewise.
         inserted: new messages by "push", by "gossip", by "sync", and by "append", which is any other way.

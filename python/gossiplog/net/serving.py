@@ -218,6 +218,9 @@ async def serve(
         async def watched(message: Message) -> None:
             if message.get("status") == _TOO_MANY:
                 connection_table.refused(host)
+                if message["type"] == "http.response.start" and connection_table.is_shut_out(host):
+                    # On a connection that stands the client could go on.
+                    message = {**message, "headers": [*message["headers"], (b"connection", b"close")]}
             await send(message)
 
         is_limited = connection_table.most(host) is not None
@@ -505,7 +508,7 @@ class _ConnectionTable:
         """Note that a client was told that it has too much, or comes too often, or makes connections for nothing."""
         self._refused.count(source_of(host), MOST_REFUSALS)
 
-    def is_shut_out(self, host: str) -> bool:
+    def is_shut_out(self, host: str | None) -> bool:
         """Return whether an address was told so that often that its connections are worth no answer now."""
         return self.most(host) is not None and self._refused.wait(source_of(host), MOST_REFUSALS) > 0
 
