@@ -7,14 +7,18 @@ import asyncio
 import http.client
 import json
 import socket
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from functools import partial
+from pathlib import Path
 
 import anyio
 import pytest
 from anyio import to_thread
 
+from benches.attacks import ATTACKS
+from benches.attacks import TOPIC as ATTACKED_TOPIC
 from gossiplog import Hub, Log, Signer, core
 from gossiplog.errors import NetworkError
 from gossiplog.net.admission import Admission
@@ -211,3 +215,29 @@ async def test_what_is_pushed(opened: Open, signer: Signer, kind: str) -> None:
     frames = made(kind, signer)
     async with serving(Hub(opened(), limits=LIMITS)) as (address, _):
         await to_thread.run_sync(push, address, frames)
+
+
+STEPS = 20
+"""Of an attack: messages, requests or connections."""
+ATTACK_SECONDS = 2.0
+FEW_STEPS = {"stalled_readers": 1, "whole_readers": 4, "readers": 4, "posts": 4}
+"""Attacks that wait for answers of megabytes."""
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+async def test_attacks_that_are_measured(opened: Open, signer: Signer, tmp_path: Path, name: str) -> None:
+    """Those of `benches.attacks`, each from a process of its own, at the address that has no limits."""
+    log = opened(topic=ATTACKED_TOPIC, signer=signer)
+    log.append([[] for _ in range(LISTS)])
+    report = tmp_path / "steps"
+    async with serving(Hub(log)) as (address, _):
+        hostile = [sys.executable, "-m", "benches.attacks", "--attack", name, address.host, str(address.port), report]
+        async with await anyio.open_process([str(word) for word in hostile], stdout=None, stderr=None) as process:
+            with anyio.fail_after(PATIENCE):
+                while not report.exists() or int(report.read_text()) < FEW_STEPS.get(name, STEPS):
+                    assert process.returncode is None
+                    await anyio.sleep(0.05)
+            await anyio.sleep(ATTACK_SECONDS)
+            assert process.returncode is None
+            assert (await to_thread.run_sync(ask, address, "/api/clock"))[0] == 200
+            process.kill()
