@@ -142,6 +142,24 @@ def test_a_root_costs_the_rows_of_its_page_however_many_there_are(
         assert rows.taken() < 100 * 40, count
 
 
+def test_messages_that_are_scattered_are_indexed_with_those_that_come_with_them(
+    roots: list[bytes], rows: Rows, opened: Callable[..., Log], signer: Signer
+) -> None:
+    """Of 256 in as many places, the index would be written in one transaction, and all writers would wait for it."""
+    log = opened(topic=TOPIC, signer=signer)
+    log.insert_many(roots[:3_500])
+    most = 0
+    for start in range(3_500, 3_500 + 2 * state.INDEX_LAG, 32):
+        rows.taken()
+        log.insert_many(roots[start : start + 32])
+        most = max(most, rows.taken())
+    assert 0 < most < 64 * 40
+    # Messages that follow each other stand at the end.
+    rows.taken()
+    log.append_many(range(state.INDEX_LAG // 2))
+    assert rows.taken() <= writing.MAX_PARENTS
+
+
 def test_what_another_process_wrote_is_read_without_the_whole_index(
     tmp_path: Path, roots: list[bytes], rows: Rows, opened: Callable[..., Log], monkeypatch: pytest.MonkeyPatch
 ) -> None:

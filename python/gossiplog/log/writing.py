@@ -22,7 +22,7 @@ from gossiplog.errors import CorruptLog, EncodeError, InvalidMessage, Refused, S
 from gossiplog.log import encodings
 from gossiplog.log.heads import Heads
 from gossiplog.log.results import without_frames
-from gossiplog.log.state import INDEX_LAG, State, States, damage_is_corrupt, read_stored
+from gossiplog.log.state import INDEX_LAG, MOST_SCATTERED, State, States, damage_is_corrupt, read_stored
 from gossiplog.message import MAX_PARENTS, MAX_VALUE_LENGTH, SignedMessage
 from gossiplog.replication.batches import InsertOutcome, VerifiedBatch
 from gossiplog.signer import Signer
@@ -87,6 +87,8 @@ class Writer:
         self._committed = committed
         # Link records of messages that this process has written, by their sequences.
         self._links: dict[int, bytes] = {}
+        # Nodes of the tree that this process has written messages into, several at a time, since it wrote the index.
+        self._scattered: set[tuple[bytes, bytes]] = set()
         # What the last write left, and whether nobody else wrote between the last two appends.
         self._left: _Written | None = None
         self._is_alone = False
@@ -249,7 +251,11 @@ class Writer:
         count, applied, indexed = position.count + len(plan.order), position.applied, position.indexed
         duplicates = encodings.plan_duplicates(plan, known)
         state: State | None = None
-        if count - indexed > INDEX_LAG:
+        if len(plan.order) > 1:
+            # What comes alone writes as little as it can.
+            self._scattered.update(self._states.scattered(plan))
+        if count - indexed > INDEX_LAG or len(self._scattered) > MOST_SCATTERED:
+            self._scattered.clear()
             state = self._states.index(transaction, position, plan, duplicates)
             heads, indexed = state.heads, count
         else:

@@ -43,7 +43,7 @@ BURST_SECONDS = 0.25
 """What a writer may owe before it waits."""
 MOST_SECONDS = 1.0
 """What it owes at most: after whatever it did, its next turn comes within MOST_SECONDS / SHARE."""
-TURN_MESSAGES = 64
+TURN_MESSAGES = 32
 TURN_BYTES = 2**16
 MOST_MESSAGES = 1024
 """In a turn of all writers, and in the queue of one that is not limited; others' queues have four turns."""
