@@ -157,6 +157,43 @@ def test_any_bytes_are_read_alike(rust: ModuleType, data: bytes, codec: str) -> 
     assert outcome(rust, data, codec) == outcome(reference, data, codec)
 
 
+def line_outcome(core: ModuleType, line: bytes) -> bytes | str:
+    try:
+        return bytes(core.read_message_line(line))
+    except DecodeError:
+        return "refused"
+
+
+@repeatable(150)
+@given(data=st.data())
+def test_both_cores_read_the_same_lines(rust: ModuleType, data: st.DataObject) -> None:
+    value = unsigned(encoded({"value": b"inner"}))
+    body: Any = reference.json_decode(reference.MessageJson([value], TOPIC, is_list=False).read(2**30))
+    for name in ("id", "signature", "message", "value"):
+        match data.draw(st.integers(0, 5)):
+            case 0:
+                body[name] = data.draw(st.sampled_from(FIELDS))
+            case 1:
+                body.pop(name, None)
+    line = reference.json_encode(body)
+    assert line_outcome(rust, line) == line_outcome(reference, line)
+
+
+def test_the_value_of_a_line_goes_before_its_map(core: ModuleType) -> None:
+    value = unsigned(encoded({"value": b"inner"}))
+    line = core.MessageJson([value], TOPIC, is_list=False).read(2**30)
+    assert core.read_message_line(line) == value
+    assert core.read_message_line(line[:-1] + b',"value":{"/":{"bytes":"AQ"}}}') == b"\1"
+    assert core.read_message_line(b'{"value":{"/":{"bytes":"AQ"}},"message":1}') == b"\1"
+    for wrong, reason in (
+        (b'{"value":1}', "'value' must be bytes, not int"),
+        (b"[]", "the body must be a map, not list"),
+        (b"{}", "'signature' is missing"),
+    ):
+        with pytest.raises(DecodeError, match=reason):
+            core.read_message_line(wrong)
+
+
 def test_another_codec_is_refused(core: ModuleType) -> None:
     with pytest.raises(EncodeError, match="codec"):
         core.read_message_map(b"{}", "raw")

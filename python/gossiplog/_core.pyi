@@ -143,6 +143,10 @@ class MessageJson:
     def read(self, limit: int) -> bytes:
         """The next piece, of about so many bytes; b"" at the end. Other threads run meanwhile."""
 
+def read_message_line(line: bytes) -> bytes:
+    """The stored value of the message in a line of an export (dag-json): what the line has under `value`, or else what
+    read_message_map makes of it. It is not verified. Raises DecodeError."""
+
 def read_message_map(data: bytes, codec: str) -> bytes:
     """The canonical stored value of a message that was sent as the map which MessageJson writes. Its signature is not
     verified. Raises DecodeError, and EncodeError for another codec than dag-json and dag-cbor."""

@@ -18,8 +18,8 @@ import pytest
 from pyarrow import parquet
 
 import gossiplog
-from gossiplog import SignedMessage, Signer
-from gossiplog.cli import parquet_values
+from gossiplog import SignedMessage, Signer, core
+from gossiplog.cli import import_values, parquet_values
 from gossiplog.cli.json_lines import message_line
 from gossiplog.cli.parquet_values import NoValues, Rows
 from tests.cli.support import Program
@@ -154,6 +154,54 @@ def test_places_of_many_refusals_are_found_quickly(program: Program, log: Path, 
     assert [each["line"] for each in record["refused"]] == list(range(1, 20_000, 2))
     # In time that grew with the square of the refusals it took far longer.
     assert time.process_time() - start < 4
+
+
+def test_of_very_many_refusals_the_first_are_listed(
+    program: Program, log: Path, messages: list[SignedMessage], home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(import_values, "_MOST_FAULTS", 3)
+    source = write(
+        home / "values.parquet", [b"", messages[0].value, *[b""] * 5, *[each.value for each in messages[5:]]]
+    )
+    result = program("import", log, source)
+    record = result.record
+    assert (result.code, record["values"], record["inserted"], record["more_refused"]) == (1, 12, 1, 8)
+    assert [each["row"] for each in record["refused"]] == [0, 2, 3]
+    assert result.err.startswith(f"gossiplog: 11 of 12 values were refused, the others are in {log}; {source}, row 0: ")
+    assert result.err.endswith(
+        f"; those after the first 3, up to {source}, row 3, are counted only: leave out or mend what is named, and"
+        " import the rest again\n"
+    )
+
+
+def resident(*arguments: object) -> int:
+    """The most MiB that the program took."""
+    command = [sys.executable, "-m", "gossiplog", *map(str, arguments)]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    _, _, usage = os.wait4(process.pid, 0)
+    process.returncode = 1
+    # Kibibytes on Linux, bytes on macOS.
+    return int(usage.ru_maxrss // (2**20 if sys.platform == "darwin" else 2**10))
+
+
+@pytest.mark.integration
+def test_refusals_take_bounded_memory(log: Path, messages: list[SignedMessage], home: Path) -> None:
+    forged = message_line(core.read_message(messages[0].value, "notes"))
+    forged = forged.replace(b'"payload":0', b'"payload":7')
+    for count in (20_000, 100_000):
+        (home / f"{count}.jsonl").write_bytes((forged + b"\n") * count)
+    # A kilobyte for each would be 80 MiB.
+    assert resident("import", log, home / "100000.jsonl") < resident("import", log, home / "20000.jsonl") + 20
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("start", [b'{"value":1,"x":', b'{"id":1,"message":', b'{"x":'])
+def test_a_line_takes_a_few_times_its_length(log: Path, home: Path, start: bytes) -> None:
+    (home / "short.jsonl").write_bytes(start + b"[[]]}\n")
+    lists = (15 << 20) // 3
+    (home / "long.jsonl").write_bytes(start + b"[" + b"[]," * lists + b"[]]}\n")
+    # As Python objects these lists would be 350 MiB.
+    assert resident("import", log, home / "long.jsonl") < resident("import", log, home / "short.jsonl") + 100
 
 
 def hostile(path: Path, rows: int, value: bytes, padding: int = 0, **options: Any) -> Path:

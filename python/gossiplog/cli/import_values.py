@@ -37,7 +37,8 @@ _OTHER_FILES = {
     b"SQLi": "is an SQLite database: gossiplog sync takes the messages of another log",
 }
 _SHOWN_START = 8  # bytes
-# Lines of a file: each takes a kilobyte of memory until the end of the import, and two bytes of the file.
+# Lines of a file that are no messages, and refusals that are kept: each takes a kilobyte of memory until the end of the
+# import, and two bytes of the file.
 _MOST_FAULTS = 10_000
 _CUT_OFF = "the export was cut off or changed; if you left out lines yourself, leave out its first and last, too"
 _NO_END = f"before the last line of the export, which has the number of messages: {_CUT_OFF}"
@@ -70,9 +71,9 @@ def import_values(
         total = None if any(source.rows is None for source in sources) else sum(source.rows or 0 for source in sources)
         advance = stack.enter_context(progress("Importing", total))
         with Stopwatch() as watch:
-            inserted = log.insert_many(values.read(log.topic, advance))
+            inserted = log.insert_many(values.read(log.topic, advance), most_refused=_MOST_FAULTS)
         messages, root = len(log), log.root
-    refused = [values.refusal(index, error) for index, error in inserted.refused]
+    count = len(inserted.refused) + inserted.more_refused
     # What lacks its parents does so for another refusal, mostly.
     causes = [
         values.refusal(index, error)
@@ -85,7 +86,8 @@ def import_values(
                 "values": values.count,
                 "inserted": inserted.inserted,
                 "duplicates": inserted.duplicates,
-                "refused": refused,
+                "refused": [values.refusal(index, error) for index, error in inserted.refused],
+                "more_refused": inserted.more_refused,
                 "incomplete": values.incomplete,
                 "messages": messages,
                 "root": {"level": root.level, "hash": root.hash.hex()},
@@ -97,19 +99,28 @@ def import_values(
             output.show(printable(_described(refusal)))
         output.show(
             f"{inserted.inserted:,} of {values.count:,} messages were new, {inserted.duplicates:,} were there,"
-            f" {len(refused):,} were refused; the log holds {messages:,} messages."
+            f" {count:,} were refused; the log holds {messages:,} messages."
         )
-    if refused or values.incomplete:
+    if count or values.incomplete:
         found = [_described(each) for each in values.incomplete]
-        if refused:
-            others = f", the others are in {path}" if len(refused) < values.count else ""
-            found.append(f"{len(refused)} of {values.count} values were refused{others}; {_described(causes[0])}")
+        if count:
+            others = f", the others are in {path}" if count < values.count else ""
+            found.append(f"{count} of {values.count} values were refused{others}; {_described(causes[0])}")
+        if inserted.more_refused:
+            place = _place(values.refusal(*inserted.refused[-1]))
+            found.append(
+                f"those after the first {len(inserted.refused):,}, up to {place}, are counted only: leave out or mend"
+                " what is named, and import the rest again"
+            )
         raise ValuesRefused("; ".join(found))
 
 
 def _described(refusal: dict[str, Any]) -> str:
-    place = f"row {refusal['row']}" if "row" in refusal else f"line {refusal['line']}"
-    return f"{refusal['file']}, {place}: {refusal['error']}"
+    return f"{_place(refusal)}: {refusal['error']}"
+
+
+def _place(refusal: dict[str, Any]) -> str:
+    return f"{refusal['file']}, " + (f"row {refusal['row']}" if "row" in refusal else f"line {refusal['line']}")
 
 
 class _Values:

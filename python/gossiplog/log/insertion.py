@@ -8,6 +8,7 @@ goes through once more. So the order of messages within one call does not matter
 from __future__ import annotations
 
 import itertools
+import math
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -40,9 +41,18 @@ _Prepare: TypeAlias = Callable[[Sequence[_Item]], VerifiedBatch]
 
 @dataclass(slots=True)
 class _Tally:
+    most_refused: float = math.inf
     inserted: int = 0
     duplicates: int = 0
     refused: dict[int, GossipLogError] = field(default_factory=dict)
+    more_refused: int = 0
+
+    def refuse(self, index: int, error: GossipLogError) -> None:
+        """Keep the error of a message, or count it where there are very many."""
+        if len(self.refused) < self.most_refused:
+            self.refused[index] = error
+        else:
+            self.more_refused += 1
 
 
 class _Orphans:
@@ -98,19 +108,26 @@ def _temporary() -> Iterator[None]:
         ) from error
 
 
-def insert_many(replica: Replica, messages: Iterable[SignedMessage | bytes], *, signed: bool = False) -> Inserted:
+def insert_many(
+    replica: Replica,
+    messages: Iterable[SignedMessage | bytes],
+    *,
+    signed: bool = False,
+    most_refused: int | None = None,
+) -> Inserted:
     """Insert every message that is valid and whose parents are in the log or among the messages.
 
     Args:
         replica: of the log.
         messages: or their stored values.
         signed: whether their signatures are known to be valid, and not to be verified again.
+        most_refused: how many errors of refused messages are returned; None returns all.
 
     Raises:
         TypeError: something that is neither a message nor bytes; messages before it may be inserted.
         StorageError: the database or the temporary folder failed; messages before may be inserted.
     """
-    tally = _Tally()
+    tally = _Tally(math.inf if most_refused is None else most_refused)
 
     def prepare(chunk: Sequence[_Item]) -> VerifiedBatch:
         return replica.check(replica.verify([value for _, value in chunk], signed=signed))
@@ -119,7 +136,8 @@ def insert_many(replica: Replica, messages: Iterable[SignedMessage | bytes], *, 
         _insert(replica, enumerate(map(stored_value, messages)), prepare, tally, orphans)
         if orphans:
             _insert(replica, orphans.sorted(), prepare, tally, None)
-    return Inserted(tally.inserted, tally.duplicates, tuple(sorted(tally.refused.items(), key=lambda item: item[0])))
+    refused = tuple(sorted(tally.refused.items(), key=lambda item: item[0]))
+    return Inserted(tally.inserted, tally.duplicates, refused, tally.more_refused)
 
 
 def _insert(
@@ -158,12 +176,12 @@ def _write(
     tally.inserted += len(outcome.inserted)
     tally.duplicates += outcome.duplicates
     for index, error in itertools.chain(outcome.invalid, outcome.refused.items()):
-        tally.refused[chunk[index][0]] = error
+        tally.refuse(chunk[index][0], error)
     keys = outcome.keys if outcome.orphans else []
     for index, parents in outcome.orphans:
         place, value = chunk[index]
         if orphans is None:
-            tally.refused[place] = MissingParents(core.encode_id(keys[index]), ids_of(parents))
+            tally.refuse(place, MissingParents(core.encode_id(keys[index]), ids_of(parents)))
         else:
             orphans.add(keys[index], place, value)
 

@@ -156,18 +156,20 @@ class Log:
             raise error
         return result.inserted == 1
 
-    def insert_many(self, messages: Iterable[SignedMessage | bytes]) -> Inserted:
+    def insert_many(self, messages: Iterable[SignedMessage | bytes], *, most_refused: int | None = None) -> Inserted:
         """Verifies messages, in any order, and stores those that are valid and whose parents are in the log or here.
 
         Args:
             messages: or their stored values. They are taken in chunks, each of which is stored in one transaction.
                 While one is stored, the `payload` check runs over the next on a worker thread.
+            most_refused: how many errors of refused messages are returned, those found first: others' messages may be
+                wrong without end, and an error takes a kilobyte of memory. None returns all.
 
         Raises:
             Refused: `apply` raised for a stored message that it had not seen; its exception is the cause.
             TypeError: something that is neither a message nor bytes; messages before it may be inserted.
         """
-        return insert_many(self._replica, messages)
+        return insert_many(self._replica, messages, most_refused=most_refused)
 
     def pull(self, source: Log | str | os.PathLike[str], *, config: ServerConfig | None = None) -> Pulled:
         """Gets what another log of this machine has and this one lacks, by the sync protocol.

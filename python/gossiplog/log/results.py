@@ -23,11 +23,13 @@ class Inserted:
         inserted: how many are new to the log.
         duplicates: how many were in the log before, or came twice.
         refused: (index, error) of every other one, ascending; the error is InvalidMessage, MissingParents or Refused.
+        more_refused: how many others there are that `refused` has no room for (`most_refused` of `Log.insert_many`).
     """
 
     inserted: int
     duplicates: int
     refused: tuple[tuple[int, GossipLogError], ...] = ()
+    more_refused: int = 0
 
 
 @short_repr

@@ -22,7 +22,7 @@ from gossiplog.reference.id import decode_id, encode_id
 from gossiplog.reference.json import json_decode, json_encode
 from gossiplog.reference.limits import HASH_LENGTH, KEY_LENGTH, MAX_CLOCK, MAX_DEPTH, MAX_OWN_DEPTH
 from gossiplog.reference.message import SignedMessage, SigningKey, read_message, sign, verify, verify_bytes
-from gossiplog.reference.message_json import MessageJson, read_message_map
+from gossiplog.reference.message_json import MessageJson, read_message_line, read_message_map
 from gossiplog.reference.node import ChildrenCheck, Node, check_children, is_boundary, leaf_hash
 from gossiplog.reference.nodes import Nodes
 from gossiplog.reference.tree import Tree
@@ -60,6 +60,7 @@ __all__ = [
     "link_record",
     "read_batch",
     "read_message",
+    "read_message_line",
     "read_message_map",
     "sign",
     "sign_chain",

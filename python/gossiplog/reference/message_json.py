@@ -90,7 +90,22 @@ def read_message_map(data: bytes, codec: str) -> bytes:
     """
     if codec not in _DECODERS:
         raise EncodeError(f"codec {codec!r}: expected one of {', '.join(sorted(_DECODERS))}")
-    body = _checked("the body", _DECODERS[codec](data), dict)
+    return _from_map(_checked("the body", _DECODERS[codec](data), dict))
+
+
+def read_message_line(line: bytes) -> bytes:
+    """The stored value of the message in a line of an export, in dag-json; not verified.
+
+    It is what the line has under `value`, or else what `read_message_map` makes of the line.
+
+    Raises:
+        DecodeError: a line that is no such map.
+    """
+    body = _checked("the body", _DECODERS["dag-json"](line), dict)
+    return _field(body, "value", bytes) if "value" in body else _from_map(body)
+
+
+def _from_map(body: dict[str, Any]) -> bytes:
     signature = _field(body, "signature", dict)
     message = _field(body, "message", dict)
     if "payload" not in message:

@@ -123,7 +123,25 @@ pub fn read_map(data: &[u8], codec: Codec) -> Result<Vec<u8>, Error> {
         Codec::Cbor if scan(data, 0, 0) == Some(data.len()) => Cow::Borrowed(data),
         Codec::Cbor => Cow::Owned(normalize(data)?),
     };
-    let canonical = &canonical[..];
+    from_map(&canonical)
+}
+
+/// The stored value of the message in a line of an export: what the line has under `value`, or else as [`read_map`] makes it.
+///
+/// # Errors
+///
+/// [`Error::Decode`]: text that is no such map.
+pub fn read_line(text: &[u8]) -> Result<Vec<u8>, Error> {
+    let canonical = json::read(text)?;
+    let [value] = fields(&canonical, 0, "the body", ["value"])?;
+    let Some(place) = value else { return from_map(&canonical) };
+    match next(&mut at(&canonical, place))? {
+        Item::Bytes(value) => Ok(value.to_vec()),
+        other => Err(mismatch("'value'", "bytes", other)),
+    }
+}
+
+fn from_map(canonical: &[u8]) -> Result<Vec<u8>, Error> {
     let [signature, message] = fields(canonical, 0, "the body", ["signature", "message"])?;
     let (signature, message) = (present(signature, "signature")?, present(message, "message")?);
     let [codec, did, bytes] = fields(canonical, signature, "'signature'", ["codec", "publicKey", "signature"])?;

@@ -47,7 +47,7 @@ mod _core {
     #[pymodule_export]
     use super::message::{SignedMessage, SigningKey, read_message, sign, verify, verify_bytes};
     #[pymodule_export]
-    use super::message_json::{MessageJson, read_message_map};
+    use super::message_json::{MessageJson, read_message_line, read_message_map};
     #[pymodule_export]
     use super::net::{Closed, ConnectionEvent, Network, StreamEvent, shown_url};
     #[pymodule_export]

@@ -115,6 +115,13 @@ impl MessageJson {
     }
 }
 
+/// The stored value of the message in a line of an export, not verified. Raises DecodeError.
+#[pyfunction]
+pub fn read_message_line(py: Python<'_>, line: PyBackedBytes) -> PyResult<Py<PyBytes>> {
+    let value = py.detach(|| message_json::read_line(&line)).map_err(convert)?;
+    Ok(PyBytes::new(py, &value).unbind())
+}
+
 /// The canonical stored value of a message that was sent as the map which `MessageJson` writes, in dag-json or dag-cbor. Its
 /// signature is not verified. Raises DecodeError.
 #[pyfunction]

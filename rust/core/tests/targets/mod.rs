@@ -6,7 +6,7 @@ use gossiplog_core::cbor::{Writer, normalize, scan};
 use gossiplog_core::id::{self, Key};
 use gossiplog_core::json;
 use gossiplog_core::message::{Codec, Parsed, parse, sign};
-use gossiplog_core::message_json::{MessageText, read_map};
+use gossiplog_core::message_json::{MessageText, read_line, read_map};
 use gossiplog_core::signature::SigningKey;
 use gossiplog_core::tree::{Leaf, Node, Tree, check_children, decode_children, encode_children, lacking};
 
@@ -65,6 +65,7 @@ pub fn json(data: &[u8]) {
         assert_eq!(json::read(&text).ok(), Some(read), "the text of what was read is read otherwise");
     }
     _ = read_map(data, Codec::Json);
+    _ = read_line(data);
 }
 
 /// Verifies a stored value; of an odd first byte, one with the rest as its payload.
