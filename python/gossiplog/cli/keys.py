@@ -39,7 +39,9 @@ def load_signer(path: Path | None) -> Signer:
 def keygen(
     path: Annotated[
         Path | None,
-        typer.Argument(metavar="FILE", help="The key file to make. The default is your own: on Linux ~/.config/gossiplog/key."),
+        typer.Argument(
+            metavar="FILE", help="The key file to make. The default is your own: on Linux ~/.config/gossiplog/key."
+        ),
     ] = None,
     json: Json = False,
 ) -> None:
