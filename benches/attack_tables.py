@@ -13,11 +13,11 @@ from dataclasses import replace
 from statistics import median
 
 from benches.pages import DOCS, head, line, rewrite
-from gossiplog.sim import named
-from gossiplog.sim.attacks import ATTACKS, attack_named
-from gossiplog.sim.routers import KINDS, kind_named
-from gossiplog.sim.simulation import simulate
-from gossiplog.sim.summary import Outcome, outcome
+from gossiplog.sim.routers import named
+from gossiplog.sim.routers.attacks import ATTACKS, attack_named
+from gossiplog.sim.routers.kinds import KINDS, kind_named
+from gossiplog.sim.routers.simulation import simulate
+from gossiplog.sim.routers.summary import Outcome, outcome
 
 SIZES, SEEDS = (30, 100), 3
 HEADINGS = ("delivered", "least", "p50, s", "p95, s")

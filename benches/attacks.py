@@ -31,10 +31,10 @@ import gossiplog
 from benches.pages import DOCS, head, line, rewrite
 from gossiplog import Signer, core
 from gossiplog.errors import GossipLogError
-from gossiplog.net.connection import Connection
-from gossiplog.net.protocols import Protocols
-from gossiplog.net.stream import Stream
-from gossiplog.net.streams import Network, open_network
+from gossiplog.net.replicator.protocols import Protocols
+from gossiplog.net.transport.connection import Connection
+from gossiplog.net.transport.stream import Stream
+from gossiplog.net.transport.streams import Network, open_network
 from gossiplog.protocol import wire
 from gossiplog.protocol.wire import GetChildren, GetRoot, Insert, Update
 from tests.namespaces import ADDRESS, isolated, may_isolate

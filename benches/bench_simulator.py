@@ -19,9 +19,9 @@ from gossiplog.bench.turns import ROUNDS, Result
 PROGRAM = """
 import json, re, sys, time
 from pathlib import Path
-from gossiplog.sim.plan import Plan
-from gossiplog.sim.routers import kind_named
-from gossiplog.sim.simulation import Simulation
+from gossiplog.sim.routers.plan import Plan
+from gossiplog.sim.routers.kinds import kind_named
+from gossiplog.sim.routers.simulation import Simulation
 
 def memory(name):
     # Not getrusage: its peak begins with that of the process that started this one.

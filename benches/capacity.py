@@ -23,9 +23,9 @@ import anyio
 
 import gossiplog
 from benches.pages import head, line, rewrite
-from gossiplog.net.limits import Limits
-from gossiplog.net.protocols import Protocols
-from gossiplog.net.streams import open_network
+from gossiplog.net.replicator.protocols import Protocols
+from gossiplog.net.transport.limits import Limits
+from gossiplog.net.transport.streams import open_network
 
 PAGE = Path(__file__).parent.parent / "docs" / "operations.md"
 TOPIC = "org.example.capacity"

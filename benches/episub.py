@@ -20,10 +20,10 @@ from typing import Any, TypeAlias
 
 from benches.pages import DOCS, head, line, rewrite
 from gossiplog.pubsub.episub.config import Config, Repair
-from gossiplog.sim.named import read
-from gossiplog.sim.plan import Plan
-from gossiplog.sim.routers import KINDS, RouterKind, episub
-from gossiplog.sim.simulation import Simulation
+from gossiplog.sim.routers.kinds import KINDS, RouterKind, episub
+from gossiplog.sim.routers.named import read
+from gossiplog.sim.routers.plan import Plan
+from gossiplog.sim.routers.simulation import Simulation
 
 NAMED = read()
 SOURCE = NAMED["episub"].plan

@@ -24,13 +24,13 @@ from gossiplog.bench.histories import TOPIC, private_key
 from gossiplog.core import SignedMessage, Tree
 from gossiplog.net import events
 from gossiplog.net.client import connect
+from gossiplog.net.http.server import serve
 from gossiplog.net.hub import Hub
-from gossiplog.net.limits import Limits
 from gossiplog.net.peer import Peer
-from gossiplog.net.protocols import Protocols
-from gossiplog.net.serving import serve
-from gossiplog.net.stream import CHUNK, Stream
-from gossiplog.net.streams import Connection, Network, open_network
+from gossiplog.net.replicator.protocols import Protocols
+from gossiplog.net.transport.limits import Limits
+from gossiplog.net.transport.stream import CHUNK, Stream
+from gossiplog.net.transport.streams import Connection, Network, open_network
 from gossiplog.protocol import wire
 from gossiplog.protocol.sync import Client, Finished, Send, ServerConfig
 from gossiplog.signer import Signer

@@ -11,10 +11,10 @@ Rule: TypeAlias = tuple[str, int]
 """A document, and the number of a line or rule in it."""
 
 MACHINES = {
-    "Broadcast": "protocol/broadcast.py",
+    "Broadcast": "protocol/broadcast/machine.py",
     "Push": "protocol/push.py",
-    "Sync client": "protocol/sync_client.py",
-    "Sync server": "protocol/sync_server.py",
+    "Sync client": "protocol/sync/client.py",
+    "Sync server": "protocol/sync/server.py",
 }
 """The sources whose docstrings number the rules of a machine."""
 

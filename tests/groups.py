@@ -18,7 +18,7 @@ ROOT = Path(__file__).parent.parent
 REPORTED = 10
 
 SHARED = ("browser", "javascript", "spark")
-SIMULATED = ("tests/docs/test_simulator", "tests/sim/test_named")
+SIMULATED = ("tests/docs/test_simulator", "tests/sim/routers/test_named")
 SPLIT = ("tests/integration/test_simulation",)
 
 # The longest groups, in the order in which they start: what starts last decides when a run ends.

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from types import MappingProxyType
 
-from gossiplog.sim.comparison import run_seeds
-from gossiplog.sim.named import Named, read
+from gossiplog.sim.routers.comparison import run_seeds
+from gossiplog.sim.routers.named import Named, read
 
 RUNS: Mapping[str, Named] = MappingProxyType(read())
 

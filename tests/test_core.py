@@ -12,7 +12,7 @@ import pytest
 from gossiplog import reference
 from gossiplog.errors import EncodeError, GossipLogError, InvalidMessage
 from gossiplog.reference import ed25519
-from gossiplog.reference.cbor import write_cbor
+from gossiplog.reference.canonical import write_cbor
 from gossiplog.reference.id import message_key
 from tests import vectors
 from tests.cores import MESSAGES, VERDICTS, signed_message

@@ -15,7 +15,7 @@ import pytest
 
 from gossiplog._core import ConnectionEvent, GossipMessage, Host, HostEvent, MeshEvent, PeerEvent, StreamEvent
 from gossiplog.errors import ConnectionLost, NetworkError, StreamReset
-from gossiplog.net.limits import Limits
+from gossiplog.net.transport.limits import Limits
 from gossiplog.pubsub.gossipsub import GossipConfig
 
 T = TypeVar("T")

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from gossiplog import reference
 from gossiplog.errors import DecodeError, EncodeError, GossipLogError, InvalidMessage
-from gossiplog.reference.cbor import write_cbor
+from gossiplog.reference.canonical import write_cbor
 from tests import strategies, vectors
 from tests.strategies import TOPIC, build, prototype_maps, repeatable, wild_cbor
 

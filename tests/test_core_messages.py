@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gossiplog import reference
 from gossiplog.errors import InvalidMessage
-from gossiplog.reference.cbor import write_cbor
+from gossiplog.reference.canonical import write_cbor
 from gossiplog.reference.chunks import encode_in_chunks
 from gossiplog.reference.id import message_key
 from gossiplog.reference.message import parse

@@ -30,10 +30,10 @@ def item(file: str, *fixtures: str, name: str = "test", mark: str | None = None,
     [
         (item("tests/test_signer.py"), "tests/test_signer"),
         (item("tests/test_signer.py", mark="own"), "own"),
-        (item("tests/spark/test_rooting.py", "tmp_path", "spark"), "spark"),
+        (item("tests/spark/jobs/test_root.py", "tmp_path", "spark"), "spark"),
         (item("tests/integration/test_mesh.py", "javascript", "start"), "javascript"),
         (item("tests/integration/test_mesh.py", "javascript", hub="asyncio", client="browser"), "browser"),
-        (item("tests/sim/test_named.py", seed=1), "tests/sim/test_named"),
+        (item("tests/sim/routers/test_named.py", seed=1), "tests/sim/routers/test_named"),
         (item("tests/integration/test_simulation.py", name="test[20]"), "tests/integration/test_simulation::test[20]"),
     ],
 )
@@ -43,7 +43,7 @@ def test_group(test: Any, group: str) -> None:
 
 @pytest.mark.parametrize(("run", "group"), [("run-4", "run-4"), ("run-4-late", "run-4"), ("run-6-lag", "run-6")])
 def test_variants_of_a_run_are_in_its_group(run: str, group: str) -> None:
-    for file in ("tests/sim/test_named.py", "tests/docs/test_simulator.py"):
+    for file in ("tests/sim/routers/test_named.py", "tests/docs/test_simulator.py"):
         test = item(file)
         test.callspec = SimpleNamespace(params={"name": run})
         assert group_of(test) == group

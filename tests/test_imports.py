@@ -1,57 +1,102 @@
-"""The package's modules import one way: from those above them in this list, never from those below."""
+"""Modules import one way: from those above them in a list, never from those below, and never in a circle."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from graphlib import CycleError, TopologicalSorter
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 PACKAGE = Path(__file__).parent.parent / "python" / "gossiplog"
 
-# CONTRIBUTING.md, "Layout". What shares a line knows nothing of the others in it.
-LAYERS = (
-    ("errors",),
-    ("files", "reprs"),
-    ("charts",),
-    ("_core", "reference"),
-    ("core",),
-    ("columns",),
-    ("message",),
-    ("signer",),
-    ("protocol",),
-    ("replication",),
-    ("pubsub",),
-    ("storage",),
-    ("log",),
-    ("net",),
-    ("__init__",),
-    ("sim",),
-    ("spark",),
-    ("bench",),
-    ("cli",),
-    ("__main__",),
-)
-RANKS = {part: rank for rank, layer in enumerate(LAYERS) for part in layer}
-MODULES = sorted(path for suffix in ("py", "pyi") for path in PACKAGE.rglob(f"*.{suffix}"))
+# CONTRIBUTING.md, "Layout", for packages that have layers. What shares a line knows nothing of the others in it.
+LAYERS: Mapping[str, Sequence[Sequence[str]]] = {
+    "": (
+        ("errors",),
+        ("files", "reprs"),
+        ("charts",),
+        ("_core", "reference"),
+        ("core",),
+        ("columns",),
+        ("message",),
+        ("signer",),
+        ("protocol",),
+        ("replication",),
+        ("pubsub",),
+        ("storage",),
+        ("log",),
+        ("net",),
+        ("__init__",),
+        ("sim",),
+        ("spark",),
+        ("bench",),
+        ("cli",),
+        ("__main__",),
+    ),
+    "protocol": (("wire_pb2",), ("wire",), ("push", "sync"), ("gossip",), ("broadcast",), ("__init__",)),
+    "pubsub": (
+        ("rpc_pb2",),
+        ("rpc",),
+        ("events",),
+        ("checks", "seen", "wire"),
+        ("authorship",),
+        ("episub", "floodsub", "gossipsub", "simsub"),
+        ("__init__",),
+    ),
+    "net": (
+        ("arguments", "background", "event_loop", "incidents", "latest"),
+        ("transport",),
+        ("events",),
+        ("replicator",),
+        ("http",),
+        ("client", "peer"),
+        ("hub",),
+        ("local_network",),
+        ("connection_graph",),
+        ("__init__",),
+    ),
+    "sim": (("geography", "kernel", "latency"), ("routers", "whole"), ("__main__",), ("__init__",)),
+    "spark": (
+        ("failures", "launching", "payload"),
+        ("folders", "progress", "session"),
+        ("source",),
+        ("jobs",),
+        ("__init__",),
+    ),
+}
+RANKS = {
+    package: {part: rank for rank, layer in enumerate(layers) for part in layer} for package, layers in LAYERS.items()
+}
 
 
-def part_of(path: Path) -> str:
-    """The layer's part that a source file belongs to: its top-level module or package."""
-    return path.relative_to(PACKAGE).parts[0].removesuffix(".pyi").removesuffix(".py")
+def name_of(path: Path) -> str:
+    """The dotted name of a source file below the package; that of a package ends with `__init__`."""
+    return ".".join(path.relative_to(PACKAGE).with_suffix("").parts)
 
 
-def imported_parts(path: Path) -> Iterator[tuple[int, str]]:
-    """The line and the part of every import of our own, wherever it stands: no cycle hides in a function."""
+MODULES = {name_of(path): path for suffix in ("py", "pyi") for path in sorted(PACKAGE.rglob(f"*.{suffix}"))}
+
+
+def module_named(name: str) -> str:
+    """The module that an import below the package names: itself, a package's head, or where the name is defined."""
+    for found in (name, f"{name}.__init__".lstrip(".")):
+        if found in MODULES:
+            return found
+    return module_named(name.rpartition(".")[0])
+
+
+def imported(name: str) -> Iterator[tuple[int, str]]:
+    """The line and the module of every import of our own, wherever it stands: no circle hides in a function."""
+    path = MODULES[name]
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         match node:
             case ast.Import(names=names):
                 modules = [alias.name for alias in names]
-            case ast.ImportFrom(module="gossiplog", level=0, names=names):
-                modules = [f"gossiplog.{alias.name}" for alias in names]
-            case ast.ImportFrom(module=str(module), level=0):
-                modules = [module]
+            case ast.ImportFrom(module=str(module), level=0, names=names):
+                modules = [f"{module}.{alias.name}" for alias in names]
             case ast.ImportFrom(level=level):
                 pytest.fail(f"{path}:{node.lineno}: a relative import, {level} up")
             case _:
@@ -59,22 +104,44 @@ def imported_parts(path: Path) -> Iterator[tuple[int, str]]:
         for module in modules:
             package, _, rest = module.partition(".")
             if package == "gossiplog":
-                part = rest.partition(".")[0]
-                # `from gossiplog import open`: the package's own names, which its __init__ gathers.
-                yield node.lineno, part if part in RANKS else "__init__"
+                yield node.lineno, module_named(rest)
+
+
+IMPORTS = [(name, line, other) for name in MODULES for line, other in imported(name)]
+
+
+def parting(name: str, other: str) -> tuple[str, str, str]:
+    """The innermost package that holds both modules, and the part of it that each belongs to."""
+    own, others = name.split("."), other.split(".")
+    depth = next(index for index, (a, b) in enumerate(zip(own, others, strict=False)) if a != b)
+    return ".".join(own[:depth]), own[depth], others[depth]
 
 
 def test_every_module_has_its_place() -> None:
-    assert len(MODULES) > 20
-    assert {part_of(path) for path in MODULES} <= RANKS.keys()
+    assert len(MODULES) > 200
+    for package, ranks in RANKS.items():
+        prefix = f"{package}." if package else ""
+        parts = {name.removeprefix(prefix).split(".")[0] for name in MODULES if name.startswith(prefix)}
+        assert parts == ranks.keys(), package
 
 
 def test_imports_go_one_way() -> None:
-    imports = [(path, line, part) for path in MODULES for line, part in imported_parts(path)]
-    assert len(imports) > 50
-    wrong = [
-        f"{path.relative_to(PACKAGE)}:{line} imports {part}"
-        for path, line, part in imports
-        if part != part_of(path) and RANKS[part] >= RANKS[part_of(path)]
-    ]
+    assert len(IMPORTS) > 500
+    wrong = []
+    for name, line, other in IMPORTS:
+        if name != other:
+            package, own, part = parting(name, other)
+            ranks = RANKS.get(package)
+            if ranks is not None and ranks[part] >= ranks[own]:
+                wrong.append(f"{MODULES[name].relative_to(PACKAGE)}:{line} imports {other}")
     assert wrong == []
+
+
+def test_no_imports_go_in_a_circle() -> None:
+    graph: dict[str, set[str]] = {}
+    for name, _, other in IMPORTS:
+        graph.setdefault(name, set()).add(other)
+    try:
+        list(TopologicalSorter(graph).static_order())
+    except CycleError as error:
+        pytest.fail(" imports ".join(after for _, after in pairwise(["", *reversed(error.args[1])])))

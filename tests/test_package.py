@@ -15,16 +15,16 @@ import gossiplog
 from gossiplog.net import events
 
 PLACES = {
-    "Access": "gossiplog.net.access",
+    "Access": "gossiplog.net.http.access",
     "Apply": "gossiplog.log.writing",
     "ApplyTransaction": "gossiplog.storage.base",
     "Client": "gossiplog.net.client",
     "Event": "gossiplog.net.events",
     "Hub": "gossiplog.net.hub",
-    "Limits": "gossiplog.net.limits",
+    "Limits": "gossiplog.net.transport.limits",
     "Peer": "gossiplog.net.peer",
     "connect": "gossiplog.net.client",
-    "serve": "gossiplog.net.serving",
+    "serve": "gossiplog.net.http.server",
 } | {kind.__name__: events.__name__ for kind in typing.get_args(events.Event)}
 
 

@@ -1,17 +1,3 @@
-# Imports go only towards the top of this list (tests/test_imports.py):
-#
-#     errors
-#     _core (Rust), reference (its twin in Python)
-#     core
-#     message
-#     signer
-#     protocol
-#     storage
-#     log
-#     net
-#     this module
-#     bench
-#     cli
 """GossipLog: a signed, append-only log that replicates between machines that do not trust each other.
 
 The names of this package by what they are for. `help(gossiplog.Log)` shows one of them; the page of all is long, since
@@ -77,7 +63,6 @@ else:
     _failure = None
 
 if TYPE_CHECKING:
-    from gossiplog.net.access import Access, Token
     from gossiplog.net.client import Client, connect
     from gossiplog.net.events import (
         Committed,
@@ -97,16 +82,17 @@ if TYPE_CHECKING:
         SyncStarted,
         Unsubscribed,
     )
+    from gossiplog.net.http.access import Access, Token
+    from gossiplog.net.http.server import TLS, serve
     from gossiplog.net.hub import Hub
-    from gossiplog.net.limits import Limits
     from gossiplog.net.peer import Peer
-    from gossiplog.net.serving import TLS, serve
+    from gossiplog.net.transport.limits import Limits
 
     __version__: str
 else:
     # What needs a network is loaded when it is first used: scripts that only read a log start in half the time.
     _MODULES = {
-        "gossiplog.net.access": ("Access", "Token"),
+        "gossiplog.net.http.access": ("Access", "Token"),
         "gossiplog.net.client": ("Client", "connect"),
         "gossiplog.net.events": (
             "Committed",
@@ -127,9 +113,9 @@ else:
             "Unsubscribed",
         ),
         "gossiplog.net.hub": ("Hub",),
-        "gossiplog.net.limits": ("Limits",),
+        "gossiplog.net.transport.limits": ("Limits",),
         "gossiplog.net.peer": ("Peer",),
-        "gossiplog.net.serving": ("TLS", "serve"),
+        "gossiplog.net.http.server": ("TLS", "serve"),
     }
     _LAZY = {name: module for module, names in _MODULES.items() for name in names}
 

@@ -274,16 +274,17 @@ def test_demo_on_a_terminal() -> None:
 def test_the_module_of_a_command_has_its_name() -> None:
     """Those of a group of small commands have the name of what they are about."""
     groups = {"keys": {"keygen"}, "logs": {"init", "info", "verify", "recover"}, "messages": {"append", "read", "show"}}
-    groups |= {"import_values": {"import"}}  # `import` is a word of Python
+    # `import` is a word of Python.
+    groups |= {"messages.export": {"export"}, "messages.import_values": {"import"}, "git": {"import-git"}}
     for name, command in _command().commands.items():
         if isinstance(command, typer.core.TyperGroup):
-            names = {f"{name}_{part}": each.callback for part, each in command.commands.items()}
+            callbacks = {f"{name}.{part}": each.callback for part, each in command.commands.items()}
         else:
-            names = {name: command.callback}
-        for expected, callback in names.items():
+            callbacks = {name: command.callback}
+        for expected, callback in callbacks.items():
             assert callback is not None
-            module = callback.__module__.rpartition(".")[2]
-            assert module == expected.replace("-", "_") or expected in groups.get(module, ()), expected
+            module = callback.__module__.removeprefix("gossiplog.cli.").removesuffix(".command")
+            assert module == expected or expected in groups.get(module, ()), expected
 
 
 @pytest.mark.parametrize("kind", ["pipe", "device"])

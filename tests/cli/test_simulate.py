@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from gossiplog.pubsub.gossipsub import Config
-from gossiplog.sim.plan import Plan
-from gossiplog.sim.routers import gossipsub
-from gossiplog.sim.simulation import simulate
+from gossiplog.sim.routers.kinds import gossipsub
+from gossiplog.sim.routers.plan import Plan
+from gossiplog.sim.routers.simulation import simulate
 from tests.cli.support import Program
 
 SMALL = ("simulate", "--nodes", "20", "--messages", "2", "--connections", "5", "--wait", "2")

@@ -12,8 +12,8 @@ import pytest
 
 from gossiplog import Hub, Log
 from gossiplog.net import events
-from gossiplog.net.access import Access
-from gossiplog.net.serving import serve
+from gossiplog.net.http.access import Access
+from gossiplog.net.http.server import serve
 from tests.namespaces import ADDRESS, may_isolate
 from tests.net.support import Heard
 from tests.readme import DOCS, Shell, background, blocks, run_command, steps

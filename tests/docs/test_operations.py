@@ -18,8 +18,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from gossiplog import Refused, Signer
 from gossiplog import open as open_log
-from gossiplog.cli import serve_run
 from gossiplog.cli.main import main
+from gossiplog.cli.serve import run as serve_run
 from tests.cli.support import Server
 from tests.readme import DOCS, README, blocks, fits, run_command, steps
 
@@ -136,7 +136,7 @@ def test_the_kinds_of_lines_are_those_of_the_sources() -> None:
     page = PAGE.read_text(encoding="utf-8")
     table = page[page.index("| kind |") :].partition("\n\n")[0]
     named = {kind for row in table.splitlines()[2:] for kind in re.findall(r"`([a-z_]+)`", row.split("|")[1])}
-    sources = "".join(path.read_text(encoding="utf-8") for path in PACKAGE.glob("*.py"))
+    sources = "".join(path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*.py"))
     rust = "".join(path.read_text(encoding="utf-8") for path in (README.parent / "rust" / "net" / "src").rglob("*.rs"))
     assert {kind for kind in named if f'"{kind}"' not in sources + rust} == set()
     assert set(_KINDS.findall(sources)) | set(re.findall(r'incident\("([a-z_]+)"', rust)) <= named

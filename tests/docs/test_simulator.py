@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from benches import attack_tables, simulator_tables
-from gossiplog.sim.named import Named
+from gossiplog.sim.routers.named import Named
 from tests.readme import DOCS, Block, blocks, fits, run_command, run_program, steps
 from tests.simulations import RUNS, counts
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gossiplog import _core, reference
-from gossiplog.reference.cbor import write_cbor
+from gossiplog.reference.canonical import write_cbor
 from gossiplog.reference.message import parse
 from tests.fuzzing.encodings import head, text
 

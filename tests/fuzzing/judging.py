@@ -8,7 +8,8 @@ from typing import Any, TypeAlias
 
 from gossiplog import _core, reference
 from gossiplog.errors import DecodeError, EncodeError, InvalidMessage
-from gossiplog.reference.cbor import read_cbor, write_cbor
+from gossiplog.reference.canonical import write_cbor
+from gossiplog.reference.cbor import read_cbor
 from gossiplog.reference.chunks import encode_in_chunks
 from gossiplog.reference.json import resolve_lookalikes
 from gossiplog.reference.message import Parsed, parse

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from gossiplog import _core, reference
 from gossiplog.errors import EncodeError, InvalidMessage
 from gossiplog.reference.base58 import base58_encode
-from gossiplog.reference.cbor import write_cbor
+from gossiplog.reference.canonical import write_cbor
 from gossiplog.reference.id import message_key
 from gossiplog.reference.json import resolve_lookalikes
 from gossiplog.reference.message import Parsed, parse

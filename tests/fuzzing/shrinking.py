@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import chain
 
 from gossiplog.errors import DecodeError
-from gossiplog.reference.cbor import write_head
+from gossiplog.reference.canonical import write_head
 
 _CONTAINERS = {4: 1, 5: 2}
 _SMALLEST = (b"\xf6", b"\x00", b"\x40", b"\x60", b"\x80", b"\xa0")

@@ -18,7 +18,7 @@ import anyio
 
 import gossiplog
 from gossiplog.net import events
-from gossiplog.protocol.broadcast_config import Config
+from gossiplog.protocol.broadcast.config import Config
 from tests.net.support import serving
 
 TOPIC = "org.example.test"

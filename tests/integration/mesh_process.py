@@ -18,7 +18,7 @@ from pathlib import Path
 import anyio
 
 import gossiplog
-from gossiplog.protocol.broadcast_config import Config
+from gossiplog.protocol.broadcast.config import Config
 
 TOPIC = "org.example.test"
 QUICK = Config(backoff=0.05, longest_backoff=0.2, retry=0.1, longest_retry=0.5)

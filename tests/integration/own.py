@@ -21,12 +21,13 @@ from hypercorn.config import Config as Hypercorn
 
 import gossiplog
 from gossiplog import Node, Signer, core
-from gossiplog.net import client, driver, events, hub, peer
-from gossiplog.net.access import EVERY, Access
-from gossiplog.net.serving import Address, serve
-from gossiplog.protocol.broadcast import Broadcast
-from gossiplog.protocol.broadcast_config import Config
-from gossiplog.protocol.broadcast_events import InEvent, Judged, OutEvent, SyncBrought, Verdict
+from gossiplog.net import client, events, hub, peer
+from gossiplog.net.http.access import EVERY, Access
+from gossiplog.net.http.server import Address, serve
+from gossiplog.net.replicator import driver
+from gossiplog.protocol.broadcast.config import Config
+from gossiplog.protocol.broadcast.events import InEvent, Judged, OutEvent, SyncBrought, Verdict
+from gossiplog.protocol.broadcast.machine import Broadcast
 from gossiplog.protocol.sync import ServerConfig
 from tests.integration.javascript import PATIENCE
 from tests.integration.replica import LogReplica, State

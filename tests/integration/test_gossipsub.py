@@ -20,7 +20,7 @@ import pytest
 
 from gossiplog import Signer, core
 from gossiplog._core import Host
-from gossiplog.net.limits import Limits
+from gossiplog.net.transport.limits import Limits
 from gossiplog.protocol import gossip
 from gossiplog.protocol.wire import MAX_FRAME, FrameReader
 from gossiplog.pubsub.authorship import Anonymous

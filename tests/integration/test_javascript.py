@@ -12,7 +12,7 @@ import pytest
 
 from gossiplog import Signer, core
 from gossiplog.net.events import SyncEnded
-from gossiplog.protocol.broadcast_config import Config
+from gossiplog.protocol.broadcast.config import Config
 from tests.integration.conftest import Start
 from tests.integration.contents import CONTENTS, LEGIBLE_TWINS, TWINS, TWINS_TOPIC, Content, kinds, numbers
 from tests.integration.javascript import BrowserPeer

@@ -22,13 +22,13 @@ from gossiplog import Log, SignedMessage, _core
 from gossiplog.errors import NetworkError
 from gossiplog.net import events
 from gossiplog.net.background import background
-from gossiplog.net.driver import Driver
 from gossiplog.net.event_loop import caller
-from gossiplog.net.serving import Address, serve
-from gossiplog.net.stream import Signal
-from gossiplog.net.streams import Connection, Network, PipeConnection
-from gossiplog.net.validation import Answer
-from gossiplog.protocol.broadcast_config import Config
+from gossiplog.net.http.server import Address, serve
+from gossiplog.net.replicator.driver import Driver
+from gossiplog.net.transport.router import Answer
+from gossiplog.net.transport.stream import Signal
+from gossiplog.net.transport.streams import Connection, Network, PipeConnection
+from gossiplog.protocol.broadcast.config import Config
 from gossiplog.pubsub.gossipsub import GossipConfig
 
 TOPIC = "org.example.test"

@@ -21,11 +21,11 @@ from benches.attacks import ATTACKS
 from benches.attacks import TOPIC as ATTACKED_TOPIC
 from gossiplog import Hub, Log, Signer, core
 from gossiplog.errors import NetworkError
-from gossiplog.net.admission import Admission
-from gossiplog.net.limits import Limits
-from gossiplog.net.protocols import Protocols
-from gossiplog.net.serving import Address, serve
-from gossiplog.net.streams import open_network
+from gossiplog.net.http.admission import Admission
+from gossiplog.net.http.server import Address, serve
+from gossiplog.net.replicator.protocols import Protocols
+from gossiplog.net.transport.limits import Limits
+from gossiplog.net.transport.streams import open_network
 from gossiplog.protocol.push import Push
 from tests.net.loops import Callbacks, measured_callbacks
 from tests.net.support import TOPIC, Heard

@@ -25,12 +25,12 @@ import gossiplog
 from gossiplog import Hub, Log, Signer
 from gossiplog.errors import Cause, ConnectionLost, LogClosed, NetworkError, Refused
 from gossiplog.net import client as client_module
-from gossiplog.net import connection as connection_module
 from gossiplog.net import events
-from gossiplog.net.access import Access, Token
 from gossiplog.net.background import background
-from gossiplog.net.serving import TLS, serve
-from gossiplog.net.streams import Connection, Network, open_network
+from gossiplog.net.http.access import Access, Token
+from gossiplog.net.http.server import TLS, serve
+from gossiplog.net.transport import connection as connection_module
+from gossiplog.net.transport.streams import Connection, Network, open_network
 from tests.net.support import TLS_FILES, TOPIC, Heard, serving, until_equal
 
 pytestmark = pytest.mark.anyio

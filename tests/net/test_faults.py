@@ -11,13 +11,14 @@ import pytest
 
 from gossiplog import Log, Signer, core
 from gossiplog.errors import ConnectionLost, NetworkError, StreamRefused
-from gossiplog.net import events, neighbour
-from gossiplog.net.driver import Driver
-from gossiplog.net.limits import SMALLEST_PEER_BYTES, Limits
-from gossiplog.net.stream import Stream
-from gossiplog.net.streams import Connection, Network, open_network
-from gossiplog.net.syncing import serve_sync
-from gossiplog.net.threads import Threads
+from gossiplog.net import events
+from gossiplog.net.replicator import sessions
+from gossiplog.net.replicator.driver import Driver
+from gossiplog.net.replicator.sync import serve_sync
+from gossiplog.net.replicator.workers import Threads
+from gossiplog.net.transport.limits import SMALLEST_PEER_BYTES, Limits
+from gossiplog.net.transport.stream import Stream
+from gossiplog.net.transport.streams import Connection, Network, open_network
 from gossiplog.protocol import wire
 from gossiplog.protocol.sync import ServerConfig
 from tests.net.support import QUICK, TOPIC, Heard, guest, joined, until_equal, until_longer
@@ -236,8 +237,8 @@ async def test_100_000_heads_that_do_not_exist_cost_syncs_and_then_the_connectio
 async def test_a_peer_that_never_reads_is_dropped_and_holds_nothing_up(
     network: Network, opened: Open, signer: Signer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(neighbour, "_WRITE_SECONDS", 0.5)
-    monkeypatch.setattr(neighbour, "_MOST_WAITING", 2**16)
+    monkeypatch.setattr(sessions, "_WRITE_SECONDS", 0.5)
+    monkeypatch.setattr(sessions, "_MOST_WAITING", 2**16)
     ours, theirs = opened(), opened(signer=signer)
     heard = Heard()
     async with Driver(theirs, on_event=heard) as server, Driver(ours) as client, joined(network, client, server):

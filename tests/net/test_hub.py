@@ -19,14 +19,14 @@ from gossiplog import Hub, Log, Signer
 from gossiplog.errors import ConnectionLost, LogClosed
 from gossiplog.net import events
 from gossiplog.net import hub as hub_module
-from gossiplog.net.access import Access, Token
-from gossiplog.net.addresses import USUAL_CONNECTIONS, Addresses
-from gossiplog.net.driver import Driver
-from gossiplog.net.exchange import CONTENT_TYPES
+from gossiplog.net.http.access import Access, Token
+from gossiplog.net.http.addresses import USUAL_CONNECTIONS, Addresses
+from gossiplog.net.http.message_json import CONTENT_TYPES
 from gossiplog.net.hub import _Socket
 from gossiplog.net.incidents import LINES, VIOLATION_KEY
-from gossiplog.net.limits import Limits
-from gossiplog.net.streams import Network, open_network
+from gossiplog.net.replicator.driver import Driver
+from gossiplog.net.transport.limits import Limits
+from gossiplog.net.transport.streams import Network, open_network
 from gossiplog.protocol.sync import ServerConfig
 from tests.net.asgi import call
 from tests.net.support import TOPIC, Heard, serving, until_longer

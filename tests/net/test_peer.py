@@ -17,17 +17,18 @@ import pytest
 import gossiplog
 from gossiplog import Hub, Log, Peer, Signer, _core, core
 from gossiplog.errors import ConnectionLost, KeyFileError, NetworkError
-from gossiplog.net import connection as connection_module
-from gossiplog.net import events, pushing
+from gossiplog.net import events
 from gossiplog.net import peer as peer_module
 from gossiplog.net.background import background
 from gossiplog.net.client import connect
-from gossiplog.net.driver import Driver
-from gossiplog.net.host import Arrival, Host, open_host
-from gossiplog.net.limits import Limits
-from gossiplog.net.protocols import Protocols
-from gossiplog.net.streams import Connection, Network
-from gossiplog.net.validation import Publication
+from gossiplog.net.replicator import push as pushing
+from gossiplog.net.replicator.driver import Driver
+from gossiplog.net.replicator.protocols import Protocols
+from gossiplog.net.transport import connection as connection_module
+from gossiplog.net.transport.host import Arrival, Host, open_host
+from gossiplog.net.transport.limits import Limits
+from gossiplog.net.transport.router import Publication
+from gossiplog.net.transport.streams import Connection, Network
 from gossiplog.protocol import gossip
 from tests.net.meshes import QUICK_PEER, key_of, line, member, running, shunned, signers, stranger
 from tests.net.support import FOREIGN, LISTEN, TOPIC, Defective, Heard, serving, until_equal

@@ -14,18 +14,19 @@ import pytest
 
 from gossiplog import Hub, Log, Peer, Signer, core
 from gossiplog.errors import NetworkError
-from gossiplog.net import events, syncing
+from gossiplog.net import events
 from gossiplog.net import peer as peer_module
 from gossiplog.net.client import connect
-from gossiplog.net.connection import Connection
-from gossiplog.net.host import Host, open_host
-from gossiplog.net.limits import Limits
-from gossiplog.net.protocols import Protocols
-from gossiplog.net.stream import Stream
-from gossiplog.net.validation import Answer, Publication
+from gossiplog.net.replicator import sync
+from gossiplog.net.replicator.protocols import Protocols
+from gossiplog.net.transport.connection import Connection
+from gossiplog.net.transport.host import Host, open_host
+from gossiplog.net.transport.limits import Limits
+from gossiplog.net.transport.router import Answer, Publication
+from gossiplog.net.transport.stream import Stream
 from gossiplog.protocol import gossip, wire
 from gossiplog.protocol.sync import ClientConfig, Server
-from gossiplog.sim.hostile import Forged
+from gossiplog.sim.whole.hostile import Forged
 from tests.net.meshes import QUICK_PEER, key_of, line, member, running, signers
 from tests.net.support import GOSSIP, LISTEN, TOPIC, Heard, serving, until_equal
 from tests.protocol.endless import Endless
@@ -241,7 +242,7 @@ async def test_who_lies_is_dropped_and_the_honest_converge(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     # Of an endless tree, so much is walked before the first message is asked for.
-    monkeypatch.setattr(syncing, "ClientConfig", partial(ClientConfig, window=2**14))
+    monkeypatch.setattr(sync, "ClientConfig", partial(ClientConfig, window=2**14))
     logs = [opened(signer=signer) for signer in signers(3)]
     async with running(*logs) as ((victim, *_), (heard, *_)), member(victim) as (host, arrival):
         push = await arrival.connection.open_stream(Protocols(TOPIC).push)

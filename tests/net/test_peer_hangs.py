@@ -12,8 +12,9 @@ import pytest
 
 from gossiplog import Hub, Log, Peer, Signer
 from gossiplog.errors import LogClosed, StorageError
-from gossiplog.net import events, threads
+from gossiplog.net import events
 from gossiplog.net.client import connect
+from gossiplog.net.replicator import workers
 from gossiplog.storage import base
 from tests.net.meshes import QUICK_PEER, running, signers
 from tests.net.support import LISTEN, Heard, serving, until_equal
@@ -25,8 +26,8 @@ Open = Callable[..., Log]
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(threads, "_LONG_SECONDS", 0.05)
-    monkeypatch.setattr(threads, "_LAST_SECONDS", 0.5)
+    monkeypatch.setattr(workers, "_LONG_SECONDS", 0.05)
+    monkeypatch.setattr(workers, "_LAST_SECONDS", 0.5)
 
 
 class Hanging:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from random import Random
 
-from gossiplog.protocol import broadcast_events as events
-from gossiplog.protocol.broadcast import Broadcast
-from gossiplog.protocol.broadcast_config import Config
-from gossiplog.protocol.broadcast_events import (
+from gossiplog.protocol.broadcast import events
+from gossiplog.protocol.broadcast.config import Config
+from gossiplog.protocol.broadcast.events import (
     Delivery,
     HeadsReceived,
     Insert,
@@ -23,6 +22,7 @@ from gossiplog.protocol.broadcast_events import (
     SyncStarted,
     Verdict,
 )
+from gossiplog.protocol.broadcast.machine import Broadcast
 
 
 def key(number: int) -> bytes:

@@ -1,6 +1,6 @@
 import pytest
 
-from gossiplog.reference.cbor import write_cbor
+from gossiplog.reference.canonical import write_cbor
 from gossiplog.reference.chunks import encode_in_chunks
 from gossiplog.reference.passing import Passing
 from gossiplog.reference.prototype import JavaScriptError, Primitive

@@ -9,7 +9,7 @@ import pytest
 from gossiplog import core
 from gossiplog.core import Node, Nodes, Tree
 from gossiplog.errors import ProtocolError
-from gossiplog.protocol.broadcast_events import StartSync, SyncEnded, SyncResult
+from gossiplog.protocol.broadcast.events import StartSync, SyncEnded, SyncResult
 from gossiplog.protocol.sync import Aborted, Client, ClientConfig, Finished, Statistics
 from gossiplog.replication.batches import VerifiedBatch
 from gossiplog.replication.sessions import _MOST_WALKS, Resumptions, SyncSession

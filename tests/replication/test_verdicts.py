@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from gossiplog import Log, Signer, core
-from gossiplog.protocol.broadcast_events import Appended, Delivery, Judged, SyncBrought, Verdict
+from gossiplog.protocol.broadcast.events import Appended, Delivery, Judged, SyncBrought, Verdict
 from gossiplog.replication.verdicts import (
     WRONG_KEY,
     Judgement,

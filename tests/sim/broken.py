@@ -8,9 +8,8 @@ from random import Random
 
 from gossiplog.core import read_batch
 from gossiplog.log.replica import Replica
-from gossiplog.protocol.broadcast import Broadcast
-from gossiplog.protocol.broadcast_config import Config
-from gossiplog.protocol.broadcast_events import (
+from gossiplog.protocol.broadcast.config import Config
+from gossiplog.protocol.broadcast.events import (
     AnnounceDue,
     Appended,
     Delivery,
@@ -35,8 +34,9 @@ from gossiplog.protocol.broadcast_events import (
     Validated,
     Verdict,
 )
+from gossiplog.protocol.broadcast.machine import Broadcast
 from gossiplog.replication.verdicts import WRONG_KEY, Judgement
-from gossiplog.sim.peer import insert
+from gossiplog.sim.whole.peer import insert
 
 
 class Altered(Broadcast):

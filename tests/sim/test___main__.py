@@ -8,8 +8,8 @@ import pytest
 from typer.testing import CliRunner
 
 from gossiplog.sim import __main__ as module
-from gossiplog.sim import soak as soak_module
-from gossiplog.sim.checks import BrokenInvariantError
+from gossiplog.sim.whole import soak as soak_module
+from gossiplog.sim.whole.checks import BrokenInvariantError
 
 
 def run(*arguments: str) -> tuple[int, str, str]:

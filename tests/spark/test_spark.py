@@ -19,7 +19,10 @@ def test_without_the_extra(missing: str) -> None:
 
 @pytest.mark.integration
 def test_workers_do_not_import_the_simulator() -> None:
-    program = "import sys, gossiplog.spark.source; print([name for name in sys.modules if name == 'gossiplog.sim'])"
+    program = (
+        "import sys, gossiplog.spark.source.data_source;"
+        "print([name for name in sys.modules if name == 'gossiplog.sim'])"
+    )
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert run.stdout == "[]\n"
 

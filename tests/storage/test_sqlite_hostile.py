@@ -11,7 +11,7 @@ import pytest
 
 import gossiplog
 from gossiplog import CorruptLog, Log, Signer
-from gossiplog.spark.stored import stored
+from gossiplog.spark.jobs.log_metadata import stored
 from gossiplog.storage import sqlite
 from gossiplog.storage.sqlite import SQLiteStorage
 

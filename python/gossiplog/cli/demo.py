@@ -16,12 +16,12 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
-from gossiplog.cli.git_history import Commit, GitError, count_commits, read_history
-from gossiplog.cli.graph import drawing
-from gossiplog.cli.import_git import import_history
+from gossiplog.cli.git.command import import_history
+from gossiplog.cli.git.history import Commit, GitError, count_commits, read_history
+from gossiplog.cli.graph.command import drawing
 from gossiplog.cli.logs import open_log
 from gossiplog.cli.output import Json, Output, Stopwatch, headed_table, printable, progress
-from gossiplog.cli.sync import pull_timed
+from gossiplog.cli.sync.command import pull_timed
 from gossiplog.log import Log
 from gossiplog.message import SignedMessage
 from gossiplog.signer import Signer

@@ -18,28 +18,19 @@ from typing import Annotated
 
 import typer
 
-from gossiplog.cli import (
-    bench,
-    completion,
-    demo,
-    export,
-    graph,
-    help,
-    import_git,
-    import_values,
-    keys,
-    logs,
-    messages,
-    network,
-    peers,
-    pipeline,
-    serve,
-    simulate,
-    sync,
-)
+from gossiplog.cli import bench, completion, demo, help, keys, logs, peers, simulate
 from gossiplog.cli.command import Command, Group
+from gossiplog.cli.git.command import import_git
+from gossiplog.cli.graph.command import graph
+from gossiplog.cli.messages.command import append, read, show
+from gossiplog.cli.messages.export import export
+from gossiplog.cli.messages.import_values import import_values
+from gossiplog.cli.network.command import network
 from gossiplog.cli.output import failure, note, unwrapped
+from gossiplog.cli.pipeline.app import app as pipeline
+from gossiplog.cli.serve.command import serve
 from gossiplog.cli.settings import SettingsCommand
+from gossiplog.cli.sync.command import sync
 from gossiplog.errors import GossipLogError
 
 FAILED = 1
@@ -84,22 +75,22 @@ def _options(
 
 app.command("init", cls=Command)(logs.init)
 app.command("keygen", cls=Command)(keys.keygen)
-app.command("append", cls=Command)(messages.append)
-app.command("read", cls=Command)(messages.read)
-app.command("show", cls=Command)(messages.show)
-app.command("graph", cls=Command)(graph.graph)
+app.command("append", cls=Command)(append)
+app.command("read", cls=Command)(read)
+app.command("show", cls=Command)(show)
+app.command("graph", cls=Command)(graph)
 app.command("info", cls=Command)(logs.info)
 app.command("verify", cls=Command)(logs.verify)
 app.command("recover", cls=Command)(logs.recover)
-app.command("sync", cls=Command)(sync.sync)
-app.command("serve", cls=SettingsCommand)(serve.serve)
+app.command("sync", cls=Command)(sync)
+app.command("serve", cls=SettingsCommand)(serve)
 app.command("peers", cls=Command)(peers.peers)
-app.command("network", cls=Command)(network.network)
+app.command("network", cls=Command)(network)
 app.command("simulate", cls=Command)(simulate.simulate)
-app.command("export", cls=Command)(export.export)
-app.command("import", cls=Command)(import_values.import_values)
-app.command("import-git", cls=Command)(import_git.import_git)
-app.add_typer(pipeline.app)
+app.command("export", cls=Command)(export)
+app.command("import", cls=Command)(import_values)
+app.command("import-git", cls=Command)(import_git)
+app.add_typer(pipeline)
 app.command("demo", cls=Command)(demo.demo)
 app.command("bench", cls=Command)(bench.bench)
 app.command("completion", cls=Command)(completion.completion)

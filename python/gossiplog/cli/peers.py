@@ -61,7 +61,7 @@ def peers(
     headers = {}
     if token_file is not None:
         # What it needs takes half a second to load.
-        from gossiplog.net.access import load_token
+        from gossiplog.net.http.access import load_token
 
         headers = {"Authorization": f"Bearer {load_token(token_file)}"}
     if ca_file is not None and found[2].lower() == "http":

@@ -18,10 +18,10 @@ from gossiplog.errors import ScenarioError
 from gossiplog.files import open_file
 
 if TYPE_CHECKING:
-    from gossiplog.sim.attacks import Attack
-    from gossiplog.sim.comparison import Row
-    from gossiplog.sim.named import Named
-    from gossiplog.sim.summary import KindSummary, Outcome
+    from gossiplog.sim.routers.attacks import Attack
+    from gossiplog.sim.routers.comparison import Row
+    from gossiplog.sim.routers.named import Named
+    from gossiplog.sim.routers.summary import KindSummary, Outcome
 
 _STAR_WIDTH = 60
 
@@ -109,7 +109,7 @@ def simulate(
     Without RUN, 100 nodes are simulated. The defaults of options without one are those of the run.
     """
     # Here, because every command would wait for it.
-    from gossiplog.sim import named
+    from gossiplog.sim.routers import named
 
     runs = named.read(scenarios or named.BUILT_IN)
     output = Output(json)
@@ -150,7 +150,7 @@ def _given(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _chosen(run: str | None, runs: dict[str, Named]) -> Named:
-    from gossiplog.sim.named import Named
+    from gossiplog.sim.routers.named import Named
 
     if run is None:
         return Named("")
@@ -169,7 +169,7 @@ def _changed(
     churn: float | None,
     attack: Attack | None,
 ) -> Named:
-    from gossiplog.sim.conditions import Churn
+    from gossiplog.sim.routers.conditions import Churn
 
     if latency is not None:
         conditions["latency"] = _latency(latency)
@@ -184,14 +184,14 @@ def _changed(
 
 
 def _attack(own: Attack | None, name: str | None, hostile: int | None) -> Attack | None:
-    from gossiplog.sim.attacks import attack_named, with_hostile
+    from gossiplog.sim.routers.attacks import attack_named, with_hostile
 
     chosen = own if name is None or (own is not None and own.name == name) else attack_named(name)
     return chosen if hostile is None else with_hostile(chosen, hostile)
 
 
 def _latency(text: str) -> Any:
-    from gossiplog.sim.named import latency
+    from gossiplog.sim.routers.named import latency
 
     if pair := re.fullmatch(r"([\d.e+-]+):([\d.e+-]+)", text):
         try:
@@ -227,9 +227,9 @@ def seed_range(text: str) -> range:
 def _run_one(
     run: Named, output: Output, trace: bool, transcript: Path | None, deliveries: Path | None, plots: Path | None
 ) -> None:
-    from gossiplog.sim.deliveries import write_parquet
-    from gossiplog.sim.plots import write_plots
-    from gossiplog.sim.simulation import simulate as run_plan
+    from gossiplog.sim.routers.deliveries import write_parquet
+    from gossiplog.sim.routers.plots import write_plots
+    from gossiplog.sim.routers.simulation import simulate as run_plan
 
     def tell(line: str) -> None:
         if output.json:
@@ -272,7 +272,7 @@ def _attack_table(outcome: Outcome) -> Table:
 
 
 def _run_many(run: Named, seeds: range, processes: int, output: Output) -> None:
-    from gossiplog.sim import comparison
+    from gossiplog.sim.routers import comparison
 
     found = []
     with progress(f"Simulating {run.plan.population:,} nodes", len(seeds)) as advance:

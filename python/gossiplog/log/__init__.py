@@ -1,5 +1,3 @@
-# Imports go one way: results, functions, payload, encodings, heads, state, ancestry, then writing, insertion, then
-# pulling, audit, following, source; log; opening, recovery.
 """The log: append, insert, read, follow and sync, over a storage."""
 
 from gossiplog.log.log import Log

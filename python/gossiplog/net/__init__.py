@@ -1,2 +1,11 @@
-# Imports go one way: stream, then streams.
-"""The network: streams over WebSockets and pipes."""
+"""The network: logs in step between machines, over WebSockets and libp2p.
+
+Its layers, each over those before:
+
+    transport       connections, and streams by protocol name on them; nothing about logs
+    events          what an application hears
+    replicator      drives the machines of `gossiplog.protocol` for one log over connections
+    http            what a server offers by HTTP: who may use it, the API, metrics; and the server itself
+    client, peer    a log kept in step with a hub, or in a mesh
+    hub             the server that clients join
+"""

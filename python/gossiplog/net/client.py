@@ -17,17 +17,17 @@ from gossiplog.core import Node, SignedMessage
 from gossiplog.errors import Cause, ConnectionLost, NetworkError, ProtocolError, Refused, StreamRefused
 from gossiplog.log import Log
 from gossiplog.net import events
-from gossiplog.net.access import bare_token
 from gossiplog.net.arguments import check_callbacks, check_log, check_texts, check_type
 from gossiplog.net.background import background
-from gossiplog.net.connection import Connection
-from gossiplog.net.defects import DefectFound
-from gossiplog.net.driver import Driver
-from gossiplog.net.neighbour import Neighbour
-from gossiplog.net.protocols import ACCESS_HEADER, SHOWN_TOPIC, TOPIC_HEADER
-from gossiplog.net.record import Counters
-from gossiplog.net.streams import Network, open_network
-from gossiplog.protocol.broadcast_config import Config
+from gossiplog.net.http.access import bare_token
+from gossiplog.net.replicator.defects import DefectFound
+from gossiplog.net.replicator.driver import Driver
+from gossiplog.net.replicator.protocols import ACCESS_HEADER, SHOWN_TOPIC, TOPIC_HEADER
+from gossiplog.net.replicator.sessions import Neighbour
+from gossiplog.net.replicator.telemetry import Counters
+from gossiplog.net.transport.connection import Connection
+from gossiplog.net.transport.streams import Network, open_network
+from gossiplog.protocol.broadcast.config import Config
 from gossiplog.protocol.sync import ServerConfig
 
 _FIRST_PAUSE = 0.5

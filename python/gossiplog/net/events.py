@@ -136,7 +136,8 @@ class MessagesRefused:
     """The local application refuses messages that came, by whichever way: its `apply` or `payload` raised.
 
     They are tried again, ever more rarely; each message is in one such event, unless very many others were refused
-    meanwhile (`gossiplog.net.record.REFUSED_REMEMBERED`). What descends from it is left out, too, and is in none.
+    meanwhile (`gossiplog.net.replicator.telemetry.REFUSED_REMEMBERED`). What descends from it is left out, too, and is
+    in none.
 
     Attributes:
         refused: (id, error) of each, as in `Pulled`; the application's exception is the error's `__cause__`.

@@ -24,24 +24,24 @@ from gossiplog.core import SignedMessage
 from gossiplog.errors import NetworkError
 from gossiplog.log import Log
 from gossiplog.net import events
-from gossiplog.net.access import SCOPE_KEY, Access, Allowed, Tokens, as_response, as_tokens, host_of, protect
-from gossiplog.net.addresses import Addresses, Refusal, culprit_of, is_local, source_of
-from gossiplog.net.admission import Admission
 from gossiplog.net.arguments import check_callbacks, check_log, check_type
 from gossiplog.net.background import background
-from gossiplog.net.connection import Connection
-from gossiplog.net.driver import Driver
+from gossiplog.net.http.access import SCOPE_KEY, Access, Allowed, Tokens, as_response, as_tokens, host_of, protect
+from gossiplog.net.http.addresses import Addresses, Refusal, culprit_of, is_local, source_of
+from gossiplog.net.http.admission import Admission
+from gossiplog.net.http.application import create_site
+from gossiplog.net.http.metrics import HEALTH_PATHS
+from gossiplog.net.http.peer_list import peer_list
 from gossiplog.net.incidents import VIOLATION_KEY, Incidents, client_name
-from gossiplog.net.limits import Limits
-from gossiplog.net.metrics import HEALTH_PATHS
 from gossiplog.net.peer import Peer
-from gossiplog.net.peer_list import peer_list
-from gossiplog.net.protocols import ACCESS_HEADER, SHOWN_TOPIC, TOPIC_HEADER
-from gossiplog.net.record import LOGGER, Counters
-from gossiplog.net.site import create_site
-from gossiplog.net.stream import Signal
-from gossiplog.net.streams import Network, PipeConnection, open_network
-from gossiplog.protocol.broadcast_config import Config
+from gossiplog.net.replicator.driver import Driver
+from gossiplog.net.replicator.protocols import ACCESS_HEADER, SHOWN_TOPIC, TOPIC_HEADER
+from gossiplog.net.replicator.telemetry import LOGGER, Counters
+from gossiplog.net.transport.connection import Connection
+from gossiplog.net.transport.limits import Limits
+from gossiplog.net.transport.stream import Signal
+from gossiplog.net.transport.streams import Network, PipeConnection, open_network
+from gossiplog.protocol.broadcast.config import Config
 from gossiplog.protocol.sync import ServerConfig
 
 # https://www.rfc-editor.org/rfc/rfc6455#section-7.4.1, and for the last one the IANA registry.

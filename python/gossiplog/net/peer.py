@@ -22,15 +22,15 @@ from gossiplog.log import Log
 from gossiplog.net import events
 from gossiplog.net.arguments import check_callbacks, check_log, check_texts, check_type
 from gossiplog.net.background import background
-from gossiplog.net.driver import Driver
-from gossiplog.net.host import Arrival, Host, News, PeerInfo, open_host
+from gossiplog.net.http.peer_list import peer_list
 from gossiplog.net.latest import keep_latest
-from gossiplog.net.limits import Limits
-from gossiplog.net.peer_list import peer_list
-from gossiplog.net.protocols import Protocols
-from gossiplog.net.record import Counters
-from gossiplog.net.stream import Signal
-from gossiplog.protocol.broadcast_config import Config
+from gossiplog.net.replicator.driver import Driver
+from gossiplog.net.replicator.protocols import Protocols
+from gossiplog.net.replicator.telemetry import Counters
+from gossiplog.net.transport.host import Arrival, Host, News, PeerInfo, open_host
+from gossiplog.net.transport.limits import Limits
+from gossiplog.net.transport.stream import Signal
+from gossiplog.protocol.broadcast.config import Config
 from gossiplog.protocol.sync import ServerConfig
 from gossiplog.pubsub.gossipsub.config import GossipConfig
 from gossiplog.signer import PRIVATE_KEY_LENGTH, Signer

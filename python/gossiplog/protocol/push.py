@@ -1,6 +1,6 @@
 """A push stream: each side tells the other its heads, and pushes messages as they come.
 
-The rules, from the wire format, "Push"; what a driver does with the events stands in `broadcast`:
+The rules, from the wire format, "Push"; what a driver does with the events stands in `broadcast.machine`:
 
 1. Each side first sends an Update with its heads; the dialer opens the stream.
 2. Update with heads that the log lacks: `UnknownHeads`, and the driver schedules a sync with the sender.

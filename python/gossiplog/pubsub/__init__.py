@@ -1,2 +1,1 @@
-# Imports go one way: events, checks; then floodsub, gossipsub, simsub, episub, which know nothing of each other.
-"""Routers that spread messages among peers: state machines without I/O, under one vocabulary."""
+"""Routers that spread messages among peers: machines without I/O, under one vocabulary (`events`)."""

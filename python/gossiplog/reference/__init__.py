@@ -1,20 +1,14 @@
-"""The pure-Python twin of the Rust core: the readable specification of its algorithms, and the tests' oracle.
+"""The reference implementation of the core, in Python: its algorithms to be read, and the tests' oracle.
 
 It offers the names of `_core.pyi`, with the same types, promises and exceptions; `gossiplog.core` chooses between the
-two. Imports go only towards the top of this list:
-
-    limits
-    clock, base58, varint, number, blake3, ed25519
-    id, cid, prototype, signature, node
-    values, nodes, fragment
-    cbor, json
-    message, ancestors, tree
-    batch, message_json
+two. Its layers, each over those before: numbers and bytes (base58, varint, blake3, ed25519); ids, links and signatures;
+values and nodes; encodings (dag-cbor, dag-json); messages, ancestors and trees; batches.
 """
 
 from gossiplog.reference.ancestors import frontier, is_ancestor, link_record
 from gossiplog.reference.batch import Batch, Plan, read_batch, sign_chain, verify_batch
-from gossiplog.reference.cbor import cbor_decode, cbor_encode
+from gossiplog.reference.canonical import cbor_encode
+from gossiplog.reference.cbor import cbor_decode
 from gossiplog.reference.cid import CID
 from gossiplog.reference.clock import decode_clock, encode_clock
 from gossiplog.reference.fragment import Fragment

@@ -1,4 +1,4 @@
-"""dag-cbor: written in its one canonical form, read as the original reads it.
+"""dag-cbor, read as canvas-js reads it; `canonical` writes it.
 
 Source: wire format, "What is written, and what is accepted"; RFC 8949. Nothing here recurses: nesting is a stack.
 """
@@ -14,6 +14,8 @@ from typing import Any, Final, cast
 
 from gossiplog.errors import DecodeError
 from gossiplog.reference.base58 import base58_encode
+from gossiplog.reference.canonical import BYTES, LINK_TAG, SIMPLE, TEXT, TRUE, write_cbor
+from gossiplog.reference.chunks import encode_in_chunks
 from gossiplog.reference.cid import CID, MAX_BASE58_BYTES
 from gossiplog.reference.limits import MAX_DEPTH
 from gossiplog.reference.number import normalise_float
@@ -29,85 +31,10 @@ from gossiplog.reference.prototype import (
     same_number,
     to_number,
 )
-from gossiplog.reference.values import both_empty, normalise, same_primitive
+from gossiplog.reference.values import both_empty, same_primitive
 from gossiplog.reference.varint import read_number
 
-_UINT, _NEGINT, _BYTES, _TEXT, _LIST, _MAP, _TAG, _SIMPLE = range(8)
-_LINK_TAG: Final = 42
-_FALSE, _TRUE, _NULL, _UNDEFINED = range(20, 24)
 _FLOATS: Final = {25: ">e", 26: ">f", 27: ">d"}
-
-
-def cbor_encode(value: Any) -> bytes:
-    """Writes a value as canonical dag-cbor.
-
-    Args:
-        value: None, bool, int, float, str, bytes, bytearray, memoryview, CID, lists, tuples and mappings of these.
-
-    Raises:
-        EncodeError: a value that cannot be written, or that other peers would refuse or change; it names the place.
-    """
-    return write_cbor(normalise(value))
-
-
-def write_cbor(value: Any) -> bytes:
-    """Writes a normalised value, of any depth, as canonical dag-cbor."""
-    out = bytearray()
-    pending = [value]
-    while pending:
-        value = pending.pop()
-        match value:
-            case bytes():
-                out += write_head(_BYTES, len(value)) + value
-            case str():
-                text = value.encode()
-                out += write_head(_TEXT, len(text)) + text
-            case CID():
-                head, link = write_link(value)
-                out += head + link
-            case list():
-                out += write_head(_LIST, len(value))
-                pending.extend(reversed(value))
-            case dict():
-                out += write_head(_MAP, len(value))
-                for key in sorted(value, key=map_order, reverse=True):
-                    pending += (value[key], key)
-            case _:
-                out += write_scalar(value)
-    return bytes(out)
-
-
-def write_scalar(value: bool | int | float | None) -> bytes:
-    """Writes null, a boolean or a number."""
-    match value:
-        case None:
-            return bytes([_SIMPLE << 5 | _NULL])
-        case bool():
-            return bytes([_SIMPLE << 5 | (_TRUE if value else _FALSE)])
-        case int():
-            return write_head(_UINT, value) if value >= 0 else write_head(_NEGINT, -1 - value)
-        case _:
-            return bytes([_SIMPLE << 5 | 27]) + struct.pack(">d", value)
-
-
-def write_link(link: CID) -> tuple[bytes, bytes]:
-    """The tag and head of a link, and its bytes."""
-    data = b"\0" + bytes(link)
-    return write_head(_TAG, _LINK_TAG) + write_head(_BYTES, len(data)), data
-
-
-def map_order(key: str) -> tuple[int, bytes]:
-    """What map keys sort by."""
-    text = key.encode()
-    return len(text), text
-
-
-def write_head(major: int, argument: int) -> bytes:
-    """Writes the head of an item."""
-    if argument < 24:
-        return bytes([major << 5 | argument])
-    size = next(size for size in range(4) if argument < 1 << (8 << size))
-    return bytes([major << 5 | 24 + size]) + argument.to_bytes(1 << size)
 
 
 def cbor_decode(data: bytes) -> Any:
@@ -121,9 +48,6 @@ def cbor_decode(data: bytes) -> Any:
     """
     read = read_cbor(data, "dag-cbor")
     if read.passes:
-        # Imported here: it writes, and this module is what it writes with.
-        from gossiplog.reference.chunks import encode_in_chunks
-
         try:
             if encode_in_chunks(read.value) != write_cbor(read.value):
                 raise DecodeError("a map that passes for bytes, which encoders write past", 0)
@@ -511,7 +435,7 @@ class _Reader:
             raise DecodeError("an item of indefinite length" if info == 31 else f"reserved information {info}", start)
         size = 1 << (info - 24)
         argument = int.from_bytes(self._take(size))
-        if major != _SIMPLE and argument < (24 if size == 1 else 1 << (4 * size)):
+        if major != SIMPLE and argument < (24 if size == 1 else 1 << (4 * size)):
             raise DecodeError("a number or length in more bytes than it needs", start)
         return major, info, argument
 
@@ -543,15 +467,15 @@ class _Reader:
         """The string at `offset`."""
         start = self.offset
         major, _, argument = self._read_head()
-        if major != _TEXT:
+        if major != TEXT:
             raise DecodeError("a map key that is not a string", start)
         return self._take_text(argument)
 
     def _read_link(self, tag: int, start: int) -> _Item:
-        if tag != _LINK_TAG:
-            raise DecodeError(f"tag {tag}: expected {_LINK_TAG}, a link", start)
+        if tag != LINK_TAG:
+            raise DecodeError(f"tag {tag}: expected {LINK_TAG}, a link", start)
         major, _, argument = self._read_head()
-        if major != _BYTES:
+        if major != BYTES:
             raise DecodeError("a link that is not bytes", start)
         data = self._take(argument)
         if data[:1] != b"\0":
@@ -568,7 +492,7 @@ class _Reader:
     def _read_simple(self, info: int, argument: int, start: int) -> tuple[Any, Chain | None]:
         match info:
             case 20 | 21:
-                return info == _TRUE, None
+                return info == TRUE, None
             case 22 | 23:
                 return None, Chain("null")
             case 25 | 26 | 27:

@@ -14,7 +14,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, Final
 
-from gossiplog.reference.cbor import map_order, write_head, write_link, write_scalar
+from gossiplog.reference.canonical import map_order, write_head, write_link, write_scalar
 from gossiplog.reference.cid import CID
 from gossiplog.reference.limits import MAX_CLOCK
 from gossiplog.reference.passing import Passing

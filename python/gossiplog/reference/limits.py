@@ -1,4 +1,4 @@
-"""The figures that both cores share. Their meaning: docs/wire-format.md and CONTRIBUTING.md, "Design notes"."""
+"""The figures that both cores share. Their meaning: docs/wire-format.md and docs/design/core.md."""
 
 from typing import Final
 

@@ -9,7 +9,8 @@ from typing import Any, Final, final
 
 from gossiplog.errors import DecodeError, EncodeError, InvalidMessage
 from gossiplog.reference import ed25519
-from gossiplog.reference.cbor import read_stored, write_cbor
+from gossiplog.reference.canonical import write_cbor
+from gossiplog.reference.cbor import read_stored
 from gossiplog.reference.chunks import encode_in_chunks
 from gossiplog.reference.clock import decode_clock, read_clock
 from gossiplog.reference.id import decode_id, encode_id, message_key

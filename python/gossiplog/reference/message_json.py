@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any, TypeVar, final
 
 from gossiplog.errors import DecodeError, EncodeError
-from gossiplog.reference.cbor import cbor_decode, write_cbor
+from gossiplog.reference.canonical import write_cbor
+from gossiplog.reference.cbor import cbor_decode
 from gossiplog.reference.id import decode_id
 from gossiplog.reference.json import json_decode, write_json
 from gossiplog.reference.message import Parsed, parse

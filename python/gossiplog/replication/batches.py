@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from gossiplog.core import Batch, SignedMessage
 from gossiplog.errors import InvalidMessage, ProtocolError, Refused
-from gossiplog.protocol.sync_events import Received
+from gossiplog.protocol.sync.events import Received
 from gossiplog.reprs import short_repr
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 
-from gossiplog.protocol.broadcast_events import PeerId, StartSync, SyncEnded, SyncResult
+from gossiplog.protocol.broadcast.events import PeerId, StartSync, SyncEnded, SyncResult
 from gossiplog.protocol.sync import Aborted, Client, ClientConfig, Finished
 from gossiplog.replication.batches import VerifiedBatch
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
-from gossiplog.protocol.broadcast_events import Appended, Delivery, Judged, SyncBrought, Verdict
+from gossiplog.protocol.broadcast.events import Appended, Delivery, Judged, SyncBrought, Verdict
 from gossiplog.replication.batches import InsertOutcome
 
 WRONG_KEY = "its key is another message's"

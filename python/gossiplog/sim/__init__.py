@@ -1,4 +1,8 @@
-# Imports go one way: kernel, latency; then whole peers: network, gossip, checks, syncs, peer, hostile, scenario, run,
-# __main__; and beside them bare routers: geography, conditions, attacks, plan, tactics, routers, mixture, attackers,
-# tally, summary, overlay, simulation; named, comparison, sweep; deliveries, plots.
-"""Simulations under virtual time: the protocols of `gossiplog` on networks that delay, lose, part and lie."""
+"""Simulations under virtual time: the protocols of `gossiplog` on networks that delay, lose, part and lie.
+
+Its layers, each over those before:
+
+    kernel, latency, geography      virtual time, and how long bytes travel
+    whole                           whole peers, each with a log, in scenarios drawn from a seed
+    routers                         bare routers, of one kind or several, by plan; knows nothing of `whole`
+"""

@@ -12,10 +12,10 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from gossiplog.sim.checks import BrokenInvariantError
 from gossiplog.sim.kernel import TraceHash
-from gossiplog.sim.run import run_seed
-from gossiplog.sim.soak import Failure, soak
+from gossiplog.sim.whole.checks import BrokenInvariantError
+from gossiplog.sim.whole.run import run_seed
+from gossiplog.sim.whole.soak import Failure, soak
 
 app = typer.Typer(add_completion=False)
 

@@ -1,12 +1,8 @@
-# Imports go one way: schema, failures, options, locations, folders; batches, reading, streaming; staging, writing;
-# source; launching, session, progress; payload, summary; rooting, stored, verifying; gathering, reconcile, repair;
-# analysis, report; expressions; folds, checkpoint, arrivals, materializing;
-# keystore, components, signing, events, event_files, ingesting; sweeping.
 """Logs in Apache Spark: the data source `gossiplog`, and jobs over logs. docs/pipeline.md shows them at work.
 
     session                                     the session of this process, or a local one
-    read, write                                 logs as DataFrames, and messages back into logs; `ReadOptions` and
-                                                `WriteOptions` of gossiplog.spark.options say what each option does
+    read, write                                 logs as DataFrames, and messages back into logs; what each option does:
+                                                gossiplog.spark.source.options
     parse_payload, worker_errors                payloads as columns; errors of workers as this package's
     summarize, verify, verify_log, root         what logs hold, and whether it is sound
     reconcile, write_repairs                    what replicas lack of each other
@@ -28,28 +24,28 @@ try:
 except ImportError as error:
     raise ImportError(f"{error}: gossiplog.spark needs it; install it with: pip install 'gossiplog[spark]'") from error
 
-from gossiplog.spark.analysis import COLUMNS, Analysis, analyze
-from gossiplog.spark.event_files import read_events
-from gossiplog.spark.events import Layout
 from gossiplog.spark.failures import worker_errors
-from gossiplog.spark.folds import Counter, ElementSet, Fold, FunctionFold, LastWriter
-from gossiplog.spark.ingesting import Ingested, ingest
-from gossiplog.spark.materializing import Materialized, Recipe, fold_messages, materialize, read_state
+from gossiplog.spark.jobs.analyze import COLUMNS, Analysis, analyze
+from gossiplog.spark.jobs.event_files import read_events
+from gossiplog.spark.jobs.events import Layout
+from gossiplog.spark.jobs.folds import Counter, ElementSet, Fold, FunctionFold, LastWriter
+from gossiplog.spark.jobs.ingest import Ingested, ingest
+from gossiplog.spark.jobs.log_metadata import Stored, stored
+from gossiplog.spark.jobs.materialize import Materialized, Recipe, fold_messages, materialize, read_state
+from gossiplog.spark.jobs.reconcile import Lack, Reconciliation, reconcile
+from gossiplog.spark.jobs.repair import write_repairs
+from gossiplog.spark.jobs.report import analysed_state, write_report
+from gossiplog.spark.jobs.root import Root, root
+from gossiplog.spark.jobs.summary import LogSummary, summarize
+from gossiplog.spark.jobs.verify import Verification, verify, verify_log
 from gossiplog.spark.payload import parse_payload
-from gossiplog.spark.reconcile import Lack, Reconciliation, reconcile
-from gossiplog.spark.repair import write_repairs
-from gossiplog.spark.report import analysed_state, write_report
-from gossiplog.spark.rooting import Root, root
-from gossiplog.spark.schema import SCHEMA
 from gossiplog.spark.session import session
-from gossiplog.spark.source import read
-from gossiplog.spark.stored import Stored, stored
-from gossiplog.spark.summary import LogSummary, summarize
-from gossiplog.spark.verifying import Verification, verify, verify_log
-from gossiplog.spark.writing import Written, write
+from gossiplog.spark.source.data_source import read
+from gossiplog.spark.source.schema import SCHEMA
+from gossiplog.spark.source.writer import Written, write
 
 if TYPE_CHECKING:
-    from gossiplog.spark.sweeping import medians, sweep, write_sweep
+    from gossiplog.spark.jobs.sweep import medians, sweep, write_sweep
 
 __all__ = [
     "COLUMNS",
@@ -100,7 +96,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     # Every worker imports this package, and only those of sweeps need the simulator.
     if name in ("medians", "sweep", "write_sweep"):
-        from gossiplog.spark import sweeping
+        from gossiplog.spark.jobs import sweep as sweeping
 
         return getattr(sweeping, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

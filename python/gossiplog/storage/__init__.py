@@ -1,4 +1,3 @@
-# Imports go one way: base, then memory, sqlite_tables, sqlite; location.
 """Where logs are kept: one small interface and its back ends."""
 
 from gossiplog.storage.base import ApplyTransaction, Storage

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gossiplog.protocol.broadcast_events import Gossip
+from gossiplog.protocol.broadcast.events import Gossip
 from gossiplog.pubsub.authorship import Anonymous, Signed
 from gossiplog.pubsub.events import Deliver, Join, Leave, PeerDisconnected, Publish, TimerExpired
 from gossiplog.pubsub.gossipsub import Heartbeat, Rejected, Validated

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gossiplog.protocol.broadcast_events import Gossip
+from gossiplog.protocol.broadcast.events import Gossip
 from gossiplog.pubsub.events import PeerId
 from gossiplog.pubsub.rpc import MessageId, Rpc
 

@@ -44,7 +44,7 @@ from itertools import chain
 from random import Random
 from typing import Any
 
-from gossiplog.protocol.broadcast_events import Gossip
+from gossiplog.protocol.broadcast.events import Gossip
 from gossiplog.pubsub.authorship import Authorship, author_and_number, check_ids, compose_valid, fits, name_is_id
 from gossiplog.pubsub.events import (
     Deliver,

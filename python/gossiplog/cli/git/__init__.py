@@ -1,0 +1,1 @@
+"""`gossiplog import-git`: the history of a Git repository as a log."""

@@ -1,0 +1,192 @@
+"""`gossiplog import-git`: every commit of a Git repository becomes a message whose parents are its parents' messages.
+
+The payload is `{"commit", "author", "email", "time", "message"}`. Each Git author gets a key of their own, derived from
+the importer's: HMAC-SHA-256 (RFC 2104) of the author's name and address under the importer's private key. So the keys
+need no keeping, an importer makes the same messages again, and a signature is the importer's word, not the author's.
+
+A commit is known when the log has a message with the same payload, whoever signed it: importing again adds only new
+commits, also under another key, and nobody can pass off another text as a commit. Two importers who have not synced yet
+do not know each other's messages: their logs, once synced, hold every commit twice.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from gossiplog import core
+from gossiplog.cli.git.history import Commit, count_commits, read_history
+from gossiplog.cli.keys import Key, load_signer
+from gossiplog.cli.logs import LogPath, NewTopic, open_log
+from gossiplog.cli.output import Json, Output, Stopwatch, progress
+from gossiplog.errors import GossipLogError
+from gossiplog.log import Log
+from gossiplog.signer import Signer
+
+_BATCH = 4096  # messages: large enough for batched verification, small enough for a progress bar
+_BATCH_TEXT = 1 << 23  # characters
+_LONGEST = 1 << 18  # characters of one text; longer ones are cut, because a message must fit into a protocol frame
+_FIELDS = frozenset({"commit", "author", "email", "time", "message"})
+
+
+class ImportRefused(GossipLogError):
+    """The log refuses the message of a commit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """What an import did.
+
+    Attributes:
+        commits: how many the repository has.
+        inserted: how many of them were new to the log.
+        authors: how many Git authors there are.
+    """
+
+    commits: int
+    inserted: int
+    authors: int
+
+
+def import_history(
+    log: Log, commits: Iterable[Commit], private_key: bytes, advance: Callable[[int], None] = lambda steps: None
+) -> Imported:
+    """Inserts the messages of commits that the log has not.
+
+    Args:
+        log: where to.
+        commits: each after its parents; parents that are not among them are passed over.
+        private_key: the importer's.
+        advance: called with numbers of commits done.
+
+    Raises:
+        ImportRefused: the log refuses a message; the commits before are in it.
+    """
+    places = _known(log)
+    signers: dict[tuple[str, str], Signer] = {}
+    ids: dict[str, tuple[str, int]] = {}
+    total = inserted = 0
+    for batch in _batches(commits):
+        values: list[bytes] = []
+        names: list[str] = []
+        for commit in batch:
+            payload = describe(commit)
+            author = (commit.author, commit.email)
+            signer = signers.get(author) or signers.setdefault(author, Signer(author_key(private_key, *author)))
+            place = places.get(_fingerprint(payload))
+            if place is None:
+                parents = [ids[sha] for sha in commit.parents if sha in ids]
+                clock = 1 + max((clock for _, clock in parents), default=0)
+                message, value = signer.sign(log.topic, clock, sorted({id for id, _ in parents}), payload)
+                place = (core.encode_id(message), clock)
+                values.append(value)
+                names.append(commit.sha)
+            ids[commit.sha] = place
+        result = log.insert_many(values)
+        if result.refused:
+            index, reason = result.refused[0]
+            raise ImportRefused(f"commit {names[index]}: {reason}")
+        inserted += result.inserted
+        total += len(batch)
+        advance(len(batch))
+    return Imported(total, inserted, len(signers))
+
+
+def _batches(commits: Iterable[Commit]) -> Iterator[list[Commit]]:
+    """Yield the commits in lists of up to _BATCH, each with _BATCH_TEXT characters at most or a single commit."""
+    batch: list[Commit] = []
+    left = _BATCH_TEXT
+    for commit in commits:
+        size = len(commit.author) + len(commit.email) + len(commit.message)
+        if batch and (len(batch) == _BATCH or size > left):
+            yield batch
+            batch, left = [], _BATCH_TEXT
+        batch.append(commit)
+        left -= size
+    if batch:
+        yield batch
+
+
+def describe(commit: Commit) -> dict[str, Any]:
+    """The payload of a commit's message."""
+    return {
+        "commit": commit.sha,
+        "author": commit.author[:_LONGEST],
+        "email": commit.email[:_LONGEST],
+        "time": commit.time,
+        "message": commit.message[:_LONGEST],
+    }
+
+
+def author_key(private_key: bytes, name: str, email: str) -> bytes:
+    """The private key that an importer signs a Git author's messages with."""
+    identity = core.cbor_encode(["gossiplog import-git author", name, email])
+    return hmac.new(private_key, identity, hashlib.sha256).digest()
+
+
+def _known(log: Log) -> dict[bytes, tuple[str, int]]:
+    """The id and clock of each message about a commit, by the fingerprint of its payload."""
+    known: dict[bytes, tuple[str, int]] = {}
+    for message in log.messages():
+        payload = message.payload
+        if _describes_a_commit(payload):
+            known[_fingerprint(payload)] = (message.id, message.clock)
+    return known
+
+
+def _describes_a_commit(payload: Any) -> bool:
+    """Whether this could be from `describe`. Others may write anything under these names, however deep."""
+    if not isinstance(payload, dict) or payload.keys() != _FIELDS:
+        return False
+    return all(type(value) is (int if name == "time" else str) for name, value in payload.items())
+
+
+def _fingerprint(payload: dict[str, Any]) -> bytes:
+    # Not dag-cbor: payloads from elsewhere may hold what this peer refuses to write.
+    text = repr([payload[field] for field in sorted(_FIELDS)])
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
+
+
+def import_git(
+    path: LogPath,
+    repository: Annotated[Path, typer.Argument(metavar="REPOSITORY", help="The folder of the Git repository.")],
+    topic: NewTopic = None,
+    key: Key = None,
+    json: Json = False,
+) -> None:
+    """Import the history of a Git repository: a message for each commit that the log has not yet.
+
+    All branches, tags and remote branches are taken. Import once and let the others sync: two people who each import
+    and then sync get every commit twice.
+    """
+    output = Output(json)
+    total = count_commits(repository)
+    private_key = load_signer(key).private_key
+    with (
+        open_log(path, topic, makes=True) as log,
+        progress("Importing commits", total) as advance,
+        Stopwatch() as watch,
+    ):
+        imported = import_history(log, read_history(repository), private_key, advance)
+        messages = len(log)
+    if output.json:
+        output.record(
+            {
+                "commits": imported.commits,
+                "inserted": imported.inserted,
+                "authors": imported.authors,
+                "messages": messages,
+                "seconds": round(watch.seconds, 6),
+            }
+        )
+    else:
+        output.show(
+            f"{imported.inserted:,} of {imported.commits:,} commits were new, by {imported.authors:,} authors in all;"
+            f" {watch.rate(imported.commits):,} commits a second; the log holds {messages:,} messages."
+        )

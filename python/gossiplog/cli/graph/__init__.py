@@ -1,0 +1,1 @@
+"""`gossiplog graph`: a log's latest messages, drawn in text."""

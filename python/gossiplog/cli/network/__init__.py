@@ -1,0 +1,1 @@
+"""`gossiplog network`: real peers on this machine."""

@@ -1,0 +1,1 @@
+"""`gossiplog pipeline`: jobs on Apache Spark."""

@@ -1,0 +1,262 @@
+"""What the jobs of `gossiplog pipeline` have in common: the options of a Spark session, its start, its progress.
+
+Nothing of Spark is imported before a job is called: every other command would wait for it.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import os
+import re
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import wraps
+from importlib import import_module
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from gossiplog.cli.output import Output, headed_table, printable, spinner, watching
+from gossiplog.errors import SparkError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+Logs = Annotated[
+    list[str], typer.Argument(metavar="LOG...", help="The logs: files, folders, or patterns such as '{a,b}*.db'.")
+]
+Master = Annotated[
+    str | None,
+    typer.Option(help="Where Spark runs, such as spark://host:7077. The default is every core of this machine."),
+]
+Conf = Annotated[
+    list[str] | None,
+    typer.Option("--conf", metavar="NAME=VALUE", help="Set a property of Spark."),
+]
+DriverMemory = Annotated[str | None, typer.Option(metavar="SIZE", help="Memory of Spark's driver, such as 4g.")]
+OutputFolder = Annotated[
+    str | None, typer.Option(metavar="FOLDER", help="Write the result as Parquet to this new folder.")
+]
+
+
+_THREADS = r"[1-9][0-9]*|\*"
+_COUNT = r"\s*[0-9]+\s*"
+# As Spark's own cluster managers have them; others have URLs, too.
+_MASTER = re.compile(
+    rf"local(?:\[(?:{_THREADS})(?:\s*,\s*[0-9]+)?\])?|local-cluster\[{_COUNT},{_COUNT},{_COUNT}\]|yarn|[a-z0-9]+://\S+"
+)
+_DRIVER_MEMORY = "spark.driver.memory"
+# Spark gives the driver's memory to Java as it is (-Xmx), which knows fewer units than Spark has elsewhere.
+_MEMORY = re.compile(r"([0-9]{1,12})([kmgt])", re.IGNORECASE)
+_UNITS = {"k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
+# Bytes; with less, Spark does not start (UnifiedMemoryManager).
+_LEAST_MEMORY = 450 * 2**20
+# How long Ctrl-C waits for Spark to cancel its jobs.
+_CANCELLING_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class SessionOptions:
+    """What the command line says of the session: the options that all jobs have.
+
+    Attributes:
+        master: as `gossiplog.spark.session` takes it.
+        conf: properties as NAME=VALUE.
+        driver_memory: as `gossiplog.spark.session` takes it.
+    """
+
+    master: Master = None
+    conf: Conf = None
+    driver_memory: DriverMemory = None
+
+    def properties(self) -> dict[str, str]:
+        """The properties by name.
+
+        Raises:
+            typer.BadParameter: one that is not NAME=VALUE.
+        """
+        pairs = [(text, *text.partition("=")) for text in self.conf or ()]
+        for text, name, sign, _ in pairs:
+            if not name or not sign:
+                raise typer.BadParameter(f"--conf {text}: expected NAME=VALUE")
+        return {name: value for _, name, _, value in pairs}
+
+    def check(self) -> None:
+        """Check the options that Spark would refuse only once it has started.
+
+        Raises:
+            typer.BadParameter: a value that an option cannot have.
+        """
+        properties = self.properties()
+        if self.master is not None and not _MASTER.fullmatch(self.master):
+            raise typer.BadParameter(
+                f"--master {self.master}: expected local[NUMBER], local[*], spark://HOST:PORT, k8s://URL or yarn"
+            )
+        if self.driver_memory is not None:
+            _check_memory("--driver-memory ", self.driver_memory)
+        if _DRIVER_MEMORY in properties:
+            _check_memory(f"--conf {_DRIVER_MEMORY}=", properties[_DRIVER_MEMORY])
+
+    def has_local_files(self) -> bool:
+        """Return whether Spark takes paths for files of this machine, since no setting names another file system."""
+        from gossiplog.spark.session import has_settings
+
+        properties = self.properties()
+        return (
+            (self.master or properties.get("spark.master", "local")).startswith("local")
+            and not any("fs.defaultFS" in name for name in properties)
+            and not {"HADOOP_CONF_DIR", "PYSPARK_GATEWAY_PORT"} & os.environ.keys()
+            and not has_settings(os.environ)
+        )
+
+    def check_output(self, folder: str | None) -> None:
+        """Check that a folder for Parquet can be made, if it is to be on this machine.
+
+        Raises:
+            OptionError: something is there already, or it cannot be made there.
+        """
+        from gossiplog.spark.folders import check_new
+        from gossiplog.spark.source.locations import has_scheme
+
+        if folder is not None and not has_scheme(folder) and self.has_local_files():
+            check_new(folder, "the Parquet files")
+
+
+def _check_memory(option: str, text: str) -> None:
+    """Refuse what Java does not take as the size of the driver's memory, and what is too little for Spark.
+
+    Raises:
+        typer.BadParameter: it is so.
+    """
+    found = _MEMORY.fullmatch(text)
+    if found is None or int(found[1]) * _UNITS[found[2].lower()] < _LEAST_MEMORY:
+        raise typer.BadParameter(
+            f"{option}{text}: expected a size such as 512m or 4g, a number with k, m, g or t, of 450m at least"
+        )
+
+
+def job(function: Callable[..., None]) -> Callable[..., None]:
+    """A command for a function that has a parameter `options`: the command has those of `SessionOptions` instead.
+
+    Whatever can be checked without Spark is to be checked before `spark_session`, whose start takes many seconds.
+
+    Args:
+        function: whose other parameters are the command's own. It may import `gossiplog.spark`.
+    """
+    signature = inspect.signature(function, eval_str=True)
+    shared = inspect.signature(SessionOptions, eval_str=True).parameters
+    own = [parameter for name, parameter in signature.parameters.items() if name != "options"]
+
+    @wraps(function)
+    def command(**arguments: Any) -> None:
+        options = SessionOptions(**{name: arguments.pop(name) for name in shared})
+        options.check()
+        try:
+            import_module("gossiplog.spark")
+        except ImportError as error:
+            raise SparkError(str(error)) from error
+        function(**arguments, options=options)
+
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    parameters = [parameter.replace(kind=keyword) for parameter in (*own, *shared.values())]
+    vars(command)["__signature__"] = signature.replace(parameters=parameters)
+    return command
+
+
+@contextmanager
+def spark_session(options: SessionOptions, name: str) -> Iterator[SparkSession]:
+    """A session for a block, which shows the progress of what Spark does in it; what fails in Spark is raised as ours.
+
+    A session that this process has already is used, and left as it is.
+
+    Args:
+        options: of the session.
+        name: of the job.
+
+    Raises:
+        SparkError: Java is missing, or Spark fails.
+        GossipLogError: what was raised in a worker.
+    """
+    from gossiplog import spark
+    from gossiplog.spark.progress import tasks
+    from gossiplog.spark.session import running as running_session
+
+    # The command draws its own.
+    properties = {"spark.ui.showConsoleProgress": "false"} | options.properties()
+    running = running_session()
+    if running is None:
+        with spinner("Starting Spark"), interruptible():
+            started = spark.session(
+                options.master, conf=properties, driver_memory=options.driver_memory, name=f"gossiplog {name}"
+            )
+    else:
+        started = running
+    try:
+        with interruptible(started), spark.worker_errors(), watching(name.capitalize(), lambda: tasks(started)):
+            yield started
+    finally:
+        if running is None:
+            started.stop()
+
+
+@contextmanager
+def interruptible(session: SparkSession | None = None) -> Iterator[None]:
+    """Cancel Spark's jobs at Ctrl-C, and keep Spark and py4j from logging the stacks of their ends.
+
+    PySpark's own handler fails: it asks Java on the connection on which this thread waits for the job.
+
+    Args:
+        session: whose jobs run; None while it is started.
+    """
+
+    def cancel(running: SparkSession) -> None:
+        running.sparkContext.setLogLevel("OFF")
+        running.sparkContext.cancelAllJobs()
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        logging.disable()
+        if session is not None:
+            # Each thread has a connection of its own.
+            thread = threading.Thread(target=cancel, args=(session,), name="gossiplog-cancel", daemon=True)
+            thread.start()
+            thread.join(_CANCELLING_SECONDS)
+        raise KeyboardInterrupt
+
+    # A shell has its background jobs ignore Ctrl-C.
+    ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    if ignored or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    former = signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, former)
+        logging.disable(logging.NOTSET)
+
+
+def write_parquet(frame: DataFrame, folder: str) -> DataFrame:
+    """Writes a frame to a new folder, and returns what is there, so that nothing is computed twice."""
+    frame.write.parquet(folder)
+    return frame.sparkSession.read.parquet(folder)
+
+
+def show_rows(output: Output, rows: list[dict[str, Any]]) -> None:
+    """Rows with the same fields: a table on a terminal, JSON Lines elsewhere."""
+    if output.json:
+        for row in rows:
+            output.record(row)
+        return
+    table = headed_table(*(name.replace("_", " ") for name in (rows[0] if rows else ())))
+    for row in rows:
+        table.add_row(*map(_cell, row.values()))
+    output.show(table)
+
+
+def _cell(value: Any) -> str:
+    return "" if value is None else f"{value:,}" if isinstance(value, int) else printable(str(value))

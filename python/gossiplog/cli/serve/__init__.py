@@ -1,0 +1,1 @@
+"""`gossiplog serve`: a hub, a peer of a mesh, or both."""

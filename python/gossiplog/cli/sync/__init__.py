@@ -1,0 +1,1 @@
+"""`gossiplog sync`: both logs get what the other holds."""

@@ -1,0 +1,185 @@
+"""`gossiplog sync`: one log gets what another holds, a hub, or a peer of a mesh."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from gossiplog._core import shown_url
+from gossiplog.cli.logs import LogPath, open_log
+from gossiplog.cli.output import Json, Output, Stopwatch, fields_table, printable, spinner
+from gossiplog.errors import CorruptLog, CorruptSource, GossipLogError, NotALog, ProtocolError
+from gossiplog.log import Log
+from gossiplog.storage.sqlite_tables import COMPANIONS
+
+# As the core's own parser of URLs sees it.
+_HUB = re.compile(r"wss?://", re.IGNORECASE)
+_PAGE = re.compile(r"http(s?)://", re.IGNORECASE)
+_HOST_AND_PORT = re.compile(r"[\w.-]+:\d{1,5}/?")
+_PEER = re.compile(r"/(?:ip4|ip6|dns4?|dns6)/")
+
+
+class PullFailed(GossipLogError):
+    """A pull between two logs that ended early: what came before is in the log."""
+
+
+def sync(
+    path: LogPath,
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="SOURCE",
+            help="The other side: a log's file, a hub's ws:// address, or a peer's multiaddr, /ip4/… or /dns4/….",
+        ),
+    ],
+    both: Annotated[
+        bool,
+        typer.Option("--both", help="Give the other log what it lacks, too. With a hub or a peer this is always done."),
+    ] = False,
+    follow: Annotated[
+        bool,
+        typer.Option(
+            "--follow",
+            "-f",
+            help="With a hub or a peer: stay connected, until Ctrl-C, or until the hub refuses the token or the topic.",
+        ),
+    ] = False,
+    topic: Annotated[
+        str | None,
+        typer.Option(help="With a hub or a peer: the topic of a new log, which is made if LOG does not exist."),
+    ] = None,
+    token_file: Annotated[
+        Path | None, typer.Option(metavar="FILE", readable=False, help="With a hub: the file of its bearer token.")
+    ] = None,
+    ca_file: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="With a wss:// hub: the file of further certificate authorities to trust, in PEM."
+        ),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Get from another log, a hub or a peer what this one lacks. LOG is made if it does not exist."""
+    output = Output(json)
+
+    def show(pull: dict[str, Any]) -> None:
+        if output.json:
+            output.record(pull)
+        else:
+            output.show(_fields(pull))
+
+    if page := _PAGE.match(source):
+        right = f"ws{page[1].lower()}://{source[page.end() :]}"
+        raise typer.BadParameter(f"a hub's address begins with ws:// or wss://: {shown_url(right)}")
+    if _HUB.match(source):
+        # What it needs takes half a second to load, which a sync with a file should not wait for.
+        from gossiplog.cli.sync.hub import sync_with_hub
+        from gossiplog.net.http.access import load_token
+
+        with _open_destination(path, topic) as log:
+            token = load_token(token_file) if token_file is not None else None
+            sync_with_hub(log, str(path), source, token=token, ca_file=ca_file, follow=follow, done=show)
+        return
+    if _PEER.match(source):
+        if token_file is not None or ca_file is not None:
+            raise typer.BadParameter("--token-file and --ca-file are for hubs: peers are known by their keys")
+        from gossiplog.cli.sync.mesh import sync_with_peer
+
+        with _open_destination(path, topic) as log:
+            sync_with_peer(log, str(path), source, follow=follow, done=show)
+        return
+    other = Path(source)
+    hint = ""
+    if _HOST_AND_PORT.fullmatch(source) and not other.exists():
+        hint = f": a hub's address begins with ws://, as ws://{source}"
+    if follow or topic is not None or token_file is not None or ca_file is not None:
+        raise typer.BadParameter(
+            f"{source} is taken for a file{hint}; --token-file and --ca-file are for hubs (ws:// or wss:// addresses),"
+            " --follow and --topic are for hubs and peers (multiaddrs)"
+        )
+    if not other.exists():
+        raise NotALog(f"there is no log {source} to pull from{hint}")
+    if path.exists() and path.samefile(other):
+        raise typer.BadParameter(f"{path} and {source} are one log: expected two")
+    # It may be somebody else's: nothing is written to it unless that is asked for.
+    with open_log(other, read_only=not both) as theirs, _open_destination(path, theirs.topic) as ours:
+        show(pull_timed(ours, theirs, str(path), source))
+        if both:
+            if not output.json:
+                output.show("")
+            show(pull_timed(theirs, ours, source, str(path)))
+
+
+@contextmanager
+def _open_destination(path: Path, topic: str | None) -> Iterator[Log]:
+    """Open a log, or make it; if the block fails before a new one got a message, nothing is left of it."""
+    is_new = is_empty = not path.exists()
+    try:
+        with open_log(path, topic, makes=True) as log:
+            is_empty = False
+            try:
+                yield log
+            except BaseException:
+                with suppress(GossipLogError):
+                    is_empty = len(log) == 0
+                raise
+    finally:
+        if is_new and is_empty:
+            for suffix in ("", *COMPANIONS):
+                Path(f"{path}{suffix}").unlink(missing_ok=True)
+
+
+def pull_timed(log: Log, source: Log, name: str, source_name: str) -> dict[str, Any]:
+    """Pulls, and says what that brought and cost.
+
+    Args:
+        log: the log to pull into.
+        source: the log to pull from.
+        name: what to call the one,
+        source_name: and the other.
+
+    Raises:
+        PullFailed: one of them is damaged.
+    """
+    try:
+        with spinner(f"{name} ← {source_name}"), Stopwatch() as watch:
+            pulled = log.pull(source)
+        messages, root = len(log), log.root
+    except (ProtocolError, CorruptSource) as error:
+        raise PullFailed(f"{source_name}: {error}") from error
+    except CorruptLog as error:
+        raise PullFailed(f"{name}: {error}") from error
+    return {
+        "log": name,
+        "source": source_name,
+        "inserted": pulled.inserted,
+        "requests": pulled.requests,
+        "round_trips": pulled.round_trips,
+        "bytes_sent": pulled.bytes_sent,
+        "bytes_received": pulled.bytes_received,
+        "seconds": round(watch.seconds, 6),
+        "messages_per_second": watch.rate(pulled.inserted),
+        "messages": messages,
+        "root": {"level": root.level, "hash": root.hash.hex()},
+    }
+
+
+def _fields(pull: dict[str, Any]) -> Table:
+    table = fields_table()
+    table.add_row("log", printable(pull["log"]))
+    table.add_row("source", printable(pull["source"]))
+    table.add_row("new", f"{pull['inserted']:,} messages, {pull['messages_per_second']:,} a second")
+    if "sent" in pull:
+        table.add_row("sent", f"{pull['sent']:,} messages")
+    table.add_row("requests", f"{pull['requests']:,} in {pull['round_trips']:,} round trips")
+    table.add_row("bytes", f"{pull['bytes_sent']:,} sent, {pull['bytes_received']:,} received")
+    table.add_row("seconds", f"{pull['seconds']:.3f}")
+    table.add_row("messages", f"{pull['messages']:,}")
+    table.add_row("root", f"{pull['root']['hash']} at level {pull['root']['level']}")
+    return table

@@ -1,0 +1,468 @@
+"""The HTTP API of a hub, as the original's under `/api` (wire format, "HTTP API").
+
+It answers as the original does, byte for byte, where that answers well, and refuses what makes it fail: there, a query
+parameter that it cannot use ends the process, and errors are plain text or HTML. Here every error is
+`{"error": "..."}`. Missing in what it answers is `branch`, which tells nothing about a message.
+
+Three more differences are on purpose. A page of messages has 4 MiB of stored values at most, and where it may not be
+the last, a header `Link` has the address of the next. `gt`, `gte`, `lt` and `lte` must be ids, where the original
+compares any text, and parameters that are not known are refused, since a misspelt bound would widen the answer.
+
+Whoever writes into a log decides what an answer costs. So the core writes messages from their stored bytes, piece by
+piece as the client reads, on threads that let others run; what requests keep in memory together is limited (see
+`gossiplog.net.http.admission`), a request ends with its client, and the clock does not wait for any of it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from importlib import resources
+from typing import Protocol, TypeAlias
+from urllib.parse import urlencode
+
+import anyio
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from gossiplog import core
+from gossiplog.errors import (
+    DecodeError,
+    EncodeError,
+    InvalidMessage,
+    MissingParents,
+    Refused,
+    StorageError,
+    TooMuchWork,
+    UnknownMessage,
+)
+from gossiplog.log import Log
+from gossiplog.log.state import damage_is_corrupt
+from gossiplog.net.background import background
+from gossiplog.net.http.addresses import source_of
+from gossiplog.net.http.admission import Admission, Overloaded, Reservation
+from gossiplog.net.http.message_json import CONTENT_TYPES, from_body
+from gossiplog.net.transport.limits import Limits
+from gossiplog.storage.base import PAGE_BYTES
+
+MAX_BODY_BYTES = 4 * 2**20
+"""Bytes in the body of a request."""
+MAX_LIMIT = 64
+"""Messages in an answer; the default, too (wire format, "HTTP API")."""
+MAX_LINKS = 10_000
+"""Ids in an answer about ancestors."""
+MAX_READ = 16 * 2**20
+"""Bytes of the log that such an answer may cost (see `gossiplog.log.ancestry`): some tenths of a second."""
+MAX_PAGE_BYTES = PAGE_BYTES
+"""Bytes of the stored values in an answer; a single message is answered, however long it is."""
+PIECE_BYTES = 2**18
+"""Bytes of an answer that are written at once: a longer one is sent in several pieces."""
+RETRY_SECONDS = 1
+"""After which whoever is turned away may try again."""
+# What a page may take while it is read: its messages, and one that turns out to be too long for it.
+_READING_BYTES = 2 * MAX_PAGE_BYTES
+# What a body may take: itself, its value in canonical dag-cbor and what that is made of, and the stored value.
+_BODY_COPIES = 4
+_COUNT_BYTES = 2**16
+_LONGEST_REASON = 1000
+# The two content types of the original, for what Express writes and for dag-json.
+_JSON = "application/json; charset=utf-8"
+_DAG_JSON = "application/json"
+
+Connections: TypeAlias = Callable[[], Iterable[str]]
+_Handler: TypeAlias = Callable[[Request], Awaitable[Response]]
+
+
+def create_api(log: Log, connections: Connections, admission: Admission | None = None) -> Starlette:
+    """Makes the ASGI application that is to be mounted at `/api`.
+
+    Args:
+        log: it is used in worker threads only.
+        connections: gives the addresses of the peers that are connected.
+        admission: of the requests; None for the usual memory.
+    """
+    api = _Api(log, connections, admission or Admission(Limits().request_bytes))
+    application = Starlette(
+        routes=[
+            _route("/clock", GET=api.clock),
+            _route("/connections", GET=api.connections),
+            _route("/messages", GET=api.messages, POST=api.post),
+            _route("/messages/count", GET=api.count),
+            _route("/messages/{id}", GET=api.message),
+            _route("/ancestors/{id}", GET=api.ancestors),
+            _route("/openapi.json", GET=_describe),
+        ],
+        exception_handlers={HTTPException: as_json},
+    )
+    application.router.redirect_slashes = False
+    return application
+
+
+def _route(path: str, **handlers: _Handler) -> Route:
+    allowed = {"Allow": ", ".join(sorted({*handlers, "HEAD", "OPTIONS"}))}
+
+    async def answer(request: Request) -> Response:
+        if request.method == "OPTIONS":
+            return Response(status_code=204, headers=allowed)
+        handler = handlers.get("GET" if request.method == "HEAD" else request.method)
+        if handler is None:
+            raise HTTPException(405, f"{request.method} is not possible here: expected {allowed['Allow']}", allowed)
+        with _refusing():
+            return await handler(request)
+
+    # Every method comes here: Starlette itself would list those that are possible in any order.
+    route = Route(path, answer)
+    route.methods = None
+    return route
+
+
+@contextmanager
+def _refusing() -> Iterator[None]:
+    """Translate errors of the block into HTTP errors that reveal nothing of the server."""
+    try:
+        yield
+    except UnknownMessage as error:
+        raise HTTPException(404, _reason(error)) from error
+    except (DecodeError, InvalidMessage, MissingParents, Refused) as error:
+        raise HTTPException(400, _reason(error)) from error
+    except EncodeError as error:
+        raise HTTPException(406, _reason(error)) from error
+    except Overloaded as error:
+        raise HTTPException(503, _reason(error), {"Retry-After": str(RETRY_SECONDS)}) from error
+    except StorageError as error:
+        raise HTTPException(503, "the log cannot be used at the moment") from error
+
+
+def _reason(error: Exception) -> str:
+    """What was wrong. An application's error may show what a stranger sent, all of it."""
+    text = str(error)
+    return text if len(text) <= _LONGEST_REASON else f"{text[:_LONGEST_REASON]}…"
+
+
+async def as_json(request: Request, error: Exception) -> Response:
+    """The answer to a request that failed: `{"error": "..."}`."""
+    if not isinstance(error, HTTPException):
+        raise error
+    is_routed = "endpoint" in request.scope
+    reason = error.detail if is_routed else f"there is nothing at {request.url.path}"
+    return JSONResponse({"error": reason}, error.status_code, error.headers)
+
+
+async def _describe(request: Request) -> Response:
+    _query(request, ())
+    return Response((resources.files("gossiplog.net.http") / "openapi.json").read_bytes(), media_type=_DAG_JSON)
+
+
+class _Api:
+    """What the routes share, and their handlers."""
+
+    def __init__(self, log: Log, connections: Connections, admission: Admission) -> None:
+        self._log = log
+        self._connections = connections
+        self._admission = admission
+
+    async def clock(self, request: Request) -> Response:
+        _query(request, ())
+
+        def read() -> bytes:
+            # Of one state: the clock is what follows from the heads.
+            heads = self._log.heads
+            # They are in the order of their clocks.
+            clock = core.decode_clock(core.decode_id(heads[-1]))[0] if heads else 0
+            return b'{"clock":%d,"parents":%b}' % (1 + clock, _ids_json(heads))
+
+        return Response(await self._admission.run_cheap(read), media_type=_JSON)
+
+    async def connections(self, request: Request) -> Response:
+        _query(request, ())
+        return JSONResponse([{"peer": peer} for peer in self._connections()], media_type=_JSON)
+
+    async def count(self, request: Request) -> Response:
+        after, before = _window(_query(request, _BOUNDS))
+
+        def count() -> bytes:
+            return b'{"count":%d}' % self._log.count(after=after, before=before)
+
+        return self._expensive(_COUNT_BYTES, count, _JSON)
+
+    async def messages(self, request: Request) -> Response:
+        query = _query(request, (*_BOUNDS, "order", "limit"))
+        after, before = (None if id is None else core.decode_id(id) for id in _window(query))
+        reverse, limit = _order(query) == "desc", _limit(query)
+
+        def open_page() -> _Page:
+            rows, is_more = self._log.replica.page(
+                after, before, reverse=reverse, limit=limit, most_bytes=MAX_PAGE_BYTES
+            )
+            text = _text([value for _, value in rows], self._log.topic)
+            if text.count < len(rows) or is_more:
+                last = core.encode_id(rows[text.count - 1][0])
+                return _Page(text, {"Link": f'<{_next(query, last)}>; rel="next"'})
+            return _Page(text, {})
+
+        return _Expensive(self._admission, _READING_BYTES, open_page)
+
+    async def message(self, request: Request) -> Response:
+        _query(request, ())
+        id = request.path_params["id"]
+
+        def open_one() -> _Page:
+            return _Page(_text([self._log.replica.value(id)], self._log.topic, is_list=False), {})
+
+        return _Expensive(self._admission, _READING_BYTES, open_one)
+
+    async def post(self, request: Request) -> Response:
+        _query(request, ())
+        content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if content_type not in CONTENT_TYPES:
+            raise HTTPException(415, f"a body of the type {content_type!r}: expected one of {', '.join(CONTENT_TYPES)}")
+        _check_length(request)
+
+        def read(body: bytes) -> tuple[bytes, str]:
+            value = from_body(body, content_type)
+            return value, core.read_message(value, self._log.topic).id
+
+        async with AsyncExitStack() as stack:
+            data = await self._body(request, stack)
+            async with _until_disconnected(request.receive):
+                value, id = await self._admission.run_expensive(lambda: read(data))
+                await self._admission.run_write(lambda: self._log.insert(value))
+                return Response(status_code=201, headers={"Location": f"messages/{id}"})
+        # Nobody reads it.
+        return Response(status_code=400)
+
+    async def _body(self, request: Request, stack: AsyncExitStack) -> bytes:
+        """Read the body of a request; reserve the memory that its value takes, until the stack is closed."""
+        try:
+            with self._admission.body() as body:
+                with body.scope:
+                    async with aclosing(request.stream()) as parts:
+                        async for part in parts:
+                            self._admission.extend(body, part)
+                            if len(body.data) > MAX_BODY_BYTES:
+                                raise _too_long()
+                            await self._admission.pace(body, _source(request), len(part))
+                    body.is_whole = True
+                if body.is_whole:
+                    await stack.enter_async_context(self._admission.reserve(_BODY_COPIES * len(body.data)))
+        except TimeoutError as error:
+            raise HTTPException(408, str(error)) from error
+        except ClientDisconnect as error:
+            raise HTTPException(400, "the body was not sent to its end") from error
+        return bytes(body.data)
+
+    async def ancestors(self, request: Request) -> Response:
+        """The latest ancestors 1, 2, 4, 8, ... clocks back, as the original's repository shows its index of them."""
+        _query(request, ())
+        id = request.path_params["id"]
+
+        def find() -> bytes:
+            try:
+                found = self._log.replica.ancestors(id, MAX_LINKS, MAX_READ)
+            except TooMuchWork as error:
+                raise HTTPException(413, f"the ancestors of message {id} cannot be answered: {error}") from error
+            return b"[%b]" % b",".join(b'{"clock":%d,"links":%b}' % (clock, _ids_json(ids)) for clock, ids in found)
+
+        return self._expensive(MAX_READ, find, _JSON)
+
+    def _expensive(self, size: int, call: Callable[[], bytes], media_type: str) -> Response:
+        return _Expensive(self._admission, size, lambda: _Page(_Written(call()), {}), media_type)
+
+
+def _ids_json(ids: Sequence[str]) -> bytes:
+    """A list of ids in JSON: they need no escapes, and there may be a hundred thousand."""
+    return b'["%b"]' % '","'.join(ids).encode() if ids else b"[]"
+
+
+class _Text(Protocol):
+    """An answer that is written piece by piece (see `core.MessageJson`)."""
+
+    @property
+    def held(self) -> int: ...
+    def read(self, limit: int, /) -> bytes: ...
+
+
+class _Written:
+    """An answer that was written at once."""
+
+    def __init__(self, text: bytes) -> None:
+        self._rest = text
+        self.held = len(text)
+
+    def read(self, limit: int, /) -> bytes:
+        """All of it; then nothing."""
+        text, self._rest = self._rest, b""
+        return text
+
+
+@dataclass(frozen=True, slots=True)
+class _Page:
+    """An answer that is ready to be written.
+
+    Attributes:
+        text: its body.
+        headers: beside its type.
+    """
+
+    text: _Text
+    headers: Mapping[str, str]
+
+
+def _text(values: Sequence[bytes], topic: str, *, is_list: bool = True) -> core.MessageJson:
+    with damage_is_corrupt:
+        return core.MessageJson(values, topic, is_list)
+
+
+class _Expensive(Response):
+    """An answer that takes memory and time: it is made, as fast as the client reads, once there is room for it.
+
+    Args:
+        admission: of the request.
+        size: bytes that finding it may take.
+        open: finds it, on a thread.
+        media_type: of the answer.
+    """
+
+    def __init__(self, admission: Admission, size: int, open: Callable[[], _Page], media_type: str = _DAG_JSON) -> None:
+        super().__init__(media_type=media_type)
+        self._admission = admission
+        self._size = size
+        self._open = open
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """The answer to a request (ASGI)."""
+        with _refusing():
+            async with _until_disconnected(receive):
+                await self._answer(scope, receive, send)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        is_begun = False
+        try:
+            async with self._admission.reserve(self._size) as reservation:
+                page = await self._admission.run_expensive(self._open)
+                self._admission.resize(reservation, page.text.held + 2 * PIECE_BYTES)
+                piece, following = await self._admission.run_expensive(lambda: (self._read(page), self._read(page)))
+                is_begun = True
+                if scope["method"] == "HEAD" and following:
+                    await self._stream(reservation, _Page(_Written(b""), page.headers), (), send)
+                    return
+                if not following:
+                    with reservation.waiting_for_client():
+                        await Response(piece, media_type=self.media_type, headers=page.headers)(scope, receive, send)
+                    return
+                await self._stream(reservation, page, (piece, following), send)
+        except Overloaded:
+            # The connection ends within the answer, so that the client sees that it is not whole.
+            if not is_begun:
+                raise
+
+    async def _stream(self, reservation: Reservation, page: _Page, first: Sequence[bytes], send: Send) -> None:
+        headers = [(b"content-type", self.media_type.encode())] if self.media_type else []
+        headers += [(name.lower().encode(), value.encode()) for name, value in page.headers.items()]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        pieces = deque(first)
+        while piece := pieces.popleft() if pieces else await self._admission.run_expensive(lambda: self._read(page)):
+            with reservation.waiting_for_client():
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    @staticmethod
+    def _read(page: _Page) -> bytes:
+        return page.text.read(PIECE_BYTES)
+
+
+@asynccontextmanager
+async def _until_disconnected(receive: Receive) -> AsyncIterator[None]:
+    """Cancel the block when the client disconnects; read and discard what it still sends."""
+
+    async def watch(scope: anyio.CancelScope) -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        scope.cancel()
+
+    with anyio.CancelScope() as scope:
+        async with background() as tasks:
+            tasks.start_soon(watch, scope)
+            yield
+
+
+def _source(request: Request) -> str:
+    return source_of(request.client.host if request.client is not None else None)
+
+
+def _check_length(request: Request) -> None:
+    """Refuse a body that is announced as too long."""
+    length = request.headers.get("content-length", "")
+    if length.isdecimal() and int(length[:20]) > MAX_BODY_BYTES:
+        raise _too_long()
+
+
+def _too_long() -> HTTPException:
+    return HTTPException(413, f"a body of more than {MAX_BODY_BYTES} bytes")
+
+
+# Query parameters
+
+_BOUNDS = ("gt", "gte", "lt", "lte")
+_LARGEST_KEY = 2 ** (8 * core.KEY_LENGTH) - 1
+
+
+def _query(request: Request, known: Sequence[str]) -> Mapping[str, str]:
+    items = request.query_params.multi_items()
+    names = [name for name, _ in items]
+    for name in names:
+        if name not in known:
+            expected = ", ".join(known) if known else "none"
+            raise HTTPException(400, f"the query parameter {name!r} is not known here: expected {expected}")
+        if names.count(name) > 1:
+            raise HTTPException(400, f"the query parameter {name!r} stands more than once")
+    return dict(items)
+
+
+def _window(query: Mapping[str, str]) -> tuple[str | None, str | None]:
+    """The ids between which, both left out, all bounds hold: ids are numbers, so each has one before and one behind."""
+    keys = {name: int.from_bytes(_key(name, query[name])) for name in _BOUNDS if name in query}
+    lower = [keys[name] - closed for name, closed in (("gt", 0), ("gte", 1)) if name in keys]
+    upper = [keys[name] + closed for name, closed in (("lt", 0), ("lte", 1)) if name in keys]
+    return _id(max(lower, default=-1)), _id(min(upper, default=_LARGEST_KEY + 1))
+
+
+def _key(name: str, id: str) -> bytes:
+    try:
+        return core.decode_id(id)
+    except DecodeError as error:
+        raise HTTPException(400, f"the query parameter {name!r} must be a message's id: {error}") from error
+
+
+def _next(query: Mapping[str, str], last: str) -> str:
+    """The address of the next page, relative to that of this one, whose last message is known."""
+    passed, order = ("lt", "lte"), "desc"
+    if _order(query) == "asc":
+        passed, order = ("gt", "gte"), "asc"
+    bounds = {name: query[name] for name in _BOUNDS if name in query and name not in passed}
+    return "?" + urlencode({**bounds, passed[0]: last, "order": order, "limit": _limit(query)})
+
+
+def _id(key: int) -> str | None:
+    return core.encode_id(key.to_bytes(core.KEY_LENGTH)) if 0 <= key <= _LARGEST_KEY else None
+
+
+def _order(query: Mapping[str, str]) -> str:
+    order = query.get("order", "asc")
+    if order not in ("asc", "desc"):
+        raise HTTPException(400, f"the query parameter 'order' is {order!r}: expected asc or desc")
+    return order
+
+
+def _limit(query: Mapping[str, str]) -> int:
+    text = query.get("limit", str(MAX_LIMIT))
+    # The length first: Python reads numbers of any length, in any script's digits.
+    if len(text) > 4 or not text.isascii() or not text.isdecimal() or not 1 <= int(text) <= MAX_LIMIT:
+        raise HTTPException(400, f"the query parameter 'limit' is {text!r}: expected 1 to {MAX_LIMIT}")
+    return int(text)

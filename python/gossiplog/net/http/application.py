@@ -1,0 +1,67 @@
+"""The HTTP side of a hub: the original's API, metrics, the peers, and a sign of life. A peer of a mesh has all but the
+API."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.routing import BaseRoute, Mount
+from starlette.types import ASGIApp
+
+from gossiplog.log import Log
+from gossiplog.net.http.access import Access, protect
+from gossiplog.net.http.admission import Admission
+from gossiplog.net.http.api import Connections, as_json, create_api
+from gossiplog.net.http.metrics import HEALTH_PATHS, Peers, metric_routes
+from gossiplog.net.replicator.telemetry import Counters
+
+
+def create_site(
+    log: Log,
+    connections: Connections,
+    counters: Callable[[], Counters],
+    peers: Peers,
+    admission: Admission,
+    unready: Callable[[], str],
+) -> Starlette:
+    """Makes the ASGI application that answers a hub's HTTP requests.
+
+    Args:
+        log: it is used in worker threads only.
+        connections: gives the addresses of the peers that are connected.
+        counters: gives the hub's counters as they are now.
+        peers: gives the peers that are connected, and how they stand.
+        admission: of requests to the API.
+        unready: gives the reason why the hub takes no new clients now; "" if it does.
+    """
+    routes = metric_routes(log, counters, peers, unready)
+    return _site([Mount("/api", create_api(log, connections, admission)), *routes])
+
+
+def create_monitor(
+    log: Log,
+    counters: Callable[[], Counters],
+    peers: Peers,
+    *,
+    access: Access,
+    unready: Callable[[], str],
+) -> ASGIApp:
+    """Make the ASGI application that serves the metrics, peers and health of a hub or a peer at a port of their own.
+
+    Args:
+        log: it is used in worker threads only.
+        counters: gives the counters of the hub or the peer as they are now.
+        peers: gives the peers that are connected, and how they stand.
+        access: who may use it.
+        unready: gives the reason why no new clients are taken now; "" if they are.
+    """
+    routes = metric_routes(log, counters, peers, unready)
+    return protect(_site(routes), access, open_paths=HEALTH_PATHS)
+
+
+def _site(routes: Sequence[BaseRoute]) -> Starlette:
+    site = Starlette(routes=routes, exception_handlers={HTTPException: as_json})
+    site.router.redirect_slashes = False
+    return site

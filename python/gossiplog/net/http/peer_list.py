@@ -1,0 +1,42 @@
+"""The peers that are connected, as `/peers` lists them: those of a mesh, and a hub's clients."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from gossiplog._core import PeerInfo
+from gossiplog.net.replicator.sessions import Neighbour
+
+
+def peer_list(neighbours: Sequence[Neighbour], infos: Sequence[PeerInfo]) -> list[dict[str, Any]]:
+    """What a program may want to know of each, ready for JSON.
+
+    Args:
+        neighbours: all with whom messages are exchanged.
+        infos: the peers of the mesh, those included with whom none are.
+
+    Returns:
+        Of each: `peer`, by which events name it; `kind`, "mesh" or "client"; `replicates`, whether messages are
+        exchanged with it; and of a mesh `address` (a multiaddr), `dialer` (whether this side dialled), `agent` (the
+        program, as it says; or null), `subscribed`, `in_mesh`, `score` and `rtt` (seconds, or null), as
+        `gossiplog._core.PeerInfo` has them.
+    """
+    replicating = {peer.name for peer in neighbours}
+    mesh = [
+        {
+            "peer": info.peer_id,
+            "kind": "mesh",
+            "replicates": info.peer_id in replicating,
+            "address": info.address,
+            "dialer": info.dialer,
+            "agent": info.agent,
+            "subscribed": info.subscribed,
+            "in_mesh": info.in_mesh,
+            "score": info.score,
+            "rtt": info.rtt,
+        }
+        for info in infos
+    ]
+    clients = [{"peer": peer.name, "kind": "client", "replicates": True} for peer in neighbours if not peer.gossips]
+    return mesh + clients

@@ -1,0 +1,292 @@
+"""What comes into a log: by a driver's own transactions, and by whatever else commits to it.
+
+Other threads of this process are heard of as they commit, with their messages; other processes are looked for. Nothing
+is read from the database that this process has just written to it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import suppress
+from typing import TypeVar
+
+import anyio
+
+from gossiplog.core import Node, SignedMessage
+from gossiplog.errors import CorruptLog, LogClosed, StorageError
+from gossiplog.log.following import POLL_SECONDS
+from gossiplog.log.replica import Replica
+from gossiplog.log.state import read_stored
+from gossiplog.net import events
+from gossiplog.net.event_loop import caller
+from gossiplog.net.replicator.telemetry import Record
+from gossiplog.net.replicator.workers import Threads
+from gossiplog.net.transport.pacing import TimeSlice
+from gossiplog.net.transport.stream import Signal
+from gossiplog.protocol.broadcast import events as broadcast
+from gossiplog.replication.batches import InsertOutcome, VerifiedBatch
+
+PROBE_SECONDS = 10.0
+"""Between attempts to write to a log whose last write has failed."""
+_PAGE = 256
+_READ_AT_ONCE = 2**14
+"""Bytes of messages whose reading takes less time than a thread takes to wake, however they are encoded."""
+_VERIFIED_APART = 2**16
+"""Bytes from which on values are verified before it is their turn to write, at the cost of another thread's waking."""
+_RETRY_SECONDS = 1.0
+"""Between attempts to read the log, where nothing goes on without."""
+_LOOKED_AT = 32
+"""New messages of a commit whose authors `Committed` names."""
+_TELLING_SECONDS = 0.05
+"""Between two events that tell of commits: each has the root, which costs more than a commit."""
+
+_Result = TypeVar("_Result")
+
+
+class Feed:
+    """Writes to a log, and tells of everything that is written to it.
+
+    Args:
+        replica: of the log.
+        threads: to run on.
+        record: counts, and tells the application of commits and failures.
+        report: is told of messages that others commit, those of the application and of other processes.
+        is_heard: whether there is anybody to pass such messages on to.
+        on_message: is called with each message that the log gets, once, in the order of arrival; or None.
+    """
+
+    def __init__(
+        self,
+        replica: Replica,
+        threads: Threads,
+        record: Record,
+        report: Callable[[broadcast.InEvent], None],
+        is_heard: Callable[[], bool],
+        on_message: Callable[[SignedMessage], None] | None,
+    ) -> None:
+        self._replica = replica
+        self._threads = threads
+        self._record = record
+        self._report = report
+        self._is_heard = is_heard
+        self._on_message = on_message
+        # Sequences that this feed's own transactions have written, and whether one is under way: on which thread.
+        self._own: list[range] = []
+        # Free most of the time, and then not worth a turn of the event loop.
+        self._writing = anyio.Lock(fast_acquire=True)
+        self._writer: int | None = None
+        # The last sequence that is known of, and the last that the machine and the application have been told of.
+        self._last = 0
+        self._followed = 0
+        self._is_closed = False
+        self._news = Signal()
+        self._committed = Signal()
+        self._failed = Signal()
+
+    async def committed(self) -> None:
+        """Waits until the log has got messages."""
+        await self._committed.wait()
+
+    async def root(self) -> Node:
+        """The root of the log."""
+        return await self._threads.read(self._replica.root)
+
+    async def insert_values(self, values: Sequence[bytes]) -> InsertOutcome:
+        """Verify and insert values, on one thread where that is quick."""
+        replica = self._replica
+        if replica.checks or sum(map(len, values)) > _VERIFIED_APART:
+            return await self.insert(await self._threads.verify(replica.verify, values))
+        return await self._insert(lambda: replica.insert(replica.verify(values)))
+
+    async def insert(self, batch: VerifiedBatch) -> InsertOutcome:
+        """Insert a batch (see `Replica.insert`)."""
+        replica = self._replica
+        # Not while writing is kept from others: what is appended meanwhile is passed on, however long a check takes.
+        checked = await self._threads.check(replica.check, batch) if replica.checks else batch
+        return await self._insert(lambda: replica.insert(checked))
+
+    async def _insert(self, call: Callable[[], InsertOutcome]) -> InsertOutcome:
+        async with self._writing:
+            outcome = await self._write(call)
+            self._note(outcome)
+        return outcome
+
+    async def _write(self, call: Callable[[], _Result]) -> _Result:
+        def write() -> _Result:
+            self._writer = threading.get_ident()
+            try:
+                return call()
+            finally:
+                self._writer = None
+
+        try:
+            result = await self._threads.write(write)
+        except StorageError:
+            self._record.cannot_store = True
+            self._failed.set()
+            raise
+        self._record.cannot_store = False
+        return result
+
+    async def probe(self) -> None:
+        """Write to a log whose last write has failed, now and then, without end: while a hub is not ready no client may
+        come whose messages would show that the disk has room again."""
+        while True:
+            while not self._record.cannot_store:
+                await self._failed.wait()
+            await anyio.sleep(PROBE_SECONDS)
+            if self._record.cannot_store:
+                with suppress(StorageError):
+                    async with self._writing:
+                        await self._write(self._replica.probe_writing)
+
+    def _note(self, outcome: InsertOutcome) -> None:
+        """This feed has committed. While nobody else does, there is nothing to find out about it."""
+        for sequences in outcome.sequences:
+            if sequences.start == self._followed + 1:
+                self._followed += len(sequences)
+                self._committed.set()
+            elif sequences:
+                self._own.append(sequences)
+                self._hear(sequences[-1])
+
+    def _hear(self, last: int | None) -> None:
+        """There are more messages than were told of, or the log was closed."""
+        if last is None:
+            self._is_closed = True
+        elif last > self._last:
+            self._last = last
+        self._news.set()
+
+    async def follow(self, cursor: int) -> None:
+        """Tells the machine, and the application, of what others commit: other threads, and other processes."""
+        call_soon = caller()
+
+        def listen(last: int | None) -> None:
+            # Own commits are noted when their thread is done.
+            if threading.get_ident() != self._writer:
+                call_soon(self._hear, last)
+
+        self._last, self._followed = max(self._last, cursor), cursor
+        with self._replica.listening(listen):
+            # What was committed before anybody listened.
+            await self._look()
+            while True:
+                count = await self._count()
+                # With the lock, the sequences of every transaction of ours are known.
+                async with self._writing:
+                    others = list(_gaps(self._own, self._followed, count))
+                    self._own = [own for own in self._own if own.stop > count + 1]
+                    self._followed = max(self._followed, count)
+                self._committed.set()
+                self._record.inserted("append", sum(map(len, others)))
+                if self._is_heard():
+                    for sequences in others:
+                        await self._forward(sequences)
+
+    async def _count(self) -> int:
+        """The last sequence, once it is one that was not told of."""
+        while self._last <= self._followed:
+            with anyio.move_on_after(0 if self._is_closed else POLL_SECONDS):
+                await self._news.wait()
+            if self._last <= self._followed:
+                await self._look()
+        return self._last
+
+    async def _look(self) -> None:
+        count = await self.insist("following the log", lambda: self._threads.read(self._replica.count))
+        self._last = max(self._last, count)
+
+    async def _forward(self, sequences: range) -> None:
+        after, time_slice = sequences.start - 1, TimeSlice()
+        while after < sequences.stop - 1:
+            # What this process committed a moment ago is read without waiting.
+            await time_slice.rest()
+            limit = min(_PAGE, self._record.most_at_once, sequences.stop - 1 - after)
+            rows = await self._messages(after, limit)
+            self._report(broadcast.Appended([(message.key, message.value) for _, message in rows]))
+            after = rows[-1][0]
+
+    async def _messages(self, after: int, limit: int) -> Sequence[tuple[int, SignedMessage]]:
+        rows = await self._arrivals(after, limit)
+        if sum(len(value) for _, value in rows) > _READ_AT_ONCE:
+            return await self._threads.read(_read, rows, self._replica.topic)
+        return _read(rows, self._replica.topic)
+
+    async def _arrivals(self, after: int, limit: int) -> Sequence[tuple[int, bytes]]:
+        return self._replica.recent(after, limit) or await self.insist(
+            "reading new messages", lambda: self._threads.read(self._replica.arrivals, after, limit)
+        )
+
+    async def insist(self, doing: str, call: Callable[[], Awaitable[_Result]]) -> _Result:
+        """A call that nothing goes on without: made again until the database answers.
+
+        Raises:
+            LogClosed: it never will.
+            CorruptLog: likewise.
+        """
+        while True:
+            try:
+                return await call()
+            except (CorruptLog, LogClosed):
+                raise
+            except StorageError as error:
+                self._record.tell(events.Failed(doing, error))
+            await anyio.sleep(_RETRY_SECONDS)
+
+    async def announce(self, cursor: int) -> None:
+        """Hands every message to the application, once, in the order of arrival; of several encodings, the first."""
+        time_slice = TimeSlice()
+        while self._on_message is not None:
+            await time_slice.rest()
+            if cursor >= self._followed:
+                await self._committed.wait()
+                continue
+            messages = await self._messages(cursor, _PAGE)
+            for _, message in await self._without_duplicates(messages):
+                self._on_message(message)
+            cursor = messages[-1][0]
+
+    async def _without_duplicates(
+        self, messages: Sequence[tuple[int, SignedMessage]]
+    ) -> Sequence[tuple[int, SignedMessage]]:
+        """Those of the messages of which no other encoding arrived before."""
+        # Where this process has committed the last of them, it knows of all before.
+        if not self._replica.has_alternatives and self._replica.recent(messages[-1][0] - 1, 1):
+            return messages
+        return await self.insist(
+            "looking for other encodings", lambda: self._threads.read(self._replica.without_duplicates, messages)
+        )
+
+    async def tell(self, cursor: int) -> None:
+        """Tells the application of commits: with one event of those that come close together."""
+        while self._record.is_heard:
+            if cursor >= self._followed:
+                await self._committed.wait()
+                continue
+            state = await self.insist("reading the root", lambda: self._threads.read(self._replica.state))
+            while self._followed < state.count:
+                # Who brought the last ones is not known yet.
+                await self._committed.wait()
+            new = await self._messages(cursor, _LOOKED_AT)
+            authors = tuple(sorted({message.author for _, message in new}))
+            inserted, cursor = state.count - cursor, state.count
+            sources = self._record.take_sources()
+            self._record.tell(events.Committed(cursor, state.tree.root, inserted, sources, authors))
+            await anyio.sleep(_TELLING_SECONDS)
+
+
+def _read(rows: Sequence[tuple[int, bytes]], topic: str) -> Sequence[tuple[int, SignedMessage]]:
+    return [(sequence, read_stored(value, topic, sequence)) for sequence, value in rows]
+
+
+def _gaps(own: Sequence[range], after: int, last: int) -> Iterator[range]:
+    """The sequences after one, up to a last one, that are in none of the ranges."""
+    start = after + 1
+    for sequences in sorted(own, key=lambda sequences: sequences.start):
+        if start < sequences.start:
+            yield range(start, min(sequences.start, last + 1))
+        start = max(start, sequences.stop)
+    if start <= last:
+        yield range(start, last + 1)

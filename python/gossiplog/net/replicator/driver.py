@@ -1,0 +1,555 @@
+"""Drives the broadcast machine of one log over connections: the one place where protocol, log and network meet.
+
+The machine (`protocol.broadcast`) decides; a driver reads streams, runs the log's calls on worker threads, keeps the
+timers, and notifies the machine of what happened. Messages that peers push (`push`) or publish (`gossip`) go into the
+log by `inserts`, those of a sync by `sync`; `change_feed` reports what others commit to it.
+
+Nothing here waits for a peer that does not read: what is pushed to one waits in a queue of its own, and when that is
+long the machine is told that the peer is behind (its rule 10). No peer is read from faster than the log takes it.
+
+What this package raises on a peer's input, and should not, ends that peer's connection (`defects`); when it was the
+machine that raised, another takes its place (`machine`).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Collection, Sequence
+from contextlib import AsyncExitStack
+from functools import partial
+from random import Random
+from types import TracebackType
+from typing import Self
+
+import anyio
+import anyio.abc
+
+from gossiplog.core import Node, SignedMessage
+from gossiplog.errors import (
+    ConnectionLost,
+    CorruptLog,
+    EncodeError,
+    NetworkError,
+    ProtocolError,
+    StorageError,
+    StreamRefused,
+)
+from gossiplog.log import Log
+from gossiplog.log.replica import Replica
+from gossiplog.net import events
+from gossiplog.net.background import background
+from gossiplog.net.replicator.change_feed import Feed
+from gossiplog.net.replicator.defects import TOO_MANY, DefectFound, Defects
+from gossiplog.net.replicator.fairness import MESH, Shares
+from gossiplog.net.replicator.gossip import Validation
+from gossiplog.net.replicator.inserts import Deliveries
+from gossiplog.net.replicator.machine import SharedMachine
+from gossiplog.net.replicator.probe import ask_root
+from gossiplog.net.replicator.protocols import Protocols
+from gossiplog.net.replicator.push import Pushes
+from gossiplog.net.replicator.sessions import Neighbour
+from gossiplog.net.replicator.sync import Syncs, serve_sync
+from gossiplog.net.replicator.telemetry import Counters, Record
+from gossiplog.net.replicator.timers import Timers
+from gossiplog.net.replicator.workers import Threads
+from gossiplog.net.transport.connection import Connection
+from gossiplog.net.transport.router import Publication, Router
+from gossiplog.net.transport.stream import Signal, Stream
+from gossiplog.protocol.broadcast import events as broadcast
+from gossiplog.protocol.broadcast.config import Config
+from gossiplog.protocol.broadcast.machine import Broadcast
+from gossiplog.protocol.sync import ServerConfig
+
+_RESUMPTION_SECONDS = 2.0
+"""Within which a peer whose sync was aborted begins another, if it does so by itself."""
+
+
+class Driver:
+    """Replicates one log with the peers that it is connected to, for the time of its context, which it is in once.
+
+    When the log is closed or found damaged meanwhile, or a function of the application's raises, the context ends with
+    that exception. A database that fails is tried again.
+
+    Args:
+        log: to replicate.
+        config: limits and delays of the broadcast machine.
+        server: limits of the sync streams that are served.
+        patience: seconds in which a peer must have opened its push stream.
+        router: of gossip, for peers that it reaches (see `exchange`); None where there are none.
+        random: for the jitter of delays.
+        on_event: is called with what happens, in order, on the event loop; it must not block.
+        on_message: is called with each message that the log gets, once, in the order of arrival; likewise.
+
+    Attributes:
+        replica: of the log.
+        protocols: that peers of the log speak.
+        peers_changed: set when a peer has joined or left.
+        record: counts, and tells the application; also of what those know who carry the connections.
+        defects: reports this package's own; likewise.
+    """
+
+    def __init__(
+        self,
+        log: Log,
+        *,
+        config: Config | None = None,
+        server: ServerConfig | None = None,
+        patience: float = 30.0,
+        router: Router | None = None,
+        random: Random | None = None,
+        on_event: Callable[[events.Event], None] | None = None,
+        on_message: Callable[[SignedMessage], None] | None = None,
+    ) -> None:
+        self.replica: Replica = log.replica
+        self.protocols = Protocols(log.topic)
+        self.peers_changed = Signal()
+        self._server = server or ServerConfig()
+        self._patience = patience
+        self.record = Record(on_event)
+        self._threads = Threads()
+        self._feed = Feed(self.replica, self._threads, self.record, self._report, lambda: bool(self._peers), on_message)
+        self._shares = Shares()
+        self._deliveries = Deliveries(
+            self._feed.insert_values,
+            self._shares,
+            self.record,
+            self._report,
+            self._unjudged,
+            self._name,
+            is_read=lambda: len(self._peers) > 1,
+        )
+        self._pushes = Pushes(
+            self.replica,
+            self._threads,
+            self._feed,
+            self._deliveries,
+            self._report,
+            self._fail,
+            self._join,
+            self._note_refusal,
+        )
+        self._validation: Validation | None = None
+        if router is not None:
+            self._validation = Validation(
+                router, self._threads, partial(self._deliveries.room, MESH), self._report, self._unread, self.record
+            )
+        self._syncs = Syncs(
+            self.replica,
+            self._threads,
+            self._feed.insert,
+            self._shares,
+            self._report,
+            self._fail,
+            self._unsynced,
+            self.record,
+        )
+        self._numbers = itertools.count(1)
+        # All that are being exchanged with, and those of them that have a push stream.
+        self._exchanges: dict[int, Neighbour] = {}
+        self._peers: dict[int, Neighbour] = {}
+        self._by_connection: dict[Connection | None, int] = {}
+        self.defects = Defects(self.record, self._exchanges)
+        make_machine = partial(Broadcast, random or Random(), config, itertools.count(1))
+        self._machine = SharedMachine(
+            make_machine,
+            self._do,
+            self.defects,
+            members=lambda: self.peers,
+            start_over=self._start_over,
+            tell_all=self._tell_all,
+            pass_over=self._pass_over,
+            give_up=self._give_up,
+        )
+        self._timers = Timers(lambda timer: self._report(broadcast.TimerExpired(timer)))
+        self._tasks: anyio.abc.TaskGroup
+        self._stack = AsyncExitStack()
+        self._is_open = False
+        # Sync streams that are being served.
+        self._serving = 0
+        self._exchange_ended = Signal()
+
+    async def __aenter__(self) -> Self:
+        count = await self._threads.read(self.replica.count)
+        async with AsyncExitStack() as stack:
+            stack.callback(self.record.flush)
+            stack.callback(self._threads.tell_of_left, self._fail)
+            self._tasks = await stack.enter_async_context(background())
+            stack.push_async_callback(self._end_exchanges)
+            for task in (self._feed.follow, self._feed.announce, self._feed.tell):
+                self._tasks.start_soon(task, count)
+            self._tasks.start_soon(self._threads.watch, self._fail)
+            for loop in (self._feed.probe, self._pushes.run, self._timers.run, self.record.run):
+                self._tasks.start_soon(loop)
+            for long in (False, True):
+                self._tasks.start_soon(partial(self._deliveries.run, long=long))
+            if self._validation is not None:
+                self._tasks.start_soon(self._validation.run)
+            self._is_open = True
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> bool | None:
+        self.hurry()
+        return await self._stack.__aexit__(kind, error, traceback)
+
+    def hurry(self) -> None:
+        """The context is about to end: calls of the log that do not return within seconds are left to themselves."""
+        self._threads.end()
+
+    async def _end_exchanges(self) -> None:
+        self._is_open = False
+        for peer in self._exchanges.values():
+            peer.scope.cancel()
+        # They run in tasks of others, and what they report at their end still needs this driver's own.
+        with anyio.CancelScope(shield=True):
+            while self._exchanges:
+                await self._exchange_ended.wait()
+
+    @property
+    def peers(self) -> Sequence[Neighbour]:
+        """Those that are connected now."""
+        return tuple(self._peers.values())
+
+    async def exchange(
+        self,
+        connection: Connection,
+        name: str,
+        *,
+        dialer: bool,
+        may_write: bool = True,
+        gossips: bool = False,
+        origin: str = "",
+        culprit: str = "",
+    ) -> str:
+        """Exchanges messages with a peer until the connection ends.
+
+        Args:
+            connection: to the peer.
+            name: that people know the peer by.
+            dialer: whether this side made the connection, and so opens the push stream.
+            may_write: whether to take messages from the peer; what one sends that may not is passed over.
+            gossips: whether the router of gossip brings the peer messages, so that they are not pushed to it.
+            origin: by which the peer is recognised when it comes back; its name, if empty.
+            culprit: who is not let in after defects, where that is only a part of the origin; else empty.
+
+        Returns:
+            The rule that the peer broke, which may be to bring too many defects of this side to light; "" if the
+            connection ended otherwise.
+
+        Raises:
+            NetworkError: the peer does not speak the protocols of this log, or has brought a defect to light.
+        """
+        if not self._is_open:
+            raise NetworkError("the log is not replicated any more")
+        origin = origin or name
+        peer = Neighbour(next(self._numbers), name, connection, may_write, gossips, origin, culprit)
+        if any(map(self.defects.bans, (peer.origin, peer.culprit))):
+            self.record.refused(name, "banned", TOO_MANY)
+            return TOO_MANY
+        self._exchanges[peer.number] = peer
+        self._by_connection[connection] = peer.number
+        connection.watch(partial(self._note, peer))
+        try:
+            with peer.scope:
+                await self._converse(peer, dialer)
+        except ConnectionLost as error:
+            # The connection itself may not have heard yet.
+            if error.cause == "violation":
+                peer.blame = peer.blame or error.reason
+            raise
+        except BaseException as error:
+            if not self.defects.catch("push", peer.number, "exchanging messages with it", error):
+                raise
+        finally:
+            self._leave(peer, dialer)
+        if peer.scope.cancelled_caught:
+            raise NetworkError("this side has stopped")
+        if peer.fault and not peer.blame:
+            raise DefectFound(peer.fault)
+        return peer.blame
+
+    async def _converse(self, peer: Neighbour, dialer: bool) -> None:
+        opens = dialer and not peer.gossips
+        stream = await peer.connection.open_stream(self.protocols.push) if opens else None
+        async with background() as tasks:
+            if stream is not None:
+                tasks.start_soon(self._pushes.exchange, peer, stream)
+            elif peer.gossips:
+                tasks.start_soon(partial(self._pushes.keep, peer, self.protocols.push, at_once=dialer))
+            else:
+                tasks.start_soon(self._expect_push, peer)
+            tasks.start_soon(self._accept, peer, tasks)
+            await peer.connection.wait_closed()
+
+    def _join(self, peer: Neighbour) -> None:
+        self._peers[peer.number] = peer
+        self.peers_changed.set()
+        self.record.tell(events.Connected(peer.name))
+        self._report(broadcast.PeerConnected(peer.number, peer.gossips))
+
+    def _note_refusal(self, peer: Neighbour, error: StreamRefused) -> None:
+        """A peer of the mesh refused a push stream, and will be asked again: its log may not be open yet."""
+        if not (peer.refused or peer.joined):
+            peer.refused = True
+            self.record.count(other_topics=1)
+            topic = self.protocols.topic
+            text = f"it exchanges no messages of this log's topic, {topic!r}: its topic may be another ({error})"
+            self.record.incident(peer.name, "other_topics", 1, text)
+
+    def _note(self, peer: Neighbour, kind: str, count: int, text: str) -> None:
+        peer.noted = True
+        self.record.incident(peer.name, kind, count, text)
+
+    def _leave(self, peer: Neighbour, dialer: bool) -> None:
+        closed = peer.connection.closed
+        if closed is not None and closed.cause == "violation":
+            peer.blame = peer.blame or closed.reason
+        if closed is not None and closed.cause == "internal":
+            error = ConnectionLost(closed.cause, closed.reason, closed.status)
+            self.defects.report("connection", peer.number, "carrying its bytes", error)
+        if peer.blame:
+            self.record.dropped(peer.name, peer.blame)
+        elif closed is not None and closed.cause == "overload":
+            self.record.incident(peer.name, "overloads", 1, closed.reason)
+        elif not (dialer or peer.gossips or peer.joined or peer.served or peer.noted or peer.scope.cancel_called):
+            # It may have been refused a stream of another topic, which is not reported if it leaves at once.
+            text = f"it left without opening {self.protocols.push}, a stream of this log: its topic may be another"
+            self.record.incident(peer.name, "left_at_once", 1, text)
+        del self._exchanges[peer.number], self._by_connection[peer.connection]
+        self.defects.leave(peer)
+        self._exchange_ended.set()
+        if self._peers.pop(peer.number, None) is None:
+            if peer.blame:
+                self.record.tell(events.Rejected(peer.name, peer.blame))
+        else:
+            self.peers_changed.set()
+            self._syncs.forget(peer.number)
+            self._pushes.forget(peer)
+            self._report(broadcast.PeerDisconnected(peer.number))
+            own = peer.blame or peer.fault
+            reason = own or (closed.reason if closed is not None else "this side ended the connection")
+            if closed is not None and closed.cause == "local" and peer.farewell and not own:
+                # This side only followed: which of the two is seen first is chance.
+                reason = "the peer closed the connection"
+            self.record.tell(events.Disconnected(peer.name, reason, bool(peer.blame)))
+
+    def leave(self, connection: Connection) -> None:
+        """Ends the exchange over a connection."""
+        for peer in self._exchanges.values():
+            if peer.connection is connection:
+                peer.scope.cancel()
+
+    def blame(self, connection: Connection, reason: str) -> None:
+        """Drops a peer that broke a rule which whoever carries the connection's bytes knows of."""
+        for peer in self._exchanges.values():
+            if peer.connection is connection:
+                peer.drop(reason)
+
+    async def root_of(self, peer: Neighbour) -> Node | None:
+        """The root of a peer's log, None if it is too busy to say. Logs with equal roots hold the same messages.
+
+        Raises:
+            NetworkError: the peer does not answer.
+            ProtocolError: what it answers is none; it is dropped.
+        """
+        try:
+            return await ask_root(peer.connection, self.protocols.sync)
+        except ProtocolError as error:
+            peer.drop(f"it broke the sync protocol: {error}")
+            raise
+        except BaseException as error:
+            if not self.defects.catch("sync", peer.number, "asking it for its root", error):
+                raise
+            raise NetworkError(peer.fault) from error
+
+    async def settle(self) -> None:
+        """Waits until the syncs that are under way have ended, and the application has heard of it."""
+        await self._syncs.settle()
+        self.record.flush()
+
+    @property
+    def left_out(self) -> Collection[bytes]:
+        """Keys of messages of the peers' logs that this one's application refuses, or that descend from such."""
+        return self._machine.left_out
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no sync runs in either direction, and peers have advertised nothing that needs one."""
+        return self._machine.is_idle and not self._serving
+
+    async def root(self) -> Node:
+        """The root of the log."""
+        return await self._feed.root()
+
+    async def committed(self) -> None:
+        """Waits until the log has got messages."""
+        await self._feed.committed()
+
+    @property
+    def unready(self) -> str:
+        """The reason why no messages can be taken now; "" if they can."""
+        return "the log cannot be written at the moment" if self.record.cannot_store else ""
+
+    @property
+    def counters(self) -> Counters:
+        """What was counted so far."""
+        return self.record.counters
+
+    # Streams
+
+    async def _expect_push(self, peer: Neighbour) -> None:
+        await anyio.sleep(self._patience)
+        if not peer.joined:
+            peer.drop(f"it opened no push stream within {self._patience:g} s")
+
+    async def _accept(self, peer: Neighbour, tasks: anyio.abc.TaskGroup) -> None:
+        async for protocol, stream in peer.connection:
+            if protocol == self.protocols.push:
+                tasks.start_soon(self._pushes.exchange, peer, stream)
+            else:
+                tasks.start_soon(self._serve, peer, stream)
+
+    async def _serve(self, peer: Neighbour, stream: Stream) -> None:
+        peer.served += 1
+        self._serving += 1
+        served = peer.served
+        try:
+            aborted = await serve_sync(
+                stream,
+                self.replica,
+                self._threads,
+                self._server,
+                blame=peer.drop,
+                served=lambda messages, size: self.record.tell(events.Served(peer.name, messages, size)),
+            )
+        except (CorruptLog, StorageError) as error:
+            self._fail(f"serving {peer.name}", error)
+            return
+        except BaseException as error:
+            if not self.defects.catch("serving", peer.number, "answering it", error):
+                raise
+            return
+        finally:
+            self._serving -= 1
+        if aborted:
+            await anyio.sleep(_RESUMPTION_SECONDS)
+            if served == peer.served:
+                self._report(broadcast.ServingAborted(peer.number))
+
+    async def take_gossip(self, publications: Sequence[Publication]) -> None:
+        """Takes messages that the router holds back, as fast as the log does; the router will be answered."""
+        if self._validation is None:
+            raise RuntimeError("a driver without a router takes no gossip")
+        await self._validation.take(publications, self._by_connection)
+
+    # The machine
+
+    def _report(self, *happened: broadcast.InEvent) -> None:
+        """Tells the machine what happened, after whatever it is being told just now."""
+        self._machine.report(*happened)
+        if self._validation is not None:
+            self._validation.flush()
+
+    def _do(self, event: broadcast.OutEvent) -> None:
+        match event:
+            case broadcast.SendInsert(peers, key, value):
+                self._pushes.insert(self._those(peers), key, value)
+            case broadcast.SendUpdate(peers):
+                self._pushes.update(self._those(peers))
+            case broadcast.Publish(key, value):
+                self._publish(key, value)
+            case broadcast.Validated():
+                if self._validation is not None:
+                    self._validation.answer(event)
+            case broadcast.Insert(delivery):
+                source = self._peers.get(_number(delivery.source)) if delivery.ticket is None else None
+                self._deliveries.add(MESH if source is None else source.writer, delivery)
+            case broadcast.SetTimer(timer, at):
+                self._timers.set(timer, at)
+            case broadcast.StartSync(peer=number):
+                source = self._peers.get(_number(number))
+                self._tasks.start_soon(self._syncs.run, event, source)
+            case broadcast.StopSync(number):
+                self._syncs.stop(number)
+            case broadcast.Disconnect(number, reason):
+                if (peer := self._peers.get(_number(number))) is not None:
+                    peer.drop(reason)
+            case broadcast.SyncStarted(number):
+                self.record.tell(events.SyncStarted(self._name(number)))
+            case broadcast.SyncProgress(number, inserted, statistics):
+                self.record.tell(events.SyncProgressed(self._name(number), inserted, statistics))
+            case broadcast.SyncOver(number, complete, inserted, refused, statistics, error, blamed):
+                peer = self._peers.get(_number(number))
+                is_dropped = blamed or (peer is not None and bool(peer.blame))
+                ended = events.SyncEnded(self._name(number), complete, inserted, refused, statistics, error)
+                self.record.tell(ended, logged=is_dropped)
+
+    def _name(self, number: broadcast.PeerId) -> str:
+        return self.defects.name(_number(number)) or "a peer that is gone"
+
+    def _those(self, numbers: Sequence[broadcast.PeerId]) -> list[Neighbour]:
+        found = (self._peers.get(_number(number)) for number in numbers)
+        return [peer for peer in found if peer is not None]
+
+    def _publish(self, key: bytes, value: bytes) -> None:
+        if self._validation is None:
+            return
+        try:
+            published = self._validation.publish(key, value)
+        except (EncodeError, NetworkError):
+            published = False
+        if not published:
+            # Too large for gossip, or too much: who hears of the heads syncs.
+            self._pushes.update([peer for peer in self._peers.values() if peer.gossips])
+
+    # Defects
+
+    def _unjudged(self, delivery: broadcast.Delivery, error: BaseException | None) -> None:
+        if error is not None:
+            self.defects.catch("storing", _number(delivery.source) or None, "storing what it sent", error)
+        self._pass_over(delivery)
+        if self._validation is not None:
+            self._validation.flush()
+
+    def _unread(self, publication: Publication, error: BaseException) -> None:
+        self.defects.catch("gossip", self._by_connection.get(publication.connection), "reading its gossip", error)
+
+    def _unsynced(self, number: broadcast.PeerId, error: BaseException) -> None:
+        self.defects.catch("sync", _number(number), "syncing with it", error)
+
+    def _pass_over(self, delivery: broadcast.Delivery) -> None:
+        if self._validation is not None:
+            self._validation.answer(broadcast.Validated(delivery.source, delivery.ticket, broadcast.Gossip.IGNORE))
+        # It may have been stored, and what came with it.
+        self._tell_all()
+
+    def _tell_all(self) -> None:
+        """Tell all peers the heads: what the log got may not have been passed on."""
+        self._pushes.update(self.peers)
+
+    def _start_over(self, syncs: Sequence[int]) -> None:
+        for number in syncs:
+            self._syncs.stop(number)
+        if self._validation is not None:
+            self._validation.ignore_all()
+
+    def _give_up(self, error: BaseException) -> None:
+        self._tasks.start_soon(_raise, error)
+
+    # The application
+
+    def _fail(self, doing: str, error: Exception) -> None:
+        self.record.tell(events.Failed(doing, error))
+
+
+async def _raise(error: BaseException) -> None:
+    raise error
+
+
+def _number(peer: broadcast.PeerId) -> int:
+    """The number that this driver has given a peer."""
+    if not isinstance(peer, int):
+        raise TypeError(f"{peer!r} is no number of a peer")
+    return peer

@@ -1,0 +1,137 @@
+"""What peers push, and what comes by gossip, on its way into the log: stored a turn at a time (`fairness`)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from itertools import chain
+
+import anyio
+
+from gossiplog.errors import CorruptLog, Refused, StorageError
+from gossiplog.net import events
+from gossiplog.net.replicator.defects import defect_in
+from gossiplog.net.replicator.fairness import FairQueue, Shares
+from gossiplog.net.replicator.telemetry import Record
+from gossiplog.net.replicator.tracing import span
+from gossiplog.net.transport.pacing import TimeSlice
+from gossiplog.net.transport.stream import Signal
+from gossiplog.protocol.broadcast import events as broadcast
+from gossiplog.protocol.broadcast.events import Delivery
+from gossiplog.replication.batches import InsertOutcome
+from gossiplog.replication.verdicts import Judgement, parents_first, report_deliveries, report_failure
+
+
+class Deliveries:
+    """Messages that wait to be stored, from all peers.
+
+    Args:
+        insert: verifies and inserts values (see `Feed.insert_values`).
+        shares: of their writers.
+        record: counts, and tells the application of failures.
+        report: is told what became of them, in batches.
+        defect: is told of deliveries that a defect of this side kept from being judged, and what it raised; of the
+            other deliveries of the same peer without that.
+        name: gives the name of a peer.
+        is_read: tells whether what one writer sends is passed on to others.
+    """
+
+    def __init__(
+        self,
+        insert: Callable[[Sequence[bytes]], Awaitable[InsertOutcome]],
+        shares: Shares,
+        record: Record,
+        report: Callable[[*tuple[broadcast.InEvent, ...]], None],
+        defect: Callable[[Delivery, BaseException | None], None],
+        name: Callable[[broadcast.PeerId], str] = str,
+        is_read: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._insert = insert
+        self._record = record
+        self._report = report
+        self._defect = defect
+        self._name = name
+        self._queue = FairQueue(shares, is_read)
+        self._changed = Signal()
+
+    async def room(self, writer: str) -> None:
+        """Wait while very many of a writer's messages wait."""
+        while not self._queue.has_room(writer, anyio.current_time()):
+            await self._changed.wait()
+
+    def add(self, writer: str, delivery: Delivery) -> None:
+        """Queue a message of a writer."""
+        self._queue.add(writer, delivery)
+        self._changed.set()
+
+    async def run(self, *, long: bool) -> None:
+        """Store messages as they come, without end: the long ones, or the others."""
+        while True:
+            turn = self._queue.take(anyio.current_time(), long=long)
+            if not turn:
+                with anyio.move_on_at(self._queue.next_due(anyio.current_time(), long=long)) as waited:
+                    await self._changed.wait()
+                if waited.cancelled_caught:
+                    # While it waited its writer may have ceased to be limited: then the message is the other task's.
+                    self._changed.set()
+                continue
+            began = anyio.current_time()
+            # Also where several batches were made of them: parents are forwarded before what follows them.
+            reports = parents_first(await self._judge(list(chain(*turn.values())), set()))
+            time_slice, count = TimeSlice(), self._record.most_at_once
+            # Not one by one: a router is given the answers of a report together.
+            for start in range(0, len(reports), count):
+                await time_slice.rest()
+                self._report(*reports[start : start + count])
+            now = anyio.current_time()
+            self._queue.finish(turn, now - began, now)
+            self._changed.set()
+
+    async def _judge(self, deliveries: Sequence[Delivery], faulty: set[broadcast.PeerId]) -> Sequence[Judgement]:
+        """Store deliveries together; where a defect prevents that, halve them until it is known whose it is.
+
+        Args:
+            deliveries: to store.
+            faulty: peers whose deliveries brought a defect to light; nothing more of theirs is stored.
+        """
+        try:
+            return await self._store(deliveries)
+        except BaseException as error:
+            defect = defect_in(error)
+            if defect is None:
+                raise
+            if len(deliveries) == 1:
+                faulty.add(deliveries[0].source)
+                self._defect(deliveries[0], defect)
+                return []
+        reports: list[Judgement] = []
+        half = len(deliveries) // 2
+        for part in (deliveries[:half], deliveries[half:]):
+            rest = [delivery for delivery in part if delivery.source not in faulty]
+            for delivery in part:
+                if delivery.source in faulty:
+                    self._defect(delivery, None)
+            if rest:
+                reports += await self._judge(rest, faulty)
+        return reports
+
+    async def _store(self, deliveries: Sequence[Delivery]) -> Sequence[Judgement]:
+        began = anyio.current_time()
+        try:
+            with span("store") as describe:
+                outcome = await self._insert([delivery.value for delivery in deliveries])
+                describe(
+                    {"messages": len(deliveries), "inserted": len(outcome.inserted), "orphans": len(outcome.orphans)}
+                )
+        except (CorruptLog, StorageError, Refused) as error:
+            self._record.tell(events.Failed("storing what peers sent", error))
+            return report_failure(deliveries)
+        self._record.observe("storing", anyio.current_time() - began)
+        for source, count in Counter(deliveries[index].source for index in outcome.inserted).items():
+            self._record.brought(self._name(source), count)
+        gossiped = sum(deliveries[index].ticket is not None for index in outcome.inserted)
+        self._record.inserted("gossip", gossiped)
+        self._record.inserted("push", len(outcome.inserted) - gossiped)
+        self._record.count(orphans=len(outcome.orphans))
+        self._record.count_outcome(outcome)
+        return report_deliveries(deliveries, outcome)

@@ -1,0 +1,189 @@
+"""Push streams over a network: what peers push goes into the log, and what the log gets is pushed to peers.
+
+A hub's client opens one stream, and its end is the end of the connection. Two peers of a mesh may dial each other at
+once, so that each opens one, or neither, if each took the other for the dialer; nor does one of two connections take
+the peer along when it ends. So of peers that gossip reaches all streams are read, whatever waits for one goes out on
+any, and whoever has none for some seconds opens one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import anyio
+import anyio.abc
+
+from gossiplog.errors import EncodeError, NetworkError, ProtocolError, StreamRefused
+from gossiplog.log.replica import Replica
+from gossiplog.net.background import background
+from gossiplog.net.replicator.change_feed import Feed
+from gossiplog.net.replicator.inserts import Deliveries
+from gossiplog.net.replicator.sessions import Neighbour
+from gossiplog.net.replicator.sync import Report, collect
+from gossiplog.net.replicator.workers import Threads
+from gossiplog.net.transport.pacing import TimeSlice
+from gossiplog.net.transport.stream import Stream
+from gossiplog.protocol import push
+from gossiplog.protocol.broadcast import events as broadcast
+from gossiplog.protocol.broadcast.events import Delivery
+from gossiplog.protocol.push import Push
+
+OPENING_SECONDS = 5.0
+"""Without a push stream to or from a peer that gossip reaches, after which this side opens one."""
+_LONGEST_PAUSE = 60.0
+"""Between attempts to open one, which double each time."""
+
+
+class Pushes:
+    """The push streams of one log.
+
+    Args:
+        replica: of the log.
+        threads: to run on.
+        feed: of the log.
+        deliveries: take what is pushed.
+        report: is told what peers tell, and of those that fall behind.
+        fail: is told what goes wrong on this side.
+        joined: is told of a peer's first stream.
+        refused: called for a peer that gossip reaches and that refuses a stream.
+    """
+
+    def __init__(
+        self,
+        replica: Replica,
+        threads: Threads,
+        feed: Feed,
+        deliveries: Deliveries,
+        report: Report,
+        fail: Callable[[str, Exception], None],
+        joined: Callable[[Neighbour], None],
+        refused: Callable[[Neighbour, StreamRefused], None],
+    ) -> None:
+        self._replica = replica
+        self._threads = threads
+        self._feed = feed
+        self._deliveries = deliveries
+        self._report = report
+        self._fail = fail
+        self._joined = joined
+        self._refused = refused
+        self._encoder = Push(replica.known)
+        self._to_update: dict[Neighbour, None] = {}
+        self._update_due = anyio.Event()
+
+    # Writing
+
+    def insert(self, peers: Sequence[Neighbour], key: bytes, value: bytes) -> None:
+        """Has a message pushed to peers; of one that is too large they hear by the heads."""
+        try:
+            self._queue(peers, self._encoder.insert(key, value))
+        except EncodeError:
+            self.update(peers)
+
+    def update(self, peers: Sequence[Neighbour]) -> None:
+        """Has the heads pushed to peers, as they will be when they have been read."""
+        self._to_update.update(dict.fromkeys(peers))
+        self._update_due.set()
+
+    def forget(self, peer: Neighbour) -> None:
+        """A peer is gone."""
+        self._to_update.pop(peer, None)
+
+    async def run(self) -> None:
+        """Tells peers the heads when it is time to, without end."""
+        while True:
+            await self._update_due.wait()
+            self._update_due = anyio.Event()
+            heads = await self._feed.insist("reading the heads", lambda: self._threads.read(self._replica.heads))
+            peers, self._to_update = self._to_update, {}
+            self._queue(tuple(peers), self._encoder.update(heads))
+
+    def _queue(self, peers: Sequence[Neighbour], data: bytes) -> None:
+        for peer in peers:
+            if peer.queue(data):
+                self._report(broadcast.PeerBehind(peer.number))
+
+    # Streams
+
+    async def keep(self, peer: Neighbour, protocol: str, *, at_once: bool) -> None:
+        """Opens streams to a peer that gossip reaches, whenever there has been none for a while.
+
+        Args:
+            peer: to open them to.
+            protocol: that they speak.
+            at_once: whether to open the first now, as the dialer does.
+        """
+        pause = 0.0 if at_once else OPENING_SECONDS
+        while True:
+            with anyio.move_on_after(pause):
+                while not peer.pushes:
+                    await peer.changed.wait()
+            if not peer.pushes:
+                try:
+                    stream = await peer.connection.open_stream(protocol)
+                except NetworkError as error:
+                    if isinstance(error, StreamRefused):
+                        self._refused(peer, error)
+                    # The peer does not speak the log's protocols, or not yet; or the connection ends.
+                    pause = min(max(2 * pause, OPENING_SECONDS), _LONGEST_PAUSE)
+                    continue
+                await self.exchange(peer, stream)
+            while peer.pushes:
+                await peer.changed.wait()
+            pause = OPENING_SECONDS
+
+    async def exchange(self, peer: Neighbour, stream: Stream) -> None:
+        """Reads and writes a push stream to its end; the peer joins with its first."""
+        if peer.joined and not peer.gossips:
+            stream.reset()
+            peer.drop("it opened a second push stream")
+            return
+        if peer.joined:
+            # Something may have been under way on another that has ended.
+            self.update([peer])
+        else:
+            peer.joined = True
+            self._joined(peer)
+        peer.pushes += 1
+        peer.changed.set()
+        try:
+            async with stream, background() as tasks:
+                tasks.start_soon(peer.write, stream, lambda: self._report(broadcast.PeerCaughtUp(peer.number)))
+                machine = Push(self._replica.known)
+                while not peer.blame and (data := await stream.receive()):
+                    await self._read(peer, stream, machine, data)
+        except NetworkError:
+            # The connection's end says why.
+            pass
+        finally:
+            peer.pushes -= 1
+            peer.changed.set()
+            if peer.pushes:
+                # What was under way on this one may not have come.
+                self.update([peer])
+        if not peer.gossips:
+            peer.farewell = not peer.blame
+            peer.connection.close()
+
+    async def _read(self, peer: Neighbour, stream: Stream, machine: Push, data: bytes) -> None:
+        found, error = await self._threads.read(collect, machine.receive(data))
+        stream.hold(machine.held + sum(len(event.value) for event in found if isinstance(event, push.Deliver)))
+        time_slice = TimeSlice()
+        for event in found if peer.may_write else ():
+            await time_slice.rest()
+            match event:
+                case push.Deliver(key, value):
+                    await self._deliveries.room(peer.writer)
+                    self._report(broadcast.Received(Delivery(peer.number, key, value)))
+                case push.UnknownHeads(keys, unchecked):
+                    self._report(broadcast.HeadsReceived(peer.number, keys, unchecked))
+        # What is left in the queue is a turn's, and not worth counting.
+        await self._deliveries.room(peer.writer)
+        stream.hold(machine.held)
+        if isinstance(error, ProtocolError):
+            peer.drop(f"it broke the push protocol: {error}")
+        elif error is not None:
+            self._fail(f"looking up what {peer.name} has", error)
+            # What it told of is not known now: a sync finds out, as soon as the log can be read.
+            if peer.may_write:
+                self._report(broadcast.HeadsReceived(peer.number, (), 1))

@@ -1,0 +1,123 @@
+"""A peer as the driver knows it: its connection, its push streams, and what waits to be pushed to it."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import anyio
+
+from gossiplog.net.replicator.fairness import MESH
+from gossiplog.net.transport.connection import Connection
+from gossiplog.net.transport.stream import CHUNK, Signal, Stream
+
+_MOST_WAITING = 2**20
+"""Bytes that wait to be written to a peer before it counts as behind."""
+_WRITE_SECONDS = 60.0
+"""How long a peer may take to read CHUNK bytes of what is pushed to it."""
+
+
+@dataclass(slots=True, eq=False)
+class Neighbour:
+    """A peer that is being exchanged with.
+
+    Attributes:
+        number: that the machine knows it by.
+        name: that people know it by.
+        connection: to it.
+        may_write: whether messages are taken from it.
+        gossips: whether gossip brings it messages. Such peers may have several push streams, or none for a while: when
+            two dial each other at once, each opens one, and one of two connections may end.
+        joined: whether it has had a push stream.
+        pushes: how many push streams it has now.
+        waiting: what is to be written to it,
+        size: in bytes.
+        behind: whether that was much, and some of it still waits.
+        served: how many sync streams it has opened.
+        more: set when something waits.
+        changed: set when a push stream has begun or ended.
+        scope: of the exchange with it.
+        origin: by which it is recognised when it comes back.
+        culprit: who pays for what it does, where that is only a part of the origin; else empty.
+        blame: the rule that it broke; "" as long as it has not.
+        fault: the defect of this side that its input brought to light; "" as long as there is none.
+        farewell: whether it has ended its push stream.
+        noted: whether the log has a line about its connection.
+        refused: whether it has refused a push stream.
+    """
+
+    number: int
+    name: str
+    connection: Connection
+    may_write: bool
+    gossips: bool = False
+    origin: str = ""
+    culprit: str = ""
+    joined: bool = False
+    pushes: int = 0
+    waiting: deque[bytes] = field(default_factory=deque)
+    size: int = 0
+    behind: bool = False
+    served: int = 0
+    more: anyio.Event = field(default_factory=anyio.Event)
+    changed: Signal = field(default_factory=Signal)
+    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+    blame: str = ""
+    fault: str = ""
+    farewell: bool = False
+    noted: bool = False
+    refused: bool = False
+
+    @property
+    def writer(self) -> str:
+        """The one whose share of the time its messages cost (see `fairness`)."""
+        return MESH if self.gossips else self.origin
+
+    def drop(self, reason: str) -> None:
+        """Ends the connection; the first reason counts."""
+        self.blame = self.blame or reason
+        self.connection.close()
+
+    def part(self, fault: str) -> None:
+        """End the connection for a defect of this side: the peer may come back."""
+        self.fault = self.fault or fault
+        self.connection.close()
+
+    def queue(self, data: bytes) -> bool:
+        """Has bytes written to the peer, after what waits already. True: it has just fallen behind."""
+        self.waiting.append(data)
+        self.size += len(data)
+        self.more.set()
+        fell_behind = self.size > _MOST_WAITING and not self.behind
+        self.behind |= fell_behind
+        return fell_behind
+
+    async def write(self, stream: Stream, caught_up: Callable[[], None]) -> None:
+        """Writes what is queued as fast as the peer reads, and drops it when it reads too little.
+
+        Args:
+            stream: of the push protocol.
+            caught_up: called when nothing waits any more for a peer that was behind.
+        """
+        while True:
+            await self.more.wait()
+            self.more = anyio.Event()
+            while self.waiting:
+                data = self.waiting.popleft()
+                # Small frames go together.
+                while self.waiting and len(data) + len(self.waiting[0]) <= CHUNK:
+                    data += self.waiting.popleft()
+                try:
+                    for start in range(0, len(data), CHUNK):
+                        with anyio.move_on_after(_WRITE_SECONDS) as scope:
+                            await stream.send(data[start : start + CHUNK])
+                        if scope.cancelled_caught:
+                            self.drop(f"it did not read what was pushed to it for {_WRITE_SECONDS:g} s")
+                            return
+                finally:
+                    # Nor does what is lost with the stream wait any more.
+                    self.size -= len(data)
+            if self.behind:
+                self.behind = False
+                caught_up()

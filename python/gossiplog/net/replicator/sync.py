@@ -1,0 +1,340 @@
+"""Sync streams over a network: those that a driver asks on, and those that it serves.
+
+The machines (`protocol.sync`) read the log, so they run on worker threads, a piece of the stream at a time. What a
+source sends passes three stages, each working on a batch of its own: the walk, the verification, and the transaction
+that stores it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import replace
+from hashlib import sha256
+from typing import TypeAlias, TypeVar
+
+import anyio
+import anyio.abc
+from anyio.streams.memory import MemoryObjectReceiveStream as Receiver
+from anyio.streams.memory import MemoryObjectSendStream as Sender
+
+from gossiplog.core import decode_clock, encode_id
+from gossiplog.errors import CorruptLog, GossipLogError, NetworkError, ProtocolError, Refused, StorageError
+from gossiplog.log.replica import Replica
+from gossiplog.log.source import CompleteSnapshot
+from gossiplog.log.state import damage_is_corrupt
+from gossiplog.net.background import background
+from gossiplog.net.replicator.defects import defect_in
+from gossiplog.net.replicator.fairness import Shares, parts
+from gossiplog.net.replicator.protocols import Protocols
+from gossiplog.net.replicator.sessions import Neighbour
+from gossiplog.net.replicator.telemetry import Record
+from gossiplog.net.replicator.tracing import span
+from gossiplog.net.replicator.workers import Threads
+from gossiplog.net.transport.connection import Connection
+from gossiplog.net.transport.stream import CHUNK, Signal, Stream
+from gossiplog.protocol.broadcast import events as broadcast
+from gossiplog.protocol.broadcast.events import SyncEnded, SyncResult
+from gossiplog.protocol.sync import Aborted, Client, ClientConfig, Event, Finished, Received, Send, Server, ServerConfig
+from gossiplog.replication.batches import InsertOutcome, VerifiedBatch, verify_received
+from gossiplog.replication.sessions import Resumptions, SyncSession
+from gossiplog.replication.verdicts import report_sync
+
+_Event = TypeVar("_Event")
+Insert: TypeAlias = Callable[[VerifiedBatch], Awaitable[InsertOutcome]]
+"""Inserts a batch (see `Replica.insert`)."""
+Report: TypeAlias = Callable[[broadcast.InEvent], None]
+"""Tells the broadcast machine."""
+_Part: TypeAlias = tuple[VerifiedBatch, float]
+"""A batch, and how much of a turn it fills."""
+
+_WRITE_SECONDS = 30.0
+"""How long a client may take to read 64 KiB of an answer before its stream is given up."""
+
+
+class _Sync(SyncSession):
+    """A sync that has not ended, and what its walk has brought and nobody has taken yet."""
+
+    def __init__(self, order: broadcast.StartSync) -> None:
+        self.scope = anyio.CancelScope()
+        self.pending: deque[Event] = deque()
+        super().__init__(order, self.scope.cancel)
+
+
+class Syncs:
+    """Asks sources for what the log lacks, as the broadcast machine orders it.
+
+    Args:
+        insert: stores what came.
+        shares: of the sources, whose messages wait when they have taken too much of the time.
+        report: is told how each sync goes, and its end in any case.
+        fail: is told what goes wrong on this side.
+        defect: is told what a source's answers made this side raise that it should not.
+    """
+
+    def __init__(
+        self,
+        replica: Replica,
+        threads: Threads,
+        insert: Insert,
+        shares: Shares,
+        report: Report,
+        fail: Callable[[str, Exception], None],
+        defect: Callable[[broadcast.PeerId, BaseException], None],
+        record: Record,
+    ) -> None:
+        self._replica = replica
+        self._threads = threads
+        self._insert = insert
+        self._shares = shares
+        self._report = report
+        self._fail = fail
+        self._defect = defect
+        self._record = record
+        self._protocols = Protocols(replica.topic)
+        self._running: dict[int, _Sync] = {}
+        self._ended = Signal()
+        self._resumptions = Resumptions(ClientConfig())
+
+    async def run(self, order: broadcast.StartSync, peer: Neighbour | None) -> None:
+        """Runs a sync to its end.
+
+        Args:
+            order: of the broadcast machine.
+            peer: to ask; None if it is gone.
+        """
+        sync = self._running[order.sync] = _Sync(order)
+        ended = SyncEnded(order.sync, SyncResult.FAILED, reason="the connection ended before the sync began")
+        began = anyio.current_time()
+        try:
+            if peer is not None:
+                with span("sync") as describe:
+                    ended = await self._run(sync, peer)
+                    describe({"result": ended.result.value, "messages": ended.statistics.values})
+        except StorageError as error:
+            self._fail("syncing", error)
+            ended = SyncEnded(order.sync, SyncResult.FAILED, reason=str(error))
+        except BaseException as error:
+            defect = defect_in(error)
+            if defect is None:
+                raise
+            self._defect(order.peer, defect)
+            ended = SyncEnded(order.sync, SyncResult.FAILED, reason=f"a defect of this side: {defect}")
+        finally:
+            del self._running[order.sync]
+            self._record.observe("sync", anyio.current_time() - began)
+            self._report(ended)
+            self._ended.set()
+
+    async def settle(self) -> None:
+        """Waits until the syncs that run now have ended."""
+        now = set(self._running)
+        while now & self._running.keys():
+            await self._ended.wait()
+
+    def stop(self, number: int) -> None:
+        """Ends a sync early; what it has brought is kept."""
+        sync = self._running.get(number)
+        if sync is not None:
+            sync.end(SyncResult.ABORTED)
+
+    def forget(self, peer: broadcast.PeerId) -> None:
+        """A peer is gone: how to ask it need not be remembered."""
+        self._resumptions.forget(peer)
+
+    async def _run(self, sync: _Sync, peer: Neighbour) -> SyncEnded:
+        order = sync.order
+        config = replace(self._resumptions.next(order.peer, peer.name), skip=order.skip)
+        snapshot = await self._threads.read(self._replica.snapshot)
+        client = Client(snapshot, self._replica.topic, config=config)
+        to_verify, verifying = anyio.create_memory_object_stream[Received](1)
+        to_write, writing = anyio.create_memory_object_stream[_Part](1)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._verify, peer.writer, snapshot.state.count, verifying, to_write)
+            tasks.start_soon(self._write, sync, peer, writing)
+            async with to_verify:
+                await self._walk(sync, client, peer.connection, to_verify)
+        self._resumptions.keep(sync, client, peer.name, is_connected=peer.connection.closed is None)
+        return sync.conclude(client, tuple(await self._threads.read(self._replica.known, order.wanted)))
+
+    async def _walk(self, sync: _Sync, client: Client, connection: Connection, batches: Sender[Received]) -> None:
+        # Requests wait here: the source reads none while its answers are not read. The machine's window bounds them.
+        requests, to_send = anyio.create_memory_object_stream[bytes](math.inf)
+        with requests, to_send, sync.scope:
+            try:
+                async with await connection.open_stream(self._protocols.sync) as stream, background() as tasks:
+                    tasks.start_soon(_send, stream, to_send)
+                    requests.send_nowait(client.start())
+                    while sync.result is None:
+                        await self._step(sync, client, stream, requests, batches)
+            except NetworkError as error:
+                sync.end(SyncResult.FAILED, str(error))
+        # What the walk has brought when it was ended.
+        if sync.result is not SyncResult.FINISHED:
+            events, _ = await self._threads.read(collect, client.end())
+            sync.pending.extend(events)
+        for event in sync.pending:
+            if isinstance(event, Received):
+                await batches.send(event)
+
+    async def _step(
+        self, sync: _Sync, client: Client, stream: Stream, requests: Sender[bytes], batches: Sender[Received]
+    ) -> None:
+        data = await stream.receive(4 * CHUNK)
+        if not data:
+            sync.end(SyncResult.FAILED, "the source closed the stream")
+            return
+        events, error = await self._threads.read(collect, client.receive(data))
+        stream.hold(client.held)
+        sync.pending.extend(events)
+        self._report(broadcast.SyncAdvanced(sync.order.sync, client.statistics))
+        while sync.pending:
+            # Taken out when it is done: the walk may be ended meanwhile.
+            match sync.pending[0]:
+                case Send(frames):
+                    requests.send_nowait(frames)
+                case Received() as received:
+                    await batches.send(received)
+                case Aborted() | Finished() as end:
+                    sync.note_end(end)
+            sync.pending.popleft()
+        if isinstance(error, ProtocolError):
+            sync.end(SyncResult.VIOLATION, str(error))
+        elif error is not None:
+            self._fail("syncing", error)
+            sync.end(SyncResult.FAILED, str(error))
+
+    async def _verify(self, writer: str, count: int, received: Receiver[Received], batches: Sender[_Part]) -> None:
+        async with received, batches:
+            async for values in received:
+                began = anyio.current_time()
+                batch = await self._threads.verify(verify_received, values, count)
+                filled = min(1.0, parts(values.values))
+                self._shares.charge(writer, filled * (anyio.current_time() - began), anyio.current_time())
+                await batches.send((batch, filled))
+
+    async def _write(self, sync: _Sync, peer: Neighbour, batches: Receiver[_Part]) -> None:
+        async with batches:
+            async for batch, filled in batches:
+                # Once the log could not take a batch, the parents of what comes later are missing.
+                if sync.inserts:
+                    await anyio.sleep_until(self._shares.due(peer.writer, anyio.current_time()))
+                    began = anyio.current_time()
+                    await self._store(sync, peer.name, batch)
+                    self._shares.charge(peer.writer, filled * (anyio.current_time() - began), anyio.current_time())
+                sync.judge(batch)
+
+    async def _store(self, sync: _Sync, source: str, batch: VerifiedBatch) -> None:
+        try:
+            outcome = await self._insert(batch)
+        except (StorageError, Refused) as error:
+            self._fail("storing what a sync brought", error)
+            sync.fail(str(error))
+            return
+        self._record.inserted("sync", len(outcome.inserted))
+        self._record.brought(source, len(outcome.inserted))
+        self._record.count_outcome(outcome)
+        self._report(report_sync(sync.order.sync, outcome))
+
+
+async def _send(stream: Stream, requests: Receiver[bytes]) -> None:
+    async for frames in requests:
+        await stream.send(frames)
+
+
+def collect(events: Iterator[_Event]) -> tuple[list[_Event], GossipLogError | None]:
+    """The events of a machine, and what it raised after them."""
+    found: list[_Event] = []
+    try:
+        with damage_is_corrupt:
+            found.extend(events)
+    except (ProtocolError, StorageError) as error:
+        return found, error
+    return found, None
+
+
+async def serve_sync(
+    stream: Stream,
+    replica: Replica,
+    threads: Threads,
+    config: ServerConfig,
+    blame: Callable[[str], None],
+    served: Callable[[int, int], None],
+) -> bool:
+    """Serves the log, as it is now, on a stream that a peer opened, and closes it.
+
+    Args:
+        stream: of the sync protocol.
+        replica: of the log.
+        threads: to run on.
+        config: the limits.
+        blame: told what the peer did wrong.
+        served: told of each answer that was written: how many messages it held, and its bytes.
+
+    Returns:
+        Whether the stream was aborted.
+
+    Raises:
+        CorruptLog: the log is damaged.
+        StorageError: the database failed.
+    """
+    try:
+        async with stream:
+            snapshot = await threads.read(replica.snapshot)
+            checked = _CheckedSnapshot(snapshot.storage, snapshot.state)
+            server = Server(checked, now=anyio.current_time(), config=config)
+            while not server.closed:
+                data: bytes | None = None
+                with anyio.move_on_at(server.deadline):
+                    data = await stream.receive()
+                if data == b"":
+                    return False
+                await _answer(stream, server, threads, data or b"", served)
+        return True
+    except ProtocolError as error:
+        blame(f"it broke the sync protocol: {error}")
+    except TimeoutError:
+        blame(f"it did not read an answer within {_WRITE_SECONDS:g} s")
+    except NetworkError:
+        # The peer has gone, or needs no more.
+        pass
+    return False
+
+
+class _CheckedSnapshot(CompleteSnapshot):
+    """A snapshot that gives out no damaged value: peers would take it for a rule that this side breaks."""
+
+    def values(self, keys: Sequence[bytes], limit: int) -> list[bytes] | None:
+        """As `CompleteSnapshot.values`.
+
+        Raises:
+            CorruptLog: also for a value that is not that of its key.
+        """
+        values = super().values(keys, limit)
+        for key, value in zip(keys, values or (), strict=False):
+            _, length = decode_clock(key)
+            if not sha256(value).digest().startswith(key[length:]):
+                raise CorruptLog([f"the stored value of message {encode_id(key)} is another one's"])
+        return values
+
+
+async def _answer(
+    stream: Stream, server: Server, threads: Threads, data: bytes, served: Callable[[int, int], None]
+) -> None:
+    values = server.values
+    while answer := await threads.read(_receive, server, data, anyio.current_time()):
+        data = b""
+        stream.hold(server.held + len(answer))
+        # In pieces: a slow line takes an answer of megabytes, too, as long as it takes something.
+        for start in range(0, len(answer), CHUNK):
+            with anyio.fail_after(_WRITE_SECONDS):
+                await stream.send(answer[start : start + CHUNK])
+        served(server.values - values, len(answer))
+        values = server.values
+    stream.hold(server.held)
+
+
+def _receive(server: Server, data: bytes, now: float) -> bytes:
+    with damage_is_corrupt:
+        return server.receive(data, now)

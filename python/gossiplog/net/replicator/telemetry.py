@@ -1,0 +1,297 @@
+"""What becomes known of a driver's work: events for the application, lines for the log of the process, and counts."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+import anyio
+
+from gossiplog.core import encode_id
+from gossiplog.errors import Refused
+from gossiplog.net import events
+from gossiplog.net.incidents import Incidents, one_line
+from gossiplog.net.latest import keep_latest
+from gossiplog.net.replicator.histogram import Histogram, Latency
+from gossiplog.replication.batches import InsertOutcome
+from gossiplog.reprs import short_repr
+
+LOGGER = logging.getLogger("gossiplog")
+# An application that does not set logging up gets nothing on its standard error.
+LOGGER.addHandler(logging.NullHandler())
+
+REFUSALS = ("address", "banned", "host", "limit", "origin", "peer", "rate", "token", "topic")
+"""Why connections are refused: `limit` and `address` are limits of connections, in all and from one address, `rate`
+that of connections which one address opens; `banned` is who broke a rule before; `peer` is one that may not join the
+mesh; `topic` is another log's; the others are what `gossiplog.net.http.access` checks."""
+REFUSED_REMEMBERED = 2**14
+"""Keys of refused messages that are remembered, so that each message counts once; about 3 MiB."""
+
+_MOST_SOURCES = 16
+_MOST_AT_ONCE = 256
+_MOST_COPIES = 2**13
+
+
+@short_repr
+@dataclass(frozen=True, slots=True)
+class Counters:
+    """What was counted since a driver was made.
+
+    Attributes:
+        connections: that stand now and have a push stream.
+        connected: peers that have joined.
+        dropped: peers that were dropped for breaking a rule, those included that never joined.
+        refused_connections: WebSockets and connections of peers that were not let in, by the reasons of REFUSALS.
+        refused_requests: HTTP requests that a hub refused (`gossiplog.net.http.access`), by "host", "origin", "token",
+            and by "rate" those with a token whose address had shown too many wrong ones.
+        bytes_received: from the peers' WebSockets, where this process reads them (a hub's).
+        bytes_sent: likewise.
+        inserted: new messages by "push", by "gossip", by "sync", and by "append", which is any other way.
+        duplicates: messages that came and were in the log already.
+        syncs: that ended, by "complete" and "failed".
+        other_topics: connections to clients and to peers of a mesh whose log has another topic, as far as is known.
+        orphans: messages that came by push or gossip before their parents.
+        refused: messages that the application refused. One that is refused several times counts once, as long as it is
+            among the latest REFUSED_REMEMBERED.
+        invalid: messages that no peer may have.
+        errors: failures on this side, by the name of their class.
+        held: bytes that are kept for peers now (see `Limits`).
+        network: what the network counted, by name (see `gossiplog._core.Network.counts`).
+        mesh: peers that gossip is exchanged with directly, now.
+        defects: of this package that peers' input brought to light, by where: "push", "gossip", "sync" (this side
+            asked), "serving", "storing", "broadcast" (the machine that all peers share) and "connection" (its bytes).
+        open_connections: that stand now, whether or not messages are exchanged over them, by "hub" and "mesh".
+        connection_limits: how many there may be, likewise.
+        latencies: of "validation", from a message's coming by gossip to the answer; of "storing", a batch of messages
+            that peers sent; and of "sync", whole ones.
+    """
+
+    connections: int = 0
+    connected: int = 0
+    dropped: int = 0
+    refused_connections: Mapping[str, int] = field(default_factory=dict)
+    refused_requests: Mapping[str, int] = field(default_factory=dict)
+    bytes_received: int = 0
+    bytes_sent: int = 0
+    inserted: Mapping[str, int] = field(default_factory=dict)
+    duplicates: int = 0
+    syncs: Mapping[str, int] = field(default_factory=dict)
+    other_topics: int = 0
+    orphans: int = 0
+    refused: int = 0
+    invalid: int = 0
+    errors: Mapping[str, int] = field(default_factory=dict)
+    held: int = 0
+    network: Mapping[str, int] = field(default_factory=dict)
+    mesh: int = 0
+    defects: Mapping[str, int] = field(default_factory=dict)
+    open_connections: Mapping[str, int] = field(default_factory=dict)
+    connection_limits: Mapping[str, int] = field(default_factory=dict)
+    latencies: Mapping[str, Latency] = field(default_factory=dict)
+
+
+def log_level_of(event: events.Event) -> int:
+    """Return the level of the line that the log has about an event; 0 if it has none."""
+    match event:
+        case events.Connected() | events.Disconnected(blamed=False):
+            return logging.INFO
+        case events.Disconnected() | events.Rejected():
+            return logging.WARNING
+        case events.SyncEnded(error=error) if error:
+            return logging.WARNING
+        case events.Failed() | events.Defect():
+            return logging.ERROR
+    return 0
+
+
+class Record:
+    """Takes notice of what happens, and passes it on.
+
+    The application's function is called from a task of its own (`run`), so that what it raises cannot leave a driver
+    halfway through something: it ends the driver, as an error of the driver's would.
+
+    Args:
+        on_event: the application's function, or None.
+
+    Attributes:
+        last_refused: the key and the error of the message that the application refused last; None before.
+        cannot_store: whether the database failed at the last attempt to write to the log.
+    """
+
+    def __init__(self, on_event: Callable[[events.Event], None] | None) -> None:
+        self._on_event = on_event
+        self._waiting: deque[events.Event] = deque()
+        self._due = anyio.Event()
+        self._counts: Counter[str] = Counter()
+        self._refused_connections: Counter[str] = Counter()
+        self._inserted: Counter[str] = Counter()
+        self._syncs: Counter[str] = Counter()
+        self._errors: Counter[str] = Counter()
+        self._defects: Counter[str] = Counter()
+        self._latencies: dict[str, Histogram] = {}
+        self._sources: Counter[str] = Counter()
+        self._incidents = Incidents(LOGGER)
+        # Keys, the one that was refused longest ago first.
+        self._refused: dict[bytes, None] = {}
+        self.last_refused: tuple[bytes, Refused] | None = None
+        self.cannot_store = False
+
+    @property
+    def counters(self) -> Counters:
+        """The counts as they are now."""
+        return Counters(
+            **self._counts,
+            refused_connections=MappingProxyType(dict(self._refused_connections)),
+            refused_requests=MappingProxyType({}),
+            open_connections=MappingProxyType({}),
+            connection_limits=MappingProxyType({}),
+            inserted=MappingProxyType(dict(self._inserted)),
+            syncs=MappingProxyType(dict(self._syncs)),
+            errors=MappingProxyType(dict(self._errors)),
+            defects=MappingProxyType(dict(self._defects)),
+            network=MappingProxyType({}),
+            latencies=MappingProxyType({kind: found.latency for kind, found in self._latencies.items()}),
+        )
+
+    @property
+    def connections(self) -> int:
+        """Peers that are connected now."""
+        return self._counts["connections"]
+
+    @property
+    def most_at_once(self) -> int:
+        """Messages that may be passed on in one callback of the event loop: some milliseconds, with a thousand peers,
+        too."""
+        return max(1, min(_MOST_AT_ONCE, _MOST_COPIES // max(1, self.connections)))
+
+    @property
+    def is_heard(self) -> bool:
+        """Whether there is an application that listens."""
+        return self._on_event is not None
+
+    def count(self, **amounts: int) -> None:
+        """Adds to some of the counters that are numbers."""
+        self._counts.update(amounts)
+
+    def brought(self, peer: str, messages: int) -> None:
+        """Note who brought new messages, for the next event about commits."""
+        if self.is_heard and messages and (peer in self._sources or len(self._sources) < _MOST_SOURCES):
+            self._sources[peer] += messages
+
+    def take_sources(self) -> Mapping[str, int]:
+        """Return how many new messages peers brought since the last call."""
+        sources, self._sources = self._sources, Counter()
+        return MappingProxyType(dict(sources))
+
+    def inserted(self, way: str, messages: int) -> None:
+        """Some messages are new to the log; see `Counters.inserted`."""
+        if messages:
+            self._inserted[way] += messages
+
+    def count_outcome(self, outcome: InsertOutcome) -> None:
+        """Count the messages of a batch that were not inserted, but for orphans."""
+        self.count(duplicates=outcome.duplicates, invalid=len(outcome.invalid))
+        if outcome.refused:
+            keys = outcome.keys
+            self.refused_messages({keys[index]: error for index, error in outcome.refused.items()})
+
+    def refused_messages(self, errors: Mapping[bytes, Refused]) -> None:
+        """Count, log and report messages that the application refused, each at its first refusal.
+
+        Args:
+            errors: what the application raised, by the key of the message.
+        """
+        new = [key for key in errors if key not in self._refused]
+        for key, error in errors.items():
+            keep_latest(self._refused, key, None, REFUSED_REMEMBERED)
+            self.last_refused = key, error
+        if new:
+            self.count(refused=len(new))
+            text = f"refused a message: {errors[new[0]]}"
+            self._incidents.note("refused_messages", "the application", text, len(new))
+            self.tell(events.MessagesRefused(tuple((encode_id(key), errors[key]) for key in new)))
+
+    def observe(self, kind: str, seconds: float) -> None:
+        """Something took so long; see `Counters.latencies`."""
+        self._latencies.setdefault(kind, Histogram()).observe(seconds)
+
+    def incident(self, peer: str, kind: str, count: int, text: str) -> None:
+        """A peer did something in vain; the network counts it (see `Counters.network`)."""
+        self._incidents.note(kind, peer, text, count)
+
+    def count_refused(self, reason: str, connections: int = 1) -> None:
+        """Count connections that were not let in; `reason` is one of REFUSALS."""
+        self._refused_connections[reason] += connections
+
+    def refused(self, peer: str, reason: str, text: str) -> None:
+        """Count and log a connection that was not let in.
+
+        Args:
+            peer: who made it.
+            reason: one of REFUSALS.
+            text: the same as a clause.
+        """
+        self.count_refused(reason)
+        self._incidents.note("refused_connections", peer, f"not let in: {text}")
+
+    def dropped(self, peer: str, reason: str) -> None:
+        """A peer broke a rule."""
+        self.count(dropped=1)
+        self._incidents.note("dropped", peer, f"dropped: {reason}")
+
+    def defect(self, kind: str, event: events.Defect) -> None:
+        """Count and log a defect, and report it to the application; `kind` is one of `Counters.defects`."""
+        self._defects[kind] += 1
+        # A class of errors has a line of its own: one defect is not to hide another.
+        name = type(event.error).__name__
+        text = f"a defect of gossiplog, please report it: {event.doing} raised {name}: {event.error}"
+        self._incidents.note(f"{kind} {name}", event.peer or "no peer", text, error=event.error, lines=1)
+        self.tell(event)
+
+    def tell(self, event: events.Event, *, logged: bool = False) -> None:
+        """Count and log what happened, and report it to the application.
+
+        Args:
+            event: what happened.
+            logged: whether the log has a line of its own about the cause, as that a peer was dropped.
+        """
+        match event:
+            case events.Connected(peer):
+                self.count(connections=1, connected=1)
+                LOGGER.info("%s joined", one_line(peer))
+            case events.Disconnected(peer, reason, blamed):
+                self.count(connections=-1)
+                if not blamed:
+                    LOGGER.info("%s left: %s", one_line(peer), one_line(reason))
+            case events.SyncEnded(peer=peer, complete=complete, inserted=inserted, error=error):
+                self._syncs["complete" if complete else "failed"] += 1
+                if error and not logged:
+                    LOGGER.warning("a sync with %s brought %d messages: %s", one_line(peer), inserted, one_line(error))
+            case events.Failed(doing, error):
+                self._errors[type(error).__name__] += 1
+                # A database that fails does so at each attempt, and clients make as many as they like.
+                self._incidents.note(type(error).__name__, doing, str(error), level=logging.ERROR, subject="doing")
+        if self._on_event is not None:
+            self._waiting.append(event)
+            self._due.set()
+
+    async def run(self) -> None:
+        """Calls the application's function with each event, in order; raises what it raises."""
+        while True:
+            await self._due.wait()
+            self._due = anyio.Event()
+            self.flush()
+
+    def flush(self) -> None:
+        """Calls it with those events that it has not got yet."""
+        while self._waiting and self._on_event is not None:
+            event = self._waiting.popleft()
+            try:
+                self._on_event(event)
+            except BaseException:
+                # It is not called again after it failed.
+                self._on_event = None
+                raise

@@ -1,0 +1,46 @@
+"""The timers of a broadcast machine."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Callable
+
+import anyio
+
+from gossiplog.protocol.broadcast.events import Timer
+
+
+class Timers:
+    """Timers that may be set anew before they expire.
+
+    Args:
+        expired: is told of each that expires.
+    """
+
+    def __init__(self, expired: Callable[[Timer], None]) -> None:
+        self._expired = expired
+        # The time of each, and a heap that may hold some that were set anew since.
+        self._times: dict[Timer, float] = {}
+        self._order: list[tuple[float, int, Timer]] = []
+        self._numbers = itertools.count()
+        self._changed = anyio.Event()
+
+    def set(self, timer: Timer, at: float) -> None:
+        """Has a timer expire at a time of the event loop's clock, and not when it was set to before."""
+        self._times[timer] = at
+        heapq.heappush(self._order, (at, next(self._numbers), timer))
+        self._changed.set()
+
+    async def run(self) -> None:
+        """Waits for them, without end."""
+        while True:
+            now = anyio.current_time()
+            while self._order and self._order[0][0] <= now:
+                at, _, timer = heapq.heappop(self._order)
+                if self._times.get(timer) == at:
+                    del self._times[timer]
+                    self._expired(timer)
+            with anyio.move_on_at(self._order[0][0] if self._order else float("inf")):
+                await self._changed.wait()
+            self._changed = anyio.Event()

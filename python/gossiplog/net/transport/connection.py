@@ -1,0 +1,304 @@
+"""Connections, whoever makes them: hub and client over WebSockets (`streams`), or a libp2p host (`host`).
+
+A thin layer over what moves the bytes on a thread of its own (`gossiplog._core`). Here, one task waits for its file
+descriptor and wakes whoever waits for what became ready. Nothing is queued: a call takes or gives what there is room
+for, and waits for more room, so a slow reader holds up the senders of its own streams and nobody else.
+
+Every call is a checkpoint. A cancelled one has done nothing, but for `Stream.send` (which see).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Protocol, Self
+
+import anyio
+import anyio.abc
+import anyio.lowlevel
+
+from gossiplog._core import Closed, ConnectionEvent, StreamEvent
+from gossiplog.errors import ConnectionLost, NetworkError, StreamRefused, StreamReset
+from gossiplog.net.transport.pacing import TimeSlice
+from gossiplog.net.transport.stream import Signal, Stream, StreamCore
+
+__all__ = ["Carrier", "Closed", "Connection"]
+
+_FAREWELL_SECONDS = 2.0
+"""How long a cancelled task still waits for the peer to take what was sent and the close."""
+
+
+class Core(StreamCore, Protocol):
+    """What moves the bytes of connections (`gossiplog._core.Network`, `gossiplog._core.Host`). No call waits."""
+
+    def fileno(self) -> int: ...
+    def poll(self) -> Sequence[object]: ...
+    def open(self, connection: int, protocol: str) -> int: ...
+    def close(self, connection: int) -> None: ...
+    def release(self, connection: int) -> None: ...
+    def counts(self) -> dict[str, int]: ...
+    def held(self) -> int: ...
+    def stop(self) -> None: ...
+
+
+class Connection:
+    """A connection to a peer. Leaving its context closes it.
+
+    Iterating gives the streams that the peer opens, as `accept` does, until the connection ends.
+
+    Attributes:
+        closed: how it ended; None while it stands.
+        hello: what a hub said of itself when it was dialled: values of headers by their names.
+    """
+
+    def __init__(self, manager: Carrier, handle: int, name: str) -> None:
+        self.closed: Closed | None = None
+        self.hello: Mapping[str, str] = {}
+        self._manager = manager
+        self._core = manager._core
+        self._handle = handle
+        self._name = name
+        self._streams: dict[int, Stream] = {}
+        self._inbound: deque[Stream] = deque()
+        self._established = False
+        self._gone: str | None = None
+        # What the peer did in vain, until somebody wants to be told: how often and what, by kind.
+        self._incidents: dict[str, tuple[int, str]] = {}
+        self._told: Callable[[str, int, str], None] | None = None
+        self._changed = Signal()
+        self._readable = Signal()
+        self._writable = Signal()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._handle} {self._name}>"
+
+    async def __aenter__(self) -> Connection:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def open_stream(self, protocol: str) -> Stream:
+        """A new stream that speaks `protocol`. Waits until the peer agrees.
+
+        Raises:
+            StreamRefused: the peer does not offer the protocol, or did not agree in time.
+            ConnectionLost: the connection has ended, or ends meanwhile.
+            NetworkError: too many streams are open.
+        """
+        await anyio.lowlevel.checkpoint()
+        self._check()
+        stream = self._add(self._core.open(self._handle, protocol), protocol)
+        try:
+            await stream._open()
+        except (StreamRefused, StreamReset):
+            self._check()
+            if self.closed is not None:
+                raise self._lost(self.closed) from None
+            raise
+        return stream
+
+    async def accept(self) -> tuple[str, Stream]:
+        """The next stream that the peer opens, and its protocol. Waits for it.
+
+        Raises:
+            ConnectionLost: the connection has ended, and all its streams were accepted.
+        """
+        await anyio.lowlevel.checkpoint()
+        while not self._inbound:
+            self._check()
+            if self.closed is not None:
+                raise self._lost(self.closed)
+            await self._changed.wait()
+        stream = self._inbound.popleft()
+        return stream.protocol, stream
+
+    def __aiter__(self) -> Connection:
+        return self
+
+    async def __anext__(self) -> tuple[str, Stream]:
+        try:
+            return await self.accept()
+        except ConnectionLost:
+            raise StopAsyncIteration from None
+
+    async def wait_closed(self) -> Closed:
+        """How the connection ended. Waits until it does."""
+        await anyio.lowlevel.checkpoint()
+        while self.closed is None:
+            self._check()
+            await self._changed.wait()
+        return self.closed
+
+    def watch(self, told: Callable[[str, int, str], None]) -> None:
+        """Has a function told what the peer does in vain, and has done so far: the kind (one of `Network.counts`), how
+        often, and what it did the last time, as a clause."""
+        self._told = told
+        for kind, (count, text) in self._incidents.items():
+            told(kind, count, text)
+        self._incidents.clear()
+
+    def close(self) -> None:
+        """Begins to close: what was sent goes out first, if the peer takes it in time. `wait_closed` waits for that."""
+        if self._gone is None and self.closed is None:
+            self._core.close(self._handle)
+
+    async def aclose(self) -> None:
+        """Closes, waits until it is closed, and lets go of the connection and its streams. Cancelled, it does not
+        wait."""
+        if self._gone is None:
+            self.close()
+            try:
+                # Not if the network is stopped meanwhile.
+                with contextlib.suppress(ConnectionLost):
+                    await self.wait_closed()
+            finally:
+                self._let_go("this side let go of the connection")
+
+    async def leave(self) -> None:
+        """Close in order even when cancelled, in two seconds at most: the peer is not to take it for a failure."""
+        with anyio.move_on_after(_FAREWELL_SECONDS, shield=True):
+            await self.aclose()
+
+    def _check(self) -> None:
+        if self._gone is not None:
+            raise ConnectionLost("local", self._gone)
+
+    @staticmethod
+    def _lost(closed: Closed) -> ConnectionLost:
+        return ConnectionLost(closed.cause, closed.reason, closed.status)
+
+    def _let_go(self, reason: str) -> None:
+        if self._gone is None:
+            self._manager._connections.pop(self._handle, None)
+            self._core.release(self._handle)
+            self._stop(reason)
+
+    def _stop(self, reason: str) -> None:
+        """Wakes everybody, to find that the connection is gone."""
+        self._gone = self._gone or reason
+        self._inbound.clear()
+        for stream in self._streams.values():
+            stream._stop(reason)
+        self._streams.clear()
+        for signal in (self._changed, self._readable, self._writable):
+            signal.set()
+
+    async def _establish(self) -> None:
+        """Waits until a dialled connection stands."""
+        while not self._established:
+            self._check()
+            if self.closed is not None:
+                raise self._lost(self.closed)
+            await self._changed.wait()
+
+    def _add(self, handle: int, protocol: str) -> Stream:
+        stream = self._streams[handle] = Stream(self._core, handle, protocol, self._streams.pop)
+        return stream
+
+    def _deliver(self, event: ConnectionEvent) -> None:
+        if event.established:
+            self._established = True
+            self.hello = dict(event.hello)
+        self.closed = event.closed or self.closed
+        if event.established or event.closed is not None:
+            self._changed.set()
+        if event.readable:
+            self._readable.set()
+        if event.writable:
+            self._writable.set()
+        for kind, count, text in event.incidents:
+            if self._told is not None:
+                self._told(kind, count, text)
+            else:
+                before, _ = self._incidents.get(kind, (0, ""))
+                self._incidents[kind] = before + count, text
+
+    def _deliver_stream(self, event: StreamEvent) -> None:
+        stream = self._streams.get(event.stream)
+        if stream is None and event.inbound and event.protocol is not None:
+            stream = self._add(event.stream, event.protocol)
+            self._inbound.append(stream)
+            self._changed.set()
+        if stream is not None:
+            stream._deliver(event)
+
+
+class Carrier:
+    """Connections that are driven on a thread of its own, for the time of its context.
+
+    Args:
+        core: that drives them.
+    """
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._connections: dict[int, Connection] = {}
+        self._last: dict[str, int] | None = None
+        self._tasks = anyio.create_task_group()
+        # Shielded: a cancelled task still needs events, to close its connections in order. Leaving the context ends it.
+        self._dispatching = anyio.CancelScope(shield=True)
+
+    async def __aenter__(self) -> Self:
+        await self._tasks.__aenter__()
+        self._tasks.start_soon(self._dispatch)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._tasks.cancel_scope.cancel()
+        self._dispatching.cancel()
+        try:
+            # Without the error: the group would wrap it, and its tasks are ours alone.
+            await self._tasks.__aexit__(None, None, None)
+        except anyio.get_cancelled_exc_class() as cancelled:
+            # On asyncio, where a scope around the network is cancelled. The block's own error is not to be lost for it:
+            # the scope cancels whatever comes next.
+            if error is None or isinstance(error, type(cancelled)):
+                raise
+        finally:
+            self._last = self._core.counts()
+            self._core.stop()
+            for connection in self._connections.values():
+                connection._stop("the network was stopped")
+            self._connections.clear()
+
+    def counts(self) -> dict[str, int]:
+        """What was counted from the start to the end, by name: see `gossiplog._core.Network.counts`."""
+        return self._core.counts() if self._last is None else self._last
+
+    def held(self) -> int:
+        """Bytes that are kept for peers now: see `Limits`."""
+        return self._core.held() if self._last is None else 0
+
+    async def _dispatch(self) -> None:
+        with self._dispatching:
+            while True:
+                await anyio.wait_readable(self._core.fileno())
+                try:
+                    events = self._core.poll()
+                except NetworkError as error:
+                    self._fail(error)
+                    return
+                time_slice = TimeSlice()
+                for event in events:
+                    self._take(event)
+                    await time_slice.rest()
+
+    def _fail(self, error: NetworkError) -> None:
+        """What moves the bytes has ended before its time: wakes everybody, to find that out."""
+        for connection in self._connections.values():
+            connection._stop(str(error))
+
+    def _take(self, event: object) -> None:
+        """Something happened."""
+        match event:
+            case ConnectionEvent() if (connection := self._connections.get(event.connection)) is not None:
+                connection._deliver(event)
+            case StreamEvent() if (connection := self._connections.get(event.connection)) is not None:
+                connection._deliver_stream(event)

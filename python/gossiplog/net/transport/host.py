@@ -1,0 +1,234 @@
+"""A libp2p host, for async code: connections to peers, whoever dialled them, and gossip on one topic.
+
+A layer over `gossiplog._core.Host` as `streams` is one over `gossiplog._core.Network`; connections and streams are the
+same. A host dials by itself: peers to begin with, and those that it learns of. So connections come from it (`accept`),
+also those that were asked for (`dial`).
+
+    async with open_host(identity=secrets.token_bytes(32), topic=topic, protocols=[PUSH, SYNC]) as host:
+        await host.dial("/ip4/127.0.0.1/tcp/9000/ws")
+        async for arrival in host:
+            tasks.start_soon(exchange, arrival.connection)
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import TypeAlias
+
+import anyio.lowlevel
+
+from gossiplog import _core
+from gossiplog._core import HostEvent, MeshEvent, PeerEvent, PeerInfo
+from gossiplog.errors import ConnectionLost, NetworkError
+from gossiplog.net.transport.connection import Carrier, Connection
+from gossiplog.net.transport.limits import Limits
+from gossiplog.net.transport.router import Answer, Publication
+from gossiplog.net.transport.stream import Signal
+from gossiplog.pubsub.gossipsub.config import GossipConfig
+from gossiplog.reprs import short_repr
+
+__all__ = ["Arrival", "Host", "News", "PeerInfo", "open_host"]
+
+News: TypeAlias = MeshEvent | HostEvent
+"""What a host tells beside connections: how peers stand with the topic, and what becomes of listeners."""
+
+
+@short_repr
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A peer that is connected.
+
+    Attributes:
+        connection: to it, for whoever accepted it to close.
+        peer_id: in base58.
+        address: its end of the connection, as a multiaddr.
+        dialer: whether this side dialled.
+    """
+
+    connection: Connection
+    peer_id: str
+    address: str
+    dialer: bool
+
+
+class Host(Carrier):
+    """Connections to peers, driven on a thread of its own: made by `open_host`, for the time of its context.
+
+    Attributes:
+        peer_id: this host's, in base58.
+    """
+
+    def __init__(self, core: _core.Host, told: Callable[[News], object]) -> None:
+        super().__init__(core)
+        self.peer_id = core.peer_id
+        self._host = core
+        self._told = told
+        self._arrived: deque[Arrival] = deque()
+        self._arriving = Signal()
+        self._gossiping = Signal()
+        self._failure: NetworkError | None = None
+
+    @property
+    def addresses(self) -> list[str]:
+        """Multiaddrs that it listens on now, with the peer id at their end; none when it was stopped."""
+        return self._host.addresses() if self._last is None else []
+
+    @property
+    def peers(self) -> list[PeerInfo]:
+        """The peers that are connected now; none when it was stopped."""
+        return self._host.peers() if self._last is None else []
+
+    async def dial(self, address: str) -> None:
+        """Connects to a peer, unless it is connected. Waits until the connection stands; `accept` hands it out.
+
+        Args:
+            address: a multiaddr, with or without the peer id at its end.
+
+        Raises:
+            ConnectionLost: it cannot be reached, or is another peer.
+            NetworkError: too many connections, or an address that is none.
+        """
+        await anyio.lowlevel.checkpoint()
+        handle = self._host.dial(address)
+        connection = self._connections[handle] = Connection(self, handle, f"to {address}")
+        try:
+            await connection._establish()
+        except ConnectionLost:
+            # The peer is connected under another handle.
+            if connection.closed is None or connection.closed.cause != "local":
+                raise
+        finally:
+            if not connection._established:
+                connection._let_go("it was not established")
+
+    async def accept(self) -> Arrival:
+        """The next peer that is connected, whoever dialled. Waits for it.
+
+        Raises:
+            NetworkError: the host has ended by a defect: nobody will be connected.
+        """
+        await anyio.lowlevel.checkpoint()
+        while not self._arrived:
+            self._check()
+            await self._arriving.wait()
+        return self._arrived.popleft()
+
+    def __aiter__(self) -> Host:
+        return self
+
+    async def __anext__(self) -> Arrival:
+        return await self.accept()
+
+    # A router, as `router.Router` has it.
+
+    def publish(self, data: bytes) -> bool:
+        """Gives a message to peers that subscribed to the topic; False if there was none, or no room to send it.
+
+        Raises:
+            NetworkError: it is too large, or the host was stopped, or has ended by a defect.
+        """
+        return self._host.publish(data)
+
+    def validate(self, answers: Sequence[tuple[int, Answer]]) -> None:
+        """Says what is to become of messages, by their tickets.
+
+        Raises:
+            NetworkError: the host was stopped, or has ended by a defect.
+        """
+        self._host.validate(answers)
+
+    async def gossip(self) -> list[Publication]:
+        """The messages that came by gossip since, one at least. Waits for them. Each has to be answered (`validate`),
+        and is not passed on before.
+
+        Raises:
+            NetworkError: the host was stopped, or has ended by a defect.
+        """
+        while not (messages := self._host.gossip()):
+            self._check()
+            await self._gossiping.wait()
+        return [
+            Publication(message.ticket, self._connections.get(message.connection), message.peer_id, message.data)
+            for message in messages
+        ]
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise NetworkError(str(self._failure))
+
+    def _fail(self, error: NetworkError) -> None:
+        self._failure = error
+        super()._fail(error)
+        self._arriving.set()
+        self._gossiping.set()
+
+    def _take(self, event: object) -> None:
+        match event:
+            case PeerEvent():
+                connection = self._connections.get(event.connection)
+                if connection is None:
+                    connection = Connection(self, event.connection, f"to {event.peer_id}")
+                    self._connections[event.connection] = connection
+                self._arrived.append(Arrival(connection, event.peer_id, event.address, event.dialer))
+                self._arriving.set()
+            case HostEvent():
+                if event.gossip:
+                    self._gossiping.set()
+                if event.listening or event.failed or event.refused or event.denied:
+                    self._told(event)
+            case MeshEvent():
+                self._told(event)
+            case _:
+                super()._take(event)
+
+
+def open_host(
+    *,
+    identity: bytes,
+    topic: str,
+    protocols: Sequence[str],
+    listen: Sequence[str] = (),
+    bootstrap: Sequence[str] = (),
+    announce: Sequence[str] = (),
+    mdns: bool = False,
+    gossip: GossipConfig | None = None,
+    allow_peers: Sequence[str] = (),
+    limits: Limits | None = None,
+    told: Callable[[News], object] = lambda news: None,
+) -> Host:
+    """A host for the time of its context: `async with open_host(...) as host`.
+
+    Leaving the context ends what connections there still are, at once; close those that matter before.
+
+    Args:
+        identity: the seed of its Ed25519 key, 32 bytes, to be kept secret.
+        topic: of gossip, and of the table by which peers find each other.
+        protocols: what streams that peers open may speak.
+        listen: multiaddrs to listen on; none for a host that only dials.
+        bootstrap: multiaddrs of peers that know others; dialled again while there are few connections.
+        announce: multiaddrs under which others reach it, beside those that it listens on.
+        mdns: whether to look for peers in the local network.
+        gossip: the parameters of gossip; None for those of the specification.
+        allow_peers: ids of the only peers to which connections are kept, beside those that `bootstrap` names; none for
+            any peer.
+        limits: None for the usual ones.
+        told: is called on the event loop with what becomes of the mesh and of listeners; it must not block.
+
+    Raises:
+        NetworkError: an argument that cannot be used, or the system refuses a thread or a socket.
+    """
+    core = _core.Host(
+        identity=identity,
+        topic=topic,
+        protocols=protocols,
+        listen=listen,
+        bootstrap=bootstrap,
+        announce=announce,
+        mdns=mdns,
+        gossip=gossip or GossipConfig(),
+        allowed=allow_peers,
+        **asdict(limits or Limits()),
+    )
+    return Host(core, told)

@@ -1,0 +1,183 @@
+"""A stream of bytes, for async code: what `gossiplog.net.transport.connection` hands out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import TracebackType
+from typing import Protocol
+
+import anyio
+import anyio.lowlevel
+
+from gossiplog._core import Closed, StreamEvent
+from gossiplog.errors import StreamRefused, StreamReset
+
+# How many bytes move in one call: a few of yamux's data frames, of 16 KiB.
+CHUNK = 64 * 1024
+
+
+class Signal:
+    """Wakes all who wait now; who comes later waits for the next time."""
+
+    def __init__(self) -> None:
+        self._event: anyio.Event | None = None
+
+    def set(self) -> None:
+        if self._event is not None:
+            self._event.set()
+            self._event = None
+
+    async def wait(self) -> None:
+        if self._event is None:
+            self._event = anyio.Event()
+        await self._event.wait()
+
+
+class StreamCore(Protocol):
+    """What moves the bytes of streams (see `gossiplog._core.Network`). No call waits."""
+
+    def read(self, stream: int, limit: int) -> bytes | None: ...
+    def write(self, stream: int, data: bytes, start: int = 0) -> int: ...
+    def hold(self, stream: int, bytes: int) -> None: ...
+    def finish(self, stream: int) -> None: ...
+    def reset(self, stream: int) -> None: ...
+
+
+class Stream:
+    """A stream of bytes in both directions. Leaving its context closes it, or resets it after an exception.
+
+    One task may receive while another sends.
+
+    Attributes:
+        protocol: the protocol that both sides agreed on.
+    """
+
+    def __init__(self, core: StreamCore, handle: int, protocol: str, forget: Callable[[int], object]) -> None:
+        self.protocol = protocol
+        self._core = core
+        self._handle = handle
+        # Tells the connection that the handle was let go.
+        self._forget = forget
+        self._readable = Signal()
+        self._writable = Signal()
+        self._receiving = anyio.ResourceGuard("receiving from")
+        self._sending = anyio.ResourceGuard("sending on")
+        self._opened = False
+        self._held = 0
+        self._failed: Closed | None = None
+        self._gone: str | None = None
+
+    def __repr__(self) -> str:
+        return f"<Stream {self._handle} {self.protocol}>"
+
+    async def __aenter__(self) -> Stream:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if error is None:
+            await self.aclose()
+        else:
+            self.reset()
+
+    async def receive(self, limit: int = CHUNK) -> bytes:
+        """What the peer sent, from 1 to `limit` bytes; b"" at the end. Waits for it.
+
+        Raises:
+            StreamReset: the peer gave the stream up, or this side let go of it.
+            ConnectionLost: before the stream's end.
+        """
+        await anyio.lowlevel.checkpoint()
+        with self._receiving:
+            while True:
+                self._check()
+                data = self._core.read(self._handle, limit)
+                if data is not None:
+                    return data
+                await self._readable.wait()
+
+    async def send(self, data: bytes) -> None:
+        """Sends all of it. Waits while the peer has no room.
+
+        Cancelled after a part of it was taken, it resets the stream: whatever is sent next would be misread.
+
+        Raises:
+            StreamReset: the peer gave the stream up, or this side let go of it.
+            ConnectionLost: the connection ended.
+        """
+        await anyio.lowlevel.checkpoint()
+        with self._sending:
+            taken = 0
+            try:
+                while taken < len(data):
+                    self._check()
+                    wrote = self._core.write(self._handle, data, taken)
+                    taken += wrote
+                    if wrote == 0:
+                        await self._writable.wait()
+            except anyio.get_cancelled_exc_class():
+                if taken:
+                    self._let_go("a send was cancelled halfway")
+                raise
+
+    def hold(self, size: int) -> None:
+        """Says how many bytes this side keeps in memory for the stream: what is not a whole message yet, or an answer
+        that waits. They count with what was not received (see `Limits`) until it says otherwise or lets go."""
+        if self._gone is None and size != self._held:
+            self._held = size
+            self._core.hold(self._handle, size)
+
+    def reset(self) -> None:
+        """Gives the stream up, at once: the peer sees a reset. Does nothing on a stream that was let go."""
+        self._let_go("this side reset the stream")
+
+    async def aclose(self) -> None:
+        """Lets go of the stream in order, without waiting: what was sent will arrive, what arrives is passed over."""
+        if self._gone is None:
+            self._gone = "this side closed the stream"
+            self._core.finish(self._handle)
+            self._forget(self._handle)
+            self._wake()
+        await anyio.lowlevel.checkpoint()
+
+    def _check(self) -> None:
+        if self._gone is not None:
+            raise StreamReset(self._gone)
+
+    def _let_go(self, reason: str) -> None:
+        if self._gone is None:
+            self._gone = reason
+            self._core.reset(self._handle)
+            self._forget(self._handle)
+            self._wake()
+
+    def _stop(self, reason: str) -> None:
+        """The connection let go of it."""
+        self._gone = self._gone or reason
+        self._wake()
+
+    def _wake(self) -> None:
+        self._readable.set()
+        self._writable.set()
+
+    async def _open(self) -> None:
+        """Waits until the stream is open."""
+        try:
+            while not self._opened:
+                await self._readable.wait()
+                if self._failed is not None:
+                    raise StreamRefused(self._failed.cause, f"no stream for {self.protocol}: {self._failed.reason}")
+                self._check()
+        finally:
+            if not self._opened:
+                self.reset()
+
+    def _deliver(self, event: StreamEvent) -> None:
+        opened = event.protocol is not None and not self._opened
+        self._opened |= opened
+        self._failed = event.failed or self._failed
+        if event.readable or opened or event.failed is not None:
+            self._readable.set()
+        if event.writable:
+            self._writable.set()

@@ -1,0 +1,177 @@
+"""Connections, and streams by protocol name on them, for async code: on trio and on asyncio, through anyio.
+
+As hubs and their clients speak them ("Streams" of the wire format: a WebSocket's binary messages, on them yamux, on
+each of its streams multistream-select).
+
+    async with open_network() as network:
+        async with await network.dial("ws://localhost:8000", [SYNC]) as connection:
+            async with await connection.open_stream(PUSH) as stream:
+                await stream.send(data)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Sequence
+from dataclasses import asdict
+
+import anyio
+import anyio.lowlevel
+
+from gossiplog import _core
+from gossiplog._core import Closed, shown_url
+from gossiplog.errors import ConnectionLost, NetworkError
+from gossiplog.files import check_file
+from gossiplog.net.transport.connection import Carrier, Connection
+from gossiplog.net.transport.limits import Limits
+from gossiplog.net.transport.stream import CHUNK, Stream
+
+__all__ = ["Closed", "Connection", "Network", "PipeConnection", "Stream", "open_network"]
+
+
+class PipeConnection(Connection):
+    """A connection whose bytes somebody else carries: what comes from the peer is fed, what goes to the peer is
+    drained."""
+
+    def __init__(self, manager: Network, handle: int, name: str) -> None:
+        super().__init__(manager, handle, name)
+        self._pipes = manager.pipes
+        self._feeding = anyio.ResourceGuard("feeding")
+        self._draining = anyio.ResourceGuard("draining")
+
+    async def __aenter__(self) -> PipeConnection:
+        return self
+
+    async def feed(self, data: bytes) -> None:
+        """Gives bytes that came from the peer. Waits while there is no room. Cancelled, it may have given a part of
+        them.
+
+        Raises:
+            ConnectionLost: the connection has ended.
+        """
+        await anyio.lowlevel.checkpoint()
+        with self._feeding:
+            taken = 0
+            while taken < len(data):
+                self._check()
+                fed = self._pipes.feed(self._handle, data, taken)
+                taken += fed
+                if fed == 0:
+                    await self._writable.wait()
+
+    def feed_eof(self) -> None:
+        """Says that no more bytes come from the peer. The connection ends."""
+        if self._gone is None:
+            self._pipes.feed_eof(self._handle)
+
+    async def drain(self, limit: int = CHUNK) -> bytes:
+        """Bytes to send to the peer, from 1 to `limit`; b"" when there will be no more. Waits for them.
+
+        Raises:
+            ConnectionLost: this side let go of the connection.
+        """
+        await anyio.lowlevel.checkpoint()
+        with self._draining:
+            while True:
+                self._check()
+                data = self._pipes.drain(self._handle, limit)
+                if data is not None:
+                    return data
+                await self._readable.wait()
+
+
+class Network(Carrier):
+    """Connections, driven on a thread of its own: made by `open_network`, for the time of its context.
+
+    Attributes:
+        pipes: moves the bytes.
+    """
+
+    def __init__(self, core: _core.Network) -> None:
+        super().__init__(core)
+        self.pipes = core
+
+    def attach(self, protocols: Sequence[str], *, client: bool) -> PipeConnection:
+        """A connection over bytes that somebody else carries, such as an ASGI server's WebSocket.
+
+        Args:
+            protocols: what streams that the peer opens may speak.
+            client: this end is yamux's client; exactly one end is.
+
+        Raises:
+            NetworkError: too many connections, or a name that cannot be a protocol's.
+        """
+        connection = PipeConnection(self, self.pipes.attach(protocols, client), "over a pipe")
+        self._connections[connection._handle] = connection
+        return connection
+
+    def set_external_bytes(self, size: int) -> None:
+        """Count so many bytes, which are kept outside of connections now, against the total of the limits."""
+        # A network that has failed counts no more.
+        with contextlib.suppress(NetworkError):
+            self.pipes.set_external_bytes(size)
+
+    async def dial(
+        self,
+        url: str,
+        protocols: Sequence[str],
+        *,
+        headers: Sequence[tuple[str, str]] = (),
+        ca_file: str | os.PathLike[str] | None = None,
+        connect_timeout: float = 10.0,
+        keepalive: float = 20.0,
+        max_message: int = 1 << 20,
+    ) -> Connection:
+        """A connection to a hub's WebSocket, `ws://` or `wss://`. Waits until it stands.
+
+        Args:
+            protocols: what streams that the hub opens may speak.
+            headers: more headers for the opening request.
+            ca_file: a PEM file of certificate authorities to trust beside the platform's.
+            connect_timeout: seconds.
+            keepalive: seconds between pings; after twice as long without a sign of life the connection is given up.
+            max_message: bytes of the largest message that is accepted.
+
+        Raises:
+            ConnectionLost: it cannot be reached, or does not answer.
+            NetworkError: too many connections, or an address that is none.
+        """
+        await anyio.lowlevel.checkpoint()
+        if ca_file is not None:
+            _check_authorities(ca_file)
+        handle = self.pipes.dial(url, protocols, headers, ca_file, connect_timeout, keepalive, max_message)
+        connection = self._connections[handle] = Connection(self, handle, f"to {shown_url(url)}")
+        try:
+            await connection._establish()
+        except BaseException:
+            # The hub may have accepted the connection already: close it in order.
+            await connection.leave()
+            raise
+        return connection
+
+
+def _check_authorities(path: str | os.PathLike[str]) -> None:
+    """Refuse what the core, on a thread of its own, would wait for without end."""
+    try:
+        check_file(path)
+    except OSError as error:
+        reason = f"the file of certificate authorities {os.fsdecode(path)} cannot be read: {error.strerror}"
+        raise ConnectionLost("transport", reason) from error
+
+
+def open_network(limits: Limits | None = None) -> Network:
+    """A network for the time of its context: `async with open_network() as network`.
+
+    Leaving the context ends what connections there still are, at once; close those that matter before.
+
+    Args:
+        limits: None for the usual ones.
+
+    Raises:
+        NetworkError: the system refuses a thread or a socket.
+    """
+    settings = asdict(limits or Limits())
+    # Whoever takes the connections knows their addresses.
+    del settings["connections_per_address"]
+    return Network(_core.Network(**settings))

@@ -1,0 +1,440 @@
+"""The vocabulary of the broadcast machine: what it is told, what it asks for, and its timers.
+
+Peers are named by any hashable value that the driver chooses. Times are seconds on any clock that never goes back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TypeAlias
+
+from gossiplog.protocol.sync.events import Statistics
+from gossiplog.reprs import short_repr
+
+PeerId: TypeAlias = Hashable
+
+
+@short_repr
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """A message on its way into the log. It travels to the driver and back, so that the machine remembers none of it.
+
+    Attributes:
+        source: the peer that sent it: with gossip the one that delivered it, not its author.
+        key: whose hash part is the value's, as `push.Push` has checked; a gossip driver checks the same.
+        value: not verified.
+        ticket: names it to the gossip router, which waits for its `Validated`; None for one that came by push.
+    """
+
+    source: PeerId
+    key: bytes
+    value: bytes
+    ticket: Hashable | None = None
+
+
+class Verdict(Enum):
+    """What became of a delivery."""
+
+    INSERTED = "inserted"
+    DUPLICATE = "duplicate"
+    """It was in the log before."""
+    ORPHAN = "orphan"
+    """It is valid, and parents of it are missing."""
+    REFUSED = "refused"
+    """It is valid, and the local application refuses it."""
+    INVALID = "invalid"
+    """Every peer refuses it, or its key is not the message's."""
+
+
+class SyncResult(Enum):
+    """How a sync stream ended."""
+
+    FINISHED = "finished"
+    """Everything that the source had was handed out."""
+    ABORTED = "aborted"
+    """The source sent Abort, or the driver ended the stream because it was asked to."""
+    FAILED = "failed"
+    """It could not be opened, or broke."""
+    VIOLATION = "violation"
+    """The source broke a rule of the protocol."""
+
+
+# In-events
+
+
+@short_repr
+@dataclass(frozen=True, slots=True)
+class PeerConnected:
+    """A push stream to the peer is open, either way.
+
+    Attributes:
+        peer: not connected before.
+        gossips: whether gossip brings it messages; otherwise they are pushed to it.
+    """
+
+    peer: PeerId
+    gossips: bool = False
+
+
+@short_repr
+@dataclass(frozen=True, slots=True)
+class PeerDisconnected:
+    """The connection to the peer has ended, whoever ended it."""
+
+    peer: PeerId
+
+
+@short_repr
+@dataclass(frozen=True, slots=True)
+class ServingAborted:
+    """This side aborted the last sync that it served to the peer, and the peer has not begun another since."""
+
+    peer: PeerId
+
+
+@short_repr
+@dataclass(frozen=True, slots=True)
+class PeerBehind:
+    """More waits to be written to the peer than the driver holds: nothing is sent to it until it caught up."""
+
+    peer: PeerId
+
+
+@short_repr
+@dataclass(frozen=True, slots=True)
+class PeerCaughtUp:
+    """Everything that waited to be written to the peer is."""
+
+    peer: PeerId
+
+
+@short_repr
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """The log has these messages (key, value) by its owner's doing, not by this machine's; in causal order."""
+
+    messages: Sequence[tuple[bytes, bytes]]
+
+
+@short_repr
+@dataclass(frozen=True, slots=True)
+class Received:
+    """A peer sent a message, by push or gossip."""
+
+    delivery: Delivery
+
+
+@short_repr
+@dataclass(frozen=True, slots=True)
+class HeadsReceived:
+    """A peer sent an Update with heads that the log lacks (`push.UnknownHeads`)."""
+
+    peer: PeerId
+    keys: Sequence[bytes]
+    unchecked: int = 0
+
+
+@short_repr
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """What became of a delivery; says so after the transaction, of those that it inserted in causal order.
+
+    Attributes:
+        delivery: of an `Insert`.
+        verdict: over it.
+        missing: keys of an orphan's missing parents.
+        reason: why it is invalid.
+    """
+
+    delivery: Delivery
+    verdict: Verdict
+    missing: Sequence[bytes] = ()
+    reason: str = ""
+
+
+@short_repr
+@dataclass(frozen=True, slots=True)
+class SyncAdvanced:
+    """Bytes came in on a sync stream. Said now and then, more often than every `Config.stall` seconds."""
+
+    sync: int
+    statistics: Statistics
+
+
+@short_repr
+@dataclass(frozen=True, slots=True)
+class SyncBrought:
+    """What became of a batch that came by sync; says so after the transaction.
+
+    Attributes:
+        sync: the number of the sync.
+        held: keys of the batch that are in the log now.
+        inserted: how many of them are new.
+        refused: keys that the local application refuses.
+        orphans: keys of valid messages, each with those of its missing parents.
+        invalid: what is wrong with the first invalid message; "" where there is none.
+    """
+
+    sync: int
+    held: Sequence[bytes]
+    inserted: int
+    refused: Sequence[bytes] = ()
+    orphans: Sequence[tuple[bytes, Sequence[bytes]]] = ()
+    invalid: str = ""
+
+
+@short_repr
+@dataclass(frozen=True, slots=True)
+class SyncEnded:
+    """Said once for every `StartSync`, after its last `SyncBrought`, also after `StopSync` and when the peer is gone.
+
+    Attributes:
+        sync: the number of the sync.
+        result: how it ended.
+        held: those of the keys of `StartSync.wanted` that are in the log now.
+        statistics: what it cost.
+        cooldown: seconds that the source asked to wait.
+        reason: why it failed, or which rule the source broke.
+        unanswered: what the source had been asked for, and had not answered (`Client.unanswered`).
+    """
+
+    sync: int
+    result: SyncResult
+    held: Sequence[bytes] = ()
+    statistics: Statistics = field(default_factory=Statistics)
+    cooldown: float = 0.0
+    reason: str = ""
+    unanswered: str = ""
+
+
+# Timers
+
+
+@short_repr
+@dataclass(frozen=True, slots=True)
+class SyncDue:
+    """The peer's back-off is over."""
+
+    peer: PeerId
+
+
+@short_repr
+@dataclass(frozen=True, slots=True)
+class SyncCheck:
+    """A look at whether a sync stalls, or has had its turn."""
+
+    sync: int
+
+
+@short_repr
+@dataclass(frozen=True, slots=True)
+class RetryDue:
+    """What the application refused of the peer's messages is to be tried again."""
+
+    peer: PeerId
+
+
+@short_repr
+@dataclass(frozen=True, slots=True)
+class AnnounceDue:
+    """Peers reached by gossip are to be told the heads."""
+
+
+@short_repr
+@dataclass(frozen=True, slots=True)
+class OrphansDue:
+    """Orphans that came by gossip have waited for their parents."""
+
+
+Timer: TypeAlias = SyncDue | SyncCheck | RetryDue | AnnounceDue | OrphansDue
+
+
+@short_repr
+@dataclass(frozen=True, slots=True)
+class TimerExpired:
+    """The time of a `SetTimer` has come."""
+
+    timer: Timer
+
+
+InEvent: TypeAlias = (
+    PeerConnected
+    | PeerDisconnected
+    | PeerBehind
+    | PeerCaughtUp
+    | ServingAborted
+    | Appended
+    | Received
+    | HeadsReceived
+    | Judged
+    | SyncAdvanced
+    | SyncBrought
+    | SyncEnded
+    | TimerExpired
+)
+
+
+# Out-events
+
+
+@short_repr
+@dataclass(frozen=True, slots=True)
+class SendUpdate:
+    """Send the log's heads, as they are now, to these peers."""
+
+    peers: Sequence[PeerId]
+
+
+@short_repr
+@dataclass(frozen=True, slots=True)
+class SendInsert:
+    """Push a message to these peers; where it is too large for a frame, send an Update instead."""
+
+    peers: Sequence[PeerId]
+    key: bytes
+    value: bytes
+
+
+@short_repr
+@dataclass(frozen=True, slots=True)
+class Publish:
+    """Hand a message to the gossip router, if there is one, as an own one."""
+
+    key: bytes
+    value: bytes
+
+
+class Gossip(Enum):
+    """What the router does with a message that it holds back: gossipsub's answers to asynchronous validation."""
+
+    ACCEPT = "accept"
+    """Forward it."""
+    IGNORE = "ignore"
+    """Drop it, and blame nobody."""
+    REJECT = "reject"
+    """Drop it, and penalise who delivered it."""
+
+
+@short_repr
+@dataclass(frozen=True, slots=True)
+class Validated:
+    """The answer for a message that came by gossip."""
+
+    source: PeerId
+    ticket: Hashable
+    answer: Gossip
+
+
+@short_repr
+@dataclass(frozen=True, slots=True)
+class Insert:
+    """Verify a message, insert it, and say what became of it: `Judged`.
+
+    A driver that collects several for one transaction reads no more from a peer than it has room for.
+    """
+
+    delivery: Delivery
+
+
+@short_repr
+@dataclass(frozen=True, slots=True)
+class StartSync:
+    """Open a sync stream to the peer.
+
+    Attributes:
+        sync: its number, in every report on it.
+        peer: to sync with.
+        wanted: keys that it told of.
+        skip: keys not to ask for (`ClientConfig.skip`).
+    """
+
+    sync: int
+    peer: PeerId
+    wanted: Sequence[bytes]
+    skip: frozenset[bytes]
+
+
+@short_repr
+@dataclass(frozen=True, slots=True)
+class StopSync:
+    """End a sync stream, keep what it brought, and report it as any other."""
+
+    sync: int
+
+
+@short_repr
+@dataclass(frozen=True, slots=True)
+class Disconnect:
+    """The peer broke the rules: end the connection, and hold it against the peer."""
+
+    peer: PeerId
+    reason: str
+
+
+@short_repr
+@dataclass(frozen=True, slots=True)
+class SetTimer:
+    """Say `TimerExpired(timer)` at a time. It replaces an equal timer that was set before."""
+
+    timer: Timer
+    at: float
+
+
+@short_repr
+@dataclass(frozen=True, slots=True)
+class SyncStarted:
+    """For the application: a sync began."""
+
+    peer: PeerId
+
+
+@short_repr
+@dataclass(frozen=True, slots=True)
+class SyncProgress:
+    """For the application: what a sync has brought so far."""
+
+    peer: PeerId
+    inserted: int
+    statistics: Statistics
+
+
+@short_repr
+@dataclass(frozen=True, slots=True)
+class SyncOver:
+    """For the application: a sync ended.
+
+    Attributes:
+        peer: that was synced with.
+        complete: whether everything that the peer had was asked for.
+        inserted: messages that it brought.
+        refused: messages that the application refuses, and those that descend from them.
+        statistics: what it cost.
+        error: why it is not complete, or did not bring what the peer had told of; "" where all went well.
+        blamed: whether the peer is dropped for it, by the order that follows.
+    """
+
+    peer: PeerId
+    complete: bool
+    inserted: int
+    refused: int
+    statistics: Statistics
+    error: str
+    blamed: bool = False
+
+
+OutEvent: TypeAlias = (
+    SendUpdate
+    | SendInsert
+    | Publish
+    | Validated
+    | Insert
+    | StartSync
+    | StopSync
+    | Disconnect
+    | SetTimer
+    | SyncStarted
+    | SyncProgress
+    | SyncOver
+)

@@ -1,0 +1,364 @@
+"""Reliable causal broadcast: joins push, sync and gossip, so that every message reaches every peer after its parents.
+
+The rules, from the description of the original ("Reliable causal broadcast" in
+https://joelgustafson.com/posts/2024-09-30/gossiplog-reliable-causal-broadcast-for-libp2p) and from what its hubs do
+(`@canvas-js/gossiplog` 0.13.14); what is not from there is marked as ours.
+
+1. *Updates.* A peer that connects is told our heads. After a sync that brought messages, completed or not, every peer
+   but its source is. So is one whose sync this side aborted, if it does not begin another by itself (ours): in a
+   browser the original goes on only then.
+2. *Messages.* An own append is pushed to every peer that gossip does not reach, and published to gossip. One that
+   came by push goes to all others, and to gossip; one that came by gossip is accepted there, and pushed.
+3. *Nothing is forwarded before the log holds it*, and so all its parents: the machine forwards what it is told was
+   inserted, and nothing else. So whoever receives an orphan from us can get its ancestors from us.
+4. *Syncs.* An orphan, or an Update with unknown heads, calls for a sync with the peer that sent it: one a peer at a
+   time, `Config.syncs` overall, first come first served. What calls for one while one runs calls for one more at
+   most, after it, and not at all if the log has come to hold everything by then.
+5. *Abort.* A sync that was aborted and had brought something goes on as soon as its cooldown allows; so does one that
+   found nodes below which nothing is missing, since it need not walk them again (ours).
+6. *Back-off* (ours). A sync that fails, or brings nothing of what the peer had told of, is followed by a pause that
+   doubles each time. An Update is unverified: all it can cause is a sync, and then this pause.
+7. *Turns* (ours). A sync without bytes is stopped; so is one that has had its turn while others wait. The latter goes
+   on later.
+8. *Refused here.* A message that the local application refuses blames nobody, is not forwarded, and is not asked for
+   again until its retry is due (ours: with back-off). What descends from it is treated likewise. When the application
+   takes one after all, everything that was left out is asked for at once; when the peer that sent it goes, others
+   that have it are asked.
+9. *Blame.* Who pushes an invalid message is to be disconnected; so is the source of a sync that breaks the protocol,
+   holds an invalid message, or lacks a parent of one that it holds; so is who tells again and again of messages and
+   then has not got them (ours: an honest peer holds what it tells of, by rule 3). Invalid gossip is rejected: its
+   router penalises.
+10. *Slow readers* (ours). Nothing is sent to a peer that is behind; when it has caught up it is told our heads.
+11. *Lost gossip* (ours). Peers that gossip reaches are told our heads some seconds after a message went out by it.
+12. *Gossip out of order* (ours). Gossip keeps no order: an orphan that came by it waits a moment for its parents, and
+    is tried again when they are there. Only then, or when too many wait, it is ignored, and calls for a sync.
+
+The machine knows messages by keys and values, and asks its driver for all that touches the log or the network. It
+remembers of a peer at most `Config.wanted` keys and twice `Config.left_out`, which go when the peer disconnects, and no
+values but those of orphans that wait. It reads no clock, and draws no random numbers but from the generator that it is
+given.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from random import Random
+
+from gossiplog.core import encode_id
+from gossiplog.protocol.broadcast.config import Config
+from gossiplog.protocol.broadcast.events import (
+    AnnounceDue,
+    Appended,
+    Delivery,
+    Disconnect,
+    Gossip,
+    HeadsReceived,
+    InEvent,
+    Insert,
+    Judged,
+    OrphansDue,
+    OutEvent,
+    PeerBehind,
+    PeerCaughtUp,
+    PeerConnected,
+    PeerDisconnected,
+    PeerId,
+    Publish,
+    Received,
+    RetryDue,
+    SendInsert,
+    SendUpdate,
+    ServingAborted,
+    SetTimer,
+    SyncAdvanced,
+    SyncBrought,
+    SyncCheck,
+    SyncDue,
+    SyncEnded,
+    SyncOver,
+    SyncProgress,
+    SyncResult,
+    SyncStarted,
+    Timer,
+    TimerExpired,
+    Validated,
+    Verdict,
+)
+from gossiplog.protocol.broadcast.orphans import Orphans
+from gossiplog.protocol.broadcast.rejections import Refusals
+from gossiplog.protocol.broadcast.schedule import Schedule, Sync
+
+
+@dataclass(slots=True)
+class _Peer:
+    gossips: bool
+    behind: bool = False
+    missed: bool = False
+
+
+class Broadcast:
+    """Decides what is sent to whom, and whom to sync with.
+
+    Args:
+        random: for the jitter of back-offs.
+        config: limits and delays.
+        numbers: of its syncs; a machine that takes another's place goes on with the other's.
+    """
+
+    def __init__(self, random: Random, config: Config | None = None, numbers: Iterator[int] | None = None) -> None:
+        self._config = config or Config()
+        self._out: list[OutEvent] = []
+        self._peers: dict[PeerId, _Peer] = {}
+        self._announcing = False
+        self._schedule = Schedule(self._config, random, self._emit, numbers or itertools.count(1))
+        self._refusals = Refusals(self._config, random, self._emit)
+        self._orphans = Orphans(self._config, self._emit)
+
+    @property
+    def left_out(self) -> Collection[bytes]:
+        """Keys of the messages that are left out: the application refuses them, or they descend from such."""
+        return self._refusals.keys()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no sync runs, and peers have advertised nothing that needs one."""
+        return self._schedule.is_idle
+
+    def handle(self, event: InEvent, now: float) -> list[OutEvent]:
+        """Takes what happened, and returns what is to be done, in this order.
+
+        Args:
+            event: the driver reports events in the order in which they happened.
+            now: the time; it never goes back.
+
+        Raises:
+            ValueError: a peer connects that is connected.
+        """
+        match event:
+            case Received(delivery):
+                self._receive(delivery)
+            case Judged():
+                self._judge(event, now)
+            case HeadsReceived(peer, keys, unchecked):
+                unknown = [key for key in keys if key not in self._refusals]
+                if len(unknown) < len(keys):
+                    self._refusals.mention(peer)
+                self._schedule.want(peer, unknown, now, more=unchecked > 0)
+            case Appended(messages):
+                for key, value in messages:
+                    self._hold([key], now)
+                    self._forward(key, value, None, now)
+            case SyncAdvanced(number, statistics):
+                if (sync := self._schedule.get(number)) is not None:
+                    sync.active = True
+                    self._emit(SyncProgress(sync.peer, sync.inserted, statistics))
+            case SyncBrought():
+                if (sync := self._schedule.get(event.sync)) is not None:
+                    self._take_batch(sync, event, now)
+            case SyncEnded():
+                self._end_sync(event, now)
+            case TimerExpired(timer):
+                self._expire(timer, now)
+            case PeerConnected(peer, gossips):
+                self._connect(peer, gossips)
+            case PeerDisconnected(peer):
+                self._forget(peer, now)
+            case PeerBehind(peer):
+                if peer in self._peers:
+                    self._peers[peer].behind = True
+            case PeerCaughtUp(peer):
+                self._catch_up(peer)
+            case ServingAborted(peer):
+                if peer in self._peers:
+                    self._update((peer,))
+        for peer in self._schedule.start(now, self._refusals.keys):
+            self._emit(SyncStarted(peer))
+        out = self._out.copy()
+        self._out.clear()
+        return out
+
+    def _emit(self, event: OutEvent) -> None:
+        self._out.append(event)
+
+    # Peers
+
+    def _connect(self, peer: PeerId, gossips: bool) -> None:
+        if peer in self._peers:
+            raise ValueError(f"peer {peer!r} is connected already: report the end of its other connection first")
+        self._peers[peer] = _Peer(gossips)
+        self._schedule.connect(peer)
+        self._refusals.connect(peer)
+        self._emit(SendUpdate((peer,)))
+
+    def _forget(self, peer: PeerId, now: float) -> None:
+        if self._peers.pop(peer, None) is not None:
+            self._schedule.disconnect(peer)
+            self._retry(self._refusals.disconnect(peer), now)
+
+    def _blame(self, peer: PeerId, reason: str, now: float) -> None:
+        if peer in self._peers:
+            self._emit(Disconnect(peer, reason))
+            self._forget(peer, now)
+
+    def _retry(self, peers: Iterable[PeerId], now: float) -> None:
+        for peer in peers:
+            self._schedule.want(peer, (), now, more=True, retry=True)
+
+    def _catch_up(self, peer: PeerId) -> None:
+        state = self._peers.get(peer)
+        if state is not None:
+            if state.missed:
+                self._emit(SendUpdate((peer,)))
+            state.behind = state.missed = False
+
+    def _reachable(self, peers: Iterable[PeerId]) -> Sequence[PeerId]:
+        """Those that are not behind; the others are told the heads when they have caught up."""
+        found: list[PeerId] = []
+        for peer in peers:
+            if self._peers[peer].behind:
+                self._peers[peer].missed = True
+            else:
+                found.append(peer)
+        return tuple(found)
+
+    def _update(self, peers: Iterable[PeerId]) -> None:
+        reachable = self._reachable(peers)
+        if reachable:
+            self._emit(SendUpdate(reachable))
+
+    # Messages
+
+    def _receive(self, delivery: Delivery) -> None:
+        # Who pushes is known. Gossip of one who left, or has not joined yet, is as good as any: it is not told again.
+        stranger = delivery.ticket is None and delivery.source not in self._peers
+        if stranger or delivery.key in self._refusals:
+            self._answer(delivery, Gossip.IGNORE)
+            self._refusals.mention(delivery.source)
+        else:
+            self._emit(Insert(delivery))
+
+    def _judge(self, event: Judged, now: float) -> None:
+        delivery = event.delivery
+        match event.verdict:
+            case Verdict.INSERTED:
+                self._hold([delivery.key], now)
+                self._answer(delivery, Gossip.ACCEPT)
+                self._forward(delivery.key, delivery.value, delivery, now)
+            case Verdict.DUPLICATE:
+                self._hold([delivery.key], now)
+                self._answer(delivery, Gossip.ACCEPT)
+            case Verdict.ORPHAN:
+                refused = any(parent in self._refusals for parent in event.missing)
+                waits = delivery.ticket is not None and not refused
+                if not waits or not self._orphans.add(delivery, event.missing, now):
+                    self._give_up(delivery, event.missing, now)
+            case Verdict.REFUSED:
+                self._answer(delivery, Gossip.IGNORE)
+                self._leave_out(delivery.source, delivery.key, now)
+            case Verdict.INVALID:
+                self._answer(delivery, Gossip.REJECT)
+                if delivery.ticket is None:
+                    self._blame(delivery.source, f"it pushed an invalid message: {event.reason}", now)
+
+    def _give_up(self, orphan: Delivery, missing: Sequence[bytes], now: float) -> None:
+        """Its parents are not on their way."""
+        self._answer(orphan, Gossip.IGNORE)
+        if any(parent in self._refusals for parent in missing):
+            self._leave_out(orphan.source, orphan.key, now)
+        else:
+            self._schedule.want(orphan.source, [orphan.key], now)
+
+    def _answer(self, delivery: Delivery, answer: Gossip) -> None:
+        if delivery.ticket is not None:
+            self._emit(Validated(delivery.source, delivery.ticket, answer))
+
+    def _forward(self, key: bytes, value: bytes, delivery: Delivery | None, now: float) -> None:
+        source = delivery.source if delivery is not None else None
+        targets = self._reachable(
+            peer for peer, state in self._peers.items() if not state.gossips and (delivery is None or peer != source)
+        )
+        if targets:
+            self._emit(SendInsert(targets, key, value))
+        if delivery is None or delivery.ticket is None:
+            self._emit(Publish(key, value))
+        if not self._announcing and any(state.gossips for state in self._peers.values()):
+            self._announcing = True
+            self._emit(SetTimer(AnnounceDue(), now + self._config.announce))
+
+    def _hold(self, keys: Sequence[bytes], now: float) -> None:
+        self._schedule.resolve(keys)
+        self._retry(self._refusals.discard(keys), now)
+        for orphan in self._orphans.resolve(keys):
+            self._emit(Insert(orphan))
+
+    def _leave_out(self, peer: PeerId, key: bytes, now: float) -> None:
+        self._refusals.add(peer, key, now)
+        self._unwant(key)
+
+    def _unwant(self, key: bytes) -> None:
+        """What is left out needs no sync before its retry; then all that have it can be asked."""
+        for peer in self._schedule.resolve([key]):
+            self._refusals.mention(peer)
+
+    # Syncs
+
+    def _take_batch(self, sync: Sync, event: SyncBrought, now: float) -> None:
+        sync.active = True
+        sync.inserted += event.inserted
+        self._hold(event.held, now)
+        for key in event.refused:
+            sync.skipped.add(key)
+            self._leave_out(sync.peer, key, now)
+        for key, missing in event.orphans:
+            hole = sync.skipped.hole(missing, self._refusals)
+            if hole is not None:
+                self._blame(
+                    sync.peer, f"its log has message {encode_id(key)}, but not its parent {encode_id(hole)}", now
+                )
+                return
+            sync.skipped.add(key)
+            # What only waits for a message that this sync was told to skip may go in with the next one.
+            if any(parent in self._refusals for parent in missing):
+                self._leave_out(sync.peer, key, now)
+            else:
+                self._unwant(key)
+        if event.invalid:
+            self._blame(sync.peer, f"its log has an invalid message: {event.invalid}", now)
+
+    def _end_sync(self, event: SyncEnded, now: float) -> None:
+        self._hold(event.held, now)
+        ended = self._schedule.end(event, now)
+        if ended is None:
+            return
+        sync, error = ended
+        complete = event.result is SyncResult.FINISHED
+        blamed = event.result is SyncResult.VIOLATION or sync.unreliable
+        self._emit(SyncOver(sync.peer, complete, sync.inserted, len(sync.skipped), event.statistics, error, blamed))
+        if sync.inserted:
+            self._update(peer for peer in self._peers if peer != sync.peer)
+        if event.result is SyncResult.VIOLATION:
+            self._blame(sync.peer, f"it broke the sync protocol: {event.reason}", now)
+        elif sync.unreliable:
+            self._blame(
+                sync.peer, f"it told of messages that it has not got, {self._config.broken_promises} times", now
+            )
+
+    # Timers
+
+    def _expire(self, timer: Timer, now: float) -> None:
+        match timer:
+            case SyncDue(peer):
+                self._schedule.due(peer, now)
+            case SyncCheck(sync):
+                self._schedule.check(sync, now)
+            case RetryDue(peer):
+                if self._refusals.retry(peer, now):
+                    self._retry([peer], now)
+            case OrphansDue():
+                for orphan, missing in self._orphans.expire(now):
+                    self._give_up(orphan, missing, now)
+            case AnnounceDue():
+                self._announcing = False
+                self._update(peer for peer, state in self._peers.items() if state.gossips)

@@ -1,0 +1,145 @@
+"""Messages that the local application refuses: the broadcast machine's rule 8 (see `machine`)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from random import Random
+
+from gossiplog.protocol.broadcast.config import Config
+from gossiplog.protocol.broadcast.events import PeerId, RetryDue, SetTimer
+from gossiplog.protocol.broadcast.schedule import Emit, backoff
+
+
+@dataclass(slots=True, eq=False)
+class _Shelf:
+    """What one peer sent and the application refused."""
+
+    keys: dict[bytes, None] = field(default_factory=dict)
+    trying: dict[bytes, None] = field(default_factory=dict)  # those of the last retry that were not refused again
+    mentioned: bool = False  # it has messages that are on other peers' shelves
+    timed: bool = False
+    delay: float = 0.0
+    retries: int = 0
+    retried: float = 0.0
+
+
+class Refusals:
+    """Remembers, within limits, which messages are left out, and when to try them again.
+
+    Each is on the shelf of the peer that sent it first. When that peer disconnects, others that have it are asked.
+
+    Args:
+        config: the limits.
+        random: for the jitter of back-offs.
+        emit: takes SetTimer.
+    """
+
+    def __init__(self, config: Config, random: Random, emit: Emit) -> None:
+        self._config = config
+        self._random = random
+        self._emit = emit
+        self._shelves: dict[PeerId, _Shelf] = {}
+        # By key: on whose shelf it is, and whose last retry it is in.
+        self._shelf_of: dict[bytes, _Shelf] = {}
+        self._tried_by: dict[bytes, _Shelf] = {}
+        self._keys: frozenset[bytes] | None = None
+
+    def __contains__(self, key: object) -> bool:
+        """Whether the message is left out."""
+        return key in self._shelf_of
+
+    def keys(self) -> frozenset[bytes]:
+        """Of all messages that are left out."""
+        if self._keys is None:
+            self._keys = frozenset(self._shelf_of)
+        return self._keys
+
+    def connect(self, peer: PeerId) -> None:
+        """Gives a peer a shelf."""
+        self._shelves[peer] = _Shelf()
+
+    def disconnect(self, peer: PeerId) -> list[PeerId]:
+        """Takes a peer's shelf away.
+
+        Returns:
+            Peers that may have what was on it.
+        """
+        shelf = self._shelves.pop(peer, None)
+        if shelf is None or not (shelf.keys or shelf.trying):
+            return []
+        self._clear(shelf)
+        self._forget_retry(shelf)
+        others = [other for other, theirs in self._shelves.items() if theirs.mentioned]
+        for other in others:
+            self._shelves[other].mentioned = False
+        return others
+
+    def mention(self, peer: PeerId) -> None:
+        """A peer has some of the messages that are left out."""
+        if peer in self._shelves:
+            self._shelves[peer].mentioned = True
+
+    def add(self, peer: PeerId, key: bytes, now: float) -> None:
+        """A message of the peer's is left out from now on, if there is room on its shelf."""
+        self.mention(peer)
+        shelf = self._shelves.get(peer)
+        if shelf is None or key in self._shelf_of or len(shelf.keys) >= self._config.left_out:
+            return
+        shelf.keys[key] = None
+        if (tried := self._tried_by.pop(key, None)) is not None:
+            del tried.trying[key]
+        self._shelf_of[key] = shelf
+        self._keys = None
+        if not shelf.timed:
+            # What is refused long after the last retry has not been tried again in vain.
+            if now > shelf.retried + shelf.delay:
+                shelf.retries = 0
+            shelf.timed = True
+            shelf.retries += 1
+            shelf.delay = backoff(self._random, self._config.retry, self._config.longest_retry, shelf.retries)
+            self._emit(SetTimer(RetryDue(peer), now + shelf.delay))
+
+    def discard(self, keys: Collection[bytes]) -> list[PeerId]:
+        """The log has these messages now.
+
+        Returns:
+            Peers whose shelves were cleared: the application took what it had refused, so it may take the rest, and
+            what descends from that one may be on anybody's shelf.
+        """
+        if not (self._shelf_of or self._tried_by):
+            return []
+        if not any(key in self._shelf_of or key in self._tried_by for key in keys):
+            return []
+        held = set(keys)
+        cleared = [peer for peer, shelf in self._shelves.items() if not shelf.keys.keys() <= held]
+        for shelf in self._shelves.values():
+            self._clear(shelf)
+            self._forget_retry(shelf)
+            shelf.retries = 0
+        return cleared
+
+    def retry(self, peer: PeerId, now: float) -> bool:
+        """Clears a peer's shelf when its time has come; whether there was anything on it."""
+        shelf = self._shelves.get(peer)
+        if shelf is None or not shelf.timed:
+            return False
+        shelf.timed = False
+        shelf.retried = now
+        found = bool(shelf.keys)
+        self._forget_retry(shelf)
+        shelf.trying = shelf.keys.copy()
+        self._tried_by.update(dict.fromkeys(shelf.trying, shelf))
+        self._clear(shelf)
+        return found
+
+    def _clear(self, shelf: _Shelf) -> None:
+        for key in shelf.keys:
+            del self._shelf_of[key]
+        shelf.keys.clear()
+        self._keys = None
+
+    def _forget_retry(self, shelf: _Shelf) -> None:
+        for key in shelf.trying:
+            del self._tried_by[key]
+        shelf.trying.clear()

@@ -1,0 +1,282 @@
+"""Which peers to sync with, and when: the broadcast machine's rules 4 to 7 (see `machine`)."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import TypeAlias
+
+from gossiplog.protocol.broadcast.config import Config
+from gossiplog.protocol.broadcast.events import (
+    OutEvent,
+    PeerId,
+    SetTimer,
+    StartSync,
+    StopSync,
+    SyncCheck,
+    SyncDue,
+    SyncEnded,
+    SyncResult,
+)
+from gossiplog.protocol.sync.skipped import SkippedMessages
+
+Emit: TypeAlias = Callable[[OutEvent], None]
+
+_MOST_DOUBLINGS = 32
+
+
+def backoff(random: Random, first: float, longest: float, failures: int) -> float:
+    """Seconds to wait after some failures in a row: doubled each time, and up to half of it taken off at random.
+
+    Jitter keeps peers that failed together from coming back together.
+    """
+    delay = min(longest, first * 2.0 ** min(failures - 1, _MOST_DOUBLINGS))
+    return delay * random.uniform(0.5, 1.0)
+
+
+@dataclass(slots=True, eq=False)
+class _Source:
+    """A connected peer, and what it told of that the log lacks."""
+
+    peer: PeerId
+    wanted: dict[bytes, None] = field(default_factory=dict)
+    more: bool = False  # it told of more than is remembered
+    retry: bool = False  # it has what the application is to be asked again for
+    syncing: bool = False
+    queued: bool = False
+    timed: bool = False
+    failures: int = 0
+    broken_promises: int = 0
+    not_before: float = float("-inf")
+
+
+@dataclass(slots=True, eq=False)
+class Sync:
+    """A sync that was started and has not ended.
+
+    Attributes:
+        number: of the sync.
+        peer: that it is with.
+        skip: keys that are not asked for.
+        inserted: messages that it brought.
+        skipped: those of its messages that were refused, or descend from one; Config.left_out at most.
+        unreliable: whether it was one too many that lacked what the peer told of; said when it has ended.
+    """
+
+    number: int
+    peer: PeerId
+    skip: frozenset[bytes]
+    skipped: SkippedMessages
+    source: _Source
+    asked: Sequence[bytes]
+    more: bool
+    retry: bool
+    started: float
+    active: bool = False
+    stalled: bool = False
+    inserted: int = 0
+    unreliable: bool = False
+
+
+class Schedule:
+    """The queue of syncs.
+
+    Args:
+        config: the limits.
+        random: for the jitter of back-offs.
+        emit: takes StartSync, StopSync and SetTimer.
+        numbers: of syncs.
+    """
+
+    def __init__(self, config: Config, random: Random, emit: Emit, numbers: Iterator[int]) -> None:
+        self._config = config
+        self._random = random
+        self._emit = emit
+        self._sources: dict[PeerId, _Source] = {}
+        self._told: dict[bytes, dict[PeerId, _Source]] = {}
+        self._queue: deque[_Source] = deque()
+        self._running: dict[int, Sync] = {}
+        self._numbers = numbers
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no sync runs, and peers have advertised nothing that needs one."""
+        return not self._running and not any(map(_has_cause, self._sources.values()))
+
+    def connect(self, peer: PeerId) -> None:
+        """A peer may be synced with from now on."""
+        self._sources[peer] = _Source(peer)
+
+    def disconnect(self, peer: PeerId) -> None:
+        """Forgets a peer; a sync with it is stopped, and still has to end."""
+        source = self._sources.pop(peer, None)
+        if source is None:
+            return
+        for key in list(source.wanted):
+            self._drop(source, key)
+        if source.queued:
+            self._queue.remove(source)
+        for sync in self._running.values():
+            if sync.source is source:
+                self._emit(StopSync(sync.number))
+
+    def get(self, number: int) -> Sync | None:
+        """A sync that has not ended."""
+        return self._running.get(number)
+
+    def want(self, peer: PeerId, keys: Iterable[bytes], now: float, *, more: bool = False, retry: bool = False) -> None:
+        """A peer told of messages that the log lacks.
+
+        Args:
+            peer: that has them.
+            keys: of the messages.
+            now: the time.
+            more: whether there are others.
+            retry: whether they are some that the application refused before.
+        """
+        source = self._sources.get(peer)
+        if source is None:
+            return
+        source.more |= more
+        source.retry |= retry
+        for key in keys:
+            if key in source.wanted:
+                continue
+            if len(source.wanted) >= self._config.wanted:
+                source.more = True
+                break
+            source.wanted[key] = None
+            self._told.setdefault(key, {})[peer] = source
+        self._enqueue(source, now)
+
+    def resolve(self, keys: Iterable[bytes]) -> list[PeerId]:
+        """These messages need no sync any more.
+
+        Returns:
+            The peers that had told of them.
+        """
+        peers: list[PeerId] = []
+        if self._told:
+            for key in keys:
+                for source in list(self._told.get(key, {}).values()):
+                    self._drop(source, key)
+                    peers.append(source.peer)
+        return peers
+
+    def due(self, peer: PeerId, now: float) -> None:
+        """The timer that a peer's back-off set has expired."""
+        source = self._sources.get(peer)
+        if source is not None:
+            source.timed = False
+            self._enqueue(source, now)
+
+    def start(self, now: float, skip: Callable[[], frozenset[bytes]]) -> list[PeerId]:
+        """Starts as many syncs as there is room for.
+
+        Args:
+            now: the time.
+            skip: says which keys are not to be asked for.
+
+        Returns:
+            The peers.
+        """
+        started: list[PeerId] = []
+        while self._queue and len(self._running) < self._config.syncs:
+            source = self._queue.popleft()
+            source.queued = False
+            # An earlier connection's sync may still be ending; its end puts the peer into the queue again.
+            if any(sync.peer == source.peer for sync in self._running.values()) or not _has_cause(source):
+                continue
+            number, asked, skips = next(self._numbers), tuple(source.wanted), skip()
+            skipped = SkippedMessages(skips, self._config.left_out)
+            sync = Sync(number, source.peer, skips, skipped, source, asked, source.more, source.retry, now)
+            source.more = source.retry = False
+            source.syncing = True
+            self._running[sync.number] = sync
+            self._emit(StartSync(sync.number, sync.peer, sync.asked, sync.skip))
+            self._emit(SetTimer(SyncCheck(sync.number), now + self._config.stall))
+            started.append(sync.peer)
+        return started
+
+    def check(self, number: int, now: float) -> None:
+        """Stops a sync that stalls, or has had its turn while others wait."""
+        sync = self._running.get(number)
+        if sync is None:
+            return
+        sync.stalled = not sync.active
+        if sync.stalled or (self._queue and now - sync.started >= self._config.turn):
+            self._emit(StopSync(number))
+            return
+        sync.active = False
+        self._emit(SetTimer(SyncCheck(number), now + self._config.stall))
+
+    def end(self, event: SyncEnded, now: float) -> tuple[Sync, str] | None:
+        """A sync has ended: the peer may have its next one, now or after a back-off.
+
+        Returns:
+            The sync, and what went wrong; None if there is no such sync.
+        """
+        sync = self._running.pop(event.sync, None)
+        if sync is None:
+            return None
+        error = self._conclude(sync, event, now)
+        source = self._sources.get(sync.peer)
+        if source is not None:
+            self._enqueue(source, now)
+        return sync, error
+
+    def _conclude(self, sync: Sync, event: SyncEnded, now: float) -> str:
+        source = sync.source
+        source.syncing = False
+        cooldown = min(event.cooldown, self._config.longest_backoff)
+        if event.result is SyncResult.FINISHED:
+            absent = [key for key in sync.asked if key in source.wanted]
+            for key in absent:
+                self._drop(source, key)
+            # What was refused and forgotten may be what is absent.
+            source.broken_promises = source.broken_promises + 1 if absent and not sync.skipped.is_forgetful else 0
+            sync.unreliable = source.broken_promises >= self._config.broken_promises
+            fruitless = not sync.inserted and not sync.retry and bool(absent or sync.more or sync.skipped.is_forgetful)
+            self._wait(source, now, fruitless, cooldown)
+            return f"the peer has not got {len(absent)} of the messages that it told of" if absent else ""
+        source.more |= sync.more
+        source.retry |= sync.retry
+        if event.result is SyncResult.ABORTED and not sync.stalled:
+            progressed = sync.inserted or sync.skipped or event.statistics.complete
+            self._wait(source, now, not progressed, cooldown)
+            return event.reason or "the stream was ended early"
+        self._wait(source, now, True, cooldown)
+        if not sync.stalled:
+            return event.reason
+        asked = f"; the peer was asked for {event.unanswered}" if event.unanswered else ""
+        return f"no bytes came for {self._config.stall:g} s{asked}"
+
+    def _wait(self, source: _Source, now: float, failed: bool, least: float) -> None:
+        delay = 0.0
+        source.failures = source.failures + 1 if failed else 0
+        if failed:
+            delay = backoff(self._random, self._config.backoff, self._config.longest_backoff, source.failures)
+        source.not_before = now + max(delay, least)
+
+    def _enqueue(self, source: _Source, now: float) -> None:
+        if source.syncing or source.queued or not _has_cause(source):
+            return
+        if now >= source.not_before:
+            source.queued = True
+            self._queue.append(source)
+        elif not source.timed:
+            source.timed = True
+            self._emit(SetTimer(SyncDue(source.peer), source.not_before))
+
+    def _drop(self, source: _Source, key: bytes) -> None:
+        del source.wanted[key]
+        told = self._told[key]
+        del told[source.peer]
+        if not told:
+            del self._told[key]
+
+
+def _has_cause(source: _Source) -> bool:
+    return bool(source.wanted) or source.more

@@ -1,0 +1,206 @@
+"""The gossipsub router of a simulated peer: its packets go as bytes over a stream to each peer that speaks gossip."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from random import Random
+from typing import Any
+
+from gossiplog.errors import ProtocolError
+from gossiplog.protocol import gossip
+from gossiplog.protocol.broadcast.events import Delivery, Gossip
+from gossiplog.protocol.wire import MAX_FRAME, FrameReader
+from gossiplog.pubsub import wire
+from gossiplog.pubsub.authorship import Anonymous
+from gossiplog.pubsub.events import (
+    Deliver,
+    Join,
+    PeerConnected,
+    PeerDisconnected,
+    PeerId,
+    Publish,
+    Received,
+    Send,
+    SetTimer,
+    TimerExpired,
+)
+from gossiplog.pubsub.gossipsub import Config, GossipConfig, GossipSub, Rejected, Unsent, Validated
+from gossiplog.pubsub.rpc import GOSSIPSUB, Message, Rpc
+from gossiplog.sim.whole.network import Network, StreamEnd
+from gossiplog.sim.whole.syncs import TOPIC
+
+REJECTIONS = 7
+"""Rejected messages after which a peer is dropped, as by the score of a host's (rust/net/src/mesh/gossip.rs)."""
+
+
+@lru_cache(maxsize=1024)
+def _decode_data(data: bytes) -> tuple[bytes, bytes]:
+    """Return the key and the value of a message, which peers decode again and again.
+
+    Raises:
+        ProtocolError: data that no honest peer publishes.
+    """
+    return gossip.decode(data)
+
+
+@dataclass(slots=True)
+class _Session:
+    stream: StreamEnd
+    frames: FrameReader
+    free: float = 0.0  # when the queue of packets to it is empty
+
+
+class MeshGossip:
+    """Drives the router of one life of a peer.
+
+    Nothing is lost on a stream, but a packet may find no room in the queue to a peer, and packets may wait there, as
+    `Faults` says.
+
+    Args:
+        number: of the peer.
+        network: that it is on.
+        random: of the router.
+        config: of the router.
+        deliver: takes the messages of others, with the ticket for `validated`.
+        forwards: takes the key of each message that goes out, and to how many peers.
+        drop: called with a peer that broke a rule, and why.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        network: Network,
+        random: Random,
+        config: GossipConfig,
+        deliver: Callable[[Delivery], object],
+        forwards: Callable[[bytes, int], object],
+        drop: Callable[[PeerId, str], object],
+    ) -> None:
+        self._network = network
+        self._kernel = network.kernel
+        self._deliver = deliver
+        self._forwards = forwards
+        self._drop = drop
+        self._sessions: dict[PeerId, _Session] = {}
+        self._rejected: dict[PeerId, int] = {}
+        self._alive = True
+        # Ids and authorship are those of the hosts, which publish to one topic (rust/net/src/mesh/gossip.rs).
+        self._router = GossipSub(number, random, Anonymous(), Config.of(config), id_of=_content_id, validation=True)
+        self._perform(self._router.start(self._kernel.now))
+        self._handle(Join(TOPIC))
+
+    @property
+    def mesh(self) -> Sequence[PeerId]:
+        """The peers that all messages are exchanged with."""
+        return self._router.mesh(TOPIC)
+
+    def stop(self) -> None:
+        """Handle nothing any more: the life of the peer has ended."""
+        self._alive = False
+
+    def add(self, stream: StreamEnd) -> None:
+        """Speak gossip with the peer at the other end of a stream."""
+        peer = stream.connection.there
+        if peer in self._sessions:
+            stream.close()
+            return
+        session = self._sessions[peer] = _Session(stream, FrameReader(MAX_FRAME))
+        stream.on_data = lambda data: self._receive(peer, session, data)
+        stream.on_end = lambda: self._remove(peer)
+        self._handle(PeerConnected(peer, GOSSIPSUB))
+
+    def hold_up(self, peer: PeerId, seconds: float) -> None:
+        """Have packets to a peer wait for some seconds, if it speaks gossip."""
+        if peer in self._sessions:
+            session = self._sessions[peer]
+            session.free = max(session.free, self._kernel.now + seconds)
+
+    def publish(self, key: bytes, value: bytes) -> None:
+        """Publish an own message."""
+        self._handle(Publish((TOPIC,), gossip.encode(key, value)))
+
+    def validated(self, ticket: object, answer: Gossip) -> None:
+        """Say what is to become of a message that was delivered."""
+        if isinstance(ticket, bytes):
+            self._handle(Validated(ticket, answer))
+
+    def _remove(self, peer: PeerId) -> None:
+        if self._alive:
+            del self._sessions[peer]
+            self._handle(PeerDisconnected(peer))
+
+    def _receive(self, peer: PeerId, session: _Session, data: bytes) -> None:
+        if not self._alive:
+            return
+        try:
+            session.frames.feed(data)
+            while (frame := session.frames.next()) is not None:
+                self._handle(Received(peer, wire.decode(frame)))
+        except ProtocolError as error:
+            self._drop(peer, str(error))
+
+    def _handle(self, event: Any) -> None:
+        self._perform(self._router.handle(event, self._kernel.now))
+
+    def _perform(self, orders: Sequence[Any]) -> None:
+        delivered = []
+        for order in orders:
+            match order:
+                case Send(peers, packet):
+                    self._send(peers, packet)
+                case SetTimer(timer, at):
+                    self._kernel.at(at, self._expire, timer)
+                case Deliver(source=source) if source is not None:
+                    delivered.append(order)
+                case Rejected(peers):
+                    for peer in peers:
+                        self._penalise(peer)
+        # Last: an answer may come at once, and what follows from it is to go out after the packets above.
+        for order in delivered:
+            try:
+                key, value = _decode_data(order.data)
+            except ProtocolError:
+                self._handle(Validated(order.id, Gossip.REJECT))
+            else:
+                self._deliver(Delivery(order.source, key, value, order.id))
+
+    def _send(self, peers: Sequence[PeerId], packet: Rpc) -> None:
+        faults, random, now = self._network.faults, self._kernel.random, self._kernel.now
+        data = b"".join(wire.encode(packet))
+        sent = 0
+        for peer in peers:
+            session = self._sessions[peer]
+            if faults.no_room and random.random() < faults.no_room:
+                self._kernel.after(0.0, self._return, peer, session, packet)
+                continue
+            sent += 1
+            at = max(now, session.free)
+            if faults.stalling and random.random() < faults.stalling:
+                at += random.uniform(0.0, faults.longest_stall)
+            if at > now or session.free == now:
+                session.free = at
+                self._kernel.at(at, session.stream.write, data)
+            else:
+                session.stream.write(data)
+        for message in packet.messages:
+            self._forwards(_decode_data(message.data)[0], sent)
+
+    def _return(self, peer: PeerId, session: _Session, packet: Rpc) -> None:
+        if self._alive and self._sessions.get(peer) is session:
+            self._handle(Unsent(peer, packet))
+
+    def _expire(self, timer: object) -> None:
+        if self._alive:
+            self._handle(TimerExpired(timer))
+
+    def _penalise(self, peer: PeerId) -> None:
+        self._rejected[peer] = self._rejected.get(peer, 0) + 1
+        if self._rejected[peer] == REJECTIONS:
+            self._drop(peer, f"it sent {REJECTIONS} invalid messages by gossip")
+
+
+def _content_id(message: Message) -> bytes:
+    return hashlib.sha256(message.data).digest()

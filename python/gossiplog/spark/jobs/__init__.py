@@ -1,0 +1,1 @@
+"""Jobs over logs: verify, reconcile, analyze, ingest, materialize, sweep."""

@@ -1,0 +1,227 @@
+"""Rows that an application has, as events that can be signed, and what is wrong with them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import reduce
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    ByteType,
+    DataType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    MapType,
+    NullType,
+    ShortType,
+    StringType,
+    StructType,
+)
+
+from gossiplog.errors import KeyFileError, OptionError
+from gossiplog.message import MAX_PARENTS
+from gossiplog.spark.jobs.expressions import expression
+from gossiplog.spark.jobs.keystore import KeyStore
+
+_PLAIN = (
+    BinaryType,
+    BooleanType,
+    ByteType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    ShortType,
+    StringType,
+)
+# Characters of a row that is shown.
+_SHOWN = 300
+_PROBLEMS = "problem string, event string"
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Which columns of a frame say what of an event. All are expressions in Spark's SQL, mostly names of columns.
+
+    An event follows the one of its author with the next smaller sequence, and those whose ids it names; so events are
+    concurrent that do neither, directly or through others.
+
+    Attributes:
+        author: whose key signs; a name in the key store.
+        sequence: an integer that orders an author's events; None leaves the order to the parents alone.
+        id: the application's own name of an event.
+        parents: an array of ids, as "split(parents, ' ')"; null and empty strings name none.
+        payload: what its messages hold, a map by the names of the columns; None takes all columns but the others.
+    """
+
+    author: str
+    sequence: str | None = None
+    id: str | None = None
+    parents: str | None = None
+    payload: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if self.sequence is None and self.parents is None:
+            raise OptionError(
+                "nothing says in which order the events are: name a column for the sequence or the parents"
+            )
+        if self.parents is not None and self.id is None:
+            raise OptionError("parents are named by ids: name the column that has the events' own")
+
+
+def events(frame: DataFrame, layout: Layout) -> DataFrame:
+    """The events of a frame.
+
+    Returns:
+        The columns author, sequence, id, parents (without repetitions), payload, and `fault`: the row as JSON where it
+        lacks what an event must have, else null.
+
+    Raises:
+        OptionError: an expression that Spark does not understand, or of a type that does not fit.
+    """
+    author = expression(frame, "author", layout.author).cast("string")
+    sequence = F.lit(None).cast("long")
+    if layout.sequence is not None:
+        # Text that is no integer becomes null, and is found as such.
+        sequence = expression(frame, "sequence", layout.sequence).cast("string").try_cast("long")
+    id = F.lit(None).cast("string") if layout.id is None else expression(frame, "id", layout.id).cast("string")
+    parents = F.lit(None).cast("array<string>")
+    if layout.parents is not None:
+        parents = expression(frame, "parents", layout.parents)
+        if not isinstance(frame.select(parents).schema[0].dataType, ArrayType):
+            raise OptionError(
+                f"the expression for parents, {layout.parents}, is no array: split({layout.parents}, ' ')"
+            )
+        named = F.filter(parents.cast("array<string>"), lambda one: one.isNotNull() & (one != ""))
+        parents = F.array_distinct(named)
+    needed = [author, *([sequence] if layout.sequence else []), *([id] if layout.id else [])]
+    lacking = reduce(Column.__or__, [one.isNull() for one in needed])
+    shown = F.concat(F.substring(F.to_json(F.struct("*"), {"ignoreNullFields": "false"}), 1, _SHOWN), _file())
+    return frame.select(
+        author.alias("author"),
+        sequence.alias("sequence"),
+        id.alias("id"),
+        parents.alias("parents"),
+        _payload(frame, layout).alias("payload"),
+        F.when(lacking, shown).alias("fault"),
+    )
+
+
+def problems(found: DataFrame, layout: Layout, keys: KeyStore, merger: str) -> DataFrame:
+    """What is wrong with events, apart from cycles and payloads, which show when they are signed.
+
+    Args:
+        found: as `events` returns them.
+        layout: as `events` was given it.
+        keys: of the authors.
+        merger: an author whose key must be there, too.
+
+    Returns:
+        The columns problem and event; no row where nothing is wrong.
+    """
+    names = {"sequence": layout.sequence, "id": layout.id}
+    needed = ", ".join(["author", *(name for name, column in names.items() if column)])
+    faults = found.where("fault IS NOT NULL").select(
+        F.lit(f"it lacks what an event must have: {needed}").alias("problem"), F.col("fault").alias("event")
+    )
+    sound = found.where("fault IS NULL").drop("payload", "fault")
+    event = F.to_json(F.struct("author", "sequence", "id"))
+    tables = [faults, _without_keys(sound, keys, merger)]
+    if layout.sequence is not None:
+        tables.append(_repeated(sound, ["author", "sequence"]))
+    if layout.id is not None:
+        tables.append(_repeated(sound, ["id"]))
+    if layout.parents is not None:
+        # One more than are named: the event of the same author before.
+        most = MAX_PARENTS - (layout.sequence is not None)
+        many = sound.where(F.size("parents") > most)
+        tables.append(many.select(F.lit(f"it names more than {most} parents").alias("problem"), event.alias("event")))
+        links = sound.select(event.alias("event"), F.explode("parents").alias("parent"))
+        ids = sound.select(F.col("id").alias("parent"))
+        unknown = F.concat(F.lit("no event has the id of its parent "), F.col("parent"))
+        tables.append(links.join(ids, "parent", "left_anti").select(unknown.alias("problem"), "event"))
+    return reduce(DataFrame.unionByName, tables)
+
+
+def _repeated(sound: DataFrame, columns: list[str]) -> DataFrame:
+    counted = sound.groupBy(*columns).count().where("count > 1")
+    problem = F.concat(F.col("count").cast("string"), F.lit(f" events have the same {' and '.join(columns)}"))
+    return counted.select(problem.alias("problem"), F.to_json(F.struct(*columns)).alias("event"))
+
+
+def _without_keys(sound: DataFrame, keys: KeyStore, merger: str) -> DataFrame:
+    authors = sound.select("author").union(sound.sparkSession.createDataFrame([(merger,)], "author string")).distinct()
+    return authors.mapInArrow(_LookForKeys(keys), _PROBLEMS)
+
+
+@dataclass(frozen=True, slots=True)
+class _LookForKeys:
+    """Names the authors whose keys cannot be had, where the executors see them."""
+
+    keys: KeyStore
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        schema = pa.schema([("problem", pa.string()), ("event", pa.string())])
+        for batch in batches:
+            rows: list[dict[str, str]] = []
+            for author in batch.column("author").to_pylist():
+                try:
+                    self.keys.load(author)
+                except KeyFileError as error:
+                    rows.append({"problem": str(error), "event": f"all of the author {author!r}"})
+            yield pa.RecordBatch.from_pylist(rows, schema)
+
+
+def _payload(frame: DataFrame, layout: Layout) -> Column:
+    others = {layout.author, layout.sequence, layout.id, layout.parents}
+    chosen = layout.payload or tuple(f"`{name}`" for name in frame.columns if name not in others)
+    if not chosen:
+        raise OptionError("no column is left for the payload: name those that it has")
+    payload = F.struct(*(expression(frame, "payload", text) for text in chosen))
+    check_payload(frame.select(*(expression(frame, "payload", text) for text in chosen)).schema)
+    return payload
+
+
+def check_payload(columns: StructType) -> None:
+    """Hold the columns of payloads against the IPLD data model.
+
+    Raises:
+        OptionError: a type that no payload can have. The message has an expression that gives the column as text.
+    """
+    for field in columns.fields:
+        if (found := _unfit(field.dataType, f"payload.{field.name}")) is None:
+            continue
+        place, kind = found
+        others = "and --payload NAME for each other column of the payload"
+        if isinstance(kind, NullType):
+            raise OptionError(f"{place} is null in every row: leave the column out, by --payload NAME for each other")
+        name = field.name if field.name.isidentifier() else f"`{field.name}`"
+        text = f"cast({name} as string)" if kind is field.dataType and not isinstance(kind, MapType) else None
+        raise OptionError(
+            f"{place} has the type {kind.simpleString()}, which no payload can have: give it as text, with"
+            f" --payload '{text or f'to_json({name})'} as {name}', {others}"
+        )
+
+
+def _unfit(kind: DataType, place: str) -> tuple[str, DataType] | None:
+    """Return the first type within a type that no payload can have, and where it is."""
+    match kind:
+        case StructType():
+            found = (_unfit(field.dataType, f"{place}.{field.name}") for field in kind.fields)
+            return next((each for each in found if each is not None), None)
+        case ArrayType(elementType=element):
+            return _unfit(element, f"{place}[]")
+    return None if isinstance(kind, _PLAIN) else (place, kind)
+
+
+def _file() -> Column:
+    name = F.input_file_name()
+    return F.when(name == "", "").otherwise(F.concat(F.lit(" in "), name))

@@ -1,0 +1,242 @@
+"""The job `ingest`: rows of an application become a log of signed messages.
+
+What is done on the way lies in a staging folder beside the log; the log is made there, too, and gets its name when it
+is complete, by one link. The folder is removed when the job ends, also where it fails, unless others have put files
+into it. A job that is killed leaves it, and the next run clears it and begins anew: since signing is deterministic, it
+makes the same messages. The driver holds no rows but the first of those that are unsound.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+import gossiplog.log
+from gossiplog.errors import EventsRefused, StorageError
+from gossiplog.log.insertion import insert_many
+from gossiplog.message import check_topic
+from gossiplog.spark.failures import worker_errors
+from gossiplog.spark.folders import check_staging, locked, remove_locked, sync
+from gossiplog.spark.jobs.components import components
+from gossiplog.spark.jobs.events import Layout, events, problems
+from gossiplog.spark.jobs.keystore import KeyStore
+from gossiplog.spark.jobs.sign import SIGNED, Merging, Signing
+from gossiplog.spark.source.staging import merged, sort
+
+_SHOWN = 20
+# Of the staging folder: what lies there is not verified again.
+_MODE = 0o700
+# Tasks for each core: components are not of equal size.
+_TASKS = 4
+# How many times a folder is removed, while tasks that were cancelled still write into it, and the seconds between.
+_DISCARDS = 50
+_DISCARD_SECONDS = 0.1
+# Messages that are inserted at a time.
+_SLICE = 2**16
+
+
+@dataclass(frozen=True, slots=True)
+class Ingested:
+    """What a job made.
+
+    Attributes:
+        events: how many messages hold events.
+        merges: how many others there are, which join heads.
+        authors: of the events.
+        heads: of the events, before they were joined.
+    """
+
+    events: int
+    merges: int
+    authors: int
+    heads: int
+
+
+def ingest(frame: DataFrame, log: str, topic: str, layout: Layout, keys: str, *, merger: str) -> Ingested:
+    """Makes a log of the rows of a frame.
+
+    Args:
+        frame: with a row for each event.
+        log: the path of the log to be made, on a file system that the executors share: the staging folder is beside it.
+        topic: of the log.
+        layout: which columns say what.
+        keys: a folder of key files, as `KeyStore` has them, which the executors see.
+        merger: an author in the key store, who signs the messages that join heads until one is left.
+
+    Raises:
+        OptionError: an expression that Spark does not understand, or of a type that does not fit.
+        EncodeError: a topic that no log can have.
+        EventsRefused: rows that cannot become messages. There is no log.
+        StorageError: the log is there already, cannot be written, or another process makes it; or the staging folder is
+            there, and no job of this user's left it. A log that is complete and cannot get its name stays in the
+            staging folder, which the error names.
+        KeyFileError: a key was there, and is not any more.
+    """
+    check_new_log(log, topic)
+    log = os.path.abspath(log)
+    folder = _staging_folder(log)
+    store = KeyStore(os.path.abspath(keys))
+    with locked(folder, _MODE, staging=True), worker_errors():
+        work = os.path.join(folder, "work")
+        stage = _Stage(frame.sparkSession, work)
+        try:
+            done = _make(frame, stage, topic, layout, store, merger)
+        except (Exception, KeyboardInterrupt):
+            _discard(work)
+            remove_locked(folder)
+            raise
+        _publish(stage.path("log"), log)
+        shutil.rmtree(work)
+        remove_locked(folder)
+    return done
+
+
+def check_new_log(log: str, topic: str) -> None:
+    """Check that a log of a topic can be made.
+
+    Raises:
+        EncodeError: a topic that no log can have.
+        StorageError: the log is there already, or a staging folder that no job of this user's left.
+    """
+    check_topic(topic)
+    check_staging(_staging_folder(os.path.abspath(log)), _MODE)
+    if os.path.lexists(log):
+        raise StorageError(
+            f"{os.path.abspath(log)} is there already: name a log to be made, and sync it with the other"
+        )
+
+
+def _staging_folder(log: str) -> str:
+    return f"{log}.ingest"
+
+
+def _discard(folder: str) -> None:
+    """Remove a folder in which tasks that were cancelled may write for a moment."""
+    for _ in range(_DISCARDS):
+        shutil.rmtree(folder, ignore_errors=True)
+        time.sleep(_DISCARD_SECONDS)
+        if not os.path.exists(folder):
+            return
+
+
+def _make(frame: DataFrame, stage: _Stage, topic: str, layout: Layout, store: KeyStore, merger: str) -> Ingested:
+    """Make the log in the staging folder."""
+    stage.clear()
+    # Once and for all: what is read anew may have changed.
+    found = stage.keep("events", events(frame, layout))
+    _refuse(problems(found, layout, store, merger))
+    signed = stage.keep("signed", _signed(found, layout, topic, store, stage))
+    _refuse(signed.where("problem IS NOT NULL").select("problem", "event").unionByName(_identical(signed)))
+    merging = (
+        signed.where("head")
+        .select("key")
+        .repartition(1)
+        .sortWithinPartitions("key")
+        .mapInArrow(Merging(topic, store, merger), "key binary, value binary")
+    )
+    merges = stage.keep("merges", merging)
+    authors = found.select("author").distinct().count()
+    number = signed.agg(F.count("*").alias("events"), F.count_if("head").alias("heads")).first()
+    assert number is not None
+    messages = _store(signed.select("key", "value").union(merges), stage, topic)
+    return Ingested(number.events, messages - number.events, authors, number.heads)
+
+
+class _Stage:
+    """What lies in the staging folder, by name."""
+
+    def __init__(self, session: SparkSession, folder: str) -> None:
+        self._session = session
+        self._folder = folder
+
+    def clear(self) -> None:
+        if os.path.exists(self._folder):
+            shutil.rmtree(self._folder)
+        os.mkdir(self._folder)
+
+    def path(self, name: str) -> str:
+        return os.path.join(self._folder, name)
+
+    def keep(self, name: str, frame: DataFrame) -> DataFrame:
+        """Computes a frame, and returns what was computed."""
+        # Spark's default file system may be another.
+        uri = f"file://{self.path(name)}"
+        frame.write.parquet(uri)
+        return self._session.read.schema(frame.schema).parquet(uri)
+
+
+def _signed(found: DataFrame, layout: Layout, topic: str, keys: KeyStore, stage: _Stage) -> DataFrame:
+    node = F.xxhash64("author" if layout.sequence is not None else "id").alias("node")
+    rows = found.drop("fault").withColumn("node", node)
+    labelled = rows.withColumn("component", F.col("node"))
+    if layout.parents is not None:
+        # Events of an author belong together anyway where they have a sequence. Two nodes with the same hash become
+        # one, which only puts two components into one task.
+        ids = rows.select(F.col("id").alias("parent"), F.col("node").alias("b"))
+        links = rows.select(F.col("node").alias("a"), F.explode("parents").alias("parent"))
+        linked = components(links.join(ids, "parent").select("a", "b").distinct(), stage.path("components"))
+        labelled = rows.join(linked, "node", "left").withColumn("component", F.coalesce("component", "node"))
+    order = ["component", "author", "sequence", "id"]
+    tasks = found.sparkSession.sparkContext.defaultParallelism * _TASKS
+    ordered = labelled.select(*order, "parents", "payload").repartition(tasks, "component")
+    return ordered.sortWithinPartitions(*order).mapInArrow(Signing(topic, keys), SIGNED)
+
+
+def _identical(signed: DataFrame) -> DataFrame:
+    """Events that make the same message, which a log would hold once."""
+    messages = signed.where("key IS NOT NULL").groupBy("key")
+    counted = messages.agg(F.count("*").alias("count"), F.min("event").alias("event")).where("count > 1")
+    problem = F.concat(
+        F.col("count").cast("string"),
+        F.lit(" events make the same message: of one author, after the same parents, with the same payload"),
+    )
+    return counted.select(problem.alias("problem"), "event")
+
+
+def _refuse(found: DataFrame) -> None:
+    rows = found.orderBy("problem", "event").limit(_SHOWN + 1).collect()
+    if rows:
+        raise EventsRefused([f"{row.problem} ({row.event})" for row in rows[:_SHOWN]], more=len(rows) > _SHOWN)
+
+
+def _store(messages: DataFrame, stage: _Stage, topic: str) -> int:
+    """Make the log, and return how many messages it has.
+
+    What the executors have signed is not verified again: the staging folder is its owner's alone.
+    """
+    folder = stage.path("runs")
+    os.mkdir(folder)
+
+    def sorted_runs(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        rows = [{"run": path, "messages": number} for path, number in sort(folder, batches)]
+        yield pa.RecordBatch.from_pylist(rows, pa.schema([("run", pa.string()), ("messages", pa.int64())]))
+
+    runs = messages.mapInArrow(sorted_runs, "run string, messages long").collect()
+    number: int = sum(row.messages for row in runs)
+    values = merged(row.run for row in runs)
+    inserted = 0
+    with gossiplog.log.open(stage.path("log"), topic) as log:
+        while some := list(islice(values, _SLICE)):
+            inserted += insert_many(log.replica, some, signed=True).inserted
+    if inserted != number:
+        raise StorageError(f"of {number} messages, {inserted} could be stored in {stage.path('log')}")
+    return number
+
+
+def _publish(made: str, log: str) -> None:
+    """Gives a log its name, which no other file may have got meanwhile."""
+    try:
+        os.link(made, log)
+    except FileExistsError as error:
+        raise StorageError(f"{log} was made by another process meanwhile; the log is in {made}") from error
+    except OSError as error:
+        raise StorageError(f"{log}: {error.strerror}; the log is in {made}") from error
+    sync(os.path.dirname(log))

@@ -1,0 +1,217 @@
+"""The job `materialize`: messages folded into a table of state, and continued from where it stood.
+
+A state is that of the first so many messages in the order of arrival, which is a whole history: parents arrive before
+their children. Of several encodings of a message the first that arrived is folded, alone. Continuing a state reads
+what arrived since; `gossiplog.spark.jobs.folds` says how a message among it with a smaller content id than some that
+were folded is folded rightly.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import BooleanType, DataType
+
+from gossiplog.errors import OptionError, StorageError
+from gossiplog.log.state import read_stored
+from gossiplog.spark.failures import worker_errors
+from gossiplog.spark.folders import locked
+from gossiplog.spark.jobs.checkpoint import Checkpoint, StateFolder
+from gossiplog.spark.jobs.expressions import expression
+from gossiplog.spark.jobs.folds import ElementSet, Fold
+from gossiplog.spark.payload import parse_payload, spark_type
+from gossiplog.spark.source.changes import arrivals
+from gossiplog.spark.source.locations import opened
+from gossiplog.storage.base import Reader
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """How messages are folded.
+
+    Expressions are Spark's SQL over the columns of the data source, as "payload.name" where the payload has a shape. In
+    seq, id, key, value, size and canonical the encodings of a message differ: replicas may have different tables of a
+    recipe that uses one of these columns.
+
+    Attributes:
+        fold: what becomes of the values of a key.
+        key: an expression. A message for which it is null is passed over.
+        value: an expression; None is 1 for every message, of use to a counter, or to a function, which takes none.
+        removed: for a set: an expression that is true for messages that take their value out.
+        shape: of payloads, as `parse_payload` takes it; None leaves them as dag-json.
+    """
+
+    fold: Fold
+    key: str
+    value: str | None = None
+    removed: str | None = None
+    shape: DataType | type | None = None
+
+    def __post_init__(self) -> None:
+        if self.removed is not None and not isinstance(self.fold, ElementSet):
+            raise OptionError(f"nothing can be removed by the fold {self.fold.name}: only a set has elements")
+
+    def rows(self, messages: DataFrame, *, distinct: bool) -> DataFrame:
+        """Messages as the fold takes them.
+
+        Args:
+            messages: in the columns of the data source.
+            distinct: no message comes twice, under whatever id.
+
+        Raises:
+            OptionError: an expression that Spark does not understand, or that has a type which the fold cannot take; a
+                shape that no columns have.
+        """
+        shape = self._payload_type()
+        try:
+            shaped = messages if shape is None else parse_payload(messages, shape)
+        except TypeError as error:
+            raise OptionError(str(error)) from error
+        key = expression(shaped, "key", self.key)
+        value = F.lit(1) if self.value is None else expression(shaped, "value", self.value)
+        removed = F.lit(False) if self.removed is None else expression(shaped, "removed", self.removed)
+        stored = F.col("value").alias("stored")
+        # Of a damaged message, only the id is known.
+        content = F.coalesce("content_id", "id").alias("content_id")
+        named = (key.alias("key"), value.alias("value"), removed.alias("removed"))
+        chosen = shaped.select(*named, content, "id", stored, "topic")
+        if not isinstance(chosen.schema["removed"].dataType, BooleanType):
+            raise OptionError(f"the expression for removed, {self.removed}, is not true or false")
+        keyed = chosen.where(F.col("key").isNotNull())
+        return self.fold.rows(keyed if distinct else self.fold.distinct(keyed))
+
+    def describe(self) -> str:
+        """The recipe as text, equal for equal recipes. Of a function it has the name, not what the function does."""
+        shape = self._payload_type()
+        described = {
+            "fold": self.fold.name,
+            "key": self.key,
+            "value": self.value,
+            "removed": self.removed,
+            "shape": None if shape is None else shape.json(),
+        }
+        return json.dumps(described)
+
+    def _payload_type(self) -> DataType | None:
+        try:
+            return self.shape if self.shape is None or isinstance(self.shape, DataType) else spark_type(self.shape)
+        except TypeError as error:
+            raise OptionError(str(error)) from error
+
+
+@dataclass(frozen=True, slots=True)
+class Materialized:
+    """What a run did.
+
+    Attributes:
+        messages: up to which sequence of the log's messages the state goes. Every encoding has a sequence.
+        new: how many of them are new to it.
+        rows: how many rows its table has: keys, or elements of sets.
+    """
+
+    messages: int
+    new: int
+    rows: int
+
+
+def fold_messages(messages: DataFrame, recipe: Recipe) -> DataFrame:
+    """The state of all messages of a frame, with the columns key and value.
+
+    Args:
+        messages: in the columns of the data source. A message that is there several times, in several encodings or from
+            several replicas, is folded once.
+        recipe: how to fold them.
+
+    Raises:
+        OptionError: an expression that Spark does not understand, or that has a type which the fold cannot take.
+    """
+    return recipe.fold.table(recipe.fold.combine(recipe.rows(messages, distinct=False)))
+
+
+def read_state(session: SparkSession, folder: str, fold: Fold) -> DataFrame:
+    """The state that is current in a folder, with the columns key and value.
+
+    Args:
+        session: of Spark.
+        folder: as `materialize` was given it.
+        fold: as in the recipe.
+
+    Raises:
+        StorageError: there is none.
+    """
+    return fold.table(StateFolder(folder).read(session))
+
+
+def materialize(session: SparkSession, location: str, folder: str, recipe: Recipe) -> Materialized:
+    """Brings the state in a folder up to what a log holds now; makes it where there is none.
+
+    Args:
+        session: of Spark.
+        location: of the log.
+        folder: of the state, on a file system that the executors share. At any time it holds a whole state: this one,
+            or, if this fails, the former.
+        recipe: how to fold messages: as before, where there is a state.
+
+    Raises:
+        OptionError: another recipe than that of the state, or one that Spark does not understand.
+        StorageError: the folder's state is of another log, the folder cannot be written, or another process does.
+        CorruptLog: a damaged message.
+    """
+    place = StateFolder(folder)
+    with locked(place.path), worker_errors():
+        former = place.current()
+        topic, count, last = _position(location, former)
+        if former is not None and former.recipe != recipe.describe():
+            raise OptionError(
+                f"the state in {folder} was made in another way: {former.recipe}; name another folder to begin anew"
+            )
+        new = count - (former.messages if former else 0)
+        if former is None or new:
+            state = _advanced(session, location, place, former, count, recipe)
+            place.publish(state, topic, count, last, recipe.describe())
+        return Materialized(count, new, read_state(session, folder, recipe.fold).count())
+
+
+def check_state(location: str, folder: str) -> None:
+    """Check that a log can be read, and that the state in a folder, if there is one, was made of it.
+
+    Raises:
+        StorageError: the log or the state cannot be read, or the state is of another log.
+    """
+    _position(location, StateFolder(folder).current())
+
+
+def _advanced(
+    session: SparkSession, location: str, place: StateFolder, former: Checkpoint | None, count: int, recipe: Recipe
+) -> DataFrame:
+    if former is None:
+        return recipe.fold.combine(recipe.rows(arrivals(session, location, 0, count), distinct=True))
+    state = place.read(session)
+    rows = recipe.rows(arrivals(session, location, former.messages, count), distinct=True)
+    late = recipe.fold.late(state, rows)
+    if late is not None and late.count():
+        history = recipe.rows(arrivals(session, location, 0, count), distinct=True)
+        again = history.join(late, "key", "left_semi")
+        return recipe.fold.combine(
+            state.join(late, "key", "left_anti").unionByName(rows.join(late, "key", "left_anti")).unionByName(again)
+        )
+    return recipe.fold.combine(state.unionByName(rows))
+
+
+def _position(location: str, former: Checkpoint | None) -> tuple[str, int, str | None]:
+    """The topic of a log, how many messages it has, and the id of the last that arrived."""
+    with opened(location) as (storage, topic), storage.reader(single=True) as reader:
+        count = reader.position().count
+        if former is not None and (former.topic != topic or _id(reader, topic, former.messages) != former.last):
+            raise StorageError(f"the state was made of another log than {location}: name another folder to begin anew")
+        return topic, count, _id(reader, topic, count)
+
+
+def _id(reader: Reader, topic: str, sequence: int) -> str | None:
+    """The id of the message with a sequence; None for 0, and for one that no message has."""
+    if sequence == 0:
+        return None
+    return next((read_stored(value, topic, sequence).id for _, value in reader.arrivals(sequence - 1, 1)), None)

@@ -1,0 +1,248 @@
+"""What the replicas of one log lack of each other.
+
+Keys are compared, never values, and not all of them one by one: a first pass folds the keys of each range into a
+fingerprint, and only those of ranges whose fingerprints differ are shuffled. Values are read for what is missing alone,
+from whichever replica has them whole.
+
+A fingerprint is the number of keys in the range and the exclusive or of their hashes, 128 bits under seeds that are
+drawn for each run: nobody can have prepared messages that cancel out. A range is named by a key's first bytes, two of
+them or, where the clock takes more than three, all of the clock but its last: so it has 256 clocks at most.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from pyspark import StorageLevel
+from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import functions as F
+
+import gossiplog.log
+from gossiplog.errors import CorruptLog, OptionError, TopicMismatch
+from gossiplog.spark.failures import worker_errors
+from gossiplog.spark.jobs.fetch_values import Replica, gather
+from gossiplog.spark.source.data_source import read
+from gossiplog.spark.source.locations import check_logs
+
+# The first byte from which on a clock takes so many bytes: a one for each that follows (wire format, "Clock").
+_LONG_CLOCKS = ((8, 0xFE), (7, 0xFC), (6, 0xF8), (5, 0xF0), (4, 0xE0))
+# How many of the authors of what a replica lacks are named.
+_NAMED_AUTHORS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class AuthorShare:
+    """What one author has among the messages that a replica lacks.
+
+    Attributes:
+        author: a did:key URI.
+        messages: how many.
+        bytes: of their stored values.
+        first_clock: the least of their clocks.
+        last_clock: the largest.
+    """
+
+    author: str
+    messages: int
+    bytes: int
+    first_clock: int
+    last_clock: int
+
+
+@dataclass(frozen=True, slots=True)
+class Lack:
+    """What one replica lacks of the union.
+
+    Attributes:
+        messages: how many.
+        unreadable: how many of them no replica has whole; the figures below do not cover them.
+        bytes: of stored values.
+        first_clock: the least clock, None where nothing is readable.
+        last_clock: the largest clock, None likewise.
+        authors: how many there are.
+        most: those with the most messages, ten at most, in descending order.
+    """
+
+    messages: int = 0
+    unreadable: int = 0
+    bytes: int = 0
+    first_clock: int | None = None
+    last_clock: int | None = None
+    authors: int = 0
+    most: tuple[AuthorShare, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Reconciliation:
+    """Replicas compared.
+
+    Attributes:
+        replicas: in the order in which they were named.
+        shared: how many messages all of them have.
+        union: how many messages there are in one or another.
+        lacks: what each replica lacks, in the order of the replicas.
+        missing: the messages that some replica lacks, kept on disk: their `key`, the numbers of the `holders` and of
+            the `lacking` replicas (from 0), `clock`, `author`, `size` and `value`, which are null in a row that has an
+            `error`, because no holder's value is that message.
+    """
+
+    replicas: tuple[Replica, ...]
+    shared: int
+    union: int
+    lacks: tuple[Lack, ...]
+    missing: DataFrame
+
+
+def reconcile(spark: SparkSession, *paths: str) -> Reconciliation:
+    """Compares replicas of one log, as of one state of each.
+
+    Args:
+        spark: the session.
+        paths: of the replicas, two at least; each may be a pattern.
+
+    Raises:
+        OptionError: fewer than two replicas.
+        TopicMismatch: logs of different topics.
+        StorageError: a replica that cannot be read; CorruptLog where it is damaged.
+    """
+    names = check_replicas(paths)
+    with worker_errors():
+        replicas = tuple(spark.sparkContext.parallelize(names, len(names)).map(_look).collect())
+        differing = differences(_keys(spark, replicas), len(replicas))
+        missing = _missing(differing, replicas).persist(StorageLevel.DISK_ONLY)
+        lacks = _lacks(missing, len(replicas))
+    # What a replica has besides is not among those that it lacks, so each gives the same sum.
+    union = replicas[0].messages + lacks[0].messages
+    return Reconciliation(replicas, union - missing.count(), union, lacks, missing)
+
+
+def check_replicas(paths: Iterable[str]) -> list[str]:
+    """Return the locations of replicas.
+
+    Args:
+        paths: as `reconcile` takes them.
+
+    Raises:
+        OptionError: fewer than two replicas.
+        TopicMismatch: logs of different topics.
+        StorageError: a replica that cannot be read.
+    """
+    topics = check_logs(paths)
+    names = list(topics)
+    if len(names) < 2:
+        raise OptionError(
+            f"there is nothing to compare {', '.join(names) or 'nothing'} with: name two replicas or more"
+        )
+    for name in names[1:]:
+        if topics[name] != topics[names[0]]:
+            raise TopicMismatch(
+                f"no replicas of one log: {name} has the topic {topics[name]!r}, {names[0]} {topics[names[0]]!r}"
+            )
+    return names
+
+
+def differences(keys: DataFrame, replicas: int) -> DataFrame:
+    """The keys that some replica has and another has not, ascending within each partition.
+
+    Args:
+        keys: of all replicas: the columns `replica`, a number from 0, and `key`.
+        replicas: how many there are, also of those without a key.
+
+    Returns:
+        The columns `key` and `holders`, an array of the numbers of those that have it, ascending.
+    """
+    ranged = keys.withColumn("range", _range(F.col("key")))
+    seeds = [int.from_bytes(os.urandom(8), signed=True) for _ in range(2)]
+    hashes = [F.bit_xor(F.xxhash64(F.lit(seed), F.col("key"))) for seed in seeds]
+    prints = ranged.groupBy("range", "replica").agg(F.struct(F.count("*"), *hashes).alias("print"))
+    unlike = (
+        prints.groupBy("range")
+        .agg(F.count("*").alias("having"), F.min("print").alias("least"), F.max("print").alias("most"))
+        .where((F.col("having") < replicas) | (F.col("least") != F.col("most")))
+        .select("range")
+    )
+    return (
+        ranged.join(F.broadcast(unlike), "range", "left_semi")
+        .groupBy("key")
+        .agg(F.sort_array(F.collect_set("replica")).alias("holders"))
+        .where(F.size("holders") < replicas)
+        .sortWithinPartitions("key")
+    )
+
+
+def _range(key: Column) -> Column:
+    length = F.lit(2)
+    # From the shortest to the longest, so that the longest is asked for first.
+    for clock, first in reversed(_LONG_CLOCKS):
+        length = F.when(key >= F.lit(bytes([first])), clock - 1).otherwise(length)
+    return F.substring(key, F.lit(1), length)
+
+
+def _look(location: str) -> Replica:
+    """A replica as it is now. Its root follows from the index that its writers keep."""
+    try:
+        with gossiplog.log.open(location, create=False) as log:
+            state = log.snapshot().state
+            root = state.tree.root
+            return Replica(location, log.topic, state.count, root.level, root.hash.hex())
+    except CorruptLog as error:
+        raise CorruptLog([f"{location}: {problem}" for problem in error.problems]) from error
+
+
+def _keys(spark: SparkSession, replicas: Sequence[Replica]) -> DataFrame:
+    """The keys of the replicas in the states that were looked at."""
+    entries = read(spark, *(replica.log for replica in replicas), columns="log,key,seq")
+    number: Column = F.lit(None).cast("int")
+    count: Column = F.lit(0)
+    for index, replica in enumerate(replicas):
+        is_it = F.col("log") == replica.log
+        number, count = F.when(is_it, index).otherwise(number), F.when(is_it, replica.messages).otherwise(count)
+    return entries.where(F.col("seq") <= count).select(number.alias("replica"), "key")
+
+
+def _missing(differing: DataFrame, replicas: tuple[Replica, ...]) -> DataFrame:
+    everyone = F.array(*(F.lit(number) for number in range(len(replicas))))
+    return gather(differing, replicas).withColumn("lacking", F.array_except(everyone, F.col("holders")))
+
+
+def _lacks(missing: DataFrame, replicas: int) -> tuple[Lack, ...]:
+    each = missing.withColumn("replica", F.explode("lacking"))
+    shares = (
+        each.where("error IS NULL")
+        .groupBy("replica", "author")
+        .agg(
+            F.count("*").alias("messages"),
+            F.sum("size").alias("bytes"),
+            F.min("clock").alias("first_clock"),
+            F.max("clock").alias("last_clock"),
+        )
+        .persist(StorageLevel.DISK_ONLY)
+    )
+    figures = shares.groupBy("replica").agg(
+        F.sum("messages").alias("messages"),
+        F.sum("bytes").alias("bytes"),
+        F.min("first_clock").alias("first_clock"),
+        F.max("last_clock").alias("last_clock"),
+        F.count("*").alias("authors"),
+    )
+    rank = F.row_number().over(Window.partitionBy("replica").orderBy(F.desc("messages"), "author"))
+    most: dict[int, list[AuthorShare]] = {}
+    for row in (
+        shares.withColumn("rank", rank).where(F.col("rank") <= _NAMED_AUTHORS).orderBy("replica", "rank").collect()
+    ):
+        share = AuthorShare(row.author, row.messages, row.bytes, row.first_clock, row.last_clock)
+        most.setdefault(row.replica, []).append(share)
+    unreadable = {
+        row.replica: row["count"] for row in each.where("error IS NOT NULL").groupBy("replica").count().collect()
+    }
+    found = {row.replica: row.asDict() for row in figures.collect()}
+    shares.unpersist()
+    lacks = []
+    for replica in range(replicas):
+        readable = {name: value for name, value in found.get(replica, {"messages": 0}).items() if name != "replica"}
+        lost = unreadable.get(replica, 0)
+        messages = readable.pop("messages") + lost
+        lacks.append(Lack(messages, lost, **readable, most=tuple(most.get(replica, ()))))
+    return tuple(lacks)

@@ -1,0 +1,82 @@
+"""The data source `gossiplog`, as Spark knows it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource
+
+from gossiplog.errors import OptionError
+from gossiplog.spark.failures import worker_errors
+from gossiplog.spark.source.options import (
+    BATCH_OPTIONS,
+    READ_OPTIONS,
+    STREAM_OPTIONS,
+    Parser,
+    ReadOptions,
+    read_options,
+    write_options,
+)
+from gossiplog.spark.source.reader import LogReader
+from gossiplog.spark.source.schema import SCHEMA, check_schema
+from gossiplog.spark.source.stream_reader import LogStreamReader
+from gossiplog.spark.source.writer import LogWriter
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+
+class GossipLogSource(DataSource):
+    """`spark.read.format("gossiplog").load(path)`: logs as a DataFrame, in the columns of `SCHEMA`.
+
+    Its filters are options (`ReadOptions`), since Spark 4.3.0 keeps filters that were pushed down to a Python source
+    for the other queries over the same DataFrame.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        """What `format` takes."""
+        return "gossiplog"
+
+    def schema(self) -> StructType:
+        """The columns that the options ask for. Whether they are a stream's is not known yet."""
+        return read_options(dict(self.options), READ_OPTIONS).columns
+
+    def reader(self, schema: StructType) -> LogReader:
+        """Reads the columns of a schema, which Spark may have from the user."""
+        options = self._checked(schema, BATCH_OPTIONS)
+        return LogReader(options, schema, unasked="columns" not in self.options and schema == SCHEMA)
+
+    def streamReader(self, schema: StructType) -> LogStreamReader:
+        """Follows the columns of a schema, which Spark may have from the user."""
+        return LogStreamReader(self._checked(schema, STREAM_OPTIONS), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> LogWriter:
+        """Adds the stored values of a frame with this schema."""
+        if overwrite:
+            raise OptionError("the mode overwrite is refused, because logs only grow: use mode('append')")
+        return LogWriter(write_options(dict(self.options)), schema)
+
+    def _checked(self, schema: StructType, kinds: Mapping[str, Parser]) -> ReadOptions:
+        options = read_options(dict(self.options), kinds)
+        check_schema(schema)
+        if "columns" in self.options and schema.fieldNames() != options.columns.fieldNames():
+            raise OptionError("the option columns and the schema name different columns: give one of them")
+        return options
+
+
+def read(spark: SparkSession, *paths: str, **options: str | int) -> DataFrame:
+    """Logs as a DataFrame.
+
+    Args:
+        spark: the session.
+        paths: of logs; each may be a pattern.
+        options: as `ReadOptions` has them, in camel case, as `minClock=10`.
+
+    Raises:
+        OptionError: an option that there is not, or a value that it cannot have.
+    """
+    with worker_errors():
+        return spark.read.format(GossipLogSource.name()).options(**options).load(list(paths))

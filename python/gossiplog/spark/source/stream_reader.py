@@ -1,0 +1,210 @@
+"""Following logs: micro-batches in the order of arrival.
+
+An offset holds the sequence up to which each log has been read. Sequences have no gaps, and what has one never changes,
+so the messages between two offsets are the same whenever they are read: with the offsets in Spark's checkpoint, a
+restart repeats a micro-batch exactly or goes on after it.
+
+It also holds a digest of the message with that sequence, which appends, backups and copies of the file leave as it is.
+Another log in the same place has another message there, and so has a replica, in which messages arrived in another
+order. The first message would not tell replicas apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from hashlib import blake2b
+from itertools import pairwise
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.types import StructType
+
+from gossiplog.errors import CorruptLog, StorageError
+from gossiplog.spark.source.batches import BATCH, Columns, gathered
+from gossiplog.spark.source.locations import identity, locations, opened
+from gossiplog.spark.source.options import ReadOptions
+from gossiplog.spark.source.reader import PARTITION_MESSAGES
+from gossiplog.storage.base import Reader
+
+Offset: TypeAlias = dict[str, Any]
+"""How far each log was read, by its identity: `{"sequence": 10, "digest": "…"}`. A plain integer is a sequence without
+a digest, as former versions wrote it."""
+_DIGEST_BYTES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch(InputPartition):
+    """The part of a log's arrivals that one task reads.
+
+    Attributes:
+        name: of the log, as the query has it.
+        location: of the log, wherever the task runs.
+        after: the sequence after which it begins.
+        last: its last sequence.
+    """
+
+    name: str
+    location: str
+    after: int
+    last: int
+
+
+class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Follows the logs that the options name; patterns are matched when the query starts.
+
+    Args:
+        options: of the read.
+        schema: the columns that are wanted.
+    """
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        self._options = options
+        self._columns = Columns(options, schema)
+        # By identities, which offsets keep: a restart may spell a path in another way.
+        self._locations = {identity(location): location for location in locations(options.paths)}
+        self._target: dict[str, int] | None = None
+
+    def initialOffset(self) -> Offset:
+        """Where a query without a checkpoint begins."""
+        return {log: self._reached(log, self._options.starting_offsets) for log in self._locations}
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """As many messages as the option maxRows says."""
+        rows = self._options.max_rows
+        return ReadAllAvailable() if rows is None else ReadMaxRows(rows)
+
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
+        """How far a micro-batch goes that begins at an offset.
+
+        Raises:
+            StorageError: a log is another one than was read up to the offset, or cannot be read.
+        """
+        counts = {log: self._count(log, start.get(log, 0)) for log in self._locations}
+        if self._target is not None:
+            # Those that came since are for the next query.
+            counts = {log: min(count, self._target[log]) for log, count in counts.items()}
+        room = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        offset = dict(start)
+        for left, (log, count) in zip(range(len(counts), 0, -1), counts.items(), strict=True):
+            read, digest = _parts(offset.get(log, 0))
+            # An equal share of the room that is left, so that a busy log does not keep the others waiting.
+            taken = max(count - read, 0) if room is None else min(max(count - read, 0), -(-room // left))
+            if taken or digest is None:
+                offset[log] = self._reached(log, read + taken)
+            room = None if room is None else room - taken
+        return offset
+
+    def reportLatestOffset(self) -> Offset:
+        """How far the logs go, for the query's progress."""
+        return {log: self._reached(log) for log in self._locations}
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Ends the query at what the logs hold now."""
+        self._target = {log: self._count(log, 0) for log in self._locations}
+
+    def partitions(self, start: Offset, end: Offset) -> Sequence[Stretch]:
+        """What came between two offsets, in parts of about equal size.
+
+        Raises:
+            StorageError: a log is another one than the offsets are of, or cannot be read.
+        """
+        stretches = [(log, _parts(start.get(log, 0))[0], _parts(last)[0]) for log, last in end.items()]
+        total = sum(last - after for _, after, last in stretches)
+        wanted = self._options.partitions or -(-total // PARTITION_MESSAGES)
+        parts: list[Stretch] = []
+        for log, after, last in stretches:
+            if last <= after:
+                continue
+            # A restart repeats a micro-batch without a look at where it begins.
+            self._count(log, start.get(log, 0), end[log])
+            size = last - after
+            number = min(max(1, round(wanted * size / total)), size)
+            bounds = [after + size * part // number for part in range(number + 1)]
+            parts += [Stretch(self._locations.get(log, log), log, *pair) for pair in pairwise(bounds)]
+        return parts
+
+    def read(self, partition: Stretch) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
+        """The messages of a partition, as they arrived.
+
+        Raises:
+            CorruptLog: a message that is not there; with the mode failfast, a damaged value.
+            TopicMismatch: the log has another topic than the options want.
+            StorageError: a log that cannot be read.
+        """
+        with opened(partition.location, self._options.topic) as (storage, topic):
+            after = partition.after
+            while after < partition.last:
+                with storage.reader(single=True) as reader:
+                    page = reader.arrivals(after, min(BATCH, partition.last - after))
+                    # Sequences have no gaps: as many as these, up to this one, are all.
+                    if not page or page[-1][0] != after + len(page):
+                        raise CorruptLog([f"{partition.name}: a message after the sequence {after} is not there"])
+                    stored = gathered(iter(page), ("seq", "value"))
+                    batch = self._columns.batch(partition.name, topic, stored, reader)
+                yield batch
+                after = stored["seq"][-1].as_py()
+
+    def _count(self, log: str, *reached: Any) -> int:
+        """Return how many messages a log has.
+
+        Args:
+            log: its identity.
+            reached: what offsets hold of it.
+
+        Raises:
+            StorageError: it is another log than that of the offsets.
+        """
+        with self._reader(log) as reader:
+            count = reader.position().count
+            for sequence, digest in map(_parts, reached):
+                if count < sequence:
+                    raise _another(log, f"it has {count} messages, and {sequence} were read")
+                if digest is not None and _digest(reader, sequence) != digest:
+                    raise _another(log, f"the message of sequence {sequence} is not the one that was read")
+        return count
+
+    def _reached(self, log: str, sequence: int | None = None) -> dict[str, Any]:
+        """Return what an offset holds of a log.
+
+        Args:
+            log: its identity.
+            sequence: up to which it was read; None, and what exceeds it, stands for the log's end.
+        """
+        with self._reader(log) as reader:
+            count = reader.position().count
+            last = count if sequence is None else min(sequence, count)
+            return {"sequence": last, "digest": _digest(reader, last)}
+
+    @contextmanager
+    def _reader(self, log: str) -> Iterator[Reader]:
+        location = self._locations.get(log, log)
+        with opened(location, self._options.topic) as (storage, _), storage.reader(single=True) as reader:
+            yield reader
+
+
+def _parts(reached: Any) -> tuple[int, str | None]:
+    """Return the sequence and the digest that an offset holds of a log; those of former versions have no digest."""
+    return (reached, None) if isinstance(reached, int) else (reached["sequence"], reached["digest"])
+
+
+def _digest(reader: Reader, sequence: int) -> str:
+    """Return the digest of the stored message with a sequence, and that of empty bytes for 0.
+
+    Raises:
+        CorruptLog: there is no such message. A value that is damaged has a digest.
+    """
+    rows = reader.arrivals(sequence - 1, 1) if sequence else [(0, b"")]
+    if not rows or rows[0][0] != sequence:
+        raise CorruptLog([f"the message of sequence {sequence} is not there"])
+    return blake2b(rows[0][1], digest_size=_DIGEST_BYTES).hexdigest()
+
+
+def _another(log: str, reason: str) -> StorageError:
+    return StorageError(
+        f"{log} is another log than the query has read: {reason}. Put the former file back, or start the query with a"
+        " new checkpointLocation, which reads this one from its start"
+    )

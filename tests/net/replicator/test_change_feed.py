@@ -1,0 +1,165 @@
+"""What comes into a log, and from whom."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NoReturn
+
+import anyio
+import pytest
+
+from gossiplog import Log, Signer
+from gossiplog.errors import LogClosed, StorageError
+from gossiplog.net import events
+from gossiplog.net.replicator import change_feed
+from gossiplog.net.replicator.change_feed import Feed
+from gossiplog.net.replicator.telemetry import Record
+from gossiplog.net.replicator.workers import Threads
+from gossiplog.protocol.broadcast import events as broadcast
+from gossiplog.replication.batches import VerifiedBatch
+from tests.net.support import Heard
+
+pytestmark = pytest.mark.anyio
+
+Open = Callable[..., Log]
+
+
+async def test_only_what_others_commit_is_reported(opened: Open, signer: Signer, other_signer: Signer) -> None:
+    log = opened(signer=signer)
+    reported: list[broadcast.InEvent] = []
+    told = anyio.Event()
+
+    def report(event: broadcast.InEvent) -> None:
+        reported.append(event)
+        told.set()
+
+    heard = Heard()
+    threads, record = Threads(), Record(heard)
+    made = Feed(log.replica, threads, record, report, lambda: True, heard.message)
+    values = [other_signer.sign(log.topic, 1, [], number)[1] for number in range(3)]
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(made.follow, 0)
+        tasks.start_soon(made.announce, 0)
+        await made.insert(log.replica.verify(values))
+        await heard.wait_for_messages(3)
+        theirs = log.append("the application's")
+        await heard.wait_for_messages(4)
+        await told.wait()
+        tasks.cancel_scope.cancel()
+    assert reported == [broadcast.Appended([(theirs.key, theirs.value)])]
+    assert record.counters.inserted == {"append": 1}
+
+
+async def test_commits_that_come_close_together_are_told_of_as_one(
+    opened: Open, signer: Signer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = opened(signer=signer)
+    heard = Heard()
+    record = Record(heard)
+    made = Feed(log.replica, Threads(), record, lambda event: None, lambda: False, heard.message)
+    paused, go_on, sleep = anyio.Event(), anyio.Event(), anyio.sleep
+
+    async def pause(seconds: float) -> None:
+        if seconds == change_feed._TELLING_SECONDS:
+            paused.set()
+            await go_on.wait()
+        else:
+            await sleep(seconds)
+
+    monkeypatch.setattr(anyio, "sleep", pause)
+    async with anyio.create_task_group() as tasks:
+        for task in (made.follow, made.announce, made.tell):
+            tasks.start_soon(task, 0)
+        tasks.start_soon(record.run)
+        await anyio.wait_all_tasks_blocked()
+        log.append("first")
+        (committed,) = await heard.wait(events.Committed)
+        assert committed == events.Committed(1, log.root, 1, {}, (log.get(log.heads[0]).author,))
+        for number in range(5):
+            log.append(number)
+        await heard.wait_for_messages(6)
+        await paused.wait()
+        assert len(heard.of(events.Committed)) == 1
+        go_on.set()
+        assert await heard.wait(events.Committed, 2) == [
+            committed,
+            events.Committed(6, log.root, 5, {}, committed.authors),
+        ]
+        tasks.cancel_scope.cancel()
+
+
+async def test_what_was_committed_before_it_follows_is_told_of_at_once(
+    opened: Open, signer: Signer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(change_feed, "POLL_SECONDS", 1e9)
+    log = opened(signer=signer)
+    heard = Heard()
+    made = Feed(log.replica, Threads(), Record(heard), lambda event: None, lambda: False, heard.message)
+    log.append("before")
+    async with anyio.create_task_group() as tasks:
+        for task in (made.follow, made.announce):
+            tasks.start_soon(task, 0)
+        await heard.wait_for_messages(1)
+        tasks.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize(
+    ("own", "after", "last", "gaps"),
+    [
+        ([], 0, 3, [(1, 4)]),
+        ([range(1, 4)], 0, 3, []),
+        ([range(5, 7), range(2, 3)], 0, 8, [(1, 2), (3, 5), (7, 9)]),
+        ([range(1, 3)], 2, 2, []),
+        ([range(5, 9)], 0, 3, [(1, 4)]),
+    ],
+)
+def test_gaps(own: list[range], after: int, last: int, gaps: list[tuple[int, int]]) -> None:
+    assert [(gap.start, gap.stop) for gap in change_feed._gaps(own, after, last)] == gaps
+
+
+async def test_a_log_that_cannot_be_written_is_tried_again(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    replica, record = opened().replica, Record(None)
+    made = Feed(replica, Threads(), record, lambda event: None, lambda: False, None)
+    failures, tried = [StorageError("the disk is full")] * 3, 0
+    probe = replica.probe_writing
+
+    def fail() -> None:
+        nonlocal tried
+        tried += 1
+        if failures:
+            raise failures.pop()
+        probe()
+
+    def insert(batch: VerifiedBatch) -> NoReturn:
+        raise StorageError("the disk is full")
+
+    monkeypatch.setattr(replica, "probe_writing", fail)
+    monkeypatch.setattr(replica, "insert", insert)
+    monkeypatch.setattr(change_feed, "PROBE_SECONDS", 0.0)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(made.probe)
+        await anyio.wait_all_tasks_blocked()
+        assert (tried, record.cannot_store) == (0, False)
+        with pytest.raises(StorageError):
+            await made.insert_values([b"a value"])
+        assert record.cannot_store
+        while record.cannot_store:
+            await anyio.sleep(0)
+        assert tried == 4
+        tasks.cancel_scope.cancel()
+
+
+async def test_insisting_ends_with_the_log(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(change_feed, "_RETRY_SECONDS", 0.0)
+    heard = Heard()
+    record = Record(heard)
+    made = Feed(opened().replica, Threads(), record, lambda event: None, lambda: False, None)
+    errors = [StorageError("the disk is full"), LogClosed("it is closed")]
+
+    async def call() -> None:
+        raise errors.pop(0)
+
+    with pytest.raises(LogClosed):
+        await made.insist("reading", call)
+    record.flush()
+    assert [(event.doing, str(event.error)) for event in heard.of(events.Failed)] == [("reading", "the disk is full")]

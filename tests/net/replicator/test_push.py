@@ -1,0 +1,120 @@
+"""Push streams among peers that gossip reaches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import anyio
+import pytest
+
+from gossiplog import Log, Signer
+from gossiplog.net import events
+from gossiplog.net.replicator import push
+from gossiplog.net.replicator.driver import Driver
+from gossiplog.net.transport.stream import Signal, Stream
+from gossiplog.net.transport.streams import Network
+from gossiplog.protocol import wire
+from tests.net.support import FakeRouter, Heard, carry, connect_pair, guest, until_equal
+
+pytestmark = pytest.mark.anyio
+
+Open = Callable[..., Log]
+
+
+class Listener:
+    """What comes on push streams, whichever."""
+
+    def __init__(self) -> None:
+        self.events: list[wire.Push] = []
+        self._changed = Signal()
+
+    async def listen(self, stream: Stream) -> None:
+        frames = wire.FrameReader(wire.MAX_FRAME)
+        while data := await stream.receive():
+            frames.feed(data)
+            while (frame := frames.next()) is not None:
+                self.events.append(wire.decode_push(frame))
+                self._changed.set()
+
+    async def wait(self, count: int) -> list[wire.Push]:
+        while len(self.events) < count:
+            await self._changed.wait()
+        return self.events
+
+
+async def test_both_sides_may_open_one(network: Network, opened: Open, signer: Signer) -> None:
+    log, listener = opened(), Listener()
+    driver = Driver(log, router=FakeRouter())
+    with anyio.fail_after(60):
+        async with (
+            driver,
+            guest(network, driver, dialer=True, gossips=True) as connection,
+            anyio.create_task_group() as tasks,
+        ):
+            _, theirs = await connection.accept()
+            tasks.start_soon(listener.listen, theirs)
+            await listener.wait(1)
+            ours = await connection.open_stream(driver.protocols.push)
+            tasks.start_soon(listener.listen, ours)
+            # Something may have been lost with another stream.
+            assert await listener.wait(2) == [wire.Update([])] * 2
+            # Both are read.
+            for number, stream in enumerate((ours, theirs)):
+                await stream.send(wire.encode_push(wire.Insert(*signer.sign(log.topic, 1, [], number))))
+            while len(log) < 2:
+                await driver.committed()
+            assert (driver.counters.dropped, len(driver.peers)) == (0, 1)
+            tasks.cancel_scope.cancel()
+
+
+async def test_one_that_ends_is_followed_by_another(
+    network: Network, opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(push, "OPENING_SECONDS", 0.01)
+    heard = Heard()
+    driver = Driver(opened(), router=FakeRouter(), on_event=heard)
+    with anyio.fail_after(60):
+        async with driver, guest(network, driver, dialer=True, gossips=True) as connection:
+            for _ in range(3):
+                protocol, stream = await connection.accept()
+                assert protocol == driver.protocols.push
+                async with stream:
+                    assert await stream.receive()
+    # It was one peer all the time.
+    assert len(heard.of(events.Connected)) == 1
+
+
+async def test_who_waits_in_vain_for_the_other_opens_one(
+    network: Network, opened: Open, signer: Signer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(push, "OPENING_SECONDS", 0.01)
+    ours, theirs = opened(signer=signer), opened()
+    ours.append("hi")
+    client, server = Driver(ours, router=FakeRouter()), Driver(theirs, router=FakeRouter())
+    with anyio.fail_after(60):
+        async with client, server, anyio.create_task_group() as tasks:
+            ends = connect_pair(network, client.protocols.all)
+            for driver, end in zip((client, server), ends, strict=True):
+                tasks.start_soon(partial(driver.exchange, end, "the other", dialer=False, gossips=True))
+            await until_equal(ours, theirs)
+            for end in ends:
+                await end.aclose()
+
+
+async def test_who_refuses_push_streams_is_asked_again(
+    network: Network, opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(push, "OPENING_SECONDS", 0.001)
+    monkeypatch.setattr(push, "_LONGEST_PAUSE", 0.001)
+    driver = Driver(opened(), router=FakeRouter())
+    ours, theirs = network.attach([], client=True), network.attach([], client=False)
+    with anyio.fail_after(60):
+        async with driver, anyio.create_task_group() as tasks:
+            tasks.start_soon(carry, ours, theirs)
+            tasks.start_soon(carry, theirs, ours)
+            tasks.start_soon(partial(driver.exchange, ours, "of another topic", dialer=True, gossips=True))
+            while network.counts()["streams_refused"] < 3:
+                await anyio.sleep(0.001)
+            assert driver.peers == ()
+            await ours.aclose()

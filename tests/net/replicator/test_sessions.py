@@ -1,0 +1,46 @@
+"""What waits to be pushed to a peer."""
+
+from __future__ import annotations
+
+import anyio
+import pytest
+
+from gossiplog.net.replicator import sessions as neighbour_module
+from gossiplog.net.replicator.sessions import Neighbour
+from gossiplog.net.transport.stream import CHUNK
+from gossiplog.net.transport.streams import Network
+from tests.net.support import connect_pair
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_small_pieces_go_together_and_who_lags_is_known(
+    network: Network, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(neighbour_module, "_MOST_WAITING", 1000)
+    client, server = connect_pair(network, ["/push"])
+    stream = await client.open_stream("/push")
+    _, accepted = await server.accept()
+    peer = Neighbour(1, "the server", client, may_write=True)
+    caught_up = anyio.Event()
+    assert [peer.queue(bytes(400)) for _ in range(4)] == [False, False, True, False]
+    peer.queue(bytes(2 * CHUNK))
+    size = peer.size
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(peer.write, stream, caught_up.set)
+        received = 0
+        while received < size:
+            received += len(await accepted.receive())
+        await caught_up.wait()
+        tasks.cancel_scope.cancel()
+    assert (peer.size, peer.behind, len(peer.waiting)) == (0, False, 0)
+    assert peer.queue(bytes(1001))
+
+
+async def test_the_first_reason_counts(network: Network) -> None:
+    client, _ = connect_pair(network, ["/push"])
+    peer = Neighbour(1, "the server", client, may_write=True)
+    peer.drop("it lied")
+    peer.drop("it lied again")
+    assert peer.blame == "it lied"
+    assert (await client.wait_closed()).cause == "local"

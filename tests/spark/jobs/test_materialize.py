@@ -1,0 +1,108 @@
+"""State that is continued: equal to a replay wherever the history is cut, and never partial."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+import gossiplog
+from gossiplog.errors import OptionError, StorageError
+from gossiplog.spark.jobs.checkpoint import StateFolder
+from gossiplog.spark.jobs.folds import Counter, LastWriter
+from gossiplog.spark.jobs.materialize import Materialized, Recipe, materialize, read_state
+from tests.spark.conftest import TOPIC
+from tests.spark.histories import braided, insert, shuffled, with_alternatives
+from tests.spark.jobs.test_folds import FOLDS, recipe, replayed, table
+from tests.spark.source.test_reader import change
+
+NUMBERS = Recipe(Counter(), "topic", value="cast(get_json_object(payload, '$.number') as bigint)")
+
+
+@pytest.mark.parametrize("fold", FOLDS)
+def test_wherever_the_history_is_cut(spark: SparkSession, tmp_path: Path, fold: str) -> None:
+    chance = random.Random(fold)
+    """Two replicas get the messages in other orders, and other encodings of them. Their states are equal in the end."""
+    states = []
+    messages = braided(0, 160, TOPIC)
+    for seed in range(2):
+        arriving = shuffled(seed, with_alternatives(seed, messages))
+        # Otherwise no message comes late, and nothing is tried.
+        late = sum(
+            message.key < max(one.key for one in arriving[:index]) for index, message in enumerate(arriving) if index
+        )
+        assert late > 50
+        path, folder = tmp_path / f"{seed}.db", tmp_path / str(seed)
+        cuts = [0, *sorted(chance.sample(range(1, len(arriving)), 3)), len(arriving)]
+        for start, end in itertools.pairwise(cuts):
+            insert(path, TOPIC, arriving[start:end])
+            done = materialize(spark, str(path), str(folder), recipe(fold))
+            with gossiplog.open(path) as log:
+                expected = replayed(log, fold)
+            assert table(read_state(spark, str(folder), recipe(fold).fold), fold) == expected
+            rows = sum(map(len, expected.values())) if fold == "set" else len(expected)
+            assert done == Materialized(end, end - start, rows)
+        states.append(expected)
+    assert states[0] == states[1]
+
+
+def test_an_empty_log_and_one_that_did_not_grow(
+    spark: SparkSession, make_log: Callable[..., Path], tmp_path: Path
+) -> None:
+    path, folder = make_log(messages=0), str(tmp_path / "state")
+    assert materialize(spark, str(path), folder, NUMBERS) == Materialized(0, 0, 0)
+    make_log(messages=4)
+    assert materialize(spark, str(path), folder, NUMBERS) == Materialized(4, 4, 1)
+    before = StateFolder(folder).current()
+    assert materialize(spark, str(path), folder, NUMBERS) == Materialized(4, 0, 1)
+    assert StateFolder(folder).current() == before
+    assert table(read_state(spark, folder, NUMBERS.fold), "count") == {TOPIC: 6}
+
+
+def test_a_state_is_continued_only_as_it_was_made(
+    spark: SparkSession, make_log: Callable[..., Path], tmp_path: Path
+) -> None:
+    path, folder = make_log(messages=3), str(tmp_path / "state")
+    materialize(spark, str(path), folder, NUMBERS)
+    with pytest.raises(OptionError, match=f"the state in {folder} was made in another way"):
+        materialize(spark, str(path), folder, Recipe(LastWriter(), "topic", value="payload"))
+    for other in (make_log("other.db", 3, author=2), make_log("short.db", 2), make_log("topic.db", 3, topic="b.c")):
+        with pytest.raises(StorageError, match=f"the state was made of another log than {other}"):
+            materialize(spark, str(other), folder, NUMBERS)
+
+
+def test_a_run_that_is_killed_leaves_the_former_state(
+    spark: SparkSession, make_log: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, folder = make_log(messages=3), str(tmp_path / "state")
+    materialize(spark, str(path), folder, NUMBERS)
+    make_log(messages=3)
+    names = set(os.listdir(folder))
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", killed)
+        with pytest.raises(KeyboardInterrupt):
+            materialize(spark, str(path), folder, NUMBERS)
+    assert len(set(os.listdir(folder)) - names) == 2
+    assert table(read_state(spark, folder, NUMBERS.fold), "count") == {TOPIC: 3}
+    assert materialize(spark, str(path), folder, NUMBERS) == Materialized(6, 3, 1)
+    assert table(read_state(spark, folder, NUMBERS.fold), "count") == {TOPIC: 6}
+    # The former state is kept for who reads it; what the killed run left is not.
+    assert len([name for name in os.listdir(folder) if name.startswith("state-")]) == 2
+    assert not [name for name in os.listdir(folder) if name.startswith(".checkpoint-")]
+
+
+def test_damage_ends_a_run(spark: SparkSession, make_log: Callable[..., Path], tmp_path: Path) -> None:
+    path, folder = make_log(messages=3), str(tmp_path / "state")
+    change(path, "UPDATE gossiplog_messages SET value = x'00' WHERE seq = 2")
+    with pytest.raises(gossiplog.CorruptLog, match="sequence 2"):
+        materialize(spark, str(path), folder, NUMBERS)
+    assert StateFolder(folder).current() is None

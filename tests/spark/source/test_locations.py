@@ -1,0 +1,132 @@
+"""Paths, patterns and URLs of logs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import unquote
+
+import pytest
+
+from gossiplog.errors import CorruptLog, NotALog, OptionError, StorageError
+from gossiplog.spark.source.locations import alternatives, locations, opened
+from tests.storage.damage import damage
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name in ("b.db", "a.db", "c[1].db"):
+        (tmp_path / name).touch()
+    (tmp_path / "d.db").mkdir()
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_patterns_take_files_in_the_order_of_their_names(folder: Path) -> None:
+    assert locations(["*.db"]) == ["a.db", "b.db", "c[1].db"]
+    assert locations(["**/a.db"]) == ["a.db"]
+
+
+def test_a_file_is_no_pattern(folder: Path) -> None:
+    assert locations(["c[1].db"]) == ["c[1].db"]
+
+
+def test_alternatives_in_a_pattern(folder: Path) -> None:
+    assert locations(["{b,a}.db"]) == ["a.db", "b.db"]
+    assert locations([str(folder / "{a,c[[]1]}.db")]) == [str(folder / "a.db"), str(folder / "c[1].db")]
+    (folder / "{a,b}.db").touch()
+    assert locations(["{a,b}.db"]) == ["{a,b}.db"]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "expected"),
+    [
+        ("a", ["a"]),
+        ("{a,b}{1,2}", ["a1", "a2", "b1", "b2"]),
+        ("x{ab,c{de,fg}}y", ["xaby", "xcdey", "xcfgy"]),
+        ("{a}{,b}", ["a", "ab"]),
+        ("a}{b", ["a}{b"]),
+        ("{a{b,c}", ["{ab", "{ac"]),
+    ],
+)
+def test_alternatives(pattern: str, expected: list[str]) -> None:
+    assert alternatives(pattern) == expected
+
+
+def test_alternatives_are_bounded() -> None:
+    assert len(alternatives("{0,1}" * 13)) == 2**13
+    with pytest.raises(OptionError, match="has more than 10,000 alternatives"):
+        alternatives("{0,1}" * 30)
+
+
+def test_a_folder_stands_for_its_files(folder: Path) -> None:
+    for name in ("a.db-wal", "a.db-shm", "_SUCCESS", ".hidden"):
+        (folder / name).touch()
+    (folder / "d.db" / "inside.db").touch()
+    assert locations(["."]) == ["./a.db", "./b.db", "./c[1].db"]
+    assert locations(["d.db"]) == ["d.db/inside.db"]
+    assert locations(["d.db", "d.db/inside.db"]) == ["d.db/inside.db"]
+
+
+def test_uris_may_be_patterns_and_folders(folder: Path) -> None:
+    assert locations(["file:*.db?immutable=1"]) == [
+        "file:a.db?immutable=1",
+        "file:b.db?immutable=1",
+        "file:c%5B1%5D.db?immutable=1",
+    ]
+    assert locations([f"file://{folder}/{{a,b}}.db?mode=ro"]) == [f"file://{folder}/{name}.db?mode=ro" for name in "ab"]
+    (folder / "d.db" / "%.db").touch()
+    assert locations(["file:d.db?immutable=1"]) == ["file:d.db/%25.db?immutable=1"]
+    # What is escaped is no pattern.
+    assert locations(["file:c%5B1%5D.*"]) == ["file:c%5B1%5D.db"]
+    for found in locations(["file:d.db?immutable=1", "file:c*.db"]):
+        assert Path(unquote(found.removeprefix("file:").partition("?")[0])).is_file()
+
+
+def test_each_log_once(folder: Path) -> None:
+    os.symlink("a.db", "link.db")
+    assert locations(["b.db", "./b.db", str(folder / "*.db"), "link.db"]) == [
+        "b.db",
+        str(folder / "a.db"),
+        str(folder / "c[1].db"),
+    ]
+
+
+def test_urls_are_left_to_the_storage(folder: Path) -> None:
+    assert locations(["postgresql://host/logs?x=*", "file:a.db"]) == ["postgresql://host/logs?x=*", "file:a.db"]
+
+
+@pytest.mark.parametrize(
+    ("path", "complaint"),
+    [
+        ("none.db", "there is no log none.db"),
+        ("*.log", r"no file fits the pattern \*.log$"),
+        ("{a,none}.db", r"no file fits the pattern none\.db, an alternative of \{a,none\}\.db"),
+        ("file:{a,none}.db?mode=ro", r"no file fits the pattern none\.db, an alternative of file:"),
+        ("d.db", "the folder d.db has no file"),
+        ("file:d.db", "the folder d.db has no file"),
+        ("file:*.log?immutable=1", "no file fits the pattern file:"),
+        ("*.db?immutable=1", "options of SQLite need a URI, as file:"),
+    ],
+)
+def test_what_is_not_there(folder: Path, path: str, complaint: str) -> None:
+    with pytest.raises(NotALog, match=complaint):
+        locations([path])
+
+
+def test_opened_tells_the_topic(make_log: Callable[..., Path]) -> None:
+    with opened(str(make_log(topic="t"))) as (storage, topic), storage.reader() as reader:
+        assert (topic, reader.position().count) == ("t", 10)
+
+
+def test_damage_is_told_with_the_location(make_log: Callable[..., Path]) -> None:
+    path = make_log()
+    damage(path, "gossiplog_meta")
+    with pytest.raises(CorruptLog, match=str(path)), opened(str(path)):
+        pass
+
+
+def test_an_unknown_kind_of_database() -> None:
+    with pytest.raises(StorageError, match="no storage for mysql://"), opened("mysql://host/logs"):
+        pass

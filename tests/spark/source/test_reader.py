@@ -1,0 +1,291 @@
+"""The reader of the data source, without Spark: its partitions, and the batches of each."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import sqlite3
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import StructType
+
+import gossiplog
+from gossiplog import CorruptLog, Signer, core
+from gossiplog.spark.source.data_source import GossipLogSource
+from gossiplog.spark.source.options import BATCH_OPTIONS, read_options
+from gossiplog.spark.source.reader import LogReader, number_of_partitions
+from gossiplog.spark.source.schema import SCHEMA, pruned
+from tests.strategies import longer_author
+
+MakeLog = Callable[..., Path]
+
+
+def reader(*paths: Path, columns: Sequence[str] = (), **options: str) -> LogReader:
+    given = {"paths": json.dumps([str(path) for path in paths])}
+    return LogReader(read_options(given | options, BATCH_OPTIONS), pruned(columns) if columns else SCHEMA)
+
+
+def rows(reader: LogReader) -> list[dict[str, Any]]:
+    """All rows, the partitions travelling as they do to executors."""
+    partitions = pickle.loads(pickle.dumps(reader.partitions()))
+    return [row for partition in partitions for batch in reader.read(partition) for row in batch.to_pylist()]
+
+
+def test_every_column(make_log: MakeLog) -> None:
+    path = make_log(messages=3)
+    found = rows(reader(path))
+    with gossiplog.open(path) as log:
+        messages = list(log)
+    assert found == [
+        {
+            "log": str(path),
+            "seq": number + 1,
+            "id": message.id,
+            "key": message.key,
+            "clock": message.clock,
+            "topic": message.topic,
+            "author": message.author,
+            "codec": message.codec,
+            "parents": list(message.parents),
+            "payload": f'{{"number":{number}}}',
+            "value": message.value,
+            "size": len(message.value),
+            "canonical": True,
+            "content_id": message.id,
+        }
+        for number, message in enumerate(messages)
+    ]
+
+
+@pytest.mark.parametrize("partitions", [1, 4, 16])
+def test_partitions_tile_the_log(make_log: MakeLog, partitions: int) -> None:
+    path = make_log(messages=3000)
+    found = reader(path, columns=["key"], partitions=str(partitions))
+    sizes = [sum(len(batch) for batch in found.read(partition)) for partition in found.partitions()]
+    assert len(sizes) == partitions
+    assert sum(sizes) == 3000
+    keys = [row["key"] for row in rows(found)]
+    assert keys == sorted(set(keys))
+
+
+def test_a_relative_path_is_the_drivers(make_log: MakeLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = make_log(messages=3)
+    monkeypatch.chdir(path.parent)
+    found = reader(Path(path.name), columns=["log"])
+    partitions = found.partitions()
+    elsewhere = tmp_path / "executor"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    batches = [batch for partition in partitions for batch in found.read(partition)]
+    assert [row["log"] for batch in batches for row in batch.to_pylist()] == [path.name] * 3
+
+
+@pytest.mark.parametrize(
+    ("messages", "size", "expected"),
+    [
+        (0, 49_152, 1),
+        (1_000, 400_000, 1),
+        (20_000, 8 * 2**20, 2),
+        (200_001, 80 * 2**20, 8),
+        (2_097_152, 800 * 2**20, 8),
+        (2_097_153, 800 * 2**20, 9),
+        # Large values.
+        (10_000, 10 * 2**30, 80),
+    ],
+)
+def test_partitions_by_size(messages: int, size: int, expected: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 8)
+    assert number_of_partitions(messages, size) == expected
+
+
+def test_a_log_of_some_megabytes_is_read_on_all_processors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    path = tmp_path / "log.db"
+    with gossiplog.open(path, "t", synchronous="off") as log:
+        log.append_many((bytes(1000) for _ in range(8_000)), signer=Signer(bytes(32)))
+    found = reader(path, columns=["key"])
+    sizes = [sum(len(batch) for batch in found.read(partition)) for partition in found.partitions()]
+    assert len(sizes) == 2
+    assert all(2_000 < size < 6_000 for size in sizes)
+
+
+def test_several_logs_share_the_partitions(make_log: MakeLog) -> None:
+    paths = [make_log("a.db", 2000), make_log("b.db", 1000), make_log("c.db", 1), make_log("d.db", 0)]
+    found = reader(*paths, partitions="6", columns=["log", "seq"])
+    of = [partition.location for partition in found.partitions()]
+    assert [of.count(str(path)) for path in paths] == [4, 2, 1, 1]
+    assert len(rows(found)) == 3001
+
+
+def test_a_read_sees_one_state(make_log: MakeLog) -> None:
+    path = make_log(messages=100)
+    found = reader(path, columns=["seq"], partitions="2")
+    partitions = found.partitions()
+    with gossiplog.open(path) as log:
+        log.append_many(range(50), signer=Signer(bytes(32)))
+    assert sum(len(batch) for partition in partitions for batch in found.read(partition)) == 100
+    assert len(rows(found)) == 150
+
+
+def test_ranges(make_log: MakeLog) -> None:
+    path = make_log(messages=300)
+    clocks = [row["clock"] for row in rows(reader(path, minclock="100", maxclock="199"))]
+    assert clocks == list(range(100, 200))
+    ids = [row["id"] for row in rows(reader(path, columns=["id"]))]
+    assert [row["id"] for row in rows(reader(path, minid=ids[5], maxid=ids[8]))] == ids[5:9]
+    assert rows(reader(path, minid=ids[5], maxclock="2")) == []
+    assert rows(reader(path, minclock="1000")) == []
+
+
+def test_authors(make_log: MakeLog) -> None:
+    mine, other = make_log("a.db", 5, author=1), make_log("b.db", 7, author=2)
+    found = reader(mine, other, authors=Signer(b"\2" * 32).did, columns=["seq"])
+    assert [row["seq"] for row in rows(found)] == list(range(1, 8))
+
+
+def test_the_topic_is_held_against_the_logs(make_log: MakeLog) -> None:
+    with pytest.raises(gossiplog.TopicMismatch):
+        reader(make_log(), topic="another").partitions()
+
+
+def test_every_encoding_and_the_first_alone(several: tuple[Path, list[int]]) -> None:
+    path, first = several
+    every = rows(reader(path))
+    with gossiplog.open(path) as log:
+        assert [(row["id"], row["canonical"], row["content_id"]) for row in every] == [
+            (message.id, message.canonical, message.content_id) for message in log
+        ]
+    shown = {(row["content_id"], row["author"], row["payload"], row["codec"], *row["parents"]) for row in every}
+    assert len(shown) == len(first)
+    for columns in ([], ["id"], ["key", "seq"]):
+        wanted = reader(path, columns=columns, encodings="first", partitions="3")
+        expected = [row for row in every if row["seq"] in first]
+        assert rows(wanted) == [{name: row[name] for name in columns or SCHEMA.names} for row in expected]
+    author = every[0]["author"]
+    found = rows(reader(path, columns=["seq"], encodings="first", authors=author))
+    assert [row["seq"] for row in found] == [row["seq"] for row in expected if row["author"] == author]
+
+
+def test_what_is_first_does_not_change(several: tuple[Path, list[int]]) -> None:
+    path, first = several
+    wanted = reader(path, columns=["seq"], encodings="first")
+    (partition,) = wanted.partitions()
+    with gossiplog.open(path) as log:
+        log.insert_many(longer_author(message.value) for message in [*log])
+        assert len(log) > partition.count
+    assert sorted(row["seq"] for batch in wanted.read(partition) for row in batch.to_pylist()) == sorted(first)
+    assert sorted(row["seq"] for row in rows(wanted)) == sorted(first)
+
+
+def test_a_damaged_message_stays_where_the_first_encodings_are_read(several: tuple[Path, list[int]]) -> None:
+    path, first = several
+    change(path, "UPDATE gossiplog_messages SET value = x'00' WHERE seq = ?", first[3])
+    found = rows(reader(path, encodings="first"))
+    assert sorted(row["seq"] for row in found) == sorted(first)
+    assert [row["seq"] for row in found if row["content_id"] is None] == [first[3]]
+
+
+def change(path: Path, sql: str, *parameters: object) -> None:
+    with closing(sqlite3.connect(path)) as connection, connection:
+        assert connection.execute(sql, parameters).rowcount == 1
+
+
+@pytest.fixture
+def damaged(make_log: MakeLog) -> tuple[Path, list[str]]:
+    """A log of ten messages of which four are damaged, and the ids of these."""
+    path = make_log(messages=10)
+    with gossiplog.open(path) as log:
+        messages = list(log)
+    change(path, "UPDATE gossiplog_messages SET value = ? WHERE seq = 3", messages[2].value[:-1])
+    change(path, "UPDATE gossiplog_messages SET value = ? WHERE seq = 4", messages[5].value)
+    change(path, "UPDATE gossiplog_messages SET value = 'text' WHERE seq = 5")
+    change(path, "DELETE FROM gossiplog_messages WHERE seq = 7")
+    return path, [messages[index].id for index in (2, 3, 4, 6)]
+
+
+def test_a_damaged_value_is_null_where_it_would_be_decoded(damaged: tuple[Path, list[str]]) -> None:
+    path, ids = damaged
+    found = rows(reader(path))
+    assert [row["seq"] for row in found] == list(range(1, 11))
+    assert [row["id"] for row in found if row["clock"] is None] == ids
+    for row in found:
+        nothing = {row[name] for name in ("clock", "topic", "author", "codec", "payload", "canonical")} == {None}
+        assert nothing == (row["id"] in ids) == (row["parents"] is None)
+        assert row["key"] == core.decode_id(row["id"])
+        assert row["size"] == len(row["value"])
+
+
+@pytest.mark.parametrize("columns", [["seq"], [], ["key", "clock"]])
+def test_dropmalformed_leaves_damaged_messages_out(damaged: tuple[Path, list[str]], columns: list[str]) -> None:
+    path, _ = damaged
+    found = rows(reader(path, mode="DROPMALFORMED", columns=columns))
+    assert len(found) == 6
+    numbers = "seq" if "clock" not in columns else "clock"
+    assert [row[numbers] for row in found] == [1, 2, 6, 8, 9, 10]
+    assert rows(reader(path, mode="dropmalformed", columns=columns, authors="did:key:nobody")) == []
+
+
+def test_failfast_names_every_damaged_message(damaged: tuple[Path, list[str]]) -> None:
+    path, ids = damaged
+    with pytest.raises(CorruptLog) as caught:
+        rows(reader(path, mode="failfast", columns=["seq"]))
+    assert [problem for id, problem in zip(ids, caught.value.problems, strict=True) if id not in problem] == []
+
+
+def test_a_key_that_is_none(make_log: MakeLog) -> None:
+    path = make_log(messages=3)
+    change(path, "UPDATE gossiplog_leaves SET key = x'ffff' WHERE seq = 2")
+    (row,) = [row for row in rows(reader(path)) if row["seq"] == 2]
+    assert (row["id"], row["clock"], row["key"]) == (None, None, b"\xff\xff")
+
+
+def test_folders_and_patterns_of_read_only_files(make_log: MakeLog, tmp_path: Path) -> None:
+    for name in ("a.db", "b c.db"):
+        make_log(name).chmod(0o400)
+    tmp_path.chmod(0o500)
+    try:
+        for path in (f"file:{tmp_path}?immutable=1", f"file:{tmp_path}/{{a,b*}}.db?immutable=1"):
+            found = rows(LogReader(read_options({"path": path}, BATCH_OPTIONS), pruned(["log", "clock"])))
+            assert [row["clock"] for row in found] == [*range(1, 11), *range(1, 11)]
+            assert {row["log"] for row in found} == {
+                f"file:{tmp_path}/{name}?immutable=1" for name in ("a.db", "b%20c.db")
+            }
+    finally:
+        tmp_path.chmod(0o700)
+
+
+def remarks(caplog: pytest.LogCaptureFixture, schema: StructType, **options: str) -> list[str]:
+    """What planning a read through the data source remarks on."""
+    caplog.clear()
+    GossipLogSource(options).reader(schema).partitions()
+    return [record.getMessage() for record in caplog.records]
+
+
+def test_a_read_of_all_columns_that_nobody_asked_for_is_remarked_on(
+    make_log: MakeLog, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = str(make_log(messages=10))
+    assert remarks(caplog, SCHEMA, path=path) == []
+    monkeypatch.setattr("gossiplog.spark.source.reader.MANY_MESSAGES", 10)
+    (remark,) = remarks(caplog, SCHEMA, path=path)
+    assert "reads all 14 columns of 10 messages" in remark
+    assert ".option('columns', 'clock,author')" in remark
+    assert remarks(caplog, SCHEMA, path=path, columns="*") == []
+    assert remarks(caplog, pruned(["seq"]), path=path, columns="seq") == []
+    assert remarks(caplog, pruned(["seq"]), path=path) == []
+
+
+def test_an_empty_log(make_log: MakeLog) -> None:
+    assert rows(reader(make_log(messages=0))) == []
+
+
+def test_batches_have_the_types_that_spark_wants(make_log: MakeLog) -> None:
+    found = LogReader(read_options({"path": str(make_log())}, BATCH_OPTIONS), pruned(["parents", "seq"]))
+    (partition,) = found.partitions()
+    (batch,) = found.read(partition)
+    assert batch.schema == pa.schema([("parents", pa.list_(pa.string())), ("seq", pa.int64())])

@@ -1,0 +1,272 @@
+"""Following logs: offsets and micro-batches, and what a checkpoint is good for."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+
+import gossiplog
+from gossiplog import CorruptLog, Signer, StorageError
+from gossiplog.spark import worker_errors
+from gossiplog.spark.source.options import STREAM_OPTIONS, read_options
+from gossiplog.spark.source.schema import SCHEMA, pruned
+from gossiplog.spark.source.stream_reader import LogStreamReader, Offset
+from tests.spark import java
+
+MakeLog = Callable[..., Path]
+SIGNER = Signer(bytes(32))
+
+
+def reader(path: Path | str, columns: list[str] | None = None, **options: str) -> LogStreamReader:
+    given = read_options({"path": str(path), **options}, STREAM_OPTIONS)
+    return LogStreamReader(given, pruned(columns) if columns else SCHEMA)
+
+
+def rows(reader: LogStreamReader, start: Offset, end: Offset) -> Iterator[dict[str, Any]]:
+    # As Spark hands them over.
+    start, end = json.loads(json.dumps([start, end]))
+    for partition in pickle.loads(pickle.dumps(reader.partitions(start, end))):
+        for batch in reader.read(partition):
+            yield from batch.to_pylist()
+
+
+def sequences(offset: Offset) -> dict[str, int]:
+    return {log: reached["sequence"] for log, reached in offset.items()}
+
+
+def add(path: Path, messages: int) -> None:
+    with gossiplog.open(path) as log:
+        log.append_many(range(messages), signer=SIGNER)
+
+
+def test_arrivals_in_micro_batches(make_log: MakeLog) -> None:
+    path = make_log(messages=25)
+    log = str(path)
+    stream = reader(path, maxrows="10")
+    limit = stream.getDefaultReadLimit()
+    assert limit == ReadMaxRows(10)
+    offsets = [stream.initialOffset()]
+    for _ in range(4):
+        offsets.append(stream.latestOffset(offsets[-1], limit))
+    assert list(map(sequences, offsets)) == [{log: 0}, {log: 10}, {log: 20}, {log: 25}, {log: 25}]
+    assert offsets[3] == offsets[4]
+    with gossiplog.open(path) as opened:
+        ids = [message.id for message in opened]
+    found = list(rows(stream, offsets[1], offsets[2]))
+    assert [(row["seq"], row["id"], row["key"] is None) for row in found] == [
+        (number + 1, ids[number], False) for number in range(10, 20)
+    ]
+    assert list(rows(stream, offsets[3], offsets[4])) == []
+    add(path, 5)
+    latest = stream.latestOffset(offsets[4], limit)
+    assert latest == stream.reportLatestOffset()
+    assert sequences(latest) == {log: 30}
+
+
+def test_all_at_once(make_log: MakeLog) -> None:
+    path = make_log(messages=25)
+    stream = reader(path, ["seq"], partitions="4")
+    assert stream.getDefaultReadLimit() == ReadAllAvailable()
+    end = stream.latestOffset({str(path): 5}, ReadAllAvailable())
+    assert len(stream.partitions({str(path): 5}, end)) == 4
+    assert [row["seq"] for row in rows(stream, {str(path): 5}, end)] == list(range(6, 26))
+
+
+@pytest.mark.parametrize(("start", "offset"), [("earliest", 0), ("latest", 10), ("4", 4), ("99", 10)])
+def test_where_it_starts(make_log: MakeLog, start: str, offset: int) -> None:
+    path = make_log(messages=10)
+    assert sequences(reader(path, startingoffsets=start).initialOffset()) == {str(path): offset}
+
+
+def test_logs_share_a_micro_batch(make_log: MakeLog, tmp_path: Path) -> None:
+    logs = [str(make_log(name, messages)) for name, messages in (("a.db", 100), ("b.db", 2), ("c.db", 100))]
+    stream = reader(tmp_path / "*.db")
+    end = stream.latestOffset(stream.initialOffset(), ReadMaxRows(30))
+    assert sequences(end) == dict(zip(logs, (10, 2, 18), strict=True))
+
+
+def test_a_log_that_is_new_since_the_checkpoint_is_read_from_its_start(make_log: MakeLog, tmp_path: Path) -> None:
+    old, new = make_log("a.db", 5), make_log("b.db", 3)
+    stream = reader(tmp_path / "*.db", ["log", "seq"])
+    start = {str(old): 5, "/gone.db": 7}
+    end = stream.latestOffset(start, ReadAllAvailable())
+    assert end["/gone.db"] == 7
+    assert sequences({log: end[log] for log in map(str, (old, new))}) == {str(old): 5, str(new): 3}
+    assert [(row["log"], row["seq"]) for row in rows(stream, start, end)] == [(str(new), n) for n in (1, 2, 3)]
+
+
+def test_offsets_do_not_depend_on_the_working_folder(
+    make_log: MakeLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = make_log()
+    monkeypatch.chdir(tmp_path)
+    assert reader(path.name).initialOffset() == reader(path).initialOffset()
+
+
+def test_what_comes_later_is_not_available_now(make_log: MakeLog) -> None:
+    path = make_log(messages=10)
+    stream = reader(path)
+    stream.prepareForTriggerAvailableNow()
+    add(path, 5)
+    assert sequences(stream.latestOffset({str(path): 0}, ReadAllAvailable())) == {str(path): 10}
+
+
+def test_authors(make_log: MakeLog) -> None:
+    path = make_log(messages=3)
+    add(path, 2)
+    stream = reader(path, ["seq"], authors=SIGNER.did)
+    assert [row["seq"] for row in rows(stream, {}, {str(path): 5})] == [4, 5]
+
+
+@pytest.mark.parametrize("rows_each", [1, 7, 1000])
+def test_the_first_encodings_alone(several: tuple[Path, list[int]], rows_each: int) -> None:
+    path, first = several
+    stream = reader(path, ["seq"], encodings="first", partitions="2")
+    with gossiplog.open(path) as log:
+        bounds = [*range(0, len(log), rows_each), len(log)]
+    found = [row["seq"] for a, b in pairwise(bounds) for row in rows(stream, {str(path): a}, {str(path): b})]
+    assert found == sorted(first)
+
+
+@pytest.mark.parametrize("messages", [9, 10, 30])
+def test_another_log_in_the_place_of_one(make_log: MakeLog, messages: int) -> None:
+    path = make_log(messages=10)
+    end = reader(path).latestOffset({}, ReadAllAvailable())
+    path.unlink()
+    make_log(messages=messages, author=2)
+    stream = reader(path)
+    with pytest.raises(StorageError, match=r"is another log than the query has read: .* with a new checkpointLocation"):
+        stream.latestOffset(end, ReadAllAvailable())
+    with pytest.raises(StorageError, match="another log"):
+        stream.partitions({str(path): 0}, end)
+    with pytest.raises(StorageError, match="another log"):
+        stream.partitions(end, {str(path): 40})
+
+
+def test_a_replica_in_the_place_of_a_log(make_log: MakeLog) -> None:
+    path = make_log(messages=10)
+    add(path, 1)
+    end = reader(path).latestOffset({}, ReadAllAvailable())
+    with gossiplog.open(path) as log:
+        messages = list(log)
+    path.unlink()
+    make_log(messages=10)
+    with gossiplog.open(path) as log:
+        log.append("a message that arrived before the other's last", signer=Signer(b"\2" * 32))
+        log.insert(messages[-1].value)
+    with pytest.raises(StorageError, match="the message of sequence 11 is not the one that was read"):
+        reader(path).latestOffset(end, ReadAllAvailable())
+
+
+def test_a_backup_in_the_place_of_a_log(make_log: MakeLog, tmp_path: Path) -> None:
+    path = make_log(messages=10)
+    end = reader(path).latestOffset({}, ReadAllAvailable())
+    add(path, 5)
+    with closing(sqlite3.connect(path)) as connection, closing(sqlite3.connect(tmp_path / "backup")) as backup:
+        connection.backup(backup)
+    os.replace(tmp_path / "backup", path)
+    assert sequences(reader(path).latestOffset(end, ReadAllAvailable())) == {str(path): 15}
+
+
+def test_a_checkpoint_of_a_former_version(make_log: MakeLog) -> None:
+    """Its offsets are sequences alone: it is resumed, and what follows is as of now."""
+    path = make_log(messages=10)
+    stream = reader(path, ["seq"])
+    end = stream.latestOffset({str(path): 10}, ReadAllAvailable())
+    assert end == stream.reportLatestOffset()
+    assert list(rows(stream, {str(path): 10}, end)) == []
+    assert [row["seq"] for row in rows(stream, {str(path): 4}, {str(path): 6})] == [5, 6]
+    with pytest.raises(StorageError, match="it has 10 messages, and 11 were read"):
+        stream.latestOffset({str(path): 11}, ReadAllAvailable())
+
+
+def test_a_message_that_was_lost(make_log: MakeLog) -> None:
+    path = make_log(messages=10)
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("DELETE FROM gossiplog_messages WHERE seq = 4")
+    with pytest.raises(CorruptLog, match="after the sequence 0 is not there"):
+        list(rows(reader(path), {}, {str(path): 10}))
+
+
+def test_a_damaged_value(make_log: MakeLog) -> None:
+    path = make_log(messages=3)
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE gossiplog_messages SET value = x'00' WHERE seq = 2")
+    found = list(rows(reader(path), {}, {str(path): 3}))
+    assert [row["clock"] for row in found] == [1, None, 3]
+    sound = reader(path, mode="dropmalformed", columns=["seq"])
+    assert [row["seq"] for row in rows(sound, {}, {str(path): 3})] == [1, 3]
+    with pytest.raises(CorruptLog, match="message without an id, of sequence 2"):
+        list(rows(reader(path, mode="failfast"), {}, {str(path): 3}))
+
+
+# Through Spark itself
+
+QUERY = """
+import sys
+from gossiplog import spark
+log, folder = sys.argv[1:]
+stream = spark.session("local[2]").readStream.format("gossiplog").option("maxRows", 10).load(log).select("seq")
+stream.writeStream.option("checkpointLocation", folder + "/checkpoint").start(folder + "/out").awaitTermination()
+"""
+
+
+def follow(frame: DataFrame, folder: Path) -> None:
+    """Takes what there is into Parquet files, which are exactly what their checkpoint says."""
+    query = frame.writeStream.trigger(availableNow=True).option("checkpointLocation", str(folder / "checkpoint"))
+    query.start(str(folder / "out")).awaitTermination()
+
+
+def test_a_restart_takes_what_is_new(spark: SparkSession, make_log: MakeLog, tmp_path: Path) -> None:
+    path = make_log(messages=25)
+    folder = tmp_path / "stream"
+    for count in (25, 40):
+        follow(spark.readStream.format("gossiplog").option("maxRows", 10).load(str(path)), folder)
+        found = spark.read.parquet(str(folder / "out")).select("seq").collect()
+        assert sorted(row.seq for row in found) == list(range(1, count + 1))
+        add(path, 15)
+
+
+def test_a_restart_over_another_log(spark: SparkSession, make_log: MakeLog, tmp_path: Path) -> None:
+    path = make_log(messages=25)
+    frame = spark.readStream.format("gossiplog").load(str(path))
+    follow(frame, tmp_path / "stream")
+    path.unlink()
+    make_log(messages=40, author=2)
+    with pytest.raises(StorageError, match="is another log than the query has read"), worker_errors():
+        follow(frame, tmp_path / "stream")
+
+
+def test_a_query_that_was_killed_goes_on(spark: SparkSession, make_log: MakeLog, tmp_path: Path) -> None:
+    path = make_log(messages=200)
+    folder = tmp_path / "stream"
+    command = [sys.executable, "-c", QUERY, str(path), str(folder)]
+    # A session of its own, so that Java dies with it.
+    environment = os.environ | {"SPARK_SUBMIT_OPTS": java.OPTIONS}
+    process = subprocess.Popen(command, start_new_session=True, stderr=subprocess.PIPE, text=True, env=environment)
+    try:
+        commits = folder / "checkpoint" / "commits"
+        while not list(commits.glob("[0-9]*")):
+            time.sleep(0.1)
+            assert process.poll() is None, process.communicate()[1]
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+    follow(spark.readStream.format("gossiplog").option("maxRows", 100).load(str(path)).select("seq"), folder)
+    found = spark.read.parquet(str(folder / "out")).select("seq").collect()
+    assert sorted(row.seq for row in found) == list(range(1, 201))
