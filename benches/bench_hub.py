@@ -141,7 +141,7 @@ def test_fill_the_original(stage: Stage, results: Results, tmp_path: Path) -> No
         rounds = [(fill(urls[0], f"theirs {turn}"), fill(urls[1], f"ours {turn}")) for turn in range(ROUNDS)]
     results.add(
         _beside(
-            f"the original fills a fresh log with {JAVASCRIPT:,} messages from our hub",
+            f"canvas-js fills a fresh log with {JAVASCRIPT:,} messages from our hub",
             "1x the same from its own",
             rounds,
             1,

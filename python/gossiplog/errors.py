@@ -308,4 +308,4 @@ class KeyFileError(GossipLogError):
 
 
 class TopicWarning(UserWarning):
-    """A topic that peers of version 0.13.14 of the original refuse; those at its repository's head take it."""
+    """A topic that peers of version 0.13.14 of canvas-js refuse; those at its repository's head take it."""

@@ -23,7 +23,7 @@ def check_topic(topic: str) -> None:
     """Holds a topic against the rules of the wire format, "Message, signature, stored value".
 
     Raises:
-        EncodeError: no version of the original accepts the topic.
+        EncodeError: no version of canvas-js accepts the topic.
         TypeError: the topic is no text.
 
     Warns:

@@ -69,9 +69,9 @@ _VERDICTS = vectors.load("verdicts")
 _ACCEPTED = {verdict["name"]: verdict["value"] for verdict in _VERDICTS["verdicts"] if verdict["accepted"]}
 
 TWINS_TOPIC: str = _VERDICTS["topic"]
-# Stored values that the original accepts, parents first; most of them are not canonical.
+# Stored values that canvas-js accepts, parents first; most of them are not canonical.
 TWINS = [bytes.fromhex(value) for value in (*_VERDICTS["before"], *_ACCEPTED.values())]
-# Without those that the original accepts into IndexedDB, but cannot read again there: maps with the key "/". While it
+# Without those that canvas-js accepts into IndexedDB, but cannot read again there: maps with the key "/". While it
 # holds one, it refuses most other messages, because it reads stored ones to insert them.
 LEGIBLE_TWINS = [
     bytes.fromhex(value)

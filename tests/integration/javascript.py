@@ -432,7 +432,7 @@ class Peer(Handle):
         return [(index, reason) for index, reason in self._call("insert", values=list(values))]
 
     def values(self) -> list[bytes]:
-        """All stored values in the order of their ids: as the original encodes them again, which it does for syncs."""
+        """All stored values in the order of their ids: as canvas-js encodes them again, which it does for syncs."""
         return list(self._call("values"))
 
     def ids(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""The original in a page: what it writes is read outside, what is written outside is read there, and it resumes."""
+"""canvas-js in a page: what it writes is read outside, what is written outside is read there, and it resumes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The gossipsub router in conversation with rust-libp2p's and with the original's, on `/meshsub/1.0.0`.
+"""The gossipsub router in conversation with rust-libp2p's and with canvas-js's, on `/meshsub/1.0.0`.
 
 The router is a state machine, so somebody has to carry its packets: a libp2p peer without gossipsub of its own
 (`js/carrier.mjs`).
@@ -63,7 +63,7 @@ class Remote(Protocol):
 
 
 def written(topic: str, number: int) -> bytes:
-    """The data of a message that every log accepts: the original passes on nothing else."""
+    """The data of a message that every log accepts: canvas-js passes on nothing else."""
     return gossip.encode(*Signer(bytes([99]) * 32).sign(topic, 1, [], {"number": number}))
 
 
@@ -104,7 +104,7 @@ class Rust:
 
 
 class Original:
-    """The original's, with a log behind it."""
+    """canvas-js's, with a log behind it."""
 
     def __init__(self, peer: JavaScriptPeer, topic: str) -> None:
         self._peer = peer
@@ -194,7 +194,7 @@ class Conversation:
 
 
 def content_hash(message: Message) -> bytes:
-    """The id of a message without an author, as rust-libp2p's peers here and the original have it."""
+    """The id of a message without an author, as rust-libp2p's peers here and canvas-js have it."""
     return hashlib.sha256(message.data).digest()
 
 

@@ -41,7 +41,7 @@ contents = pytest.mark.parametrize(
 
 @pytest.fixture
 def hub(request: pytest.FixtureRequest, start: Start, topic: str) -> Any:
-    # In a browser the original does not go on after an Abort: its bundle has no WebSocket class to ask for OPEN. Our
+    # In a browser canvas-js does not go on after an Abort: its bundle has no WebSocket class to ask for OPEN. Our
     # hub is patient by itself.
     parameters = request.node.callspec.params
     patient = (
@@ -141,7 +141,7 @@ def test_hub_is_restarted(hub: Hub, client: Client) -> None:
 @pytest.mark.parametrize("topic", [TWINS_TOPIC])
 @pairs
 def test_twins_arrive_live(hub: Hub, client: Client) -> None:
-    """The original keeps no bytes of what is not canonical: it passes such a message on when it comes, never later."""
+    """canvas-js keeps no bytes of what is not canonical: it passes such a message on when it comes, never later."""
     twins = LEGIBLE_TWINS if isinstance(client, BrowserPeer) else TWINS
     client.connect(hub.listen())
     assert hub.insert(twins) == []
@@ -172,7 +172,7 @@ def test_sync_goes_on_after_an_abort(
 
 
 def test_hub_falls_silent(start: Start) -> None:
-    """The original's hub cannot serve a twin by sync. What is pushed arrives all the same, and the user hears of it."""
+    """canvas-js's hub cannot serve a twin by sync. What is pushed arrives all the same, and the user hears of it."""
     hub = start("javascript", TWINS_TOPIC)
     client = start("trio", TWINS_TOPIC, config=Config(stall=1.0, backoff=0.1, longest_backoff=0.2))
     url = hub.listen()

@@ -1,4 +1,4 @@
-"""Our log and the original's hold the same, when either gets what the other wrote; and they judge alike."""
+"""Our log and canvas-js's hold the same, when either gets what the other wrote; and they judge alike."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_original_reads(start: Start, opened: Opened, signer: Signer, topic: str
     values = ours.values()
     assert theirs.insert(values) == []
     assert theirs.state() == ours.state()
-    # The original encodes anew what it hands out.
+    # canvas-js encodes anew what it hands out.
     assert theirs.values() == values
 
 
@@ -59,7 +59,7 @@ def test_twins(start: Start, opened: Opened, signer: Signer) -> None:
     assert theirs.state() == ours.state()
 
 
-# In IndexedDB, a stored map with the key "/" cannot be read again, and the original scans messages to insert others.
+# In IndexedDB, a stored map with the key "/" cannot be read again, and canvas-js scans messages to insert others.
 @pytest.mark.parametrize(("kind", "left_out"), [("javascript", "nothing"), ("browser", "/")])
 def test_the_original_judges_as_its_vectors_say(start: Start, kind: str, left_out: str) -> None:
     recorded: dict[str, Any] = vectors.load("verdicts")

@@ -1,4 +1,4 @@
-"""How messages are made out and signed, held against what the original's router does."""
+"""How messages are made out and signed, held against what canvas-js's router does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The bytes of packets, held against those that the original's router writes."""
+"""The bytes of packets, held against those that canvas-js's router writes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-// How many messages a second the original appends to a log on disk.
+// How many messages a second canvas-js appends to a log on disk.
 //
 //     node --import ./polyfill.mjs append.mjs MESSAGES
 import fs from "node:fs"

@@ -1,4 +1,4 @@
-// How soon messages of the original reach every peer of a mesh: all peers in one process, each of which verifies and
+// How soon messages of canvas-js reach every peer of a mesh: all peers in one process, each of which verifies and
 // inserts every message. A latency is from the writer's own "message" event to another peer's.
 //
 //     node --import ./polyfill.mjs gossip.mjs PEERS MESSAGES RATE

@@ -1,4 +1,4 @@
-// A hub of the original over a log in memory: started by sync.mjs, to which it sends its root when it listens.
+// A hub of canvas-js over a log in memory: started by sync.mjs, to which it sends its root when it listens.
 //
 //     hub.mjs PORT MESSAGES
 import { GossipLog } from "@canvas-js/gossiplog/sqlite"

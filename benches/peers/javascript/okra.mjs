@@ -1,4 +1,4 @@
-// The original's merkle tree alone, in memory: building it, inserts with a root after each, a difference of 1,000.
+// canvas-js's merkle tree alone, in memory: building it, inserts with a root after each, a difference of 1,000.
 //
 //     node --import ./polyfill.mjs okra.mjs ENTRIES
 import crypto from "node:crypto"

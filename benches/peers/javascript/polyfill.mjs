@@ -1,4 +1,4 @@
-// Node 20 lacks what the original uses; Node 22 has it.
+// Node 20 lacks what canvas-js uses; Node 22 has it.
 Promise.withResolvers ??= function () {
   let resolve, reject
   const promise = new this((onResolve, onReject) => {

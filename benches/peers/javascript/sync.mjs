@@ -1,4 +1,4 @@
-// How long the original takes to fill an empty log on disk from a hub in another process.
+// How long canvas-js takes to fill an empty log on disk from a hub in another process.
 //
 //     node --import ./polyfill.mjs sync.mjs MESSAGES [PORT]
 import { fork } from "node:child_process"

@@ -56,7 +56,7 @@ def open(
         NewerSchema: a newer version of this package wrote the log.
         OlderSchema: a version wrote it whose tables are not read any more.
         TopicMismatch: the log has another topic.
-        EncodeError: no version of the original accepts the topic.
+        EncodeError: no version of canvas-js accepts the topic.
         Refused: `apply` raised for a stored message; its exception is the cause.
         CorruptLog: the log is damaged.
         StorageError: the location is of no known kind, or cannot be opened.
@@ -65,7 +65,7 @@ def open(
         ValueError: `read_only` with `apply`, which writes, or with a storage, which has a setting of its own.
 
     Warns:
-        TopicWarning: version 0.13.14 of the original refuses the topic.
+        TopicWarning: version 0.13.14 of canvas-js refuses the topic.
     """
     if topic is not None:
         check_topic(topic)

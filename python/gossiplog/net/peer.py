@@ -75,7 +75,7 @@ class Peer:
     Args:
         log: to keep in step; it may be used as before meanwhile.
         listen: multiaddrs to listen on: TCP (`/ip4/0.0.0.0/tcp/9000`) or WebSocket (`/ip4/0.0.0.0/tcp/9000/ws`), the
-            only transport of the original. By default other machines cannot connect; none for a peer that only dials.
+            only transport of canvas-js. By default other machines cannot connect; none for a peer that only dials.
         bootstrap: multiaddrs of peers that know others; dialled again while there are few connections.
         identity: by which others know the peer: 32 bytes, the seed of an Ed25519 key; or the file that holds it, which
             only its owner can read, and which is made if it is not there; None for one that is new each time.

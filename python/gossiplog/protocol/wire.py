@@ -32,7 +32,7 @@ from gossiplog.protocol import wire_pb2
 from gossiplog.reprs import short_repr
 
 MAX_FRAME = 4 * 2**20
-"""Bytes in a frame, its length not counted: what the original reads."""
+"""Bytes in a frame, its length not counted: what canvas-js reads."""
 MAX_ANSWER = 16 * 2**20
 """Bytes in a frame that a sync client reads: an attacker's messages can make a leaf span, legally, exceed MAX_FRAME."""
 MAX_LEVEL = 64
@@ -122,7 +122,7 @@ class Abort:
     """Ends a sync stream, in place of any answer.
 
     Attributes:
-        cooldown: milliseconds to wait before another stream is opened. (The original always writes 0.)
+        cooldown: milliseconds to wait before another stream is opened. (canvas-js always writes 0.)
     """
 
     cooldown: int

@@ -38,13 +38,13 @@ _FLOATS: Final = {25: ">e", 26: ">f", 27: ">d"}
 
 
 def cbor_decode(data: bytes) -> Any:
-    """Reads one value of dag-cbor, in any form that the original accepts, and normalises it.
+    """Reads one value of dag-cbor, in any form that canvas-js accepts, and normalises it.
 
     Returns:
         None, bool, int, float, str, bytes, CID, list or dict.
 
     Raises:
-        DecodeError: bytes that the original refuses, or nested deeper than `MAX_DEPTH`.
+        DecodeError: bytes that canvas-js refuses, or nested deeper than `MAX_DEPTH`.
     """
     read = read_cbor(data, "dag-cbor")
     if read.passes:

@@ -11,7 +11,7 @@ from gossiplog.reference.varint import read_number, skip_uvarint, write_uvarint
 
 #: The multihash code of SHA-256: a CID that begins with it is a version 0.
 _SHA256 = 18
-#: A multicodec is written in at most this many bytes; the original cuts off what goes beyond.
+#: A multicodec is written in at most this many bytes; canvas-js cuts off what goes beyond.
 _CODEC_BYTES = 10
 #: Base58 takes time by the square of the length: bytes that are written so, and half the digits that are read.
 MAX_BASE58_BYTES = 2**14

@@ -20,7 +20,7 @@ def encode_clock(clock: int) -> bytes:
 
 
 def read_clock(data: bytes) -> tuple[int, int]:
-    """Reads a clock that need not be minimal, as the original reads those in parents' keys: (clock, bytes read).
+    """Reads a clock that need not be minimal, as canvas-js reads those in parents' keys: (clock, bytes read).
 
     Raises:
         DecodeError: no data, a first byte of 0xff, or too few bytes.

@@ -1,7 +1,7 @@
 """Ed25519: keys, signing, and verification by the rules of ZIP-215.
 
 Points are in extended coordinates (X, Y, Z, T): x = X/Z, y = Y/Z, xy = T/Z. Not for secrets that an attacker may time.
-Source: RFC 8032, 5.1; ZIP-215; wire format, "Signature verdicts"; @noble/curves 1.9.7, the original's.
+Source: RFC 8032, 5.1; ZIP-215; wire format, "Signature verdicts"; @noble/curves 1.9.7, canvas-js's.
 """
 
 import hashlib
@@ -147,7 +147,7 @@ def sign_bytes(seed: bytes, message: bytes) -> bytes:
 def is_valid(key: bytes, message: bytes, signature: bytes) -> bool:
     """Whether a 64-byte signature holds, by ZIP-215: cofactored, S below L, points in any encoding.
 
-    One thing is the original's own: its challenge hashes both points as they are encoded canonically, not as they came.
+    One thing is canvas-js's own: its challenge hashes both points as they are encoded canonically, not as they came.
     """
     public, commitment = decompress(key), decompress(signature[:32])
     response = int.from_bytes(signature[32:], "little")

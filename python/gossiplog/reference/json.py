@@ -1,4 +1,4 @@
-"""dag-json: written as the original signs it, read from whoever types it.
+"""dag-json: written as canvas-js signs it, read from whoever types it.
 
 Source: wire format, "dag-json"; RFC 8259; ECMAScript 2023, 25.5.4 (JSON.stringify). Nothing here recurses.
 """

@@ -4,7 +4,7 @@ from typing import Final
 
 #: The largest clock, and the largest integer that JavaScript keeps apart from its neighbours.
 MAX_CLOCK: Final = 2**53 - 1
-#: Lists and maps that may be open at once in bytes from others. The original stops between 2,000 and 2,500.
+#: Lists and maps that may be open at once in bytes from others. canvas-js stops between 2,000 and 2,500.
 MAX_DEPTH: Final = 2200
 #: Lists and maps that may be open at once in a value that is encoded or signed here.
 MAX_OWN_DEPTH: Final = 500

@@ -23,7 +23,7 @@ from gossiplog.reference.values import normalise
 
 #: What signs a message may be written in, and how.
 _CODECS: Final = {"dag-cbor": write_cbor, "dag-json": write_json}
-#: The original's topics, in version 0.13.14 and at its repository's head.
+#: canvas-js's topics, in version 0.13.14 and at its repository's head.
 _TOPICS: Final = (
     re.compile(r"[a-zA-Z0-9.\-]+(#[a-zA-Z0-9]+)?", re.ASCII),
     re.compile(r"[a-zA-Z0-9:.\-]+", re.ASCII),

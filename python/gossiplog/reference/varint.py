@@ -1,6 +1,6 @@
 """Unsigned LEB128 integers: in link records, and as multiformats write and read them in CIDs and did:key URIs.
 
-The multiformats code of the original adds the groups of seven bits up as JavaScript numbers, accepts longer forms than
+The multiformats code of canvas-js adds the groups of seven bits up as JavaScript numbers, accepts longer forms than
 the minimal one, and has no limit but the range of a number. `read_number` does the same, so that the verdicts agree.
 """
 
@@ -51,7 +51,7 @@ def read_uvarint(data: bytes, offset: int) -> tuple[int, int]:
 
 
 def read_number(data: bytes, offset: int) -> tuple[int, int]:
-    """Reads a varint of any form at `offset` as the original does: (number, offset of the byte after).
+    """Reads a varint of any form at `offset` as canvas-js does: (number, offset of the byte after).
 
     Raises:
         DecodeError: a varint cut off, or longer than a JavaScript number allows.

@@ -1,11 +1,11 @@
-//! Content identifiers, as the original's `multiformats` reads and writes them (wire format, "Links").
+//! Content identifiers, as canvas-js's `multiformats` reads and writes them (wire format, "Links").
 
 use data_encoding::BASE32_NOPAD;
 
 use crate::base58;
 use crate::error::Error;
 
-/// Base58 grows faster than the length: this takes some milliseconds. The original has no limit but patience.
+/// Base58 grows faster than the length: this takes some milliseconds. canvas-js has no limit but patience.
 pub const MAX_BASE58_BYTES: usize = 1 << 14;
 
 const SHA2_256: f64 = 18.0;
@@ -29,7 +29,7 @@ pub(crate) fn varint(data: &[u8]) -> Option<(f64, usize)> {
 /// The bytes that JavaScript sets aside for a varint at the most; what does not fit is cut off.
 const LONGEST_VARINT: usize = 10;
 
-/// Writes a whole number from 0 as the original does, into [`LONGEST_VARINT`] bytes; returns how many it took.
+/// Writes a whole number from 0 as canvas-js does, into [`LONGEST_VARINT`] bytes; returns how many it took.
 fn write_varint(mut number: f64, out: &mut [u8]) -> usize {
     let digit = |number: f64| (number.trunc() % 256.0) as u8;
     let mut length = 0;
@@ -42,7 +42,7 @@ fn write_varint(mut number: f64, out: &mut [u8]) -> usize {
     length + 1
 }
 
-/// A binary CID that was read: what the original writes for it.
+/// A binary CID that was read: what canvas-js writes for it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Cid<'a> {
     /// Version and codec, in the fewest bytes; nothing for a version 0.
@@ -104,7 +104,7 @@ impl<'a> Cid<'a> {
     }
 }
 
-/// The binary form that the original writes for a CID that it has read.
+/// The binary form that canvas-js writes for a CID that it has read.
 ///
 /// # Errors
 /// [`Error::Decode`] with an offset into `data`.

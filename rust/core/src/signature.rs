@@ -50,7 +50,7 @@ pub trait Scheme: Sync {
 /// The schemes that have a verdict.
 pub static SCHEMES: &[&dyn Scheme] = &[&Ed25519];
 
-/// Ed25519 as the original verifies it: by ZIP-215 (cofactored, S below the order, points of small order and points that
+/// Ed25519 as canvas-js verifies it: by ZIP-215 (cofactored, S below the order, points of small order and points that
 /// are not encoded canonically allowed), but with the points' canonical encodings in the challenge. So the verdict is the
 /// same one by one and in batches.
 pub struct Ed25519;
@@ -130,7 +130,7 @@ impl Scheme for Ed25519 {
     }
 }
 
-/// The original hashes both points into the challenge as it would encode them, not as they came.
+/// canvas-js hashes both points into the challenge as it would encode them, not as they came.
 fn item(claim: &Claim<'_>) -> Option<batch::Item> {
     let mut key = <[u8; 32]>::try_from(claim.key).ok()?;
     let mut signature = <[u8; 64]>::try_from(claim.signature).ok()?;

@@ -2,7 +2,7 @@
 
 use crate::error::Error;
 
-/// Accepts what version 0.13.14 of the original does (`^[a-zA-Z0-9.\-]+(#[a-zA-Z0-9]+)?$`) or its repository's head
+/// Accepts what version 0.13.14 of canvas-js does (`^[a-zA-Z0-9.\-]+(#[a-zA-Z0-9]+)?$`) or its repository's head
 /// (`^[a-zA-Z0-9:.\-]+$`).
 ///
 /// # Errors

@@ -1,4 +1,4 @@
-//! What the original signed and what it accepts, byte for byte.
+//! What canvas-js signed and what it accepts, byte for byte.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 

@@ -1,4 +1,4 @@
-//! The prolly tree: the original's vectors, and every way to a tree against a rebuild from scratch.
+//! The prolly tree: canvas-js's vectors, and every way to a tree against a rebuild from scratch.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 

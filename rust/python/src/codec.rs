@@ -62,7 +62,7 @@ pub fn cbor_encode<'py>(value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyByte
     Ok(PyBytes::new(value.py(), &value::encode(value)?))
 }
 
-/// The value of dag-cbor, as the original reads it: normalised. Raises DecodeError with the offset.
+/// The value of dag-cbor, as canvas-js reads it: normalised. Raises DecodeError with the offset.
 #[pyfunction]
 pub fn cbor_decode<'py>(py: Python<'py>, data: &[u8]) -> PyResult<Bound<'py, PyAny>> {
     let canonical = unlocked(py, data.len() > SHORT, || {

@@ -181,7 +181,7 @@ fn encode_one<'py>(value: &Bound<'py, PyAny>, writer: &mut Writer) -> Result<Opt
     Ok(None)
 }
 
-/// The canonical bytes of a boolean, number or string, or of bytes that are empty: the original has those but once.
+/// The canonical bytes of a boolean, number or string, or of bytes that are empty: canvas-js has those but once.
 fn scalar(value: &Bound<'_, PyAny>) -> Option<Vec<u8>> {
     let comparable = value.is_instance_of::<PyString>()
         || value.is_instance_of::<PyBool>()

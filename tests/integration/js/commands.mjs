@@ -42,7 +42,7 @@ export class Commands {
     return null;
   }
 
-  // Stored values, parents first. Returns [index, reason] of those that the original refuses.
+  // Stored values, parents first. Returns [index, reason] of those that canvas-js refuses.
   async insert({ values }) {
     const refused = [];
     for (const [index, value] of values.entries()) {
@@ -55,7 +55,7 @@ export class Commands {
     return refused;
   }
 
-  // In the order of the ids. The original keeps no bytes but what it decodes, and encodes that again.
+  // In the order of the ids. canvas-js keeps no bytes but what it decodes, and encodes that again.
   async values() {
     const values = [];
     for await (const { value } of this.#log.iterate()) values.push(value);

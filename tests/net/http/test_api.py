@@ -1,4 +1,4 @@
-"""The HTTP API, against what the original answered (`vectors/http.json`) and against what it must refuse."""
+"""The HTTP API, against what canvas-js answered (`vectors/http.json`) and against what it must refuse."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def log() -> Iterator[Log]:
 
 @pytest.fixture(scope="module")
 def recorded() -> Iterator[Log]:
-    """The log that the original was asked about."""
+    """The log that canvas-js was asked about."""
     values = [value for _, value in vectors.load("log")["entries"]]
     values += [message["value"] for message in vectors.load("messages")["messages"]]
     with gossiplog.open(MemoryStorage(), topic=HTTP["topic"]) as log:
@@ -56,11 +56,11 @@ def app_of(log: Log) -> ASGIApp:
 
 
 def without_branch(text: str) -> bytes:
-    """What we answer: the original numbers branches, too."""
+    """What we answer: canvas-js numbers branches, too."""
     return re.sub(r'\{"branch":\d+,', "{", text).encode()
 
 
-# What differs on purpose: the original compares any text with ids, reads numbers that JavaScript would, shows the
+# What differs on purpose: canvas-js compares any text with ids, reads numbers that JavaScript would, shows the
 # methods of a path as 404, and has no ancestors before its repository's head.
 STRICTER = [
     "messages/count?gt=0", "messages/count?gt=", "messages/count?gt=vvv", "messages/count?other=1",

@@ -10,7 +10,7 @@
 An address that shows wrong tokens has to wait before it may show another one (`gossiplog.net.http.addresses`).
 
 A token comes as `Authorization: Bearer TOKEN` (RFC 6750). For WebSockets alone, whose headers a page cannot set, it may
-be the query parameter `token`: the original's client opens the URL that it is given and takes nothing else. A URL shows
+be the query parameter `token`: canvas-js's client opens the URL that it is given and takes nothing else. A URL shows
 up in the logs of proxies, so a program that can set the header should. Neither is passed on to the application.
 """
 

@@ -1,11 +1,11 @@
-"""The HTTP API of a hub, as the original's under `/api` (wire format, "HTTP API").
+"""The HTTP API of a hub, as canvas-js's under `/api` (wire format, "HTTP API").
 
-It answers as the original does, byte for byte, where that answers well, and refuses what makes it fail: there, a query
+It answers as canvas-js does, byte for byte, where that answers well, and refuses what makes it fail: there, a query
 parameter that it cannot use ends the process, and errors are plain text or HTML. Here every error is
 `{"error": "..."}`. Missing in what it answers is `branch`, which tells nothing about a message.
 
 Three more differences are on purpose. A page of messages has 4 MiB of stored values at most, and where it may not be
-the last, a header `Link` has the address of the next. `gt`, `gte`, `lt` and `lte` must be ids, where the original
+the last, a header `Link` has the address of the next. `gt`, `gte`, `lt` and `lte` must be ids, where canvas-js
 compares any text, and parameters that are not known are refused, since a misspelt bound would widen the answer.
 
 Whoever writes into a log decides what an answer costs. So the core writes messages from their stored bytes, piece by
@@ -71,7 +71,7 @@ _READING_BYTES = 2 * MAX_PAGE_BYTES
 _BODY_COPIES = 4
 _COUNT_BYTES = 2**16
 _LONGEST_REASON = 1000
-# The two content types of the original, for what Express writes and for dag-json.
+# The two content types of canvas-js, for what Express writes and for dag-json.
 _JSON = "application/json; charset=utf-8"
 _DAG_JSON = "application/json"
 
@@ -258,7 +258,7 @@ class _Api:
         return bytes(body.data)
 
     async def ancestors(self, request: Request) -> Response:
-        """The latest ancestors 1, 2, 4, 8, ... clocks back, as the original's repository shows its index of them."""
+        """The latest ancestors 1, 2, 4, 8, ... clocks back, as canvas-js's repository shows its index of them."""
         _query(request, ())
         id = request.path_params["id"]
 

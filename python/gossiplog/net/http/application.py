@@ -1,4 +1,4 @@
-"""The HTTP side of a hub: the original's API, metrics, the peers, and a sign of life. A peer of a mesh has all but the
+"""The HTTP side of a hub: canvas-js's API, metrics, the peers, and a sign of life. A peer of a mesh has all but the
 API."""
 
 from __future__ import annotations

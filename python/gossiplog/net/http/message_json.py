@@ -20,7 +20,7 @@ _CODECS = {
     "application/vnd.ipld.dag-cbor": "dag-cbor",
 }
 CONTENT_TYPES = tuple(_CODECS)
-"""The media types of messages that are read: the first and the third are the original's."""
+"""The media types of messages that are read: the first and the third are canvas-js's."""
 _PIECE_BYTES = 2**20
 
 
@@ -37,7 +37,7 @@ def to_json(message: SignedMessage) -> bytes:
 def from_body(data: bytes, content_type: str) -> bytes:
     """The canonical stored value of a message that was posted; its signature is not verified yet.
 
-    Like the original, it passes over what else the maps hold, such as the id that GET answers with.
+    Like canvas-js, it passes over what else the maps hold, such as the id that GET answers with.
 
     Args:
         data: the body, as it came.

@@ -48,7 +48,7 @@ from gossiplog.net.transport.pacing import BODY_PART_BYTES, PART_BYTES, Paced
 from gossiplog.reprs import short_repr
 
 MAX_MESSAGE_BYTES = 2**20
-"""Bytes in a WebSocket message. Peers send one frame of yamux in each, of 64 KiB (the original)."""
+"""Bytes in a WebSocket message. Peers send one frame of yamux in each, of 64 KiB (canvas-js)."""
 MAX_HEAD_BYTES = 2**13
 """Bytes in the head of a request, which is parsed in one callback of the event loop."""
 MAX_FRAGMENTS = 256

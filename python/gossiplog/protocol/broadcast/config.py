@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """The limits and delays of a broadcast machine. All are choices of this project; the original has none of them.
+    """The limits and delays of a broadcast machine. All are choices of this project; canvas-js has none of them.
 
     Attributes:
         syncs: that run at a time, over all peers; a peer has one at most.

@@ -1,12 +1,12 @@
 """Reliable causal broadcast: joins push, sync and gossip, so that every message reaches every peer after its parents.
 
-The rules, from the description of the original ("Reliable causal broadcast" in
+The rules, from the description of canvas-js ("Reliable causal broadcast" in
 https://joelgustafson.com/posts/2024-09-30/gossiplog-reliable-causal-broadcast-for-libp2p) and from what its hubs do
 (`@canvas-js/gossiplog` 0.13.14); what is not from there is marked as ours.
 
 1. *Updates.* A peer that connects is told our heads. After a sync that brought messages, completed or not, every peer
    but its source is. So is one whose sync this side aborted, if it does not begin another by itself (ours): in a
-   browser the original goes on only then.
+   browser canvas-js goes on only then.
 2. *Messages.* An own append is pushed to every peer that gossip does not reach, and published to gossip. One that
    came by push goes to all others, and to gossip; one that came by gossip is accepted there, and pushed.
 3. *Nothing is forwarded before the log holds it*, and so all its parents: the machine forwards what it is told was

@@ -11,7 +11,7 @@ from gossiplog.errors import ProtocolError
 from gossiplog.reprs import short_repr
 
 MOST_KEYS = 512
-"""Keys in one GetValues: the original serves as fast with 500 as with more."""
+"""Keys in one GetValues: canvas-js serves as fast with 500 as with more."""
 
 
 class Local(Protocol):

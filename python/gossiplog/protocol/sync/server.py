@@ -3,11 +3,11 @@
 1. A server reads one snapshot for the whole stream, and answers requests in their order.
 2. GetNode of a node that is not there is answered without a node. GetChildren of a node, or GetValues of a key, that is
    not there has no answer in the protocol: Abort.
-3. An answer of more than MAX_FRAME bytes could not be read by the original: Abort, and the client comes back asking for
+3. An answer of more than MAX_FRAME bytes could not be read by canvas-js: Abort, and the client comes back asking for
    less. Two answers are not made smaller by asking for less: the children of one node, and one value. They may reach
    MAX_ANSWER. A client of ours comes back asking for the children in parts (`GetChildren.after`), of PART each.
 4. A stream has a budget of time, requests and bytes. When one is used up, or no request comes for some time: Abort,
-   with the cooldown. Bytes that come after an Abort are passed over: they were on their way. The original aborts after
+   with the cooldown. Bytes that come after an Abort are passed over: they were on their way. canvas-js aborts after
    seconds, because it holds a transaction meanwhile; a snapshot of ours holds nothing that others wait for, a browser
    takes some 100 messages a second, and every Abort costs its client some of the walk again.
 5. What is no request (see `wire`), or asks for the children of a leaf, is a violation: ProtocolError, and the stream is
@@ -56,7 +56,7 @@ class ServerConfig:
     """The limits of one stream.
 
     Attributes:
-        time_limit: seconds until the stream is aborted, whatever is under way. (The original: 2, at its head 10.)
+        time_limit: seconds until the stream is aborted, whatever is under way. (canvas-js: 2, at its head 10.)
         idle: seconds without a request after which it is aborted.
         cooldown: milliseconds for the client to wait after an Abort.
         requests: how many are answered.

@@ -1,7 +1,7 @@
 //! dag-cbor: what is written, and what is accepted (wire format, "What is written, and what is accepted").
 //!
 //! Canonical bytes are the common currency: [`scan`] recognises them without allocating, [`normalize`] turns whatever else
-//! the original accepts into them, and [`events`] reads them. Nothing here recurses.
+//! canvas-js accepts into them, and [`events`] reads them. Nothing here recurses.
 
 mod chunks;
 mod float;
@@ -27,7 +27,7 @@ pub use unusual::{Normalized, normalize, normalize_stored};
 pub(crate) use write::head_length;
 pub use write::{Item, Writer};
 
-/// How many lists and maps may be open at once in what comes from others. The original's limit is the stack of its
+/// How many lists and maps may be open at once in what comes from others. canvas-js's limit is the stack of its
 /// JavaScript engine: it accepts 2,000 and refuses 2,500 on Node 20.
 pub const MAX_DEPTH: usize = 2200;
 

@@ -1,11 +1,11 @@
-//! From whatever the original accepts to the canonical bytes that it would sign (wire format, "Normalising").
+//! From whatever canvas-js accepts to the canonical bytes that it would sign (wire format, "Normalising").
 //!
 //! Two passes over the input, neither recursive. The first checks it, finds the maps whose entries must be sorted or
 //! dropped, and how long the result is; the second writes. Both cost time in proportion to the input, whatever is in it, and
 //! allocate for the input as a whole: nothing for a single item.
 //!
 //! What follows from how JavaScript objects work is left to `unusual`: a map with the key `__proto__`, and links and bytes
-//! that the original takes for something else.
+//! that canvas-js takes for something else.
 
 use std::cmp::Ordering;
 
@@ -23,7 +23,7 @@ struct Seen {
     start: usize,
     /// How many bytes it is written in.
     size: usize,
-    /// Why the original refuses to encode this value.
+    /// Why canvas-js refuses to encode this value.
     refused: Option<Refusal>,
 }
 
@@ -43,7 +43,7 @@ enum Mark {
     Float(u64),
     /// The hash of a string's text.
     Text([u8; 32]),
-    /// Bytes that are empty: the original has one object for all of them.
+    /// Bytes that are empty: canvas-js has one object for all of them.
     Empty,
     /// Something that is equal to nothing else.
     Other,
@@ -74,7 +74,7 @@ struct OpenMap<'a> {
     sorted: bool,
     /// Whether keys have to be decoded before they can be sorted.
     broken: bool,
-    /// What the original's encoder finds under `/` and `bytes`, its test for links.
+    /// What canvas-js's encoder finds under `/` and `bytes`, its test for links.
     marks: Marks,
 }
 
@@ -94,7 +94,7 @@ impl From<Error> for Stop {
 /// The canonical form of one item that fills `data`; none if `unusual` has to look at it.
 ///
 /// # Errors
-/// [`Error::Decode`] with the place, for everything that the original refuses.
+/// [`Error::Decode`] with the place, for everything that canvas-js refuses.
 pub(super) fn normalize_usual(data: &[u8]) -> Result<Option<Vec<u8>>, Error> {
     order::check_length(data, 1)?;
     match check(data) {

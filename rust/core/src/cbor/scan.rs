@@ -118,10 +118,10 @@ fn key(map: &mut Open, data: &[u8], at: usize) -> Option<usize> {
     Some(end)
 }
 
-/// Remembers the scalar of `/`, and refuses that of `bytes` if it is the same: the original takes such a map for a link.
+/// Remembers the scalar of `/`, and refuses that of `bytes` if it is the same: canvas-js takes such a map for a link.
 fn check_slash(map: &mut Open, data: &[u8], start: usize, end: usize) -> Option<()> {
     let (from, to) = map.last_key?;
-    // Links, and bytes but for empty ones, are never the same to the original; null counts as absent.
+    // Links, and bytes but for empty ones, are never the same to canvas-js; null counts as absent.
     let comparable = matches!(data[start] >> 5, 0 | 1 | 3) || matches!(data[start], 0x40 | 0xf4 | 0xf5 | 0xfb);
     match &data[from..to] {
         b"/" if comparable => map.slash = Some((start, end)),

@@ -1,4 +1,4 @@
-//! From whatever the original accepts to the canonical bytes that it would sign (wire format, "Normalising").
+//! From whatever canvas-js accepts to the canonical bytes that it would sign (wire format, "Normalising").
 //!
 //! Two passes over the input, neither recursive. This one checks it and finds the maps whose entries must be sorted or
 //! dropped; `rewrite` writes. Both cost time in proportion to the input.
@@ -6,7 +6,7 @@
 //! This is for values that `normalize` leaves to it. A large map with a key `__proto__`, or one that others inherit from, still takes
 //! many times its size of memory.
 //!
-//! Much of this follows from how JavaScript objects work. The original decodes a map into an object by assignment, then
+//! Much of this follows from how JavaScript objects work. canvas-js decodes a map into an object by assignment, then
 //! copies the object's own properties and encodes the copy; see `prototype` for what an entry `__proto__` does to both.
 
 use std::borrow::Cow;
@@ -49,7 +49,7 @@ enum Kind {
     Container,
 }
 
-/// Why the original refuses a value; it does not matter when the value is dropped.
+/// Why canvas-js refuses a value; it does not matter when the value is dropped.
 #[derive(Debug, Default)]
 struct Faults {
     /// The copy of a message cannot be encoded with it.
@@ -88,7 +88,7 @@ enum Mark {
     Long([u8; 32]),
     /// The bytes of the link that stands there, which are the same object under both keys.
     Link(usize),
-    /// Bytes that are empty: the original has one object for all of them.
+    /// Bytes that are empty: canvas-js has one object for all of them.
     Empty,
     Null,
     Absent,
@@ -158,7 +158,7 @@ pub struct Normalized {
 /// The canonical form of one item that fills `data`.
 ///
 /// # Errors
-/// [`Error::Decode`] with the place, for everything that the original refuses.
+/// [`Error::Decode`] with the place, for everything that canvas-js refuses.
 pub fn normalize(data: &[u8]) -> Result<Vec<u8>, Error> {
     if let Some(bytes) = normalize_usual(data)? {
         return Ok(bytes);
@@ -176,7 +176,7 @@ pub fn normalize(data: &[u8]) -> Result<Vec<u8>, Error> {
 /// The canonical form of a message's stored value, whose signature names the form that maps are read for.
 ///
 /// # Errors
-/// [`Error::Decode`] with the place, for everything that the original refuses.
+/// [`Error::Decode`] with the place, for everything that canvas-js refuses.
 pub fn normalize_stored(data: &[u8]) -> Result<Normalized, Error> {
     if let Some(bytes) = normalize_usual(data)? {
         return Ok(Normalized { bytes, passing: Vec::new(), unstorable: None });

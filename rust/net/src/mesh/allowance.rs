@@ -3,8 +3,8 @@
 
 use std::time::{Duration, Instant};
 
-/// Bytes that may come at once, for any use. A sixteenth of it comes back in each second: an announcement of the
-/// original's, of 5,000 ids in each heartbeat, takes a third of that, and what goes with 1,000 small messages a fifteenth.
+/// Bytes that may come at once, for any use. A sixteenth of it comes back in each second: an announcement of canvas-js
+/// 's, of 5,000 ids in each heartbeat, takes a third of that, and what goes with 1,000 small messages a fifteenth.
 pub const CHATTER: usize = 16 << 20;
 
 /// The time in which all of what a peer may say comes back.

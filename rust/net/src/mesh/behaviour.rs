@@ -20,7 +20,7 @@ use crate::mesh::nearby::{Near, Nearby};
 use crate::mesh::rename::Renamed;
 use crate::mesh::streams::Streams;
 
-/// What the original's hosts call their protocols together.
+/// What canvas-js's hosts call their protocols together.
 const PROTOCOL_VERSION: &str = "canvas/0.1.0";
 
 /// Connections to one peer: both may have dialled, and once more while one is about to be given up.
@@ -54,7 +54,7 @@ impl Parts {
     /// Those of a host.
     pub fn new(config: &Checked, members: &Arc<Members>, near: &Arc<Near>) -> Result<Self, Error> {
         let me = config.key.public().to_peer_id();
-        // The original checks signed records by other rules, and drops identify over them: there are none.
+        // canvas-js checks signed records by other rules, and drops identify over them: there are none.
         let identity = || {
             let config = identify::Config::new(PROTOCOL_VERSION.to_owned(), config.key.public());
             let agent = concat!("gossiplog/", env!("CARGO_PKG_VERSION"));

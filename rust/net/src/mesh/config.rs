@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::limits::Limits;
 use crate::network::check_protocol;
 
-/// Bytes of the largest frame that gossip reads or writes: the original's limit.
+/// Bytes of the largest frame that gossip reads or writes: canvas-js's limit.
 pub const LARGEST_FRAME: usize = 4 << 20;
 
 /// Bytes of the largest message that is published: a frame has room for it and what goes with it.

@@ -23,7 +23,7 @@ pub type Gossip = Behaviour<IdentityTransform, MaxCountSubscriptionFilter<Whitel
 /// Subscriptions in one message of a peer. Those to other topics are passed over, but each costs a look.
 const MOST_SUBSCRIPTIONS: usize = 1024;
 
-/// Bytes of ids and topics in one message of a peer: the original announces up to 5,000 ids of 32 bytes at a time.
+/// Bytes of ids and topics in one message of a peer: canvas-js announces up to 5,000 ids of 32 bytes at a time.
 const MOST_CONTROL: usize = 512 << 10;
 
 /// Announcements that are heeded from a peer in one heartbeat.

@@ -1,6 +1,6 @@
 //! A behaviour whose protocols have other names on the wire.
 //!
-//! The original's hosts speak identify and ping under names that begin with `/canvas/`; libp2p's behaviours have their
+//! canvas-js's hosts speak identify and ping under names that begin with `/canvas/`; libp2p's behaviours have their
 //! names built in. All that a wrapped behaviour negotiates passes here and is renamed, and nothing else changes.
 
 use std::task::{Context, Poll};
