@@ -11,10 +11,9 @@ import itertools
 import math
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from gossiplog import core
@@ -36,23 +35,6 @@ _WRITE_SECONDS = LOCK_SECONDS / 2
 _ORPHAN_BYTES = 64 * 2**20
 
 _Item: TypeAlias = tuple[int, bytes]
-_Prepare: TypeAlias = Callable[[Sequence[_Item]], VerifiedBatch]
-
-
-@dataclass(slots=True)
-class _Tally:
-    most_refused: float = math.inf
-    inserted: int = 0
-    duplicates: int = 0
-    refused: dict[int, GossipLogError] = field(default_factory=dict)
-    more_refused: int = 0
-
-    def refuse(self, index: int, error: GossipLogError) -> None:
-        """Keep the error of a message, or count it where there are very many."""
-        if len(self.refused) < self.most_refused:
-            self.refused[index] = error
-        else:
-            self.more_refused += 1
 
 
 class _Orphans:
@@ -127,63 +109,71 @@ def insert_many(
         TypeError: something that is neither a message nor bytes; messages before it may be inserted.
         StorageError: the database or the temporary folder failed; messages before may be inserted.
     """
-    tally = _Tally(math.inf if most_refused is None else most_refused)
-
-    def prepare(chunk: Sequence[_Item]) -> VerifiedBatch:
-        return replica.check(replica.verify([value for _, value in chunk], signed=signed))
-
+    insertion = _Insertion(replica, signed, math.inf if most_refused is None else most_refused)
     with closing(_Orphans()) as orphans:
-        _insert(replica, enumerate(map(stored_value, messages)), prepare, tally, orphans)
+        insertion.run(enumerate(map(stored_value, messages)), orphans)
         if orphans:
-            _insert(replica, orphans.sorted(), prepare, tally, None)
-    refused = tuple(sorted(tally.refused.items(), key=lambda item: item[0]))
-    return Inserted(tally.inserted, tally.duplicates, refused, tally.more_refused)
+            insertion.run(orphans.sorted(), None)
+    refused = sorted(insertion.refused.items(), key=lambda item: item[0])
+    return Inserted(insertion.inserted, insertion.duplicates, tuple(refused), insertion.more_refused)
 
 
-def _insert(
-    replica: Replica, items: Iterator[_Item], prepare: _Prepare, tally: _Tally, orphans: _Orphans | None
-) -> None:
-    """Insert messages; keep those without parents, or where they are not kept, refuse them."""
-    chunks = _Chunks(items)
-    chunk = chunks.next()
-    following = chunks.next()
-    if not following:
-        if chunk:
-            # Its messages were sorted: no parents come any more.
-            _write(replica, chunk, prepare(chunk), chunks, tally, None)
-        return
-    with ThreadPoolExecutor(1, "gossiplog-verify") as thread:
-        batch = prepare(chunk)
-        while chunk:
-            ahead: Future[VerifiedBatch] | None = thread.submit(prepare, following) if following else None
-            _write(replica, chunk, batch, chunks, tally, orphans)
-            chunk, following = following, chunks.next()
-            if ahead is not None:
-                batch = ahead.result()
+class _Insertion:
+    """What has become of the messages so far."""
 
+    def __init__(self, replica: Replica, signed: bool, most_refused: float) -> None:
+        self.inserted = 0
+        self.duplicates = 0
+        self.refused: dict[int, GossipLogError] = {}
+        self.more_refused = 0
+        self._replica = replica
+        self._signed = signed
+        self._most_refused = most_refused
 
-def _write(
-    replica: Replica,
-    chunk: Sequence[_Item],
-    batch: VerifiedBatch,
-    chunks: _Chunks,
-    tally: _Tally,
-    orphans: _Orphans | None,
-) -> None:
-    begin = time.monotonic()
-    outcome = replica.insert(batch)
-    chunks.took(len(outcome.inserted), time.monotonic() - begin)
-    tally.inserted += len(outcome.inserted)
-    tally.duplicates += outcome.duplicates
-    for index, error in itertools.chain(outcome.invalid, outcome.refused.items()):
-        tally.refuse(chunk[index][0], error)
-    keys = outcome.keys if outcome.orphans else []
-    for index, parents in outcome.orphans:
-        place, value = chunk[index]
-        if orphans is None:
-            tally.refuse(place, MissingParents(core.encode_id(keys[index]), ids_of(parents)))
+    def run(self, items: Iterator[_Item], orphans: _Orphans | None) -> None:
+        """Insert messages; keep those without parents, or where they are not kept, refuse them."""
+        chunks = _Chunks(items)
+        chunk = chunks.next()
+        following = chunks.next()
+        if not following:
+            if chunk:
+                # Its messages were sorted: no parents come any more.
+                self._write(chunk, self._prepare(chunk), chunks, None)
+            return
+        with ThreadPoolExecutor(1, "gossiplog-verify") as thread:
+            batch = self._prepare(chunk)
+            while chunk:
+                ahead: Future[VerifiedBatch] | None = thread.submit(self._prepare, following) if following else None
+                self._write(chunk, batch, chunks, orphans)
+                chunk, following = following, chunks.next()
+                if ahead is not None:
+                    batch = ahead.result()
+
+    def _prepare(self, chunk: Sequence[_Item]) -> VerifiedBatch:
+        return self._replica.check(self._replica.verify([value for _, value in chunk], signed=self._signed))
+
+    def _write(self, chunk: Sequence[_Item], batch: VerifiedBatch, chunks: _Chunks, orphans: _Orphans | None) -> None:
+        begin = time.monotonic()
+        outcome = self._replica.insert(batch)
+        chunks.took(len(outcome.inserted), time.monotonic() - begin)
+        self.inserted += len(outcome.inserted)
+        self.duplicates += outcome.duplicates
+        for index, error in itertools.chain(outcome.invalid, outcome.refused.items()):
+            self._refuse(chunk[index][0], error)
+        keys = outcome.keys if outcome.orphans else []
+        for index, parents in outcome.orphans:
+            place, value = chunk[index]
+            if orphans is None:
+                self._refuse(place, MissingParents(core.encode_id(keys[index]), ids_of(parents)))
+            else:
+                orphans.add(keys[index], place, value)
+
+    def _refuse(self, index: int, error: GossipLogError) -> None:
+        """Keep the error of a message, or count it where there are very many."""
+        if len(self.refused) < self._most_refused:
+            self.refused[index] = error
         else:
-            orphans.add(keys[index], place, value)
+            self.more_refused += 1
 
 
 class _Chunks:
