@@ -51,9 +51,8 @@ class _Tables:
         self.contents.update(plan.alternatives)
         for sequence, content in plan.alternatives:
             self.alternatives.setdefault(content, sequence)
-        position = self.position
-        alternative = plan.alternatives[-1][0] if plan.alternatives else position.alternative
-        self.position = Position(len(self.messages), position.applied, position.indexed, alternative)
+        alternative = plan.alternatives[-1][0] if plan.alternatives else self.position.alternative
+        self.position = replace(self.position, count=len(self.messages), alternative=alternative)
 
     def index(self, plan: Plan, level1: Sequence[tuple[bytes, bytes]], indexed: int) -> None:
         for parent, child in plan.children:
@@ -202,12 +201,11 @@ class _Reading:
         self._open_tables = open_tables
 
     def __enter__(self) -> Reader:
-        self._lock.acquire()
-        try:
-            return _MemoryReader(self._open_tables())
-        except BaseException:
-            self._lock.release()
-            raise
+        with self._lock:
+            reader = _MemoryReader(self._open_tables())
+            # Held until the block ends.
+            self._lock.acquire()
+        return reader
 
     def __exit__(self, *raised: object) -> None:
         self._lock.release()
@@ -242,8 +240,7 @@ class _MemoryTransaction(_MemoryReader, Transaction):
 
     def commit(self) -> None:
         if self._applied is not None:
-            position = self._tables.position
-            self._tables.position = Position(position.count, self._applied, position.indexed, position.alternative)
+            self._tables.position = replace(self._tables.position, applied=self._applied)
         if self._written is not None:
             self._tables.write(self._written)
         for rows in self._indexed:
