@@ -10,6 +10,8 @@ import pytest
 
 from tests.readme import DOCS, blocks, environment, run_program
 
+pytestmark = pytest.mark.integration
+
 PAGE = DOCS / "applications.md"
 TIMEOUT = 120
 

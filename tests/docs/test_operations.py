@@ -30,6 +30,7 @@ PACKAGE = README.parent / "python" / "gossiplog" / "net"
 _KINDS = re.compile(r'(?:\.note\(|incident\([\w.()"]*,|incident\(\s*[\w.("]+\)\),|_drop\()\s*"([a-z_]+)"')
 
 
+@pytest.mark.integration
 def test_the_blocks(tmp_path: Path) -> None:
     for block in blocks(PAGE):
         match block.language:
