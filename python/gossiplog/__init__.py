@@ -4,7 +4,7 @@ The names of this package by what they are for. `help(gossiplog.Log)` shows one 
 Python lists what each inherits.
 
 - a log: open, recover, Log, SignedMessage, Signer, default_key_path, CID, Node
-- what its methods return: Arrivals, Info, Inserted, Pulled, Verified
+- what its methods return: Arrivals, Info, InsertResult, PullResult, VerifyResult
 - tables in step with a log: Apply, ApplyTransaction
 - where a log is stored: Storage, SQLiteStorage, MemoryStorage
 - between machines: connect, Client, Hub, Peer, serve
@@ -51,7 +51,7 @@ try:
         TreeError,
         UnknownMessage,
     )
-    from gossiplog.log import Apply, Arrivals, Info, Inserted, Log, Pulled, Verified, open, recover
+    from gossiplog.log import Apply, Arrivals, Info, InsertResult, Log, PullResult, VerifyResult, open, recover
     from gossiplog.message import SignedMessage
     from gossiplog.signer import Signer, default_key_path
     from gossiplog.storage import ApplyTransaction, MemoryStorage, SQLiteStorage, Storage
@@ -160,7 +160,7 @@ __all__ = [
     "Grafted",
     "Hub",
     "Info",
-    "Inserted",
+    "InsertResult",
     "InvalidMessage",
     "KeyFileError",
     "Limits",
@@ -177,7 +177,7 @@ __all__ = [
     "Peer",
     "ProtocolError",
     "Pruned",
-    "Pulled",
+    "PullResult",
     "Refused",
     "Rejected",
     "SQLiteStorage",
@@ -198,7 +198,7 @@ __all__ = [
     "TreeError",
     "UnknownMessage",
     "Unsubscribed",
-    "Verified",
+    "VerifyResult",
     "connect",
     "default_key_path",
     "open",

@@ -152,7 +152,7 @@ class UnknownMessage(GossipLogError, KeyError):
         return f"message {self.id} is not in the log"
 
 
-class TooMuchWork(GossipLogError):
+class LimitExceeded(GossipLogError):
     """An answer that would cost more than the limits of who was asked allow."""
 
 

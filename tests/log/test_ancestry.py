@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from gossiplog import Log, Signer, core
-from gossiplog.errors import DecodeError, TooMuchWork, UnknownMessage
+from gossiplog.errors import DecodeError, LimitExceeded, UnknownMessage
 from gossiplog.log import ancestry
 
 
@@ -28,7 +28,7 @@ def test_the_ancestors_are_those_at_each_clock(log: Log, signer: Signer) -> None
 
 def test_the_search_ends_at_its_limits(log: Log, signer: Signer, monkeypatch: pytest.MonkeyPatch) -> None:
     id = wide(log, signer, 20)
-    with pytest.raises(TooMuchWork, match="more than 39 of them"):
+    with pytest.raises(LimitExceeded, match="more than 39 of them"):
         log.replica.ancestors(id, 39, 10**6)
     read: list[int] = []
     with log._storage.reader() as reader:
@@ -42,7 +42,7 @@ def test_the_search_ends_at_its_limits(log: Log, signer: Signer, monkeypatch: py
     # The search itself, and then reading what it found, go no further than they may.
     for rows in (5, whole - 20):
         read.clear()
-        with pytest.raises(TooMuchWork, match="bytes of the log would have to be read"):
+        with pytest.raises(LimitExceeded, match="bytes of the log would have to be read"):
             log.replica.ancestors(id, 1000, 256 * rows)
         assert len(read) <= rows
 

@@ -15,7 +15,7 @@ from gossiplog.net import events
 from gossiplog.net.replicator import sessions
 from gossiplog.net.replicator.driver import Driver
 from gossiplog.net.replicator.sync import serve_sync
-from gossiplog.net.replicator.workers import Threads
+from gossiplog.net.replicator.workers import WorkerPool
 from gossiplog.net.transport.limits import SMALLEST_PEER_BYTES, Limits
 from gossiplog.net.transport.stream import Stream
 from gossiplog.net.transport.streams import Connection, Network, open_network
@@ -172,7 +172,7 @@ async def test_an_orphan_is_repaired_by_a_sync(network: Network, opened: Open, s
     async with Driver(theirs, config=QUICK, on_event=heard) as server, guest(network, server) as connection:
         await push(connection, server, wire.encode_push(wire.Insert(last.key, last.value)))
         _, asked = await connection.accept()
-        await serve_sync(asked, ours.replica, Threads(), ServerConfig(), pytest.fail, lambda messages, size: None)
+        await serve_sync(asked, ours.replica, WorkerPool(), ServerConfig(), pytest.fail, lambda messages, size: None)
         await heard.wait(events.SyncEnded)
         assert ours.root == theirs.root
         assert server.counters.orphans == 1

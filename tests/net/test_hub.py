@@ -23,7 +23,7 @@ from gossiplog.net.http.access import Access, Token
 from gossiplog.net.http.addresses import USUAL_CONNECTIONS, Addresses
 from gossiplog.net.http.message_json import CONTENT_TYPES
 from gossiplog.net.hub import _Socket
-from gossiplog.net.incidents import LINES, VIOLATION_KEY
+from gossiplog.net.rate_limited_log import LINES, VIOLATION_KEY
 from gossiplog.net.replicator.driver import Driver
 from gossiplog.net.transport.limits import Limits
 from gossiplog.net.transport.streams import Network, open_network

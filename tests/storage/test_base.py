@@ -136,21 +136,21 @@ def test_dividers_make_parts_of_about_equal_size(storage: Storage) -> None:
     keys = [key for key, _, _ in fill(storage, roots(*range(6000))).leaves]
     with storage.reader() as reader:
         nodes = [key for key, _ in reader.level1() if key]
-        assert list(reader.dividers(b"", None, 1)) == []
+        assert list(reader.split_keys(b"", None, 1)) == []
         for start, end in ((b"", None), (keys[1000], keys[4000])):
-            dividers = list(reader.dividers(start, end, 4))
-            ends = [*dividers, end]
-            sizes = [reader.number(*bounds, 6000) for bounds in zip([start, *dividers], ends, strict=True)]
+            split_keys = list(reader.split_keys(start, end, 4))
+            ends = [*split_keys, end]
+            sizes = [reader.number(*bounds, 6000) for bounds in zip([start, *split_keys], ends, strict=True)]
             assert len(sizes) == 4
             assert max(sizes) < 2 * min(sizes)
-        assert list(reader.dividers(b"", None, 10_000)) == nodes
-        assert list(reader.dividers(nodes[3], nodes[5], 10)) == [nodes[4]]
-        assert list(reader.dividers(nodes[5], nodes[3], 10)) == []
+        assert list(reader.split_keys(b"", None, 10_000)) == nodes
+        assert list(reader.split_keys(nodes[3], nodes[5], 10)) == [nodes[4]]
+        assert list(reader.split_keys(nodes[5], nodes[3], 10)) == []
 
 
 def test_an_empty_log_has_no_dividers(storage: Storage) -> None:
     with storage.reader() as reader:
-        assert list(reader.dividers(b"", None, 4)) == []
+        assert list(reader.split_keys(b"", None, 4)) == []
         with reader.scan(["key"], b"", None, 10) as found:
             assert list(found) == []
 

@@ -11,7 +11,7 @@ from gossiplog import core
 from gossiplog.bench.histories import AUTHORS, TOPIC, private_key
 from gossiplog.bench.stage import Stage
 from gossiplog.bench.turns import Result, timed
-from gossiplog.log import Log, Pulled
+from gossiplog.log import Log, PullResult
 
 _MISSING = 1000
 
@@ -78,7 +78,7 @@ def difference(stage: Stage, place: str) -> tuple[Path, Path, list[bytes]]:
 
 def _pull_a_difference(stage: Stage, place: str, most_seconds: float, most_round_trips: int) -> Result:
     shared, larger, missing = difference(stage, place)
-    pulled: list[Pulled] = []
+    pulled: list[PullResult] = []
     with ExitStack() as stack:
         source = stack.enter_context(gossiplog.log.open(larger))
 

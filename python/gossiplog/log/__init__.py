@@ -3,7 +3,7 @@
 from gossiplog.log.log import Log
 from gossiplog.log.opening import open
 from gossiplog.log.recovery import recover
-from gossiplog.log.results import Arrivals, Info, Inserted, Pulled, Verified
+from gossiplog.log.results import Arrivals, Info, InsertResult, PullResult, VerifyResult
 from gossiplog.log.writing import Apply
 
-__all__ = ["Apply", "Arrivals", "Info", "Inserted", "Log", "Pulled", "Verified", "open", "recover"]
+__all__ = ["Apply", "Arrivals", "Info", "InsertResult", "Log", "PullResult", "VerifyResult", "open", "recover"]

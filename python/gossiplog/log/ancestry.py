@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gossiplog import core
-from gossiplog.errors import TooMuchWork, UnknownMessage
-from gossiplog.log.state import damage_is_corrupt, read_stored
+from gossiplog.errors import LimitExceeded, UnknownMessage
+from gossiplog.log.state import raising_corrupt_log, read_stored
 from gossiplog.message import key_of
 from gossiplog.storage.base import Reader
 
@@ -38,7 +38,7 @@ def steps_back(
     Raises:
         DecodeError: text that is no id.
         UnknownMessage: the message is not in the log.
-        TooMuchWork: a limit is exceeded.
+        LimitExceeded: a limit is exceeded.
         CorruptLog: the log is damaged.
     """
     key = key_of(id)
@@ -49,10 +49,10 @@ def steps_back(
     allowance = _Allowance(reader, most_bytes)
     found: list[tuple[int, list[int]]] = []
     for back in (2**step for step in range((clock - 1).bit_length())):
-        with damage_is_corrupt:
+        with raising_corrupt_log:
             found.append((clock - back, core.frontier(sequence, clock - back, allowance.links)))
         if sum(len(sequences) for _, sequences in found) > most_ids:
-            raise TooMuchWork(f"there are more than {most_ids} of them")
+            raise LimitExceeded(f"there are more than {most_ids} of them")
 
     def ids(sequences: Sequence[int]) -> tuple[str, ...]:
         return tuple(sorted(read_stored(allowance.value(sequence), topic, sequence).id for sequence in sequences))
@@ -88,4 +88,4 @@ class _Allowance:
     def _spend(self, rows: Sequence[bytes]) -> None:
         self._left -= sum(_ROW_BYTES + len(row) for row in rows)
         if self._left < 0:
-            raise TooMuchWork(f"more than {self._size} bytes of the log would have to be read")
+            raise LimitExceeded(f"more than {self._size} bytes of the log would have to be read")

@@ -14,8 +14,8 @@ from itertools import pairwise
 
 from gossiplog import core
 from gossiplog.errors import CorruptLog, DecodeError, GossipLogError, StorageError
-from gossiplog.log.results import Verified
-from gossiplog.log.state import State, damage_is_corrupt, named_by_key, replayed, stored_state
+from gossiplog.log.results import VerifyResult
+from gossiplog.log.state import State, named_by_key, raising_corrupt_log, replayed, stored_state
 from gossiplog.reference.ancestors import MAX_SHORTCUT, link_distances, write_links
 from gossiplog.storage import Storage
 from gossiplog.storage.base import Reader
@@ -53,7 +53,7 @@ class Audit:
         self._children = 0
         self._indexed = 0
 
-    def run(self) -> Verified:
+    def run(self) -> VerifyResult:
         """Checks everything.
 
         Raises:
@@ -70,10 +70,10 @@ class Audit:
             raise CorruptLog(self._problems)
         return verified
 
-    def _check(self) -> Verified:
+    def _check(self) -> VerifyResult:
         for problem in self._storage.check():
             self._report(problem)
-        with self._storage.reader() as reader, damage_is_corrupt:
+        with self._storage.reader() as reader, raising_corrupt_log:
             position = reader.position()
             self._indexed = position.indexed
             state = stored_state(reader, position)
@@ -88,7 +88,7 @@ class Audit:
         self._check_tree(state.tree, state.count)
         with self._reported("the tree over the leaves"):
             self._check_held()
-        return Verified(position.count, state.tree.root)
+        return VerifyResult(position.count, state.tree.root)
 
     def _report(self, problem: str) -> None:
         self._problems.append(problem)

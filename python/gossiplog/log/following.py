@@ -27,7 +27,7 @@ _RECENT = 512
 _RECENT_BYTES = 2**20
 
 
-class Follower:
+class CommitNotifier:
     """Wakes those who follow a log.
 
     Args:

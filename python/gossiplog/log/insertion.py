@@ -19,7 +19,7 @@ from typing import TypeAlias
 from gossiplog import core
 from gossiplog.errors import GossipLogError, MissingParents, StorageError
 from gossiplog.log.replica import Replica
-from gossiplog.log.results import Inserted
+from gossiplog.log.results import InsertResult
 from gossiplog.log.writing import LOCK_SECONDS
 from gossiplog.message import SignedMessage, ids_of, stored_value
 from gossiplog.replication.batches import VerifiedBatch
@@ -96,7 +96,7 @@ def insert_many(
     *,
     signed: bool = False,
     most_refused: int | None = None,
-) -> Inserted:
+) -> InsertResult:
     """Insert every message that is valid and whose parents are in the log or among the messages.
 
     Args:
@@ -115,7 +115,7 @@ def insert_many(
         if orphans:
             insertion.run(orphans.sorted(), None)
     refused = sorted(insertion.refused.items(), key=lambda item: item[0])
-    return Inserted(insertion.inserted, insertion.duplicates, tuple(refused), insertion.more_refused)
+    return InsertResult(insertion.inserted, insertion.duplicates, tuple(refused), insertion.more_refused)
 
 
 class _Insertion:

@@ -19,16 +19,16 @@ from gossiplog.errors import (
     UnknownMessage,
 )
 from gossiplog.log.audit import Audit
-from gossiplog.log.following import Follower
+from gossiplog.log.following import CommitNotifier
 from gossiplog.log.functions import check_runs
 from gossiplog.log.heads import Heads
 from gossiplog.log.insertion import insert_many
 from gossiplog.log.payload import as_peers_read, check_payload, payload_check
 from gossiplog.log.pulling import pull
 from gossiplog.log.replica import Replica
-from gossiplog.log.results import Arrivals, Info, Inserted, Pulled, Verified, Written
+from gossiplog.log.results import Arrivals, Info, InsertResult, PullResult, VerifyResult, Written
 from gossiplog.log.source import Source
-from gossiplog.log.state import Snapshot, States, damage_is_corrupt, read_stored, unindexed
+from gossiplog.log.state import Snapshot, States, raising_corrupt_log, read_stored, unindexed
 from gossiplog.log.writing import Apply, Writer
 from gossiplog.message import MAX_VALUE_LENGTH, SignedMessage, ids_of, key_of
 from gossiplog.protocol.sync import ServerConfig
@@ -67,7 +67,7 @@ class Log:
         self._is_closed = False
         self._check = payload_check(payload)
         self._states = States(storage, topic)
-        self._follower = Follower(storage, topic)
+        self._follower = CommitNotifier(storage, topic)
         self._writer = Writer(storage, self._states, topic, apply, self._follower.committed)
         self._replica = Replica(storage, self._states, topic, self._check, self._writer, self._follower)
         self._writer.catch_up()
@@ -156,7 +156,9 @@ class Log:
             raise error
         return result.inserted == 1
 
-    def insert_many(self, messages: Iterable[SignedMessage | bytes], *, most_refused: int | None = None) -> Inserted:
+    def insert_many(
+        self, messages: Iterable[SignedMessage | bytes], *, most_refused: int | None = None
+    ) -> InsertResult:
         """Verifies messages, in any order, and stores those that are valid and whose parents are in the log or here.
 
         Args:
@@ -171,7 +173,7 @@ class Log:
         """
         return insert_many(self._replica, messages, most_refused=most_refused)
 
-    def pull(self, source: Log | str | os.PathLike[str], *, config: ServerConfig | None = None) -> Pulled:
+    def pull(self, source: Log | str | os.PathLike[str], *, config: ServerConfig | None = None) -> PullResult:
         """Gets what another log of this machine has and this one lacks, by the sync protocol.
 
         `apply` and the `payload` check run on worker threads meanwhile, each on one.
@@ -194,7 +196,7 @@ class Log:
                 return self.pull(opened, config=config)
         if source.topic != self.topic:
             raise TopicMismatch(f"cannot pull from a log of the topic {source.topic!r} into one of {self.topic!r}")
-        with damage_is_corrupt:
+        with raising_corrupt_log:
             return pull(self._replica, lambda: Source(source.snapshot, config))
 
     # Reading
@@ -353,13 +355,13 @@ class Log:
     @property
     def heads(self) -> tuple[str, ...]:
         """The ids, ascending, of the messages that no other names as a parent."""
-        with damage_is_corrupt:
+        with raising_corrupt_log:
             return ids_of(key for key, _ in self._heads())
 
     @property
     def clock(self) -> int:
         """The next message's clock: 1 + the largest in the log, 1 in an empty one."""
-        with damage_is_corrupt:
+        with raising_corrupt_log:
             # Nothing follows a message with the largest clock, so it is a head.
             return 1 + max((core.decode_clock(key)[0] for key, _ in self._heads().unique.last(1)), default=0)
 
@@ -381,7 +383,7 @@ class Log:
         """
         with self._storage.reader() as reader:
             upper, lower = self._sequences(reader, [ancestor, descendant])
-            with damage_is_corrupt:
+            with raising_corrupt_log:
                 return core.is_ancestor(upper, lower, reader.links)
 
     def ancestors(self, id: str, clock: int) -> tuple[str, ...]:
@@ -397,7 +399,7 @@ class Log:
             raise ValueError(f"a clock of {clock}: expected 0 to {core.MAX_CLOCK}")
         with self._storage.reader() as reader:
             (sequence,) = self._sequences(reader, [id])
-            with damage_is_corrupt:
+            with raising_corrupt_log:
                 found = core.frontier(sequence, clock, reader.links)
             return self._ids(reader, found)
 
@@ -467,7 +469,7 @@ class Log:
             by_author=MappingProxyType(written),
         )
 
-    def verify(self, progress: Callable[[int], object] | None = None) -> Verified:
+    def verify(self, progress: Callable[[int], object] | None = None) -> VerifyResult:
         """Checks everything that is stored: every message and its signature, all indexes, the tree.
 
         Args:

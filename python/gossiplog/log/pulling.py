@@ -17,7 +17,7 @@ from typing import Protocol, TypeAlias
 from gossiplog import core
 from gossiplog.errors import GossipLogError, MissingParents, ProtocolError
 from gossiplog.log.replica import Replica
-from gossiplog.log.results import Pulled
+from gossiplog.log.results import PullResult
 from gossiplog.message import ids_of
 from gossiplog.protocol.sync import Aborted, Client, ClientConfig, Finished, Received, Send, Statistics
 from gossiplog.protocol.sync.skipped import SkippedMessages
@@ -114,9 +114,9 @@ class _Work:
         """Adds what a stream cost."""
         self._streams.append(client.statistics)
 
-    def result(self) -> Pulled:
+    def result(self) -> PullResult:
         """The whole pull."""
-        return Pulled(
+        return PullResult(
             inserted=self.inserted,
             duplicates=self.duplicates,
             refused=tuple(
@@ -130,7 +130,7 @@ class _Work:
         )
 
 
-def pull(replica: Replica, connect: Connect) -> Pulled:
+def pull(replica: Replica, connect: Connect) -> PullResult:
     """Gets what the source has and the log lacks.
 
     Args:

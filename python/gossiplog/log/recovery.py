@@ -9,7 +9,7 @@ from contextlib import closing
 
 from gossiplog.errors import CorruptLog
 from gossiplog.log.opening import open
-from gossiplog.log.results import Inserted
+from gossiplog.log.results import InsertResult
 from gossiplog.storage import Storage
 from gossiplog.storage.location import storage_at
 
@@ -21,7 +21,7 @@ def recover(
     new: str | os.PathLike[str] | Storage,
     *,
     progress: Callable[[int], object] | None = None,
-) -> Inserted:
+) -> InsertResult:
     """Make a log of the messages of a damaged one that are valid.
 
     Nothing but the messages is read: no index, no tree. Each is verified as if a peer had sent it. So this is also the

@@ -10,9 +10,9 @@ from gossiplog import core
 from gossiplog.errors import UnknownMessage
 from gossiplog.log import encodings
 from gossiplog.log.ancestry import steps_back
-from gossiplog.log.following import Follower, Listener
+from gossiplog.log.following import CommitNotifier, Listener
 from gossiplog.log.payload import PayloadCheck, check_payload
-from gossiplog.log.state import Snapshot, State, States, damage_is_corrupt
+from gossiplog.log.state import Snapshot, State, States, raising_corrupt_log
 from gossiplog.log.writing import Writer
 from gossiplog.message import key_of
 from gossiplog.replication.batches import InsertOutcome, VerifiedBatch
@@ -36,7 +36,7 @@ class Replica:
         topic: str,
         check: PayloadCheck | None,
         writer: Writer,
-        follower: Follower,
+        follower: CommitNotifier,
     ) -> None:
         self.topic = topic
         self._storage = storage
@@ -110,7 +110,7 @@ class Replica:
 
     def heads(self) -> list[bytes]:
         """The keys, ascending, of the messages that no other names as a parent."""
-        with damage_is_corrupt, self._storage.reader() as reader:
+        with raising_corrupt_log, self._storage.reader() as reader:
             return [key for key, _ in self._states.heads(reader, reader.position())]
 
     def root(self) -> core.Node:
@@ -169,7 +169,7 @@ class Replica:
         """Raise CorruptLog where this log has lost a missing parent, and not its source: its own tree says so."""
         snapshot = self.snapshot()
         missing = {parent for _, parents in outcome.orphans for parent in parents}
-        with damage_is_corrupt:
+        with raising_corrupt_log:
             for key in missing.difference(outcome.keys):
                 snapshot.tree.node(0, key, snapshot.leaves)
 

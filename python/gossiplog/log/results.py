@@ -16,7 +16,7 @@ _SHOWN_FRAMES = 8
 
 @short_repr
 @dataclass(frozen=True, slots=True)
-class Inserted:
+class InsertResult:
     """What became of the messages that were to be inserted.
 
     Attributes:
@@ -34,7 +34,7 @@ class Inserted:
 
 @short_repr
 @dataclass(frozen=True, slots=True)
-class Pulled:
+class PullResult:
     """What a pull brought, and what it cost.
 
     Attributes:
@@ -99,7 +99,7 @@ class Info:
 
 @short_repr
 @dataclass(frozen=True, slots=True)
-class Verified:
+class VerifyResult:
     """What was found sound.
 
     Attributes:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from gossiplog import core
 from gossiplog.errors import CorruptLog, CorruptSource
-from gossiplog.log.state import Snapshot, damage_is_corrupt
+from gossiplog.log.state import Snapshot, raising_corrupt_log
 from gossiplog.protocol.sync import Server, ServerConfig
 
 
@@ -30,7 +30,7 @@ class Source:
     def receive(self, data: bytes, now: float) -> bytes:
         """As `Server.receive`."""
         try:
-            with damage_is_corrupt:
+            with raising_corrupt_log:
                 return self._server.receive(data, now)
         except CorruptLog as error:
             raise CorruptSource(error.problems) from error

@@ -67,7 +67,7 @@ class States:
         self._storage = storage
         self._topic = topic
         self._lock = threading.Lock()
-        with storage.reader() as reader, damage_is_corrupt:
+        with storage.reader() as reader, raising_corrupt_log:
             # Later messages are not looked at before somebody asks: a log whose last ones are damaged opens.
             self._newest = stored_state(reader, reader.position())
             self._alternative = reader.position().alternative
@@ -93,7 +93,7 @@ class States:
         newest = self._newest
         if position.count <= newest.count:
             return newest
-        with damage_is_corrupt:
+        with raising_corrupt_log:
             rows = newest.count // _PAGE_LEAVES + len(newest.heads)
             few = max(_FEW_ARRIVALS, rows // _ROWS_PER_ARRIVAL)
             if position.count - newest.count > few and position.indexed > newest.count:
@@ -124,7 +124,7 @@ class States:
         """
         state = self.of(transaction, position)
         behind = position.indexed
-        with damage_is_corrupt:
+        with raising_corrupt_log:
             while behind < state.count:
                 late = _arrived(transaction, behind, state.count, self._topic)
                 keys = [key for key, _, _ in late.leaves]
@@ -326,7 +326,7 @@ def named_by_key(key: bytes) -> str:
     return core.encode_id(key) if len(key) == core.KEY_LENGTH else f"with the damaged key {key.hex()}"
 
 
-class _DamageIsCorrupt:
+class _RaisingCorruptLog:
     """A block in which the core is given nothing but what is stored: what it finds wrong raises CorruptLog.
 
     A class, because a generator costs each append microseconds.
@@ -346,4 +346,4 @@ class _DamageIsCorrupt:
             raise CorruptLog([f"a stored record: {error}"]) from error
 
 
-damage_is_corrupt = _DamageIsCorrupt()
+raising_corrupt_log = _RaisingCorruptLog()

@@ -22,7 +22,7 @@ from gossiplog.errors import CorruptLog, EncodeError, InvalidMessage, Refused, S
 from gossiplog.log import encodings
 from gossiplog.log.heads import Heads
 from gossiplog.log.results import without_frames
-from gossiplog.log.state import INDEX_LAG, MOST_SCATTERED, State, States, damage_is_corrupt, read_stored
+from gossiplog.log.state import INDEX_LAG, MOST_SCATTERED, State, States, raising_corrupt_log, read_stored
 from gossiplog.message import MAX_PARENTS, MAX_VALUE_LENGTH, SignedMessage
 from gossiplog.replication.batches import InsertOutcome, VerifiedBatch
 from gossiplog.signer import Signer
@@ -205,7 +205,7 @@ class Writer:
     ) -> tuple[Mapping[bytes, int], core.Batch, list[SignedMessage]]:
         """The heads that the first message follows, with their sequences; the messages, as a batch and as objects."""
         parents = dict(heads.unique.last(MAX_PARENTS))
-        with damage_is_corrupt:
+        with raising_corrupt_log:
             batch = signer.sign_chain(self._topic, [*parents], payloads, codec, _SIGNED_BYTES)
         messages = [_valid(message) for message in batch]
         for message in messages:
@@ -235,7 +235,7 @@ class Writer:
 
         first = position.count + 1
         unnamed = [sequence for key, sequence in parents.items() if key in heads]
-        with damage_is_corrupt:
+        with raising_corrupt_log:
             plan = batch.plan(first, parents, links, refused, None if patient else _LINKING_WORK, unnamed)
         late: Collection[int] = plan.late
         known = encodings.known_content_keys(transaction, position, plan)

@@ -23,7 +23,7 @@ from gossiplog.net.http.access import bare_token
 from gossiplog.net.replicator.defects import DefectFound
 from gossiplog.net.replicator.driver import Driver
 from gossiplog.net.replicator.protocols import ACCESS_HEADER, SHOWN_TOPIC, TOPIC_HEADER
-from gossiplog.net.replicator.sessions import Neighbour
+from gossiplog.net.replicator.sessions import PeerSession
 from gossiplog.net.replicator.telemetry import Counters
 from gossiplog.net.transport.connection import Connection
 from gossiplog.net.transport.streams import Network, open_network
@@ -113,7 +113,7 @@ class Client:
             await stack.enter_async_context(self._driver)
             tasks = await stack.enter_async_context(background())
             tasks.start_soon(self._keep, network)
-            stack.callback(self._driver.hurry)
+            stack.callback(self._driver.begin_shutdown)
             self._stack = stack.pop_all()
         self._running = True
         return self
@@ -172,7 +172,7 @@ class Client:
                 self.hub_root, root = await self._driver.root_of(peer), await self._driver.root()
                 self._differs = self.hub_root is not None and self.hub_root != root
                 if self.hub_root == root:
-                    await self._driver.settle()
+                    await self._driver.drain()
                     return
                 found = self.hub_root, root
             except NetworkError:
@@ -206,7 +206,7 @@ class Client:
         driver = self._driver
         if not (self._differs and driver.peers and driver.is_idle):
             return None
-        last = driver.record.last_refused
+        last = driver.telemetry.last_refused
         if last is not None and last[0] in driver.left_out:
             refusal = Refused(
                 f"{last[1].reason} ({self._name} has it; with those that descend from such messages,"
@@ -229,7 +229,7 @@ class Client:
         if not self._running:
             raise RuntimeError(f"the client is not running: {_ENTER}")
 
-    async def _connected_peer(self) -> Neighbour:
+    async def _connected_peer(self) -> PeerSession:
         while not self._driver.peers:
             if self._ended is not None:
                 raise self._ended
@@ -261,7 +261,7 @@ class Client:
             )
         except ConnectionLost as error:
             error = _with_advice(error, self._name)
-            self._driver.record.tell(events.Failed(f"connecting to {self._name}", error))
+            self._driver.telemetry.tell(events.Failed(f"connecting to {self._name}", error))
             return error
         try:
             self._read_hello(connection)
@@ -273,7 +273,7 @@ class Client:
             if isinstance(error, StreamRefused) and error.cause == "refused":
                 error = self._wrong_topic(None, error)
             if not isinstance(error, DefectFound):
-                self._driver.record.tell(events.Failed(f"exchanging with {self._name}", error))
+                self._driver.telemetry.tell(events.Failed(f"exchanging with {self._name}", error))
             return error
         finally:
             await connection.leave()

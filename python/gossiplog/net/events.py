@@ -140,7 +140,7 @@ class MessagesRefused:
     in none.
 
     Attributes:
-        refused: (id, error) of each, as in `Pulled`; the application's exception is the error's `__cause__`.
+        refused: (id, error) of each, as in `PullResult`; the application's exception is the error's `__cause__`.
     """
 
     refused: tuple[tuple[str, Refused], ...]

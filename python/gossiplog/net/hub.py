@@ -32,8 +32,8 @@ from gossiplog.net.http.admission import Admission
 from gossiplog.net.http.application import create_site
 from gossiplog.net.http.metrics import HEALTH_PATHS
 from gossiplog.net.http.peer_list import peer_list
-from gossiplog.net.incidents import VIOLATION_KEY, Incidents, client_name
 from gossiplog.net.peer import Peer
+from gossiplog.net.rate_limited_log import VIOLATION_KEY, RateLimitedLog, client_name
 from gossiplog.net.replicator.driver import Driver
 from gossiplog.net.replicator.protocols import ACCESS_HEADER, SHOWN_TOPIC, TOPIC_HEADER
 from gossiplog.net.replicator.telemetry import LOGGER, Counters
@@ -165,7 +165,7 @@ class Hub:
         self._total_bytes = (limits or Limits()).total_bytes
         admission = Admission((limits or Limits()).request_bytes, self._room, self._keep)
         self._connections = (limits or Limits()).connections
-        self._refusals = Incidents(LOGGER)
+        self._refusals = RateLimitedLog(LOGGER)
         self._refused_websockets: Counter[str] = Counter()
         self._site = create_site(
             log, self._names, lambda: self.counters, lambda: self.peers, admission, lambda: self.unready
@@ -296,7 +296,7 @@ class Hub:
                 await self._protected(scope, receive, send)
             return
         if self._running is not None:
-            self._running.driver.record.refused(self._name(scope), refusal.kind, refusal.reason)
+            self._running.driver.telemetry.refused(self._name(scope), refusal.kind, refusal.reason)
         await receive()
         await _refuse(scope, receive, send, refusal)
 
@@ -346,11 +346,11 @@ class Hub:
         name = self._name(scope)
         if not self._has_warned and _is_behind_unnamed_proxy(scope):
             self._has_warned = True
-            running.driver.record.incident(name, "unnamed_proxies", 1, _UNNAMED_PROXY)
+            running.driver.telemetry.incident(name, "unnamed_proxies", 1, _UNNAMED_PROXY)
         try:
             connection = running.network.attach(running.driver.protocols.all, client=False)
         except NetworkError as error:
-            running.driver.record.refused(name, "limit", str(error))
+            running.driver.telemetry.refused(name, "limit", str(error))
             await _refuse(scope, receive, send, str(error))
             return
         running.joined += 1
@@ -374,9 +374,9 @@ class Hub:
             if asked is not None and asked != own:
                 # The client reads the hub's topic in the answer, and leaves.
                 text = f"its log has the topic {asked[:SHOWN_TOPIC]!r}; this hub serves {own[:SHOWN_TOPIC]!r}"
-                running.driver.record.count(other_topics=1)
-                running.driver.record.count_refused("topic")
-                running.driver.record.incident(name, "other_topics", 1, text)
+                running.driver.telemetry.count(other_topics=1)
+                running.driver.telemetry.count_refused("topic")
+                running.driver.telemetry.incident(name, "other_topics", 1, text)
                 await socket.close(_VIOLATION)
                 return
             if self._has_changed(allowed):
@@ -456,7 +456,7 @@ class _Socket:
                     self._is_text = True
                     self._driver.blame(connection, "it sent text on the WebSocket, where streams travel in binary")
                     return
-                self._driver.record.count(bytes_received=len(data))
+                self._driver.telemetry.count(bytes_received=len(data))
                 await connection.feed(data)
         except NetworkError:
             return
@@ -474,7 +474,7 @@ class _Socket:
                 if self._gone:
                     continue
                 await self._tell({"type": "websocket.send", "bytes": data})
-                self._driver.record.count(bytes_sent=len(data))
+                self._driver.telemetry.count(bytes_sent=len(data))
                 if self._gone:
                     connection.feed_eof()
         except NetworkError:

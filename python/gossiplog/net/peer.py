@@ -166,7 +166,7 @@ class Peer:
             tasks = await stack.enter_async_context(background())
             tasks.start_soon(self._accept, running, tasks)
             tasks.start_soon(_take_gossip, running)
-            stack.callback(running.driver.hurry)
+            stack.callback(running.driver.begin_shutdown)
             await self._listen(host)
             self._note_own_id(host)
             tasks.start_soon(self._report_bootstrap, host)
@@ -262,7 +262,7 @@ class Peer:
             with anyio.move_on_after(pause):
                 await driver.committed()
             pause = min(2 * pause, _LONGEST_LOOK)
-        await driver.settle()
+        await driver.drain()
 
     @property
     def _there(self) -> _Running:
@@ -285,22 +285,22 @@ class Peer:
             raise NetworkError("; ".join(self._failures))
 
     def _hear(self, news: News) -> None:
-        record = self._there.driver.record
+        telemetry = self._there.driver.telemetry
         if isinstance(news, MeshEvent):
-            record.tell(_MESH_EVENTS[news.kind](news.peer_id))
+            telemetry.tell(_MESH_EVENTS[news.kind](news.peer_id))
             return
         for peer_id in news.denied:
-            record.count_refused("peer")
-            record.incident(
+            telemetry.count_refused("peer")
+            telemetry.incident(
                 peer_id, "connections_refused", 1, "not let in: it is not one of the peers that may connect"
             )
         if news.refused > len(news.denied):
             reason = "there were as many connections from their addresses as there may be"
             count = news.refused - len(news.denied)
-            record.count_refused("address", count)
-            record.incident("strangers", "connections_refused", count, f"not let in: {reason}")
+            telemetry.count_refused("address", count)
+            telemetry.incident("strangers", "connections_refused", count, f"not let in: {reason}")
         for reason in news.failed:
-            record.tell(events.Failed("listening", NetworkError(reason)))
+            telemetry.tell(events.Failed("listening", NetworkError(reason)))
         self._failures += news.failed
         self._listening.set()
 
@@ -327,7 +327,7 @@ class Peer:
                 self._note_bootstrap(address, _same_id(host.peer_id) if is_own else f"no peer yet: {error}")
 
     def _note_bootstrap(self, address: str, text: str) -> None:
-        self._there.driver.record.incident(address, "bootstrap", 1, text)
+        self._there.driver.telemetry.incident(address, "bootstrap", 1, text)
 
     async def _accept(self, running: _Running, tasks: anyio.abc.TaskGroup) -> None:
         async for arrival in running.host:
@@ -376,7 +376,7 @@ async def _exchange(running: _Running, arrival: Arrival) -> None:
         # The peer's last exchange may still shun it: wait for its verdict.
         async with lock:
             if running.shuns(name):
-                running.driver.record.refused(name, "banned", "it broke a rule before")
+                running.driver.telemetry.refused(name, "banned", "it broke a rule before")
             elif await running.driver.exchange(connection, name, dialer=arrival.dialer, gossips=True):
                 running.shun(name)
     except NetworkError:

@@ -32,7 +32,7 @@ from gossiplog.spark.jobs.folds import Counter, ElementSet, Fold, FunctionFold, 
 from gossiplog.spark.jobs.ingest import Ingested, ingest
 from gossiplog.spark.jobs.log_metadata import Stored, stored
 from gossiplog.spark.jobs.materialize import Materialized, Recipe, fold_messages, materialize, read_state
-from gossiplog.spark.jobs.reconcile import Lack, Reconciliation, reconcile
+from gossiplog.spark.jobs.reconcile import MissingMessages, Reconciliation, reconcile
 from gossiplog.spark.jobs.repair import write_repairs
 from gossiplog.spark.jobs.report import analysed_state, write_report
 from gossiplog.spark.jobs.root import Root, root
@@ -56,11 +56,11 @@ __all__ = [
     "Fold",
     "FunctionFold",
     "Ingested",
-    "Lack",
     "LastWriter",
     "Layout",
     "LogSummary",
     "Materialized",
+    "MissingMessages",
     "Recipe",
     "Reconciliation",
     "Root",

@@ -127,7 +127,7 @@ class Reader(ABC):
         """
 
     @abstractmethod
-    def dividers(self, start: bytes, end: bytes | None, parts: int) -> Sequence[bytes]:
+    def split_keys(self, start: bytes, end: bytes | None, parts: int) -> Sequence[bytes]:
         """Keys that divide a range of keys into parts of about equal numbers of messages.
 
         They are keys of the tree's level 1, so that one in about 32 messages is looked at.

@@ -139,7 +139,7 @@ class _MemoryReader(Reader):
                 row = {"seq": seq, "key": key, "value": value}
                 yield tuple(row[column] for column in columns)
 
-    def dividers(self, start: bytes, end: bytes | None, parts: int) -> Sequence[bytes]:
+    def split_keys(self, start: bytes, end: bytes | None, parts: int) -> Sequence[bytes]:
         keys = sorted(self._tables.tree)
         keys = keys[bisect_right(keys, start) : len(keys) if end is None else bisect_left(keys, end)]
         return [keys[index] for index in divisions(len(keys), parts)]

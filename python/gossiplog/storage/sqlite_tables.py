@@ -308,7 +308,7 @@ class SQLiteReader(Reader):
             )
         )
 
-    def dividers(self, start: bytes, end: bytes | None, parts: int) -> Sequence[bytes]:
+    def split_keys(self, start: bytes, end: bytes | None, parts: int) -> Sequence[bytes]:
         condition, bounds = _from_to(start, end)
         # The anchor is no divider, though its key is in the range of a whole log.
         condition += " AND key > ?"

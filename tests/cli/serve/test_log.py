@@ -11,7 +11,7 @@ import pytest
 
 from gossiplog.cli.serve.log import server_log
 from gossiplog.net.http import access_log
-from gossiplog.net.incidents import Incidents
+from gossiplog.net.rate_limited_log import RateLimitedLog
 from gossiplog.net.replicator.telemetry import LOGGER
 
 TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"
@@ -51,7 +51,7 @@ def test_the_access_log_has_no_level(level: str, capfd: pytest.CaptureFixture[st
 
 
 def test_what_a_stranger_wrote_forges_no_line(capfd: pytest.CaptureFixture[str]) -> None:
-    incidents = Incidents(LOGGER)
+    incidents = RateLimitedLog(LOGGER)
     with server_log("warning", "text", access=False):
         OTHER.warning("one\nand another \u202e\udcff")
         incidents.note("defects", "[::1]:9", "a defect of\ngossiplog", error=fail())
@@ -64,7 +64,7 @@ def test_what_a_stranger_wrote_forges_no_line(capfd: pytest.CaptureFixture[str])
 
 
 def test_json_has_an_object_a_line(capfd: pytest.CaptureFixture[str]) -> None:
-    incidents = Incidents(LOGGER)
+    incidents = RateLimitedLog(LOGGER)
     with server_log("warning", "json", access=True):
         incidents.note("token", "1.2.3.4:5", 'refused "it"\x7f', 2)
         incidents.note("defects", "[::1]:9", "a defect", error=fail())

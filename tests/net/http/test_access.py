@@ -19,7 +19,7 @@ from starlette.types import Message, Receive, Scope, Send
 from gossiplog import KeyFileError
 from gossiplog.net.http.access import EVERY, SCOPE_KEY, Access, Allowed, Denied, Token, bare_token, protect
 from gossiplog.net.http.addresses import RENEWAL_SECONDS, USUAL_CONNECTIONS, Addresses
-from gossiplog.net.incidents import FIELDS, LINES, Incidents
+from gossiplog.net.rate_limited_log import FIELDS, LINES, RateLimitedLog
 from tests.net.asgi import Answer, call, scope
 from tests.strategies import repeatable
 
@@ -397,7 +397,7 @@ async def test_what_is_let_through_carries_its_rights_and_no_token() -> None:
 @pytest.mark.anyio
 async def test_what_is_not_let_through_learns_why(caplog: pytest.LogCaptureFixture) -> None:
     inner = Inner()
-    incidents = Incidents(logging.getLogger("gossiplog.test"))
+    incidents = RateLimitedLog(logging.getLogger("gossiplog.test"))
     app = protect(inner, access(READ, WRITE), incidents)
     missing = await call(app, "/", headers=headers("localhost", None, None))
     wrong = await call(app, "/a\nb?token=c", headers=headers("localhost", None, OTHER))
@@ -446,7 +446,7 @@ async def test_lines_about_who_is_not_let_through_are_limited(caplog: pytest.Log
 
 @pytest.mark.anyio
 async def test_the_line_about_a_token_that_does_not_suffice_has_its_name(caplog: pytest.LogCaptureFixture) -> None:
-    incidents = Incidents(logging.getLogger("gossiplog.test"))
+    incidents = RateLimitedLog(logging.getLogger("gossiplog.test"))
     readers = [Token(READ, "alice"), Token(OTHER)]
     app = protect(Inner(), Access(read_token=readers, write_token=WRITE), incidents)
     for shown in (READ, OTHER):
@@ -486,7 +486,7 @@ async def test_some_paths_are_open_to_all() -> None:
 async def test_who_guesses_tokens_waits() -> None:
     """Its right token is refused, too: what is answered must not tell which one is right."""
     now = 0.0
-    inner, incidents = Inner(), Incidents(logging.getLogger("gossiplog.test"))
+    inner, incidents = Inner(), RateLimitedLog(logging.getLogger("gossiplog.test"))
     app = protect(
         inner, access(READ, WRITE), incidents, open_paths=["/healthz"], addresses=Addresses(clock=lambda: now)
     )

@@ -9,7 +9,7 @@ from starlette.types import Receive, Scope, Send
 
 from gossiplog.net.http.access import Access, Token, protect
 from gossiplog.net.http.access_log import LOGGER, AccessLog
-from gossiplog.net.incidents import FIELDS
+from gossiplog.net.rate_limited_log import FIELDS
 from tests.net.asgi import call, scope
 
 pytestmark = pytest.mark.anyio

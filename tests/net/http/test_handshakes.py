@@ -13,7 +13,7 @@ import pytest
 
 from gossiplog.net.http.handshakes import reason_of
 from gossiplog.net.http.server import TLS
-from gossiplog.net.incidents import client_name
+from gossiplog.net.rate_limited_log import client_name
 from tests.net.support import TLS_FILES, bundled_server
 
 pytestmark = pytest.mark.anyio

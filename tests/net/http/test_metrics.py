@@ -18,7 +18,7 @@ from gossiplog.net.http import metrics
 from gossiplog.net.http import server as serving
 from gossiplog.net.http.access import SCOPE_KEY, Allowed
 from gossiplog.net.http.metrics import HEALTH_PATHS, metric_routes
-from gossiplog.net.incidents import CERTIFICATE_KEY, SERVER_KEY
+from gossiplog.net.rate_limited_log import CERTIFICATE_KEY, SERVER_KEY
 from gossiplog.net.replicator.histogram import Latency
 from gossiplog.net.replicator.telemetry import Counters
 from tests.net.asgi import call

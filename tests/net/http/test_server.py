@@ -38,7 +38,7 @@ from gossiplog.net.http.server import (
     bind,
     serve,
 )
-from gossiplog.net.incidents import CERTIFICATE_KEY, LINES, SERVER_KEY, VIOLATION_KEY, Incidents
+from gossiplog.net.rate_limited_log import CERTIFICATE_KEY, LINES, SERVER_KEY, VIOLATION_KEY, RateLimitedLog
 from gossiplog.net.transport.limits import Limits
 from gossiplog.net.transport.pacing import BODY_PART_BYTES, PART_BYTES
 from tests.net.loops import measured_callbacks
@@ -853,7 +853,7 @@ async def test_a_burst_of_connections_begins_over_many_turns(monkeypatch: pytest
 async def test_failed_websocket_handshakes_end_and_are_logged(
     key: str, answer: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
-    incidents = Incidents(server.LOGGER)
+    incidents = RateLimitedLog(server.LOGGER)
     # Servers may share what they count.
     async with (
         bundled_server(incidents=incidents) as address,

@@ -12,9 +12,9 @@ from gossiplog import Log, Signer
 from gossiplog.errors import LogClosed, StorageError
 from gossiplog.net import events
 from gossiplog.net.replicator import change_feed
-from gossiplog.net.replicator.change_feed import Feed
-from gossiplog.net.replicator.telemetry import Record
-from gossiplog.net.replicator.workers import Threads
+from gossiplog.net.replicator.change_feed import ChangeFeed
+from gossiplog.net.replicator.telemetry import Telemetry
+from gossiplog.net.replicator.workers import WorkerPool
 from gossiplog.protocol.broadcast import events as broadcast
 from gossiplog.replication.batches import VerifiedBatch
 from tests.net.support import Heard
@@ -34,8 +34,8 @@ async def test_only_what_others_commit_is_reported(opened: Open, signer: Signer,
         told.set()
 
     heard = Heard()
-    threads, record = Threads(), Record(heard)
-    made = Feed(log.replica, threads, record, report, lambda: True, heard.message)
+    threads, telemetry = WorkerPool(), Telemetry(heard)
+    made = ChangeFeed(log.replica, threads, telemetry, report, lambda: True, heard.message)
     values = [other_signer.sign(log.topic, 1, [], number)[1] for number in range(3)]
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(made.follow, 0)
@@ -47,7 +47,7 @@ async def test_only_what_others_commit_is_reported(opened: Open, signer: Signer,
         await told.wait()
         tasks.cancel_scope.cancel()
     assert reported == [broadcast.Appended([(theirs.key, theirs.value)])]
-    assert record.counters.inserted == {"append": 1}
+    assert telemetry.counters.inserted == {"append": 1}
 
 
 async def test_commits_that_come_close_together_are_told_of_as_one(
@@ -55,8 +55,8 @@ async def test_commits_that_come_close_together_are_told_of_as_one(
 ) -> None:
     log = opened(signer=signer)
     heard = Heard()
-    record = Record(heard)
-    made = Feed(log.replica, Threads(), record, lambda event: None, lambda: False, heard.message)
+    telemetry = Telemetry(heard)
+    made = ChangeFeed(log.replica, WorkerPool(), telemetry, lambda event: None, lambda: False, heard.message)
     paused, go_on, sleep = anyio.Event(), anyio.Event(), anyio.sleep
 
     async def pause(seconds: float) -> None:
@@ -70,7 +70,7 @@ async def test_commits_that_come_close_together_are_told_of_as_one(
     async with anyio.create_task_group() as tasks:
         for task in (made.follow, made.announce, made.tell):
             tasks.start_soon(task, 0)
-        tasks.start_soon(record.run)
+        tasks.start_soon(telemetry.run)
         await anyio.wait_all_tasks_blocked()
         log.append("first")
         (committed,) = await heard.wait(events.Committed)
@@ -94,7 +94,7 @@ async def test_what_was_committed_before_it_follows_is_told_of_at_once(
     monkeypatch.setattr(change_feed, "POLL_SECONDS", 1e9)
     log = opened(signer=signer)
     heard = Heard()
-    made = Feed(log.replica, Threads(), Record(heard), lambda event: None, lambda: False, heard.message)
+    made = ChangeFeed(log.replica, WorkerPool(), Telemetry(heard), lambda event: None, lambda: False, heard.message)
     log.append("before")
     async with anyio.create_task_group() as tasks:
         for task in (made.follow, made.announce):
@@ -118,8 +118,8 @@ def test_gaps(own: list[range], after: int, last: int, gaps: list[tuple[int, int
 
 
 async def test_a_log_that_cannot_be_written_is_tried_again(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
-    replica, record = opened().replica, Record(None)
-    made = Feed(replica, Threads(), record, lambda event: None, lambda: False, None)
+    replica, telemetry = opened().replica, Telemetry(None)
+    made = ChangeFeed(replica, WorkerPool(), telemetry, lambda event: None, lambda: False, None)
     failures, tried = [StorageError("the disk is full")] * 3, 0
     probe = replica.probe_writing
 
@@ -139,11 +139,11 @@ async def test_a_log_that_cannot_be_written_is_tried_again(opened: Open, monkeyp
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(made.probe)
         await anyio.wait_all_tasks_blocked()
-        assert (tried, record.cannot_store) == (0, False)
+        assert (tried, telemetry.cannot_store) == (0, False)
         with pytest.raises(StorageError):
             await made.insert_values([b"a value"])
-        assert record.cannot_store
-        while record.cannot_store:
+        assert telemetry.cannot_store
+        while telemetry.cannot_store:
             await anyio.sleep(0)
         assert tried == 4
         tasks.cancel_scope.cancel()
@@ -152,14 +152,14 @@ async def test_a_log_that_cannot_be_written_is_tried_again(opened: Open, monkeyp
 async def test_insisting_ends_with_the_log(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(change_feed, "_RETRY_SECONDS", 0.0)
     heard = Heard()
-    record = Record(heard)
-    made = Feed(opened().replica, Threads(), record, lambda event: None, lambda: False, None)
+    telemetry = Telemetry(heard)
+    made = ChangeFeed(opened().replica, WorkerPool(), telemetry, lambda event: None, lambda: False, None)
     errors = [StorageError("the disk is full"), LogClosed("it is closed")]
 
     async def call() -> None:
         raise errors.pop(0)
 
     with pytest.raises(LogClosed):
-        await made.insist("reading", call)
-    record.flush()
+        await made.retry_until_available("reading", call)
+    telemetry.flush()
     assert [(event.doing, str(event.error)) for event in heard.of(events.Failed)] == [("reading", "the disk is full")]

@@ -23,8 +23,8 @@ from gossiplog.net.client import connect
 from gossiplog.net.replicator.defects import SECONDS, STRIKES, TOO_MANY, Defects, defect_in
 from gossiplog.net.replicator.driver import Driver
 from gossiplog.net.replicator.protocols import Protocols
-from gossiplog.net.replicator.sessions import Neighbour
-from gossiplog.net.replicator.telemetry import Record
+from gossiplog.net.replicator.sessions import PeerSession
+from gossiplog.net.replicator.telemetry import Telemetry
 from gossiplog.net.transport.router import Publication
 from gossiplog.net.transport.streams import Connection, Network
 from gossiplog.protocol import gossip, push, wire
@@ -461,8 +461,8 @@ async def test_defects_are_forgotten_with_the_time_and_beyond_a_number(monkeypat
     now = [0.0]
     monkeypatch.setattr(anyio, "current_time", lambda: now[0])
     monkeypatch.setattr(latest, "MOST_REMEMBERED", 2)
-    peers: dict[int, Any] = {number: Neighbour(number, name, Line(), True, origin=name) for number, name in NAMES}
-    found = Defects(Record(None), peers)
+    peers: dict[int, Any] = {number: PeerSession(number, name, Line(), True, origin=name) for number, name in NAMES}
+    found = Defects(Telemetry(None), peers)
     for number in (1, 1, 1, 2, 2):
         assert found.catch("push", number, "testing", ERRORS[0])
     assert [found.bans(name) for _, name in NAMES] == [True, False, False]

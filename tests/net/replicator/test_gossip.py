@@ -15,8 +15,8 @@ from gossiplog.net import events
 from gossiplog.net.background import background
 from gossiplog.net.replicator import gossip as validation
 from gossiplog.net.replicator.gossip import Validation
-from gossiplog.net.replicator.telemetry import Record
-from gossiplog.net.replicator.workers import Threads
+from gossiplog.net.replicator.telemetry import Telemetry
+from gossiplog.net.replicator.workers import WorkerPool
 from gossiplog.net.transport.router import Publication
 from gossiplog.net.transport.streams import Network
 from gossiplog.protocol import gossip
@@ -33,9 +33,11 @@ class Bench:
     def __init__(self) -> None:
         self.router = FakeRouter()
         self.heard = Heard()
-        self.record = Record(self.heard)
+        self.telemetry = Telemetry(self.heard)
         self.reported: list[broadcast.InEvent] = []
-        self.validation = Validation(self.router, Threads(), self.room, self.reported.append, self.found, self.record)
+        self.validation = Validation(
+            self.router, WorkerPool(), self.room, self.reported.append, self.found, self.telemetry
+        )
         self.crowded = False
         self.defects: list[tuple[Publication, BaseException]] = []
 
@@ -51,7 +53,7 @@ class Bench:
         with anyio.fail_after(60):
             async with background() as tasks:
                 tasks.start_soon(self.validation.run)
-                tasks.start_soon(self.record.run)
+                tasks.start_soon(self.telemetry.run)
                 yield
 
 
@@ -81,7 +83,7 @@ async def test_messages_get_their_answers_in_batches(signer: Signer, network: Ne
         bench.validation.answer(Validated(1, 7, Gossip.REJECT))
         bench.validation.flush()
     assert bench.router.batches == [[(7, "accept"), (8, "ignore"), (9, "reject")]]
-    assert bench.record.counters.latencies["validation"].counts[-1] == 3
+    assert bench.telemetry.counters.latencies["validation"].counts[-1] == 3
 
 
 async def test_what_no_honest_peer_publishes_is_rejected_at_once(signer: Signer) -> None:
@@ -92,7 +94,7 @@ async def test_what_no_honest_peer_publishes_is_rejected_at_once(signer: Signer)
         await bench.router.answered(2)
     assert bench.router.batches == [[(1, "reject"), (2, "reject")]]
     assert bench.reported == []
-    assert bench.record.counters.invalid == 2
+    assert bench.telemetry.counters.invalid == 2
 
 
 @pytest.mark.parametrize("decoded_at_once", [0, 2**16])

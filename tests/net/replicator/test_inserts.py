@@ -28,9 +28,9 @@ from gossiplog.net.replicator.fairness import (
     Shares,
     cost,
 )
-from gossiplog.net.replicator.inserts import Deliveries
-from gossiplog.net.replicator.telemetry import Record
-from gossiplog.net.replicator.workers import Threads
+from gossiplog.net.replicator.inserts import InsertQueue
+from gossiplog.net.replicator.telemetry import Telemetry
+from gossiplog.net.replicator.workers import WorkerPool
 from gossiplog.net.transport.router import Publication
 from gossiplog.protocol import gossip
 from gossiplog.protocol.broadcast import events as broadcast
@@ -49,10 +49,10 @@ def no_defect(delivery: Delivery, error: BaseException | None) -> None:
 
 async def judged(
     log: Log, pushed: list[tuple[bytes, bytes]], *, fails: bool = False
-) -> tuple[list[broadcast.InEvent], Record]:
+) -> tuple[list[broadcast.InEvent], Telemetry]:
     """What is reported of messages that one peer has pushed, and the counts."""
     reported: list[broadcast.InEvent] = []
-    record, threads, done = Record(None), Threads(), anyio.Event()
+    telemetry, threads, done = Telemetry(None), WorkerPool(), anyio.Event()
 
     async def insert(values: Sequence[bytes]) -> InsertOutcome:
         if fails:
@@ -64,14 +64,14 @@ async def judged(
         if sum(isinstance(event, Judged) for event in reported) == len(pushed):
             done.set()
 
-    waiting = Deliveries(insert, Shares(), record, report, no_defect)
+    waiting = InsertQueue(insert, Shares(), telemetry, report, no_defect)
     for key, value in pushed:
         waiting.add("a peer", Delivery(1, key, value))
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(partial(waiting.run, long=False))
         await done.wait()
         tasks.cancel_scope.cancel()
-    return reported, record
+    return reported, telemetry
 
 
 async def test_each_gets_its_verdict_parents_first(opened: Open, signer: Signer) -> None:
@@ -80,7 +80,7 @@ async def test_each_gets_its_verdict_parents_first(opened: Open, signer: Signer)
     second = signer.sign(log.topic, 2, [core.encode_id(first[0])], "second")
     orphan = signer.sign(log.topic, 3, [core.encode_id(b"\2" + bytes(19))], "orphan")
     invalid = (b"\1" + bytes(19), first[1].replace(b"first", b"FIRST"))
-    reported, record = await judged(log, [orphan, second, first, first, invalid])
+    reported, telemetry = await judged(log, [orphan, second, first, first, invalid])
     verdicts = [(event.delivery.key, event.verdict) for event in reported if isinstance(event, Judged)]
     assert verdicts == [
         (invalid[0], Verdict.INVALID),
@@ -89,8 +89,8 @@ async def test_each_gets_its_verdict_parents_first(opened: Open, signer: Signer)
         (second[0], Verdict.INSERTED),
         (orphan[0], Verdict.ORPHAN),
     ]
-    assert dict(record.counters.inserted) == {"push": 2}
-    assert (record.counters.orphans, record.counters.invalid) == (1, 1)
+    assert dict(telemetry.counters.inserted) == {"push": 2}
+    assert (telemetry.counters.orphans, telemetry.counters.invalid) == (1, 1)
 
 
 async def test_a_valid_message_under_a_wrong_key_is_inserted_and_its_sender_blamed(
@@ -98,30 +98,30 @@ async def test_a_valid_message_under_a_wrong_key_is_inserted_and_its_sender_blam
 ) -> None:
     log = opened()
     (key, value), (other, _) = sorted(signer.sign(log.topic, 1, [], text) for text in "ab")
-    reported, record = await judged(log, [(other, value)])
+    reported, telemetry = await judged(log, [(other, value)])
     assert reported == [
         broadcast.Appended([(key, value)]),
         Judged(Delivery(1, other, value), Verdict.INVALID, reason="its key is another message's"),
     ]
     assert [message.key for message in log] == [key]
-    assert dict(record.counters.inserted) == {"push": 1}
+    assert dict(telemetry.counters.inserted) == {"push": 1}
 
 
 async def test_a_copy_of_an_orphan_is_an_orphan(opened: Open, signer: Signer) -> None:
     """As a duplicate it would be accepted by gossip, and so forwarded by a peer that does not hold it."""
     log = opened()
     orphan = signer.sign(log.topic, 3, [core.encode_id(b"\2" + bytes(19))], "orphan")
-    reported, record = await judged(log, [orphan, orphan])
+    reported, telemetry = await judged(log, [orphan, orphan])
     assert reported == [Judged(Delivery(1, *orphan), Verdict.ORPHAN, [b"\2" + bytes(19)])] * 2
-    assert record.counters.orphans == 1
+    assert telemetry.counters.orphans == 1
 
 
 async def test_what_cannot_be_stored_is_refused(opened: Open, signer: Signer) -> None:
     log = opened()
-    (event,), record = await judged(log, [signer.sign(log.topic, 1, [], "a")], fails=True)
+    (event,), telemetry = await judged(log, [signer.sign(log.topic, 1, [], "a")], fails=True)
     assert isinstance(event, Judged)
     assert event.verdict is Verdict.REFUSED
-    assert record.counters.errors == {"StorageError": 1}
+    assert telemetry.counters.errors == {"StorageError": 1}
 
 
 @pytest.mark.parametrize("error", [KeyError("a key"), PanicException("a panic")])
@@ -148,7 +148,7 @@ async def test_a_defect_costs_the_peer_whose_message_brought_it_to_light(
         reported.extend(events)
         done.set()
 
-    waiting = Deliveries(insert, Shares(), Record(None), report, lambda *found: defects.append(found))
+    waiting = InsertQueue(insert, Shares(), Telemetry(None), report, lambda *found: defects.append(found))
     deliveries = [Delivery(number % 3 + 1, *message) for number, message in enumerate(messages)]
     for delivery in deliveries:
         waiting.add("peers", delivery)
@@ -175,7 +175,7 @@ async def test_what_the_applications_function_does_to_end_the_process_goes_its_w
     async def insert(values: Sequence[bytes]) -> InsertOutcome:
         raise SystemExit(3)
 
-    waiting = Deliveries(insert, Shares(), Record(None), lambda *events: None, no_defect)
+    waiting = InsertQueue(insert, Shares(), Telemetry(None), lambda *events: None, no_defect)
     waiting.add("a peer", Delivery(1, *signer.sign(TOPIC, 1, [], "a")))
     with pytest.raises(SystemExit):
         await waiting.run(long=False)
@@ -220,7 +220,7 @@ async def test_a_burst_by_gossip_costs_one_verification(
 async def test_a_peer_waits_while_many_of_its_messages_do(opened: Open, signer: Signer) -> None:
     log = opened()
     done = anyio.Event()
-    waiting = Deliveries(insert_nothing, Shares(), Record(None), lambda *events: done.set(), no_defect)
+    waiting = InsertQueue(insert_nothing, Shares(), Telemetry(None), lambda *events: done.set(), no_defect)
     for number in range(MOST_MESSAGES):
         await waiting.room(MESH)
         waiting.add(MESH, Delivery(1, *signer.sign(log.topic, 1, [], number)))
@@ -262,7 +262,7 @@ class TestVirtualTime:
         shares = Shares()
         for writer in ("busy", "quiet"):
             shares.charge(writer, 0.0, anyio.current_time())
-        waiting = Deliveries(insert, shares, Record(None), report, no_defect)
+        waiting = InsertQueue(insert, shares, Telemetry(None), report, no_defect)
 
         async def flood() -> None:
             for number in range(10**6):
@@ -300,7 +300,7 @@ class TestVirtualTime:
         def report(*events: broadcast.InEvent) -> None:
             arrived.update((event.delivery.key, anyio.current_time()) for event in events if isinstance(event, Judged))
 
-        waiting = Deliveries(insert, Shares(), Record(None), report, no_defect, is_read=lambda: True)
+        waiting = InsertQueue(insert, Shares(), Telemetry(None), report, no_defect, is_read=lambda: True)
 
         async def flood() -> None:
             for number in range(10**6):
@@ -333,7 +333,7 @@ class TestVirtualTime:
         shares = Shares()
         began = anyio.current_time()
         shares.charge("other", 0.0, began)
-        waiting = Deliveries(insert, shares, Record(None), lambda *events: None, no_defect)
+        waiting = InsertQueue(insert, shares, Telemetry(None), lambda *events: None, no_defect)
         async with anyio.create_task_group() as tasks:
             for long in (False, True):
                 tasks.start_soon(partial(waiting.run, long=long))

@@ -16,8 +16,8 @@ from gossiplog.net import events
 from gossiplog.net.replicator import defects
 from gossiplog.net.replicator.defects import Defects
 from gossiplog.net.replicator.machine import MOST_REBUILDS, SharedMachine
-from gossiplog.net.replicator.sessions import Neighbour
-from gossiplog.net.replicator.telemetry import Record
+from gossiplog.net.replicator.sessions import PeerSession
+from gossiplog.net.replicator.telemetry import Telemetry
 from gossiplog.protocol.broadcast import events as broadcast
 from gossiplog.protocol.broadcast.events import (
     AnnounceDue,
@@ -72,8 +72,8 @@ class Bench:
 
     def __init__(self, *names: str, machine: type[Broadcast] = Fragile) -> None:
         self.heard = Heard()
-        self.record = Record(self.heard)
-        self.peers: dict[int, Neighbour] = {}
+        self.record = Telemetry(self.heard)
+        self.peers: dict[int, PeerSession] = {}
         self.defects = Defects(self.record, self.peers)
         self.done: list[broadcast.OutEvent] = []
         self.stopped: list[Sequence[int]] = []
@@ -98,7 +98,7 @@ class Bench:
 
     def join(self, number: int, name: str) -> None:
         connection: Any = Line()
-        self.peers[number] = Neighbour(number, name, connection, may_write=True, origin=name)
+        self.peers[number] = PeerSession(number, name, connection, may_write=True, origin=name)
         self.machine.report(PeerConnected(number))
 
     def leave(self, number: int) -> None:
@@ -111,7 +111,7 @@ class Bench:
         return [out for out in self.done if not isinstance(out, quiet)]
 
     def told_of(self) -> list[events.Defect]:
-        self.record.flush()
+        self.telemetry.flush()
         return self.heard.of(events.Defect)
 
 
@@ -139,7 +139,7 @@ async def test_a_new_machine_knows_the_others_and_asks_each_for_what_it_had_told
     assert [peer.connection.closed for peer in bench.peers.values()] == [True, False, False, False]
     (told,) = bench.told_of()
     assert told == events.Defect("a", "telling the broadcast machine of HeadsReceived", error, 1)
-    assert bench.record.counters.defects == {"broadcast": 1}
+    assert bench.telemetry.counters.defects == {"broadcast": 1}
     assert bench.given_up == []
 
 
@@ -175,7 +175,7 @@ async def test_what_a_peer_sent_before_it_is_gone_costs_no_more_machines() -> No
 async def test_peers_that_are_about_to_be_told_of_are_told_of_once() -> None:
     bench = Bench("a")
     connection: Any = Line()
-    bench.peers[2] = Neighbour(2, "b", connection, may_write=True, origin="b")
+    bench.peers[2] = PeerSession(2, "b", connection, may_write=True, origin="b")
     outs = bench.tell(HeadsReceived(1, (MARK,)), PeerConnected(2))
     assert outs.count(SendUpdate((2,))) == 1
     assert len(bench.told_of()) == 1

@@ -34,7 +34,7 @@ async def ask(ends: tuple[Connection, Connection], answer: bytes | None) -> core
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(serve)
-        return await probe.ask_root(ends[0], SYNC)
+        return await probe.query_root(ends[0], SYNC)
 
 
 async def test_a_root_and_a_peer_that_is_busy(ends: tuple[Connection, Connection]) -> None:

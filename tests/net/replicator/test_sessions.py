@@ -6,7 +6,7 @@ import anyio
 import pytest
 
 from gossiplog.net.replicator import sessions as neighbour_module
-from gossiplog.net.replicator.sessions import Neighbour
+from gossiplog.net.replicator.sessions import PeerSession
 from gossiplog.net.transport.stream import CHUNK
 from gossiplog.net.transport.streams import Network
 from tests.net.support import connect_pair
@@ -21,7 +21,7 @@ async def test_small_pieces_go_together_and_who_lags_is_known(
     client, server = connect_pair(network, ["/push"])
     stream = await client.open_stream("/push")
     _, accepted = await server.accept()
-    peer = Neighbour(1, "the server", client, may_write=True)
+    peer = PeerSession(1, "the server", client, may_write=True)
     caught_up = anyio.Event()
     assert [peer.queue(bytes(400)) for _ in range(4)] == [False, False, True, False]
     peer.queue(bytes(2 * CHUNK))
@@ -39,7 +39,7 @@ async def test_small_pieces_go_together_and_who_lags_is_known(
 
 async def test_the_first_reason_counts(network: Network) -> None:
     client, _ = connect_pair(network, ["/push"])
-    peer = Neighbour(1, "the server", client, may_write=True)
+    peer = PeerSession(1, "the server", client, may_write=True)
     peer.drop("it lied")
     peer.drop("it lied again")
     assert peer.blame == "it lied"

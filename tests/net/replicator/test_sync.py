@@ -22,10 +22,10 @@ from gossiplog.errors import CorruptLog, StorageError, StreamReset
 from gossiplog.log import writing
 from gossiplog.log.state import Snapshot
 from gossiplog.net.replicator.fairness import Shares
-from gossiplog.net.replicator.sessions import Neighbour
+from gossiplog.net.replicator.sessions import PeerSession
 from gossiplog.net.replicator.sync import Syncs, serve_sync
-from gossiplog.net.replicator.telemetry import Record
-from gossiplog.net.replicator.workers import Threads
+from gossiplog.net.replicator.telemetry import Telemetry
+from gossiplog.net.replicator.workers import WorkerPool
 from gossiplog.net.transport.stream import CHUNK, Stream
 from gossiplog.net.transport.streams import Connection
 from gossiplog.protocol import wire
@@ -53,7 +53,7 @@ def anyio_backend() -> tuple[str, dict[str, Any]]:
     return "trio", {"clock": trio.testing.MockClock(autojump_threshold=0)}
 
 
-class Inline(Threads):
+class Inline(WorkerPool):
     """Makes each call at once: virtual time would pass while a thread works."""
 
     async def read(self, call: Callable[[*Arguments], Result], *arguments: *Arguments) -> Result:
@@ -177,11 +177,11 @@ class Bench:
         self.failures: list[tuple[str, Exception]] = []
         self.defects: list[tuple[PeerId, BaseException]] = []
         self.broken: BaseException | None = None
-        self.record = Record(None)
+        self.telemetry = Telemetry(None)
         self._tasks = tasks
         self._numbers = 0
         self.syncs = Syncs(
-            log.replica, Inline(), self._insert, Shares(), self.reports.append, self._fail, self._find, self.record
+            log.replica, Inline(), self._insert, Shares(), self.reports.append, self._fail, self._find, self.telemetry
         )
 
     async def _insert(self, batch: VerifiedBatch) -> InsertOutcome:
@@ -207,7 +207,7 @@ class Bench:
         self._numbers += 1
         order = StartSync(self._numbers, peer_id, wanted, frozenset())
         connection = cast("Connection", Peer(self._tasks, source)) if source is not None else None
-        peer = Neighbour(1, "the peer", connection, may_write=True) if connection is not None else None
+        peer = PeerSession(1, "the peer", connection, may_write=True) if connection is not None else None
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self.syncs.run, order, peer)
             if stop_after is not None:
@@ -250,7 +250,7 @@ async def test_a_sync_brings_what_the_source_has_and_says_so(opened: Open, full:
         brought = here.of(SyncBrought)
         assert [key for report in brought for key in report.held] == keys
         assert sum(report.inserted for report in brought) == ended.statistics.values == 1000
-        assert here.record.counters.inserted == {"sync": 1000}
+        assert here.telemetry.counters.inserted == {"sync": 1000}
         advanced = [report.statistics.bytes_in for report in here.of(SyncAdvanced)]
         assert advanced == sorted(advanced)
         assert advanced[-1] == ended.statistics.bytes_in
@@ -427,17 +427,17 @@ async def test_a_log_that_is_closed_is_a_failure(opened: Open, full: Log) -> Non
 async def test_settling_waits_for_the_syncs_that_run_now(opened: Open, full: Log) -> None:
     settled: list[float] = []
 
-    async def settle() -> None:
-        await here.syncs.settle()
+    async def drain() -> None:
+        await here.syncs.drain()
         settled.append(anyio.current_time() - start)
 
     async with bench(opened()) as here, anyio.create_task_group() as tasks:
-        await here.syncs.settle()
+        await here.syncs.drain()
         start = anyio.current_time()
         for number, seconds in enumerate((40.0, 70.0), 100):
             tasks.start_soon(here.run, until(full, wire.GetRoot, silence), (), seconds)
             await anyio.sleep(10 * number - 990)
-            tasks.start_soon(settle)
+            tasks.start_soon(drain)
     assert settled == [40.0, 80.0]
 
 

@@ -10,8 +10,8 @@ from gossiplog._core import PanicException
 from gossiplog.core import encode_id
 from gossiplog.errors import CorruptLog, Refused, StorageError
 from gossiplog.net import events
-from gossiplog.net.incidents import LINES
-from gossiplog.net.replicator.telemetry import Counters, Record, log_level_of
+from gossiplog.net.rate_limited_log import LINES
+from gossiplog.net.replicator.telemetry import Counters, Telemetry, log_level_of
 from gossiplog.protocol.sync import Statistics
 from tests.net.support import Heard
 
@@ -19,17 +19,17 @@ pytestmark = pytest.mark.anyio
 
 
 async def test_counters_are_those_of_one_moment() -> None:
-    record = Record(None)
-    before = record.counters
-    record.tell(events.Connected("a peer"))
-    record.tell(events.Connected("another"))
-    record.tell(events.Disconnected("a peer", "it left", False))
-    record.tell(events.SyncEnded("another", False, 3, 0, Statistics(), "it broke off"))
-    record.tell(events.Failed("storing", StorageError("the disk is full")))
-    record.inserted("push", 2)
-    record.count(invalid=1)
+    telemetry = Telemetry(None)
+    before = telemetry.counters
+    telemetry.tell(events.Connected("a peer"))
+    telemetry.tell(events.Connected("another"))
+    telemetry.tell(events.Disconnected("a peer", "it left", False))
+    telemetry.tell(events.SyncEnded("another", False, 3, 0, Statistics(), "it broke off"))
+    telemetry.tell(events.Failed("storing", StorageError("the disk is full")))
+    telemetry.inserted("push", 2)
+    telemetry.count(invalid=1)
     assert before == Counters()
-    assert record.counters == Counters(
+    assert telemetry.counters == Counters(
         connections=1,
         connected=2,
         inserted={"push": 2},
@@ -40,11 +40,11 @@ async def test_counters_are_those_of_one_moment() -> None:
 
 
 async def test_failures_are_counted_and_make_few_lines(caplog: pytest.LogCaptureFixture) -> None:
-    record = Record(None)
+    telemetry = Telemetry(None)
     for _ in range(LINES + 5):
-        record.tell(events.Failed("serving a peer", CorruptLog(["a value"])))
-    record.tell(events.Failed("storing", StorageError("the disk is full")))
-    assert record.counters.errors == {"CorruptLog": LINES + 5, "StorageError": 1}
+        telemetry.tell(events.Failed("serving a peer", CorruptLog(["a value"])))
+    telemetry.tell(events.Failed("storing", StorageError("the disk is full")))
+    assert telemetry.counters.errors == {"CorruptLog": LINES + 5, "StorageError": 1}
     assert {line.levelname for line in caplog.records} == {"ERROR"}
     assert len(caplog.messages) == LINES + 1
     assert caplog.messages[0].startswith("serving a peer: the log is damaged: a value; ")
@@ -55,7 +55,7 @@ async def test_a_defect_has_one_line_with_its_traceback_for_each_kind_and_class(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     heard = Heard()
-    record = Record(heard)
+    telemetry = Telemetry(heard)
     found = [
         ("push", events.Defect("a\npeer", "testing", KeyError("a key"), 1)),
         ("push", events.Defect("a\npeer", "testing", KeyError("another"), 2)),
@@ -63,10 +63,10 @@ async def test_a_defect_has_one_line_with_its_traceback_for_each_kind_and_class(
         ("storing", events.Defect("", "testing", KeyError("a key"), 0)),
     ]
     for kind, defect in found:
-        record.defect(kind, defect)
-    record.flush()
+        telemetry.defect(kind, defect)
+    telemetry.flush()
     assert heard.events == [defect for _, defect in found]
-    assert record.counters.defects == {"push": 3, "storing": 1}
+    assert telemetry.counters.defects == {"push": 3, "storing": 1}
     text = "a defect of gossiplog, please report it: testing raised"
     assert caplog.messages == [
         f"a\\npeer: {text} KeyError: 'a key'",
@@ -77,7 +77,7 @@ async def test_a_defect_has_one_line_with_its_traceback_for_each_kind_and_class(
 
 
 async def test_what_a_stranger_wrote_stays_in_one_line_of_bounded_length(caplog: pytest.LogCaptureFixture) -> None:
-    Record(None).dropped("a\npeer", "\x1b[2Jx" * 1000)
+    Telemetry(None).dropped("a\npeer", "\x1b[2Jx" * 1000)
     (line,) = caplog.messages
     assert line.startswith("a\\npeer: dropped: \\x1b[2Jx\\x1b[2Jx")
     assert line.isprintable()
@@ -85,10 +85,10 @@ async def test_what_a_stranger_wrote_stays_in_one_line_of_bounded_length(caplog:
 
 
 async def test_lines_about_dropped_peers_are_limited(caplog: pytest.LogCaptureFixture) -> None:
-    record = Record(None)
+    telemetry = Telemetry(None)
     for _ in range(1000):
-        record.dropped("a peer", "it broke a rule")
-    assert record.counters.dropped == 1000
+        telemetry.dropped("a peer", "it broke a rule")
+    assert telemetry.counters.dropped == 1000
     assert caplog.messages == ["a peer: dropped: it broke a rule"] * LINES
 
 
@@ -97,28 +97,28 @@ async def test_a_refused_message_is_counted_and_logged_once(
 ) -> None:
     monkeypatch.setattr("gossiplog.net.replicator.telemetry.REFUSED_REMEMBERED", 3)
     heard = Heard()
-    record = Record(heard)
+    telemetry = Telemetry(heard)
     error = Refused("not here")
     a, b, c, d = (bytes(19) + name for name in (b"a", b"b", b"c", b"d"))
     for _ in range(5):
-        record.refused_messages({a: error, b: error})
-    record.refused_messages({b: error, c: error})
-    record.flush()
+        telemetry.refused_messages({a: error, b: error})
+    telemetry.refused_messages({b: error, c: error})
+    telemetry.flush()
     assert heard.events == [
         events.MessagesRefused(((encode_id(a), error), (encode_id(b), error))),
         events.MessagesRefused(((encode_id(c), error),)),
     ]
-    assert record.counters.refused == 3
+    assert telemetry.counters.refused == 3
     assert caplog.messages == [
         "the application: refused a message: not here (2 times)",
         "the application: refused a message: not here",
     ]
     # The latest are remembered, and no more.
-    record.refused_messages({a: error, d: error})
-    record.refused_messages({c: error})
-    assert record.counters.refused == 4
-    record.refused_messages({b: error})
-    assert record.counters.refused == 5
+    telemetry.refused_messages({a: error, d: error})
+    telemetry.refused_messages({c: error})
+    assert telemetry.counters.refused == 4
+    telemetry.refused_messages({b: error})
+    assert telemetry.counters.refused == 5
 
 
 async def test_a_function_that_raises_is_not_called_again() -> None:
@@ -128,22 +128,22 @@ async def test_a_function_that_raises_is_not_called_again() -> None:
         calls.append(event)
         raise ZeroDivisionError
 
-    record = Record(fail)
+    telemetry = Telemetry(fail)
     for name in "ab":
-        record.tell(events.Connected(name))
+        telemetry.tell(events.Connected(name))
     with pytest.raises(ZeroDivisionError):
-        await record.run()
-    record.flush()
+        await telemetry.run()
+    telemetry.flush()
     assert calls == [events.Connected("a")]
-    assert record.counters.connections == 2
+    assert telemetry.counters.connections == 2
 
 
 def test_the_more_peers_there_are_the_fewer_messages_are_passed_on_at_once() -> None:
-    record = Record(None)
+    telemetry = Telemetry(None)
     found = []
     for connections in (0, 1, 32, 96, 2**15):
-        record.count(connections=connections - record.connections)
-        found.append(record.most_at_once)
+        telemetry.count(connections=connections - telemetry.connections)
+        found.append(telemetry.most_at_once)
     assert found == [256, 256, 256, 85, 1]
 
 
@@ -163,18 +163,18 @@ async def test_the_level_of_the_line_about_an_event_is_known(
     event: events.Event, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    Record(None).tell(event)
+    Telemetry(None).tell(event)
     assert [found.levelno for found in caplog.records] == [level for level in (log_level_of(event),) if level]
 
 
 async def test_what_a_peer_is_dropped_for_is_one_line(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
-    record = Record(None)
+    telemetry = Telemetry(None)
     reason = "it broke the sync protocol: a frame of 5 MiB"
-    record.tell(events.SyncEnded("a", False, 3, 0, Statistics(), "a frame of 5 MiB"), logged=True)
-    record.dropped("a", reason)
+    telemetry.tell(events.SyncEnded("a", False, 3, 0, Statistics(), "a frame of 5 MiB"), logged=True)
+    telemetry.dropped("a", reason)
     dropped = (events.Disconnected("a", reason, True), events.Rejected("a", reason))
     for event in dropped:
-        record.tell(event)
+        telemetry.tell(event)
     assert caplog.messages == [f"a: dropped: {reason}"]
     assert {log_level_of(event) for event in dropped} == {caplog.records[0].levelno}

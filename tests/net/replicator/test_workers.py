@@ -10,7 +10,7 @@ import pytest
 
 from gossiplog.errors import NetworkError
 from gossiplog.net.replicator import workers as threads_module
-from gossiplog.net.replicator.workers import Threads
+from gossiplog.net.replicator.workers import WorkerPool
 from gossiplog.net.transport.stream import Signal
 
 pytestmark = pytest.mark.anyio
@@ -26,7 +26,7 @@ def release() -> Iterator[threading.Event]:
 
 @pytest.mark.parametrize("kind", ["read", "verify", "check", "write"])
 async def test_calls_return_and_raise(kind: str) -> None:
-    run = getattr(Threads(), kind)
+    run = getattr(WorkerPool(), kind)
     assert await run(divmod, 7, 2) == (3, 1)
     with pytest.raises(ZeroDivisionError):
         await run(divmod, 7, 0)
@@ -36,7 +36,7 @@ async def test_checks_and_writes_that_take_long_are_told_of_once(
     release: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(threads_module, "_LONG_SECONDS", 0.01)
-    threads = Threads()
+    threads = WorkerPool()
     told: list[tuple[str, Exception]] = []
     changed = Signal()
 
@@ -72,7 +72,7 @@ async def test_a_call_that_is_cancelled_is_waited_for(release: threading.Event) 
 
     async def run() -> None:
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(Threads().write, write)
+            tasks.start_soon(WorkerPool().write, write)
             await begun.wait()
             tasks.cancel_scope.cancel()
         assert ended.is_set()
@@ -91,7 +91,7 @@ async def test_a_call_that_is_cancelled_is_waited_for(release: threading.Event) 
 async def test_at_the_end_a_call_that_hangs_is_left_to_itself(
     before: bool, release: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    threads = Threads()
+    threads = WorkerPool()
     begun, token = anyio.Event(), anyio.lowlevel.current_token()
 
     def hang() -> None:
@@ -116,7 +116,7 @@ async def test_at_the_end_a_call_that_hangs_is_left_to_itself(
 
 async def test_after_the_end_nothing_is_called_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threads_module, "_LAST_SECONDS", 0.0)
-    threads = Threads()
+    threads = WorkerPool()
     threads.end()
     with pytest.raises(NetworkError, match="not replicated any more"):
         await threads.read(pytest.fail, "it was called")

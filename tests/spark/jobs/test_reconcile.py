@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 import gossiplog
 from gossiplog import core
 from gossiplog.errors import CorruptLog, OptionError, TopicMismatch
-from gossiplog.spark.jobs.reconcile import AuthorShare, Lack, Reconciliation, differences, reconcile
+from gossiplog.spark.jobs.reconcile import AuthorShare, MissingMessages, Reconciliation, differences, reconcile
 from tests.spark.conftest import ADA, BEN, EVE
 from tests.storage.damage import damage
 
@@ -35,7 +35,7 @@ def test_who_lacks_what(compared: Reconciliation, shared_replicas: list[Path]) -
 
 def test_when_and_whose(compared: Reconciliation) -> None:
     first, _, third = compared.lacks
-    assert first == Lack(5, 0, first.bytes, 408, 412, 1, (AuthorShare(EVE.did, 5, first.bytes, 408, 412),))
+    assert first == MissingMessages(5, 0, first.bytes, 408, 412, 1, (AuthorShare(EVE.did, 5, first.bytes, 408, 412),))
     assert (third.first_clock, third.last_clock, third.authors) == (401, 437, 3)
     shares = [(share.author, share.messages, share.first_clock, share.last_clock) for share in third.most]
     assert shares == [(ADA.did, 30, 408, 437), (BEN.did, 7, 401, 407), (EVE.did, 5, 408, 412)]
@@ -66,7 +66,7 @@ def test_equal_replicas(spark: SparkSession, make_log: MakeLog) -> None:
     paths = [str(make_log("a.db", 50)), str(make_log("b.db", 50))]
     result = reconcile(spark, *paths)
     assert result.replicas[0] == replace(result.replicas[1], log=paths[0])
-    assert (result.union, result.shared, result.lacks) == (50, 50, (Lack(), Lack()))
+    assert (result.union, result.shared, result.lacks) == (50, 50, (MissingMessages(), MissingMessages()))
 
 
 def test_an_empty_replica(spark: SparkSession, make_log: MakeLog) -> None:
@@ -78,7 +78,7 @@ def test_an_empty_replica(spark: SparkSession, make_log: MakeLog) -> None:
 
 def test_empty_replicas(spark: SparkSession, make_log: MakeLog) -> None:
     result = reconcile(spark, str(make_log("a.db", 0)), str(make_log("b.db", 0)))
-    assert (result.union, result.shared, result.lacks) == (0, 0, (Lack(), Lack()))
+    assert (result.union, result.shared, result.lacks) == (0, 0, (MissingMessages(), MissingMessages()))
 
 
 def test_what_cannot_be_compared(spark: SparkSession, make_log: MakeLog) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 from gossiplog.cli.output import printable
 from gossiplog.cli.printer import Printer, missing_lines
 from gossiplog.net.http import access_log
-from gossiplog.net.incidents import FIELDS, one_line
+from gossiplog.net.rate_limited_log import FIELDS, one_line
 from gossiplog.net.replicator.telemetry import LOGGER
 
 

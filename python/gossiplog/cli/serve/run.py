@@ -33,8 +33,8 @@ from gossiplog.net.http.access_log import AccessLog
 from gossiplog.net.http.application import create_monitor
 from gossiplog.net.http.server import TLS, Address, Listener, bind, expiry_scope, serve
 from gossiplog.net.hub import Hub
-from gossiplog.net.incidents import Incidents, one_line
 from gossiplog.net.peer import Peer
+from gossiplog.net.rate_limited_log import RateLimitedLog, one_line
 from gossiplog.net.replicator.telemetry import LOGGER, Counters, log_level_of
 from gossiplog.net.transport.limits import Limits
 from gossiplog.pubsub.gossipsub.config import GossipConfig
@@ -333,7 +333,7 @@ async def _served(
         places: list[str] = []
         tasks = await stack.enter_async_context(background())
         # Both servers share them, so that the metrics at either port have all counts.
-        incidents = Incidents(server.LOGGER)
+        incidents = RateLimitedLog(server.LOGGER)
         if peer is not None:
             fields |= {"peer": peer.peer_id, "listen": list(peer.addresses)}
             places += peer.addresses or [f"no address, as {peer.peer_id}"]

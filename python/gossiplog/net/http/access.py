@@ -37,7 +37,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from gossiplog.errors import KeyFileError
 from gossiplog.net.arguments import check_texts
 from gossiplog.net.http.addresses import Addresses, Refusal
-from gossiplog.net.incidents import Incidents, client_name
+from gossiplog.net.rate_limited_log import RateLimitedLog, client_name
 from gossiplog.signer import read_secret
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -395,7 +395,7 @@ class Access:
 def protect(
     app: ASGIApp,
     access: Access | Callable[[], Access],
-    incidents: Incidents | None = None,
+    incidents: RateLimitedLog | None = None,
     *,
     open_paths: Collection[str] = (),
     websockets: Counter[str] | None = None,
@@ -426,7 +426,7 @@ def protect(
         _AccessControl(
             app,
             current,
-            Incidents(_LOGGER) if incidents is None else incidents,
+            RateLimitedLog(_LOGGER) if incidents is None else incidents,
             open_paths,
             Counter() if websockets is None else websockets,
             Addresses() if addresses is None else addresses,
@@ -443,7 +443,7 @@ class _AccessControl:
         self,
         app: ASGIApp,
         access: Callable[[], Access],
-        incidents: Incidents,
+        incidents: RateLimitedLog,
         open_paths: Collection[str],
         websockets: Counter[str],
         addresses: Addresses,

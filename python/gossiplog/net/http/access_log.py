@@ -11,7 +11,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gossiplog.net.http.access import SCOPE_KEY, Decision, name_of_token
 from gossiplog.net.http.metrics import HEALTH_PATHS
-from gossiplog.net.incidents import FIELDS, client_name, one_line
+from gossiplog.net.rate_limited_log import FIELDS, client_name, one_line
 
 LOGGER = logging.getLogger("gossiplog.access")
 _LONGEST_PATH = 1000

@@ -36,14 +36,14 @@ from gossiplog.errors import (
     DecodeError,
     EncodeError,
     InvalidMessage,
+    LimitExceeded,
     MissingParents,
     Refused,
     StorageError,
-    TooMuchWork,
     UnknownMessage,
 )
 from gossiplog.log import Log
-from gossiplog.log.state import damage_is_corrupt
+from gossiplog.log.state import raising_corrupt_log
 from gossiplog.net.background import background
 from gossiplog.net.http.addresses import source_of
 from gossiplog.net.http.admission import Admission, Overloaded, Reservation
@@ -265,7 +265,7 @@ class _Api:
         def find() -> bytes:
             try:
                 found = self._log.replica.ancestors(id, MAX_LINKS, MAX_READ)
-            except TooMuchWork as error:
+            except LimitExceeded as error:
                 raise HTTPException(413, f"the ancestors of message {id} cannot be answered: {error}") from error
             return b"[%b]" % b",".join(b'{"clock":%d,"links":%b}' % (clock, _ids_json(ids)) for clock, ids in found)
 
@@ -315,7 +315,7 @@ class _Page:
 
 
 def _text(values: Sequence[bytes], topic: str, *, is_list: bool = True) -> core.MessageJson:
-    with damage_is_corrupt:
+    with raising_corrupt_log:
         return core.MessageJson(values, topic, is_list)
 
 

@@ -26,7 +26,7 @@ from starlette.routing import Route
 from gossiplog.errors import StorageError
 from gossiplog.log import Log
 from gossiplog.net.http.access import SCOPE_KEY, Allowed
-from gossiplog.net.incidents import CERTIFICATE_KEY, SERVER_KEY
+from gossiplog.net.rate_limited_log import CERTIFICATE_KEY, SERVER_KEY
 from gossiplog.net.replicator.histogram import BOUNDS, Latency
 from gossiplog.net.replicator.telemetry import REFUSALS, Counters
 

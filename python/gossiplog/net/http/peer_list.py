@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from gossiplog._core import PeerInfo
-from gossiplog.net.replicator.sessions import Neighbour
+from gossiplog.net.replicator.sessions import PeerSession
 
 
-def peer_list(neighbours: Sequence[Neighbour], infos: Sequence[PeerInfo]) -> list[dict[str, Any]]:
+def peer_list(neighbours: Sequence[PeerSession], infos: Sequence[PeerInfo]) -> list[dict[str, Any]]:
     """What a program may want to know of each, ready for JSON.
 
     Args:

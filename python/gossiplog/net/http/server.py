@@ -42,7 +42,7 @@ from gossiplog.net.event_loop import asyncio_loop
 from gossiplog.net.http.addresses import Rates, is_within, limit_of, read_networks, source_of
 from gossiplog.net.http.certificates import expiry_of, watch_certificate
 from gossiplog.net.http.handshakes import CLIENT, watch_handshakes
-from gossiplog.net.incidents import CERTIFICATE_KEY, SERVER_KEY, VIOLATION_KEY, Incidents, client_name
+from gossiplog.net.rate_limited_log import CERTIFICATE_KEY, SERVER_KEY, VIOLATION_KEY, RateLimitedLog, client_name
 from gossiplog.net.transport.limits import Limits
 from gossiplog.net.transport.pacing import BODY_PART_BYTES, PART_BYTES, Paced
 from gossiplog.reprs import short_repr
@@ -170,7 +170,7 @@ async def serve(
     tls: TLS | None = None,
     limits: Limits | None = None,
     trusted_proxies: Sequence[str] = (),
-    incidents: Incidents | None = None,
+    incidents: RateLimitedLog | None = None,
     listener: Listener | None = None,
     task_status: TaskStatus[Address] = anyio.TASK_STATUS_IGNORED,
 ) -> None:
@@ -208,7 +208,7 @@ async def serve(
     loop = asyncio_loop()
     if loop is None:
         raise RuntimeError("the bundled server runs on asyncio: run it with anyio.run(..., backend='asyncio')")
-    incidents = incidents or Incidents(LOGGER)
+    incidents = incidents or RateLimitedLog(LOGGER)
     limits = limits or Limits()
     connection_table = _ConnectionTable(limits, trusted_proxies)
 
@@ -297,7 +297,7 @@ def expiry_scope(tls: TLS | None) -> dict[str, Any]:
 
 
 def _on_loop_error(
-    incidents: Incidents, other: _LoopHandler | None, loop: asyncio.AbstractEventLoop, context: dict[str, Any]
+    incidents: RateLimitedLog, other: _LoopHandler | None, loop: asyncio.AbstractEventLoop, context: dict[str, Any]
 ) -> None:
     """Note that asyncio could not accept a connection, which it repeats each second with a traceback; pass on the
     rest."""
@@ -310,7 +310,7 @@ def _on_loop_error(
         loop.default_exception_handler(context)
 
 
-def _note_handshake(incidents: Incidents, client: str, reason: str) -> None:
+def _note_handshake(incidents: RateLimitedLog, client: str, reason: str) -> None:
     incidents.note("bad_handshakes", client, f"no TLS handshake: {reason}")
 
 
@@ -378,7 +378,7 @@ class Listener(socket.socket):
         connection_table: says which addresses' connections are closed likewise; None before it is known.
     """
 
-    incidents: Incidents | None = None
+    incidents: RateLimitedLog | None = None
     connection_table: _ConnectionTable | None = None
     # Set where it is reached: `accept` of this socket runs on the event loop alone.
     _spare: int | None = None
@@ -461,7 +461,7 @@ class _Config(uvicorn.Config):
         connection_table: of the server.
     """
 
-    incidents: Incidents
+    incidents: RateLimitedLog
     connection_table: _ConnectionTable
 
 
@@ -590,7 +590,7 @@ class _Reading:
 class _ConnectionLog(logging.Logger):
     """uvicorn's lines about a connection, counted and limited: strangers cause them, as often as they like."""
 
-    def __init__(self, incidents: Incidents, client: str) -> None:
+    def __init__(self, incidents: RateLimitedLog, client: str) -> None:
         super().__init__(__name__, logging.WARNING)
         self._incidents = incidents
         self._client = client

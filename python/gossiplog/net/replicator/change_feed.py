@@ -20,8 +20,8 @@ from gossiplog.log.replica import Replica
 from gossiplog.log.state import read_stored
 from gossiplog.net import events
 from gossiplog.net.event_loop import caller
-from gossiplog.net.replicator.telemetry import Record
-from gossiplog.net.replicator.workers import Threads
+from gossiplog.net.replicator.telemetry import Telemetry
+from gossiplog.net.replicator.workers import WorkerPool
 from gossiplog.net.transport.pacing import TimeSlice
 from gossiplog.net.transport.stream import Signal
 from gossiplog.protocol.broadcast import events as broadcast
@@ -44,13 +44,13 @@ _TELLING_SECONDS = 0.05
 _Result = TypeVar("_Result")
 
 
-class Feed:
+class ChangeFeed:
     """Writes to a log, and tells of everything that is written to it.
 
     Args:
         replica: of the log.
-        threads: to run on.
-        record: counts, and tells the application of commits and failures.
+        workers: to run on.
+        telemetry: counts, and tells the application of commits and failures.
         report: is told of messages that others commit, those of the application and of other processes.
         is_heard: whether there is anybody to pass such messages on to.
         on_message: is called with each message that the log gets, once, in the order of arrival; or None.
@@ -59,15 +59,15 @@ class Feed:
     def __init__(
         self,
         replica: Replica,
-        threads: Threads,
-        record: Record,
+        workers: WorkerPool,
+        telemetry: Telemetry,
         report: Callable[[broadcast.InEvent], None],
         is_heard: Callable[[], bool],
         on_message: Callable[[SignedMessage], None] | None,
     ) -> None:
         self._replica = replica
-        self._threads = threads
-        self._record = record
+        self._workers = workers
+        self._telemetry = telemetry
         self._report = report
         self._is_heard = is_heard
         self._on_message = on_message
@@ -90,20 +90,20 @@ class Feed:
 
     async def root(self) -> Node:
         """The root of the log."""
-        return await self._threads.read(self._replica.root)
+        return await self._workers.read(self._replica.root)
 
     async def insert_values(self, values: Sequence[bytes]) -> InsertOutcome:
         """Verify and insert values, on one thread where that is quick."""
         replica = self._replica
         if replica.checks or sum(map(len, values)) > _VERIFIED_APART:
-            return await self.insert(await self._threads.verify(replica.verify, values))
+            return await self.insert(await self._workers.verify(replica.verify, values))
         return await self._insert(lambda: replica.insert(replica.verify(values)))
 
     async def insert(self, batch: VerifiedBatch) -> InsertOutcome:
         """Insert a batch (see `Replica.insert`)."""
         replica = self._replica
         # Not while writing is kept from others: what is appended meanwhile is passed on, however long a check takes.
-        checked = await self._threads.check(replica.check, batch) if replica.checks else batch
+        checked = await self._workers.check(replica.check, batch) if replica.checks else batch
         return await self._insert(lambda: replica.insert(checked))
 
     async def _insert(self, call: Callable[[], InsertOutcome]) -> InsertOutcome:
@@ -121,22 +121,22 @@ class Feed:
                 self._writer = None
 
         try:
-            result = await self._threads.write(write)
+            result = await self._workers.write(write)
         except StorageError:
-            self._record.cannot_store = True
+            self._telemetry.cannot_store = True
             self._failed.set()
             raise
-        self._record.cannot_store = False
+        self._telemetry.cannot_store = False
         return result
 
     async def probe(self) -> None:
         """Write to a log whose last write has failed, now and then, without end: while a hub is not ready no client may
         come whose messages would show that the disk has room again."""
         while True:
-            while not self._record.cannot_store:
+            while not self._telemetry.cannot_store:
                 await self._failed.wait()
             await anyio.sleep(PROBE_SECONDS)
-            if self._record.cannot_store:
+            if self._telemetry.cannot_store:
                 with suppress(StorageError):
                     async with self._writing:
                         await self._write(self._replica.probe_writing)
@@ -180,7 +180,7 @@ class Feed:
                     self._own = [own for own in self._own if own.stop > count + 1]
                     self._followed = max(self._followed, count)
                 self._committed.set()
-                self._record.inserted("append", sum(map(len, others)))
+                self._telemetry.inserted("append", sum(map(len, others)))
                 if self._is_heard():
                     for sequences in others:
                         await self._forward(sequences)
@@ -195,7 +195,7 @@ class Feed:
         return self._last
 
     async def _look(self) -> None:
-        count = await self.insist("following the log", lambda: self._threads.read(self._replica.count))
+        count = await self.retry_until_available("following the log", lambda: self._workers.read(self._replica.count))
         self._last = max(self._last, count)
 
     async def _forward(self, sequences: range) -> None:
@@ -203,7 +203,7 @@ class Feed:
         while after < sequences.stop - 1:
             # What this process committed a moment ago is read without waiting.
             await time_slice.rest()
-            limit = min(_PAGE, self._record.most_at_once, sequences.stop - 1 - after)
+            limit = min(_PAGE, self._telemetry.most_at_once, sequences.stop - 1 - after)
             rows = await self._messages(after, limit)
             self._report(broadcast.Appended([(message.key, message.value) for _, message in rows]))
             after = rows[-1][0]
@@ -211,15 +211,15 @@ class Feed:
     async def _messages(self, after: int, limit: int) -> Sequence[tuple[int, SignedMessage]]:
         rows = await self._arrivals(after, limit)
         if sum(len(value) for _, value in rows) > _READ_AT_ONCE:
-            return await self._threads.read(_read, rows, self._replica.topic)
+            return await self._workers.read(_read, rows, self._replica.topic)
         return _read(rows, self._replica.topic)
 
     async def _arrivals(self, after: int, limit: int) -> Sequence[tuple[int, bytes]]:
-        return self._replica.recent(after, limit) or await self.insist(
-            "reading new messages", lambda: self._threads.read(self._replica.arrivals, after, limit)
+        return self._replica.recent(after, limit) or await self.retry_until_available(
+            "reading new messages", lambda: self._workers.read(self._replica.arrivals, after, limit)
         )
 
-    async def insist(self, doing: str, call: Callable[[], Awaitable[_Result]]) -> _Result:
+    async def retry_until_available(self, doing: str, call: Callable[[], Awaitable[_Result]]) -> _Result:
         """A call that nothing goes on without: made again until the database answers.
 
         Raises:
@@ -232,7 +232,7 @@ class Feed:
             except (CorruptLog, LogClosed):
                 raise
             except StorageError as error:
-                self._record.tell(events.Failed(doing, error))
+                self._telemetry.tell(events.Failed(doing, error))
             await anyio.sleep(_RETRY_SECONDS)
 
     async def announce(self, cursor: int) -> None:
@@ -255,25 +255,27 @@ class Feed:
         # Where this process has committed the last of them, it knows of all before.
         if not self._replica.has_alternatives and self._replica.recent(messages[-1][0] - 1, 1):
             return messages
-        return await self.insist(
-            "looking for other encodings", lambda: self._threads.read(self._replica.without_duplicates, messages)
+        return await self.retry_until_available(
+            "looking for other encodings", lambda: self._workers.read(self._replica.without_duplicates, messages)
         )
 
     async def tell(self, cursor: int) -> None:
         """Tells the application of commits: with one event of those that come close together."""
-        while self._record.is_heard:
+        while self._telemetry.is_heard:
             if cursor >= self._followed:
                 await self._committed.wait()
                 continue
-            state = await self.insist("reading the root", lambda: self._threads.read(self._replica.state))
+            state = await self.retry_until_available(
+                "reading the root", lambda: self._workers.read(self._replica.state)
+            )
             while self._followed < state.count:
                 # Who brought the last ones is not known yet.
                 await self._committed.wait()
             new = await self._messages(cursor, _LOOKED_AT)
             authors = tuple(sorted({message.author for _, message in new}))
             inserted, cursor = state.count - cursor, state.count
-            sources = self._record.take_sources()
-            self._record.tell(events.Committed(cursor, state.tree.root, inserted, sources, authors))
+            sources = self._telemetry.take_sources()
+            self._telemetry.tell(events.Committed(cursor, state.tree.root, inserted, sources, authors))
             await anyio.sleep(_TELLING_SECONDS)
 
 

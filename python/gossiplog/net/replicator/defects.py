@@ -18,8 +18,8 @@ from gossiplog.errors import NetworkError, StorageError
 from gossiplog.net import events
 from gossiplog.net.background import leaves
 from gossiplog.net.latest import keep_latest
-from gossiplog.net.replicator.sessions import Neighbour
-from gossiplog.net.replicator.telemetry import Record
+from gossiplog.net.replicator.sessions import PeerSession
+from gossiplog.net.replicator.telemetry import Telemetry
 
 STRIKES = 3
 SECONDS = 600.0
@@ -57,12 +57,12 @@ class Defects:
     """Reports defects, and disconnects the peers whose input brought them to light.
 
     Args:
-        record: counts them, and tells the application.
+        telemetry: counts them, and tells the application.
         exchanges: the peers that are being exchanged with, by number.
     """
 
-    def __init__(self, record: Record, exchanges: Mapping[int, Neighbour]) -> None:
-        self._record = record
+    def __init__(self, telemetry: Telemetry, exchanges: Mapping[int, PeerSession]) -> None:
+        self._telemetry = telemetry
         self._exchanges = exchanges
         # The oldest first, each within a limit: when the latest defects of a peer were, by its culprit or origin; names
         # and those of peers that left, by number; numbers of those that caused one, which may not have left yet.
@@ -99,7 +99,7 @@ class Defects:
             now = anyio.current_time()
             times = [*self._recent(origin, now), now][-STRIKES:]
             keep_latest(self._times, origin, times)
-        self._record.defect(kind, events.Defect(name, doing, defect, len(times)))
+        self._telemetry.defect(kind, events.Defect(name, doing, defect, len(times)))
         if peer is not None:
             peer.part(f"a defect of this side, {doing}: {type(defect).__name__}: {defect}")
             if len(times) >= STRIKES:
@@ -122,7 +122,7 @@ class Defects:
         """The name of a peer, which may have left since; "" where it is not remembered."""
         return self._names(number)[0]
 
-    def leave(self, peer: Neighbour) -> None:
+    def leave(self, peer: PeerSession) -> None:
         """Remember a peer that left: what it sent may still bring a defect to light."""
         keep_latest(self._left, peer.number, (peer.name, peer.culprit or peer.origin))
 

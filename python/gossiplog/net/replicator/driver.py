@@ -38,20 +38,20 @@ from gossiplog.log import Log
 from gossiplog.log.replica import Replica
 from gossiplog.net import events
 from gossiplog.net.background import background
-from gossiplog.net.replicator.change_feed import Feed
+from gossiplog.net.replicator.change_feed import ChangeFeed
 from gossiplog.net.replicator.defects import TOO_MANY, DefectFound, Defects
 from gossiplog.net.replicator.fairness import MESH, Shares
 from gossiplog.net.replicator.gossip import Validation
-from gossiplog.net.replicator.inserts import Deliveries
+from gossiplog.net.replicator.inserts import InsertQueue
 from gossiplog.net.replicator.machine import SharedMachine
-from gossiplog.net.replicator.probe import ask_root
+from gossiplog.net.replicator.probe import query_root
 from gossiplog.net.replicator.protocols import Protocols
 from gossiplog.net.replicator.push import Pushes
-from gossiplog.net.replicator.sessions import Neighbour
+from gossiplog.net.replicator.sessions import PeerSession
 from gossiplog.net.replicator.sync import Syncs, serve_sync
-from gossiplog.net.replicator.telemetry import Counters, Record
+from gossiplog.net.replicator.telemetry import Counters, Telemetry
 from gossiplog.net.replicator.timers import Timers
-from gossiplog.net.replicator.workers import Threads
+from gossiplog.net.replicator.workers import WorkerPool
 from gossiplog.net.transport.connection import Connection
 from gossiplog.net.transport.router import Publication, Router
 from gossiplog.net.transport.stream import Signal, Stream
@@ -84,7 +84,7 @@ class Driver:
         replica: of the log.
         protocols: that peers of the log speak.
         peers_changed: set when a peer has joined or left.
-        record: counts, and tells the application; also of what those know who carry the connections.
+        telemetry: counts, and tells the application; also of what those know who carry the connections.
         defects: reports this package's own; likewise.
     """
 
@@ -105,14 +105,16 @@ class Driver:
         self.peers_changed = Signal()
         self._server = server or ServerConfig()
         self._patience = patience
-        self.record = Record(on_event)
-        self._threads = Threads()
-        self._feed = Feed(self.replica, self._threads, self.record, self._report, lambda: bool(self._peers), on_message)
+        self.telemetry = Telemetry(on_event)
+        self._workers = WorkerPool()
+        self._feed = ChangeFeed(
+            self.replica, self._workers, self.telemetry, self._report, lambda: bool(self._peers), on_message
+        )
         self._shares = Shares()
-        self._deliveries = Deliveries(
+        self._deliveries = InsertQueue(
             self._feed.insert_values,
             self._shares,
-            self.record,
+            self.telemetry,
             self._report,
             self._unjudged,
             self._name,
@@ -120,7 +122,7 @@ class Driver:
         )
         self._pushes = Pushes(
             self.replica,
-            self._threads,
+            self._workers,
             self._feed,
             self._deliveries,
             self._report,
@@ -131,24 +133,24 @@ class Driver:
         self._validation: Validation | None = None
         if router is not None:
             self._validation = Validation(
-                router, self._threads, partial(self._deliveries.room, MESH), self._report, self._unread, self.record
+                router, self._workers, partial(self._deliveries.room, MESH), self._report, self._unread, self.telemetry
             )
         self._syncs = Syncs(
             self.replica,
-            self._threads,
+            self._workers,
             self._feed.insert,
             self._shares,
             self._report,
             self._fail,
             self._unsynced,
-            self.record,
+            self.telemetry,
         )
         self._numbers = itertools.count(1)
         # All that are being exchanged with, and those of them that have a push stream.
-        self._exchanges: dict[int, Neighbour] = {}
-        self._peers: dict[int, Neighbour] = {}
+        self._exchanges: dict[int, PeerSession] = {}
+        self._peers: dict[int, PeerSession] = {}
         self._by_connection: dict[Connection | None, int] = {}
-        self.defects = Defects(self.record, self._exchanges)
+        self.defects = Defects(self.telemetry, self._exchanges)
         make_machine = partial(Broadcast, random or Random(), config, itertools.count(1))
         self._machine = SharedMachine(
             make_machine,
@@ -169,16 +171,16 @@ class Driver:
         self._exchange_ended = Signal()
 
     async def __aenter__(self) -> Self:
-        count = await self._threads.read(self.replica.count)
+        count = await self._workers.read(self.replica.count)
         async with AsyncExitStack() as stack:
-            stack.callback(self.record.flush)
-            stack.callback(self._threads.tell_of_left, self._fail)
+            stack.callback(self.telemetry.flush)
+            stack.callback(self._workers.tell_of_left, self._fail)
             self._tasks = await stack.enter_async_context(background())
             stack.push_async_callback(self._end_exchanges)
             for task in (self._feed.follow, self._feed.announce, self._feed.tell):
                 self._tasks.start_soon(task, count)
-            self._tasks.start_soon(self._threads.watch, self._fail)
-            for loop in (self._feed.probe, self._pushes.run, self._timers.run, self.record.run):
+            self._tasks.start_soon(self._workers.watch, self._fail)
+            for loop in (self._feed.probe, self._pushes.run, self._timers.run, self.telemetry.run):
                 self._tasks.start_soon(loop)
             for long in (False, True):
                 self._tasks.start_soon(partial(self._deliveries.run, long=long))
@@ -191,12 +193,12 @@ class Driver:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> bool | None:
-        self.hurry()
+        self.begin_shutdown()
         return await self._stack.__aexit__(kind, error, traceback)
 
-    def hurry(self) -> None:
+    def begin_shutdown(self) -> None:
         """The context is about to end: calls of the log that do not return within seconds are left to themselves."""
-        self._threads.end()
+        self._workers.end()
 
     async def _end_exchanges(self) -> None:
         self._is_open = False
@@ -208,7 +210,7 @@ class Driver:
                 await self._exchange_ended.wait()
 
     @property
-    def peers(self) -> Sequence[Neighbour]:
+    def peers(self) -> Sequence[PeerSession]:
         """Those that are connected now."""
         return tuple(self._peers.values())
 
@@ -244,9 +246,9 @@ class Driver:
         if not self._is_open:
             raise NetworkError("the log is not replicated any more")
         origin = origin or name
-        peer = Neighbour(next(self._numbers), name, connection, may_write, gossips, origin, culprit)
+        peer = PeerSession(next(self._numbers), name, connection, may_write, gossips, origin, culprit)
         if any(map(self.defects.bans, (peer.origin, peer.culprit))):
-            self.record.refused(name, "banned", TOO_MANY)
+            self.telemetry.refused(name, "banned", TOO_MANY)
             return TOO_MANY
         self._exchanges[peer.number] = peer
         self._by_connection[connection] = peer.number
@@ -270,7 +272,7 @@ class Driver:
             raise DefectFound(peer.fault)
         return peer.blame
 
-    async def _converse(self, peer: Neighbour, dialer: bool) -> None:
+    async def _converse(self, peer: PeerSession, dialer: bool) -> None:
         opens = dialer and not peer.gossips
         stream = await peer.connection.open_stream(self.protocols.push) if opens else None
         async with background() as tasks:
@@ -283,26 +285,26 @@ class Driver:
             tasks.start_soon(self._accept, peer, tasks)
             await peer.connection.wait_closed()
 
-    def _join(self, peer: Neighbour) -> None:
+    def _join(self, peer: PeerSession) -> None:
         self._peers[peer.number] = peer
         self.peers_changed.set()
-        self.record.tell(events.Connected(peer.name))
+        self.telemetry.tell(events.Connected(peer.name))
         self._report(broadcast.PeerConnected(peer.number, peer.gossips))
 
-    def _note_refusal(self, peer: Neighbour, error: StreamRefused) -> None:
+    def _note_refusal(self, peer: PeerSession, error: StreamRefused) -> None:
         """A peer of the mesh refused a push stream, and will be asked again: its log may not be open yet."""
         if not (peer.refused or peer.joined):
             peer.refused = True
-            self.record.count(other_topics=1)
+            self.telemetry.count(other_topics=1)
             topic = self.protocols.topic
             text = f"it exchanges no messages of this log's topic, {topic!r}: its topic may be another ({error})"
-            self.record.incident(peer.name, "other_topics", 1, text)
+            self.telemetry.incident(peer.name, "other_topics", 1, text)
 
-    def _note(self, peer: Neighbour, kind: str, count: int, text: str) -> None:
+    def _note(self, peer: PeerSession, kind: str, count: int, text: str) -> None:
         peer.noted = True
-        self.record.incident(peer.name, kind, count, text)
+        self.telemetry.incident(peer.name, kind, count, text)
 
-    def _leave(self, peer: Neighbour, dialer: bool) -> None:
+    def _leave(self, peer: PeerSession, dialer: bool) -> None:
         closed = peer.connection.closed
         if closed is not None and closed.cause == "violation":
             peer.blame = peer.blame or closed.reason
@@ -310,19 +312,19 @@ class Driver:
             error = ConnectionLost(closed.cause, closed.reason, closed.status)
             self.defects.report("connection", peer.number, "carrying its bytes", error)
         if peer.blame:
-            self.record.dropped(peer.name, peer.blame)
+            self.telemetry.dropped(peer.name, peer.blame)
         elif closed is not None and closed.cause == "overload":
-            self.record.incident(peer.name, "overloads", 1, closed.reason)
+            self.telemetry.incident(peer.name, "overloads", 1, closed.reason)
         elif not (dialer or peer.gossips or peer.joined or peer.served or peer.noted or peer.scope.cancel_called):
             # It may have been refused a stream of another topic, which is not reported if it leaves at once.
             text = f"it left without opening {self.protocols.push}, a stream of this log: its topic may be another"
-            self.record.incident(peer.name, "left_at_once", 1, text)
+            self.telemetry.incident(peer.name, "left_at_once", 1, text)
         del self._exchanges[peer.number], self._by_connection[peer.connection]
         self.defects.leave(peer)
         self._exchange_ended.set()
         if self._peers.pop(peer.number, None) is None:
             if peer.blame:
-                self.record.tell(events.Rejected(peer.name, peer.blame))
+                self.telemetry.tell(events.Rejected(peer.name, peer.blame))
         else:
             self.peers_changed.set()
             self._syncs.forget(peer.number)
@@ -333,7 +335,7 @@ class Driver:
             if closed is not None and closed.cause == "local" and peer.farewell and not own:
                 # This side only followed: which of the two is seen first is chance.
                 reason = "the peer closed the connection"
-            self.record.tell(events.Disconnected(peer.name, reason, bool(peer.blame)))
+            self.telemetry.tell(events.Disconnected(peer.name, reason, bool(peer.blame)))
 
     def leave(self, connection: Connection) -> None:
         """Ends the exchange over a connection."""
@@ -347,7 +349,7 @@ class Driver:
             if peer.connection is connection:
                 peer.drop(reason)
 
-    async def root_of(self, peer: Neighbour) -> Node | None:
+    async def root_of(self, peer: PeerSession) -> Node | None:
         """The root of a peer's log, None if it is too busy to say. Logs with equal roots hold the same messages.
 
         Raises:
@@ -355,7 +357,7 @@ class Driver:
             ProtocolError: what it answers is none; it is dropped.
         """
         try:
-            return await ask_root(peer.connection, self.protocols.sync)
+            return await query_root(peer.connection, self.protocols.sync)
         except ProtocolError as error:
             peer.drop(f"it broke the sync protocol: {error}")
             raise
@@ -364,10 +366,10 @@ class Driver:
                 raise
             raise NetworkError(peer.fault) from error
 
-    async def settle(self) -> None:
+    async def drain(self) -> None:
         """Waits until the syncs that are under way have ended, and the application has heard of it."""
-        await self._syncs.settle()
-        self.record.flush()
+        await self._syncs.drain()
+        self.telemetry.flush()
 
     @property
     def left_out(self) -> Collection[bytes]:
@@ -390,28 +392,28 @@ class Driver:
     @property
     def unready(self) -> str:
         """The reason why no messages can be taken now; "" if they can."""
-        return "the log cannot be written at the moment" if self.record.cannot_store else ""
+        return "the log cannot be written at the moment" if self.telemetry.cannot_store else ""
 
     @property
     def counters(self) -> Counters:
         """What was counted so far."""
-        return self.record.counters
+        return self.telemetry.counters
 
     # Streams
 
-    async def _expect_push(self, peer: Neighbour) -> None:
+    async def _expect_push(self, peer: PeerSession) -> None:
         await anyio.sleep(self._patience)
         if not peer.joined:
             peer.drop(f"it opened no push stream within {self._patience:g} s")
 
-    async def _accept(self, peer: Neighbour, tasks: anyio.abc.TaskGroup) -> None:
+    async def _accept(self, peer: PeerSession, tasks: anyio.abc.TaskGroup) -> None:
         async for protocol, stream in peer.connection:
             if protocol == self.protocols.push:
                 tasks.start_soon(self._pushes.exchange, peer, stream)
             else:
                 tasks.start_soon(self._serve, peer, stream)
 
-    async def _serve(self, peer: Neighbour, stream: Stream) -> None:
+    async def _serve(self, peer: PeerSession, stream: Stream) -> None:
         peer.served += 1
         self._serving += 1
         served = peer.served
@@ -419,10 +421,10 @@ class Driver:
             aborted = await serve_sync(
                 stream,
                 self.replica,
-                self._threads,
+                self._workers,
                 self._server,
                 blame=peer.drop,
-                served=lambda messages, size: self.record.tell(events.Served(peer.name, messages, size)),
+                served=lambda messages, size: self.telemetry.tell(events.Served(peer.name, messages, size)),
             )
         except (CorruptLog, StorageError) as error:
             self._fail(f"serving {peer.name}", error)
@@ -477,19 +479,19 @@ class Driver:
                 if (peer := self._peers.get(_number(number))) is not None:
                     peer.drop(reason)
             case broadcast.SyncStarted(number):
-                self.record.tell(events.SyncStarted(self._name(number)))
+                self.telemetry.tell(events.SyncStarted(self._name(number)))
             case broadcast.SyncProgress(number, inserted, statistics):
-                self.record.tell(events.SyncProgressed(self._name(number), inserted, statistics))
+                self.telemetry.tell(events.SyncProgressed(self._name(number), inserted, statistics))
             case broadcast.SyncOver(number, complete, inserted, refused, statistics, error, blamed):
                 peer = self._peers.get(_number(number))
                 is_dropped = blamed or (peer is not None and bool(peer.blame))
                 ended = events.SyncEnded(self._name(number), complete, inserted, refused, statistics, error)
-                self.record.tell(ended, logged=is_dropped)
+                self.telemetry.tell(ended, logged=is_dropped)
 
     def _name(self, number: broadcast.PeerId) -> str:
         return self.defects.name(_number(number)) or "a peer that is gone"
 
-    def _those(self, numbers: Sequence[broadcast.PeerId]) -> list[Neighbour]:
+    def _those(self, numbers: Sequence[broadcast.PeerId]) -> list[PeerSession]:
         found = (self._peers.get(_number(number)) for number in numbers)
         return [peer for peer in found if peer is not None]
 
@@ -541,7 +543,7 @@ class Driver:
     # The application
 
     def _fail(self, doing: str, error: Exception) -> None:
-        self.record.tell(events.Failed(doing, error))
+        self.telemetry.tell(events.Failed(doing, error))
 
 
 async def _raise(error: BaseException) -> None:

@@ -19,8 +19,8 @@ import anyio
 from gossiplog.errors import NetworkError, ProtocolError
 from gossiplog.net import events
 from gossiplog.net.replicator.defects import defect_in
-from gossiplog.net.replicator.telemetry import Record
-from gossiplog.net.replicator.workers import Threads
+from gossiplog.net.replicator.telemetry import Telemetry
+from gossiplog.net.replicator.workers import WorkerPool
 from gossiplog.net.transport.connection import Connection
 from gossiplog.net.transport.router import Answer, Publication, Router
 from gossiplog.net.transport.stream import Signal
@@ -45,27 +45,27 @@ class Validation:
 
     Args:
         router: that holds the messages back.
-        threads: to run on.
+        workers: to run on.
         room: waits while the log has more to store than it takes.
         report: tells the broadcast machine, which answers.
-        record: counts, and tells the application of failures.
+        telemetry: counts, and tells the application of failures.
     """
 
     def __init__(
         self,
         router: Router,
-        threads: Threads,
+        workers: WorkerPool,
         room: Callable[[], Awaitable[None]],
         report: Callable[[broadcast.InEvent], None],
         defect: Callable[[Publication, BaseException], None],
-        record: Record,
+        telemetry: Telemetry,
     ) -> None:
         self._router = router
-        self._threads = threads
+        self._workers = workers
         self._room = room
         self._report = report
         self._defect = defect
-        self._record = record
+        self._telemetry = telemetry
         # When each message came that is not answered yet, in this order.
         self._waiting: dict[int, float] = {}
         self._answers: list[tuple[int, Answer]] = []
@@ -93,14 +93,14 @@ class Validation:
         self._waiting.update((publication.ticket, now) for publication in publications)
         self._asked.set()
         if sum(len(publication.data) for publication in publications) > _DECODED_AT_ONCE:
-            found = await self._threads.read(_decode, publications)
+            found = await self._workers.read(_decode, publications)
         else:
             found = _decode(publications)
         deliveries: list[Delivery] = []
         for publication, message in zip(publications, found, strict=True):
             if isinstance(message, ProtocolError):
-                self._record.count(invalid=1)
-                self._record.incident(publication.name, "invalid_gossip", 1, str(message))
+                self._telemetry.count(invalid=1)
+                self._telemetry.incident(publication.name, "invalid_gossip", 1, str(message))
                 self._give(publication.ticket, "reject")
             elif isinstance(message, BaseException):
                 self._give(publication.ticket, "ignore")
@@ -126,7 +126,7 @@ class Validation:
     def _give(self, ticket: int, answer: Answer) -> None:
         came = self._waiting.pop(ticket, None)
         if came is not None:
-            self._record.observe("validation", anyio.current_time() - came)
+            self._telemetry.observe("validation", anyio.current_time() - came)
             self._answers.append((ticket, answer))
 
     def flush(self) -> None:
@@ -167,7 +167,7 @@ class Validation:
                 f"{len(old)} messages were not judged within {_ANSWER_SECONDS:g} s, and are not passed on: an apply or"
                 " payload function of the application, or the database, takes longer"
             )
-            self._record.tell(events.Failed("validating gossip", TimeoutError(reason)))
+            self._telemetry.tell(events.Failed("validating gossip", TimeoutError(reason)))
         return bool(old)
 
 

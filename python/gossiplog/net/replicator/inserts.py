@@ -12,7 +12,7 @@ from gossiplog.errors import CorruptLog, Refused, StorageError
 from gossiplog.net import events
 from gossiplog.net.replicator.defects import defect_in
 from gossiplog.net.replicator.fairness import FairQueue, Shares
-from gossiplog.net.replicator.telemetry import Record
+from gossiplog.net.replicator.telemetry import Telemetry
 from gossiplog.net.replicator.tracing import span
 from gossiplog.net.transport.pacing import TimeSlice
 from gossiplog.net.transport.stream import Signal
@@ -22,13 +22,13 @@ from gossiplog.replication.batches import InsertOutcome
 from gossiplog.replication.verdicts import Judgement, parents_first, report_deliveries, report_failure
 
 
-class Deliveries:
+class InsertQueue:
     """Messages that wait to be stored, from all peers.
 
     Args:
-        insert: verifies and inserts values (see `Feed.insert_values`).
+        insert: verifies and inserts values (see `ChangeFeed.insert_values`).
         shares: of their writers.
-        record: counts, and tells the application of failures.
+        telemetry: counts, and tells the application of failures.
         report: is told what became of them, in batches.
         defect: is told of deliveries that a defect of this side kept from being judged, and what it raised; of the
             other deliveries of the same peer without that.
@@ -40,14 +40,14 @@ class Deliveries:
         self,
         insert: Callable[[Sequence[bytes]], Awaitable[InsertOutcome]],
         shares: Shares,
-        record: Record,
+        telemetry: Telemetry,
         report: Callable[[*tuple[broadcast.InEvent, ...]], None],
         defect: Callable[[Delivery, BaseException | None], None],
         name: Callable[[broadcast.PeerId], str] = str,
         is_read: Callable[[], bool] = lambda: False,
     ) -> None:
         self._insert = insert
-        self._record = record
+        self._telemetry = telemetry
         self._report = report
         self._defect = defect
         self._name = name
@@ -78,7 +78,7 @@ class Deliveries:
             began = anyio.current_time()
             # Also where several batches were made of them: parents are forwarded before what follows them.
             reports = parents_first(await self._judge(list(chain(*turn.values())), set()))
-            time_slice, count = TimeSlice(), self._record.most_at_once
+            time_slice, count = TimeSlice(), self._telemetry.most_at_once
             # Not one by one: a router is given the answers of a report together.
             for start in range(0, len(reports), count):
                 await time_slice.rest()
@@ -124,14 +124,14 @@ class Deliveries:
                     {"messages": len(deliveries), "inserted": len(outcome.inserted), "orphans": len(outcome.orphans)}
                 )
         except (CorruptLog, StorageError, Refused) as error:
-            self._record.tell(events.Failed("storing what peers sent", error))
+            self._telemetry.tell(events.Failed("storing what peers sent", error))
             return report_failure(deliveries)
-        self._record.observe("storing", anyio.current_time() - began)
+        self._telemetry.observe("storing", anyio.current_time() - began)
         for source, count in Counter(deliveries[index].source for index in outcome.inserted).items():
-            self._record.brought(self._name(source), count)
+            self._telemetry.brought(self._name(source), count)
         gossiped = sum(deliveries[index].ticket is not None for index in outcome.inserted)
-        self._record.inserted("gossip", gossiped)
-        self._record.inserted("push", len(outcome.inserted) - gossiped)
-        self._record.count(orphans=len(outcome.orphans))
-        self._record.count_outcome(outcome)
+        self._telemetry.inserted("gossip", gossiped)
+        self._telemetry.inserted("push", len(outcome.inserted) - gossiped)
+        self._telemetry.count(orphans=len(outcome.orphans))
+        self._telemetry.count_outcome(outcome)
         return report_deliveries(deliveries, outcome)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 import anyio
 
 from gossiplog.net.replicator.defects import Defects, defect_in
-from gossiplog.net.replicator.sessions import Neighbour
+from gossiplog.net.replicator.sessions import PeerSession
 from gossiplog.protocol.broadcast import events as broadcast
 from gossiplog.protocol.broadcast.machine import Broadcast
 
@@ -47,7 +47,7 @@ class SharedMachine:
         do: Callable[[broadcast.OutEvent], None],
         defects: Defects,
         *,
-        members: Callable[[], Sequence[Neighbour]],
+        members: Callable[[], Sequence[PeerSession]],
         start_over: Callable[[Sequence[int]], None],
         tell_all: Callable[[], None],
         pass_over: Callable[[broadcast.Delivery], None],
@@ -169,7 +169,7 @@ class SharedMachine:
         return found if isinstance(found, int) and found else None
 
 
-def _joining(peer: Neighbour) -> Iterator[broadcast.InEvent]:
+def _joining(peer: PeerSession) -> Iterator[broadcast.InEvent]:
     yield broadcast.PeerConnected(peer.number, peer.gossips)
     if peer.behind:
         yield broadcast.PeerBehind(peer.number)

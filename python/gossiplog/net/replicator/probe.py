@@ -12,7 +12,7 @@ from gossiplog.protocol import wire
 _ANSWER_SECONDS = 30.0
 
 
-async def ask_root(connection: Connection, protocol: str) -> Node | None:
+async def query_root(connection: Connection, protocol: str) -> Node | None:
     """The root of a peer's log, on a stream of its own; None if it is too busy to say.
 
     Args:

@@ -16,11 +16,11 @@ import anyio.abc
 from gossiplog.errors import EncodeError, NetworkError, ProtocolError, StreamRefused
 from gossiplog.log.replica import Replica
 from gossiplog.net.background import background
-from gossiplog.net.replicator.change_feed import Feed
-from gossiplog.net.replicator.inserts import Deliveries
-from gossiplog.net.replicator.sessions import Neighbour
+from gossiplog.net.replicator.change_feed import ChangeFeed
+from gossiplog.net.replicator.inserts import InsertQueue
+from gossiplog.net.replicator.sessions import PeerSession
 from gossiplog.net.replicator.sync import Report, collect
-from gossiplog.net.replicator.workers import Threads
+from gossiplog.net.replicator.workers import WorkerPool
 from gossiplog.net.transport.pacing import TimeSlice
 from gossiplog.net.transport.stream import Stream
 from gossiplog.protocol import push
@@ -39,7 +39,7 @@ class Pushes:
 
     Args:
         replica: of the log.
-        threads: to run on.
+        workers: to run on.
         feed: of the log.
         deliveries: take what is pushed.
         report: is told what peers tell, and of those that fall behind.
@@ -51,16 +51,16 @@ class Pushes:
     def __init__(
         self,
         replica: Replica,
-        threads: Threads,
-        feed: Feed,
-        deliveries: Deliveries,
+        workers: WorkerPool,
+        feed: ChangeFeed,
+        deliveries: InsertQueue,
         report: Report,
         fail: Callable[[str, Exception], None],
-        joined: Callable[[Neighbour], None],
-        refused: Callable[[Neighbour, StreamRefused], None],
+        joined: Callable[[PeerSession], None],
+        refused: Callable[[PeerSession, StreamRefused], None],
     ) -> None:
         self._replica = replica
-        self._threads = threads
+        self._workers = workers
         self._feed = feed
         self._deliveries = deliveries
         self._report = report
@@ -68,24 +68,24 @@ class Pushes:
         self._joined = joined
         self._refused = refused
         self._encoder = Push(replica.known)
-        self._to_update: dict[Neighbour, None] = {}
+        self._to_update: dict[PeerSession, None] = {}
         self._update_due = anyio.Event()
 
     # Writing
 
-    def insert(self, peers: Sequence[Neighbour], key: bytes, value: bytes) -> None:
+    def insert(self, peers: Sequence[PeerSession], key: bytes, value: bytes) -> None:
         """Has a message pushed to peers; of one that is too large they hear by the heads."""
         try:
             self._queue(peers, self._encoder.insert(key, value))
         except EncodeError:
             self.update(peers)
 
-    def update(self, peers: Sequence[Neighbour]) -> None:
+    def update(self, peers: Sequence[PeerSession]) -> None:
         """Has the heads pushed to peers, as they will be when they have been read."""
         self._to_update.update(dict.fromkeys(peers))
         self._update_due.set()
 
-    def forget(self, peer: Neighbour) -> None:
+    def forget(self, peer: PeerSession) -> None:
         """A peer is gone."""
         self._to_update.pop(peer, None)
 
@@ -94,18 +94,20 @@ class Pushes:
         while True:
             await self._update_due.wait()
             self._update_due = anyio.Event()
-            heads = await self._feed.insist("reading the heads", lambda: self._threads.read(self._replica.heads))
+            heads = await self._feed.retry_until_available(
+                "reading the heads", lambda: self._workers.read(self._replica.heads)
+            )
             peers, self._to_update = self._to_update, {}
             self._queue(tuple(peers), self._encoder.update(heads))
 
-    def _queue(self, peers: Sequence[Neighbour], data: bytes) -> None:
+    def _queue(self, peers: Sequence[PeerSession], data: bytes) -> None:
         for peer in peers:
             if peer.queue(data):
                 self._report(broadcast.PeerBehind(peer.number))
 
     # Streams
 
-    async def keep(self, peer: Neighbour, protocol: str, *, at_once: bool) -> None:
+    async def keep(self, peer: PeerSession, protocol: str, *, at_once: bool) -> None:
         """Opens streams to a peer that gossip reaches, whenever there has been none for a while.
 
         Args:
@@ -132,7 +134,7 @@ class Pushes:
                 await peer.changed.wait()
             pause = OPENING_SECONDS
 
-    async def exchange(self, peer: Neighbour, stream: Stream) -> None:
+    async def exchange(self, peer: PeerSession, stream: Stream) -> None:
         """Reads and writes a push stream to its end; the peer joins with its first."""
         if peer.joined and not peer.gossips:
             stream.reset()
@@ -165,8 +167,8 @@ class Pushes:
             peer.farewell = not peer.blame
             peer.connection.close()
 
-    async def _read(self, peer: Neighbour, stream: Stream, machine: Push, data: bytes) -> None:
-        found, error = await self._threads.read(collect, machine.receive(data))
+    async def _read(self, peer: PeerSession, stream: Stream, machine: Push, data: bytes) -> None:
+        found, error = await self._workers.read(collect, machine.receive(data))
         stream.hold(machine.held + sum(len(event.value) for event in found if isinstance(event, push.Deliver)))
         time_slice = TimeSlice()
         for event in found if peer.may_write else ():

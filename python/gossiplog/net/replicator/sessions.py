@@ -19,7 +19,7 @@ _WRITE_SECONDS = 60.0
 
 
 @dataclass(slots=True, eq=False)
-class Neighbour:
+class PeerSession:
     """A peer that is being exchanged with.
 
     Attributes:

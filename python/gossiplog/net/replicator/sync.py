@@ -23,15 +23,15 @@ from gossiplog.core import decode_clock, encode_id
 from gossiplog.errors import CorruptLog, GossipLogError, NetworkError, ProtocolError, Refused, StorageError
 from gossiplog.log.replica import Replica
 from gossiplog.log.source import CompleteSnapshot
-from gossiplog.log.state import damage_is_corrupt
+from gossiplog.log.state import raising_corrupt_log
 from gossiplog.net.background import background
 from gossiplog.net.replicator.defects import defect_in
 from gossiplog.net.replicator.fairness import Shares, parts
 from gossiplog.net.replicator.protocols import Protocols
-from gossiplog.net.replicator.sessions import Neighbour
-from gossiplog.net.replicator.telemetry import Record
+from gossiplog.net.replicator.sessions import PeerSession
+from gossiplog.net.replicator.telemetry import Telemetry
 from gossiplog.net.replicator.tracing import span
-from gossiplog.net.replicator.workers import Threads
+from gossiplog.net.replicator.workers import WorkerPool
 from gossiplog.net.transport.connection import Connection
 from gossiplog.net.transport.stream import CHUNK, Signal, Stream
 from gossiplog.protocol.broadcast import events as broadcast
@@ -76,28 +76,28 @@ class Syncs:
     def __init__(
         self,
         replica: Replica,
-        threads: Threads,
+        workers: WorkerPool,
         insert: Insert,
         shares: Shares,
         report: Report,
         fail: Callable[[str, Exception], None],
         defect: Callable[[broadcast.PeerId, BaseException], None],
-        record: Record,
+        telemetry: Telemetry,
     ) -> None:
         self._replica = replica
-        self._threads = threads
+        self._workers = workers
         self._insert = insert
         self._shares = shares
         self._report = report
         self._fail = fail
         self._defect = defect
-        self._record = record
+        self._telemetry = telemetry
         self._protocols = Protocols(replica.topic)
         self._running: dict[int, _Sync] = {}
         self._ended = Signal()
         self._resumptions = Resumptions(ClientConfig())
 
-    async def run(self, order: broadcast.StartSync, peer: Neighbour | None) -> None:
+    async def run(self, order: broadcast.StartSync, peer: PeerSession | None) -> None:
         """Runs a sync to its end.
 
         Args:
@@ -123,11 +123,11 @@ class Syncs:
             ended = SyncEnded(order.sync, SyncResult.FAILED, reason=f"a defect of this side: {defect}")
         finally:
             del self._running[order.sync]
-            self._record.observe("sync", anyio.current_time() - began)
+            self._telemetry.observe("sync", anyio.current_time() - began)
             self._report(ended)
             self._ended.set()
 
-    async def settle(self) -> None:
+    async def drain(self) -> None:
         """Waits until the syncs that run now have ended."""
         now = set(self._running)
         while now & self._running.keys():
@@ -143,10 +143,10 @@ class Syncs:
         """A peer is gone: how to ask it need not be remembered."""
         self._resumptions.forget(peer)
 
-    async def _run(self, sync: _Sync, peer: Neighbour) -> SyncEnded:
+    async def _run(self, sync: _Sync, peer: PeerSession) -> SyncEnded:
         order = sync.order
         config = replace(self._resumptions.next(order.peer, peer.name), skip=order.skip)
-        snapshot = await self._threads.read(self._replica.snapshot)
+        snapshot = await self._workers.read(self._replica.snapshot)
         client = Client(snapshot, self._replica.topic, config=config)
         to_verify, verifying = anyio.create_memory_object_stream[Received](1)
         to_write, writing = anyio.create_memory_object_stream[_Part](1)
@@ -156,7 +156,7 @@ class Syncs:
             async with to_verify:
                 await self._walk(sync, client, peer.connection, to_verify)
         self._resumptions.keep(sync, client, peer.name, is_connected=peer.connection.closed is None)
-        return sync.conclude(client, tuple(await self._threads.read(self._replica.known, order.wanted)))
+        return sync.conclude(client, tuple(await self._workers.read(self._replica.known, order.wanted)))
 
     async def _walk(self, sync: _Sync, client: Client, connection: Connection, batches: Sender[Received]) -> None:
         # Requests wait here: the source reads none while its answers are not read. The machine's window bounds them.
@@ -172,7 +172,7 @@ class Syncs:
                 sync.end(SyncResult.FAILED, str(error))
         # What the walk has brought when it was ended.
         if sync.result is not SyncResult.FINISHED:
-            events, _ = await self._threads.read(collect, client.end())
+            events, _ = await self._workers.read(collect, client.end())
             sync.pending.extend(events)
         for event in sync.pending:
             if isinstance(event, Received):
@@ -185,7 +185,7 @@ class Syncs:
         if not data:
             sync.end(SyncResult.FAILED, "the source closed the stream")
             return
-        events, error = await self._threads.read(collect, client.receive(data))
+        events, error = await self._workers.read(collect, client.receive(data))
         stream.hold(client.held)
         sync.pending.extend(events)
         self._report(broadcast.SyncAdvanced(sync.order.sync, client.statistics))
@@ -209,12 +209,12 @@ class Syncs:
         async with received, batches:
             async for values in received:
                 began = anyio.current_time()
-                batch = await self._threads.verify(verify_received, values, count)
+                batch = await self._workers.verify(verify_received, values, count)
                 filled = min(1.0, parts(values.values))
                 self._shares.charge(writer, filled * (anyio.current_time() - began), anyio.current_time())
                 await batches.send((batch, filled))
 
-    async def _write(self, sync: _Sync, peer: Neighbour, batches: Receiver[_Part]) -> None:
+    async def _write(self, sync: _Sync, peer: PeerSession, batches: Receiver[_Part]) -> None:
         async with batches:
             async for batch, filled in batches:
                 # Once the log could not take a batch, the parents of what comes later are missing.
@@ -232,9 +232,9 @@ class Syncs:
             self._fail("storing what a sync brought", error)
             sync.fail(str(error))
             return
-        self._record.inserted("sync", len(outcome.inserted))
-        self._record.brought(source, len(outcome.inserted))
-        self._record.count_outcome(outcome)
+        self._telemetry.inserted("sync", len(outcome.inserted))
+        self._telemetry.brought(source, len(outcome.inserted))
+        self._telemetry.count_outcome(outcome)
         self._report(report_sync(sync.order.sync, outcome))
 
 
@@ -247,7 +247,7 @@ def collect(events: Iterator[_Event]) -> tuple[list[_Event], GossipLogError | No
     """The events of a machine, and what it raised after them."""
     found: list[_Event] = []
     try:
-        with damage_is_corrupt:
+        with raising_corrupt_log:
             found.extend(events)
     except (ProtocolError, StorageError) as error:
         return found, error
@@ -257,7 +257,7 @@ def collect(events: Iterator[_Event]) -> tuple[list[_Event], GossipLogError | No
 async def serve_sync(
     stream: Stream,
     replica: Replica,
-    threads: Threads,
+    workers: WorkerPool,
     config: ServerConfig,
     blame: Callable[[str], None],
     served: Callable[[int, int], None],
@@ -267,7 +267,7 @@ async def serve_sync(
     Args:
         stream: of the sync protocol.
         replica: of the log.
-        threads: to run on.
+        workers: to run on.
         config: the limits.
         blame: told what the peer did wrong.
         served: told of each answer that was written: how many messages it held, and its bytes.
@@ -281,7 +281,7 @@ async def serve_sync(
     """
     try:
         async with stream:
-            snapshot = await threads.read(replica.snapshot)
+            snapshot = await workers.read(replica.snapshot)
             checked = _CheckedSnapshot(snapshot.storage, snapshot.state)
             server = Server(checked, now=anyio.current_time(), config=config)
             while not server.closed:
@@ -290,7 +290,7 @@ async def serve_sync(
                     data = await stream.receive()
                 if data == b"":
                     return False
-                await _answer(stream, server, threads, data or b"", served)
+                await _answer(stream, server, workers, data or b"", served)
         return True
     except ProtocolError as error:
         blame(f"it broke the sync protocol: {error}")
@@ -320,10 +320,10 @@ class _CheckedSnapshot(CompleteSnapshot):
 
 
 async def _answer(
-    stream: Stream, server: Server, threads: Threads, data: bytes, served: Callable[[int, int], None]
+    stream: Stream, server: Server, workers: WorkerPool, data: bytes, served: Callable[[int, int], None]
 ) -> None:
     values = server.values
-    while answer := await threads.read(_receive, server, data, anyio.current_time()):
+    while answer := await workers.read(_receive, server, data, anyio.current_time()):
         data = b""
         stream.hold(server.held + len(answer))
         # In pieces: a slow line takes an answer of megabytes, too, as long as it takes something.
@@ -336,5 +336,5 @@ async def _answer(
 
 
 def _receive(server: Server, data: bytes, now: float) -> bytes:
-    with damage_is_corrupt:
+    with raising_corrupt_log:
         return server.receive(data, now)

@@ -13,8 +13,8 @@ import anyio
 from gossiplog.core import encode_id
 from gossiplog.errors import Refused
 from gossiplog.net import events
-from gossiplog.net.incidents import Incidents, one_line
 from gossiplog.net.latest import keep_latest
+from gossiplog.net.rate_limited_log import RateLimitedLog, one_line
 from gossiplog.net.replicator.histogram import Histogram, Latency
 from gossiplog.replication.batches import InsertOutcome
 from gossiplog.reprs import short_repr
@@ -107,7 +107,7 @@ def log_level_of(event: events.Event) -> int:
     return 0
 
 
-class Record:
+class Telemetry:
     """Takes notice of what happens, and passes it on.
 
     The application's function is called from a task of its own (`run`), so that what it raises cannot leave a driver
@@ -133,7 +133,7 @@ class Record:
         self._defects: Counter[str] = Counter()
         self._latencies: dict[str, Histogram] = {}
         self._sources: Counter[str] = Counter()
-        self._incidents = Incidents(LOGGER)
+        self._incidents = RateLimitedLog(LOGGER)
         # Keys, the one that was refused longest ago first.
         self._refused: dict[bytes, None] = {}
         self.last_refused: tuple[bytes, Refused] | None = None

@@ -52,7 +52,7 @@ class _Call:
     told: bool = False
 
 
-class Threads:
+class WorkerPool:
     """Runs calls that block. Reads, verification, checks and writes do not wait for each other; writes take turns
     anyway. Some seconds after `end` every call raises NetworkError."""
 

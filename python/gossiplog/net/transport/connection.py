@@ -24,7 +24,7 @@ from gossiplog.errors import ConnectionLost, NetworkError, StreamRefused, Stream
 from gossiplog.net.transport.pacing import TimeSlice
 from gossiplog.net.transport.stream import Signal, Stream, StreamCore
 
-__all__ = ["Carrier", "Closed", "Connection"]
+__all__ = ["Closed", "Connection", "Transport"]
 
 _FAREWELL_SECONDS = 2.0
 """How long a cancelled task still waits for the peer to take what was sent and the close."""
@@ -53,7 +53,7 @@ class Connection:
         hello: what a hub said of itself when it was dialled: values of headers by their names.
     """
 
-    def __init__(self, manager: Carrier, handle: int, name: str) -> None:
+    def __init__(self, manager: Transport, handle: int, name: str) -> None:
         self.closed: Closed | None = None
         self.hello: Mapping[str, str] = {}
         self._manager = manager
@@ -228,7 +228,7 @@ class Connection:
             stream._deliver(event)
 
 
-class Carrier:
+class Transport:
     """Connections that are driven on a thread of its own, for the time of its context.
 
     Args:

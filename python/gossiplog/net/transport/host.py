@@ -22,7 +22,7 @@ import anyio.lowlevel
 from gossiplog import _core
 from gossiplog._core import HostEvent, MeshEvent, PeerEvent, PeerInfo
 from gossiplog.errors import ConnectionLost, NetworkError
-from gossiplog.net.transport.connection import Carrier, Connection
+from gossiplog.net.transport.connection import Connection, Transport
 from gossiplog.net.transport.limits import Limits
 from gossiplog.net.transport.router import Answer, Publication
 from gossiplog.net.transport.stream import Signal
@@ -53,7 +53,7 @@ class Arrival:
     dialer: bool
 
 
-class Host(Carrier):
+class Host(Transport):
     """Connections to peers, driven on a thread of its own: made by `open_host`, for the time of its context.
 
     Attributes:

@@ -23,7 +23,7 @@ from gossiplog import _core
 from gossiplog._core import Closed, shown_url
 from gossiplog.errors import ConnectionLost, NetworkError
 from gossiplog.files import check_file
-from gossiplog.net.transport.connection import Carrier, Connection
+from gossiplog.net.transport.connection import Connection, Transport
 from gossiplog.net.transport.limits import Limits
 from gossiplog.net.transport.stream import CHUNK, Stream
 
@@ -81,7 +81,7 @@ class PipeConnection(Connection):
                 await self._readable.wait()
 
 
-class Network(Carrier):
+class Network(Transport):
     """Connections, driven on a thread of its own: made by `open_network`, for the time of its context.
 
     Attributes:

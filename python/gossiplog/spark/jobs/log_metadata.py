@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from gossiplog import core
 from gossiplog.errors import CorruptLog, InvalidMessage
-from gossiplog.log.state import State, damage_is_corrupt, stored_state
+from gossiplog.log.state import State, raising_corrupt_log, stored_state
 from gossiplog.spark.source.locations import opened
 from gossiplog.storage.base import Position, Reader
 
@@ -52,7 +52,7 @@ def stored(location: str, topic: str | None = None) -> Stored:
     with opened(location, topic) as (storage, own), storage.reader() as reader:
         position = reader.position()
         try:
-            with damage_is_corrupt:
+            with raising_corrupt_log:
                 index = stored_state(reader, position)
                 root, heads = _up_to_date(reader, index, position, own)
         except CorruptLog as error:

@@ -52,7 +52,7 @@ class AuthorShare:
 
 
 @dataclass(frozen=True, slots=True)
-class Lack:
+class MissingMessages:
     """What one replica lacks of the union.
 
     Attributes:
@@ -91,7 +91,7 @@ class Reconciliation:
     replicas: tuple[Replica, ...]
     shared: int
     union: int
-    lacks: tuple[Lack, ...]
+    lacks: tuple[MissingMessages, ...]
     missing: DataFrame
 
 
@@ -207,7 +207,7 @@ def _missing(differing: DataFrame, replicas: tuple[Replica, ...]) -> DataFrame:
     return gather(differing, replicas).withColumn("lacking", F.array_except(everyone, F.col("holders")))
 
 
-def _lacks(missing: DataFrame, replicas: int) -> tuple[Lack, ...]:
+def _lacks(missing: DataFrame, replicas: int) -> tuple[MissingMessages, ...]:
     each = missing.withColumn("replica", F.explode("lacking"))
     shares = (
         each.where("error IS NULL")
@@ -244,5 +244,5 @@ def _lacks(missing: DataFrame, replicas: int) -> tuple[Lack, ...]:
         readable = {name: value for name, value in found.get(replica, {"messages": 0}).items() if name != "replica"}
         lost = unreadable.get(replica, 0)
         messages = readable.pop("messages") + lost
-        lacks.append(Lack(messages, lost, **readable, most=tuple(most.get(replica, ()))))
+        lacks.append(MissingMessages(messages, lost, **readable, most=tuple(most.get(replica, ()))))
     return tuple(lacks)

@@ -130,8 +130,8 @@ class LogReader(DataSourceReader):
         if last is not None and last <= first:
             return []
         with opened(log.location, log.topic) as (storage, _), storage.reader(single=True) as reader:
-            dividers = reader.dividers(first, last, max(parts, 1))
-        starts, ends = [first, *dividers], [*dividers, last]
+            split_keys = reader.split_keys(first, last, max(parts, 1))
+        starts, ends = [first, *split_keys], [*split_keys, last]
         return [
             KeyRange(log.location, identity(log.location), log.topic, log.count, start, end)
             for start, end in zip(starts, ends, strict=True)

@@ -4,14 +4,14 @@ import logging
 
 import pytest
 
-from gossiplog.net.incidents import FIELDS, LINES, SECONDS, Incidents, client_name
+from gossiplog.net.rate_limited_log import FIELDS, LINES, SECONDS, RateLimitedLog, client_name
 
 LOGGER = logging.getLogger("gossiplog.test")
 
 
 def test_all_are_counted_and_some_told(caplog: pytest.LogCaptureFixture) -> None:
     now = [0.0]
-    incidents = Incidents(LOGGER, clock=lambda: now[0])
+    incidents = RateLimitedLog(LOGGER, clock=lambda: now[0])
     for _ in range(LINES + 1):
         incidents.note("refused", "a peer", "it asked in vain")
     incidents.note("refused", "a peer", "it asked in vain", 3)
@@ -26,7 +26,7 @@ def test_all_are_counted_and_some_told(caplog: pytest.LogCaptureFixture) -> None
 
 
 def test_a_line_is_one(caplog: pytest.LogCaptureFixture) -> None:
-    Incidents(LOGGER).note("odd", "a\npeer", "did\x1b[2J" * 1000)
+    RateLimitedLog(LOGGER).note("odd", "a\npeer", "did\x1b[2J" * 1000)
     (line,) = caplog.messages
     assert line.startswith("a\\npeer: did\\x1b[2J")
     assert line.isprintable()
@@ -34,7 +34,7 @@ def test_a_line_is_one(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_a_record_has_what_its_line_says_for_programs(caplog: pytest.LogCaptureFixture) -> None:
-    incidents = Incidents(LOGGER)
+    incidents = RateLimitedLog(LOGGER)
     for _ in range(LINES + 2):
         incidents.note("late", "a\npeer", "it was late")
     incidents.note("odd", "a peer", "it was odd", 3)

@@ -33,7 +33,7 @@ class _Period:
     lines: int = 0
 
 
-class Incidents:
+class RateLimitedLog:
     """Counts incidents and writes lines about them.
 
     Args:
