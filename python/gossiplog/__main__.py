@@ -16,7 +16,7 @@ def _end(number: int, frame: FrameType | None) -> None:
 
 
 def main() -> int:
-    """Runs the command line, where there is a core to run it on.
+    """Run the command line, where there is a core to run it on.
 
     Returns:
         The exit code, as `gossiplog.cli.main` says.

@@ -55,7 +55,7 @@ class SigningKey:
         self, topic: str, clock: int, parents: Sequence[str], payload: Any, codec: str = "dag-cbor"
     ) -> tuple[bytes, bytes]: ...
     def sign_bytes(self, bytes: bytes) -> bytes:
-        """The signature, 64 bytes, of bytes of another protocol, which say what they are for."""
+        """Return the signature, 64 bytes, of bytes of another protocol, which say what they are for."""
 
 def sign(
     topic: str, clock: int, parents: Sequence[str], payload: Any, private_key: bytes, codec: str = "dag-cbor"
@@ -111,11 +111,13 @@ class SignedMessage:
 
 def verify(value: bytes, topic: str) -> SignedMessage: ...
 def verify_bytes(public_key: bytes, signature: bytes, bytes: bytes) -> bool:
-    """Whether an Ed25519 key signed bytes of another protocol, judged as the signatures of messages are. A key or a
-    signature of another length than 32 or 64 bytes never did."""
+    """Whether an Ed25519 key signed bytes of another protocol, judged as the signatures of messages are.
+
+    A key or a signature of another length than 32 or 64 bytes never did.
+    """
 
 def read_message(value: bytes, topic: str) -> SignedMessage:
-    """A stored value whose signature was verified when it came in: everything is checked but the signature."""
+    """Return a stored value whose signature was verified when it came in: everything is checked but the signature."""
 
 @final
 class MessageJson:
@@ -141,15 +143,18 @@ class MessageJson:
         """Bytes that are kept in memory for it, about."""
 
     def read(self, limit: int) -> bytes:
-        """The next piece, of about so many bytes; b"" at the end. Other threads run meanwhile."""
+        """Return the next piece, of about so many bytes; b"" at the end. Other threads run meanwhile."""
 
 def read_message_line(line: bytes) -> bytes:
-    """The stored value of the message in a line of an export (dag-json): what the line has under `value`, or else what
-    read_message_map makes of it. It is not verified. Raises DecodeError."""
+    """Return the stored value of the message in a line of an export (dag-json): what the line has under `value`, or
+    else what read_message_map makes of it. It is not verified. Raises DecodeError.
+    """
 
 def read_message_map(data: bytes, codec: str) -> bytes:
-    """The canonical stored value of a message that was sent as the map which MessageJson writes. Its signature is not
-    verified. Raises DecodeError, and EncodeError for another codec than dag-json and dag-cbor."""
+    """Return the canonical stored value of a message that was sent as the map which MessageJson writes.
+
+    Its signature is not verified. Raises DecodeError, and EncodeError for another codec than dag-json and dag-cbor.
+    """
 
 @final
 class Plan:
@@ -208,11 +213,11 @@ class Batch:
     @property
     def invalid(self) -> list[tuple[int, InvalidMessage]]: ...
     def drop_known(self, known: Collection[bytes]) -> None:
-        """Marks as duplicates the fresh messages with these keys: they came in since the batch was verified."""
+        """Mark as duplicates the fresh messages with these keys: they came in since the batch was verified."""
     def fresh_keys(self) -> list[bytes]:
-        """The keys of the fresh messages, ascending."""
+        """Return the keys of the fresh messages, ascending."""
     def parents(self) -> list[bytes]:
-        """The distinct keys, ascending, that fresh messages name as parents and that are not fresh here."""
+        """Return the distinct keys, ascending, that fresh messages name as parents and that are not fresh here."""
     def plan(
         self,
         sequence: int,
@@ -235,7 +240,7 @@ class Batch:
                 known: nothing is read then to find out that none of them is an ancestor of another.
         """
     def arrived(self, sequence: int, parents: Mapping[bytes, int]) -> Plan:
-        """The plan that the fresh messages, which are in the log and stand here as they arrived, have followed.
+        """Return the plan that the fresh messages, which are in the log and stand here as they arrived, have followed.
 
         Args:
             sequence: of the first of them.
@@ -260,13 +265,15 @@ def read_batch(values: Sequence[bytes], topic: str) -> Batch:
     """Like `verify_batch`, for values that this process has just signed: everything is checked but the signatures."""
 
 def frontier(sequence: int, clock: int, links: Links) -> list[int]:
-    """The sequences, ascending, of the maximal proper ancestors at or before `clock` of the message `sequence`."""
+    """Return the sequences, ascending, of the maximal proper ancestors at or before `clock` of the message
+    `sequence`.
+    """
 
 def is_ancestor(ancestor: int, sequence: int, links: Links) -> bool:
     """Whether the message `ancestor` is a proper ancestor of `sequence`."""
 
 def link_record(sequence: int, record: bytes) -> tuple[int, list[list[int]]]:
-    """What a link record holds: the clock, and for each k with 2**k dividing it the frontier at clock - 2**k.
+    """Return what a link record holds: the clock, and for each k with 2**k dividing it the frontier at clock - 2**k.
 
     A frontier is the sequences of its messages, ascending; empty where it was too wide to store.
     """
@@ -294,17 +301,17 @@ class Nodes:
     def __new__(cls, nodes: Iterable[Node]) -> Nodes: ...
     @staticmethod
     def decode(data: bytes) -> Nodes | None:
-        """The nodes of an answer in the form that `encode` writes, with keys of the usual length.
+        """Return the nodes of an answer in the form that `encode` writes, with keys of the usual length.
 
         None is for bytes in another form, which may be valid protobuf or not: they are for a general parser.
         """
     def encode(self) -> bytes:
-        """The protobuf message `Response.GetChildren` of the wire format, "Frames"."""
+        """Return the protobuf message `Response.GetChildren` of the wire format, "Frames"."""
     @property
     def keys(self) -> list[bytes]:
         """Those that the nodes have, in their order: an anchor has none."""
     def lacking(self, stored: Iterable[tuple[bytes, bytes]]) -> list[bytes]:
-        """The keys of those leaves that are not stored.
+        """Return the keys of those leaves that are not stored.
 
         Args:
             stored: leaves (key, hash). They ascend, as these nodes must.
@@ -318,7 +325,7 @@ class Nodes:
 
 def is_boundary(hash: bytes) -> bool: ...
 def check_children(parent: Node, end: bytes | None, children: Iterable[Node]) -> None:
-    """Holds an untrusted answer to GetChildren against the rules of the tree.
+    """Hold an untrusted answer to GetChildren against the rules of the tree.
 
     Args:
         parent: the node that was asked for.
@@ -384,14 +391,14 @@ class Tree:
             The new tree, and the level-1 rows that changed or are new.
         """
     def level1(self, keys: Sequence[bytes]) -> list[tuple[bytes, bytes]]:
-        """The level-1 rows, ascending, that the insertion of these keys can have changed."""
+        """Return the level-1 rows, ascending, that the insertion of these keys can have changed."""
     @property
     def root(self) -> Node: ...
     def node(self, level: int, key: bytes | None, leaves: Leaves | None = None) -> Node | None: ...
     def children(self, level: int, key: bytes | None, leaves: Leaves | None = None) -> list[Node]:
-        """Raises KeyError for a node that is not there, ValueError for level 0."""
+        """Raise KeyError for a node that is not there, ValueError for level 0."""
     def span(self, level: int, key: bytes | None, leaves: Leaves | None = None) -> Nodes:
-        """The children in one object; it raises as `children` does."""
+        """Return the children in one object; it raises as `children` does."""
     def differing(self, nodes: Nodes, end: bytes | None) -> list[tuple[Node, bytes | None]]:
         """Those of the nodes that this tree does not have, each with the key where its range ends.
 
@@ -401,15 +408,19 @@ class Tree:
         """
     def nodes(self, level: int, leaves: Leaves | None = None) -> list[Node]: ...
     def next_key(self, level: int, key: bytes | None) -> bytes | None:
-        """The key of the node after this one on its level (1 and up): where its range ends; None for the last one."""
+        """Return the key of the node after this one on its level (1 and up): where its range ends; None for the last
+        one.
+        """
     def last(self, level: int) -> Node:
-        """The last node of a level from 1 to the root's."""
+        """Return the last node of a level from 1 to the root's."""
     def __len__(self) -> int: ...
     def diff(self, other: Tree, leaves: Leaves | None = None, other_leaves: Leaves | None = None) -> Iterator[bytes]:
-        """The keys that only `other` has, ascending. Costs grow with the difference."""
+        """Return the keys that only `other` has, ascending. Costs grow with the difference."""
 
 def shown_url(url: str) -> str:
-    """A URL for messages and logs, without what may be a secret: its query; all but its scheme if it holds an `@`."""
+    """Return a URL for messages and logs, without what may be a secret: its query; all but its scheme if it holds an
+    `@`.
+    """
 
 def check_address(text: str) -> None:
     """Check that a host can use a multiaddr; raise ValueError."""
@@ -433,7 +444,7 @@ class Fragment:
 
     def __new__(cls, leaves: Iterable[tuple[bytes, bytes]] = ()) -> Fragment: ...
     def join(self, right: Fragment) -> Fragment:
-        """The fragment of the entries of both.
+        """Return the fragment of the entries of both.
 
         Raises:
             TreeError: not all entries of `right` are above this one's.
@@ -441,8 +452,9 @@ class Fragment:
     def to_bytes(self) -> bytes: ...
     @staticmethod
     def from_bytes(data: bytes) -> Fragment:
-        """Reads what `to_bytes` wrote. That the hashes are right cannot be seen from it: the sender is trusted with
-        that.
+        """Read what `to_bytes` wrote.
+
+        That the hashes are right cannot be seen from it: the sender is trusted with that.
 
         Raises:
             DecodeError: anything that no fragment is written as.
@@ -513,7 +525,8 @@ class ConnectionEvent:
     @property
     def incidents(self) -> list[tuple[str, int, str]]:
         """What the peer did in vain: the kind, by the name that `Network.counts` has for it, how often, and what it did
-        the last time."""
+        the last time.
+        """
     @property
     def closed(self) -> Closed | None: ...
 
@@ -576,21 +589,24 @@ class Network:
         closing_seconds: float,
     ) -> Network: ...
     def fileno(self) -> int:
-        """A file descriptor (on Windows a socket handle) that is readable when `poll` has something."""
+        """Return a file descriptor (on Windows a socket handle) that is readable when `poll` has something."""
     def poll(self) -> list[ConnectionEvent | StreamEvent]:
-        """What happened since the last call: one event a handle, a connection's before its streams'."""
+        """Return what happened since the last call: one event a handle, a connection's before its streams'."""
     def counts(self) -> dict[str, int]:
-        """What was counted since the start: `connections` and `streams` established, `violations` (connections closed
-        because the peer broke the rules), `streams_over_limit`, `streams_refused` and `negotiations_timed_out` (inbound
-        streams that came to nothing), `overloads` (connections closed because all together had too many bytes kept),
-        `defects` (connections closed by an error of this package)."""
+        """Return what was counted since the start: `connections` and `streams` established, `violations` (connections
+        closed because the peer broke the rules), `streams_over_limit`, `streams_refused` and `negotiations_timed_out`
+        (inbound streams that came to nothing), `overloads` (connections closed because all together had too many bytes
+        kept), `defects` (connections closed by an error of this package).
+        """
     def held(self) -> int:
         """Bytes that are kept for all peers now: received and not read, or held; and those of `set_external_bytes`."""
     def set_external_bytes(self, bytes: int) -> None:
-        """Set the bytes kept outside of connections. They count against `total_bytes`; when the total is exceeded, the
-        peer with the most bytes is disconnected."""
+        """Set the bytes kept outside of connections.
+
+        They count against `total_bytes`; when the total is exceeded, the peer with the most bytes is disconnected.
+        """
     def attach(self, protocols: Sequence[str], client: bool) -> int:
-        """A connection over a pipe whose other end is `feed` and `drain`.
+        """Return a connection over a pipe whose other end is `feed` and `drain`.
 
         Args:
             protocols: what streams that the peer opens may speak.
@@ -617,7 +633,7 @@ class Network:
             max_message: bytes of the largest message that is accepted.
         """
     def feed(self, connection: int, data: bytes, start: int = 0) -> int:
-        """Gives bytes that came from the peer, those from `start` on, and returns how many were taken: 0 if there is no
+        """Give bytes that came from the peer, those from `start` on, and return how many were taken: 0 if there is no
         room now.
 
         Raises:
@@ -626,12 +642,14 @@ class Network:
     def feed_eof(self, connection: int) -> None:
         """Says that no more bytes come from the peer."""
     def drain(self, connection: int, limit: int) -> bytes | None:
-        """Takes bytes to send to the peer: None if there are none now, b"" if there will be no more."""
+        """Take bytes to send to the peer: None if there are none now, b"" if there will be no more."""
     def close(self, connection: int) -> None:
         """Begins to close: what was written goes out first, if the peer takes it in time."""
     def release(self, connection: int) -> None:
-        """Lets go of a connection and its streams, and ends it if it has not ended. Does nothing for an unknown
-        handle."""
+        """Lets go of a connection and its streams, and ends it if it has not ended.
+
+        Does nothing for an unknown handle.
+        """
     def open(self, connection: int, protocol: str) -> int:
         """Begins to open a stream. An event tells how it went.
 
@@ -639,14 +657,14 @@ class Network:
             ConnectionLost: the connection has ended.
         """
     def read(self, stream: int, limit: int) -> bytes | None:
-        """Takes what a stream received: None if there is nothing now, b"" if the peer sent all it had to.
+        """Take what a stream received: None if there is nothing now, b"" if the peer sent all it had to.
 
         Raises:
             StreamReset: by the peer.
             ConnectionLost: before the stream's end.
         """
     def write(self, stream: int, data: bytes, start: int = 0) -> int:
-        """Gives a stream bytes to send, those from `start` on, and returns how many were taken: 0 if there is no room
+        """Give a stream bytes to send, those from `start` on, and return how many were taken: 0 if there is no room
         now.
 
         Raises:
@@ -657,12 +675,15 @@ class Network:
         """Says how many bytes the caller itself keeps for a stream; they count as those do that were not read."""
     def finish(self, stream: int) -> None:
         """Lets go of a stream: all that was written is sent, and the peer has `closing_seconds` to end its
-        direction."""
+        direction.
+        """
     def reset(self, stream: int) -> None:
         """Lets go of a stream at once: the peer sees a reset. Like `finish`, does nothing for an unknown handle."""
     def stop(self) -> None:
-        """Ends every connection at once, the thread, and the file descriptors. Every other call raises NetworkError
-        from then on."""
+        """End every connection at once, the thread, and the file descriptors.
+
+        Every other call raises NetworkError from then on.
+        """
 
 @final
 class PeerEvent:
@@ -688,8 +709,10 @@ class MeshEvent:
     def peer_id(self) -> str: ...
     @property
     def kind(self) -> Literal["graft", "prune", "subscribe", "unsubscribe"]:
-        """The peer came into the topic's mesh or left it; it subscribed to the topic or gave it up. Whoever is
-        disconnected leaves both."""
+        """The peer came into the topic's mesh or left it; it subscribed to the topic or gave it up.
+
+        Whoever is disconnected leaves both.
+        """
 
 @final
 class HostEvent:
@@ -707,7 +730,8 @@ class HostEvent:
     @property
     def refused(self) -> int:
         """Connections that were refused since the last poll, as there were as many from their address as may be, or as
-        their peer is not allowed."""
+        their peer is not allowed.
+        """
     @property
     def denied(self) -> list[str]:
         """The peers that were refused since the last poll because they are not allowed; of very many, the first."""
@@ -757,7 +781,8 @@ class PeerInfo:
     @property
     def score(self) -> float:
         """How it behaved by gossip: around 0 and more is good; below -400, after seven messages that were rejected,
-        nothing of its gossip is heeded, and the host parts from it. Rejections are forgiven within ten minutes."""
+        nothing of its gossip is heeded, and the host parts from it. Rejections are forgiven within ten minutes.
+        """
     @property
     def rtt(self) -> float | None:
         """The last round trip in seconds; None before the first."""
@@ -852,24 +877,27 @@ class Host:
     def peer_id(self) -> str:
         """This host's, in base58."""
     def addresses(self) -> list[str]:
-        """The addresses that the host listens on now, with `/p2p/<peer_id>`."""
+        """Return the addresses that the host listens on now, with `/p2p/<peer_id>`."""
     def dial(self, address: str) -> int:
-        """Begins to connect to a multiaddr, and returns the connection's handle. An event tells how it went. If the
-        peer turns out to be connected already, the new handle is closed with the cause "local", and the peer keeps the
-        one it has.
+        """Begins to connect to a multiaddr, and returns the connection's handle.
+
+        An event tells how it went. If the peer turns out to be connected already, the new handle is closed with the
+        cause "local", and the peer keeps the one it has.
 
         Raises:
             NetworkError: too many connections, an address that is none, or one that names this host.
         """
     def publish(self, data: bytes) -> bool:
-        """Gives a message to those who subscribed to the topic. False: nobody did, as far as is known, or so much waits
-        to be sent that there is no room. What was published or received already goes nowhere.
+        """Give a message to those who subscribed to the topic.
+
+        False: nobody did, as far as is known, or so much waits to be sent that there is no room. What was published or
+        received already goes nowhere.
 
         Raises:
             NetworkError: more than 4 MiB less 64 KiB.
         """
     def gossip(self) -> list[GossipMessage]:
-        """Takes the messages that wait, in the order in which they came."""
+        """Take the messages that wait, in the order in which they came."""
     def validate(self, answers: Sequence[tuple[int, Literal["accept", "ignore", "reject"]]]) -> None:
         """Answers messages by their tickets: those that are accepted are forwarded, those that are rejected are held
         against the peer that passed them on. Tickets that were answered already are passed over.
@@ -878,29 +906,33 @@ class Host:
             NetworkError: an answer that is none; then none of them is given.
         """
     def peers(self) -> list[PeerInfo]:
-        """The connected peers, by the age of their connections."""
+        """Return the connected peers, by the age of their connections."""
     def fileno(self) -> int:
-        """A file descriptor (on Windows a socket handle) that is readable when `poll` has something."""
+        """Return a file descriptor (on Windows a socket handle) that is readable when `poll` has something."""
     def poll(self) -> list[ConnectionEvent | StreamEvent | PeerEvent | MeshEvent | HostEvent]:
-        """What happened since the last call: of a handle in one event, a connection's before its streams'.
+        """Return what happened since the last call: of a handle in one event, a connection's before its streams'.
 
         Raises:
             NetworkError: the host has ended by a defect (its thread panicked) and all that happened before was told.
                 Nothing connects, publishes or opens any more; `counts`, `release` and `stop` work as before.
         """
     def counts(self) -> dict[str, int]:
-        """What was counted since the start: the figures of `Network.counts`, and `gossip_received`, `gossip_accepted`,
-        `gossip_ignored`, `gossip_rejected` (as `validate` answered), `gossip_expired` (not answered in time),
-        `gossip_dropped` (no room), `published`, `dials` (by the host itself), `dials_failed` (of those) and
-        `connections_refused` (there were as many from their address as there may be)."""
+        """Return what was counted since the start: the figures of `Network.counts`, and `gossip_received`,
+        `gossip_accepted`, `gossip_ignored`, `gossip_rejected` (as `validate` answered), `gossip_expired` (not answered
+        in time), `gossip_dropped` (no room), `published`, `dials` (by the host itself), `dials_failed` (of those) and
+        `connections_refused` (there were as many from their address as there may be).
+        """
     def held(self) -> int:
         """Bytes that are kept for all peers now: received on streams and not read, frames of gossip that are not whole,
-        or held."""
+        or held.
+        """
     def close(self, connection: int) -> None:
         """Begins to close all connections to a peer. The host does not dial it by itself for the next minutes."""
     def release(self, connection: int) -> None:
-        """Lets go of a connection and its streams, and ends it if it has not ended. Does nothing for an unknown
-        handle."""
+        """Lets go of a connection and its streams, and ends it if it has not ended.
+
+        Does nothing for an unknown handle.
+        """
     def open(self, connection: int, protocol: str) -> int:
         """Begins to open a stream. An event tells how it went.
 
@@ -909,14 +941,14 @@ class Host:
             NetworkError: too many streams are open.
         """
     def read(self, stream: int, limit: int) -> bytes | None:
-        """Takes what a stream received: None if there is nothing now, b"" if the peer sent all it had to.
+        """Take what a stream received: None if there is nothing now, b"" if the peer sent all it had to.
 
         Raises:
             StreamReset: by the peer.
             ConnectionLost: before the stream's end.
         """
     def write(self, stream: int, data: bytes, start: int = 0) -> int:
-        """Gives a stream bytes to send, those from `start` on, and returns how many were taken: 0 if there is no room
+        """Give a stream bytes to send, those from `start` on, and return how many were taken: 0 if there is no room
         now.
 
         Raises:
@@ -927,9 +959,12 @@ class Host:
         """Says how many bytes the caller itself keeps for a stream; they count as those do that were not read."""
     def finish(self, stream: int) -> None:
         """Lets go of a stream: all that was written is sent, and the peer has `closing_seconds` to end its
-        direction."""
+        direction.
+        """
     def reset(self, stream: int) -> None:
         """Lets go of a stream at once: the peer sees a reset. Like `finish`, does nothing for an unknown handle."""
     def stop(self) -> None:
-        """Ends every connection at once, the thread, and the file descriptors. Every other call raises NetworkError
-        from then on."""
+        """End every connection at once, the thread, and the file descriptors.
+
+        Every other call raises NetworkError from then on.
+        """

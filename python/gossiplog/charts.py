@@ -63,7 +63,7 @@ class Chart:
 
 
 def svg(chart: Chart) -> str:
-    """The plot as an SVG element, to be put into a page."""
+    """Return the plot as an SVG element, to be put into a page."""
     edges = chart.edges or range(len(chart.labels) + 1)
     top = max((value for series in chart.series for value in series.values), default=0)
     # What is counted has no halves.
@@ -92,7 +92,7 @@ def svg(chart: Chart) -> str:
 
 
 def standalone(element: str) -> str:
-    """A plot as a file of its own: with the style that a page would give it.
+    """Return a plot as a file of its own: with the style that a page would give it.
 
     Args:
         element: what `svg` returned, or another SVG element.
@@ -134,7 +134,7 @@ class _Frame:
 
 
 def _short(value: float) -> str:
-    """A number as the margin has room for it."""
+    """Return a number as the margin has room for it."""
     for least, unit, name in ((1e9, 1e9, "G"), (1e6, 1e6, "M"), (1e4, 1e3, "k")):
         if value >= least:
             return f"{value / unit:g}{name}"

@@ -25,7 +25,7 @@ __all__ = ["Fragment", "decode", "fragment", "gather", "leaf_hashes", "verify"]
 
 
 def decode(values: Any, topic: str, columns: Sequence[str] | None = None) -> pa.RecordBatch:
-    """What stored values hold, one row for each.
+    """Return what stored values hold, one row for each.
 
     Everything is checked that `core.read_batch` checks, which is all but the signatures. In the row of a value that
     is no message, all columns but `error` are null.
@@ -50,7 +50,7 @@ def decode(values: Any, topic: str, columns: Sequence[str] | None = None) -> pa.
 
 
 def verify(keys: Any | None, values: Any, topic: str, columns: Sequence[str] = ()) -> pa.RecordBatch:
-    """The verdicts over stored values: everything that `core.verify_batch` checks, signatures by the batch.
+    """Return the verdicts over stored values: everything that `core.verify_batch` checks, signatures by the batch.
 
     Args:
         keys: those that the values are stored under, or None. A value that does not hash to its key is an error.
@@ -75,7 +75,7 @@ def verify(keys: Any | None, values: Any, topic: str, columns: Sequence[str] = (
 def gather(
     rows: Iterator[tuple[Any, ...]], columns: Mapping[str, type[int | bytes]], most: int, size: int
 ) -> pa.RecordBatch:
-    """The next rows of an iterator, as a database's driver yields them. No further row is asked for.
+    """Return the next rows of an iterator, as a database's driver yields them. No further row is asked for.
 
     Args:
         rows: tuples with an item for each column.
@@ -94,7 +94,7 @@ def gather(
 
 
 def leaf_hashes(keys: Any, values: Any) -> pa.FixedSizeBinaryArray:
-    """The 16-byte hashes of entries in the tree; null where the key or the value is.
+    """Return the 16-byte hashes of entries in the tree; null where the key or the value is.
 
     Raises:
         ColumnError: arrays that are of another type, of different lengths or damaged.
@@ -103,7 +103,7 @@ def leaf_hashes(keys: Any, values: Any) -> pa.FixedSizeBinaryArray:
 
 
 def fragment(keys: Any, hashes: Any) -> Fragment:
-    """The tree fragment of entries whose keys ascend. That of a longer run is joined from those of its batches.
+    """Return the tree fragment of entries whose keys ascend. That of a longer run is joined from those of its batches.
 
     Args:
         keys: of the entries.
@@ -117,7 +117,9 @@ def fragment(keys: Any, hashes: Any) -> Fragment:
 
 
 def _array(name: str, values: Any) -> pa.Array:
-    """An array whose buffers are as long as its offsets say, which only pyarrow can see: the core checks the rest."""
+    """Return an array whose buffers are as long as its offsets say, which only pyarrow can see: the core checks the
+    rest.
+    """
     if isinstance(values, pa.ChunkedArray):
         raise ColumnError(f"the {name} are a chunked array: give one chunk at a time, or combine_chunks() them")
     try:

@@ -220,7 +220,8 @@ class ProtocolError(GossipLogError):
 
 class NetworkError(GossipLogError):
     """The network cannot do what was asked: an address that is none, a limit that is reached, a network that was
-    stopped."""
+    stopped.
+    """
 
 
 class ConnectionLost(NetworkError):

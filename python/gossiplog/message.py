@@ -20,7 +20,7 @@ _TOPIC_OF_THE_HEAD = re.compile(r"[a-zA-Z0-9:.\-]+")
 
 
 def check_topic(topic: str) -> None:
-    """Holds a topic against the rules of the wire format, "Message, signature, stored value".
+    """Hold a topic against the rules of the wire format, "Message, signature, stored value".
 
     Raises:
         EncodeError: no version of canvas-js accepts the topic.
@@ -46,7 +46,7 @@ def check_topic(topic: str) -> None:
 
 
 def ids_of(keys: Iterable[bytes]) -> tuple[str, ...]:
-    """The ids of 20-byte keys, in their order."""
+    """Return the ids of 20-byte keys, in their order."""
     return tuple(map(encode_id, keys))
 
 
@@ -63,7 +63,7 @@ def key_of(id: str) -> bytes:
 
 
 def stored_value(message: SignedMessage | bytes) -> bytes:
-    """What the log keeps of a message, and what travels.
+    """Return what the log keeps of a message, and what travels.
 
     Raises:
         TypeError: neither a message nor bytes.

@@ -46,12 +46,12 @@ class Signer:
 
     @classmethod
     def generate(cls) -> Signer:
-        """A new key, from the system's source of secrets."""
+        """Return a new key, from the system's source of secrets."""
         return cls(secrets.token_bytes(PRIVATE_KEY_LENGTH))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Signer:
-        """Reads a key file: the private key in hexadecimal.
+        """Read a key file: the private key in hexadecimal.
 
         Raises:
             KeyFileError: it is missing, damaged, or open to others than its owner.
@@ -70,7 +70,7 @@ class Signer:
 
     @classmethod
     def load_or_create(cls, path: str | os.PathLike[str] | None = None) -> Signer:
-        """Reads a key file, and makes it first where there is none.
+        """Read a key file, and make it first where there is none.
 
         Args:
             path: of the key file; None is `default_key_path()`.
@@ -86,7 +86,7 @@ class Signer:
         return cls.load(file)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes a key file that only its owner can read (mode 0600), with the folders on the way (mode 0700).
+        """Write a key file that only its owner can read (mode 0600), with the folders on the way (mode 0700).
 
         Raises:
             KeyFileError: the file cannot be written, or is there already: a key is never overwritten.

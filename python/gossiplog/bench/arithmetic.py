@@ -17,7 +17,7 @@ _SIGNED_LESS_THAN_STORED = 80
 
 
 def verify_batch(stage: Stage) -> Result:
-    """Verifying messages by a hundred authors, beside the bare signatures and hashes."""
+    """Measure the verification of messages by a hundred authors, beside the bare signatures and hashes."""
     values = stage.history("mixed", _BATCH)
     stored = _mean_length(values)
     signed = stored - _SIGNED_LESS_THAN_STORED
@@ -35,7 +35,7 @@ def verify_batch(stage: Stage) -> Result:
 
 
 def build_tree(stage: Stage) -> Result:
-    """The tree of a whole log, beside the hashes of its leaves."""
+    """Return the tree of a whole log, beside the hashes of its leaves."""
     values = stage.mixed
     entries, length = _entries(values), _mean_length(values)
     turns, floors = stage.turns, stage.floors

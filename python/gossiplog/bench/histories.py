@@ -14,17 +14,17 @@ _BRAID = 16
 
 
 def private_key(author: int) -> bytes:
-    """The seed of an author's key pair: 32 bytes."""
+    """Return the seed of an author's key pair: 32 bytes."""
     return hashlib.sha256(b"gossiplog bench %d" % author).digest()
 
 
 def payload(number: int) -> dict[str, object]:
-    """What a message of the benchmarks says."""
+    """Return what a message of the benchmarks says."""
     return {"number": number, "text": f"message {number} of a benchmark, of about the usual length"}
 
 
 def history(name: str, count: int) -> Iterator[bytes]:
-    """The stored values of a history, in causal order.
+    """Return the stored values of a history, in causal order.
 
     Args:
         name: `mixed` (one to three messages at once), `chain`, `braid` (sixteen at once, in step), `gossip` (sixteen
@@ -35,7 +35,7 @@ def history(name: str, count: int) -> Iterator[bytes]:
 
 
 def _rounds(count: int, widths: Iterator[int]) -> Iterator[bytes]:
-    """A history in which the messages of a round name all messages of the round before as parents."""
+    """Yield a history in which the messages of a round name all messages of the round before as parents."""
     heads: list[str] = []
     made = 0
     clock = 0
@@ -63,7 +63,7 @@ def _constant_widths(width: int) -> Iterator[int]:
 
 
 def _gossip(count: int) -> Iterator[bytes]:
-    """Authors out of step: each message names its author's last one, and that of another."""
+    """Yield a history of authors out of step: each message names its author's last one, and that of another."""
     choice = random.Random(4)
     tips: dict[int, tuple[int, str]] = {}
     for number in range(count):

@@ -61,7 +61,7 @@ def insert_many(stage: Stage) -> Result:
 
 
 def bare_insert(values: list[bytes]) -> Callable[[Path], tuple[float, float]]:
-    """The least that an insert takes: called with a path, the seconds to verify and those to write bare rows."""
+    """Return the least that an insert takes: called with a path, the seconds to verify and those to write bare rows."""
     keys = [core.read_message(value, TOPIC).key for value in values]
     rows = [(number, key, value) for number, (key, value) in enumerate(zip(keys, values, strict=True), 1)]
 
@@ -137,7 +137,7 @@ print(json.dumps([time.perf_counter() - start, resident(), bare]))
 
 
 def open_and_append(stage: Stage) -> Result:
-    """A new process that opens a log and appends to it."""
+    """Return a new process that opens a log and appends to it."""
     path = stage.logs.copy(stage.logs.full("mixed", stage.mixed))
     figures = []
 
@@ -159,7 +159,7 @@ def open_and_append(stage: Stage) -> Result:
 
 
 def append(stage: Stage) -> Result:
-    """Appends, each on the disk before the next, beside bare commits of the same bytes."""
+    """Append, each on the disk before the next, beside bare commits of the same bytes."""
     signer = Signer(private_key(0))
     numbers = count()
     rows = iter([(number, value[-20:] + value[70:100], value) for number, value in enumerate(_own_values(signer), 1)])
@@ -231,7 +231,7 @@ def is_ancestor(stage: Stage, name: str) -> Result:
 
 
 def _ask(path: Path, pairs: list[tuple[str, str]]) -> tuple[float, float, int]:
-    """The mean and the largest seconds that `is_ancestor` takes, and how many answers were yes."""
+    """Return the mean and the largest seconds that `is_ancestor` takes, and how many answers were yes."""
     times = []
     yes = 0
     with gossiplog.log.open(path) as log:
@@ -282,7 +282,7 @@ def two_processes(stage: Stage) -> Result:
 
 
 def _take_turns(path: Path, processes: int) -> float:
-    """The seconds that appends take when so many processes take turns, one append each."""
+    """Return the seconds that appends take when so many processes take turns, one append each."""
     workers = [_Worker(path, number) for number in range(processes)]
     seconds = [workers[number % processes].append(number) for number in range(_APPENDS + _WARM_UP)]
     for worker in workers:
@@ -300,7 +300,7 @@ class _Worker:
         self._pipes[1].readline()
 
     def append(self, number: int) -> float:
-        """Appends; the seconds that took."""
+        """Append, and return the seconds that took."""
         to, back = self._pipes
         to.write(f"{number}\n")
         to.flush()
@@ -312,7 +312,7 @@ class _Worker:
 
 
 def _bare_database(path: Path) -> sqlite3.Connection:
-    """A table with the least that a log needs: rows by sequence, and by key."""
+    """Return a table with the least that a log needs: rows by sequence, and by key."""
     database = sqlite3.connect(path, isolation_level=None)
     database.execute("PRAGMA journal_mode = WAL")
     database.execute("PRAGMA synchronous = FULL")

@@ -14,7 +14,7 @@ from gossiplog.bench.turns import Result, Turns
 
 
 def run(size: int) -> Iterator[Result]:
-    """Runs everything on logs of `size` messages, in a temporary folder; yields each result at once.
+    """Run everything on logs of `size` messages, in a temporary folder; yield each result at once.
 
     Bare Rust to compare the core's arithmetic with is there only in a checkout.
     """

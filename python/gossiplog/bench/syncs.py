@@ -17,7 +17,9 @@ _MISSING = 1000
 
 
 def pull_everything(stage: Stage, size: int) -> tuple[Result, float]:
-    """Pulling a log into an empty one, beside `insert_many` of the same messages; also the messages a second."""
+    """Measure a pull of a log into an empty one, beside `insert_many` of the same messages; also the messages a
+    second.
+    """
     values = stage.mixed[:size]
     full = stage.logs.full("mixed", values)
 
@@ -46,12 +48,12 @@ def pull_everything(stage: Stage, size: int) -> tuple[Result, float]:
 
 
 def pull_the_end(stage: Stage) -> Result:
-    """Pulling the thousand messages that follow a log."""
+    """Measure a pull of the thousand messages that follow a log."""
     return _pull_a_difference(stage, "at the end", 0.05, 5)
 
 
 def pull_scattered(stage: Stage) -> Result:
-    """Pulling a thousand messages, each a child of one from anywhere in the log."""
+    """Measure a pull of a thousand messages, each a child of one from anywhere in the log."""
     return _pull_a_difference(stage, "scattered", 0.2, 8)
 
 

@@ -39,7 +39,7 @@ class Result:
 
 
 def repeat(work: Callable[..., None], prepare: Prepare) -> None:
-    """The plain `Repeat`."""
+    """Call it once: the plain `Repeat`."""
     for _ in range(ROUNDS):
         work(*prepare())
 
@@ -102,7 +102,7 @@ class Turns:
 
 
 def timed(work: Callable[[], object]) -> float:
-    """The seconds that a call takes."""
+    """Return the seconds that a call takes."""
     start = time.perf_counter()
     work()
     return time.perf_counter() - start

@@ -55,7 +55,7 @@ def demo(
 
 
 def made_up_history(length: int) -> Iterator[Commit]:
-    """Commits of four authors that branch and merge: the same at every call."""
+    """Yield commits of four authors that branch and merge: the same at every call."""
     choice = random.Random(0)
     tips: list[str] = []
     for number in range(length):
@@ -92,7 +92,7 @@ def _import(output: Output, log: Log, repository: Path | None) -> None:
 
 
 def _history(repository: Path | None) -> tuple[str, Iterator[Commit]]:
-    """What the history is called, and its commits. Only a repository that was asked for has to be one."""
+    """Return what the history is called, and its commits. Only a repository that was asked for has to be one."""
     place = repository or Path.cwd()
     try:
         if count_commits(place) > 0 or repository is not None:
@@ -130,7 +130,10 @@ def _pull(output: Output, heading: str, peers: dict[str, Log], pulls: Sequence[t
 
 
 def _pull_table(pulls: list[dict[str, Any]]) -> Table:
-    """The results of `pull_timed`, within 80 columns. The roots, which have no room, are shown before and after."""
+    """Return the results of `pull_timed`, within 80 columns.
+
+    The roots, which have no room, are shown before and after.
+    """
     numbers = ("new", "requests", "round\ntrips", "sent", "received", "seconds", "a second")
     table = headed_table("log", "source", numbers=numbers)
     for pull in pulls:
@@ -176,7 +179,7 @@ def _heading(output: Output, text: str) -> None:
 
 
 def _drawing(log: Log) -> Text:
-    """The latest messages as a graph, a colour an author."""
+    """Return the latest messages as a graph, a colour an author."""
     return drawing(log, _DRAWN, _summary)
 
 

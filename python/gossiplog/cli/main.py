@@ -98,7 +98,7 @@ app.command("help", cls=Command)(help.show_help)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the program.
+    """Run the program.
 
     Args:
         arguments: those of the command line, without the program's name; None takes the process's own.

@@ -62,7 +62,7 @@ class Output:
         sys.stdout.buffer.write(self.encoded(fields))
 
     def encoded(self, fields: Mapping[str, Any]) -> bytes:
-        """The line that `record` writes."""
+        """Return the line that `record` writes."""
         try:
             line = core.json_encode(dict(fields))
         except EncodeError:
@@ -147,7 +147,7 @@ def _end(process: subprocess.Popen[str]) -> None:
 
 
 def fields_table() -> Table:
-    """A table to be filled with rows of a name and a value."""
+    """Return a table to be filled with rows of a name and a value."""
     table = Table.grid(padding=(0, 2))
     table.add_column(style="dim")
     table.add_column(overflow="fold")
@@ -177,7 +177,7 @@ def _encodable(value: Any) -> Any:
 
 
 def printable(text: str) -> str:
-    """A line that holds nothing that a terminal obeys; if it is JSON, it means the same."""
+    """Return a line that holds nothing that a terminal obeys; if it is JSON, it means the same."""
     return _UNSAFE.sub(lambda match: f"\\u{ord(match.group()):04x}", text)
 
 
@@ -198,13 +198,13 @@ def failure(error: Exception) -> str:
 
 
 def note(text: str) -> None:
-    """A line on stderr beside the results, for people."""
+    """Print a line on stderr beside the results, for people."""
     print(f"gossiplog: {printable(text)}", file=sys.stderr)  # noqa: T201
 
 
 @contextmanager
 def progress(description: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
-    """Shows what goes on, on stderr, when that is a terminal and the work takes longer than a second.
+    """Show what goes on, on stderr, when that is a terminal and the work takes longer than a second.
 
     Args:
         description: what is being done.

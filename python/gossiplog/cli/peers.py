@@ -104,7 +104,7 @@ def _in_time(url: str, ask: Callable[[], list[dict[str, Any]]]) -> list[dict[str
 
 
 def _ask(url: str, headers: dict[str, str], ca_file: Path | None) -> list[dict[str, Any]]:
-    """Raises NetworkError: nobody answers there, or somebody else."""
+    """Raise NetworkError: nobody answers there, or somebody else."""
     # Imported here: only this command needs them.
     import ssl
     import urllib.error
@@ -152,7 +152,7 @@ def _ask(url: str, headers: dict[str, str], ca_file: Path | None) -> list[dict[s
 
 
 def _reason(answer: IO[bytes]) -> str:
-    """What a hub says in an answer that is an error; "" where nobody says anything."""
+    """Return what a hub says in an answer that is an error; "" where nobody says anything."""
     from http.client import HTTPException
 
     try:

@@ -86,7 +86,7 @@ class Printer:
             self._tell_gone(error)
 
     def _next(self) -> bytes:
-        """What waits, once something does; b"" at the end."""
+        """Return what waits, once something does; b"" at the end."""
         with self._changed:
             while not (self._lines or self._dropped or self._ended):
                 self._changed.wait()

@@ -213,7 +213,7 @@ def _latency(text: str) -> Any:
 
 
 def seed_range(text: str) -> range:
-    """The seeds that an option names.
+    """Return the seeds that an option names.
 
     Raises:
         typer.BadParameter: it is not FIRST:END.

@@ -23,7 +23,7 @@ _AT_ONCE = 64
 def steps_back(
     reader: Reader, topic: str, id: str, *, most_ids: int, most_bytes: int
 ) -> list[tuple[int, tuple[str, ...]]]:
-    """The latest ancestors of a message at or before the clocks 1, 2, 4, 8, ... before its own.
+    """Return the latest ancestors of a message at or before the clocks 1, 2, 4, 8, ... before its own.
 
     Args:
         reader: of the log.
@@ -70,7 +70,7 @@ class _Allowance:
         self._records: dict[int, bytes] = {}
 
     def links(self, sequences: Sequence[int]) -> list[bytes]:
-        """The link records of messages, as `Reader.links`."""
+        """Return the link records of messages, as `Reader.links`."""
         missing = [sequence for sequence in sequences if sequence not in self._records]
         for start in range(0, len(missing), _AT_ONCE):
             part = missing[start : start + _AT_ONCE]
@@ -80,7 +80,7 @@ class _Allowance:
         return [self._records[sequence] for sequence in sequences]
 
     def value(self, sequence: int) -> bytes:
-        """The stored value of a message."""
+        """Return the stored value of a message."""
         ((_, value),) = self._reader.arrivals(sequence - 1, 1)
         self._spend([value])
         return value

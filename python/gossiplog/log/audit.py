@@ -54,7 +54,7 @@ class Audit:
         self._indexed = 0
 
     def run(self) -> VerifyResult:
-        """Checks everything.
+        """Check everything.
 
         Raises:
             CorruptLog: something is wrong; it lists what.
@@ -97,7 +97,7 @@ class Audit:
 
     @contextmanager
     def _reported(self, where: str) -> Iterator[None]:
-        """A block whose errors are problems of what is stored there; the check goes on behind it."""
+        """Record errors of a block as problems of what is stored there; the check goes on after it."""
         try:
             yield
         except CorruptLog as error:
@@ -214,7 +214,7 @@ class Audit:
 
 
 def _extended(tree: core.Tree, rows: Sequence[tuple[bytes, bytes]], reader: Reader, count: int) -> core.Tree:
-    """A tree with further leaves behind its own, all of which are stored."""
+    """Return a tree with further leaves behind its own, all of which are stored."""
     if not rows:
         return tree
     first = rows[0][0]

@@ -47,7 +47,7 @@ class CommitNotifier:
         self._recent_bytes = 0
 
     def committed(self, plan: Plan, last: int) -> None:
-        """This process has committed the messages of a plan; `last` is the sequence of the last."""
+        """Announce that this process has committed the messages of a plan; `last` is the sequence of the last."""
         # Of very many, most would be pushed out again.
         if self._listeners and len(plan.order) <= _RECENT:
             with self._changed:
@@ -60,7 +60,7 @@ class CommitNotifier:
         self._wake(last)
 
     def closed(self) -> None:
-        """The log was closed."""
+        """End every wait: the log was closed."""
         self._wake(None)
 
     def _wake(self, last: int | None) -> None:
@@ -111,7 +111,7 @@ class CommitNotifier:
             return
 
     def wait(self, cursor: int) -> int:
-        """Waits until there are messages after a sequence, but POLL_SECONDS at most.
+        """Wait until there are messages after a sequence, but POLL_SECONDS at most.
 
         Returns:
             The sequence of the last message; that of before, if it had to wait.

@@ -100,7 +100,7 @@ class HeadRows:
         return heads
 
     def _place(self, key: bytes) -> int:
-        """The run in which a key stands, or would: the last that does not begin after it, or the first."""
+        """Return the run in which a key stands, or would: the last that does not begin after it, or the first."""
         # Compared as tuples: a key function would be called some times for each of a message's parents.
         return max(0, bisect_right(self._runs, ((key, sys.maxsize),)) - 1)
 
@@ -153,7 +153,7 @@ class Heads:
         return key in self.unique or key in self.duplicates
 
     def after(self, plan: Plan, duplicates: Collection[int]) -> Heads:
-        """The heads when a plan has been written.
+        """Return the heads when a plan has been written.
 
         Args:
             plan: of messages that follow these heads, or others.
@@ -169,7 +169,7 @@ class Heads:
 
 
 def split(rows: Iterable[Head], duplicates: Collection[int]) -> Heads:
-    """The heads with these keys and sequences, ascending by key.
+    """Return the heads with these keys and sequences, ascending by key.
 
     Args:
         rows: of all.

@@ -140,7 +140,7 @@ class Log:
             check_payload(self._check, as_peers_read(encoded))
 
     def insert(self, message: SignedMessage | bytes) -> bool:
-        """Verifies a message and stores it.
+        """Verify a message and store it.
 
         Returns:
             Whether it is new to the log.
@@ -159,7 +159,7 @@ class Log:
     def insert_many(
         self, messages: Iterable[SignedMessage | bytes], *, most_refused: int | None = None
     ) -> InsertResult:
-        """Verifies messages, in any order, and stores those that are valid and whose parents are in the log or here.
+        """Verify messages, in any order, and store those that are valid and whose parents are in the log or here.
 
         Args:
             messages: or their stored values. They are taken in chunks, each of which is stored in one transaction.
@@ -174,7 +174,7 @@ class Log:
         return insert_many(self._replica, messages, most_refused=most_refused)
 
     def pull(self, source: Log | str | os.PathLike[str], *, config: ServerConfig | None = None) -> PullResult:
-        """Gets what another log of this machine has and this one lacks, by the sync protocol.
+        """Get what another log of this machine has and this one lacks, by the sync protocol.
 
         `apply` and the `payload` check run on worker threads meanwhile, each on one.
 
@@ -202,7 +202,7 @@ class Log:
     # Reading
 
     def get(self, id: str) -> SignedMessage:
-        """The message with an id.
+        """Return the message with an id.
 
         Raises:
             DecodeError: text that is no id.
@@ -216,7 +216,7 @@ class Log:
         return self._read(found[key], key)
 
     def content_id(self, id: str) -> str:
-        """The id that all encodings of a message have in common: that of the canonical one.
+        """Return the id that all encodings of a message have in common: that of the canonical one.
 
         `apply` and the tables that it fills see one encoding of each message, and others' messages may name any of them
         as a parent. Within `apply`, use the transaction's `content_id`.
@@ -248,7 +248,7 @@ class Log:
             return reader.position().count
 
     def __bool__(self) -> bool:
-        """True, also for an empty log."""
+        """Return True, also for an empty log."""
         return True
 
     def __iter__(self) -> Iterator[SignedMessage]:
@@ -258,7 +258,7 @@ class Log:
     def messages(
         self, *, after: str | None = None, before: str | None = None, reverse: bool = False, limit: int | None = None
     ) -> Iterator[SignedMessage]:
-        """The messages in the order of their ids: after their parents, as of the time of the call.
+        """Return the messages in the order of their ids: after their parents, as of the time of the call.
 
         They are read in pages, so that the log may be written to while they are taken.
 
@@ -309,7 +309,7 @@ class Log:
             limit = None if limit is None else limit - len(rows)
 
     def replay(self, function: Callable[[SignedMessage], object], *, after: str | None = None) -> int:
-        """Calls a function with every message in the order of their ids; writes nothing itself.
+        """Call a function with every message in the order of their ids; write nothing itself.
 
         Args:
             function: what it raises ends the replay.
@@ -387,7 +387,7 @@ class Log:
                 return core.is_ancestor(upper, lower, reader.links)
 
     def ancestors(self, id: str, clock: int) -> tuple[str, ...]:
-        """The ids, ascending, of the latest ancestors of a message at or before a clock: those that no other
+        """Return the ids, ascending, of the latest ancestors of a message at or before a clock: those that no other
         ancestor at or before it follows.
 
         Raises:
@@ -404,7 +404,7 @@ class Log:
             return self._ids(reader, found)
 
     def children(self, id: str) -> tuple[str, ...]:
-        """The ids, ascending, of the messages that name this one as a parent.
+        """Return the ids, ascending, of the messages that name this one as a parent.
 
         Raises:
             DecodeError: text that is no id.
@@ -437,7 +437,7 @@ class Log:
     # The log as a whole
 
     def snapshot(self) -> Snapshot:
-        """The log as it is now, for a sync server or client; it does not change with the log."""
+        """Return the log as it is now, for a sync server or client; it does not change with the log."""
         return Snapshot(self._storage, self._states.current())
 
     @property
@@ -446,7 +446,7 @@ class Log:
         return self._replica
 
     def info(self, progress: Callable[[int], object] | None = None) -> Info:
-        """The log in figures. Counting what its authors wrote reads every message.
+        """Return the log in figures. Counting what its authors wrote reads every message.
 
         Args:
             progress: called with the number of messages read since it was called before.
@@ -470,7 +470,7 @@ class Log:
         )
 
     def verify(self, progress: Callable[[int], object] | None = None) -> VerifyResult:
-        """Checks everything that is stored: every message and its signature, all indexes, the tree.
+        """Check everything that is stored: every message and its signature, all indexes, the tree.
 
         Args:
             progress: called with the number of messages checked since it was called before.
@@ -482,7 +482,7 @@ class Log:
         return Audit(self._storage, self.topic, self._states.newest, progress).run()
 
     def close(self) -> None:
-        """Ends the use of the log, and every subscription; a second call does nothing.
+        """End the use of the log, and every subscription; a second call does nothing.
 
         Raises:
             StorageError: a transaction of another thread has not ended within 30 seconds, as where `apply` hangs. The

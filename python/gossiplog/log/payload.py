@@ -60,7 +60,7 @@ def payload_check(payload: Any) -> PayloadCheck | None:
 
 
 def check_payload(check: PayloadCheck, payload: Any, id: str | None = None) -> None:
-    """Runs the application's check.
+    """Run the application's check.
 
     Args:
         check: as `payload_check` returned it.
@@ -78,5 +78,5 @@ def check_payload(check: PayloadCheck, payload: Any, id: str | None = None) -> N
 
 
 def as_peers_read(encoded: bytes) -> Any:
-    """An encoded payload, as peers will read it: integral floats are integers, tuples lists."""
+    """Return an encoded payload, as peers will read it: integral floats are integers, tuples lists."""
     return core.cbor_decode(encoded)

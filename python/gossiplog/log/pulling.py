@@ -37,7 +37,7 @@ class Stream(Protocol):
     """The source's end of a sync stream, as `sync.Server` is one."""
 
     def receive(self, data: bytes, now: float) -> bytes:
-        """Takes bytes from the client and returns bytes for it; b"" when there are none until it gets more."""
+        """Take bytes from the client and return bytes for it; b"" when there are none until it gets more."""
 
 
 Connect: TypeAlias = Callable[[], Stream]
@@ -59,12 +59,12 @@ class _Work:
         self._streams: list[Statistics] = []
 
     def make_room(self) -> None:
-        """Waits until there is room for another batch, and raises what went wrong with one."""
+        """Wait until there is room for another batch, and raise what went wrong with one."""
         while len(self.writing) >= _BATCHES_UNDER_WAY:
             self.writing.popleft().result()
 
     def wait(self) -> None:
-        """Waits for the batches that are under way, and raises what went wrong with the first of them."""
+        """Wait for the batches that are under way, and raise what went wrong with the first of them."""
         failure: BaseException | None = None
         while self.writing:
             error = self.writing.popleft().exception()
@@ -111,11 +111,11 @@ class _Work:
         self.left_out[key] = error
 
     def count(self, client: Client) -> None:
-        """Adds what a stream cost."""
+        """Add what a stream cost."""
         self._streams.append(client.statistics)
 
     def result(self) -> PullResult:
-        """The whole pull."""
+        """Return the whole pull."""
         return PullResult(
             inserted=self.inserted,
             duplicates=self.duplicates,
@@ -131,7 +131,7 @@ class _Work:
 
 
 def pull(replica: Replica, connect: Connect) -> PullResult:
-    """Gets what the source has and the log lacks.
+    """Get what the source has and the log lacks.
 
     Args:
         replica: of the log.

@@ -61,7 +61,7 @@ class Replica:
             return reader.sequences(keys).keys()
 
     def value(self, id: str) -> bytes:
-        """The stored value of the message with an id.
+        """Return the stored value of the message with an id.
 
         Raises:
             DecodeError: text that is no id.
@@ -104,25 +104,25 @@ class Replica:
         return page, len(page) < len(rows) or sum(len(value) for _, value in rows) > PAGE_BYTES
 
     def ancestors(self, id: str, most_ids: int, most_bytes: int) -> list[tuple[int, tuple[str, ...]]]:
-        """The latest ancestors of a message some clocks back, within limits: see `ancestry.steps_back`."""
+        """Return the latest ancestors of a message some clocks back, within limits: see `ancestry.steps_back`."""
         with self._storage.reader() as reader:
             return steps_back(reader, self.topic, id, most_ids=most_ids, most_bytes=most_bytes)
 
     def heads(self) -> list[bytes]:
-        """The keys, ascending, of the messages that no other names as a parent."""
+        """Return the keys, ascending, of the messages that no other names as a parent."""
         with raising_corrupt_log, self._storage.reader() as reader:
             return [key for key, _ in self._states.heads(reader, reader.position())]
 
     def root(self) -> core.Node:
-        """The root of the tree."""
+        """Return the root of the tree."""
         return self.state().tree.root
 
     def state(self) -> State:
-        """The messages' number, the tree and the heads, all of one moment."""
+        """Return the messages' number, the tree and the heads, all of one moment."""
         return self._states.current()
 
     def snapshot(self) -> Snapshot:
-        """The log as it is now, for a sync client or server."""
+        """Return the log as it is now, for a sync client or server."""
         return Snapshot(self._storage, self._states.current())
 
     def verify(self, values: Sequence[bytes], *, signed: bool = False) -> VerifiedBatch:
@@ -191,7 +191,8 @@ class Replica:
 
     def recent(self, after: int, limit: int) -> Sequence[tuple[int, bytes]]:
         """As `arrivals`, from memory: none, unless this process committed what follows a moment ago, while somebody
-        listened."""
+        listened.
+        """
         return self._follower.recent(after, limit)
 
     @property

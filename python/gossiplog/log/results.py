@@ -127,7 +127,7 @@ class Arrivals(list[SignedMessage]):
 
 
 def without_frames(error: Refused) -> None:
-    """Drops the tracebacks of an error that is returned: their frames would keep whole batches in memory.
+    """Drop the tracebacks of an error that is returned: their frames would keep whole batches in memory.
 
     Where the application raised is kept as a note of its exception.
     """

@@ -84,12 +84,14 @@ class States:
         return self._newest
 
     def current(self) -> State:
-        """The newest committed state, by whichever process."""
+        """Return the newest committed state, by whichever process."""
         with self._storage.reader() as reader:
             return self.of(reader, reader.position())
 
     def of(self, reader: Reader, position: Position) -> State:
-        """The state at a reader's position, or a later one that another thread of this process has seen since."""
+        """Return the state at a reader's position, or a later one that another thread of this process has seen
+        since.
+        """
         newest = self._newest
         if position.count <= newest.count:
             return newest
@@ -104,14 +106,14 @@ class States:
         return state
 
     def heads(self, reader: Reader, position: Position) -> Heads:
-        """The heads at a reader's position, or later ones, as with `of`."""
+        """Return the heads at a reader's position, or later ones, as with `of`."""
         count, heads = self._tip
         return heads if count == position.count else self.of(reader, position).heads
 
     def index(
         self, transaction: Transaction, position: Position, plan: core.Plan, duplicates: Collection[int]
     ) -> State:
-        """Writes the index of a transaction's plan, and of what arrived before it without being indexed.
+        """Write the index of a transaction's plan, and of what arrived before it without being indexed.
 
         Args:
             transaction: in which the plan's messages are not written yet.
@@ -136,7 +138,9 @@ class States:
         return new
 
     def scattered(self, plan: core.Plan) -> Collection[tuple[bytes, bytes]]:
-        """The level-1 rows that a plan's messages change, without those at the end of the tree; about two for each."""
+        """Return the level-1 rows that a plan's messages change, without those at the end of the tree; about two for
+        each.
+        """
         if not self._newest.count:
             return ()
         tree = self._newest.tree
@@ -144,27 +148,27 @@ class States:
         return set(tree.level1(keys)).difference(tree.level1([_LAST_KEY]))
 
     def publish_alternative(self, sequence: int) -> None:
-        """Takes over the sequence of the last alternative encoding that was committed."""
+        """Take over the sequence of the last alternative encoding that was committed."""
         if sequence > self._alternative:
             with self._lock:
                 self._alternative = max(self._alternative, sequence)
 
     def publish(self, state: State) -> None:
-        """Takes over a state that was committed, unless a newer one is known."""
+        """Take over a state that was committed, unless a newer one is known."""
         with self._lock:
             if state.count > self._newest.count:
                 self._newest = state
         self.publish_heads(state.count, state.heads)
 
     def publish_heads(self, count: int, heads: Heads) -> None:
-        """Takes over the heads of so many messages that were committed, unless newer ones are known."""
+        """Take over the heads of so many messages that were committed, unless newer ones are known."""
         with self._lock:
             if count > self._tip[0]:
                 self._tip = (count, heads)
 
 
 def stored_state(reader: Reader, position: Position) -> State:
-    """The state that the index has: that of the first `position.indexed` messages.
+    """Return the state that the index has: that of the first `position.indexed` messages.
 
     Raises:
         CorruptLog: heads that are no messages.
@@ -183,7 +187,7 @@ def stored_state(reader: Reader, position: Position) -> State:
 
 
 def replayed(reader: Reader, state: State, count: int, topic: str) -> State:
-    """A later state: that of the first `count` messages.
+    """Return a later state: that of the first `count` messages.
 
     Raises:
         CorruptLog: messages that are missing, damaged, or came before their parents.
@@ -198,12 +202,12 @@ def replayed(reader: Reader, state: State, count: int, topic: str) -> State:
 
 
 def _leaves(reader: Reader, count: int) -> Callable[[bytes, bytes | None], Sequence[tuple[bytes, bytes]]]:
-    """What reads the leaves of a tree over so many messages."""
+    """Return what reads the leaves of a tree over so many messages."""
     return lambda start, end: reader.leaves(start, end, count)
 
 
 def _arrived(reader: Reader, after: int, last: int, topic: str) -> core.Plan:
-    """The plan that messages after a sequence have followed; not all up to the last, where they are many."""
+    """Return the plan that messages after a sequence have followed; not all up to the last, where they are many."""
     rows = reader.arrivals(after, min(_PAGE, last - after))
     for expected, (sequence, _) in enumerate(rows, after + 1):
         if sequence != expected:
@@ -221,7 +225,7 @@ def _arrived(reader: Reader, after: int, last: int, topic: str) -> core.Plan:
 
 
 def unindexed(reader: Reader, position: Position, topic: str) -> Iterator[SignedMessage]:
-    """The messages that the index does not cover yet."""
+    """Yield the messages that the index does not cover yet."""
     after = position.indexed
     while after < position.count:
         rows = reader.arrivals(after, position.count - after)
@@ -256,7 +260,7 @@ class Snapshot:
         return self.state.tree
 
     def leaves(self, start: bytes, end: bytes | None, limit: int | None = None) -> Sequence[tuple[bytes, bytes]]:
-        """The leaves (key, hash) with start <= key < end, ascending; an end of None is the end of the tree.
+        """Return the leaves (key, hash) with start <= key < end, ascending; an end of None is the end of the tree.
 
         Of these the first `limit`, and no more than so many are read.
 
@@ -278,7 +282,7 @@ class Snapshot:
         return self._leaves[first : stop if limit is None else min(stop, first + limit)]
 
     def values(self, keys: Sequence[bytes], limit: int) -> list[bytes] | None:
-        """The stored values, in the order of the keys; None when they have more than `limit` bytes together.
+        """Return the stored values, in the order of the keys; None when they have more than `limit` bytes together.
 
         At most one value more than fits is read.
 

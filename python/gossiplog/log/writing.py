@@ -94,7 +94,7 @@ class Writer:
         self._is_alone = False
 
     def catch_up(self) -> None:
-        """Runs `apply` over the stored messages that it has not seen.
+        """Run `apply` over the stored messages that it has not seen.
 
         Raises:
             Refused: it raised; its exception is the cause. It has run for the messages before.
@@ -203,7 +203,9 @@ class Writer:
     def _sign(
         self, payloads: Sequence[Any], heads: Heads, signer: Signer, codec: str
     ) -> tuple[Mapping[bytes, int], core.Batch, list[SignedMessage]]:
-        """The heads that the first message follows, with their sequences; the messages, as a batch and as objects."""
+        """Return the heads that the first message follows, with their sequences; the messages, as a batch and as
+        objects.
+        """
         parents = dict(heads.unique.last(MAX_PARENTS))
         with raising_corrupt_log:
             batch = signer.sign_chain(self._topic, [*parents], payloads, codec, _SIGNED_BYTES)
@@ -225,7 +227,7 @@ class Writer:
         *,
         patient: bool = False,
     ) -> _Written:
-        """Writes what can be written, and adds to `refused` what `apply` refuses."""
+        """Write what can be written, and add to `refused` what `apply` refuses."""
 
         def links(sequences: Sequence[int]) -> Sequence[bytes]:
             try:
@@ -270,7 +272,7 @@ class Writer:
 
     @staticmethod
     def _parents(transaction: Transaction, keys: Sequence[bytes], heads: Heads) -> dict[bytes, int]:
-        """The sequences of those of the keys that are in the log: mostly they are its heads."""
+        """Return the sequences of those of the keys that are in the log: mostly they are its heads."""
         if len(heads.unique) <= MAX_PARENTS:
             known = dict(heads.unique)
             if known.keys() >= set(keys):
@@ -306,7 +308,7 @@ class Writer:
         known: Collection[bytes] | None,
         deadline: float,
     ) -> tuple[dict[int, Refused], list[int]]:
-        """Runs `apply` over a plan's messages: which it refuses, and which were left when time was up.
+        """Run `apply` over a plan's messages: which it refuses, and which were left when time was up.
 
         Args:
             transaction: in which they are not written yet.
@@ -345,7 +347,7 @@ class Writer:
         return failed, []
 
     def _catch_up_some(self, transaction: Transaction, apply: Apply) -> tuple[bool, Refused | CorruptLog | None]:
-        """Runs `apply` over stored messages: whether there are more, and what ended it."""
+        """Run `apply` over stored messages: whether there are more, and what ended it."""
         deadline = time.monotonic() + _WORKING_SECONDS
         position = transaction.position()
         applied = position.applied
@@ -374,7 +376,7 @@ class Writer:
     def _duplicates(
         self, transaction: Transaction, position: Position, rows: Sequence[tuple[int, bytes]]
     ) -> Collection[int]:
-        """The sequences of those of the stored messages of which another encoding arrived before."""
+        """Return the sequences of those of the stored messages of which another encoding arrived before."""
         if not position.alternative:
             return ()
         return encodings.stored_duplicates(transaction, encodings.row_content_keys(rows, self._topic))

@@ -11,7 +11,7 @@ import anyio.abc
 
 @asynccontextmanager
 async def background() -> AsyncIterator[anyio.abc.TaskGroup]:
-    """A task group that is cancelled at the end of its block.
+    """Enter a task group that is cancelled at the end of its block.
 
     When a task fails, the block and the other tasks are cancelled, and what it raised comes out of the block. Where
     several failed, the block's own error comes before the tasks'; the others are named in its notes.
@@ -41,7 +41,7 @@ async def background() -> AsyncIterator[anyio.abc.TaskGroup]:
 
 
 def leaves(error: BaseException) -> Iterator[BaseException]:
-    """The errors that a group holds, at whatever depth; of what is no group, itself."""
+    """Yield the errors that a group holds, at whatever depth; of what is no group, itself."""
     if isinstance(error, BaseExceptionGroup):
         for part in error.exceptions:
             yield from leaves(part)

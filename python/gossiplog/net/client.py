@@ -202,7 +202,8 @@ class Client:
     def obstacle(self) -> Refused | NetworkError | None:
         """What keeps the logs different after all else has been exchanged: this log's application refuses messages of
         the hub's log, or the hub lets this client read only, and lacks messages of this log. None while `synced` has
-        not found the logs to differ, while messages come or go, and where nothing of that is known."""
+        not found the logs to differ, while messages come or go, and where nothing of that is known.
+        """
         driver = self._driver
         if not (self._differs and driver.peers and driver.is_idle):
             return None
@@ -285,7 +286,7 @@ class Client:
         return ConnectionLost(closed.cause, f"{self._name}: {closed.reason}", closed.status)
 
     def _read_hello(self, connection: Connection) -> None:
-        """Raises ConnectionLost: the hub serves another topic."""
+        """Raise ConnectionLost: the hub serves another topic."""
         topic, access = connection.hello.get(TOPIC_HEADER), connection.hello.get(ACCESS_HEADER)
         if access is not None:
             self.may_write = access != "read"
@@ -331,7 +332,7 @@ def connect(
     on_event: Callable[[events.Event], None] | None = None,
     on_message: Callable[[SignedMessage], None] | None = None,
 ) -> Client:
-    """Keeps a log in step with a hub's, for the time of the context.
+    """Keep a log in step with a hub's, for the time of the context.
 
         async with gossiplog.connect(log, "ws://localhost:8000") as client:
             await client.synced()

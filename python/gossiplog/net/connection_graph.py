@@ -66,7 +66,9 @@ class GraphFigures:
 
 
 def bucket_of(peer: str, other: str) -> int:
-    """The bucket in which two peers have each other (Kademlia, 2.4): equal leading bits of the hashes of their ids."""
+    """Return the bucket in which two peers have each other (Kademlia, 2.4): equal leading bits of the hashes of their
+    ids.
+    """
     distance = _key(peer) ^ _key(other)
     return _KEY_BITS - distance.bit_length()
 
@@ -107,7 +109,7 @@ def measure_graph(graph: Graph, without: str | None = None, seed: int = 0) -> Gr
 
 
 def _lengths(joined: Mapping[str, set[str]], start: str) -> list[int]:
-    """The connections between a peer and each of those that can be reached from it."""
+    """Return the connections between a peer and each of those that can be reached from it."""
     found = {start: 0}
     queue = deque([start])
     while queue:
@@ -120,7 +122,7 @@ def _lengths(joined: Mapping[str, set[str]], start: str) -> list[int]:
 
 
 def _left(joined: Mapping[str, set[str]], random: Random) -> float:
-    """The share that stays together, at the worst draw."""
+    """Return the share that stays together, at the worst draw."""
     least = 1.0
     for _ in range(_FAILURES):
         alive = set(random.sample(sorted(joined), len(joined) - int(_FAILING_SHARE * len(joined))))

@@ -25,13 +25,13 @@ class _TrioToken(Protocol):
 
 
 def asyncio_loop() -> asyncio.AbstractEventLoop | None:
-    """The loop that runs now; None if it is not one of asyncio's."""
+    """Return the loop that runs now; None if it is not one of asyncio's."""
     loop = anyio.lowlevel.current_token().native_token
     return loop if isinstance(loop, asyncio.AbstractEventLoop) else None
 
 
 def caller() -> Caller:
-    """What calls functions on the loop that runs now. When that has ended, it does nothing."""
+    """Return what calls functions on the loop that runs now. When that has ended, it does nothing."""
     loop = asyncio_loop()
     if loop is not None:
         call_soon: Callable[..., object] = loop.call_soon_threadsafe

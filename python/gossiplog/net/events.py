@@ -1,5 +1,7 @@
-"""What an application hears of the network. Clients of a hub are named by their addresses, peers of a mesh by their
-peer ids."""
+"""What an application hears of the network.
+
+Clients of a hub are named by their addresses, peers of a mesh by their peer ids.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ class Connected:
 @short_repr
 @dataclass(frozen=True, slots=True)
 class Disconnected:
-    """A peer is gone.
+    """Forget a peer that is gone.
 
     Attributes:
         peer: which.

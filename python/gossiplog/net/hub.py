@@ -89,7 +89,7 @@ class _Running:
         return replace(found, held=found.held + held, network=both)
 
     def let_go(self) -> None:
-        """Ends the exchanges with all clients."""
+        """End the exchanges with all clients."""
         for connection in self.connections:
             self.driver.leave(connection)
 
@@ -274,7 +274,7 @@ class Hub:
         return f"<Hub of {self._log!r}, {'not running' if running is None else f'running, clients: {running.joined}'}>"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """The ASGI application (https://asgi.readthedocs.io/en/latest/specs/main.html)."""
+        """Serve a connection, as an ASGI application (https://asgi.readthedocs.io/en/latest/specs/main.html)."""
         match scope["type"]:
             case "lifespan":
                 await self._live(receive, send)
@@ -301,7 +301,7 @@ class Hub:
         await _refuse(scope, receive, send, refusal)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """A WebSocket or a request that was let in."""
+        """Serve a WebSocket or a request that was let in."""
         if scope["type"] == "websocket":
             await self._join(scope, receive, send)
         elif self._running is None:
@@ -448,7 +448,7 @@ class _Socket:
         await self._tell({"type": "websocket.accept", "headers": hello})
 
     async def feed(self, connection: PipeConnection) -> None:
-        """What the client sends, until it is gone."""
+        """Receive what the client sends, until it is gone."""
         try:
             while (message := await self._receive())["type"] == "websocket.receive":
                 data = message.get("bytes")
@@ -467,8 +467,10 @@ class _Socket:
         connection.feed_eof()
 
     async def drain(self, connection: PipeConnection) -> None:
-        """What goes to the client, as fast as it reads. From one that is gone it is taken all the same: a connection
-        that this side closes waits for that."""
+        """Send what goes to the client, as fast as it reads.
+
+        From one that is gone it is taken all the same: a connection that this side closes waits for that.
+        """
         try:
             while data := await connection.drain():
                 if self._gone:
@@ -481,7 +483,7 @@ class _Socket:
             return
 
     async def close(self, code: int) -> None:
-        """Closes it, unless the client did."""
+        """Close it, unless the client did."""
         if not self._gone:
             await self._tell({"type": "websocket.close", "code": _UNSUPPORTED if self._is_text else code})
 
@@ -494,7 +496,7 @@ class _Socket:
 
 
 def _topic(scope: Scope) -> str | None:
-    """The topic of the client's log; None if it does not say, as canvas-js does not."""
+    """Return the topic of the client's log; None if it does not say, as canvas-js does not."""
     names = [value.decode("latin-1") for name, value in scope["headers"] if name == TOPIC_HEADER.encode()]
     return names[0] if len(names) == 1 else None
 
@@ -511,7 +513,8 @@ def _is_behind_unnamed_proxy(scope: Scope) -> bool:
 
 async def _refuse(scope: Scope, receive: Receive, send: Send, reason: str | Refusal) -> None:
     """Answers a WebSocket's opening with 503, or 429 to an address that is not let in now; or with 403 where the server
-    lets no application say which."""
+    lets no application say which.
+    """
     if "websocket.http.response" in (scope.get("extensions") or {}):
         response = as_response(reason) if isinstance(reason, Refusal) else JSONResponse({"error": reason}, 503)
         await response(scope, receive, send)

@@ -95,7 +95,7 @@ class Member:
     syncs: int = 0
 
     def append(self, payloads: Sequence[Any]) -> Sequence[SignedMessage]:
-        """Appends messages to its log."""
+        """Append messages to its log."""
         return self.log.append_many(payloads, signer=self.signer)
 
 
@@ -241,18 +241,18 @@ class LocalNetwork:
         return {member.peer_id: set(member.connections) for member in self.members if member.peer_id}
 
     async def connected(self, least: int) -> None:
-        """Waits until every peer is connected to so many others, or to all."""
+        """Wait until every peer is connected to so many others, or to all."""
         while min(len(member.connections) for member in self.members) < min(least, self.plan.peers - 1):
             await self._changed.wait()
 
     async def converged(self) -> None:
-        """Waits until all logs have all messages, and so equal roots."""
+        """Wait until all logs have all messages, and so equal roots."""
         while self.complete < self.plan.peers or len(self.roots) > 1:
             # Not at every message: to look at all of the logs takes a moment.
             await anyio.sleep(_LOOK_SECONDS)
 
     async def flow(self, messages: int, rate: float, burst: int = 1) -> list[float]:
-        """Appends messages at peers by chance, and waits until every log has them all.
+        """Append messages at peers by chance, and wait until every log has them all.
 
         Args:
             messages: how many.

@@ -237,7 +237,7 @@ class Peer:
         return replace(found, connection_limits=MappingProxyType({"mesh": self._connections}))
 
     async def dial(self, address: str) -> None:
-        """Connects to a peer, unless it is connected. Waits until the connection stands.
+        """Connect to a peer, unless it is connected. Waits until the connection stands.
 
         Args:
             address: a multiaddr, with or without the peer id at its end.
@@ -250,9 +250,9 @@ class Peer:
         await self._there.host.dial(address)
 
     async def synced(self) -> None:
-        """Waits until this log and those of all peers that are connected hold the same messages, and `on_event` has
-        been told how they came; for a peer, where there is none. While others write, that may be a moment between two
-        of their messages.
+        """Wait until this log and those of all peers that are connected hold the same messages, and `on_event` has been
+        told how they came; for a peer, where there is none. While others write, that may be a moment between two of
+        their messages.
 
         Raises:
             RuntimeError: the peer is not running.
@@ -271,7 +271,7 @@ class Peer:
         return self._running
 
     async def _listen(self, host: Host) -> None:
-        """Waits until there are as many addresses as listeners; one that listens everywhere has several.
+        """Wait until there are as many addresses as listeners; one that listens everywhere has several.
 
         Raises:
             NetworkError: a listener fails, or the addresses do not come in time.
@@ -360,7 +360,7 @@ class _Running:
         )
 
     def shun(self, peer_id: str) -> None:
-        """A peer broke a rule."""
+        """Handle a peer that broke a rule."""
         keep_latest(self.shunned, peer_id, anyio.current_time() + _SHUN_SECONDS)
 
     def shuns(self, peer_id: str) -> bool:

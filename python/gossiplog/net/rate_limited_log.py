@@ -1,5 +1,6 @@
 """What peers do in vain or against a limit: counted by kind, and told of in lines of the log at a limited rate, so that
-nobody fills a disk by repeating it."""
+nobody fills a disk by repeating it.
+"""
 
 from __future__ import annotations
 
@@ -98,7 +99,7 @@ class RateLimitedLog:
 
 
 def client_name(client: Sequence[str | int] | None) -> str:
-    """The name of a client in lines of a log, and in events.
+    """Return the name of a client in lines of a log, and in events.
 
     Args:
         client: its host and port, as an ASGI server has them in a scope; None where it does not know.
@@ -108,6 +109,6 @@ def client_name(client: Sequence[str | int] | None) -> str:
 
 
 def one_line(text: str) -> str:
-    """A text, parts of which a stranger may have written, in one line of a log."""
+    """Return a text, parts of which a stranger may have written, in one line of a log."""
     shown = text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]}…"
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in shown)

@@ -18,7 +18,7 @@ MAX_DATA = wire.MAX_FRAME - _ENVELOPE
 
 
 def encode(key: bytes, value: bytes) -> bytes:
-    """The data of a message.
+    """Return the data of a message.
 
     Raises:
         EncodeError: the message is too large for gossip; peers have to sync to get it.
@@ -32,7 +32,7 @@ def encode(key: bytes, value: bytes) -> bytes:
 
 
 def decode(data: bytes) -> tuple[bytes, bytes]:
-    """The key and the value of a message, which is not verified.
+    """Return the key and the value of a message, which is not verified.
 
     Raises:
         ProtocolError: data that no honest peer publishes.

@@ -78,16 +78,16 @@ class Push:
         return self._frames.held
 
     def start(self, heads: Sequence[bytes]) -> bytes:
-        """The first bytes to write: an Update with the log's heads."""
+        """Return the first bytes to write: an Update with the log's heads."""
         return self.update(heads)
 
     def update(self, heads: Sequence[bytes]) -> bytes:
-        """An Update. Of more heads than a frame holds, those with the largest clocks are sent."""
+        """Return an Update. Of more heads than a frame holds, those with the largest clocks are sent."""
         most = (wire.MAX_FRAME - _UPDATE_HEADER_SIZE) // _HEAD_SIZE
         return wire.encode_push(wire.Update(list(heads) if len(heads) <= most else sorted(heads)[-most:]))
 
     def insert(self, key: bytes, value: bytes) -> bytes:
-        """An Insert.
+        """Return an Insert.
 
         Raises:
             EncodeError: the message does not fit into a frame; peers have to sync to get it.
@@ -100,7 +100,7 @@ class Push:
         return frame
 
     def receive(self, data: bytes) -> Iterator[Event]:
-        """Takes the next bytes of the stream; they are processed as the events are taken, so take all.
+        """Take the next bytes of the stream; they are processed as the events are taken, so take all.
 
         Raises:
             ProtocolError: the peer broke a rule (see the module, and `wire`).
@@ -121,7 +121,7 @@ class Push:
 
 
 def check_key(key: bytes, value: bytes) -> None:
-    """Checks that a key is that of a value, as far as its hash tells: the clock in it is a claim.
+    """Check that a key is that of a value, as far as its hash tells: the clock in it is a claim.
 
     Raises:
         ProtocolError: it is not.

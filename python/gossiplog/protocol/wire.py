@@ -166,7 +166,7 @@ class FrameReader:
         self._end: int | None = None
 
     def feed(self, data: bytes) -> None:
-        """Takes the next bytes of the stream."""
+        """Take the next bytes of the stream."""
         if self._start:
             del self._buffer[: self._start]
             if self._end is not None:
@@ -180,7 +180,7 @@ class FrameReader:
         return len(self._buffer)
 
     def next(self) -> bytes | None:
-        """The next frame; None when it is not complete yet.
+        """Return the next frame; None when it is not complete yet.
 
         Raises:
             ProtocolError: a length that is too large, not minimal, or longer than 5 bytes.
@@ -217,7 +217,7 @@ class FrameReader:
 
 
 def encode_request(request: Request) -> bytes:
-    """The frame of a request."""
+    """Return the frame of a request."""
     message = wire_pb2.Request()
     match request:
         case GetChildren(level, key, after):
@@ -240,7 +240,7 @@ def encode_request(request: Request) -> bytes:
 
 
 def encode_answer(answer: Answer) -> bytes:
-    """The frame of an answer; its size is the caller's care."""
+    """Return the frame of an answer; its size is the caller's care."""
     message = wire_pb2.Response()
     match answer:
         case Children(nodes):
@@ -262,12 +262,12 @@ def encode_answer(answer: Answer) -> bytes:
 
 
 def encode_push(push: Push) -> bytes:
-    """The frame of an event of the push protocol; its size is the caller's care."""
+    """Return the frame of an event of the push protocol; its size is the caller's care."""
     return _framed(encode_event(push))
 
 
 def encode_event(push: Push) -> bytes:
-    """An event of the push protocol without a frame, as gossip carries it."""
+    """Return an event of the push protocol without a frame, as gossip carries it."""
     message = wire_pb2.Event()
     match push:
         case Insert(key, value):
@@ -281,7 +281,7 @@ def encode_event(push: Push) -> bytes:
 
 
 def decode_request(frame: bytes) -> Request:
-    """Raises ProtocolError as the module says."""
+    """Raise ProtocolError as the module says."""
     message = _parse(wire_pb2.Request, frame, "request")
     match message.WhichOneof("request"):
         case "get_children":
@@ -302,7 +302,7 @@ def decode_request(frame: bytes) -> Request:
 
 
 def decode_answer(frame: bytes) -> Answer:
-    """Raises ProtocolError as the module says."""
+    """Raise ProtocolError as the module says."""
     if frame[:1] == _CHILDREN:
         # Most answers are of this kind, and of the one form that the core reads without an object for each node.
         nodes = _usual_children(frame)
@@ -329,7 +329,7 @@ def decode_answer(frame: bytes) -> Answer:
 
 
 def decode_push(frame: bytes) -> Push:
-    """Raises ProtocolError as the module says."""
+    """Raise ProtocolError as the module says."""
     message = _parse(wire_pb2.Event, frame, "event")
     match message.WhichOneof("event"):
         case "insert":
@@ -392,7 +392,7 @@ def _checked(message: _AnyMessage, what: str) -> _AnyMessage:
 
 
 def _usual_children(frame: bytes) -> Nodes | None:
-    """The children in an answer that holds nothing else, written as `encode_answer` does; None otherwise."""
+    """Return the children in an answer that holds nothing else, written as `encode_answer` does; None otherwise."""
     for start in range(2, min(2 + _MAX_LENGTH_BYTES, len(frame) + 1)):
         if frame[1:start] == _varint(len(frame) - start):
             return Nodes.decode(frame[start:])

@@ -28,7 +28,7 @@ _PEER_BYTES = len(_PEER_PREFIX) + 32
 
 
 def peer_id_of(public_key: bytes) -> bytes:
-    """The libp2p peer id of an Ed25519 key.
+    """Return the libp2p peer id of an Ed25519 key.
 
     Args:
         public_key: 32 bytes.
@@ -37,12 +37,12 @@ def peer_id_of(public_key: bytes) -> bytes:
 
 
 def name_is_id(peer: PeerId) -> bytes:
-    """A peer's name as an author, where a peer is known by its name, as on networks."""
+    """Return a peer's name as an author, where a peer is known by its name, as on networks."""
     return cast(bytes, peer)
 
 
 def author_and_number(message: Message) -> bytes:
-    """The id of a message that names its author [go: DefaultMsgIdFn]."""
+    """Return the id of a message that names its author [go: DefaultMsgIdFn]."""
     return (message.author or b"") + (message.seqno or b"")
 
 
@@ -54,14 +54,14 @@ class Authorship(Protocol):
         """The name that own messages bear; None where they bear none."""
 
     def compose(self, topics: tuple[str, ...], data: bytes) -> Message:
-        """A new message of one's own."""
+        """Return a new message of one's own."""
 
     def admits(self, message: Message) -> bool:
         """Whether a message from outside is made out as it has to be."""
 
 
 def check_ids(authorship: Authorship, id_of: Callable[[Message], MessageId]) -> None:
-    """Makes sure that messages can be told apart.
+    """Make sure that messages can be told apart.
 
     Raises:
         ValueError: ids are made of authors and numbers, and messages have neither: all would be one.
@@ -106,7 +106,7 @@ def compose_valid(
     limits: MessageLimits,
     is_valid: Callable[[Message], bool],
 ) -> Message:
-    """A new message of one's own, which is held to what others' are.
+    """Return a new message of one's own, which is held to what others' are.
 
     Args:
         authorship: of the message.

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def check_order(config: DataclassInstance, least: int, *names: str) -> None:
-    """Some of the fields do not decrease.
+    """Raise ValueError unless fields decrease.
 
     Args:
         config: that has them.

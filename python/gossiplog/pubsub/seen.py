@@ -38,7 +38,7 @@ class Seen:
         return list(filterfalse(self.has, ids))
 
     def add(self, id: MessageId, now: float) -> None:
-        """An id is seen that was not."""
+        """Note an id that was not seen before."""
         times = self._times
         times[id] = now
         if len(times) > self._limit:

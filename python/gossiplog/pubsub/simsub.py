@@ -124,7 +124,7 @@ class SimSub:
         self._history: deque[list[Hashable]] = deque()  # the newest first
 
     def start(self, now: float) -> Sequence[Any]:
-        """Connects to the first peers."""
+        """Connect to the first peers."""
         unknown = [peer for peer in self._initial if peer not in self.peers]
         self.peers.update(dict.fromkeys(unknown))
         timer = SetTimer(_HEARTBEAT, now + self._config.heartbeat_interval + self._random.random())

@@ -30,7 +30,7 @@ _IDS = 1_000  # that stay together where a packet is divided
 
 
 def encode(packet: Rpc, limit: int = MAX_FRAME) -> list[bytes]:
-    """The frames of a packet: one, unless that were longer than the limit.
+    """Return the frames of a packet: one, unless that were longer than the limit.
 
     Args:
         packet: with bytes for all ids; extensions have an encoding of their router's.
@@ -63,12 +63,12 @@ _GROWTH = 4
 
 
 def encode_message(message: Message) -> bytes:
-    """A message without a packet, as it is signed."""
+    """Return a message without a packet, as it is signed."""
     return _build_message(message).SerializeToString()
 
 
 def decode(frame: bytes) -> Rpc:
-    """The packet in a frame.
+    """Return the packet in a frame.
 
     Raises:
         ProtocolError: as the module says.
@@ -193,7 +193,7 @@ def _build_ihave(ihave: IHave) -> rpc_pb2.ControlIHave:
 
 
 def _parts(packet: Rpc) -> Iterator[Rpc]:
-    """What a packet may be divided into, in the order of the fields."""
+    """Yield what a packet may be divided into, in the order of the fields."""
     for change in packet.subscriptions:
         yield Rpc(subscriptions=(change,))
     for message in packet.messages:

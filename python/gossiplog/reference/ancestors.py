@@ -33,12 +33,14 @@ MAX_SHORTCUT: Final = 256
 
 
 def link_distances(clock: int) -> list[int]:
-    """The distances 2^k that a message at this clock has links over, ascending."""
+    """Return the distances 2^k that a message at this clock has links over, ascending."""
     return [1 << k for k in range((clock & -clock).bit_length()) if 1 << k < clock]
 
 
 def write_links(sequence: int, clock: int, frontiers: Iterable[Sequence[int]]) -> bytes:
-    """A link record: the frontiers in the order of `link_distances`, each ascending, empty where it is left out."""
+    """Return a link record: the frontiers in the order of `link_distances`, each ascending, empty where it is left
+    out.
+    """
     out = bytearray(write_uvarint(clock))
     for ancestors in frontiers:
         out += write_uvarint(len(ancestors))
@@ -48,7 +50,7 @@ def write_links(sequence: int, clock: int, frontiers: Iterable[Sequence[int]]) -
 
 
 def link_record(sequence: int, record: bytes) -> tuple[int, list[list[int]]]:
-    """What a link record of the message `sequence` holds.
+    """Return what a link record of the message `sequence` holds.
 
     Returns:
         The message's clock, and the frontiers over the distances 1, 2, 4, … that its clock has links over, empty where
@@ -95,7 +97,7 @@ class Ancestry:
     _records: dict[int, tuple[int, list[list[int]]]] = field(default_factory=dict)
 
     def add(self, sequence: int, clock: int, parents: Iterable[int]) -> bytes:
-        """Makes, and from now on knows, the link record of a message whose parents can be read or were added before."""
+        """Make, and from now on knows, the link record of a message whose parents can be read or were added before."""
         distances = link_distances(clock)
         frontiers: list[list[int]] = [[] for _ in distances]
         members = sorted(set(parents))
@@ -110,7 +112,7 @@ class Ancestry:
         return write_links(sequence, clock, frontiers)
 
     def frontier(self, sequence: int, clock: int) -> list[int]:
-        """The sequences, ascending, of the message's maximal proper ancestors at or before `clock`."""
+        """Return the sequences, ascending, of the message's maximal proper ancestors at or before `clock`."""
         own_clock = self._clocks([sequence])[sequence]
         target = min(clock, own_clock - 1)
         return sorted(self._maximal(self._descend([sequence], target))) if target >= 1 else []
@@ -123,7 +125,7 @@ class Ancestry:
         return {sequence: self._records[sequence][0] for sequence in wanted}
 
     def _descend(self, sequences: Iterable[int], target: int) -> _Clocks:
-        """Replaces those above `target` by ancestors, until none is: what covers all ancestors at or before it."""
+        """Replace those above `target` by ancestors, until none is: what covers all ancestors at or before it."""
         found: dict[int, int] = {}
         seen = set(sequences)
         above = seen
@@ -163,7 +165,7 @@ class Ancestry:
 
 
 def frontier(sequence: int, clock: int, links: Links) -> list[int]:
-    """The sequences, ascending, of the maximal proper ancestors at or before `clock` of the message `sequence`.
+    """Return the sequences, ascending, of the maximal proper ancestors at or before `clock` of the message `sequence`.
 
     Args:
         sequence: of a message whose record `links` has.

@@ -7,7 +7,7 @@ _DIGITS = {letter: digit for digit, letter in enumerate(_ALPHABET)}
 
 
 def base58_encode(data: bytes) -> str:
-    """Writes bytes as base58; each leading zero byte becomes a `1`."""
+    """Write bytes as base58; each leading zero byte becomes a `1`."""
     zeros = len(data) - len(data.lstrip(b"\0"))
     number = int.from_bytes(data)
     letters = []
@@ -18,7 +18,7 @@ def base58_encode(data: bytes) -> str:
 
 
 def base58_decode(text: str) -> bytes:
-    """Reads base58. The time grows with the square of the length: callers bound it.
+    """Read base58. The time grows with the square of the length: callers bound it.
 
     Raises:
         DecodeError: a character outside the alphabet.

@@ -100,16 +100,16 @@ class Batch(Sequence[SignedMessage | InvalidMessage]):
         return [(index, verdict) for index, verdict in enumerate(self._verdicts) if isinstance(verdict, InvalidMessage)]
 
     def drop_known(self, known: Collection[bytes]) -> None:
-        """Marks as duplicates the fresh messages with these keys: they came in since the batch was verified."""
+        """Mark as duplicates the fresh messages with these keys: they came in since the batch was verified."""
         for key in known:
             self._fresh.pop(key, None)
 
     def fresh_keys(self) -> list[bytes]:
-        """The keys of the fresh messages, ascending."""
+        """Return the keys of the fresh messages, ascending."""
         return list(self._fresh)
 
     def parents(self) -> list[bytes]:
-        """The distinct keys, ascending, that fresh messages name as parents and that are not fresh here."""
+        """Return the distinct keys, ascending, that fresh messages name as parents and that are not fresh here."""
         named = {parent for index in self._fresh.values() for parent in self._parsed(index).parent_keys}
         return sorted(named - self._fresh.keys())
 
@@ -144,7 +144,7 @@ class Batch(Sequence[SignedMessage | InvalidMessage]):
         return self._gather(sequence, parents, order, link)
 
     def arrived(self, sequence: int, parents: Mapping[bytes, int]) -> Plan:
-        """The plan that the fresh messages, which are in the log and stand here as they arrived, have followed.
+        """Return the plan that the fresh messages, which are in the log and stand here as they arrived, have followed.
 
         Args:
             sequence: of the first of them.
@@ -201,7 +201,7 @@ class Batch(Sequence[SignedMessage | InvalidMessage]):
 def verify_batch(
     values: Sequence[bytes], topic: str, known: Callable[[list[bytes]], Collection[bytes]] | None = None
 ) -> Batch:
-    """The verdicts over stored values from outside.
+    """Return the verdicts over stored values from outside.
 
     Args:
         values: in any order.

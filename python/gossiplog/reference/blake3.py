@@ -73,7 +73,7 @@ def _chunk(data: bytes, counter: int, flags: int) -> _Words:
 
 
 def blake3(data: bytes) -> bytes:
-    """The hash of `data`, 32 bytes."""
+    """Return the hash of `data`, 32 bytes."""
     if len(data) <= _CHUNK:
         return _bytes(_chunk(data, 0, _ROOT))
     # Section 5.1.2: finished subtrees, larger ones first. A subtree is merged only once more input follows it, for the

@@ -18,7 +18,7 @@ LINK_TAG: Final = 42
 
 
 def cbor_encode(value: Any) -> bytes:
-    """Writes a value as canonical dag-cbor.
+    """Write a value as canonical dag-cbor.
 
     Args:
         value: None, bool, int, float, str, bytes, bytearray, memoryview, CID, lists, tuples and mappings of these.
@@ -30,7 +30,7 @@ def cbor_encode(value: Any) -> bytes:
 
 
 def write_cbor(value: Any) -> bytes:
-    """Writes a normalised value, of any depth, as canonical dag-cbor."""
+    """Write a normalised value, of any depth, as canonical dag-cbor."""
     out = bytearray()
     pending = [value]
     while pending:
@@ -57,7 +57,7 @@ def write_cbor(value: Any) -> bytes:
 
 
 def write_scalar(value: bool | int | float | None) -> bytes:
-    """Writes null, a boolean or a number."""
+    """Write null, a boolean or a number."""
     match value:
         case None:
             return bytes([SIMPLE << 5 | NULL])
@@ -70,19 +70,19 @@ def write_scalar(value: bool | int | float | None) -> bytes:
 
 
 def write_link(link: CID) -> tuple[bytes, bytes]:
-    """The tag and head of a link, and its bytes."""
+    """Return the tag and head of a link, and its bytes."""
     data = b"\0" + bytes(link)
     return write_head(TAG, LINK_TAG) + write_head(BYTES, len(data)), data
 
 
 def map_order(key: str) -> tuple[int, bytes]:
-    """What map keys sort by."""
+    """Return what map keys sort by."""
     text = key.encode()
     return len(text), text
 
 
 def write_head(major: int, argument: int) -> bytes:
-    """Writes the head of an item."""
+    """Write the head of an item."""
     if argument < 24:
         return bytes([major << 5 | argument])
     size = next(size for size in range(4) if argument < 1 << (8 << size))

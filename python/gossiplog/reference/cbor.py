@@ -38,7 +38,7 @@ _FLOATS: Final = {25: ">e", 26: ">f", 27: ">d"}
 
 
 def cbor_decode(data: bytes) -> Any:
-    """Reads one value of dag-cbor, in any form that canvas-js accepts, and normalises it.
+    """Read one value of dag-cbor, in any form that canvas-js accepts, and normalises it.
 
     Returns:
         None, bool, int, float, str, bytes, CID, list or dict.
@@ -71,12 +71,12 @@ class Read:
     unstorable: DecodeError | None
 
     def plain(self) -> Any:
-        """The value with plain bytes."""
+        """Return the value with plain bytes."""
         return _replace(self.value, bytes, Passing) if self.passes else self.value
 
 
 def read_stored(data: bytes) -> Read:
-    """Reads a message's stored value, whose signature names the codec that maps are read for.
+    """Read a message's stored value, whose signature names the codec that maps are read for.
 
     Raises:
         DecodeError: as for `cbor_decode`.
@@ -85,7 +85,7 @@ def read_stored(data: bytes) -> Read:
 
 
 def _codec_of(data: bytes) -> str:
-    """The codec in a stored value: what is no such value is refused for that, whatever the codec is."""
+    """Return the codec in a stored value: what is no such value is refused for that, whatever the codec is."""
     if data[:2] != b"\x85\x83":
         return "dag-cbor"
     reader = _Reader(data, "")
@@ -98,7 +98,7 @@ def _codec_of(data: bytes) -> str:
 
 
 def read_cbor(data: bytes, codec: str) -> Read:
-    """Reads one value of dag-cbor as it is signed in a codec.
+    """Read one value of dag-cbor as it is signed in a codec.
 
     Raises:
         DecodeError: as for `cbor_decode`.
@@ -124,7 +124,7 @@ def read_cbor(data: bytes, codec: str) -> Read:
 
 
 def _replace(value: Any, make: Callable[[Any], Any], kind: type[Any]) -> Any:
-    """A value with all objects of a type replaced. The lists and maps stay the same."""
+    """Return a value with all objects of a type replaced. The lists and maps stay the same."""
     root = [value]
     pending: list[Any] = [root]
     while pending:
@@ -202,7 +202,7 @@ def _pend(chain: Chain, codec: str, start: int) -> tuple[Pending | None, DecodeE
 
 
 def _mark(chain: Chain, key: str) -> Any:
-    """What the encoder finds under `/` or `bytes`, its test for links."""
+    """Return what the encoder finds under `/` or `bytes`, its test for links."""
     if key in chain.keys:
         return chain.keys[key].value
     return chain.data if isinstance(chain.data, CID) else None
@@ -224,7 +224,8 @@ def _unstorable(raw: Chain, within: DecodeError | None, start: int) -> DecodeErr
 
 
 def _as_signed(link: CID, codec: str, *, as_version_0: bool) -> CID | dict[str, str]:
-    """A link, or in dag-json the map that is written as it is, where its bytes would be read as of another version.
+    """Return a link, or in dag-json the map that is written as it is, where its bytes would be read as of another
+    version.
 
     Raises:
         DecodeError: a link that is too long for base58.
@@ -402,7 +403,7 @@ class _Reader:
         self.passes = False
 
     def read(self) -> _Item:
-        """The value at `offset`."""
+        """Return the value at `offset`."""
         stack: list[_OpenList | _OpenMap] = []
         while True:
             start = self.offset
@@ -464,7 +465,7 @@ class _Reader:
                 return _scalar(*self._read_simple(info, argument, start))
 
     def read_text(self) -> str:
-        """The string at `offset`."""
+        """Return the string at `offset`."""
         start = self.offset
         major, _, argument = self._read_head()
         if major != TEXT:

@@ -31,7 +31,7 @@ _MAX_POSITION: Final = 4096
 
 
 def encode_in_chunks(value: Any) -> bytes:
-    """What canvas-js signs in dag-cbor for a normalised value that may hold `Passing` bytes.
+    """Return what canvas-js signs in dag-cbor for a normalised value that may hold `Passing` bytes.
 
     Raises:
         JavaScriptError: it throws, or signs what happens to be in memory.

@@ -40,14 +40,14 @@ class CID:
 
     @staticmethod
     def empty() -> CID:
-        """A link without bytes, which is read from none: canvas-js takes some maps for it."""
+        """Return a link without bytes, which is read from none: canvas-js takes some maps for it."""
         cid = object.__new__(CID)
         cid._data = b""
         return cid
 
     @staticmethod
     def parse(text: str) -> CID:
-        """Reads a link's text: base32 with its `b`, base58btc with its `z`, or a version 0 as bare base58btc, `Q…`.
+        """Read a link's text: base32 with its `b`, base58btc with its `z`, or a version 0 as bare base58btc, `Q…`.
 
         Raises:
             DecodeError: any other text.

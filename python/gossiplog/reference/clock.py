@@ -5,7 +5,7 @@ from gossiplog.reference.limits import MAX_CLOCK
 
 
 def encode_clock(clock: int) -> bytes:
-    """Writes a clock in its one, minimal form of 1 to 8 bytes, which sort as the clocks do.
+    """Write a clock in its one, minimal form of 1 to 8 bytes, which sort as the clocks do.
 
     Raises:
         EncodeError: a clock outside 0 to 2**53 - 1.
@@ -20,7 +20,7 @@ def encode_clock(clock: int) -> bytes:
 
 
 def read_clock(data: bytes) -> tuple[int, int]:
-    """Reads a clock that need not be minimal, as canvas-js reads those in parents' keys: (clock, bytes read).
+    """Read a clock that need not be minimal, as canvas-js reads those in parents' keys: (clock, bytes read).
 
     Raises:
         DecodeError: no data, a first byte of 0xff, or too few bytes.
@@ -37,7 +37,7 @@ def read_clock(data: bytes) -> tuple[int, int]:
 
 
 def decode_clock(data: bytes) -> tuple[int, int]:
-    """Reads the clock that `data` begins with: (clock, bytes read).
+    """Read the clock that `data` begins with: (clock, bytes read).
 
     Raises:
         DecodeError: a clock cut off, longer than it need be, or above 2**53 - 1.

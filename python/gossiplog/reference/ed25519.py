@@ -56,12 +56,12 @@ def double(point: Point) -> Point:
 
 
 def negate(point: Point) -> Point:
-    """The point that adds up with this one to the identity."""
+    """Return the point that adds up with this one to the identity."""
     return Point(-point.x % P, point.y, point.z, -point.t % P)
 
 
 def multiply(scalar: int, point: Point) -> Point:
-    """A multiple of a point, by windows of four bits."""
+    """Return a multiple of a point, by windows of four bits."""
     table = [IDENTITY]
     for _ in range(15):
         table.append(add(table[-1], point))
@@ -90,7 +90,7 @@ def _base_table() -> Sequence[Sequence[Point]]:
 
 
 def multiply_base(scalar: int) -> Point:
-    """A multiple of the base point; the scalar is below 2**256."""
+    """Return a multiple of the base point; the scalar is below 2**256."""
     result = IDENTITY
     for row in _base_table():
         result = add(result, row[scalar & 15])
@@ -106,7 +106,10 @@ def compress(point: Point) -> bytes:
 
 
 def decompress(data: bytes) -> Point | None:
-    """The point that 32 bytes encode, or None. As ZIP-215 wants it, y may be p or more, and x = 0 may have a sign."""
+    """Return the point that 32 bytes encode, or None.
+
+    As ZIP-215 wants it, y may be p or more, and x = 0 may have a sign.
+    """
     number = int.from_bytes(data, "little")
     sign, y = number >> 255, number % _SIGN_BIT % P
     u, v = (y * y - 1) % P, (_D * y * y + 1) % P

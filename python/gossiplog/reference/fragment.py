@@ -52,11 +52,11 @@ class _Level:
         return [*(key for key, _ in self.prefix), *([] if self.opener is None else [self.opener])]
 
     def parent(self, opener: bytes) -> _Entry:
-        """The parent that is open, as it would close now."""
+        """Return the parent that is open, as it would close now."""
         return opener, hash_hashes(b"".join(self.children))
 
     def replace(self, opener: bytes, children: Sequence[bytes]) -> _Entry | None:
-        """Opens another parent, and returns the one that this closes, if there was one."""
+        """Open another parent, and return the one that this closes, if there was one."""
         closed = None if self.opener is None else self.parent(self.opener)
         self.opener, self.children = opener, list(children)
         return closed
@@ -66,7 +66,7 @@ class _Level:
 
 
 def _push(levels: list[_Level], level: int, node: _Entry | None) -> None:
-    """Adds a node at the right end of a level, and what that closes on the levels above."""
+    """Add a node at the right end of a level, and what that closes on the levels above."""
     while node is not None:
         if level == len(levels):
             levels.append(_Level())
@@ -82,7 +82,7 @@ def _push(levels: list[_Level], level: int, node: _Entry | None) -> None:
 
 
 def _append(left: list[_Level], right: Sequence[_Level]) -> None:
-    """Adds all levels of another run at the right end."""
+    """Add all levels of another run at the right end."""
     for level, ends in enumerate(right):
         for node in ends.prefix:
             _push(left, level, node)
@@ -138,7 +138,7 @@ class Fragment:
         return self._last
 
     def join(self, right: Fragment) -> Fragment:
-        """The fragment of the entries of both.
+        """Return the fragment of the entries of both.
 
         Raises:
             TreeError: not all entries of `right` are above this one's.
@@ -178,7 +178,7 @@ class Fragment:
         return isinstance(other, Fragment) and self.to_bytes() == other.to_bytes()
 
     def to_bytes(self) -> bytes:
-        """The bytes in which a fragment travels between processes.
+        """Return the bytes in which a fragment travels between processes.
 
         Numbers are big-endian. A key is its length (4 bytes) and its bytes. A fragment is: the version, 1 (1 byte); the
         number of entries (8); if that is not 0, the first and the last key, the number of levels (1), and for each
@@ -198,8 +198,9 @@ class Fragment:
 
     @staticmethod
     def from_bytes(data: bytes) -> Fragment:
-        """Reads what `to_bytes` wrote. That the hashes are right cannot be seen from it: the sender is trusted with
-        that.
+        """Read what `to_bytes` wrote.
+
+        That the hashes are right cannot be seen from it: the sender is trusted with that.
 
         Raises:
             DecodeError: anything that no fragment is written as.

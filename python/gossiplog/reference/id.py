@@ -12,12 +12,12 @@ _ID = re.compile(r"[0-9a-v]{32}", re.ASCII)
 
 
 def message_key(clock: int, value: bytes) -> bytes:
-    """The key of a stored value: its clock, then its SHA-256, cut to 20 bytes."""
+    """Return the key of a stored value: its clock, then its SHA-256, cut to 20 bytes."""
     return (encode_clock(clock) + hashlib.sha256(value).digest())[:KEY_LENGTH]
 
 
 def encode_id(key: bytes) -> str:
-    """The id of a key: 32 characters of base32hex, lower case.
+    """Return the id of a key: 32 characters of base32hex, lower case.
 
     Raises:
         DecodeError: a key that is not 20 bytes long.
@@ -28,7 +28,7 @@ def encode_id(key: bytes) -> str:
 
 
 def decode_id(id: str) -> bytes:
-    """The key of an id.
+    """Return the key of an id.
 
     Raises:
         DecodeError: anything but 32 characters of 0-9 and a-v.

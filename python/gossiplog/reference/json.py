@@ -27,7 +27,7 @@ _MAX_DIGITS: Final = 21
 
 
 def json_encode(value: Any) -> bytes:
-    """Writes a value as dag-json, in UTF-8.
+    """Write a value as dag-json, in UTF-8.
 
     Args:
         value: as for `cbor_encode`.
@@ -48,7 +48,7 @@ _COMMA: Final = _Verbatim(",")
 
 
 def write_json(value: Any) -> bytes:
-    """Writes a normalised value, of any depth, as dag-json."""
+    """Write a normalised value, of any depth, as dag-json."""
     out: list[str] = []
     pending = [value]
     while pending:
@@ -121,7 +121,7 @@ def resolve_lookalikes(value: Any) -> Any:
 
 
 def _reread(link: CID) -> CID | dict[str, str]:
-    """What the text of a link is read as; the link itself if it has none."""
+    """Return what the text of a link is read as; the link itself if it has none."""
     try:
         text = str(link)
     except EncodeError:
@@ -131,7 +131,7 @@ def _reread(link: CID) -> CID | dict[str, str]:
 
 
 def _link_of(text: str) -> CID | None:
-    """The link that has this text, to the letter."""
+    """Return the link that has this text, to the letter."""
     try:
         link = CID.parse(text)
         return link if str(link) == text else None
@@ -156,7 +156,7 @@ def _resolved(meant: Any) -> CID | bytes | None:
 
 
 def json_decode(data: bytes) -> Any:
-    """Reads dag-json text in UTF-8: white space and any form of escapes are accepted, numbers are normalised.
+    """Read dag-json text in UTF-8: white space and any form of escapes are accepted, numbers are normalised.
 
     A map whose only key is `/` is a link where its value is a link's text, and is kept as it is where its value is any
     other text; it is bytes where its value is `{"bytes": "<base64>"}`.
@@ -200,7 +200,7 @@ class _Reader:
         self._at = 0
 
     def read(self) -> Any:
-        """The one value that the text holds."""
+        """Return the one value that the text holds."""
         stack: list[_Open] = []
         while True:
             if self._skip("[") or self._skip("{"):
@@ -227,7 +227,7 @@ class _Reader:
                 return value
 
     def _close(self, opened: _Open) -> Any:
-        """What a list or map stands for."""
+        """Return what a list or map stands for."""
         value = opened.value
         if isinstance(value, dict) and value.keys() == {"/"}:
             inner = value["/"]

@@ -101,7 +101,7 @@ class Parsed:
     passes: bool
 
     def signed_bytes(self) -> bytes:
-        """What the signature must hold over.
+        """Return what the signature must hold over.
 
         Raises:
             EncodeError: a link that has no text.
@@ -113,7 +113,7 @@ class Parsed:
         )
 
     def check_signature(self) -> None:
-        """Raises InvalidMessage unless the signature holds."""
+        """Raise InvalidMessage unless the signature holds."""
         message = self.message
         try:
             signed = self.signed_bytes()
@@ -156,7 +156,7 @@ class SigningKey:
         return self._did
 
     def sign_bytes(self, bytes: bytes) -> bytes:
-        """The signature, 64 bytes, of bytes of another protocol, which say what they are for."""
+        """Return the signature, 64 bytes, of bytes of another protocol, which say what they are for."""
         return ed25519.sign_bytes(self._private_key, bytes)
 
     def sign(
@@ -214,14 +214,16 @@ def sign(
 
 
 def verify_bytes(public_key: bytes, signature: bytes, bytes: bytes) -> bool:
-    """Whether an Ed25519 key signed bytes of another protocol, judged as the signatures of messages are. A key or a
-    signature of another length than 32 or 64 bytes never did."""
+    """Whether an Ed25519 key signed bytes of another protocol, judged as the signatures of messages are.
+
+    A key or a signature of another length than 32 or 64 bytes never did.
+    """
     sound = len(public_key) == ed25519.SEED_LENGTH and len(signature) == ed25519.SIGNATURE_LENGTH
     return sound and ed25519.is_valid(public_key, bytes, signature)
 
 
 def verify(value: bytes, topic: str) -> SignedMessage:
-    """The message that a stored value from outside holds.
+    """Return the message that a stored value from outside holds.
 
     Raises:
         InvalidMessage: a value that every peer refuses in a log of this topic, whatever else that log holds.
@@ -232,7 +234,7 @@ def verify(value: bytes, topic: str) -> SignedMessage:
 
 
 def read_message(value: bytes, topic: str) -> SignedMessage:
-    """The message that a stored value holds whose signature was verified when it came in.
+    """Return the message that a stored value holds whose signature was verified when it came in.
 
     Raises:
         InvalidMessage: anything but the signature is wrong.
@@ -241,7 +243,7 @@ def read_message(value: bytes, topic: str) -> SignedMessage:
 
 
 def parse(value: bytes, topic: str) -> Parsed:
-    """Checks everything about a stored value but its signature, the cheap things first.
+    """Check everything about a stored value but its signature, the cheap things first.
 
     Raises:
         InvalidMessage: with the message's id, where the value has as much of a structure as it takes to have one.
@@ -321,7 +323,7 @@ def _signed_bytes(
 
 
 def _payload(codec: str, payload: Any) -> Any:
-    """The payload that a signature in this codec holds for."""
+    """Return the payload that a signature in this codec holds for."""
     return resolve_lookalikes(payload) if codec == "dag-json" else payload
 
 

@@ -52,7 +52,7 @@ class MessageJson:
         self._rest = b"[" + b",".join(texts) + b"]" if is_list else texts[0]
 
     def read(self, limit: int) -> bytes:
-        """The next piece, of about so many bytes; b"" at the end."""
+        """Return the next piece, of about so many bytes; b"" at the end."""
         piece, self._rest = self._rest[: max(limit, 1)], self._rest[max(limit, 1) :]
         return piece
 
@@ -77,7 +77,7 @@ def _write(parsed: Parsed) -> bytes:
 
 
 def read_message_map(data: bytes, codec: str) -> bytes:
-    """The canonical stored value of a message that was sent as the map which `MessageJson` writes.
+    """Return the canonical stored value of a message that was sent as the map which `MessageJson` writes.
 
     The signature is not verified, and the rules of messages are not looked at. What else the maps hold is passed over.
 
@@ -95,7 +95,7 @@ def read_message_map(data: bytes, codec: str) -> bytes:
 
 
 def read_message_line(line: bytes) -> bytes:
-    """The stored value of the message in a line of an export, in dag-json; not verified.
+    """Return the stored value of the message in a line of an export, in dag-json; not verified.
 
     It is what the line has under `value`, or else what `read_message_map` makes of the line.
 

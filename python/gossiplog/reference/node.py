@@ -38,7 +38,7 @@ ANCHOR: Final = Node(0, None, blake3(b"")[:HASH_LENGTH])
 
 
 def leaf_hash(key: bytes, value: bytes) -> bytes:
-    """The 16-byte hash of an entry."""
+    """Return the 16-byte hash of an entry."""
     return blake3(len(key).to_bytes(4) + key + len(value).to_bytes(4) + value)[:HASH_LENGTH]
 
 
@@ -49,17 +49,20 @@ def is_boundary(hash: bytes) -> bool:
 
 @lru_cache(maxsize=65536)
 def hash_hashes(hashes: bytes) -> bytes:
-    """The hash of the parent of nodes with these hashes, joined. It is remembered: an insert changes few parents."""
+    """Return the hash of the parent of nodes with these hashes, joined.
+
+    It is remembered: an insert changes few parents.
+    """
     return blake3(hashes)[:HASH_LENGTH]
 
 
 def parent_hash(children: Iterable[Node]) -> bytes:
-    """The hash of the parent of these nodes."""
+    """Return the hash of the parent of these nodes."""
     return hash_hashes(b"".join(child.hash for child in children))
 
 
 def parents_of(nodes: Iterable[Node]) -> Iterator[Node]:
-    """The parents of a run of nodes of one level that starts with an anchor or a boundary."""
+    """Yield the parents of a run of nodes of one level that starts with an anchor or a boundary."""
     span: list[Node] = []
     for node in nodes:
         if span and is_boundary(node.hash):
@@ -71,7 +74,7 @@ def parents_of(nodes: Iterable[Node]) -> Iterator[Node]:
 
 
 def check_children(parent: Node, end: bytes | None, children: Iterable[Node]) -> None:
-    """Holds an untrusted answer to GetChildren against the rules of the tree.
+    """Hold an untrusted answer to GetChildren against the rules of the tree.
 
     Args:
         parent: the node that was asked for, of level 1 or above.

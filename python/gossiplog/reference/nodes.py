@@ -35,7 +35,7 @@ class Nodes:
 
     @staticmethod
     def decode(data: bytes) -> Nodes | None:
-        """The nodes of an answer in the form that `encode` writes, with keys of the usual length.
+        """Return the nodes of an answer in the form that `encode` writes, with keys of the usual length.
 
         None is for bytes in another form, which may be valid protobuf or not: they are for a general parser.
         """
@@ -50,7 +50,7 @@ class Nodes:
         return Nodes(nodes)
 
     def encode(self) -> bytes:
-        """The bytes of an answer of these nodes."""
+        """Return the bytes of an answer of these nodes."""
         return b"".join(_write_field(_CHILD, _encode_child(node)) for node in self._nodes)
 
     @property
@@ -59,7 +59,7 @@ class Nodes:
         return [node.key for node in self._nodes if node.key is not None]
 
     def lacking(self, stored: Iterable[tuple[bytes, bytes]]) -> list[bytes]:
-        """The keys of those leaves that are not stored.
+        """Return the keys of those leaves that are not stored.
 
         Args:
             stored: leaves (key, hash). They ascend, as these nodes must.
@@ -100,7 +100,7 @@ def _encode_child(node: Node) -> bytes:
 
 
 def _field(tag: bytes, data: bytes, offset: int) -> tuple[bytes | None, int]:
-    """What is in the field at an offset, if it has this tag and less than 128 bytes, and where it ends."""
+    """Return what is in the field at an offset, if it has this tag and less than 128 bytes, and where it ends."""
     start = offset + 2
     if len(data) < start or data[offset : offset + 1] != tag or data[offset + 1] > 0x7F:
         return None, len(data)

@@ -4,14 +4,14 @@ from gossiplog.reference.limits import MAX_CLOCK
 
 
 def normalise_float(number: float) -> int | float:
-    """A finite float; the integer that it is, when JavaScript tells that one apart from its neighbours."""
+    """Return a finite float; the integer that it is, when JavaScript tells that one apart from its neighbours."""
     if abs(number) <= MAX_CLOCK and number.is_integer():
         return int(number)
     return number
 
 
 def format_number(number: float) -> str:
-    """A finite float as `String(number)` prints it. Source: ECMAScript 2023, 6.1.6.1.20, Number::toString.
+    """Return a finite float as `String(number)` prints it. Source: ECMAScript 2023, 6.1.6.1.20, Number::toString.
 
     Python's `repr` finds the same shortest digits, and differs in where it puts the point and the exponent.
     """

@@ -52,7 +52,7 @@ class Pending:
     indices: dict[int, int]
 
     def make(self) -> Passing:
-        """The bytes."""
+        """Return the bytes."""
         data = bytearray(self.chain.data[: self.count] if isinstance(self.chain.data, bytes) else b"")
         data += bytes(self.count - len(data))
         if all(0 <= value < 256 for value in self.indices.values()):
@@ -67,7 +67,7 @@ class Pending:
 
 
 def pend(chain: Chain, codec: str) -> Pending:
-    """The bytes of a map in messages that are signed with a codec.
+    """Return the bytes of a map in messages that are signed with a codec.
 
     Raises:
         JavaScriptError: the encoder throws, or works on without end.
@@ -114,7 +114,7 @@ def _to_int32(number: float) -> int:
 
 
 def _through_base64(numbers: list[int]) -> bytes:
-    """What is in the base64 that canvas-js makes of integers that may be no bytes."""
+    """Return what is in the base64 that canvas-js makes of integers that may be no bytes."""
     buffer = bits = 0
     sextets = bytearray()
     for number in numbers:

@@ -86,7 +86,7 @@ class Seen:
         self.primitive()
 
     def primitive(self) -> Primitive:
-        """What it is converted to where JavaScript needs a number or a string.
+        """Return what it is converted to where JavaScript needs a number or a string.
 
         Raises:
             JavaScriptError: it throws.
@@ -135,19 +135,21 @@ class Chain:
         return not (_INDEX.fullmatch(key) and int(key) < self.length)
 
     def extend(self, keys: dict[str, Seen]) -> Chain:
-        """The chain of a map with these entries that inherits from this object, which nothing else uses afterwards."""
+        """Return the chain of a map with these entries that inherits from this object, which nothing else uses
+        afterwards.
+        """
         if not keys:
             return self
         self.keys |= keys
         return replace(self)
 
     def indices(self, count: int) -> dict[int, Seen]:
-        """The entries whose keys are indices below `count`."""
+        """Return the entries whose keys are indices below `count`."""
         return {int(key): seen for key, seen in self.keys.items() if _INDEX.fullmatch(key) and int(key) < count}
 
     def join(self) -> str:
-        """What JavaScript's `join` makes of a list, or of a map that inherits from one: of several elements only that
-        it is no number.
+        """Return what JavaScript's `join` makes of a list, or of a map that inherits from one: of several elements only
+        that it is no number.
 
         Raises:
             JavaScriptError: it throws.
@@ -164,7 +166,7 @@ class Chain:
         return "," if length > 1 else own.get(0, self.first) if length else ""
 
     def primitive(self, *, is_bytes: bool) -> Primitive:
-        """What the object is converted to, unless it ends in a list.
+        """Return what the object is converted to, unless it ends in a list.
 
         Raises:
             JavaScriptError: it throws.
@@ -180,7 +182,7 @@ class Chain:
         return "," if len(self.data) > 1 else "".join(map(str, self.data))
 
     def link_data(self) -> bytes:
-        """The bytes that a link, or a map that passes for one, is written from as text.
+        """Return the bytes that a link, or a map that passes for one, is written from as text.
 
         Raises:
             JavaScriptError: it has none, or its text cannot be asked for.
@@ -199,7 +201,7 @@ class Chain:
         return same_number(self.keys["version"].value, 0) if "version" in self.keys else self.is_version_0
 
     def link_text(self) -> str:
-        """The text of a link, or of a map that passes for one; of version 1 only how it begins.
+        """Return the text of a link, or of a map that passes for one; of version 1 only how it begins.
 
         Raises:
             JavaScriptError: it has none, or too long a one.
@@ -213,7 +215,7 @@ class Chain:
 
 
 def element_text(seen: Seen) -> str:
-    """What `join` makes of an element.
+    """Return what `join` makes of an element.
 
     Raises:
         JavaScriptError: it throws.

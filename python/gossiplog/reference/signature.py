@@ -54,12 +54,12 @@ SCHEMES: Final[Mapping[int, Scheme]] = {ED25519: _Ed25519()}
 
 
 def write_did(code: int, key: bytes) -> str:
-    """The one minimal did:key URI of a public key under its multicodec."""
+    """Return the one minimal did:key URI of a public key under its multicodec."""
     return f"did:key:z{base58_encode(write_uvarint(code) + bytes(key))}"
 
 
 def decode_did(did: str) -> tuple[int, bytes]:
-    """The multicodec and the public key of a did:key URI, whose multicodec need not be minimal.
+    """Return the multicodec and the public key of a did:key URI, whose multicodec need not be minimal.
 
     Raises:
         DecodeError: no did:key URI, a scheme that is not known here, or a key of the wrong length.

@@ -39,7 +39,7 @@ class Tree:
     _memory: tuple[_Leaf, ...] | None
 
     def __new__(cls) -> Tree:
-        """The empty tree."""
+        """Return the empty tree."""
         return cls._make((), 0, ())
 
     @classmethod
@@ -61,7 +61,7 @@ class Tree:
         return Tree._make(_level1(level1, count), count, None)
 
     def level1(self, keys: Sequence[bytes]) -> list[tuple[bytes, bytes]]:
-        """The level-1 rows (key, hash), ascending, that the insertion of these keys can have changed.
+        """Return the level-1 rows (key, hash), ascending, that the insertion of these keys can have changed.
 
         For each key, they are the node that holds it, and the one before, which the key may have cut off.
         """
@@ -124,7 +124,7 @@ class Tree:
         return self._levels[-1][0] if self._levels else ANCHOR
 
     def node(self, level: int, key: bytes | None, leaves: Leaves | None = None) -> Node | None:
-        """The node at a level, None when it is not there."""
+        """Return the node at a level, None when it is not there."""
         if level == 0:
             if key is None:
                 return ANCHOR
@@ -134,7 +134,7 @@ class Tree:
         return None if position is None else self._level(level)[position]
 
     def children(self, level: int, key: bytes | None, leaves: Leaves | None = None) -> list[Node]:
-        """The nodes, one level below, that a node covers, ascending.
+        """Return the nodes, one level below, that a node covers, ascending.
 
         Raises:
             KeyError: a node that is not there.
@@ -151,7 +151,7 @@ class Tree:
         return list(below[bisect_left(below, key or b"", key=_order) : _end(below, end)])
 
     def span(self, level: int, key: bytes | None, leaves: Leaves | None = None) -> Nodes:
-        """The children in one object; it raises as `children` does."""
+        """Return the children in one object; it raises as `children` does."""
         return Nodes(self.children(level, key, leaves))
 
     def differing(self, nodes: Nodes, end: bytes | None) -> list[tuple[Node, bytes | None]]:
@@ -173,7 +173,7 @@ class Tree:
         return _leaf_nodes(chain.from_iterable(spans), None)
 
     def next_key(self, level: int, key: bytes | None) -> bytes | None:
-        """The key of the node after this one on its level (1 and up): where its range ends.
+        """Return the key of the node after this one on its level (1 and up): where its range ends.
 
         None for the last one, and for a level that the tree does not have.
         """
@@ -182,7 +182,7 @@ class Tree:
         return nodes[position].key if position < len(nodes) else None
 
     def last(self, level: int) -> Node:
-        """The last node of a level from 1 to the root's.
+        """Return the last node of a level from 1 to the root's.
 
         Raises:
             ValueError: another level.
@@ -196,7 +196,7 @@ class Tree:
         return self._count
 
     def diff(self, other: Tree, leaves: Leaves | None = None, other_leaves: Leaves | None = None) -> Iterator[bytes]:
-        """The keys that only `other` has, ascending. Costs grow with the difference."""
+        """Yield the keys that only `other` has, ascending. Costs grow with the difference."""
         pending = [other.root]
         while pending:
             node = pending.pop()
@@ -219,11 +219,13 @@ class Tree:
         return position if position < len(nodes) and nodes[position].key == key else None
 
     def _span_at(self, key: bytes) -> int:
-        """The position in level 1 of the node that covers a key; 0 when there is none yet."""
+        """Return the position in level 1 of the node that covers a key; 0 when there is none yet."""
         return max(bisect_right(self._level(1), key, key=_order) - 1, 0)
 
     def _span(self, position: int, leaves: Leaves | None) -> Sequence[_Leaf]:
-        """The leaves of the node at a position in level 1, held against its hash; none when the tree is empty."""
+        """Return the leaves of the node at a position in level 1, held against its hash; none when the tree is
+        empty.
+        """
         if not self._levels:
             return ()
         node = self._level(1)[position]

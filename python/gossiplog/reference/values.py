@@ -42,7 +42,7 @@ def text_fault(text: str) -> str | None:
 
 
 def normalise(value: Any) -> Any:
-    """A copy of a value made of None, bool, int, float, str, bytes, CID, list and dict only, fit to be written.
+    """Return a copy of a value made of None, bool, int, float, str, bytes, CID, list and dict only, fit to be written.
 
     Tuples become lists, mappings dicts, bytearrays and memoryviews bytes, and floats the integers that they are.
 

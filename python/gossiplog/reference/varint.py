@@ -13,7 +13,7 @@ _NUMBER_BYTES: Final = 147
 
 
 def write_uvarint(number: int) -> bytes:
-    """Writes a number of 0 or more in its minimal form."""
+    """Write a number of 0 or more in its minimal form."""
     out = bytearray()
     while number >= 0x80:
         out.append(number & 0x7F | 0x80)
@@ -23,7 +23,7 @@ def write_uvarint(number: int) -> bytes:
 
 
 def skip_uvarint(data: bytes, offset: int) -> int:
-    """The offset of the byte after the varint at `offset`, which may have any length.
+    """Return the offset of the byte after the varint at `offset`, which may have any length.
 
     Raises:
         DecodeError: the data ends first.
@@ -36,7 +36,7 @@ def skip_uvarint(data: bytes, offset: int) -> int:
 
 
 def read_uvarint(data: bytes, offset: int) -> tuple[int, int]:
-    """Reads a varint of at most 64 bits at `offset`, in its minimal form: (number, offset of the byte after).
+    """Read a varint of at most 64 bits at `offset`, in its minimal form: (number, offset of the byte after).
 
     Raises:
         DecodeError: a varint cut off, too large, or longer than it need be.
@@ -51,7 +51,7 @@ def read_uvarint(data: bytes, offset: int) -> tuple[int, int]:
 
 
 def read_number(data: bytes, offset: int) -> tuple[int, int]:
-    """Reads a varint of any form at `offset` as canvas-js does: (number, offset of the byte after).
+    """Read a varint of any form at `offset` as canvas-js does: (number, offset of the byte after).
 
     Raises:
         DecodeError: a varint cut off, or longer than a JavaScript number allows.

@@ -74,7 +74,8 @@ class GeographicLatency:
 
 def distance(a: tuple[float, float], b: tuple[float, float]) -> float:
     """Kilometres along the great circle between two points, each given as (latitude, longitude) in degrees
-    (haversine)."""
+    (haversine).
+    """
     (lat_a, long_a), (lat_b, long_b) = (tuple(map(math.radians, point)) for point in (a, b))
     chord = (
         math.sin((lat_b - lat_a) / 2) ** 2 + math.cos(lat_a) * math.cos(lat_b) * math.sin((long_b - long_a) / 2) ** 2

@@ -58,21 +58,22 @@ class Kernel:
         return self._trace is not None
 
     def log(self, who: object, what: str) -> None:
-        """Adds a line to the trace."""
+        """Add a line to the trace."""
         if self._trace is not None:
             self._trace(f"{self.now:11.6f}  {who!s:>6}  {what}")
 
     def after(self, delay: float, call: Callable[..., object], *arguments: Any) -> None:
-        """Calls a function after so many seconds: at once where they are fewer than 0, never where infinitely many."""
+        """Call a function after so many seconds: at once where they are fewer than 0, never where infinitely many."""
         self._schedule((self.now + max(delay, 0.0), _apply, call, arguments))
 
     def at(self, time: float, call: Callable[..., object], *arguments: Any) -> None:
-        """Calls a function at a time, or at once where it has passed."""
+        """Call a function at a time, or at once where it has passed."""
         self._schedule((max(time, self.now), _apply, call, arguments))
 
     def spread(self, call: Callable[..., object], delays: Iterable[tuple[float, Any]], argument: Any) -> None:
-        """Calls a function once for each pair of a finite delay, in seconds, and a first argument; the second is the
-        same."""
+        """Call a function once for each pair of a finite delay, in seconds, and a first argument; the second is the
+        same.
+        """
         now, later = self.now, self._later
         for delay, first in delays:
             event = (now + delay, call, first, argument)
@@ -134,7 +135,7 @@ class TraceHash:
         self._hash = hashlib.sha256()
 
     def __call__(self, line: str) -> None:
-        """Takes a line."""
+        """Take a line."""
         self._hash.update(line.encode() + b"\n")
 
     def digest(self) -> str:

@@ -83,7 +83,7 @@ class Faults:
     longest_stall: float = 0.5
 
     def __post_init__(self) -> None:
-        """Raises ValueError for what is no probability."""
+        """Raise ValueError for what is no probability."""
         for name in ("loss", "no_room", "stalling"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; expected a probability, 0 to 1")

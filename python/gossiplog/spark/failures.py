@@ -42,7 +42,7 @@ _PLAIN = (
 
 @contextmanager
 def worker_errors() -> Iterator[None]:
-    """A block in which Spark runs: what this package raised in a worker is raised here, as it was.
+    """Run Spark in a block: what this package raised in a worker is raised here, as it was.
 
     Raises:
         GossipLogError: of the class and with the message that it had in the worker.
@@ -60,7 +60,7 @@ def raising(kind: type[GossipLogError], text: Column) -> Column:
 
 
 def unwrapped(error: Exception) -> GossipLogError:
-    """The error behind an exception of Spark."""
+    """Return the error behind an exception of Spark."""
     text = str(error)
     ours = _OURS.findall(text) or _RAISED.findall(text)
     if ours:

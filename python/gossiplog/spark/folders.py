@@ -18,7 +18,7 @@ _ANYBODY = 0o777
 
 @contextmanager
 def locked(folder: str, mode: int = 0o755, *, staging: bool = False) -> Iterator[None]:
-    """A block in which this process alone works in a folder, which is made where there is none.
+    """Enter a block in which this process alone works in a folder, which is made where there is none.
 
     Args:
         folder: its path.
@@ -92,7 +92,7 @@ def check_staging(folder: str, mode: int) -> None:
 
 @contextmanager
 def building(folder: str, purpose: str) -> Iterator[str]:
-    """A block that fills a new folder, under another name until it ends without an error.
+    """Enter a block that fills a new folder, under another name until it ends without an error.
 
     Args:
         folder: to be made.
@@ -168,7 +168,7 @@ def check_new(folder: str, purpose: str) -> None:
 
 
 def sync(path: str) -> None:
-    """Waits until a file, or the names in a folder, are on disk.
+    """Wait until a file, or the names in a folder, are on disk.
 
     Raises:
         OSError: they cannot be written.

@@ -54,7 +54,7 @@ def _gateway(conf: SparkConf) -> JavaGateway:
 
 
 def without_remark(lines: Iterable[bytes]) -> Iterable[bytes]:
-    """The lines that are worth passing on."""
+    """Return the lines that are worth passing on."""
     return (line for line in lines if not line.startswith(_REMARK))
 
 

@@ -33,7 +33,7 @@ _FORMATS: dict[str, DataType] = {"date": DateType(), "date-time": TimestampType(
 
 
 def parse_payload(frame: DataFrame, shape: DataType | Any, *, column: str = "payload") -> DataFrame:
-    """The frame with its payloads as structs instead of dag-json.
+    """Return the frame with its payloads as structs instead of dag-json.
 
     A payload that does not have the shape gives null, or null in the fields that do not, as `from_json` has it.
 
@@ -56,7 +56,7 @@ def parse_payload(frame: DataFrame, shape: DataType | Any, *, column: str = "pay
 
 
 def spark_type(shape: Any) -> DataType:
-    """The Spark type of what pydantic validates, by way of its JSON schema.
+    """Return the Spark type of what pydantic validates, by way of its JSON schema.
 
     Raises:
         TypeError: a type that pydantic does not know, that refers to itself, or that is one of several; bytes and

@@ -8,7 +8,7 @@ from gossiplog.spark.failures import worker_errors
 
 
 def tasks(spark: SparkSession) -> tuple[int, int]:
-    """The tasks that are done, and all of them, in the stages that are known of the jobs that run now.
+    """Return the tasks that are done, and all of them, in the stages that are known of the jobs that run now.
 
     Raises:
         SparkError: the session has ended.

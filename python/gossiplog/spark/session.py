@@ -111,7 +111,7 @@ def complete(conf: SparkConf) -> None:
 
 
 def _conf_folder() -> str:
-    """The folder with our settings of Spark's log."""
+    """Return the folder with our settings of Spark's log."""
     return str(resources.files("gossiplog.spark") / "conf")
 
 
@@ -124,7 +124,7 @@ def _built(settings: Mapping[str, str]) -> SparkSession:
 
 
 def running() -> SparkSession | None:
-    """The session that this process has, if any."""
+    """Return the session that this process has, if any."""
     try:
         return SparkSession.active()
     except PySparkRuntimeError:
@@ -132,7 +132,7 @@ def running() -> SparkSession | None:
 
 
 def check_java() -> None:
-    """Looks for the Java that Spark would run on.
+    """Look for the Java that Spark would run on.
 
     Raises:
         SparkError: there is none, or one that is too old.

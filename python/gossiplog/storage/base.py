@@ -75,21 +75,23 @@ class Reader(ABC):
 
     @abstractmethod
     def level1(self) -> Sequence[tuple[bytes, bytes]]:
-        """The tree's rows (key, hash), ascending, the anchor's with the key b"", as far as the index goes."""
+        """Return the tree's rows (key, hash), ascending, the anchor's with the key b"", as far as the index goes."""
 
     @abstractmethod
     def leaves(
         self, start: bytes, end: bytes | None, count: int, limit: int | None = None
     ) -> Sequence[tuple[bytes, bytes]]:
-        """The leaves (key, hash) with start <= key < end and a sequence up to `count`, ascending; the first `limit`."""
+        """Return the leaves (key, hash) with start <= key < end and a sequence up to `count`, ascending; the first
+        `limit`.
+        """
 
     @abstractmethod
     def sequences(self, keys: Sequence[bytes]) -> dict[bytes, int]:
-        """The sequences of those of the keys that are in the log."""
+        """Return the sequences of those of the keys that are in the log."""
 
     @abstractmethod
     def values(self, keys: Sequence[bytes], count: int, limit: int | None = None) -> dict[bytes, bytes]:
-        """The stored values of those of the keys that are in the log with a sequence up to `count`.
+        """Return the stored values of those of the keys that are in the log with a sequence up to `count`.
 
         Args:
             keys: any; they are read the fastest where they ascend, and nothing else stands between them.
@@ -115,8 +117,9 @@ class Reader(ABC):
     def scan(
         self, columns: Sequence[ScanColumn], start: bytes, end: bytes | None, count: int
     ) -> AbstractContextManager[Iterator[tuple[Any, ...]]]:
-        """A block with the messages with start <= key < end and a sequence up to `count`, ascending by key. They are
-        read one by one, as they are asked for.
+        """Return a block with the messages with start <= key < end and a sequence up to `count`, ascending by key.
+
+        They are read one by one, as they are asked for.
 
         Args:
             columns: what is read of each: its sequence (int), key and value (bytes). The value of a message that was
@@ -151,7 +154,7 @@ class Reader(ABC):
 
     @abstractmethod
     def links(self, sequences: Sequence[int]) -> Sequence[bytes]:
-        """The link records of messages, in the order of their sequences.
+        """Return the link records of messages, in the order of their sequences.
 
         Raises:
             CorruptLog: a sequence without a message.
@@ -165,18 +168,20 @@ class Reader(ABC):
 
     @abstractmethod
     def heads(self) -> Sequence[tuple[bytes, int]]:
-        """The messages that no other names as a parent: rows (key, sequence), ascending, as far as the index goes."""
+        """Return the messages that no other names as a parent: rows (key, sequence), ascending, as far as the index
+        goes.
+        """
 
     @abstractmethod
     def contents(self, sequences: Sequence[int]) -> dict[int, bytes]:
-        """The keys of the canonical encodings of those of the messages that are alternative ones."""
+        """Return the keys of the canonical encodings of those of the messages that are alternative ones."""
 
     @abstractmethod
     def alternatives(self, contents: Sequence[bytes]) -> dict[bytes, int]:
-        """The sequences of the first alternative encodings, by the keys of the canonical ones."""
+        """Return the sequences of the first alternative encodings, by the keys of the canonical ones."""
 
     def content_key(self, key: bytes) -> bytes | None:
-        """The key of a message's canonical encoding, None where the message is not in the log."""
+        """Return the key of a message's canonical encoding, None where the message is not in the log."""
         sequence = self.sequences([key]).get(key)
         return None if sequence is None else self.contents([sequence]).get(sequence, key)
 
@@ -186,7 +191,7 @@ class ApplyTransaction(Protocol):
 
     @abstractmethod
     def execute(self, sql: str, parameters: Any = (), /) -> Any:
-        """Runs a statement of the application in the transaction.
+        """Run a statement of the application in the transaction.
 
         Args:
             sql: one statement, in the database's own dialect.
@@ -203,8 +208,8 @@ class ApplyTransaction(Protocol):
 
     @abstractmethod
     def content_id(self, id: str, /) -> str:
-        """The id that all encodings of a message have in common, as of a parent that was stored as another encoding
-        than `apply` was called for.
+        """Return the id that all encodings of a message have in common, as of a parent that was stored as another
+        encoding than `apply` was called for.
 
         Raises:
             DecodeError: text that is no id.
@@ -234,7 +239,7 @@ class Transaction(Reader, ApplyTransaction):
 
     @abstractmethod
     def write(self, plan: Plan) -> None:
-        """Adds messages, their link records, their leaves, and which of them are alternative encodings.
+        """Add messages, their link records, their leaves, and which of them are alternative encodings.
 
         Called once, when nothing is read any more.
 
@@ -247,7 +252,7 @@ class Transaction(Reader, ApplyTransaction):
 
     @abstractmethod
     def index(self, plan: Plan, level1: Sequence[tuple[bytes, bytes]], indexed: int) -> None:
-        """Takes messages into the index: the next ones after those that it covers.
+        """Take messages into the index: the next ones after those that it covers.
 
         Args:
             plan: the children and the heads.
@@ -257,11 +262,11 @@ class Transaction(Reader, ApplyTransaction):
 
     @abstractmethod
     def set_applied(self, sequence: int) -> None:
-        """Moves the cursor of `apply`."""
+        """Move the cursor of `apply`."""
 
     @abstractmethod
     def savepoint(self) -> AbstractContextManager[None]:
-        """A block, for `apply` to run in, whose statements are undone when it raises."""
+        """Return a block, for `apply` to run in, whose statements are undone when it raises."""
 
 
 class Storage(ABC):
@@ -279,7 +284,7 @@ class Storage(ABC):
 
     @abstractmethod
     def open(self, topic: str | None, create: bool, progress: Progress | None = None) -> str:
-        """Makes the log ready for use, and upgrades it where an earlier version wrote it and it can be written.
+        """Make the log ready for use, and upgrades it where an earlier version wrote it and it can be written.
 
         Args:
             topic: what the log must have, or gets when it is new; None takes that of the log.
@@ -299,7 +304,7 @@ class Storage(ABC):
 
     @abstractmethod
     def reader(self, *, single: bool = False) -> AbstractContextManager[Reader]:
-        """A block with one state of the log.
+        """Return a block with one state of the log.
 
         Args:
             single: each read of the block may see a later state than the one before: enough for whoever reads once, or
@@ -311,7 +316,7 @@ class Storage(ABC):
 
     @abstractmethod
     def transaction(self) -> AbstractContextManager[Transaction]:
-        """A block that is committed as a whole at its end, or rolled back when it raises.
+        """Return a block that is committed as a whole at its end, or rolled back when it raises.
 
         Raises:
             LogClosed: the storage is not open.
@@ -324,11 +329,11 @@ class Storage(ABC):
 
     @abstractmethod
     def check(self) -> list[str]:
-        """What the database itself finds wrong with its files, one sentence each."""
+        """Return what the database itself finds wrong with its files, one sentence each."""
 
     @abstractmethod
     def close(self) -> None:
-        """Ends the use of the log; a second call does nothing.
+        """End the use of the log; a second call does nothing.
 
         Raises:
             StorageError: a transaction of another thread does not end. No new one begins, and nothing more is read;
@@ -338,7 +343,7 @@ class Storage(ABC):
 
 @contextmanager
 def closing(lock: threading.RLock, place: str) -> Iterator[None]:
-    """A block that ends the use of a log under the lock of its transactions.
+    """Enter a block that ends the use of a log under the lock of its transactions.
 
     Raises:
         StorageError: another thread has held it for too long.

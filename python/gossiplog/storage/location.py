@@ -15,7 +15,7 @@ _SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.\-]*)://")
 def storage_at(
     location: str | os.PathLike[str] | Storage, synchronous: Synchronous = "full", *, read_only: bool = False
 ) -> Storage:
-    """The storage of a location, not opened yet.
+    """Return the storage of a location, not opened yet.
 
     Args:
         location: the path of an SQLite file, ":memory:", a URI that begins with "file:", or a storage, which is

@@ -180,8 +180,9 @@ class SQLiteStorage(Storage):
             self._schema = SCHEMA
 
     def _stored(self, connection: sqlite3.Connection) -> tuple[str, int] | None:
-        """The topic and the schema of the log in the database, None where there is none; tables of an application do
-        not matter."""
+        """Return the topic and the schema of the log in the database, None where there is none; tables of an
+        application do not matter.
+        """
         try:
             ours = schema_of_log(connection)
         except sqlite3.DatabaseError as error:
@@ -217,7 +218,7 @@ class SQLiteStorage(Storage):
         return topic, schema
 
     def _create(self, connection: sqlite3.Connection, topic: str) -> tuple[str, int]:
-        """Makes a log in a database, beside what an application has there, unless another process was quicker."""
+        """Make a log in a database, beside what an application has there, unless another process was quicker."""
         connection.execute("BEGIN IMMEDIATE")
         with _Ended(connection):
             found = self._stored(connection)
@@ -263,7 +264,7 @@ class SQLiteStorage(Storage):
 
     @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:
-        """A block with a connection to read through."""
+        """Enter a block with a connection to read through."""
         self._check_open()
         if self._path == _MEMORY:
             with self._lock:
@@ -391,7 +392,7 @@ class SQLiteStorage(Storage):
 
 
 def text_path(location: str | os.PathLike[str]) -> str:
-    """A location as text.
+    """Return a location as text.
 
     Raises:
         TypeError: bytes, or nothing that is a path.

@@ -125,7 +125,7 @@ def error_code(error: sqlite3.Error) -> int:
 
 
 def storage_error(place: str, doing: str, error: sqlite3.Error) -> StorageError:
-    """What to raise for an error of the driver: CorruptLog for a damaged file."""
+    """Return what to raise for an error of the driver: CorruptLog for a damaged file."""
     if error_code(error) in _NO_LOG:
         return CorruptLog([f"cannot {doing} {place}: {error}"])
     cause = _CAUSES.get(error_code(error))
@@ -169,7 +169,7 @@ def check_tables(found: Sequence[SchemaRow], expected: Sequence[str]) -> None:
 
 
 def _named(statement: str) -> tuple[str, str]:
-    """The type and the name of what a CREATE statement makes."""
+    """Return the type and the name of what a CREATE statement makes."""
     _, kind, name, *_ = statement.replace("(", " ").split()
     return kind.lower(), name
 
@@ -229,7 +229,7 @@ class SQLiteReader(Reader):
         return Position(count, applied, indexed, alternative)
 
     def last_sequence(self) -> int:
-        """The sequence of the last message, 0 in an empty log."""
+        """Return the sequence of the last message, 0 in an empty log."""
         (last,) = self._connection.execute("SELECT coalesce(max(seq), 0) FROM gossiplog_messages").fetchone()
         return int(last)
 
@@ -396,18 +396,18 @@ class SQLiteReader(Reader):
 
 
 def _between(after: bytes | None, before: bytes | None) -> tuple[str, list[bytes]]:
-    """The condition of a range of keys, to be followed by another one, and its parameters."""
+    """Return the condition of a range of keys, to be followed by another one, and its parameters."""
     condition = f"{'' if after is None else 'key > ? AND'} {'' if before is None else 'key < ? AND'}"
     return condition, [key for key in (after, before) if key is not None]
 
 
 def _from_to(start: bytes, end: bytes | None) -> tuple[str, list[bytes]]:
-    """The condition of a half-open range of keys, and its parameters."""
+    """Return the condition of a half-open range of keys, and its parameters."""
     return ("key >= ?", [start]) if end is None else ("key >= ? AND key < ?", [start, end])
 
 
 def _take(rows: Iterable[Any]) -> list[Any]:
-    """The first of the rows, each of which ends with a value: as many as a page has room for."""
+    """Return the first of the rows, each of which ends with a value: as many as a page has room for."""
     taken: list[Any] = []
     size = 0
     for row in rows:
@@ -494,7 +494,7 @@ class SQLiteTransaction(SQLiteReader, Transaction):
         return cursor
 
     def end(self) -> None:
-        """Makes `execute` refuse from now on, and ends what it gave out."""
+        """Make `execute` refuse from now on, and end what it gave out."""
         self._ended = True
         self._close_cursors()
 

@@ -62,7 +62,7 @@ _STEPS: Mapping[int, _Step] = {2: _add_alternatives}
 
 
 def _alternatives(reader: SQLiteReader, after: int, topic: str, progress: Progress) -> Iterator[tuple[int, bytes]]:
-    """The sequences, ascending after one, of alternative encodings, with the keys of the canonical ones.
+    """Yield the sequences, ascending after one, of alternative encodings, with the keys of the canonical ones.
 
     Damaged messages are passed over: finding them is not what a log is opened for.
     """
@@ -90,7 +90,7 @@ class FormerContents:
         self._contents: dict[int, bytes] = {}
 
     def read(self, reader: SQLiteReader) -> dict[int, bytes]:
-        """The keys of the canonical encodings, by the sequences of the alternative ones, ascending."""
+        """Return the keys of the canonical encodings, by the sequences of the alternative ones, ascending."""
         with self._lock:
             last = reader.last_sequence()
             self._contents.update(_alternatives(reader, self._last, self._topic, _unheard))

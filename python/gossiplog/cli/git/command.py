@@ -57,7 +57,7 @@ class Imported:
 def import_history(
     log: Log, commits: Iterable[Commit], private_key: bytes, advance: Callable[[int], None] = lambda steps: None
 ) -> Imported:
-    """Inserts the messages of commits that the log has not.
+    """Insert the messages of commits that the log has not.
 
     Args:
         log: where to.
@@ -114,7 +114,7 @@ def _batches(commits: Iterable[Commit]) -> Iterator[list[Commit]]:
 
 
 def describe(commit: Commit) -> dict[str, Any]:
-    """The payload of a commit's message."""
+    """Return the payload of a commit's message."""
     return {
         "commit": commit.sha,
         "author": commit.author[:_LONGEST],
@@ -125,13 +125,13 @@ def describe(commit: Commit) -> dict[str, Any]:
 
 
 def author_key(private_key: bytes, name: str, email: str) -> bytes:
-    """The private key that an importer signs a Git author's messages with."""
+    """Return the private key that an importer signs a Git author's messages with."""
     identity = core.cbor_encode(["gossiplog import-git author", name, email])
     return hmac.new(private_key, identity, hashlib.sha256).digest()
 
 
 def _known(log: Log) -> dict[bytes, tuple[str, int]]:
-    """The id and clock of each message about a commit, by the fingerprint of its payload."""
+    """Return the id and clock of each message about a commit, by the fingerprint of its payload."""
     known: dict[bytes, tuple[str, int]] = {}
     for message in log.messages():
         payload = message.payload

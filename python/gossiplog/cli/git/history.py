@@ -62,7 +62,7 @@ def count_commits(repository: Path) -> int:
 
 
 def read_history(repository: Path) -> Iterator[Commit]:
-    """The commits that any branch, tag or remote branch reaches, each after all its parents.
+    """Yield the commits that any branch, tag or remote branch reaches, each after all its parents.
 
     In a shallow clone the commits at the edge have no parents.
 
@@ -87,7 +87,7 @@ def read_history(repository: Path) -> Iterator[Commit]:
 
 @contextmanager
 def _git(repository: Path, *arguments: str) -> Iterator[IO[bytes]]:
-    """Runs Git on the repository and gives what it prints.
+    """Run Git on the repository and give what it prints.
 
     Raises:
         GitError: it is missing, or failed; on leaving the block, because it may fail at the end.
@@ -121,7 +121,7 @@ def _git(repository: Path, *arguments: str) -> Iterator[IO[bytes]]:
 
 
 def _split(stream: IO[bytes]) -> Iterator[bytes]:
-    """The pieces of a stream in which each is followed by a zero byte, each up to _LONGEST."""
+    """Yield the pieces of a stream in which each is followed by a zero byte, each up to _LONGEST."""
     rest = b""
     while chunk := stream.read(_CHUNK):
         *pieces, rest = (rest + chunk).split(b"\0")

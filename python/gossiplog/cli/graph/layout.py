@@ -33,7 +33,7 @@ class Row:
 
 
 def draw(vertices: Sequence[Vertex]) -> list[Row]:
-    """The drawing of messages that are given each before its parents.
+    """Return the drawing of messages that are given each before its parents.
 
     Every column of the drawing waits for one message: the next of its branch.
     """
@@ -59,14 +59,14 @@ def draw(vertices: Sequence[Vertex]) -> list[Row]:
 
 
 def _take(columns: list[str | None], id: str, after: int = -1) -> int:
-    """Gives the message the first free column after the given one, and says which that is."""
+    """Give the message the first free column after the given one, and say which that is."""
     place = next((place for place in range(after + 1, len(columns)) if columns[place] is None), len(columns))
     columns[place : place + 1] = [id]
     return place
 
 
 def _connect(columns: list[str | None], start: int, parents: Sequence[str]) -> str:
-    """A line from a column to those that wait for the parents; to new ones where none does."""
+    """Return a line from a column to those that wait for the parents; to new ones where none does."""
     joined = {columns.index(parent) for parent in parents if parent in columns}
     opened = {_take(columns, parent, start) for parent in parents if parent not in columns}
     ends = joined | opened

@@ -85,7 +85,7 @@ def _what_stays(appended: int) -> str:
 
 
 def _batches(arguments: Iterable[str]) -> Iterator[list[Any]]:
-    """The payloads that the arguments name, in the portions in which they are to be appended."""
+    """Yield the payloads that the arguments name, in the portions in which they are to be appended."""
     parsed: list[Any] = []
     for number, argument in enumerate(arguments, 1):
         if argument == "-":
@@ -100,7 +100,7 @@ def _batches(arguments: Iterable[str]) -> Iterator[list[Any]]:
 
 
 def _read_payloads() -> Iterator[list[Any]]:
-    """The payloads on standard input, in portions of what is there: a slow writer is followed line by line."""
+    """Yield the payloads on standard input, in portions of what is there: a slow writer is followed line by line."""
     for lines in read_lines(cast(io.BufferedReader, sys.stdin.buffer), _STDIN):
         parsed = []
         for number, line in lines:

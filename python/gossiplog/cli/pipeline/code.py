@@ -11,7 +11,7 @@ import typer
 
 
 def load_object(option: str, text: str) -> Any:
-    """What a module has under a name. Spark's workers get the module as it is here: they need not have its file.
+    """Return what a module has under a name. Spark's workers get the module as it is here: they need not have its file.
 
     Args:
         option: that gives it, in errors.

@@ -65,7 +65,7 @@ def _rows(compared: Reconciliation, repairs: tuple[str | None, ...]) -> list[dic
 
 
 def _short(row: dict[str, Any]) -> dict[str, Any]:
-    """What fits into a row of a table."""
+    """Return what fits into a row of a table."""
     lacks = row["lacks"]
     span = None if lacks["first_clock"] is None else f"{lacks['first_clock']:,}–{lacks['last_clock']:,}"
     return {

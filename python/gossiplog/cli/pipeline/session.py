@@ -75,7 +75,7 @@ class SessionOptions:
     driver_memory: DriverMemory = None
 
     def properties(self) -> dict[str, str]:
-        """The properties by name.
+        """Return the properties by name.
 
         Raises:
             typer.BadParameter: one that is not NAME=VALUE.
@@ -141,7 +141,8 @@ def _check_memory(option: str, text: str) -> None:
 
 
 def job(function: Callable[..., None]) -> Callable[..., None]:
-    """A command for a function that has a parameter `options`: the command has those of `SessionOptions` instead.
+    """Return a command for a function that has a parameter `options`: the command has those of `SessionOptions`
+    instead.
 
     Whatever can be checked without Spark is to be checked before `spark_session`, whose start takes many seconds.
 
@@ -170,7 +171,7 @@ def job(function: Callable[..., None]) -> Callable[..., None]:
 
 @contextmanager
 def spark_session(options: SessionOptions, name: str) -> Iterator[SparkSession]:
-    """A session for a block, which shows the progress of what Spark does in it; what fails in Spark is raised as ours.
+    """Enter a Spark session, and show the progress of what Spark does in it; what fails in Spark is raised as ours.
 
     A session that this process has already is used, and left as it is.
 
@@ -241,7 +242,7 @@ def interruptible(session: SparkSession | None = None) -> Iterator[None]:
 
 
 def write_parquet(frame: DataFrame, folder: str) -> DataFrame:
-    """Writes a frame to a new folder, and returns what is there, so that nothing is computed twice."""
+    """Write a frame to a new folder, and return what is there, so that nothing is computed twice."""
     frame.write.parquet(folder)
     return frame.sparkSession.read.parquet(folder)
 

@@ -126,7 +126,7 @@ class Options:
         return (_NO_TOKENS_IN_MESH,) if has_token and self.mesh is not None and not self.mesh.allow_peers else ()
 
     def access(self) -> Access:
-        """What callers must bring.
+        """Return what callers must bring.
 
         Raises:
             ValueError: something that is no host or no origin.
@@ -156,7 +156,7 @@ class Options:
 
 
 def serve_log(path: Path, topic: str | None, options: Options, output: Output, warnings: Sequence[str]) -> None:
-    """Serves a log until a signal ends it: SIGINT, as Ctrl-C sends it, or SIGTERM.
+    """Serve a log until a signal ends it: SIGINT, as Ctrl-C sends it, or SIGTERM.
 
     Args:
         path: of the log.

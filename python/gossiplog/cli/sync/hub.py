@@ -51,7 +51,7 @@ class Source(Protocol):
     def obstacle(self) -> Exception | None: ...
 
     async def synced(self) -> None:
-        """Waits until both logs hold the same messages."""
+        """Wait until both logs hold the same messages."""
 
 
 @dataclass(slots=True)
@@ -252,7 +252,7 @@ def sync_with_hub(
 
 
 def result(log: Log, name: str, source: str, listener: Listener, watch: Stopwatch) -> dict[str, Any]:
-    """What the syncs brought and cost, once both logs are equal."""
+    """Return what the syncs brought and cost, once both logs are equal."""
     root, sums = log.root, listener.sums
     return {
         "log": name,
@@ -274,7 +274,7 @@ def result(log: Log, name: str, source: str, listener: Listener, watch: Stopwatc
 async def in_step(
     source: Source, listener: Listener, name: str, hub: str, *, give_up: bool, reasons: str = _HUB_REASONS
 ) -> None:
-    """Waits until the logs are equal, for as long as something happens.
+    """Wait until the logs are equal, for as long as something happens.
 
     Args:
         source: the hub's client, or a peer.
@@ -295,7 +295,7 @@ async def in_step(
 
 
 async def _watch(source: Source, listener: Listener, name: str, hub: str, *, give_up: bool, reasons: str) -> None:
-    """Looks whether anything happens; see `in_step`."""
+    """Look whether anything happens; see `in_step`."""
     quiet, said = 0.0, False
     before = listener.progress, source.hub_root
     while True:

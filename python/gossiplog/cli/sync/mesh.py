@@ -48,7 +48,7 @@ class _Member:
             await self._peer.synced()
 
     async def _watch(self) -> None:
-        """Raises NetworkError: the peer is gone, and nobody else is there."""
+        """Raise NetworkError: the peer is gone, and nobody else is there."""
         driver = self._peer.driver
         while driver.peers:
             await driver.peers_changed.wait()
@@ -94,7 +94,7 @@ def sync_with_peer(log: Log, name: str, address: str, *, follow: bool, done: Cal
 
 
 def _advise(address: str, reason: str) -> str:
-    """The reason, and what to do where something answered that is no peer."""
+    """Return the reason, and what to do where something answered that is no peer."""
     place = _PLACE.match(address)
     if place is None or not any(sign in reason for sign in _NO_PEER):
         return reason

@@ -71,7 +71,7 @@ class Reservation:
 
     @contextmanager
     def waiting_for_client(self) -> Iterator[None]:
-        """A block in which nothing happens until the client reads, or sends, something."""
+        """Mark a block in which nothing happens until the client reads, or sends, something."""
         self.stalled_since = anyio.current_time()
         try:
             yield
@@ -176,7 +176,7 @@ class Admission:
 
     @contextmanager
     def body(self) -> Iterator[Body]:
-        """A block that reads the body of a request, in the body's scope, and keeps it.
+        """Keep the body of a request for a block that reads it, in the body's scope.
 
         Raises:
             Overloaded: it was the slowest of too many bodies.

@@ -80,7 +80,7 @@ _Handler: TypeAlias = Callable[[Request], Awaitable[Response]]
 
 
 def create_api(log: Log, connections: Connections, admission: Admission | None = None) -> Starlette:
-    """Makes the ASGI application that is to be mounted at `/api`.
+    """Make the ASGI application that is to be mounted at `/api`.
 
     Args:
         log: it is used in worker threads only.
@@ -140,13 +140,13 @@ def _refusing() -> Iterator[None]:
 
 
 def _reason(error: Exception) -> str:
-    """What was wrong. An application's error may show what a stranger sent, all of it."""
+    """Return what was wrong. An application's error may show what a stranger sent, all of it."""
     text = str(error)
     return text if len(text) <= _LONGEST_REASON else f"{text[:_LONGEST_REASON]}…"
 
 
 async def as_json(request: Request, error: Exception) -> Response:
-    """The answer to a request that failed: `{"error": "..."}`."""
+    """Return the answer to a request that failed: `{"error": "..."}`."""
     if not isinstance(error, HTTPException):
         raise error
     is_routed = "endpoint" in request.scope
@@ -258,7 +258,9 @@ class _Api:
         return bytes(body.data)
 
     async def ancestors(self, request: Request) -> Response:
-        """The latest ancestors 1, 2, 4, 8, ... clocks back, as canvas-js's repository shows its index of them."""
+        """Return the latest ancestors 1, 2, 4, 8, ... clocks back, as canvas-js's repository shows its index of
+        them.
+        """
         _query(request, ())
         id = request.path_params["id"]
 
@@ -276,7 +278,7 @@ class _Api:
 
 
 def _ids_json(ids: Sequence[str]) -> bytes:
-    """A list of ids in JSON: they need no escapes, and there may be a hundred thousand."""
+    """Return a list of ids in JSON: they need no escapes, and there may be a hundred thousand."""
     return b'["%b"]' % '","'.join(ids).encode() if ids else b"[]"
 
 
@@ -336,7 +338,7 @@ class _Expensive(Response):
         self._open = open
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """The answer to a request (ASGI)."""
+        """Answer a request (ASGI)."""
         with _refusing():
             async with _until_disconnected(receive):
                 await self._answer(scope, receive, send)
@@ -426,7 +428,9 @@ def _query(request: Request, known: Sequence[str]) -> Mapping[str, str]:
 
 
 def _window(query: Mapping[str, str]) -> tuple[str | None, str | None]:
-    """The ids between which, both left out, all bounds hold: ids are numbers, so each has one before and one behind."""
+    """Return the ids between which, both left out, all bounds hold: ids are numbers, so each has one before and one
+    behind.
+    """
     keys = {name: int.from_bytes(_key(name, query[name])) for name in _BOUNDS if name in query}
     lower = [keys[name] - closed for name, closed in (("gt", 0), ("gte", 1)) if name in keys]
     upper = [keys[name] + closed for name, closed in (("lt", 0), ("lte", 1)) if name in keys]
@@ -441,7 +445,7 @@ def _key(name: str, id: str) -> bytes:
 
 
 def _next(query: Mapping[str, str], last: str) -> str:
-    """The address of the next page, relative to that of this one, whose last message is known."""
+    """Return the address of the next page, relative to that of this one, whose last message is known."""
     passed, order = ("lt", "lte"), "desc"
     if _order(query) == "asc":
         passed, order = ("gt", "gte"), "asc"

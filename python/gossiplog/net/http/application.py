@@ -1,5 +1,7 @@
-"""The HTTP side of a hub: canvas-js's API, metrics, the peers, and a sign of life. A peer of a mesh has all but the
-API."""
+"""The HTTP side of a hub: canvas-js's API, metrics, the peers, and a sign of life.
+
+A peer of a mesh has all but the API.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ def create_site(
     admission: Admission,
     unready: Callable[[], str],
 ) -> Starlette:
-    """Makes the ASGI application that answers a hub's HTTP requests.
+    """Make the ASGI application that answers a hub's HTTP requests.
 
     Args:
         log: it is used in worker threads only.

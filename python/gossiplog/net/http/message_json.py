@@ -25,7 +25,7 @@ _PIECE_BYTES = 2**20
 
 
 def to_json(message: SignedMessage) -> bytes:
-    """The dag-json of a message.
+    """Return the dag-json of a message.
 
     Raises:
         EncodeError: a payload without a dag-json form, which a message that is signed in dag-cbor may have.
@@ -35,7 +35,7 @@ def to_json(message: SignedMessage) -> bytes:
 
 
 def from_body(data: bytes, content_type: str) -> bytes:
-    """The canonical stored value of a message that was posted; its signature is not verified yet.
+    """Return the canonical stored value of a message that was posted; its signature is not verified yet.
 
     Like canvas-js, it passes over what else the maps hold, such as the id that GET answers with.
 

@@ -157,7 +157,7 @@ class Address:
     secure: bool
 
     def url(self, scheme: str) -> str:
-        """The base URL, for a scheme "http" or "ws"."""
+        """Return the base URL, for a scheme "http" or "ws"."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{scheme}{'s' if self.secure else ''}://{host}:{self.port}"
 
@@ -174,7 +174,7 @@ async def serve(
     listener: Listener | None = None,
     task_status: TaskStatus[Address] = anyio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Serves an application until it is cancelled, and then ends within `GRACE_SECONDS` and a second.
+    """Serve an application until it is cancelled, then end within `GRACE_SECONDS` and a second.
 
     It is to be started in a task group: `address = await tasks.start(serve, app)`. The application gets no lifespan.
     Its scopes have what the server counted under SERVER_KEY.
@@ -300,7 +300,8 @@ def _on_loop_error(
     incidents: RateLimitedLog, other: _LoopHandler | None, loop: asyncio.AbstractEventLoop, context: dict[str, Any]
 ) -> None:
     """Note that asyncio could not accept a connection, which it repeats each second with a traceback; pass on the
-    rest."""
+    rest.
+    """
     error = context.get("exception")
     if isinstance(error, OSError) and error.errno in _EXHAUSTED and "socket" in context:
         incidents.note("no_descriptors", "unknown", f"not accepted: {NO_DESCRIPTORS}")
@@ -442,7 +443,7 @@ class _Server(uvicorn.Server):
         yield
 
     async def drop_connections(self) -> None:
-        """Ends what is left after the time of grace: connections whose peers do not read, tasks that were cancelled."""
+        """End what is left after the time of grace: connections whose peers do not read, tasks that were cancelled."""
         state = self.server_state
         for connection in list(state.connections):
             if connection.transport is not None:
@@ -513,11 +514,13 @@ class _ConnectionTable:
         return self.most(host) is not None and self._refused.wait(source_of(host), MOST_REFUSALS) > 0
 
     def oldest_idle(self, host: str | None) -> _Protocol | None:
-        """The oldest connection of an address on which no request is under way."""
+        """Return the oldest connection of an address on which no request is under way."""
         return _first_idle(self._transports.get(source_of(host), ()))
 
     def oldest_idle_of_most(self) -> _Protocol | None:
-        """The oldest such connection of the address that has the most connections, if it has one; else of the next."""
+        """Return the oldest such connection of the address that has the most connections, if it has one; else of the
+        next.
+        """
         by_address = sorted(self._transports.values(), key=len, reverse=True)
         return next(filter(None, map(_first_idle, by_address)), None)
 
@@ -566,7 +569,7 @@ class _Reading:
         self._left = None
 
     def end(self) -> None:
-        """The connection is gone."""
+        """Forget a connection that is gone."""
         self._timer.cancel()
 
     def _look_later(self) -> None:
@@ -631,7 +634,7 @@ class _Dropping(Paced):
         self._reading.resume()
 
     def _drop(self, kind: str, text: str) -> None:
-        """Ends the connection at once.
+        """End the connection at once.
 
         Args:
             kind: under which it is counted.
@@ -735,7 +738,8 @@ class _Protocol(_Dropping, H11Protocol):
 
 class _WebSocket(_Dropping, WebSocketsSansIOProtocol):  # type: ignore[misc]
     """A WebSocket, which is closed when the client does not read, and when a message has very many parts: uvicorn keeps
-    them all until the last one."""
+    them all until the last one.
+    """
 
     async def send(self, message: ASGISendEvent) -> None:
         await self.writable.wait()
@@ -764,8 +768,9 @@ class _WebSocket(_Dropping, WebSocketsSansIOProtocol):  # type: ignore[misc]
         self.transport.pause_reading()
 
     def handle_parser_exception(self) -> None:
-        """The client sent what no client may, such as a frame without a mask: blame it, where uvicorn takes it for one
-        that left."""
+        """Blame a client that sent what no client may, such as a frame without a mask: blame it, where uvicorn takes it
+        for one that left.
+        """
         error = self.conn.parser_exc
         if error is None or isinstance(error, (UnicodeDecodeError, ProtocolError, PayloadTooBig)):
             text = "text that is not UTF-8" if error is None else f"what no client may: {error}"

@@ -85,11 +85,11 @@ class ChangeFeed:
         self._failed = Signal()
 
     async def committed(self) -> None:
-        """Waits until the log has got messages."""
+        """Wait until the log has got messages."""
         await self._committed.wait()
 
     async def root(self) -> Node:
-        """The root of the log."""
+        """Return the root of the log."""
         return await self._workers.read(self._replica.root)
 
     async def insert_values(self, values: Sequence[bytes]) -> InsertOutcome:
@@ -131,7 +131,8 @@ class ChangeFeed:
 
     async def probe(self) -> None:
         """Write to a log whose last write has failed, now and then, without end: while a hub is not ready no client may
-        come whose messages would show that the disk has room again."""
+        come whose messages would show that the disk has room again.
+        """
         while True:
             while not self._telemetry.cannot_store:
                 await self._failed.wait()
@@ -142,7 +143,7 @@ class ChangeFeed:
                         await self._write(self._replica.probe_writing)
 
     def _note(self, outcome: InsertOutcome) -> None:
-        """This feed has committed. While nobody else does, there is nothing to find out about it."""
+        """Note a commit of this driver's own. While nobody else does, there is nothing to find out about it."""
         for sequences in outcome.sequences:
             if sequences.start == self._followed + 1:
                 self._followed += len(sequences)
@@ -186,7 +187,7 @@ class ChangeFeed:
                         await self._forward(sequences)
 
     async def _count(self) -> int:
-        """The last sequence, once it is one that was not told of."""
+        """Return the last sequence, once it is one that was not told of."""
         while self._last <= self._followed:
             with anyio.move_on_after(0 if self._is_closed else POLL_SECONDS):
                 await self._news.wait()
@@ -220,7 +221,7 @@ class ChangeFeed:
         )
 
     async def retry_until_available(self, doing: str, call: Callable[[], Awaitable[_Result]]) -> _Result:
-        """A call that nothing goes on without: made again until the database answers.
+        """Return a call that nothing goes on without: made again until the database answers.
 
         Raises:
             LogClosed: it never will.
@@ -284,7 +285,7 @@ def _read(rows: Sequence[tuple[int, bytes]], topic: str) -> Sequence[tuple[int, 
 
 
 def _gaps(own: Sequence[range], after: int, last: int) -> Iterator[range]:
-    """The sequences after one, up to a last one, that are in none of the ranges."""
+    """Yield the sequences after one, up to a last one, that are in none of the ranges."""
     start = after + 1
     for sequences in sorted(own, key=lambda sequences: sequences.start):
         if start < sequences.start:

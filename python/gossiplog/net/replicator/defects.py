@@ -119,7 +119,7 @@ class Defects:
         return number in self._faulty
 
     def name(self, number: int) -> str:
-        """The name of a peer, which may have left since; "" where it is not remembered."""
+        """Return the name of a peer, which may have left since; "" where it is not remembered."""
         return self._names(number)[0]
 
     def leave(self, peer: PeerSession) -> None:

@@ -197,7 +197,9 @@ class Driver:
         return await self._stack.__aexit__(kind, error, traceback)
 
     def begin_shutdown(self) -> None:
-        """The context is about to end: calls of the log that do not return within seconds are left to themselves."""
+        """Prepare for the end of the context: calls of the log that do not return within seconds are left to
+        themselves.
+        """
         self._workers.end()
 
     async def _end_exchanges(self) -> None:
@@ -292,7 +294,7 @@ class Driver:
         self._report(broadcast.PeerConnected(peer.number, peer.gossips))
 
     def _note_refusal(self, peer: PeerSession, error: StreamRefused) -> None:
-        """A peer of the mesh refused a push stream, and will be asked again: its log may not be open yet."""
+        """Note that a peer of the mesh refused a push stream; it is asked again: its log may not be open yet."""
         if not (peer.refused or peer.joined):
             peer.refused = True
             self.telemetry.count(other_topics=1)
@@ -338,19 +340,19 @@ class Driver:
             self.telemetry.tell(events.Disconnected(peer.name, reason, bool(peer.blame)))
 
     def leave(self, connection: Connection) -> None:
-        """Ends the exchange over a connection."""
+        """End the exchange over a connection."""
         for peer in self._exchanges.values():
             if peer.connection is connection:
                 peer.scope.cancel()
 
     def blame(self, connection: Connection, reason: str) -> None:
-        """Drops a peer that broke a rule which whoever carries the connection's bytes knows of."""
+        """Drop a peer that broke a rule which whoever carries the connection's bytes knows of."""
         for peer in self._exchanges.values():
             if peer.connection is connection:
                 peer.drop(reason)
 
     async def root_of(self, peer: PeerSession) -> Node | None:
-        """The root of a peer's log, None if it is too busy to say. Logs with equal roots hold the same messages.
+        """Return the root of a peer's log, None if it is too busy to say. Logs with equal roots hold the same messages.
 
         Raises:
             NetworkError: the peer does not answer.
@@ -367,7 +369,7 @@ class Driver:
             raise NetworkError(peer.fault) from error
 
     async def drain(self) -> None:
-        """Waits until the syncs that are under way have ended, and the application has heard of it."""
+        """Wait until the syncs that are under way have ended, and the application has heard of it."""
         await self._syncs.drain()
         self.telemetry.flush()
 
@@ -382,11 +384,11 @@ class Driver:
         return self._machine.is_idle and not self._serving
 
     async def root(self) -> Node:
-        """The root of the log."""
+        """Return the root of the log."""
         return await self._feed.root()
 
     async def committed(self) -> None:
-        """Waits until the log has got messages."""
+        """Wait until the log has got messages."""
         await self._feed.committed()
 
     @property
@@ -441,7 +443,7 @@ class Driver:
                 self._report(broadcast.ServingAborted(peer.number))
 
     async def take_gossip(self, publications: Sequence[Publication]) -> None:
-        """Takes messages that the router holds back, as fast as the log does; the router will be answered."""
+        """Take messages that the router holds back, as fast as the log does; the router will be answered."""
         if self._validation is None:
             raise RuntimeError("a driver without a router takes no gossip")
         await self._validation.take(publications, self._by_connection)
@@ -551,7 +553,7 @@ async def _raise(error: BaseException) -> None:
 
 
 def _number(peer: broadcast.PeerId) -> int:
-    """The number that this driver has given a peer."""
+    """Return the number that this driver has given a peer."""
     if not isinstance(peer, int):
         raise TypeError(f"{peer!r} is no number of a peer")
     return peer

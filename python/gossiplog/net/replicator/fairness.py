@@ -220,7 +220,7 @@ class FairQueue:
         return self._shares.due(writer, now, self._read_share)
 
     def _part(self, writer: str, now: float) -> tuple[int, int]:
-        """The most messages, and bytes, of a writer in one turn."""
+        """Return the most messages, and bytes, of a writer in one turn."""
         return (TURN_MESSAGES, TURN_BYTES) if self._is_limited(writer, now) else (MOST_MESSAGES, MOST_BYTES)
 
     def _is_long(self, writer: str, delivery: Delivery, now: float) -> bool:
@@ -230,7 +230,7 @@ class FairQueue:
         return not lane.is_busy and bool(lane.waiting) and self._is_long(writer, lane.waiting[0], now) == long
 
     def _first(self, writer: str, lane: _Lane, now: float, messages: int, *, long: bool) -> Sequence[Delivery]:
-        """The first messages of a queue that are long, or short: one at least."""
+        """Return the first messages of a queue that are long, or short: one at least."""
         part: list[Delivery] = []
         left = self._part(writer, now)[1]
         for delivery in lane.waiting:

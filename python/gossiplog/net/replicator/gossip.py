@@ -74,7 +74,7 @@ class Validation:
         self._failure: NetworkError | None = None
 
     def publish(self, key: bytes, value: bytes) -> bool:
-        """Gives a message to the router; False if it went to nobody.
+        """Give a message to the router; False if it went to nobody.
 
         Raises:
             EncodeError: it is too large for gossip.
@@ -83,7 +83,7 @@ class Validation:
         return self._router.publish(gossip.encode(key, value))
 
     async def take(self, publications: Sequence[Publication], numbers: Mapping[Connection | None, int]) -> None:
-        """Takes messages from the router, as fast as the log takes them.
+        """Take messages from the router, as fast as the log takes them.
 
         Args:
             publications: the messages.
@@ -114,7 +114,7 @@ class Validation:
             self._report(broadcast.Received(delivery))
 
     def answer(self, event: broadcast.Validated) -> None:
-        """Passes on the machine's answer, unless the router was given one."""
+        """Pass on the machine's answer, unless the router was given one."""
         if isinstance(event.ticket, int):
             self._give(event.ticket, _ANSWERS[event.answer])
 
@@ -130,7 +130,7 @@ class Validation:
             self._answers.append((ticket, answer))
 
     def flush(self) -> None:
-        """Gives the router the answers that there are, all at once."""
+        """Give the router the answers that there are, all at once."""
         if self._answers:
             answers, self._answers = self._answers, []
             try:
@@ -172,7 +172,7 @@ class Validation:
 
 
 def _decode(publications: Sequence[Publication]) -> list[tuple[bytes, bytes] | BaseException]:
-    """The messages, or what is wrong: ProtocolError, or a defect of this side."""
+    """Return the messages, or what is wrong: ProtocolError, or a defect of this side."""
     found: list[tuple[bytes, bytes] | BaseException] = []
     for publication in publications:
         try:

@@ -151,7 +151,7 @@ class SharedMachine:
         self._fail(error)
 
     def _source_of(self, event: broadcast.InEvent) -> int | None:
-        """The number of the peer whose doing an event is; None where nobody's is known."""
+        """Return the number of the peer whose doing an event is; None where nobody's is known."""
         match event:
             case broadcast.Received(delivery) | broadcast.Judged(delivery):
                 found = delivery.source

@@ -13,7 +13,7 @@ _ANSWER_SECONDS = 30.0
 
 
 async def query_root(connection: Connection, protocol: str) -> Node | None:
-    """The root of a peer's log, on a stream of its own; None if it is too busy to say.
+    """Return the root of a peer's log, on a stream of its own; None if it is too busy to say.
 
     Args:
         connection: to the peer.

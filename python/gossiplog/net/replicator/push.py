@@ -86,7 +86,7 @@ class Pushes:
         self._update_due.set()
 
     def forget(self, peer: PeerSession) -> None:
-        """A peer is gone."""
+        """Forget a peer that is gone."""
         self._to_update.pop(peer, None)
 
     async def run(self) -> None:
@@ -108,7 +108,7 @@ class Pushes:
     # Streams
 
     async def keep(self, peer: PeerSession, protocol: str, *, at_once: bool) -> None:
-        """Opens streams to a peer that gossip reaches, whenever there has been none for a while.
+        """Open streams to a peer that gossip reaches, whenever there has been none for a while.
 
         Args:
             peer: to open them to.
@@ -135,7 +135,7 @@ class Pushes:
             pause = OPENING_SECONDS
 
     async def exchange(self, peer: PeerSession, stream: Stream) -> None:
-        """Reads and writes a push stream to its end; the peer joins with its first."""
+        """Read and write a push stream to its end; the peer joins with its first."""
         if peer.joined and not peer.gossips:
             stream.reset()
             peer.drop("it opened a second push stream")

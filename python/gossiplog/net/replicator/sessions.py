@@ -75,7 +75,7 @@ class PeerSession:
         return MESH if self.gossips else self.origin
 
     def drop(self, reason: str) -> None:
-        """Ends the connection; the first reason counts."""
+        """End the connection; the first reason counts."""
         self.blame = self.blame or reason
         self.connection.close()
 
@@ -94,7 +94,7 @@ class PeerSession:
         return fell_behind
 
     async def write(self, stream: Stream, caught_up: Callable[[], None]) -> None:
-        """Writes what is queued as fast as the peer reads, and drops it when it reads too little.
+        """Write what is queued as fast as the peer reads, and drop it when it reads too little.
 
         Args:
             stream: of the push protocol.

@@ -98,7 +98,7 @@ class Syncs:
         self._resumptions = Resumptions(ClientConfig())
 
     async def run(self, order: broadcast.StartSync, peer: PeerSession | None) -> None:
-        """Runs a sync to its end.
+        """Run a sync to its end.
 
         Args:
             order: of the broadcast machine.
@@ -128,19 +128,19 @@ class Syncs:
             self._ended.set()
 
     async def drain(self) -> None:
-        """Waits until the syncs that run now have ended."""
+        """Wait until the syncs that run now have ended."""
         now = set(self._running)
         while now & self._running.keys():
             await self._ended.wait()
 
     def stop(self, number: int) -> None:
-        """Ends a sync early; what it has brought is kept."""
+        """End a sync early; what it has brought is kept."""
         sync = self._running.get(number)
         if sync is not None:
             sync.end(SyncResult.ABORTED)
 
     def forget(self, peer: broadcast.PeerId) -> None:
-        """A peer is gone: how to ask it need not be remembered."""
+        """Forget how to ask a peer that is gone."""
         self._resumptions.forget(peer)
 
     async def _run(self, sync: _Sync, peer: PeerSession) -> SyncEnded:
@@ -244,7 +244,7 @@ async def _send(stream: Stream, requests: Receiver[bytes]) -> None:
 
 
 def collect(events: Iterator[_Event]) -> tuple[list[_Event], GossipLogError | None]:
-    """The events of a machine, and what it raised after them."""
+    """Return the events of a machine, and what it raised after them."""
     found: list[_Event] = []
     try:
         with raising_corrupt_log:
@@ -262,7 +262,7 @@ async def serve_sync(
     blame: Callable[[str], None],
     served: Callable[[int, int], None],
 ) -> bool:
-    """Serves the log, as it is now, on a stream that a peer opened, and closes it.
+    """Serve the log, as it is now, on a stream that a peer opened, and close it.
 
     Args:
         stream: of the sync protocol.

@@ -164,7 +164,8 @@ class Telemetry:
     @property
     def most_at_once(self) -> int:
         """Messages that may be passed on in one callback of the event loop: some milliseconds, with a thousand peers,
-        too."""
+        too.
+        """
         return max(1, min(_MOST_AT_ONCE, _MOST_COPIES // max(1, self.connections)))
 
     @property
@@ -173,7 +174,7 @@ class Telemetry:
         return self._on_event is not None
 
     def count(self, **amounts: int) -> None:
-        """Adds to some of the counters that are numbers."""
+        """Add to some of the counters that are numbers."""
         self._counts.update(amounts)
 
     def brought(self, peer: str, messages: int) -> None:
@@ -187,7 +188,7 @@ class Telemetry:
         return MappingProxyType(dict(sources))
 
     def inserted(self, way: str, messages: int) -> None:
-        """Some messages are new to the log; see `Counters.inserted`."""
+        """Count messages that are new to the log; see `Counters.inserted`."""
         if messages:
             self._inserted[way] += messages
 
@@ -219,7 +220,7 @@ class Telemetry:
         self._latencies.setdefault(kind, Histogram()).observe(seconds)
 
     def incident(self, peer: str, kind: str, count: int, text: str) -> None:
-        """A peer did something in vain; the network counts it (see `Counters.network`)."""
+        """Count what a peer did in vain; the network counts it (see `Counters.network`)."""
         self._incidents.note(kind, peer, text, count)
 
     def count_refused(self, reason: str, connections: int = 1) -> None:
@@ -238,7 +239,7 @@ class Telemetry:
         self._incidents.note("refused_connections", peer, f"not let in: {text}")
 
     def dropped(self, peer: str, reason: str) -> None:
-        """A peer broke a rule."""
+        """Handle a peer that broke a rule."""
         self.count(dropped=1)
         self._incidents.note("dropped", peer, f"dropped: {reason}")
 
@@ -279,14 +280,14 @@ class Telemetry:
             self._due.set()
 
     async def run(self) -> None:
-        """Calls the application's function with each event, in order; raises what it raises."""
+        """Call the application's function with each event, in order; raise what it raises."""
         while True:
             await self._due.wait()
             self._due = anyio.Event()
             self.flush()
 
     def flush(self) -> None:
-        """Calls it with those events that it has not got yet."""
+        """Call it with those events that it has not got yet."""
         while self._waiting and self._on_event is not None:
             event = self._waiting.popleft()
             try:

@@ -33,7 +33,7 @@ class Timers:
         self._changed.set()
 
     async def run(self) -> None:
-        """Waits for them, without end."""
+        """Wait for them, without end."""
         while True:
             now = anyio.current_time()
             while self._order and self._order[0][0] <= now:

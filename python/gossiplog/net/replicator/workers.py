@@ -53,8 +53,11 @@ class _Call:
 
 
 class WorkerPool:
-    """Runs calls that block. Reads, verification, checks and writes do not wait for each other; writes take turns
-    anyway. Some seconds after `end` every call raises NetworkError."""
+    """Runs calls that block.
+
+    Reads, verification, checks and writes do not wait for each other; writes take turns anyway. Some seconds after
+    `end` every call raises NetworkError.
+    """
 
     def __init__(self) -> None:
         self._readers = anyio.CapacityLimiter(_READERS)
@@ -69,19 +72,19 @@ class WorkerPool:
         self._left: list[str] = []
 
     async def read(self, call: Callable[[*_Arguments], _Result], *arguments: *_Arguments) -> _Result:
-        """A call that reads the log."""
+        """Return a call that reads the log."""
         return await self._run("reading the log", self._readers, call, *arguments)
 
     async def verify(self, call: Callable[[*_Arguments], _Result], *arguments: *_Arguments) -> _Result:
-        """A call that verifies, on all cores."""
+        """Return a call that verifies, on all cores."""
         return await self._run("verifying messages", self._verifiers, call, *arguments)
 
     async def check(self, call: Callable[[*_Arguments], _Result], *arguments: *_Arguments) -> _Result:
-        """A call of the application's payload check."""
+        """Return a call of the application's payload check."""
         return await self._run(_CHECKING, self._checker, call, *arguments)
 
     async def write(self, call: Callable[[*_Arguments], _Result], *arguments: *_Arguments) -> _Result:
-        """A call that writes to the log."""
+        """Return a call that writes to the log."""
         return await self._run(_WRITING, self._writer, call, *arguments)
 
     async def watch(self, tell: Callable[[str, Exception], None]) -> None:
@@ -99,8 +102,9 @@ class WorkerPool:
                     tell(call.doing, TimeoutError(_REASONS[call.doing].format(_LONG_SECONDS)))
 
     def end(self) -> None:
-        """The driver ends, and cancels whoever waits: calls have some seconds to return, and are then left to
-        themselves. What they write they write whole, or not at all."""
+        """End with the driver, which cancels every wait: calls have some seconds to return, and are then left to
+        themselves. What they write they write whole, or not at all.
+        """
         self._end = anyio.current_time() + _LAST_SECONDS
         for call in self._running:
             call.scope.deadline = self._end

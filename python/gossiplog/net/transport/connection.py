@@ -83,7 +83,7 @@ class Connection:
         await self.aclose()
 
     async def open_stream(self, protocol: str) -> Stream:
-        """A new stream that speaks `protocol`. Waits until the peer agrees.
+        """Return a new stream that speaks `protocol`. Waits until the peer agrees.
 
         Raises:
             StreamRefused: the peer does not offer the protocol, or did not agree in time.
@@ -103,7 +103,7 @@ class Connection:
         return stream
 
     async def accept(self) -> tuple[str, Stream]:
-        """The next stream that the peer opens, and its protocol. Waits for it.
+        """Return the next stream that the peer opens, and its protocol. Waits for it.
 
         Raises:
             ConnectionLost: the connection has ended, and all its streams were accepted.
@@ -136,7 +136,8 @@ class Connection:
 
     def watch(self, told: Callable[[str, int, str], None]) -> None:
         """Has a function told what the peer does in vain, and has done so far: the kind (one of `Network.counts`), how
-        often, and what it did the last time, as a clause."""
+        often, and what it did the last time, as a clause.
+        """
         self._told = told
         for kind, (count, text) in self._incidents.items():
             told(kind, count, text)
@@ -148,8 +149,10 @@ class Connection:
             self._core.close(self._handle)
 
     async def aclose(self) -> None:
-        """Closes, waits until it is closed, and lets go of the connection and its streams. Cancelled, it does not
-        wait."""
+        """Close, wait until it is closed, and let go of the connection and its streams.
+
+        Cancelled, it does not wait.
+        """
         if self._gone is None:
             self.close()
             try:
@@ -189,7 +192,7 @@ class Connection:
             signal.set()
 
     async def _establish(self) -> None:
-        """Waits until a dialled connection stands."""
+        """Wait until a dialled connection stands."""
         while not self._established:
             self._check()
             if self.closed is not None:
@@ -269,7 +272,7 @@ class Transport:
             self._connections.clear()
 
     def counts(self) -> dict[str, int]:
-        """What was counted from the start to the end, by name: see `gossiplog._core.Network.counts`."""
+        """Return what was counted from the start to the end, by name: see `gossiplog._core.Network.counts`."""
         return self._core.counts() if self._last is None else self._last
 
     def held(self) -> int:
@@ -291,7 +294,7 @@ class Transport:
                     await time_slice.rest()
 
     def _fail(self, error: NetworkError) -> None:
-        """What moves the bytes has ended before its time: wakes everybody, to find that out."""
+        """Wake every task: what moves the bytes has ended before its time."""
         for connection in self._connections.values():
             connection._stop(str(error))
 

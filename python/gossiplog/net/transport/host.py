@@ -81,7 +81,7 @@ class Host(Transport):
         return self._host.peers() if self._last is None else []
 
     async def dial(self, address: str) -> None:
-        """Connects to a peer, unless it is connected. Waits until the connection stands; `accept` hands it out.
+        """Connect to a peer, unless it is connected. Waits until the connection stands; `accept` hands it out.
 
         Args:
             address: a multiaddr, with or without the peer id at its end.
@@ -104,7 +104,7 @@ class Host(Transport):
                 connection._let_go("it was not established")
 
     async def accept(self) -> Arrival:
-        """The next peer that is connected, whoever dialled. Waits for it.
+        """Return the next peer that is connected, whoever dialled. Waits for it.
 
         Raises:
             NetworkError: the host has ended by a defect: nobody will be connected.
@@ -124,7 +124,7 @@ class Host(Transport):
     # A router, as `router.Router` has it.
 
     def publish(self, data: bytes) -> bool:
-        """Gives a message to peers that subscribed to the topic; False if there was none, or no room to send it.
+        """Give a message to peers that subscribed to the topic; False if there was none, or no room to send it.
 
         Raises:
             NetworkError: it is too large, or the host was stopped, or has ended by a defect.
@@ -140,8 +140,9 @@ class Host(Transport):
         self._host.validate(answers)
 
     async def gossip(self) -> list[Publication]:
-        """The messages that came by gossip since, one at least. Waits for them. Each has to be answered (`validate`),
-        and is not passed on before.
+        """Return the messages that came by gossip since, one at least.
+
+        Waits for them. Each has to be answered (`validate`), and is not passed on before.
 
         Raises:
             NetworkError: the host was stopped, or has ended by a defect.
@@ -198,7 +199,7 @@ def open_host(
     limits: Limits | None = None,
     told: Callable[[News], object] = lambda news: None,
 ) -> Host:
-    """A host for the time of its context: `async with open_host(...) as host`.
+    """Return a host for the time of its context: `async with open_host(...) as host`.
 
     Leaving the context ends what connections there still are, at once; close those that matter before.
 

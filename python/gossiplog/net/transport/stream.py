@@ -82,7 +82,7 @@ class Stream:
             self.reset()
 
     async def receive(self, limit: int = CHUNK) -> bytes:
-        """What the peer sent, from 1 to `limit` bytes; b"" at the end. Waits for it.
+        """Return what the peer sent, from 1 to `limit` bytes; b"" at the end. Waits for it.
 
         Raises:
             StreamReset: the peer gave the stream up, or this side let go of it.
@@ -98,7 +98,7 @@ class Stream:
                 await self._readable.wait()
 
     async def send(self, data: bytes) -> None:
-        """Sends all of it. Waits while the peer has no room.
+        """Send all of it. Waits while the peer has no room.
 
         Cancelled after a part of it was taken, it resets the stream: whatever is sent next would be misread.
 
@@ -123,13 +123,14 @@ class Stream:
 
     def hold(self, size: int) -> None:
         """Says how many bytes this side keeps in memory for the stream: what is not a whole message yet, or an answer
-        that waits. They count with what was not received (see `Limits`) until it says otherwise or lets go."""
+        that waits. They count with what was not received (see `Limits`) until it says otherwise or lets go.
+        """
         if self._gone is None and size != self._held:
             self._held = size
             self._core.hold(self._handle, size)
 
     def reset(self) -> None:
-        """Gives the stream up, at once: the peer sees a reset. Does nothing on a stream that was let go."""
+        """Give the stream up, at once: the peer sees a reset. Does nothing on a stream that was let go."""
         self._let_go("this side reset the stream")
 
     async def aclose(self) -> None:
@@ -153,7 +154,7 @@ class Stream:
             self._wake()
 
     def _stop(self, reason: str) -> None:
-        """The connection let go of it."""
+        """Mark as released by the connection."""
         self._gone = self._gone or reason
         self._wake()
 
@@ -162,7 +163,7 @@ class Stream:
         self._writable.set()
 
     async def _open(self) -> None:
-        """Waits until the stream is open."""
+        """Wait until the stream is open."""
         try:
             while not self._opened:
                 await self._readable.wait()

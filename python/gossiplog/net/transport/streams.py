@@ -32,7 +32,8 @@ __all__ = ["Closed", "Connection", "Network", "PipeConnection", "Stream", "open_
 
 class PipeConnection(Connection):
     """A connection whose bytes somebody else carries: what comes from the peer is fed, what goes to the peer is
-    drained."""
+    drained.
+    """
 
     def __init__(self, manager: Network, handle: int, name: str) -> None:
         super().__init__(manager, handle, name)
@@ -44,8 +45,9 @@ class PipeConnection(Connection):
         return self
 
     async def feed(self, data: bytes) -> None:
-        """Gives bytes that came from the peer. Waits while there is no room. Cancelled, it may have given a part of
-        them.
+        """Give bytes that came from the peer.
+
+        Waits while there is no room. Cancelled, it may have given a part of them.
 
         Raises:
             ConnectionLost: the connection has ended.
@@ -93,7 +95,7 @@ class Network(Transport):
         self.pipes = core
 
     def attach(self, protocols: Sequence[str], *, client: bool) -> PipeConnection:
-        """A connection over bytes that somebody else carries, such as an ASGI server's WebSocket.
+        """Return a connection over bytes that somebody else carries, such as an ASGI server's WebSocket.
 
         Args:
             protocols: what streams that the peer opens may speak.
@@ -123,7 +125,7 @@ class Network(Transport):
         keepalive: float = 20.0,
         max_message: int = 1 << 20,
     ) -> Connection:
-        """A connection to a hub's WebSocket, `ws://` or `wss://`. Waits until it stands.
+        """Return a connection to a hub's WebSocket, `ws://` or `wss://`. Waits until it stands.
 
         Args:
             protocols: what streams that the hub opens may speak.
@@ -161,7 +163,7 @@ def _check_authorities(path: str | os.PathLike[str]) -> None:
 
 
 def open_network(limits: Limits | None = None) -> Network:
-    """A network for the time of its context: `async with open_network() as network`.
+    """Return a network for the time of its context: `async with open_network() as network`.
 
     Leaving the context ends what connections there still are, at once; close those that matter before.
 

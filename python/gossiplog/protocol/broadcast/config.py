@@ -42,7 +42,7 @@ class Config:
     orphan_bytes: int = 2**22
 
     def __post_init__(self) -> None:
-        """Raises ValueError for a limit or a delay with which the machine would stand still or spin."""
+        """Raise ValueError for a limit or a delay with which the machine would stand still or spin."""
         for name in self.__slots__:
             value = getattr(self, name)
             if value <= 0:

@@ -127,7 +127,7 @@ class Broadcast:
         return self._schedule.is_idle
 
     def handle(self, event: InEvent, now: float) -> list[OutEvent]:
-        """Takes what happened, and returns what is to be done, in this order.
+        """Take what happened, and return what is to be done, in this order.
 
         Args:
             event: the driver reports events in the order in which they happened.
@@ -298,7 +298,7 @@ class Broadcast:
         self._unwant(key)
 
     def _unwant(self, key: bytes) -> None:
-        """What is left out needs no sync before its retry; then all that have it can be asked."""
+        """Stop asking for what is left out before its retry; then all that have it can be asked."""
         for peer in self._schedule.resolve([key]):
             self._refusals.mention(peer)
 

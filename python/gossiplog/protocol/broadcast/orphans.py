@@ -34,7 +34,7 @@ class Orphans:
         self._size = 0
 
     def add(self, delivery: Delivery, missing: Sequence[bytes], now: float) -> bool:
-        """Keeps an orphan. False: there is no room, or it is there already.
+        """Keep an orphan. False: there is no room, or it is there already.
 
         Args:
             delivery: of the orphan.
@@ -55,7 +55,10 @@ class Orphans:
         return True
 
     def resolve(self, keys: Iterable[bytes]) -> list[Delivery]:
-        """The log holds these messages. Returns the orphans that lack no parent any more, in the order of arrival."""
+        """Return the log holds these messages.
+
+        Returns the orphans that lack no parent any more, in the order of arrival.
+        """
         ready: list[Delivery] = []
         for parent in keys:
             for key in self._children.pop(parent, ()):
@@ -67,7 +70,7 @@ class Orphans:
         return ready
 
     def expire(self, now: float) -> list[tuple[Delivery, Sequence[bytes]]]:
-        """The timer has expired. Returns the orphans that have waited long enough, with what they lack."""
+        """Return the orphans that have waited long enough when the timer expires, with what they lack."""
         given_up: list[tuple[Delivery, Sequence[bytes]]] = []
         while self._orphans:
             key, orphan = next(iter(self._orphans.items()))

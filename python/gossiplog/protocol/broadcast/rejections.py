@@ -56,11 +56,11 @@ class Refusals:
         return self._keys
 
     def connect(self, peer: PeerId) -> None:
-        """Gives a peer a shelf."""
+        """Give a peer a shelf."""
         self._shelves[peer] = _Shelf()
 
     def disconnect(self, peer: PeerId) -> list[PeerId]:
-        """Takes a peer's shelf away.
+        """Take a peer's shelf away.
 
         Returns:
             Peers that may have what was on it.
@@ -76,12 +76,12 @@ class Refusals:
         return others
 
     def mention(self, peer: PeerId) -> None:
-        """A peer has some of the messages that are left out."""
+        """Note that a peer has some of the messages that are left out."""
         if peer in self._shelves:
             self._shelves[peer].mentioned = True
 
     def add(self, peer: PeerId, key: bytes, now: float) -> None:
-        """A message of the peer's is left out from now on, if there is room on its shelf."""
+        """Reject a message of the peer from now on, if there is room for it."""
         self.mention(peer)
         shelf = self._shelves.get(peer)
         if shelf is None or key in self._shelf_of or len(shelf.keys) >= self._config.left_out:
@@ -101,7 +101,7 @@ class Refusals:
             self._emit(SetTimer(RetryDue(peer), now + shelf.delay))
 
     def discard(self, keys: Collection[bytes]) -> list[PeerId]:
-        """The log has these messages now.
+        """Note that the log has messages now.
 
         Returns:
             Peers whose shelves were cleared: the application took what it had refused, so it may take the rest, and
@@ -120,7 +120,7 @@ class Refusals:
         return cleared
 
     def retry(self, peer: PeerId, now: float) -> bool:
-        """Clears a peer's shelf when its time has come; whether there was anything on it."""
+        """Clear a peer's shelf when its time has come; whether there was anything on it."""
         shelf = self._shelves.get(peer)
         if shelf is None or not shelf.timed:
             return False

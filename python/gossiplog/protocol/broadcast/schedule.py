@@ -106,7 +106,7 @@ class Schedule:
         return not self._running and not any(map(_has_cause, self._sources.values()))
 
     def connect(self, peer: PeerId) -> None:
-        """A peer may be synced with from now on."""
+        """Allow syncs with a peer from now on."""
         self._sources[peer] = _Source(peer)
 
     def disconnect(self, peer: PeerId) -> None:
@@ -123,11 +123,11 @@ class Schedule:
                 self._emit(StopSync(sync.number))
 
     def get(self, number: int) -> Sync | None:
-        """A sync that has not ended."""
+        """Return a sync that has not ended."""
         return self._running.get(number)
 
     def want(self, peer: PeerId, keys: Iterable[bytes], now: float, *, more: bool = False, retry: bool = False) -> None:
-        """A peer told of messages that the log lacks.
+        """Note that a peer advertised messages that the log lacks.
 
         Args:
             peer: that has them.
@@ -152,7 +152,7 @@ class Schedule:
         self._enqueue(source, now)
 
     def resolve(self, keys: Iterable[bytes]) -> list[PeerId]:
-        """These messages need no sync any more.
+        """Note that messages need no sync any more.
 
         Returns:
             The peers that had told of them.
@@ -166,14 +166,14 @@ class Schedule:
         return peers
 
     def due(self, peer: PeerId, now: float) -> None:
-        """The timer that a peer's back-off set has expired."""
+        """Handle the end of a peer's back-off."""
         source = self._sources.get(peer)
         if source is not None:
             source.timed = False
             self._enqueue(source, now)
 
     def start(self, now: float, skip: Callable[[], frozenset[bytes]]) -> list[PeerId]:
-        """Starts as many syncs as there is room for.
+        """Start as many syncs as there is room for.
 
         Args:
             now: the time.
@@ -201,7 +201,7 @@ class Schedule:
         return started
 
     def check(self, number: int, now: float) -> None:
-        """Stops a sync that stalls, or has had its turn while others wait."""
+        """Stop a sync that stalls, or has had its turn while others wait."""
         sync = self._running.get(number)
         if sync is None:
             return
@@ -213,7 +213,7 @@ class Schedule:
         self._emit(SetTimer(SyncCheck(number), now + self._config.stall))
 
     def end(self, event: SyncEnded, now: float) -> tuple[Sync, str] | None:
-        """A sync has ended: the peer may have its next one, now or after a back-off.
+        """Note that a sync has ended: the peer may have its next one, now or after a back-off.
 
         Returns:
             The sync, and what went wrong; None if there is no such sync.

@@ -219,7 +219,7 @@ class Client:
         return _wanted(self._asked[0].request) if self._asked else ""
 
     def start(self) -> bytes:
-        """The first bytes to write to the server."""
+        """Return the first bytes to write to the server."""
         self._ask(wire.GetRoot(), 1, _NODE_SIZE)
         # Later, known children take the place of guesses, and children in parts are checked where their node is proven.
         if not self._config.resumes:
@@ -233,7 +233,7 @@ class Client:
         return self._frames.held
 
     def receive(self, data: bytes) -> Iterator[Event]:
-        """Takes the next bytes of the stream; they are processed as the events are taken, so take all.
+        """Take the next bytes of the stream; they are processed as the events are taken, so take all.
 
         Raises:
             ProtocolError: the server broke a rule (see the module).
@@ -247,7 +247,10 @@ class Client:
             raise
 
     def end(self) -> Iterator[Event]:
-        """The stream ended, or broke. The events are those of an Abort without a cooldown; none after Finished."""
+        """Yield what follows from the stream's end.
+
+        The events are those of an Abort without a cooldown; none after Finished.
+        """
         if not self._closed:
             self._closed = True
             yield from self._hand_out()
@@ -418,7 +421,7 @@ class Client:
         heapq.heappush(self._unasked, (span.after or span.node.key or b"", -span.node.level, span))
 
     def _discover(self, node: Node, end: bytes | None, depth: int) -> _Span:
-        """The span of a node that is proven now and differs from the local one."""
+        """Return the span of a node that is proven now and differs from the local one."""
         span = self._guesses.pop((node.level, node.key), None) if self._guesses else None
         if span is None:
             span = _Span(node, end, depth, proven=True)
@@ -439,7 +442,7 @@ class Client:
         return span
 
     def _grow(self, span: _Span, nodes: Nodes, depth: int) -> None:
-        """Takes the answer to GetChildren of a proven node."""
+        """Take the answer to GetChildren of a proven node."""
         parent = span.node
         try:
             check_children(parent, span.end, nodes)
@@ -463,7 +466,7 @@ class Client:
                     span.children.append(self._discover(node, end, depth))
 
     def _grow_by_part(self, span: _Span, nodes: Nodes, depth: int) -> None:
-        """Takes some of the children of a proven node; asks for more until they hash to its hash."""
+        """Take some of the children of a proven node; ask for more until they hash to its hash."""
         check = span.check or ChildrenCheck(span.node, span.end)
         try:
             check.add(nodes)
@@ -506,7 +509,7 @@ class Client:
             self._known_children -= len(self._known.popitem(last=False)[1])
 
     def _lacking(self, leaves: Nodes) -> list[bytes]:
-        """The keys of the leaves that the local log lacks."""
+        """Return the keys of the leaves that the local log lacks."""
         keys = leaves.keys
         if len(self._tree):
             stored = [leaf for start, end in self._local_spans(keys) for leaf in self._local.leaves(start, end)]
@@ -533,7 +536,7 @@ class Client:
             index = len(keys) if end is None else bisect_left(keys, end, index)
 
     def _walk(self) -> None:
-        """Moves in the order of keys over what is answered, and collects the keys whose values are wanted."""
+        """Move in the order of keys over what is answered, and collect the keys whose values are wanted."""
         path = self._path
         while path:
             span = path[-1]

@@ -22,7 +22,7 @@ class Local(Protocol):
         """The tree, read once, when the client is made."""
 
     def leaves(self, start: bytes, end: bytes | None) -> Sequence[tuple[bytes, bytes]]:
-        """The tree's leaves (key, hash) with start <= key < end."""
+        """Return the tree's leaves (key, hash) with start <= key < end."""
 
 
 @short_repr
@@ -109,7 +109,7 @@ class Received:
     topic: str
 
     def verify(self) -> tuple[Batch, ProtocolError | None]:
-        """Verifies the messages; it takes all cores, and may be called on a thread of its own.
+        """Verify the messages; it takes all cores, and may be called on a thread of its own.
 
         Returns:
             The batch up to the first value that is not its key's, and that violation, if there is one.

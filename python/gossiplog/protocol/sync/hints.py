@@ -23,7 +23,7 @@ def hints(tree: Tree) -> list[tuple[int, bytes | None]]:
 
 
 def _before_last(tree: Tree, level: int) -> bytes | None:
-    """The key of the last node but one of a level below the root's. There are two: a root has two children."""
+    """Return the key of the last node but one of a level below the root's. There are two: a root has two children."""
     siblings = tree.children(level + 1, tree.last(level + 1).key)
     if len(siblings) > 1:
         return siblings[-2].key

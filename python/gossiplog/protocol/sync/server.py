@@ -36,13 +36,13 @@ class Served(Protocol):
         """The tree of this state."""
 
     def leaves(self, start: bytes, end: bytes | None, limit: int | None = None) -> Sequence[tuple[bytes, bytes]]:
-        """The leaves (key, hash) with start <= key < end, ascending; an end of None is the end of the tree.
+        """Return the leaves (key, hash) with start <= key < end, ascending; an end of None is the end of the tree.
 
         Of these the first `limit`, and no more than so many are read.
         """
 
     def values(self, keys: Sequence[bytes], limit: int) -> list[bytes] | None:
-        """The stored values, in the order of the keys; None when they have more than `limit` bytes together.
+        """Return the stored values, in the order of the keys; None when they have more than `limit` bytes together.
 
         Not much more than that is read.
 
@@ -119,7 +119,7 @@ class Server:
         return min(self._started + self._config.time_limit, self._asked + self._config.idle)
 
     def receive(self, data: bytes, now: float) -> bytes:
-        """Takes bytes from the client and returns bytes for it.
+        """Take bytes from the client and return bytes for it.
 
         Call it again with b"" until it returns b"", and only then read more from the client.
 
@@ -208,7 +208,7 @@ class Server:
         return leaves
 
     def _part(self, level: int, key: bytes | None, after: bytes) -> Nodes:
-        """The children of a node that follow a key, as many as a part has."""
+        """Return the children of a node that follow a key, as many as a part has."""
         tree = self._served.tree
         if level != 1 or tree.root.level == 0:
             # They are in memory, those above the leaves.

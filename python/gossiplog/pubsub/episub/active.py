@@ -61,7 +61,7 @@ class Active:
     # Rules 1 and 2
 
     def add(self, peer: PeerId) -> None:
-        """Makes a peer a neighbour that knows of it already."""
+        """Make a peer a neighbour that knows of it already."""
         replaced = self._requests.pop(peer, None)
         self._judged.discard(peer)
         self._views.add_active(peer)
@@ -70,12 +70,12 @@ class Active:
             self.drop(replaced)
 
     def accept(self, peer: PeerId) -> None:
-        """Makes a peer a neighbour, and tells it so."""
+        """Make a peer a neighbour, and tell it so."""
         self.add(peer)
         self._tell(peer)
 
     def drop(self, peer: PeerId) -> None:
-        """Ends the link to a neighbour, which stays known."""
+        """End the link to a neighbour, which stays known."""
         self._remove(peer, keep=True)
         self._node.send([peer], Disconnect())
 
@@ -123,7 +123,7 @@ class Active:
             self._refused(peer, now)
 
     def take_round_trip(self, peer: PeerId, seconds: float | None, now: float) -> None:
-        """A ping has its answer, or none."""
+        """Handle the answer to a ping, or that there is none."""
         if seconds is None:
             self.lose(peer, now)
         elif peer in self._judged:
@@ -139,7 +139,7 @@ class Active:
             self._views.measured(peer, seconds)
 
     def timed_out(self, timer: TimeOut, now: float) -> None:
-        """A wait is over."""
+        """Handle the end of a wait."""
         peer = timer.key
         if timer.wait is Wait.JUDGING and peer in self._judged:
             self._judged.discard(peer)
@@ -227,7 +227,7 @@ class Active:
             self.fill(now)
 
     def lose(self, peer: PeerId, now: float) -> None:
-        """A peer has failed: whatever was under way with it has, too."""
+        """Handle a peer that has failed: whatever was under way with it has, too."""
         self._judged.discard(peer)
         asked, active = peer in self._requests, peer in self._views.active
         self._requests.pop(peer, None)

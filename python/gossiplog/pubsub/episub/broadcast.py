@@ -156,7 +156,7 @@ class Broadcast:
         return self._take_out()
 
     def forget(self) -> None:
-        """The node leaves the overlay: all that it knew is gone, but for the counts."""
+        """Leave the overlay: all that it knew is gone, but for the counts."""
         for known in (self.eager, self.lazy, self._cache, self._seen, self._queue, self._missing):
             known.clear()
         for counted in (self._announced, self._spared, self._grafted):

@@ -22,7 +22,7 @@ Range: TypeAlias = tuple[float, float]
 
 
 def active_size(nodes: int, c: int = 1) -> int:
-    """A(N) = log N + c (seed, from HyParView).
+    """Return A(N) = log N + c (seed, from HyParView).
 
     Args:
         nodes: N. The logarithm is to base 10: the seed has log N = C_rand = 4 for N = 10,000.
@@ -141,7 +141,7 @@ class Config:
     grafted: int = 1024
 
     def __post_init__(self) -> None:
-        """Raises ValueError for parameters with which a router could not work: says which, and what was expected."""
+        """Raise ValueError for parameters with which a router could not work: say which, and what was expected."""
         for name in ("join_ttl", "forward_join_ttl", "leave_ttl", "shuffle_ttl", "shuffle_active", "shuffle_passive"):
             self._expect(name, getattr(self, name) >= 0, "0 or more")
         for name in ("random_links", "passive_factor", "nodes", "checked", "sampled", "under_way", "lost_ticks"):

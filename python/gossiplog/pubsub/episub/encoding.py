@@ -59,7 +59,7 @@ _Read: TypeAlias = Callable[[Any], Any]
 
 
 def encode(envelope: messages.Envelope) -> bytes:
-    """Writes an envelope.
+    """Write an envelope.
 
     Raises:
         EncodeError: it has what `decode` would refuse: a peer that is no byte string, a list that is too long.
@@ -83,7 +83,7 @@ def encode(envelope: messages.Envelope) -> bytes:
 
 
 def decode(data: bytes) -> messages.Envelope:
-    """Reads an envelope.
+    """Read an envelope.
 
     Raises:
         DecodeError: the bytes are no packet, or not in the form in which it is written.

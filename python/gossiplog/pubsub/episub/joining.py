@@ -56,7 +56,7 @@ class Joining:
         return len(self._attempts)
 
     def forget(self) -> None:
-        """Gives up what is under way."""
+        """Give up what is under way."""
         self._asked.clear()
         self._attempts.clear()
 
@@ -92,12 +92,12 @@ class Joining:
         self._node.send([peer], Nodes(tuple(given), config.join_ttl))
 
     def accepted(self, peer: PeerId) -> None:
-        """A JOIN has been answered: that to the peer, if there was one, or the oldest."""
+        """Handle the answer to a JOIN: that to the peer, if there was one, or the oldest."""
         if self._attempts:
             self._attempts.pop(peer if peer in self._attempts else next(iter(self._attempts)))
 
     def timed_out(self, timer: TimeOut, now: float) -> None:
-        """A wait is over."""
+        """Handle the end of a wait."""
         if timer.wait is Wait.NODES and self._asked:
             self._asked.clear()
             self._join(now)

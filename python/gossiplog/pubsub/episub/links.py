@@ -54,7 +54,7 @@ class Node:
         self._foreign: set[PeerId] = set()
 
     def take_out(self) -> list[Any]:
-        """What is to be done, in this order; it is not returned a second time."""
+        """Return what is to be done, in this order; it is not returned a second time."""
         out = self._out
         self._out = []
         return out
@@ -64,7 +64,7 @@ class Node:
         self._out.append(event)
 
     def send(self, peers: Iterable[PeerId], message: Membership) -> None:
-        """Sends a message to those that are connected."""
+        """Send a message to those that are connected."""
         connected = tuple(peer for peer in peers if peer in self._connected)
         if connected:
             self._out.append(Send(connected, message))
@@ -126,11 +126,11 @@ class Node:
         self._connected.pop(peer, None)
 
     def used(self, peer: PeerId, now: float) -> None:
-        """A message came."""
+        """Note that a message came."""
         self._connected[peer] = now
 
     def close_all(self) -> None:
-        """Closes every connection, after what was sent on it, and gives up all purposes."""
+        """Close every connection, after what was sent on it, and give up all purposes."""
         for peer in self._connected:
             self._out.append(Disconnect(peer))
         # Who is being connected to stays known: the connection, when it comes, is to be closed or used.
@@ -139,7 +139,7 @@ class Node:
         self._foreign.clear()
 
     def close_idle(self, now: float) -> None:
-        """Closes what nobody uses. Every time-out is shorter than that, so nothing waits for an answer there."""
+        """Close what nobody uses. Every time-out is shorter than that, so nothing waits for an answer there."""
         for peer, last in self._connected.items():
             if last + self.config.idle <= now and peer not in self.views.active:
                 self._out.append(Disconnect(peer))

@@ -85,8 +85,10 @@ class ForwardJoin:
 
 @dataclass(frozen=True, slots=True)
 class Neighbor:
-    """The sender's active list. If the receiver is in it, it has been accepted; else the sender asks for the link, and
-    who has it already answers with a list.
+    """The sender's active list.
+
+    If the receiver is in it, it has been accepted; else the sender asks for the link, and who has it already answers
+    with a list.
     """
 
     peers: Peers

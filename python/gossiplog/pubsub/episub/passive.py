@@ -47,7 +47,7 @@ class Passive:
         self._sampling: set[PeerId] = set()
 
     def forget(self) -> None:
-        """Gives up what is under way."""
+        """Give up what is under way."""
         self._offer = None
         self._checking.clear()
         self._sampling.clear()
@@ -106,12 +106,12 @@ class Passive:
     # Rules 5 and 6
 
     def check(self, now: float) -> None:
-        """Checks some of the list."""
+        """Check some of the list."""
         for peer in self._views.some_passive(self._node.config.checked):
             self._inspect(peer, now)
 
     def sample(self, now: float) -> None:
-        """Checks some that have not been measured; then, or if there are none, tells that it is done."""
+        """Check some that have not been measured; then, or if there are none, report that it is done."""
         passive = self._views.passive
         unknown = [peer for peer, rtt in passive.items() if rtt is None]
         chosen = self._node.random.sample(unknown, min(self._node.config.sampled, len(unknown)))
@@ -131,17 +131,17 @@ class Passive:
                 self._checked(peer, None, now)
 
     def take_round_trip(self, peer: PeerId, seconds: float | None, now: float) -> None:
-        """A ping has its answer, or none."""
+        """Handle the answer to a ping, or that there is none."""
         if self._checking.get(peer):
             self._checked(peer, seconds, now)
 
     def lose(self, peer: PeerId, now: float) -> None:
-        """The connection is closed."""
+        """Handle the end of a connection."""
         if peer in self._checking:
             self._checked(peer, None, now)
 
     def timed_out(self, timer: TimeOut, now: float) -> None:
-        """A wait is over."""
+        """Handle the end of a wait."""
         if timer.wait is Wait.CHECK and timer.key in self._checking:
             self._checked(timer.key, None, now)
         elif timer.wait is Wait.SHUFFLE and self._offer is not None:

@@ -58,19 +58,19 @@ class Views:
         return len(self.active) >= self._config.most_links
 
     def add_active(self, peer: PeerId) -> Link:
-        """Makes a peer a neighbour; what the passive list knew of it moves with it."""
+        """Make a peer a neighbour; what the passive list knew of it moves with it."""
         link = self.active[peer] = Link(rtt=self.passive.pop(peer, None))
         return link
 
     def remove_active(self, peer: PeerId, keep: bool) -> None:
-        """Takes a neighbour out, and if it is to be kept puts it into the passive list."""
+        """Take a neighbour out, and if it is to be kept put it into the passive list."""
         link = self.active.pop(peer)
         if keep:
             self.learn([peer])
             self.passive[peer] = link.rtt
 
     def learn(self, peers: Iterable[PeerId], instead: Sequence[PeerId] = ()) -> None:
-        """Puts peers into the passive list.
+        """Put peers into the passive list.
 
         Args:
             peers: that were heard of.
@@ -89,7 +89,7 @@ class Views:
             self.passive[peer] = None
 
     def measured(self, peer: PeerId, seconds: float) -> None:
-        """Takes a round trip: a neighbour's is smoothed, a passive peer's replaces the last one."""
+        """Take a round trip: a neighbour's is smoothed, a passive peer's replaces the last one."""
         link = self.active.get(peer)
         if link is not None:
             weight = self._config.rtt_weight
@@ -98,14 +98,17 @@ class Views:
             self.passive[peer] = seconds
 
     def near(self) -> list[PeerId]:
-        """The near neighbours, farthest first: the C_near with the least round trips. All others are random ones."""
+        """Return the near neighbours, farthest first: the C_near with the least round trips.
+
+        All others are random ones.
+        """
         known = [(link.rtt, peer) for peer, link in self.active.items() if link.rtt is not None]
         known.sort(key=lambda pair: pair[0])
         return [peer for _, peer in known[: self._config.near_links]][::-1]
 
     def farther(self, seconds: float) -> PeerId | None:
-        """The farthest near neighbour that a peer with this round trip could replace: the peer is nearer by the factor
-        alpha, and the neighbour has more than C_rand links.
+        """Return the farthest near neighbour that a peer with this round trip could replace: the peer is nearer by the
+        factor alpha, and the neighbour has more than C_rand links.
         """
         for peer in self.near():
             link = self.active[peer]
@@ -117,13 +120,13 @@ class Views:
         return None
 
     def passive_by_distance(self, without: Collection[PeerId]) -> list[PeerId]:
-        """The passive peers, nearest first; those whose distance is not known come last, in random order."""
+        """Return the passive peers, nearest first; those whose distance is not known come last, in random order."""
         peers = [peer for peer in self.passive if peer not in without]
         self._random.shuffle(peers)
         return sorted(peers, key=self._distance)
 
     def any_active(self, *without: PeerId) -> PeerId | None:
-        """A random neighbour, but none of these."""
+        """Return a random neighbour, but none of these."""
         peers = [peer for peer in self.active if peer not in without]
         return self._random.choice(peers) if peers else None
 

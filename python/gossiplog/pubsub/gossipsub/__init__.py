@@ -1,5 +1,7 @@
-"""gossipsub 1.0, as `router` describes it. Imports go from the top of this list: config, events, message_cache,
-peering; outbox; router."""
+"""gossipsub 1.0, as `router` describes it.
+
+Imports go from the top of this list: config, events, message_cache, peering; outbox; router.
+"""
 
 from gossiplog.pubsub.gossipsub.config import Config, GossipConfig
 from gossiplog.pubsub.gossipsub.events import Heartbeat, Rejected, Unsent, Validated

@@ -90,8 +90,10 @@ def read_gossip(given: Sequence[str], base: GossipConfig | None = None) -> Gossi
 
 @dataclass(frozen=True, slots=True)
 class Config(GossipConfig):
-    """The parameters and limits of a router. The specification has none of the limits: those marked [go] are
-    go-libp2p-pubsub's, the others choices of this project.
+    """The parameters and limits of a router.
+
+    The specification has none of the limits: those marked [go] are go-libp2p-pubsub's, the others choices of this
+    project.
 
     Attributes:
         graft_after: messages that had to be asked of one peer between two heartbeats, because the mesh had not brought

@@ -1,5 +1,6 @@
 """The message cache (gossipsub-v1.0.md, "Message Cache"): the latest messages, for peers that ask for them; and the
-messages that wait for the application's answer before they come into it (gossipsub-v1.1.md, "Extended Validators")."""
+messages that wait for the application's answer before they come into it (gossipsub-v1.1.md, "Extended Validators").
+"""
 
 from __future__ import annotations
 
@@ -57,11 +58,11 @@ class MessageCache:
             self._drop(next(iter(self._messages)))
 
     def get(self, id: MessageId) -> Message | None:
-        """The message with an id; None if there is none, or none any more."""
+        """Return the message with an id; None if there is none, or none any more."""
         return self._messages.get(id)
 
     def give(self, id: MessageId, peer: Hashable) -> Message | None:
-        """The message, for a peer that asks for it; None also if that has had it often enough."""
+        """Return the message, for a peer that asks for it; None also if that has had it often enough."""
         message = self._messages.get(id)
         if message is None:
             return None
@@ -73,7 +74,7 @@ class MessageCache:
         return message
 
     def gossip_ids(self, topic: str) -> list[MessageId]:
-        """The ids of a topic to gossip about, the newest window's first."""
+        """Return the ids of a topic to gossip about, the newest window's first."""
         messages = self._messages
         found: list[MessageId] = []
         for window, _ in zip(self._windows, range(self._gossip), strict=False):

@@ -54,13 +54,13 @@ class Outbox:
         self._parts.append((peers, packet))
 
     def link(self, peer: PeerId, topic: str, linked: bool) -> None:
-        """A peer is told GRAFT, or PRUNE."""
+        """Note GRAFT or PRUNE for a peer."""
         links = self._links.setdefault(peer, {})
         links.pop(topic, None)
         links[topic] = linked
 
     def keep(self, peer: PeerId, packet: Rpc) -> None:
-        """A packet could not be sent."""
+        """Handle a packet that could not be sent."""
         kept = self._kept.setdefault(peer, _Kept())
         kept.topics.update(dict.fromkeys(change.topic for change in packet.subscriptions))
         if packet.control is not None:
@@ -72,16 +72,16 @@ class Outbox:
             del self._kept[peer]
 
     def retry(self) -> None:
-        """What was kept goes out, whether anything else does or not."""
+        """Send what was kept, whether anything else goes out or not."""
         for peer in self._kept:
             self._links.setdefault(peer, {})
 
     def forget(self, peer: PeerId) -> None:
-        """A peer has gone."""
+        """Forget a peer that has gone."""
         self._kept.pop(peer, None)
 
     def flush(self) -> Sequence[Send]:
-        """The packets, ready to be sent."""
+        """Return the packets, ready to be sent."""
         parts = self._parts
         # Nearly always there is nothing, or one message.
         if not parts and not self._links:
@@ -107,7 +107,7 @@ class Outbox:
         return sends
 
     def _own_part(self, peer: PeerId) -> Rpc | None:
-        """What only this peer is told, or others by chance."""
+        """Return what only this peer is told, or others by chance."""
         links = self._links.get(peer, {})
         kept = self._kept.pop(peer, None)
         subscriptions: tuple[Subscription, ...] = ()

@@ -94,7 +94,10 @@ class PeeringState:
             del self.peers[peer]
 
     def subscribe(self, peer: PeerId, topic: str) -> bool:
-        """A connected peer is in a topic. False: it is in so many that this one is passed over."""
+        """Note that a connected peer is in a topic.
+
+        Return False if it is passed over: it is in so many that this one is passed over.
+        """
         state = self.peers[peer]
         if topic in state.topics:
             return True
@@ -106,7 +109,7 @@ class PeeringState:
         return True
 
     def unsubscribe(self, peer: PeerId, topic: str) -> bool:
-        """A connected peer is not in a topic. Returns whether it was in our mesh."""
+        """Note that a connected peer left a topic; return whether it was in our mesh."""
         state = self.peers[peer]
         if topic not in state.topics:
             return False

@@ -161,16 +161,16 @@ class GossipSub:
         return tuple(self._state.mesh)
 
     def mesh(self, topic: str) -> Sequence[PeerId]:
-        """The mesh of a topic; empty for one that we are not in."""
+        """Return the mesh of a topic; empty for one that we are not in."""
         return tuple(self._state.mesh.get(topic, ()))
 
     def fanout(self, topic: str) -> Sequence[PeerId]:
-        """The fan-out peers of a topic that we are not in."""
+        """Return the fan-out peers of a topic that we are not in."""
         fanout = self._state.fanout.get(topic)
         return () if fanout is None else tuple(fanout.peers)
 
     def topics_of(self, peer: PeerId) -> Sequence[str]:
-        """The topics that a peer is in, as far as it has told."""
+        """Return the topics that a peer is in, as far as it has told."""
         state = self._state.peers.get(peer)
         return () if state is None else tuple(state.topics)
 
@@ -231,14 +231,16 @@ class GossipSub:
     # Extensions
 
     def send(self, peers: Sequence[PeerId], packet: Rpc) -> None:
-        """Sends something to each of the connected peers, together with what else goes to them on this event."""
+        """Send something to each of the connected peers, together with what else goes to them on this event."""
         self._outbox.add(peers, packet)
 
     def receive_extension(self, peer: PeerId, extension: Sequence[Any], now: float) -> None:
-        """A connected gossipsub peer sent what this router does not know."""
+        """Handle what a connected gossipsub peer sent and this router does not know."""
 
     def beat_extension(self, now: float) -> None:
-        """The heartbeat has maintained meshes and fan-outs, and gossiped; the message cache is not shifted yet."""
+        """Do what a router adds to the heartbeat, once meshes and fan-outs are maintained; the message cache is not
+        shifted yet.
+        """
 
     # Peers and topics
 
@@ -310,7 +312,7 @@ class GossipSub:
     # Packets
 
     def _receive(self, peer: PeerId, packet: Rpc, now: float) -> bool:
-        """Takes a packet. Returns whether anything can follow from it: from copies, which most are, nothing does."""
+        """Take a packet. Returns whether anything can follow from it: from copies, which most are, nothing does."""
         state = self._state
         if peer not in state.peers:
             return False
@@ -337,7 +339,7 @@ class GossipSub:
         return new or control is not None or bool(packet.subscriptions or packet.extension)
 
     def _take(self, peer: PeerId, message: Message, id: MessageId, packet: Rpc, now: float) -> None:
-        """Accepts a message that is new, and goes on in the packet given."""
+        """Accept a message that is new, and go on in the packet given."""
         author = message.author
         if author is not None and author == self._authorship.author:
             return
@@ -376,7 +378,7 @@ class GossipSub:
     def _forward(
         self, meshes: Mapping[str, dict[PeerId, None]], packet: Rpc, excluded: Collection[PeerId] = ()
     ) -> None:
-        """Sends a message to the floodsub peers of topics, and to the peers given for each topic: to everybody once."""
+        """Send a message to the floodsub peers of topics, and to the peers given for each topic: to everybody once."""
         known = self._state.members
         groups = [known[topic].floodsub for topic in meshes if topic in known and known[topic].floodsub]
         groups += meshes.values()

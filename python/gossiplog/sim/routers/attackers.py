@@ -45,7 +45,7 @@ class Hostile:
         self._published = 0
 
     def start(self, now: float) -> Sequence[Any]:
-        """Turns to its contacts."""
+        """Turn to its contacts."""
         orders: list[Any] = []
         if self._wiring is Wiring.OPEN:
             self._peers = dict.fromkeys(self._seat.contacts)

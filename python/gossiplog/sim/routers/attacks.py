@@ -49,7 +49,7 @@ class Attack:
             raise ScenarioError(f"{self.hostile} hostile nodes for each other one: expected 1 or more")
 
     def targets(self, random: Random, honest: int, connections: int) -> list[tuple[int, ...]]:
-        """The honest nodes that each hostile one connects to.
+        """Return the honest nodes that each hostile one connects to.
 
         Args:
             random: what they are drawn with.
@@ -75,7 +75,7 @@ ATTACKS = {
 
 
 def with_hostile(attack: Attack | None, hostile: int) -> Attack:
-    """An attack with so many hostile nodes for each honest one.
+    """Return an attack with so many hostile nodes for each honest one.
 
     Raises:
         ScenarioError: there is no attack, or it would have no hostile nodes.
@@ -86,7 +86,7 @@ def with_hostile(attack: Attack | None, hostile: int) -> Attack:
 
 
 def attack_named(name: str) -> Attack | None:
-    """An attack with its default parameters; None for "none".
+    """Return an attack with its default parameters; None for "none".
 
     Raises:
         ScenarioError: there is none of this name.

@@ -41,7 +41,7 @@ class Row:
 
 
 def run_seeds(run: Named, seeds: Sequence[int], processes: int) -> Iterator[dict[str, float]]:
-    """The counts of a run with each of the seeds, in their order, and what came of its attack, if there is one.
+    """Yield the counts of a run with each of the seeds, in their order, and what came of its attack, if there is one.
 
     Args:
         run: with any seed.
@@ -59,7 +59,7 @@ def run_seeds(run: Named, seeds: Sequence[int], processes: int) -> Iterator[dict
 
 
 def compare(found: Sequence[Mapping[str, float]], published: Mapping[str, int]) -> list[Row]:
-    """The rows of several summaries, in one.
+    """Return the rows of several summaries, in one.
 
     Args:
         found: the counts of each seed; one at least.
@@ -77,7 +77,7 @@ def _counts(run: Named) -> dict[str, float]:
 
 
 def record(row: Row) -> dict[str, Any]:
-    """A row, as JSON takes it."""
+    """Return a row, as JSON takes it."""
     fields: dict[str, Any] = {"row": row.name, "median": row.median, "least": row.least, "most": row.most}
     if row.published is not None:
         fields["published"] = row.published

@@ -27,11 +27,11 @@ class Uniform:
     high: float = 0.15
 
     def model(self, random: Random, nodes: int) -> Latency:
-        """The delays of a run."""
+        """Return the delays of a run."""
         return UniformLatency(random, self.low, self.high)
 
     def check(self, nodes: int) -> None:
-        """Raises ValueError for what cannot be."""
+        """Raise ValueError for what cannot be."""
         UniformLatency(Random(0), self.low, self.high)
 
 
@@ -46,11 +46,11 @@ class Matrix:
     seconds: tuple[tuple[float, ...], ...]
 
     def model(self, random: Random, nodes: int) -> Latency:
-        """The delays of a run."""
+        """Return the delays of a run."""
         return MatrixLatency(self.seconds)
 
     def check(self, nodes: int) -> None:
-        """Raises ValueError for what cannot be."""
+        """Raise ValueError for what cannot be."""
         MatrixLatency(self.seconds)
         if len(self.seconds) < nodes:
             raise ValueError(f"{len(self.seconds)} rows of latencies: expected one for each of {nodes} nodes")
@@ -61,7 +61,7 @@ class Geographic:
     """Delays by the distance between cities, of which each node has one; see `GeographicLatency`."""
 
     def model(self, random: Random, nodes: int) -> Latency:
-        """The delays of a run."""
+        """Return the delays of a run."""
         return GeographicLatency(random, nodes)
 
     def check(self, nodes: int) -> None:
@@ -81,7 +81,7 @@ class Churn:
     downtime: float = 10.0
 
     def __post_init__(self) -> None:
-        """Raises ScenarioError for what cannot be."""
+        """Raise ScenarioError for what cannot be."""
         if not self.rate > 0:
             raise ScenarioError(f"churn's rate is {self.rate}: expected more than 0 failures a second")
         if not self.downtime >= LEAST_DOWNTIME:
@@ -101,7 +101,7 @@ class Failure:
     share: float = 0.1
 
     def __post_init__(self) -> None:
-        """Raises ScenarioError for what cannot be."""
+        """Raise ScenarioError for what cannot be."""
         if not self.at >= 0:
             raise ScenarioError(f"a failure at {self.at} s: expected a time of 0 or more")
         if not 0 < self.share < 1:
@@ -123,7 +123,7 @@ class Partition:
     share: float = 0.5
 
     def __post_init__(self) -> None:
-        """Raises ScenarioError for what cannot be."""
+        """Raise ScenarioError for what cannot be."""
         if not self.at >= 0 or not self.seconds >= LEAST_DOWNTIME:
             raise ScenarioError(
                 f"a partition at {self.at} for {self.seconds} s: expected a time of 0 or more,"
@@ -175,7 +175,7 @@ class Conditions:
             raise ScenarioError(f"bandwidth is {self.bandwidth}: expected more than 0 bytes a second")
 
     def check(self, nodes: int) -> None:
-        """Raises ScenarioError for what cannot be with so many nodes."""
+        """Raise ScenarioError for what cannot be with so many nodes."""
         try:
             self.latency.check(nodes)
         except ValueError as error:

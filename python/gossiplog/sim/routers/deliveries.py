@@ -11,7 +11,7 @@ COLUMNS = ("message", "node", "source", "latency", "hops")
 
 
 def write_parquet(deliveries: Deliveries, path: Path) -> None:
-    """Writes a Parquet file with a row for each delivery; a file that is there is replaced when the new one is whole.
+    """Write a Parquet file with a row for each delivery; a file that is there is replaced when the new one is whole.
 
     Raises:
         ImportError: pyarrow is not installed.

@@ -107,7 +107,7 @@ _SIMSUB_NAMES: dict[type, tuple[str]] = {
 
 
 def simsub(config: simsubs.Config | None = None) -> RouterKind:
-    """The gossipsub of 2018."""
+    """Return the gossipsub of 2018."""
 
     def neighbours(router: simsubs.SimSub) -> Collection[Any]:
         return router.mesh
@@ -136,7 +136,6 @@ def _simsub_size(packet: simsubs.Packet) -> int:
 
 def floodsub(config: floodsubs.Config | None = None) -> RouterKind:
     """All messages to all peers. That peers say which topics they are in belongs to connecting, and has no row."""
-
     number = _numbers()
 
     def make(seat: Seat) -> floodsubs.FloodSub:
@@ -162,7 +161,7 @@ def floodsub(config: floodsubs.Config | None = None) -> RouterKind:
 
 
 def gossipsub(config: GossipsubConfig | None = None) -> RouterKind:
-    """gossipsub 1.0. Announcements of topics belong to connecting here, too, and have no row."""
+    """Gossipsub 1.0. Announcements of topics belong to connecting here, too, and have no row."""
 
     def neighbours(router: GossipSub) -> Collection[Any]:
         return router.mesh(TOPIC)
@@ -201,7 +200,7 @@ def _read_rpc(packet: Rpc) -> Sequence[str]:
 
 
 def _numbers() -> Callable[[Message], bytes]:
-    """The ids of messages: all nodes that are given one at once make the same of it.
+    """Return the ids of messages: all nodes that are given one at once make the same of it.
 
     It is one object for all nodes, as a million copies of a message are told by it.
     """
@@ -222,13 +221,13 @@ def _rpc_size(packet: Rpc) -> int:
 
 @cache
 def _message_size(length: int) -> int:
-    """The bytes of a packet with one message: nearly all packets of a run are of one size."""
+    """Return the bytes of a packet with one message: nearly all packets of a run are of one size."""
     return _encoded_size(Rpc((Message((TOPIC,), bytes(length)),)))
 
 
 @lru_cache(maxsize=_REMEMBERED)
 def _encoded_size(packet: Rpc) -> int:
-    """The bytes of a packet; many say the same as others before."""
+    """Return the bytes of a packet; many say the same as others before."""
     return sum(map(len, wire.encode(packet)))
 
 
@@ -280,7 +279,7 @@ def episub(config: EpisubConfig | None = None) -> RouterKind:
 
 
 def _outside(data: bytes) -> tuple[int, int]:
-    """The id of a message, likewise: as if somebody outside had published it."""
+    """Return the id of a message, likewise: as if somebody outside had published it."""
     return OUTSIDE, int.from_bytes(data[:NUMBER_BYTES], "big")
 
 
@@ -312,7 +311,7 @@ KINDS: dict[str, Callable[[], RouterKind]] = {
 
 
 def kind_named(name: str) -> RouterKind:
-    """A kind of routers with its default parameters.
+    """Return a kind of routers with its default parameters.
 
     Raises:
         ScenarioError: there is none of this name.

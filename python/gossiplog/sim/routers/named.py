@@ -61,7 +61,7 @@ class Named:
         return mixture
 
     def with_seed(self, seed: int) -> Named:
-        """The same run with another seed."""
+        """Return the same run with another seed."""
         return replace(self, plan=replace(self.plan, seed=seed))
 
 
@@ -163,7 +163,7 @@ def latency(value: Any) -> Uniform | Matrix | Geographic:
 
 
 def attack(value: Any) -> Attack | None:
-    """An attack as a file says it.
+    """Return an attack as a file says it.
 
     Args:
         value: a name, or a mapping with `name` and `hostile`.
@@ -181,7 +181,7 @@ def attack(value: Any) -> Attack | None:
 
 
 def _fill(default: _Fields, table: Any) -> _Fields:
-    """A value with the fields that a table has, each of the default's type."""
+    """Return a value with the fields that a table has, each of the default's type."""
     if not isinstance(table, dict):
         raise ScenarioError(f"{table!r}: expected a table")
     types = {known.name: type(getattr(default, known.name)) for known in fields(default)}

@@ -27,16 +27,16 @@ class Nodes(Protocol):
         """Whether a node runs."""
 
     def protocol(self, node: int) -> str:
-        """What a node speaks, as its peers are told."""
+        """Return what a node speaks, as its peers are told."""
 
     def receive(self, node: int, event: Any) -> object:
         """Something happens to a node; it may be down."""
 
     def broken(self, node: int, peer: int) -> object:
-        """A connection of a node's has ended, or did not come about; its router was told."""
+        """Handle the end of a node's connection, or that there is none; its router was notified."""
 
     def lost(self, packet: Any) -> object:
-        """A packet will not arrive."""
+        """Return a packet will not arrive."""
 
 
 class _OpenLinks(dict[int, float]):
@@ -98,7 +98,7 @@ class Overlay:
         return self._busy
 
     def send(self, source: int, peers: Sequence[Any], packet: Any, size: int) -> None:
-        """Sends a packet of so many bytes to several peers. To those without a connection it is lost."""
+        """Send a packet of so many bytes to several peers. To those without a connection it is lost."""
         links = self._links[source]
         received = Received(source, packet)
         try:
@@ -118,7 +118,7 @@ class Overlay:
         self._kernel.after(2 * self._latency(source, target), self._establish, source, target)
 
     def disconnect(self, node: int, peer: int) -> None:
-        """Ends a connection: here at once, at the other end when what was sent before has arrived."""
+        """End a connection: here at once, at the other end when what was sent before has arrived."""
         delay = self._links[node].get(peer)
         if delay is not None:
             self._kernel.after(0.0, self._close, node, peer)
@@ -135,7 +135,7 @@ class Overlay:
             self._kernel.after(seconds, self._pong, node, peer, seconds)
 
     def stop(self, node: int) -> None:
-        """A node is down: its peers notice, each in its time."""
+        """Take a node down: its peers notice, each in its time."""
         if not self._open:
             for peer in list(self._links[node]):
                 self._break(peer, node)
@@ -190,7 +190,7 @@ class Overlay:
             nodes.broken(source, target)
 
     def _break(self, node: int, peer: int) -> None:
-        """A connection does not work any more, which a node finds out after some time."""
+        """Break a connection, which a node finds out after some time."""
         self._kernel.after(self._random.uniform(0.0, _SLOWEST_NOTICE), self._close, node, peer)
 
     def _close(self, node: int, peer: int) -> None:

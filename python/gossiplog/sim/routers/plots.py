@@ -16,7 +16,7 @@ _WIDTH, _ROW, _MARGIN = 720, 7, 40
 
 
 def write_plots(simulation: Simulation, folder: Path) -> list[Path]:
-    """Writes latency.svg, degree.svg and tree.svg, those of which there is something to show.
+    """Write latency.svg, degree.svg and tree.svg, those of which there is something to show.
 
     Returns:
         The files.
@@ -59,7 +59,7 @@ def latency_chart(ascending: Sequence[float]) -> Chart:
 
 
 def degree_chart(degrees: Sequence[Degrees]) -> Chart:
-    """The neighbours that nodes forward messages to, over time."""
+    """Return the neighbours that nodes forward messages to, over time."""
     edges = [sample.at for sample in degrees]
     edges.append(edges[-1] + 1.0)
     series = (
@@ -71,7 +71,7 @@ def degree_chart(degrees: Sequence[Degrees]) -> Chart:
 
 
 def tree(rows: Deliveries, message: int) -> str:
-    """The way of one message: nodes where time has them, each joined to the one that it had the message from.
+    """Return the way of one message: nodes where time has them, each joined to the one that it had the message from.
 
     Args:
         rows: of all messages.

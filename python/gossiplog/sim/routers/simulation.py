@@ -29,7 +29,7 @@ _CONNECT = "pubsub.connect"
 def simulate(
     routers: RouterKind | Mixture, plan: Plan, trace: Trace | None = print, transcript: Transcript | None = None
 ) -> Simulation:
-    """Runs a plan.
+    """Run a plan.
 
     Args:
         routers: of the nodes: all of one kind, or a mixture.
@@ -133,11 +133,11 @@ class Simulation:
             kernel.run(plan.seconds)
 
     def summary(self) -> Summary:
-        """The counts and distributions of the run so far."""
+        """Return the counts and distributions of the run so far."""
         return summarize(self.mixture, self.kinds, self.plan, self.tally, self.link_delay(), self.kernel.events)
 
     def link_delay(self) -> float:
-        """The mean delay of the links that messages are forwarded on, in seconds; 0 where there is none."""
+        """Return the mean delay of the links that messages are forwarded on, in seconds; 0 where there is none."""
         delays = [
             self._latency(node, peer)
             for node, router in enumerate(self.routers[: self.plan.nodes])
@@ -153,7 +153,7 @@ class Simulation:
         return self.routers[node] is not None
 
     def protocol(self, node: int) -> str:
-        """What a node speaks."""
+        """Return what a node speaks."""
         return self.kinds[node].protocol
 
     def receive(self, node: int, event: Any) -> None:
@@ -168,12 +168,12 @@ class Simulation:
             self._perform(node, orders)
 
     def broken(self, node: int, peer: int) -> None:
-        """A connection of a node's has ended, or did not come about."""
+        """Handle the end of a node's connection, or that there is none."""
         if self._common.wiring is Wiring.DIALLED and peer in self._contacts[node]:
             self.kernel.after(_REDIAL_SECONDS, self._overlay.connect, node, peer)
 
     def lost(self, packet: Any) -> None:
-        """A packet will not arrive."""
+        """Count a packet that will not arrive."""
         self.tally.lost += list(self._common.read(packet)).count(self._common.payload)
 
     # What routers ask for

@@ -118,7 +118,7 @@ class Summary:
         ]
 
     def histogram_lines(self, width: int) -> list[str]:
-        """The latencies as simsub's later versions print them, with at most so many stars in a line."""
+        """Return the latencies as simsub's later versions print them, with at most so many stars in a line."""
         most = max(self.histogram, default=0)
         bounds = [f"{100 * number}-{100 * number + 100}ms" for number in range(len(self.histogram))]
         return [
@@ -199,7 +199,7 @@ def _by_kind(mixture: Mixture, kinds: Sequence[RouterKind], rows: Deliveries) ->
 
 
 def outcome(plan: Plan, rows: Deliveries) -> Outcome:
-    """What the nodes that count got from others of all that was published, with an attack or without."""
+    """Return what the nodes that count got from others of all that was published, with an attack or without."""
     attack = plan.attack
     counted = range(plan.nodes) if attack is None or attack.victim is None else (attack.victim,)
     # A node that failed and came back is handed again what it had.

@@ -75,12 +75,14 @@ class Tally:
         self._times: dict[int, float] = {}
 
     def publish(self, number: int, now: float) -> None:
-        """A message is published."""
+        """Note that a message is published."""
         self._times[number] = now
         self._hops[number] = bytearray(self._nodes)
 
     def deliver(self, number: int, node: int, source: int, now: float) -> None:
-        """A message has come to a node's application, from a peer or, where `source` is negative, from outside."""
+        """Note that a message has come to a node's application, from a peer or, where `source` is negative, from
+        outside.
+        """
         hops = self._hops[number]
         passed = 0 if source < 0 else min(hops[source] + 1, _MOST_HOPS)
         hops[node] = passed
@@ -92,6 +94,6 @@ class Tally:
         rows.hops.append(passed)
 
     def sample(self, now: float, degrees: Sequence[int]) -> None:
-        """The degrees of all nodes that are up."""
+        """Note the degrees of all nodes that are up."""
         if degrees:
             self.degrees.append(Degrees(now, sum(degrees) / len(degrees), min(degrees), max(degrees)))

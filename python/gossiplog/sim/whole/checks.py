@@ -44,13 +44,13 @@ class Checks:
     _fruitless: dict[tuple[int, int], deque[float]] = field(default_factory=dict)
 
     def add(self, node: int) -> None:
-        """An honest node."""
+        """Watch an honest node."""
         self.honest.add(node)
         self.applied[node] = {}
         self.acknowledged[node] = []
 
     def apply(self, node: int, message: SignedMessage) -> None:
-        """A node's `apply` runs: once for each message, after its parents."""
+        """Check that a node's `apply` runs: once for each message, after its parents."""
         applied = self.applied[node]
         key = message.key
         parents = self.parents.get(key)
@@ -64,7 +64,7 @@ class Checks:
         applied[key] = None
 
     def forward(self, node: int, key: bytes, copies: int) -> None:
-        """A node sends a message on: it holds it, and so its parents."""
+        """Check that a node may send a message on: it holds it, and so its parents."""
         self.pushes += copies
         applied = self.applied[node]
         if key not in applied:
@@ -76,7 +76,7 @@ class Checks:
                 )
 
     def orphan(self, node: int, source: int, key: bytes, missing: Sequence[bytes]) -> None:
-        """A node got an orphan: an honest source has all that is missing, so that a sync with it repairs."""
+        """Note that a node got an orphan: an honest source has all that is missing, so that a sync with it repairs."""
         if source in self.honest:
             self.orphans += 1
             for wanted in (key, *missing):
@@ -87,7 +87,8 @@ class Checks:
                     )
 
     def sync(self, node: int, source: int, running: Sequence[object], limit: int, now: float) -> None:
-        """A node starts a sync: it has none with this source, and not too many; a hostile source causes no storm.
+        """Check that a node may start a sync: it has none with this source, and not too many; a hostile source causes
+        no storm.
 
         Args:
             node: that starts it.
@@ -110,12 +111,12 @@ class Checks:
                 )
 
     def blame(self, node: int, culprit: int, reason: str) -> None:
-        """A node drops a peer for what it did: never an honest one."""
+        """Check that a node drops a peer for what it did: never an honest one."""
         if culprit in self.honest:
             raise BrokenInvariantError(f"node {node} blames the honest node {culprit}: {reason}")
 
     def arrive(self, source: int, value: bytes, topic: str) -> None:
-        """A node inserts what another sent: a valid message reaches all, whoever sent it and under whichever key."""
+        """Check that a node inserts what another sent: a valid message reaches all, whatever its key."""
         if source not in self.honest:
             with suppress(InvalidMessage):
                 message = verify(value, topic)
@@ -123,14 +124,14 @@ class Checks:
                     self.arrived.add(message.key)
 
     def restart(self, node: int, held: int) -> None:
-        """A node opens its log again: what it had applied is there, and nothing else."""
+        """Check a log that is opened again: what it had applied is there, and nothing else."""
         if held != len(self.applied[node]):
             raise BrokenInvariantError(
                 f"node {node} restarts with {held} messages; it applied {len(self.applied[node])}"
             )
 
     def rest(self, roots: Callable[[], Sequence[tuple[int, object]]]) -> None:
-        """The network is quiet and whole: all honest nodes hold the same, and every append that returned.
+        """Check a network that is quiet and whole: all honest nodes hold the same, and every append that returned.
 
         Args:
             roots: (node, root of its log) of each honest node.

@@ -137,7 +137,7 @@ class HostilePeer:
         self._kernel.after(self._period, self._act)
 
     def _update(self) -> bytes:
-        """An Update; with heads that nobody has, unless the tree that is served has to look honest."""
+        """Return an Update; with heads that nobody has, unless the tree that is served has to look honest."""
         if self.kind is Kind.LIAR:
             return Push(lambda keys: ()).update([core.decode_id(id) for id in self._log.heads])
         heads = [core.encode_clock(9) + self._random.randbytes(19) for _ in range(self._random.randrange(1, 5))]
@@ -151,7 +151,7 @@ class HostilePeer:
         return self._sign(5, (core.encode_id(core.encode_clock(4) + self._random.randbytes(19)),))
 
     def _miskeyed(self) -> tuple[bytes, bytes]:
-        """A valid message under the key of one with another clock: `push.check_key` takes it for the value's."""
+        """Return a valid message under the key of one with another clock: `push.check_key` takes it for the value's."""
         key, value = self._sign(1)
         return core.encode_clock(2) + key[1:], value
 
@@ -197,7 +197,7 @@ class Forged:
 
 
 def _swap_values(answers: bytes) -> bytes:
-    """The same answers, but the first value of each stands for all."""
+    """Return the same answers, but the first value of each stands for all."""
     frames = wire.FrameReader(wire.MAX_ANSWER)
     frames.feed(answers)
     changed = []

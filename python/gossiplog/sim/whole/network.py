@@ -23,10 +23,10 @@ class Node(Protocol):
     """What the network tells a node."""
 
     def connected(self, end: ConnectionEnd, dialled: bool) -> None:
-        """A connection is open."""
+        """Handle a connection that is open."""
 
     def opened(self, stream: StreamEnd, protocol: str) -> None:
-        """The other end of a connection opened a stream."""
+        """Handle a stream that the other end of a connection opened."""
 
 
 class StreamEnd:
@@ -50,7 +50,7 @@ class StreamEnd:
         self._arrival = 0.0
 
     def write(self, data: bytes) -> None:
-        """Sends bytes; after the end of the stream nothing happens."""
+        """Send bytes; after the end of the stream nothing happens."""
         if self.closed or not data:
             return
         random = self._kernel.random
@@ -61,7 +61,7 @@ class StreamEnd:
         self._send(self._other.receive, data)
 
     def close(self) -> None:
-        """Ends the stream at this end now, and at the other when what was written has arrived."""
+        """End the stream at this end now, and at the other when what was written has arrived."""
         if not self.closed:
             self._send(self._other.end)
             self.closed = True
@@ -73,14 +73,14 @@ class StreamEnd:
             self.on_data(data)
 
     def end(self) -> None:
-        """The other end was closed, or the connection broke."""
+        """Handle the end of the other end, or of the connection."""
         if not self.closed:
             self.closed = True
             self.connection.forget(self)
             self.on_end()
 
     def join(self, other: StreamEnd) -> None:
-        """Makes two ends one stream."""
+        """Make two ends one stream."""
         self._other, other._other = other, self
 
     def _send(self, call: Callable[..., object], *arguments: Any) -> None:
@@ -114,7 +114,7 @@ class ConnectionEnd:
         self._streams: dict[StreamEnd, None] = {}
 
     def open(self, protocol: str) -> StreamEnd:
-        """Opens a stream; the other end learns of it before its first bytes arrive."""
+        """Open a stream; the other end learns of it before its first bytes arrive."""
         near, far = StreamEnd(self), StreamEnd(self._other)
         near.join(far)
         self._streams[near] = self._other._streams[far] = None
@@ -122,7 +122,7 @@ class ConnectionEnd:
         return near
 
     def close(self) -> None:
-        """Ends the connection: here now, at the other end later."""
+        """End the connection: here now, at the other end later."""
         self.network.break_connection(self)
         self.notice()
 
@@ -132,11 +132,11 @@ class ConnectionEnd:
             call(*arguments)
 
     def forget(self, stream: StreamEnd) -> None:
-        """A stream has ended."""
+        """Handle the end of a stream."""
         self._streams.pop(stream, None)
 
     def join(self, other: ConnectionEnd) -> None:
-        """Makes two ends one connection."""
+        """Make two ends one connection."""
         self._other, other._other = other, self
 
     def cut(self) -> tuple[ConnectionEnd, ConnectionEnd]:
@@ -145,7 +145,7 @@ class ConnectionEnd:
         return self, self._other
 
     def notice(self) -> None:
-        """This end learns that the connection has ended."""
+        """Handle the end of the connection."""
         if not self._ended:
             self._ended = True
             self.alive = False
@@ -185,7 +185,7 @@ class Network:
         return self._sides.get(source) == self._sides.get(target)
 
     def dial(self, source: int, target: int, refused: Callable[[], object]) -> None:
-        """Opens a connection: both nodes are told, or `refused` is called."""
+        """Open a connection: both nodes are told, or `refused` is called."""
         self.kernel.after(2 * self._latency(source, target), self._connect, source, target, refused)
 
     def partition(self, sides: Mapping[int, int]) -> None:
@@ -195,7 +195,7 @@ class Network:
             self.break_connection(end)
 
     def heal(self) -> None:
-        """Ends a partition."""
+        """End a partition."""
         self._sides = {}
 
     def connections(self) -> Iterable[ConnectionEnd]:
@@ -203,7 +203,7 @@ class Network:
         return list(self._connections)
 
     def stop(self, node: int) -> None:
-        """A node is gone: its connections break, and it learns nothing any more."""
+        """Remove a node: its connections break, and it learns nothing any more."""
         self.nodes.pop(node, None)
         for end in [end for end in self._connections if node in (end.here, end.there)]:
             self.break_connection(end)

@@ -92,14 +92,14 @@ class Peer:
             self.driver.dial(other)
 
     def crash(self) -> None:
-        """Ends a life, at once: what is not in the storage is lost."""
+        """End a life, at once: what is not in the storage is lost."""
         if self.driver is not None:
             self.driver.stop()
             self.driver = None
             self.network.stop(self.number)
 
     def append(self, payload: Any) -> None:
-        """Appends a message, if the peer is up."""
+        """Append a message, if the peer is up."""
         if self.driver is not None:
             message = self.log.append(payload)
             self.checks.acknowledged[self.number].append(message.key)
@@ -156,7 +156,7 @@ class Driver:
     # The network
 
     def dial(self, other: int) -> None:
-        """Connects to another node, and again later where that fails."""
+        """Connect to another node, and again later where that fails."""
         if self.alive and other not in self._connections and other not in self._peer.banned:
             self._peer.network.dial(self._peer.number, other, lambda: self._redial(other))
 
@@ -211,7 +211,7 @@ class Driver:
                 end.close()
 
     def lag(self, other: int, seconds: float) -> None:
-        """What is written to another node piles up for some seconds, if it is connected."""
+        """Let what is written to another node pile up for some seconds, if it is connected."""
         if other in self._pushes:
             self._trace(f"cannot write to {other} for {seconds:.1f} s")
             self.handle(events.PeerBehind(other))
@@ -364,7 +364,7 @@ def insert(replica: Replica, deliveries: Sequence[events.Delivery]) -> Sequence[
 
 
 def _number(peer: events.PeerId) -> int:
-    """The address that a peer's id is in a simulation."""
+    """Return the address that a peer's id is in a simulation."""
     if not isinstance(peer, int):
         raise TypeError(f"{peer!r} is no node's number")
     return peer

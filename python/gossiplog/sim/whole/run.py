@@ -88,7 +88,7 @@ class Run:
                     self.peers[target].gossips[hostile.number] = None
 
     def run(self) -> Result:
-        """Runs it.
+        """Run it.
 
         Raises:
             BrokenInvariantError: what must not happen did.
@@ -179,7 +179,9 @@ class Run:
         return [(peer.number, peer.log.root) for peer in self.peers]
 
     def _check_quiet(self) -> None:
-        """What is at rest stays at rest: no honest peer syncs with another any more, after what was under way."""
+        """Check that what is at rest stays at rest: no honest peer syncs with another any more, after what was under
+        way.
+        """
         for hostile in self.hostile:
             hostile.stop()
         self.kernel.run(self.kernel.now + 2 * _QUIET_SECONDS)
@@ -216,5 +218,5 @@ def run_seed(
 
 
 def replay_command(seed: int, peers: int) -> str:
-    """Shows a run again, with its trace."""
+    """Show a run again, with its trace."""
     return f".venv/bin/python -m gossiplog.sim --peers {peers} --seed {seed} --trace"

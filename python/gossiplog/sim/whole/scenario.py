@@ -237,7 +237,7 @@ def _edges(shape: str, peers: int, random: Random) -> list[Edge]:
 
 
 def _mesh(random: Random, peers: int, degree: int) -> list[tuple[int, int]]:
-    """A random tree, which connects all, and random further edges up to a mean degree."""
+    """Return a random tree, which connects all, and random further edges up to a mean degree."""
     edges = {(peer, random.randrange(peer)): None for peer in range(1, peers)}
     wanted = min(peers * degree // 2, peers * (peers - 1) // 2)
     while len(edges) < wanted:

@@ -22,7 +22,7 @@ class Failure:
 
 
 def soak(seeds: Sequence[int], peers: int, processes: int) -> Iterator[Result | Failure]:
-    """Runs seeds, and yields what became of each, in their order.
+    """Run seeds, and yield what became of each, in their order.
 
     Args:
         seeds: to run.

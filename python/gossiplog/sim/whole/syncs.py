@@ -73,7 +73,7 @@ class Syncs:
         sync.stream.write(client.start())
 
     def stop(self, number: int) -> None:
-        """Ends a sync early."""
+        """End a sync early."""
         if number in self._running:
             self._running[number].end(SyncResult.ABORTED)
 
@@ -114,7 +114,7 @@ class Syncs:
 
 
 def serve(stream: StreamEnd, replica: Replica, config: ServerConfig, blame: Callable[[str], object]) -> None:
-    """Serves a log, as it is now, on a stream.
+    """Serve a log, as it is now, on a stream.
 
     Args:
         stream: that the other side opened.

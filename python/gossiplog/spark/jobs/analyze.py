@@ -257,7 +257,7 @@ def analyze(messages: DataFrame, hot: str | None = None) -> Analysis:
 
 
 def _whole(rows: DataFrame) -> dict[str, int]:
-    """The figures of a log that need no more than one look at each row; damaged rows count as such alone."""
+    """Return the figures of a log that need no more than one look at each row; damaged rows count as such alone."""
     is_sound = F.col("clock").isNotNull()
     figures = rows.agg(
         F.count_if(~is_sound).alias("damaged"),
@@ -378,7 +378,7 @@ def _children(rows: DataFrame, damaged: DataFrame) -> DataFrame:
 
 
 def _scored(rows: DataFrame) -> DataFrame:
-    """The authors, with their modified z-scores, and beside each the ratio to the median author."""
+    """Return the authors, with their modified z-scores, and beside each the ratio to the median author."""
     authors = (
         rows.groupBy("author")
         .agg(
@@ -412,7 +412,7 @@ def _scored(rows: DataFrame) -> DataFrame:
 
 
 def _score(distance: Column, median_deviation: float | None, mean_deviation: float | None) -> Column:
-    """The modified z-score; null where all authors are alike, or where there are none."""
+    """Return the modified z-score; null where all authors are alike, or where there are none."""
     if median_deviation:
         return F.lit(_MAD) * distance / F.lit(median_deviation)
     if mean_deviation:
@@ -425,7 +425,7 @@ def _hot_keys(rows: DataFrame) -> DataFrame:
 
 
 def _encodings(stored: DataFrame) -> DataFrame:
-    """The encodings of each message that has an alternative one, numbered from 1 as they arrived."""
+    """Return the encodings of each message that has an alternative one, numbered from 1 as they arrived."""
     contents = stored.where("alternative_of IS NOT NULL").select(F.col("alternative_of").alias("content_id")).distinct()
     number = F.row_number().over(Window.partitionBy("content_id").orderBy("seq")).alias("number")
     return (
@@ -437,7 +437,7 @@ def _encodings(stored: DataFrame) -> DataFrame:
 
 
 def _counted(rows: DataFrame, encodings: DataFrame) -> DataFrame:
-    """The first encoding of each message. Parents are content ids."""
+    """Return the first encoding of each message. Parents are content ids."""
     first = rows.join(encodings.where("number > 1").select("seq"), "seq", "left_anti")
     alternatives = encodings.where("id != content_id").select(F.col("id").alias("parent"), "content_id")
     contents = F.map_from_entries(F.collect_list(F.struct("parent", "content_id"))).alias("contents")

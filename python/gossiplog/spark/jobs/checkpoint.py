@@ -62,7 +62,7 @@ class StateFolder:
         self.path = os.path.abspath(path)
 
     def current(self) -> Checkpoint | None:
-        """What the current state was made of; None where there is none yet.
+        """Return what the current state was made of; None where there is none yet.
 
         Raises:
             StorageError: `checkpoint.json` cannot be read, is none, or is a former version's.
@@ -86,7 +86,7 @@ class StateFolder:
         return found
 
     def read(self, spark: SparkSession) -> DataFrame:
-        """The current state.
+        """Return the current state.
 
         Raises:
             StorageError: there is none.
@@ -97,7 +97,7 @@ class StateFolder:
         return spark.read.parquet(self._uri(current.state))
 
     def publish(self, state: DataFrame, topic: str, messages: int, last: str | None, recipe: str) -> Checkpoint:
-        """Writes a state and makes it the current one, for one process at a time. The arguments are as in `Checkpoint`.
+        """Write a state and make it the current one, for one process at a time. The arguments are as in `Checkpoint`.
 
         Raises:
             StorageError: it cannot be written. The former state is still current.
@@ -126,7 +126,7 @@ class StateFolder:
         sync(self.path)
 
     def _sweep(self, kept: set[str]) -> None:
-        """Removes all states but some, with what runs left that were killed."""
+        """Remove all states but some, with what runs left that were killed."""
         for name in os.listdir(self.path):
             path = os.path.join(self.path, name)
             if _STATE.fullmatch(name) and name not in kept:
@@ -140,7 +140,7 @@ class StateFolder:
 
 
 def _parsed(content: bytes) -> Checkpoint | int | None:
-    """What a checkpoint says, its format where that is another one, None where it is no checkpoint."""
+    """Return what a checkpoint says, its format where that is another one, None where it is no checkpoint."""
     try:
         fields = json.loads(content)
     except ValueError:

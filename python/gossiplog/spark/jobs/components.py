@@ -23,7 +23,7 @@ _FEW = 2**17
 
 
 def components(edges: DataFrame, folder: str) -> DataFrame:
-    """The components of a graph.
+    """Return the components of a graph.
 
     Args:
         edges: with the columns a and b, bigint: nodes that belong together, in any order.
@@ -53,7 +53,7 @@ def components(edges: DataFrame, folder: str) -> DataFrame:
 
 
 def _joined(pairs: pa.Table) -> pa.Table:
-    """The components of a few pairs, by union and find."""
+    """Return the components of a few pairs, by union and find."""
     parent: dict[int, int] = {}
 
     def least(node: int) -> int:

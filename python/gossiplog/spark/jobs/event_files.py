@@ -31,7 +31,7 @@ _SHOWN = 200
 def read_events(
     session: SparkSession, paths: Sequence[str], format: str | None = None, schema: str | None = None
 ) -> DataFrame:
-    """The rows of files.
+    """Return the rows of files.
 
     Args:
         session: of Spark.

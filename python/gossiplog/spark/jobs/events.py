@@ -78,7 +78,7 @@ class Layout:
 
 
 def events(frame: DataFrame, layout: Layout) -> DataFrame:
-    """The events of a frame.
+    """Return the events of a frame.
 
     Returns:
         The columns author, sequence, id, parents (without repetitions), payload, and `fault`: the row as JSON where it
@@ -116,7 +116,7 @@ def events(frame: DataFrame, layout: Layout) -> DataFrame:
 
 
 def problems(found: DataFrame, layout: Layout, keys: KeyStore, merger: str) -> DataFrame:
-    """What is wrong with events, apart from cycles and payloads, which show when they are signed.
+    """Return what is wrong with events, apart from cycles and payloads, which show when they are signed.
 
     Args:
         found: as `events` returns them.

@@ -10,7 +10,7 @@ from gossiplog.errors import OptionError
 
 
 def expression(frame: DataFrame, name: str, text: str) -> Column:
-    """An expression over the columns of a frame.
+    """Return an expression over the columns of a frame.
 
     Args:
         frame: with the columns.

@@ -52,7 +52,7 @@ class Replica:
 
 
 def gather(keys: DataFrame, replicas: Sequence[Replica]) -> DataFrame:
-    """Reads and verifies the values of some keys.
+    """Read and verifies the values of some keys.
 
     Args:
         keys: the columns `key` and `holders`, an array of the numbers of the replicas that have it; read the fastest
@@ -123,7 +123,7 @@ def _row_batch(columns: dict[str, pa.Array], rows: int) -> pa.RecordBatch:
 
 
 def _pages(storage: Storage, count: int, keys: list[bytes]) -> Iterator[dict[bytes, bytes]]:
-    """The values of those of the keys that are there, a limited number of bytes at a time."""
+    """Yield the values of those of the keys that are there, a limited number of bytes at a time."""
     with storage.reader(single=True) as reader:
         while keys:
             found = reader.values(keys, count, PAGE_BYTES)

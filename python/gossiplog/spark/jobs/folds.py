@@ -84,15 +84,16 @@ class Fold(ABC):
 
     @abstractmethod
     def combine(self, rows: DataFrame) -> DataFrame:
-        """The state of messages and former states, in the columns of `rows`."""
+        """Return the state of messages and former states, in the columns of `rows`."""
 
     def late(self, state: DataFrame, rows: DataFrame) -> DataFrame | None:
-        """The keys that must be folded from their first message, since some of their rows come before what the state
-        holds; None where the order of arrival does not matter."""
+        """Return the keys that must be folded from their first message, since some of their rows come before what the
+        state holds; None where the order of arrival does not matter.
+        """
         return None
 
     def table(self, state: DataFrame) -> DataFrame:
-        """A state without what it keeps for messages to come: its keys and values."""
+        """Return a state without what it keeps for messages to come: its keys and values."""
         return state.select("key", "value")
 
 

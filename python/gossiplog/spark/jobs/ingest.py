@@ -61,7 +61,7 @@ class Ingested:
 
 
 def ingest(frame: DataFrame, log: str, topic: str, layout: Layout, keys: str, *, merger: str) -> Ingested:
-    """Makes a log of the rows of a frame.
+    """Make a log of the rows of a frame.
 
     Args:
         frame: with a row for each event.
@@ -166,7 +166,7 @@ class _Stage:
         return os.path.join(self._folder, name)
 
     def keep(self, name: str, frame: DataFrame) -> DataFrame:
-        """Computes a frame, and returns what was computed."""
+        """Compute a frame, and return what was computed."""
         # Spark's default file system may be another.
         uri = f"file://{self.path(name)}"
         frame.write.parquet(uri)
@@ -232,7 +232,7 @@ def _store(messages: DataFrame, stage: _Stage, topic: str) -> int:
 
 
 def _publish(made: str, log: str) -> None:
-    """Gives a log its name, which no other file may have got meanwhile."""
+    """Give a log its name, which no other file may have got meanwhile."""
     try:
         os.link(made, log)
     except FileExistsError as error:

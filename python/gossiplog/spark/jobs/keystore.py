@@ -44,7 +44,7 @@ class KeyStore:
         return os.path.join(self.folder, name)
 
     def load(self, author: str) -> Signer:
-        """The author's signer.
+        """Return the author's signer.
 
         Raises:
             KeyFileError: the author's key file is missing, damaged or open to others than its owner.

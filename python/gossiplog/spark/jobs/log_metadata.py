@@ -39,7 +39,7 @@ class Stored:
 
 
 def stored(location: str, topic: str | None = None) -> Stored:
-    """Reads what a log says of itself.
+    """Read what a log says of itself.
 
     Args:
         location: of the log.
@@ -61,7 +61,7 @@ def stored(location: str, topic: str | None = None) -> Stored:
 
 
 def _up_to_date(reader: Reader, index: State, position: Position, topic: str) -> tuple[core.Node, tuple[bytes, ...]]:
-    """The root and the heads with what the index does not cover."""
+    """Return the root and the heads with what the index does not cover."""
     late = dict(_unindexed(reader, position, topic))
     named: set[bytes] = set()
     for key, message in zip(late, core.read_batch(list(late.values()), topic), strict=True):
@@ -76,7 +76,7 @@ def _up_to_date(reader: Reader, index: State, position: Position, topic: str) ->
 
 
 def _unindexed(reader: Reader, position: Position, topic: str) -> Iterator[tuple[bytes, bytes]]:
-    """What the index does not cover: keys and values, as they are stored."""
+    """Yield what the index does not cover: keys and values, as they are stored."""
     after = position.indexed
     while after < position.count:
         rows = reader.arrivals(after, min(_PAGE, position.count - after))
@@ -92,7 +92,7 @@ def _unindexed(reader: Reader, position: Position, topic: str) -> Iterator[tuple
 
 
 def _found(reader: Reader, after: int, count: int) -> Iterator[tuple[bytes, bytes]]:
-    """The messages after a sequence, looked for among all keys."""
+    """Return the messages after a sequence, looked for among all keys."""
     with reader.scan(("seq", "key"), b"", None, count) as rows:
         late = [key for sequence, key in rows if sequence > after]
     values = reader.values(late, count)

@@ -84,7 +84,10 @@ class Recipe:
         return self.fold.rows(keyed if distinct else self.fold.distinct(keyed))
 
     def describe(self) -> str:
-        """The recipe as text, equal for equal recipes. Of a function it has the name, not what the function does."""
+        """Return the recipe as text, equal for equal recipes.
+
+        Of a function it has the name, not what the function does.
+        """
         shape = self._payload_type()
         described = {
             "fold": self.fold.name,
@@ -118,7 +121,7 @@ class Materialized:
 
 
 def fold_messages(messages: DataFrame, recipe: Recipe) -> DataFrame:
-    """The state of all messages of a frame, with the columns key and value.
+    """Return the state of all messages of a frame, with the columns key and value.
 
     Args:
         messages: in the columns of the data source. A message that is there several times, in several encodings or from
@@ -132,7 +135,7 @@ def fold_messages(messages: DataFrame, recipe: Recipe) -> DataFrame:
 
 
 def read_state(session: SparkSession, folder: str, fold: Fold) -> DataFrame:
-    """The state that is current in a folder, with the columns key and value.
+    """Return the state that is current in a folder, with the columns key and value.
 
     Args:
         session: of Spark.
@@ -202,7 +205,7 @@ def _advanced(
 
 
 def _position(location: str, former: Checkpoint | None) -> tuple[str, int, str | None]:
-    """The topic of a log, how many messages it has, and the id of the last that arrived."""
+    """Return the topic of a log, how many messages it has, and the id of the last that arrived."""
     with opened(location) as (storage, topic), storage.reader(single=True) as reader:
         count = reader.position().count
         if former is not None and (former.topic != topic or _id(reader, topic, former.messages) != former.last):
@@ -211,7 +214,7 @@ def _position(location: str, former: Checkpoint | None) -> tuple[str, int, str |
 
 
 def _id(reader: Reader, topic: str, sequence: int) -> str | None:
-    """The id of the message with a sequence; None for 0, and for one that no message has."""
+    """Return the id of the message with a sequence; None for 0, and for one that no message has."""
     if sequence == 0:
         return None
     return next((read_stored(value, topic, sequence).id for _, value in reader.arrivals(sequence - 1, 1)), None)

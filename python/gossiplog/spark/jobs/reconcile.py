@@ -96,7 +96,7 @@ class Reconciliation:
 
 
 def reconcile(spark: SparkSession, *paths: str) -> Reconciliation:
-    """Compares replicas of one log, as of one state of each.
+    """Compare replicas of one log, as of one state of each.
 
     Args:
         spark: the session.
@@ -144,7 +144,7 @@ def check_replicas(paths: Iterable[str]) -> list[str]:
 
 
 def differences(keys: DataFrame, replicas: int) -> DataFrame:
-    """The keys that some replica has and another has not, ascending within each partition.
+    """Return the keys that some replica has and another has not, ascending within each partition.
 
     Args:
         keys: of all replicas: the columns `replica`, a number from 0, and `key`.
@@ -181,7 +181,7 @@ def _range(key: Column) -> Column:
 
 
 def _look(location: str) -> Replica:
-    """A replica as it is now. Its root follows from the index that its writers keep."""
+    """Return a replica as it is now. Its root follows from the index that its writers keep."""
     try:
         with gossiplog.log.open(location, create=False) as log:
             state = log.snapshot().state
@@ -192,7 +192,7 @@ def _look(location: str) -> Replica:
 
 
 def _keys(spark: SparkSession, replicas: Sequence[Replica]) -> DataFrame:
-    """The keys of the replicas in the states that were looked at."""
+    """Return the keys of the replicas in the states that were looked at."""
     entries = read(spark, *(replica.log for replica in replicas), columns="log,key,seq")
     number: Column = F.lit(None).cast("int")
     count: Column = F.lit(0)

@@ -17,7 +17,7 @@ SUMMARY = "summary.json"
 
 
 def write_repairs(result: Reconciliation, folder: str) -> tuple[str, ...]:
-    """Writes what each replica lacks, as far as it can be read, ascending by key.
+    """Write what each replica lacks, as far as it can be read, ascending by key.
 
     Args:
         result: of a comparison.

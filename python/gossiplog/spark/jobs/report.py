@@ -68,7 +68,7 @@ class _Remark:
 
 
 def write_report(analysis: Analysis, folder: str, title: str, state: Stored | None = None) -> None:
-    """Writes an analysis to a folder: `report.html`, `analysis.json`, and the frames as Parquet, a folder each.
+    """Write an analysis to a folder: `report.html`, `analysis.json`, and the frames as Parquet, a folder each.
 
     Args:
         analysis: of a log.
@@ -95,7 +95,7 @@ def write_report(analysis: Analysis, folder: str, title: str, state: Stored | No
 
 
 def analysed_state(before: Stored, after: Stored) -> Stored:
-    """The state of a log that an analysis between two looks at it has read.
+    """Return the state of a log that an analysis between two looks at it has read.
 
     Args:
         before: what the log said of itself before the analysis.
@@ -129,7 +129,7 @@ def tables(analysis: Analysis) -> dict[str, Any]:
 
 
 def page(analysis: Analysis, title: str, now: datetime, state: Stored | None = None) -> str:
-    """The page, in one piece: its style and its plots are in it, and it loads nothing.
+    """Return the page, in one piece: its style and its plots are in it, and it loads nothing.
 
     Args:
         analysis: of a log.
@@ -251,7 +251,7 @@ def _tables(analysis: Analysis) -> str:
 
 
 def _key(key: str | None) -> str | _Remark:
-    """A hot key as it can be seen: one that is empty, has spaces at its ends or control characters is quoted."""
+    """Return a hot key as it can be seen: one that is empty, has spaces at its ends or control characters is quoted."""
     if key is None:
         return _Remark(_NO_KEY)
     return key if key and key.isprintable() and key == key.strip() else json.dumps(key)

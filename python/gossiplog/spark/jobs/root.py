@@ -31,7 +31,7 @@ class Root:
 
 
 def root(frame: DataFrame, *, ascending: bool = False) -> Root:
-    """The root of the tree over the entries of a frame.
+    """Return the root of the tree over the entries of a frame.
 
     Args:
         frame: with the column `key`, and `hash` (a leaf hash) or `value`, all binary. What else it has is passed over.
@@ -55,7 +55,7 @@ def root(frame: DataFrame, *, ascending: bool = False) -> Root:
 
 
 def in_order(frame: DataFrame, ascending: bool) -> DataFrame:
-    """The frame with partitions that ascend by key and do not overlap.
+    """Return the frame with partitions that ascend by key and do not overlap.
 
     Args:
         frame: with the column `key`.
@@ -65,7 +65,7 @@ def in_order(frame: DataFrame, ascending: bool) -> DataFrame:
 
 
 def joined(fragments: Iterable[bytes]) -> core.Fragment:
-    """The fragment of the entries of all partitions, which may be given in any order.
+    """Return the fragment of the entries of all partitions, which may be given in any order.
 
     Raises:
         TreeError: partitions that overlap.
@@ -75,7 +75,7 @@ def joined(fragments: Iterable[bytes]) -> core.Fragment:
 
 
 def entries_fragment(keys: pa.Array, hashes: pa.Array) -> core.Fragment:
-    """The fragment of a batch.
+    """Return the fragment of a batch.
 
     Raises:
         ColumnError: a null.

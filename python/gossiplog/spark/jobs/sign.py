@@ -165,7 +165,7 @@ class _Graph:
         self._signers: dict[str, Signer] = {}
 
     def _linked(self, named: list[list[str] | None]) -> list[tuple[int, ...]]:
-        """The parents of each event, by position: those that it names, and the author's event before."""
+        """Return the parents of each event, by position: those that it names, and the author's event before."""
         positions = {id: position for position, id in enumerate(self._ids) if id is not None}
         links: list[tuple[int, ...]] = []
         for position, ids in enumerate(named):
@@ -196,7 +196,7 @@ class _Graph:
                 yield _row(problem="it descends from itself", event=names + more)
 
     def _ordered_runs(self) -> Iterator[list[int]]:
-        """The runs that can be signed, each when what it follows is signed. Those of cycles do not come."""
+        """Yield the runs that can be signed, each when what it follows is signed. Those of cycles do not come."""
         next_of: dict[int, int] = {}
         for position, parents in enumerate(self._parents):
             if len(parents) == 1 and parents[0] not in next_of and self._same_author(position, parents[0]):

@@ -34,7 +34,7 @@ class LogSummary:
 
 
 def summarize(frame: DataFrame) -> list[LogSummary]:
-    """The logs of a frame, ascending by location; a log without a message is not among them.
+    """Return the logs of a frame, ascending by location; a log without a message is not among them.
 
     Args:
         frame: with the columns log, clock, author and size of the data source.

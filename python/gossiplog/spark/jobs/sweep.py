@@ -36,7 +36,7 @@ SCHEMA = StructType([StructField(name, _type(hint)) for name, hint in get_type_h
 
 
 def sweep(spark: SparkSession, grid: Grid) -> DataFrame:
-    """Simulates every run of a grid, when the frame is asked for its rows: write it, or cache it, to run them once.
+    """Simulate every run of a grid, when the frame is asked for its rows: write it, or cache it, to run them once.
 
     Args:
         spark: the session.
@@ -57,7 +57,7 @@ def _simulate(runs: Sequence[Run], batches: Iterator[pa.RecordBatch]) -> Iterato
 
 
 def medians(frame: DataFrame) -> DataFrame:
-    """The median of each column over the seeds, for each combination of `AXES`, in their order.
+    """Return the median of each column over the seeds, for each combination of `AXES`, in their order.
 
     Args:
         frame: of `sweep`.
@@ -93,7 +93,7 @@ _MEASURES = (
 
 
 def write_sweep(frame: DataFrame, folder: Path) -> list[dict[str, Any]]:
-    """Writes the runs of a sweep as Parquet (`runs`), and plots of their medians over each axis that varies, as SVG.
+    """Write the runs of a sweep as Parquet (`runs`), and plots of their medians over each axis that varies, as SVG.
 
     Args:
         frame: of `sweep`; its runs take place now, once.
@@ -116,8 +116,8 @@ def write_sweep(frame: DataFrame, folder: Path) -> list[dict[str, Any]]:
 
 
 def charts(rows: Sequence[dict[str, Any]]) -> dict[str, Chart]:
-    """A plot of each measure over each axis that has several values, by name: a line for each router, of the means over
-    the other axes. A router that lacks a value, because nothing was delivered, has no line.
+    """Return a plot of each measure over each axis that has several values, by name: a line for each router, of the
+    means over the other axes. A router that lacks a value, because nothing was delivered, has no line.
 
     Args:
         rows: of `medians`.
@@ -141,7 +141,7 @@ def charts(rows: Sequence[dict[str, Any]]) -> dict[str, Chart]:
 def _means(
     rows: Sequence[dict[str, Any]], measure: _Measure, axis: str, values: Sequence[Any], router: str
 ) -> list[float]:
-    """The mean for each value; none at all where one has none."""
+    """Return the mean for each value; none at all where one has none."""
     own = [row for row in rows if row["router"] == router and row[measure.column] is not None]
     found = [[row[measure.column] for row in own if row[axis] == value] for value in values]
     return [measure.factor * sum(column) / len(column) for column in found] if all(found) else []

@@ -59,7 +59,7 @@ class Verification:
 
 
 def verify_log(session: SparkSession, location: str, topic: str | None = None) -> Verification:
-    """Checks a log as it is now: messages that arrive meanwhile are passed over.
+    """Check a log as it is now: messages that arrive meanwhile are passed over.
 
     Args:
         session: of Spark.
@@ -85,8 +85,8 @@ def verify(
     keys: DataFrame | None = None,
     ascending: bool = False,
 ) -> Verification:
-    """Checks messages: their values against their keys, their rules, clocks and signatures, their parents; and
-    against what their log says of itself its heads, its number of messages and its root.
+    """Check messages: their values against their keys, their rules, clocks and signatures, their parents; and against
+    what their log says of itself its heads, its number of messages and its root.
 
     A message's clock is checked against its parents' keys, which begin with their clocks. Where a value is damaged,
     what it named as its parents is not known: a message with a smaller key that nobody else names is no defect then.
@@ -126,7 +126,7 @@ def verify(
 
 
 def reports(checked: Sequence[tuple[str, Verification]]) -> DataFrame:
-    """The reports of several logs in one, with the column `log` before those of `DEFECTS`.
+    """Return the reports of several logs in one, with the column `log` before those of `DEFECTS`.
 
     Args:
         checked: one log at least, each with its location.
@@ -180,7 +180,7 @@ def _local(session: SparkSession, defects: list[tuple[str, str]]) -> DataFrame:
 
 
 def _look(topic: str, count: int | None, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """What a partition tells: its keys ascend."""
+    """Yield what a partition tells: its keys ascend."""
     fragment = columns.Fragment()
     known: list[pa.Array] = []
     parents: list[pa.Array] = []

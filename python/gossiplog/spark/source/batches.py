@@ -27,7 +27,7 @@ _DECODED = [name for name in SCHEMA.fieldNames() if name not in STORED]
 
 
 def gathered(rows: Iterator[tuple[Any, ...]], names: Sequence[ScanColumn]) -> pa.RecordBatch:
-    """The next rows of a log, as many as a batch has; none at their end.
+    """Return the next rows of a log, as many as a batch has; none at their end.
 
     Args:
         rows: as a storage reads them.
@@ -69,8 +69,8 @@ class Columns:
             self.scanned.append("seq")
 
     def batch(self, location: str, topic: str, stored: pa.RecordBatch, reader: Reader) -> pa.RecordBatch:
-        """The columns of messages of one log, one row each, but for those of other authors and other encodings than are
-        wanted, and for damaged ones where these are left out.
+        """Return the columns of messages of one log, one row each, but for those of other authors and other encodings
+        than are wanted, and for damaged ones where these are left out.
 
         Args:
             location: of the log.
@@ -119,7 +119,7 @@ class Columns:
 
 
 def _duplicates(reader: Reader, sequences: pa.Array, keys: pa.Array) -> Collection[int]:
-    """The sequences of those of the messages of which another encoding arrived before."""
+    """Return the sequences of those of the messages of which another encoding arrived before."""
     if not reader.position().alternative:
         return ()
     numbers = sequences.to_pylist()
@@ -132,7 +132,7 @@ def _duplicates(reader: Reader, sequences: pa.Array, keys: pa.Array) -> Collecti
 
 
 def _ids(keys: pa.Array) -> pa.Array:
-    """The ids of stored keys; null for one that is no key, as a damaged file may have it."""
+    """Return the ids of stored keys; null for one that is no key, as a damaged file may have it."""
     known = (key if key is not None and len(key) == core.KEY_LENGTH else None for key in keys.to_pylist())
     return pa.array([None if key is None else core.encode_id(key) for key in known], pa.string())
 

@@ -37,15 +37,15 @@ class GossipLogSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """What `format` takes."""
+        """Return what `format` takes."""
         return "gossiplog"
 
     def schema(self) -> StructType:
-        """The columns that the options ask for. Whether they are a stream's is not known yet."""
+        """Return the columns that the options ask for. Whether they are a stream's is not known yet."""
         return read_options(dict(self.options), READ_OPTIONS).columns
 
     def reader(self, schema: StructType) -> LogReader:
-        """Reads the columns of a schema, which Spark may have from the user."""
+        """Read the columns of a schema, which Spark may have from the user."""
         options = self._checked(schema, BATCH_OPTIONS)
         return LogReader(options, schema, unasked="columns" not in self.options and schema == SCHEMA)
 
@@ -54,7 +54,7 @@ class GossipLogSource(DataSource):
         return LogStreamReader(self._checked(schema, STREAM_OPTIONS), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> LogWriter:
-        """Adds the stored values of a frame with this schema."""
+        """Add the stored values of a frame with this schema."""
         if overwrite:
             raise OptionError("the mode overwrite is refused, because logs only grow: use mode('append')")
         return LogWriter(write_options(dict(self.options)), schema)
@@ -68,7 +68,7 @@ class GossipLogSource(DataSource):
 
 
 def read(spark: SparkSession, *paths: str, **options: str | int) -> DataFrame:
-    """Logs as a DataFrame.
+    """Return logs as a DataFrame.
 
     Args:
         spark: the session.

@@ -22,7 +22,8 @@ _ALTERNATIVES = 10_000
 
 
 def locations(paths: Iterable[str]) -> list[str]:
-    """The locations of logs, each once, in the order of the paths; those of a pattern in the order of their names.
+    """Return the locations of logs, each once, in the order of the paths; those of a pattern in the order of their
+    names.
 
     Args:
         paths: of files; folders, which stand for the files in them, as in Spark without those whose names begin with a
@@ -61,7 +62,7 @@ def check_logs(paths: Iterable[str], topic: str | None = None) -> dict[str, str]
 
 
 def identity(location: str) -> str:
-    """The one location among those of the same log that does not depend on links or the working folder."""
+    """Return the one location among those of the same log that does not depend on links or the working folder."""
     return location if is_uri(location) else os.path.realpath(location)
 
 
@@ -72,7 +73,8 @@ def is_uri(location: str) -> bool:
 
 def has_scheme(path: str) -> bool:
     """Return whether Hadoop reads a path as a URI, as hdfs:/events, whose file system may be another than this
-    machine's."""
+    machine's.
+    """
     return _SCHEME.match(path) is not None
 
 
@@ -109,7 +111,7 @@ def _in_folder(folder: str) -> list[str]:
 
 
 def _files(pattern: str, path: str, *, escaped: bool = False) -> list[str]:
-    """The files that fit a pattern.
+    """Return the files that fit a pattern.
 
     Args:
         pattern: as `glob` has it, with alternatives.
@@ -133,7 +135,8 @@ def _files(pattern: str, path: str, *, escaped: bool = False) -> list[str]:
 
 
 def alternatives(pattern: str) -> list[str]:
-    """The patterns without braces that one with braces stands for, as in Spark: "{a,b{c,d}}" is "a", "bc" and "bd".
+    """Return the patterns without braces that one with braces stands for, as in Spark: "{a,b{c,d}}" is "a", "bc" and
+    "bd".
 
     Args:
         pattern: a brace without its other one stands for itself.
@@ -157,7 +160,7 @@ def alternatives(pattern: str) -> list[str]:
 
 
 def _braces(pattern: str) -> tuple[str, list[str], str] | None:
-    """The first braces that are closed: what comes before them, the parts in them, what comes after."""
+    """Return the first braces that are closed: what comes before them, the parts in them, what comes after."""
     opened_at: list[tuple[int, list[int]]] = []
     closed: dict[int, list[int]] = {}
     for at, character in enumerate(pattern):
@@ -177,7 +180,7 @@ def _braces(pattern: str) -> tuple[str, list[str], str] | None:
 
 @contextmanager
 def opened(location: str, topic: str | None = None) -> Iterator[tuple[Storage, str]]:
-    """A log's storage, open for a block, and its topic.
+    """Open a log's storage for a block, and return it with its topic.
 
     Args:
         location: of the log.

@@ -68,7 +68,7 @@ class ReadOptions:
 
 
 def read_options(options: Mapping[str, str], kinds: Mapping[str, Parser]) -> ReadOptions:
-    """Parses what Spark hands over.
+    """Parse what Spark hands over.
 
     Args:
         options: by name in any case.
@@ -106,7 +106,7 @@ class WriteOptions:
 
 
 def write_options(options: Mapping[str, str]) -> WriteOptions:
-    """Parses what Spark hands over.
+    """Parse what Spark hands over.
 
     Args:
         options: by name in any case.
@@ -142,7 +142,7 @@ def parsed(given: Mapping[str, str], options: Mapping[str, Parser]) -> dict[str,
 
 
 def _paths(options: dict[str, str]) -> tuple[str, ...]:
-    """Takes the paths out of the options. Spark gives a single one as `path`, a list of them as JSON in `paths`."""
+    """Take the paths out of the options. Spark gives a single one as `path`, a list of them as JSON in `paths`."""
     single, several = options.pop("path", None), options.pop("paths", None)
     paths = [] if single is None else [single]
     if several is not None:
@@ -159,7 +159,7 @@ def _paths(options: dict[str, str]) -> tuple[str, ...]:
 
 
 def integer(name: str, text: str, least: int, most: int) -> int:
-    """A number that an option gives.
+    """Return a number that an option gives.
 
     Raises:
         OptionError: no integer, or not in this range.

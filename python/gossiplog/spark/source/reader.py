@@ -138,7 +138,7 @@ class LogReader(DataSourceReader):
         ]
 
     def read(self, partition: KeyRange) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
-        """The messages of a partition, ascending by key.
+        """Yield the messages of a partition, ascending by key.
 
         Raises:
             CorruptLog: a damaged file, or with the mode failfast a damaged value.

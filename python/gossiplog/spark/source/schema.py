@@ -47,7 +47,7 @@ _TYPES = {field.name: field.dataType for field in SCHEMA}
 
 
 def pruned(names: Iterable[str]) -> StructType:
-    """The schema with some of the columns, in the order in which they are named.
+    """Return the schema with some of the columns, in the order in which they are named.
 
     Raises:
         OptionError: a name that no column has, or that comes twice.
@@ -63,7 +63,7 @@ def pruned(names: Iterable[str]) -> StructType:
 
 
 def check_schema(schema: StructType) -> None:
-    """Holds a schema that a user gave against the columns that there are.
+    """Hold a schema that a user gave against the columns that there are.
 
     Raises:
         OptionError: a column that there is not, or that has another type.

@@ -47,7 +47,7 @@ class Staged(WriterCommitMessage):
 
 
 def make_folder(base: str, name: str) -> str:
-    """Makes a staging folder, and returns its path.
+    """Make a staging folder, and return its path.
 
     Args:
         base: the folder in which it is made.
@@ -60,7 +60,7 @@ def make_folder(base: str, name: str) -> str:
 
 
 def remove_folder(folder: str) -> None:
-    """Removes a staging folder with all that is in it; one that is not there any more is no error."""
+    """Remove a staging folder with all that is in it; one that is not there any more is no error."""
     leaving = f"{folder}.removed"
     try:
         # At once, so that no task that is still running adds to it meanwhile.
@@ -71,7 +71,7 @@ def remove_folder(folder: str) -> None:
 
 
 def stage(folder: str, topic: str, partition: int, batches: Iterable[pa.RecordBatch]) -> Staged:
-    """Verifies the values of a task and leaves them in sorted runs.
+    """Verify the values of a task and leaves them in sorted runs.
 
     Args:
         folder: for the files.
@@ -119,19 +119,19 @@ def sort(folder: str, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[str, 
 
 
 def merged(runs: Iterable[str]) -> Iterator[bytes]:
-    """The values of runs, ascending by key, and so parents before their children."""
+    """Return the values of runs, ascending by key, and so parents before their children."""
     return (value for _, value in heapq.merge(*map(_read, runs)))
 
 
 def refused(staged: Iterable[Staged]) -> Iterator[dict[str, object]]:
-    """What the tasks refused."""
+    """Yield what the tasks refused."""
     for task in staged:
         with open(task.refused, encoding="utf-8") as lines:
             yield from map(json.loads, lines)
 
 
 def _runs_of(batches: Iterable[pa.RecordBatch], names: list[str]) -> Iterator[pa.Table]:
-    """These columns of batches, binary ones, joined to the length of runs."""
+    """Yield these columns of batches, binary ones, joined to the length of runs."""
     schema = pa.schema([(name, pa.binary()) for name in names])
     gathered: list[pa.RecordBatch] = []
     size = length = 0

@@ -103,11 +103,11 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {log: self._reached(log) for log in self._locations}
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Ends the query at what the logs hold now."""
+        """End the query at what the logs hold now."""
         self._target = {log: self._count(log, 0) for log in self._locations}
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[Stretch]:
-        """What came between two offsets, in parts of about equal size.
+        """Return what came between two offsets, in parts of about equal size.
 
         Raises:
             StorageError: a log is another one than the offsets are of, or cannot be read.
@@ -128,7 +128,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return parts
 
     def read(self, partition: Stretch) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
-        """The messages of a partition, as they arrived.
+        """Yield the messages of a partition, as they arrived.
 
         Raises:
             CorruptLog: a message that is not there; with the mode failfast, a damaged value.

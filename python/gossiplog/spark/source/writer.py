@@ -85,7 +85,7 @@ class LogWriter(DataSourceArrowWriter):
         return stage(self._staging, self._topic, 0 if context is None else context.partitionId(), iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Merges what the tasks left into the log, and reports.
+        """Merge what the tasks left into the log, and report.
 
         Raises:
             ValuesRefused: values were refused, and no report was asked for. The others are in the log.
@@ -108,7 +108,7 @@ class LogWriter(DataSourceArrowWriter):
             )
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Removes what the tasks left."""
+        """Remove what the tasks left."""
         remove_folder(self._staging)
 
     def _merge(self, staged: list[Staged], report: _Report) -> tuple[int, int]:
@@ -125,7 +125,7 @@ class LogWriter(DataSourceArrowWriter):
 
 
 def write(frame: DataFrame, path: str, *, report: str, **options: str) -> Written:
-    """Adds the column `value` of a frame to a log.
+    """Add the column `value` of a frame to a log.
 
     Args:
         frame: with stored values.
