@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import MappingProxyType, TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from gossiplog import core
 from gossiplog.errors import (
@@ -18,24 +18,23 @@ from gossiplog.errors import (
     TopicMismatch,
     UnknownMessage,
 )
-from gossiplog.log.audit import Audit
 from gossiplog.log.following import CommitNotifier
 from gossiplog.log.functions import check_runs
 from gossiplog.log.heads import Heads
 from gossiplog.log.insertion import insert_many
 from gossiplog.log.payload import as_peers_read, check_payload, payload_check
-from gossiplog.log.pulling import pull
 from gossiplog.log.replica import Replica
 from gossiplog.log.results import Arrivals, Info, InsertResult, PullResult, VerifyResult, Written
-from gossiplog.log.source import Source
 from gossiplog.log.state import Snapshot, States, raising_corrupt_log, read_stored, unindexed
 from gossiplog.log.writing import Apply, Writer
 from gossiplog.message import MAX_VALUE_LENGTH, SignedMessage, ids_of, key_of
-from gossiplog.protocol.sync import ServerConfig
 from gossiplog.signer import Signer, check_signer
 from gossiplog.storage import Storage
 from gossiplog.storage.base import Reader
 from gossiplog.storage.location import is_url, storage_at
+
+if TYPE_CHECKING:
+    from gossiplog.protocol.sync import ServerConfig
 
 _PAGE = 256
 _NOTHING = Written(0, 0)
@@ -191,6 +190,10 @@ class Log:
             ProtocolError: what the source holds breaks the rules of the protocol. What came before is in the log.
             Refused: `apply` raised for a stored message that it had not seen; its exception is the cause.
         """
+        # Here, because those who only read and append would wait for protobuf.
+        from gossiplog.log.pulling import pull
+        from gossiplog.log.source import Source
+
         if not isinstance(source, Log):
             with _reading(source) as opened:
                 return self.pull(opened, config=config)
@@ -479,6 +482,9 @@ class Log:
             CorruptLog: something is wrong; it lists what. `gossiplog.recover` makes a log of the messages that are
                 valid.
         """
+        # Here, because it imports the reference implementation.
+        from gossiplog.log.audit import Audit
+
         return Audit(self._storage, self.topic, self._states.newest, progress).run()
 
     def close(self) -> None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from gossiplog.core import Batch, SignedMessage
 from gossiplog.errors import InvalidMessage, ProtocolError, Refused
-from gossiplog.protocol.sync.events import Received
 from gossiplog.reprs import short_repr
+
+if TYPE_CHECKING:
+    from gossiplog.protocol.sync.events import Received
 
 
 @short_repr
