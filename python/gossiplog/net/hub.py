@@ -26,8 +26,8 @@ from gossiplog.log import Log
 from gossiplog.net import events
 from gossiplog.net.arguments import check_callbacks, check_log, check_type
 from gossiplog.net.background import background
-from gossiplog.net.http.access import SCOPE_KEY, Access, Allowed, Tokens, as_response, as_tokens, host_of, protect
-from gossiplog.net.http.addresses import Addresses, Refusal, culprit_of, is_local, source_of
+from gossiplog.net.http.access import SCOPE_KEY, Access, Allowed, Tokens, as_response, as_tokens, protect
+from gossiplog.net.http.addresses import Addresses, Refusal, culprit_of, host_of, is_local, source_of
 from gossiplog.net.http.admission import Admission
 from gossiplog.net.http.application import create_site
 from gossiplog.net.http.metrics import HEALTH_PATHS

@@ -36,7 +36,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gossiplog.errors import KeyFileError
 from gossiplog.net.arguments import check_texts
-from gossiplog.net.http.addresses import Addresses, Refusal
+from gossiplog.net.http.addresses import Addresses, Refusal, host_of
 from gossiplog.net.rate_limited_log import RateLimitedLog, client_name
 from gossiplog.signer import read_secret
 
@@ -493,12 +493,6 @@ class _AccessControl:
     def _is_open(self, scope: Scope) -> bool:
         is_read = scope["type"] == "http" and scope["method"] in _SAFE_METHODS
         return is_read and scope["path"].removeprefix(scope.get("root_path", "")) in self._open_paths
-
-
-def host_of(scope: Scope) -> str | None:
-    """Return the address of a client; None for one without, as on a Unix socket."""
-    client = scope.get("client")
-    return None if client is None else str(client[0])
 
 
 def as_response(refusal: Refusal) -> JSONResponse:

@@ -16,6 +16,7 @@ from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_netw
 from typing import TypeAlias
 
 import anyio
+from starlette.types import Scope
 
 from gossiplog.net.latest import keep_latest
 
@@ -39,6 +40,12 @@ _MOST_CACHED = 1024
 _IPV6_PREFIX = 64
 
 Network: TypeAlias = IPv4Network | IPv6Network
+
+
+def host_of(scope: Scope) -> str | None:
+    """Return the address of a client; None for one without, as on a Unix socket."""
+    client = scope.get("client")
+    return None if client is None else str(client[0])
 
 
 @lru_cache(_MOST_CACHED)

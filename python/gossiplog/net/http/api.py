@@ -45,7 +45,7 @@ from gossiplog.errors import (
 from gossiplog.log import Log
 from gossiplog.log.state import raising_corrupt_log
 from gossiplog.net.background import background
-from gossiplog.net.http.addresses import source_of
+from gossiplog.net.http.addresses import host_of, source_of
 from gossiplog.net.http.admission import Admission, Overloaded, Reservation
 from gossiplog.net.http.message_json import CONTENT_TYPES, from_body
 from gossiplog.net.transport.limits import Limits
@@ -247,7 +247,7 @@ class _Api:
                             self._admission.extend(body, part)
                             if len(body.data) > MAX_BODY_BYTES:
                                 raise _too_long()
-                            await self._admission.pace(body, _source(request), len(part))
+                            await self._admission.pace(body, source_of(host_of(request.scope)), len(part))
                     body.is_whole = True
                 if body.is_whole:
                     await stack.enter_async_context(self._admission.reserve(_BODY_COPIES * len(body.data)))
@@ -392,10 +392,6 @@ async def _until_disconnected(receive: Receive) -> AsyncIterator[None]:
         async with background() as tasks:
             tasks.start_soon(watch, scope)
             yield
-
-
-def _source(request: Request) -> str:
-    return source_of(request.client.host if request.client is not None else None)
 
 
 def _check_length(request: Request) -> None:

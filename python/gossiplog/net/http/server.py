@@ -39,7 +39,7 @@ from websockets.protocol import State
 from gossiplog.files import check_file
 from gossiplog.net.arguments import check_texts, check_type
 from gossiplog.net.event_loop import asyncio_loop
-from gossiplog.net.http.addresses import Rates, is_within, limit_of, read_networks, source_of
+from gossiplog.net.http.addresses import Rates, host_of, is_within, limit_of, read_networks, source_of
 from gossiplog.net.http.certificates import expiry_of, watch_certificate
 from gossiplog.net.http.handshakes import CLIENT, watch_handshakes
 from gossiplog.net.rate_limited_log import CERTIFICATE_KEY, SERVER_KEY, VIOLATION_KEY, RateLimitedLog, client_name
@@ -213,7 +213,7 @@ async def serve(
     connection_table = _ConnectionTable(limits, trusted_proxies)
 
     async def counted(scope: Scope, receive: Receive, send: Send) -> None:
-        host = (scope.get("client") or (None,))[0]
+        host = host_of(scope)
 
         async def watched(message: Message) -> None:
             if message.get("status") == _TOO_MANY:
