@@ -1,6 +1,6 @@
-"""The low-level interface, for others to build on: the Rust core, or its pure-Python twin on request.
+"""The low-level interface, for others to build on: the Rust core, or the reference implementation.
 
-`GOSSIPLOG_CORE=python` in the environment, read once at import, chooses the twin (`gossiplog.reference`): the readable
+`GOSSIPLOG_CORE=python` in the environment, read once at import, chooses `gossiplog.reference`: the readable
 specification, some hundred times slower. Both offer exactly the names below, with the types and promises that
 `_core.pyi` states, and raise the same exceptions.
 """
@@ -58,7 +58,7 @@ if TYPE_CHECKING or _CHOICE == "rust":
     except ImportError as error:
         raise ImportError(
             "gossiplog's compiled core is missing: install a wheel with `pip install gossiplog`, or build it in a"
-            " checkout with `make setup`; GOSSIPLOG_CORE=python runs the slow pure-Python twin instead"
+            " checkout with `make setup`; GOSSIPLOG_CORE=python runs the slow reference implementation instead"
         ) from error
 elif _CHOICE == "python":
     from gossiplog.reference import (

@@ -261,6 +261,15 @@ async def test_connections_of_one_address_are_limited(
     assert "there are 2 connections from its address" in caplog.text
 
 
+async def answers(address: Address, status: int, source: str = "127.0.0.1") -> bool:
+    """Whether the server answers a request from an address with this status, not by closing the connection."""
+    try:
+        async with await half_open(address, source) as stream:
+            return (await request(stream, "GET / HTTP/1.1\r\nHost: a\r\n\r\n")).startswith(b"HTTP/1.1 %d" % status)
+    except (OSError, anyio.EndOfStream, anyio.BrokenResourceError):
+        return False
+
+
 async def test_an_address_that_goes_on_after_many_refusals_gets_no_more_answers(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -271,22 +280,14 @@ async def test_an_address_that_goes_on_after_many_refusals_gets_no_more_answers(
         await send({"type": "http.response.start", "status": 429, "headers": [(b"content-length", b"0")]})
         await send({"type": "http.response.body", "body": b""})
 
-    async def is_answered(source: str = "127.0.0.1") -> bool:
-        try:
-            async with await half_open(address, source) as stream:
-                return (await request(stream, "GET / HTTP/1.1\r\nHost: a\r\n\r\n")).startswith(b"HTTP/1.1 429")
-        except (OSError, anyio.EndOfStream, anyio.BrokenResourceError):
-            return False
-
     async with bundled_server(refuse, limits=Limits(connections_per_address=1)) as address:
-        answers = [await is_answered() for _ in range(MOST_REFUSALS + 3)]
-        assert answers == [True] * MOST_REFUSALS + [False] * 3
-        assert await is_answered("127.0.0.2")
+        assert [await answers(address, 429) for _ in range(MOST_REFUSALS + 3)] == [True] * MOST_REFUSALS + [False] * 3
+        assert await answers(address, 429, "127.0.0.2")
         now += RENEWAL_SECONDS
-        assert await is_answered()
+        assert await answers(address, 429)
     async with bundled_server(refuse) as address:
         # Without a limit of loopback addresses there is no such end either.
-        assert [await is_answered() for _ in range(2 * MOST_REFUSALS)] == [True] * 2 * MOST_REFUSALS
+        assert [await answers(address, 429) for _ in range(2 * MOST_REFUSALS)] == [True] * 2 * MOST_REFUSALS
     assert "not accepted: it went on after many refusals" in caplog.text
 
 
@@ -334,13 +335,6 @@ async def test_an_address_that_goes_on_connecting_without_a_request_is_not_accep
     monkeypatch.setattr(server, "REQUEST_CONNECTIONS", 1)
     is_whole = text.endswith("\r\n\r\n")
 
-    async def is_accepted(source: str = "127.0.0.1") -> bool:
-        try:
-            async with await half_open(address, source) as stream:
-                return (await request(stream, "GET / HTTP/1.1\r\nHost: a\r\n\r\n")).startswith(b"HTTP/1.1 200")
-        except (OSError, anyio.EndOfStream, anyio.BrokenResourceError):
-            return False
-
     async with AsyncExitStack() as stack:
         address = await stack.enter_async_context(bundled_server(limits=Limits(connections_per_address=1)))
         streams: list[SocketStream] = []
@@ -355,10 +349,10 @@ async def test_an_address_that_goes_on_connecting_without_a_request_is_not_accep
                 with anyio.fail_after(PATIENCE), suppress(anyio.EndOfStream, anyio.BrokenResourceError):
                     while await streams[-3].receive():
                         pass
-        assert await is_accepted() is is_whole
-        assert await is_accepted("127.0.0.2")
+        assert await answers(address, 200) is is_whole
+        assert await answers(address, 200, "127.0.0.2")
         now += RENEWAL_SECONDS
-        assert await is_accepted()
+        assert await answers(address, 200)
 
 
 async def test_websockets_that_ended_are_counted_no_more(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -239,6 +239,13 @@ async def insert_nothing(values: Sequence[bytes]) -> InsertOutcome:
     raise StorageError("nothing is stored here")
 
 
+async def flood(queue: InsertQueue, signer: Signer, topic: str) -> None:
+    """Send without a pause, as the writer "busy"."""
+    for number in range(10**6):
+        await queue.room("busy")
+        queue.add("busy", Delivery(1, *signer.sign(topic, 1, [], number)))
+
+
 class TestVirtualTime:
     @pytest.fixture
     def anyio_backend(self) -> tuple[str, dict[str, Any]]:
@@ -264,13 +271,8 @@ class TestVirtualTime:
             shares.charge(writer, 0.0, anyio.current_time())
         waiting = InsertQueue(insert, shares, Telemetry(None), report, no_defect)
 
-        async def flood() -> None:
-            for number in range(10**6):
-                await waiting.room("busy")
-                waiting.add("busy", Delivery(1, *signer.sign(log.topic, 1, [], number)))
-
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(flood)
+            tasks.start_soon(flood, waiting, signer, log.topic)
             tasks.start_soon(partial(waiting.run, long=False))
             delays = []
             for number in range(5):
@@ -302,13 +304,8 @@ class TestVirtualTime:
 
         waiting = InsertQueue(insert, Shares(), Telemetry(None), report, no_defect, is_read=lambda: True)
 
-        async def flood() -> None:
-            for number in range(10**6):
-                await waiting.room("busy")
-                waiting.add("busy", Delivery(1, *signer.sign(log.topic, 1, [], number)))
-
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(flood)
+            tasks.start_soon(flood, waiting, signer, log.topic)
             tasks.start_soon(partial(waiting.run, long=False))
             await anyio.sleep(3)
             stored = len(arrived)

@@ -179,6 +179,12 @@ def test_what_fails_leaves_nothing(
     assert os.listdir(tmp_path) == ["keys"]
 
 
+def ingest_without_spark(folder: Path, keys: str) -> None:
+    """Begin an ingest that fails before it needs a session."""
+    events = cast(DataFrame, SimpleNamespace(sparkSession=None))
+    ingest(events, str(folder / "log.db"), TOPIC, LAYOUT, keys, merger="a")
+
+
 def test_a_failure_leaves_what_others_put_into_the_folder(
     tmp_path: Path, keys: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -198,14 +204,7 @@ def test_a_failure_leaves_what_others_put_into_the_folder(
     # What another process does while this one clears the folder.
     monkeypatch.setattr(job, "time", SimpleNamespace(sleep=begin))
     with pytest.raises(StorageError):
-        ingest(
-            cast(DataFrame, SimpleNamespace(sparkSession=None)),
-            str(tmp_path / "log.db"),
-            TOPIC,
-            LAYOUT,
-            keys,
-            merger="a",
-        )
+        ingest_without_spark(tmp_path, keys)
     assert sorted(os.listdir(folder)) == [".lock", "notes"]
 
 
@@ -217,14 +216,7 @@ def test_a_staging_folder_that_others_made_is_not_trusted(tmp_path: Path, keys: 
     (work / "notes").touch()
     for call in (
         lambda: check_new_log(str(tmp_path / "log.db"), TOPIC),
-        lambda: ingest(
-            cast(DataFrame, SimpleNamespace(sparkSession=None)),
-            str(tmp_path / "log.db"),
-            TOPIC,
-            LAYOUT,
-            keys,
-            merger="a",
-        ),
+        lambda: ingest_without_spark(tmp_path, keys),
     ):
         with pytest.raises(StorageError, match=r"log\.db\.ingest, which is there already and .*: move it away"):
             call()
