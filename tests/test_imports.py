@@ -47,7 +47,7 @@ LAYERS: Mapping[str, Sequence[Sequence[str]]] = {
         ("__init__",),
     ),
     "net": (
-        ("arguments", "background", "event_loop", "incidents", "latest"),
+        ("arguments", "background", "event_loop", "latest", "rate_limited_log"),
         ("transport",),
         ("events",),
         ("replicator",),

@@ -72,9 +72,9 @@ class Bench:
 
     def __init__(self, *names: str, machine: type[Broadcast] = Fragile) -> None:
         self.heard = Heard()
-        self.record = Telemetry(self.heard)
+        self.telemetry = Telemetry(self.heard)
         self.peers: dict[int, PeerSession] = {}
-        self.defects = Defects(self.record, self.peers)
+        self.defects = Defects(self.telemetry, self.peers)
         self.done: list[broadcast.OutEvent] = []
         self.stopped: list[Sequence[int]] = []
         self.told = 0
