@@ -1,6 +1,6 @@
 """The prolly tree: immutable, a function of its entries alone. Source: wire format, "Prolly tree"; okra, version 3.
 
-The reference keeps level 1 as one list and builds the levels above anew, where the Rust core shares structure. Entries are
+It keeps level 1 as one list and builds the levels above anew, where the Rust core shares structure. Entries are
 only ever added: a leaf that is a boundary stays one, so a node of level 1 never disappears, and an insert only replaces
 some of them and puts others between.
 """
