@@ -117,7 +117,7 @@ def verify_bytes(public_key: bytes, signature: bytes, bytes: bytes) -> bool:
     """
 
 def read_message(value: bytes, topic: str) -> SignedMessage:
-    """Return a stored value whose signature was verified when it came in: everything is checked but the signature."""
+    """Return the message in a stored value that was verified when it came in: all but the signature is checked."""
 
 @final
 class MessageJson:
@@ -146,8 +146,9 @@ class MessageJson:
         """Return the next piece, of about so many bytes; b"" at the end. Other threads run meanwhile."""
 
 def read_message_line(line: bytes) -> bytes:
-    """Return the stored value of the message in a line of an export (dag-json): what the line has under `value`, or
-    else what read_message_map makes of it. It is not verified. Raises DecodeError.
+    """Return the stored value of the message in a line of an export (dag-json). It is not verified.
+
+    That is what the line has under `value`, or else what read_message_map makes of the line. Raises DecodeError.
     """
 
 def read_message_map(data: bytes, codec: str) -> bytes:
@@ -240,7 +241,7 @@ class Batch:
                 known: nothing is read then to find out that none of them is an ancestor of another.
         """
     def arrived(self, sequence: int, parents: Mapping[bytes, int]) -> Plan:
-        """Return the plan that the fresh messages, which are in the log and stand here as they arrived, have followed.
+        """Return the plan of fresh messages that are in the log already, and stand here in the order of their arrival.
 
         Args:
             sequence: of the first of them.
@@ -265,9 +266,7 @@ def read_batch(values: Sequence[bytes], topic: str) -> Batch:
     """Like `verify_batch`, for values that this process has just signed: everything is checked but the signatures."""
 
 def frontier(sequence: int, clock: int, links: Links) -> list[int]:
-    """Return the sequences, ascending, of the maximal proper ancestors at or before `clock` of the message
-    `sequence`.
-    """
+    """Return the sequences, ascending, of the maximal proper ancestors of `sequence` at or before `clock`."""
 
 def is_ancestor(ancestor: int, sequence: int, links: Links) -> bool:
     """Whether the message `ancestor` is a proper ancestor of `sequence`."""
@@ -325,7 +324,7 @@ class Nodes:
 
 def is_boundary(hash: bytes) -> bool: ...
 def check_children(parent: Node, end: bytes | None, children: Iterable[Node]) -> None:
-    """Hold an untrusted answer to GetChildren against the rules of the tree.
+    """Check an untrusted answer to GetChildren against the rules of the tree.
 
     Args:
         parent: the node that was asked for.
@@ -396,9 +395,9 @@ class Tree:
     def root(self) -> Node: ...
     def node(self, level: int, key: bytes | None, leaves: Leaves | None = None) -> Node | None: ...
     def children(self, level: int, key: bytes | None, leaves: Leaves | None = None) -> list[Node]:
-        """Raise KeyError for a node that is not there, ValueError for level 0."""
+        """Return the nodes one level below; raise KeyError for a node that is not there, ValueError for level 0."""
     def span(self, level: int, key: bytes | None, leaves: Leaves | None = None) -> Nodes:
-        """Return the children in one object; it raises as `children` does."""
+        """Return the children in one object; raise as `children` does."""
     def differing(self, nodes: Nodes, end: bytes | None) -> list[tuple[Node, bytes | None]]:
         """Those of the nodes that this tree does not have, each with the key where its range ends.
 
@@ -408,8 +407,9 @@ class Tree:
         """
     def nodes(self, level: int, leaves: Leaves | None = None) -> list[Node]: ...
     def next_key(self, level: int, key: bytes | None) -> bytes | None:
-        """Return the key of the node after this one on its level (1 and up): where its range ends; None for the last
-        one.
+        """Return the key of the node after this one on its level (1 and up): where its range ends.
+
+        None: it is the last one.
         """
     def last(self, level: int) -> Node:
         """Return the last node of a level from 1 to the root's."""
@@ -418,8 +418,9 @@ class Tree:
         """Return the keys that only `other` has, ascending. Costs grow with the difference."""
 
 def shown_url(url: str) -> str:
-    """Return a URL for messages and logs, without what may be a secret: its query; all but its scheme if it holds an
-    `@`.
+    """Return a URL for messages and logs, without what may be a secret.
+
+    That is its query, or all but its scheme if it holds an `@`.
     """
 
 def check_address(text: str) -> None:
@@ -524,8 +525,9 @@ class ConnectionEvent:
         """Feeding is worth trying again."""
     @property
     def incidents(self) -> list[tuple[str, int, str]]:
-        """What the peer did in vain: the kind, by the name that `Network.counts` has for it, how often, and what it did
-        the last time.
+        """What the peer did in vain: the kind, how often, and what it did the last time.
+
+        The kind is the name that `Network.counts` has for it.
         """
     @property
     def closed(self) -> Closed | None: ...
@@ -593,20 +595,25 @@ class Network:
     def poll(self) -> list[ConnectionEvent | StreamEvent]:
         """Return what happened since the last call: one event a handle, a connection's before its streams'."""
     def counts(self) -> dict[str, int]:
-        """Return what was counted since the start: `connections` and `streams` established, `violations` (connections
-        closed because the peer broke the rules), `streams_over_limit`, `streams_refused` and `negotiations_timed_out`
-        (inbound streams that came to nothing), `overloads` (connections closed because all together had too many bytes
-        kept), `defects` (connections closed by an error of this package).
+        """Return what was counted since the start, by name.
+
+        The names are `connections` and `streams` (established), `violations` (connections closed because the peer broke
+        the rules), `streams_over_limit`, `streams_refused` and `negotiations_timed_out` (inbound streams that came to
+        nothing), `overloads` (connections closed because all together had too many bytes kept) and `defects`
+        (connections closed by an error of this package).
         """
     def held(self) -> int:
-        """Bytes that are kept for all peers now: received and not read, or held; and those of `set_external_bytes`."""
+        """Return the bytes that are kept for all peers now.
+
+        They were received and not read, or are held, or are those of `set_external_bytes`.
+        """
     def set_external_bytes(self, bytes: int) -> None:
         """Set the bytes kept outside of connections.
 
         They count against `total_bytes`; when the total is exceeded, the peer with the most bytes is disconnected.
         """
     def attach(self, protocols: Sequence[str], client: bool) -> int:
-        """Return a connection over a pipe whose other end is `feed` and `drain`.
+        """Open a connection over a pipe whose other end is `feed` and `drain`; return its handle.
 
         Args:
             protocols: what streams that the peer opens may speak.
@@ -622,9 +629,10 @@ class Network:
         keepalive: float = 20.0,
         max_message: int = 1048576,
     ) -> int:
-        """Begins to connect to a WebSocket (`ws://` or `wss://`), as yamux's client. An event tells how it went.
+        """Begin to connect to a WebSocket, as yamux's client; return the handle. An event tells how it went.
 
         Args:
+            url: `ws://` or `wss://`.
             protocols: what streams that the peer opens may speak.
             headers: more headers for the opening request.
             ca_file: a PEM file of certificate authorities to trust beside the platform's.
@@ -633,25 +641,26 @@ class Network:
             max_message: bytes of the largest message that is accepted.
         """
     def feed(self, connection: int, data: bytes, start: int = 0) -> int:
-        """Give bytes that came from the peer, those from `start` on, and return how many were taken: 0 if there is no
-        room now.
+        """Feed bytes that came from the peer, those from `start` on; return how many were taken.
+
+        0: there is no room now.
 
         Raises:
             ConnectionLost: nothing is taken any more.
         """
     def feed_eof(self, connection: int) -> None:
-        """Says that no more bytes come from the peer."""
+        """Report that no more bytes come from the peer."""
     def drain(self, connection: int, limit: int) -> bytes | None:
         """Take bytes to send to the peer: None if there are none now, b"" if there will be no more."""
     def close(self, connection: int) -> None:
-        """Begins to close: what was written goes out first, if the peer takes it in time."""
+        """Begin to close: what was written goes out first, if the peer takes it in time."""
     def release(self, connection: int) -> None:
-        """Lets go of a connection and its streams, and ends it if it has not ended.
+        """Release a connection and its streams; end it if it has not ended.
 
         Does nothing for an unknown handle.
         """
     def open(self, connection: int, protocol: str) -> int:
-        """Begins to open a stream. An event tells how it went.
+        """Begin to open a stream; return its handle. An event tells how it went.
 
         Raises:
             ConnectionLost: the connection has ended.
@@ -664,21 +673,18 @@ class Network:
             ConnectionLost: before the stream's end.
         """
     def write(self, stream: int, data: bytes, start: int = 0) -> int:
-        """Give a stream bytes to send, those from `start` on, and return how many were taken: 0 if there is no room
-        now.
+        """Write bytes to a stream, those from `start` on; return how many were taken: 0 if there is no room now.
 
         Raises:
             StreamReset: by the peer.
             ConnectionLost: nothing is taken any more.
         """
     def hold(self, stream: int, bytes: int) -> None:
-        """Says how many bytes the caller itself keeps for a stream; they count as those do that were not read."""
+        """Set how many bytes the caller itself keeps for a stream; they count as those do that were not read."""
     def finish(self, stream: int) -> None:
-        """Lets go of a stream: all that was written is sent, and the peer has `closing_seconds` to end its
-        direction.
-        """
+        """Release a stream: all that was written is sent, and the peer has `closing_seconds` to end its direction."""
     def reset(self, stream: int) -> None:
-        """Lets go of a stream at once: the peer sees a reset. Like `finish`, does nothing for an unknown handle."""
+        """Release a stream at once: the peer sees a reset. Like `finish`, does nothing for an unknown handle."""
     def stop(self) -> None:
         """End every connection at once, the thread, and the file descriptors.
 
@@ -711,7 +717,7 @@ class MeshEvent:
     def kind(self) -> Literal["graft", "prune", "subscribe", "unsubscribe"]:
         """The peer came into the topic's mesh or left it; it subscribed to the topic or gave it up.
 
-        Whoever is disconnected leaves both.
+        A peer that is disconnected leaves both.
         """
 
 @final
@@ -729,8 +735,9 @@ class HostEvent:
         """Listeners that failed since the last poll, each as a sentence."""
     @property
     def refused(self) -> int:
-        """Connections that were refused since the last poll, as there were as many from their address as may be, or as
-        their peer is not allowed.
+        """Connections that were refused since the last poll.
+
+        There were as many from their address as there may be, or their peer is not allowed.
         """
     @property
     def denied(self) -> list[str]:
@@ -780,8 +787,10 @@ class PeerInfo:
         """It subscribed to the topic."""
     @property
     def score(self) -> float:
-        """How it behaved by gossip: around 0 and more is good; below -400, after seven messages that were rejected,
-        nothing of its gossip is heeded, and the host parts from it. Rejections are forgiven within ten minutes.
+        """How it behaved by gossip: around 0 and more is good.
+
+        Below -400, after seven messages that were rejected, its gossip is ignored, and the host disconnects from it.
+        Rejections are forgiven within ten minutes.
         """
     @property
     def rtt(self) -> float | None:
@@ -809,12 +818,13 @@ class _GossipParameters(Protocol):
 
 @final
 class Host:
-    """A libp2p host on a thread of its own: connections to peers and streams on them, gossip on one topic, and peers
-    found through Kademlia.
+    """A libp2p host on a thread of its own.
+
+    It has connections to peers and streams on them, gossip on one topic, and finds peers through Kademlia.
 
     What `Network` has under the same name means the same here. A connection's handle stands for a peer: it is
     established with the first connection to the peer and closed with the last. Connections that the peer or the host
-    itself dialled have handles, too: PeerEvent tells of each.
+    itself dialled have handles, too: PeerEvent announces each.
 
     Transports are TCP and WebSocket, noise and yamux; and QUIC, where the core was built with its cargo feature `quic`.
     Streams are told apart as `Network` does: ended, reset, lost. Not told are streams of the peer that speak no
@@ -879,7 +889,7 @@ class Host:
     def addresses(self) -> list[str]:
         """Return the addresses that the host listens on now, with `/p2p/<peer_id>`."""
     def dial(self, address: str) -> int:
-        """Begins to connect to a multiaddr, and returns the connection's handle.
+        """Begin to connect to a multiaddr; return the connection's handle.
 
         An event tells how it went. If the peer turns out to be connected already, the new handle is closed with the
         cause "local", and the peer keeps the one it has.
@@ -888,10 +898,10 @@ class Host:
             NetworkError: too many connections, an address that is none, or one that names this host.
         """
     def publish(self, data: bytes) -> bool:
-        """Give a message to those who subscribed to the topic.
+        """Publish a message to the peers that subscribed to the topic.
 
-        False: nobody did, as far as is known, or so much waits to be sent that there is no room. What was published or
-        received already goes nowhere.
+        Return False if none did, as far as is known, or if so much waits to be sent that there is no room. What was
+        published or received already is not sent again.
 
         Raises:
             NetworkError: more than 4 MiB less 64 KiB.
@@ -899,8 +909,10 @@ class Host:
     def gossip(self) -> list[GossipMessage]:
         """Take the messages that wait, in the order in which they came."""
     def validate(self, answers: Sequence[tuple[int, Literal["accept", "ignore", "reject"]]]) -> None:
-        """Answers messages by their tickets: those that are accepted are forwarded, those that are rejected are held
-        against the peer that passed them on. Tickets that were answered already are passed over.
+        """Answer messages by their tickets.
+
+        Those that are accepted are forwarded, those that are rejected are held against the peer that passed them on.
+        Tickets that were answered already are passed over.
 
         Raises:
             NetworkError: an answer that is none; then none of them is given.
@@ -917,24 +929,27 @@ class Host:
                 Nothing connects, publishes or opens any more; `counts`, `release` and `stop` work as before.
         """
     def counts(self) -> dict[str, int]:
-        """Return what was counted since the start: the figures of `Network.counts`, and `gossip_received`,
-        `gossip_accepted`, `gossip_ignored`, `gossip_rejected` (as `validate` answered), `gossip_expired` (not answered
-        in time), `gossip_dropped` (no room), `published`, `dials` (by the host itself), `dials_failed` (of those) and
-        `connections_refused` (there were as many from their address as there may be).
+        """Return what was counted since the start, by name.
+
+        The names are those of `Network.counts`, and `gossip_received`, `gossip_accepted`, `gossip_ignored`,
+        `gossip_rejected` (as `validate` answered), `gossip_expired` (not answered in time), `gossip_dropped` (no room),
+        `published`, `dials` (by the host itself), `dials_failed` (of those) and `connections_refused` (there were as
+        many from their address as there may be).
         """
     def held(self) -> int:
-        """Bytes that are kept for all peers now: received on streams and not read, frames of gossip that are not whole,
-        or held.
+        """Return the bytes that are kept for all peers now.
+
+        They were received on streams and not read, are frames of gossip that are not whole, or are held.
         """
     def close(self, connection: int) -> None:
-        """Begins to close all connections to a peer. The host does not dial it by itself for the next minutes."""
+        """Begin to close all connections to a peer. The host does not dial it by itself for the next minutes."""
     def release(self, connection: int) -> None:
-        """Lets go of a connection and its streams, and ends it if it has not ended.
+        """Release a connection and its streams; end it if it has not ended.
 
         Does nothing for an unknown handle.
         """
     def open(self, connection: int, protocol: str) -> int:
-        """Begins to open a stream. An event tells how it went.
+        """Begin to open a stream; return its handle. An event tells how it went.
 
         Raises:
             ConnectionLost: the connection has ended.
@@ -948,21 +963,18 @@ class Host:
             ConnectionLost: before the stream's end.
         """
     def write(self, stream: int, data: bytes, start: int = 0) -> int:
-        """Give a stream bytes to send, those from `start` on, and return how many were taken: 0 if there is no room
-        now.
+        """Write bytes to a stream, those from `start` on; return how many were taken: 0 if there is no room now.
 
         Raises:
             StreamReset: by the peer.
             ConnectionLost: nothing is taken any more.
         """
     def hold(self, stream: int, bytes: int) -> None:
-        """Says how many bytes the caller itself keeps for a stream; they count as those do that were not read."""
+        """Set how many bytes the caller itself keeps for a stream; they count as those do that were not read."""
     def finish(self, stream: int) -> None:
-        """Lets go of a stream: all that was written is sent, and the peer has `closing_seconds` to end its
-        direction.
-        """
+        """Release a stream: all that was written is sent, and the peer has `closing_seconds` to end its direction."""
     def reset(self, stream: int) -> None:
-        """Lets go of a stream at once: the peer sees a reset. Like `finish`, does nothing for an unknown handle."""
+        """Release a stream at once: the peer sees a reset. Like `finish`, does nothing for an unknown handle."""
     def stop(self) -> None:
         """End every connection at once, the thread, and the file descriptors.
 

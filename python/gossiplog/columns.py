@@ -117,8 +117,9 @@ def fragment(keys: Any, hashes: Any) -> Fragment:
 
 
 def _array(name: str, values: Any) -> pa.Array:
-    """Return an array whose buffers are as long as its offsets say, which only pyarrow can see: the core checks the
-    rest.
+    """Return an array whose buffers are as long as its offsets say.
+
+    Only pyarrow can see that: the core checks the rest.
     """
     if isinstance(values, pa.ChunkedArray):
         raise ColumnError(f"the {name} are a chunked array: give one chunk at a time, or combine_chunks() them")

@@ -1,7 +1,7 @@
-"""The low-level interface, for others to build on: the Rust core, or the reference implementation.
+"""The low-level interface, for others to build on: the Rust core, or on request its reference implementation.
 
-`GOSSIPLOG_CORE=python` in the environment, read once at import, chooses `gossiplog.reference`: the readable
-specification, some hundred times slower. Both offer exactly the names below, with the types and promises that
+`GOSSIPLOG_CORE=python` in the environment, read once at import, chooses the latter (`gossiplog.reference`): the
+readable specification, some hundred times slower. Both offer exactly the names below, with the types and promises that
 `_core.pyi` states, and raise the same exceptions.
 """
 

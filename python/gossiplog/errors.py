@@ -215,12 +215,13 @@ class LogClosed(StorageError):
 
 
 class ProtocolError(GossipLogError):
-    """A peer broke the rules of a protocol. Whoever drives the protocol drops that peer."""
+    """A peer broke the rules of a protocol. The driver of the protocol drops that peer."""
 
 
 class NetworkError(GossipLogError):
-    """The network cannot do what was asked: an address that is none, a limit that is reached, a network that was
-    stopped.
+    """The network cannot do what was asked.
+
+    An address is none, a limit is reached, or the network was stopped.
     """
 
 

@@ -20,7 +20,7 @@ _TOPIC_OF_THE_HEAD = re.compile(r"[a-zA-Z0-9:.\-]+")
 
 
 def check_topic(topic: str) -> None:
-    """Hold a topic against the rules of the wire format, "Message, signature, stored value".
+    """Check a topic against the rules of the wire format, "Message, signature, stored value".
 
     Raises:
         EncodeError: no version of canvas-js accepts the topic.

@@ -70,7 +70,7 @@ class Signer:
 
     @classmethod
     def load_or_create(cls, path: str | os.PathLike[str] | None = None) -> Signer:
-        """Read a key file, and make it first where there is none.
+        """Read a key file; make it first where there is none.
 
         Args:
             path: of the key file; None is `default_key_path()`.
@@ -102,7 +102,8 @@ class Signer:
                 file.write(self._private_key.hex().encode("ascii") + b"\n")
                 file.flush()
                 os.fsync(file.fileno())
-                # Linked when complete: whoever finds the file finds a whole key, and of two made at once one stays.
+                # Linked when complete: a process that finds the file finds a whole key, and of two made at once one
+                # stays.
                 return _link(file.name, path)
         except OSError as error:
             raise KeyFileError(f"cannot write the key file {path}: {error.strerror}") from error

@@ -35,7 +35,7 @@ def verify_batch(stage: Stage) -> Result:
 
 
 def build_tree(stage: Stage) -> Result:
-    """Return the tree of a whole log, beside the hashes of its leaves."""
+    """Measure building the tree of a whole log, beside the hashes of its leaves."""
     values = stage.mixed
     entries, length = _entries(values), _mean_length(values)
     turns, floors = stage.turns, stage.floors

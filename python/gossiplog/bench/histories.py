@@ -51,7 +51,7 @@ def _rounds(count: int, widths: Iterator[int]) -> Iterator[bytes]:
 
 
 def _mixed_widths() -> Iterator[int]:
-    """One to three messages at once: concurrent authors who see one another after each."""
+    """Yield one to three, the messages at once: concurrent authors who see one another after each."""
     choice = random.Random(1)
     while True:
         yield choice.choice((1, 1, 2, 3))

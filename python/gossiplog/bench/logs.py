@@ -61,7 +61,7 @@ def insert_many(stage: Stage) -> Result:
 
 
 def bare_insert(values: list[bytes]) -> Callable[[Path], tuple[float, float]]:
-    """Return the least that an insert takes: called with a path, the seconds to verify and those to write bare rows."""
+    """Return what measures, at a path, the least that an insert takes: seconds to verify, and to write bare rows."""
     keys = [core.read_message(value, TOPIC).key for value in values]
     rows = [(number, key, value) for number, (key, value) in enumerate(zip(keys, values, strict=True), 1)]
 
@@ -137,7 +137,7 @@ print(json.dumps([time.perf_counter() - start, resident(), bare]))
 
 
 def open_and_append(stage: Stage) -> Result:
-    """Return a new process that opens a log and appends to it."""
+    """Measure a new process that opens a log and appends to it."""
     path = stage.logs.copy(stage.logs.full("mixed", stage.mixed))
     figures = []
 
@@ -159,7 +159,7 @@ def open_and_append(stage: Stage) -> Result:
 
 
 def append(stage: Stage) -> Result:
-    """Append, each on the disk before the next, beside bare commits of the same bytes."""
+    """Measure appends, each on the disk before the next, beside bare commits of the same bytes."""
     signer = Signer(private_key(0))
     numbers = count()
     rows = iter([(number, value[-20:] + value[70:100], value) for number, value in enumerate(_own_values(signer), 1)])
@@ -312,7 +312,7 @@ class _Worker:
 
 
 def _bare_database(path: Path) -> sqlite3.Connection:
-    """Return a table with the least that a log needs: rows by sequence, and by key."""
+    """Return a database with the least that a log needs, in one table: rows by sequence, and by key."""
     database = sqlite3.connect(path, isolation_level=None)
     database.execute("PRAGMA journal_mode = WAL")
     database.execute("PRAGMA synchronous = FULL")

@@ -49,7 +49,7 @@ class Logs:
         return self._folder / f"{self._count}.db"
 
     def full(self, name: str, values: list[bytes]) -> Path:
-        """Return a log of these values that nobody may change."""
+        """Return the path of a log of these values that nobody may change."""
         path = self._kept / f"{name}-{len(values)}.db"
         if not path.exists():
             partial = self.path()
@@ -59,7 +59,7 @@ class Logs:
         return path
 
     def extended(self, original: Path, name: str, values: list[bytes]) -> Path:
-        """Return a log with these values as well, that nobody may change either."""
+        """Return the path of a log with these values as well, that nobody may change either."""
         path = original.with_suffix(f".{name}")
         if not path.exists():
             partial = self.copy(original)
@@ -69,7 +69,7 @@ class Logs:
         return path
 
     def copy(self, original: Path) -> Path:
-        """Return a copy of a log, to be changed; earlier copies are removed."""
+        """Return the path of a copy of a log, to be changed; earlier copies are removed."""
         for old in self._folder.glob("*.db*"):
             old.unlink()
         path = self.path()

@@ -17,8 +17,9 @@ _MISSING = 1000
 
 
 def pull_everything(stage: Stage, size: int) -> tuple[Result, float]:
-    """Measure a pull of a log into an empty one, beside `insert_many` of the same messages; also the messages a
-    second.
+    """Measure a pull of a log into an empty one, beside `insert_many` of the same messages.
+
+    Return the messages a second, too.
     """
     values = stage.mixed[:size]
     full = stage.logs.full("mixed", values)

@@ -39,7 +39,7 @@ class Result:
 
 
 def repeat(work: Callable[..., None], prepare: Prepare) -> None:
-    """Call it once: the plain `Repeat`."""
+    """Do the work ROUNDS times, each time with what `prepare` returns: the plain `Repeat`."""
     for _ in range(ROUNDS):
         work(*prepare())
 

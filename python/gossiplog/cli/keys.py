@@ -21,8 +21,9 @@ Key = Annotated[
 
 
 def load_signer(path: Path | None) -> Signer:
-    """Return the signer with the key in a file; the user's own where `path` is None, which is made when it is not
-    there.
+    """Return the signer with the key in a file; the user's own where `path` is None.
+
+    The user's own key is made when it is not there.
 
     Raises:
         KeyFileError: the file is missing, is not a key, or is open to others than its owner.

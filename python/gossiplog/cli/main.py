@@ -70,7 +70,7 @@ def _options(
         bool, typer.Option("--version", "-V", help="Show the version and exit.", callback=_show_version, is_eager=True)
     ] = False,
 ) -> None:
-    """A signed, append-only log that replicates between machines that do not trust each other."""
+    """A signed, append-only log that replicates between machines that do not trust each other."""  # noqa: D401 - it is the program's help text
 
 
 app.command("init", cls=Command)(logs.init)

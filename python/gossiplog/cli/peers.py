@@ -104,7 +104,7 @@ def _in_time(url: str, ask: Callable[[], list[dict[str, Any]]]) -> list[dict[str
 
 
 def _ask(url: str, headers: dict[str, str], ca_file: Path | None) -> list[dict[str, Any]]:
-    """Raise NetworkError: nobody answers there, or somebody else."""
+    """Ask a hub for its peers; raise NetworkError if nobody answers there, or somebody else."""
     # Imported here: only this command needs them.
     import ssl
     import urllib.error

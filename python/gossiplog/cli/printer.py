@@ -1,4 +1,4 @@
-"""Lines for a reader that may be slow, or gone: whoever says them never waits."""
+"""Lines for a reader that may be slow, or gone: the caller never waits."""
 
 from __future__ import annotations
 

@@ -214,7 +214,7 @@ class Audit:
 
 
 def _extended(tree: core.Tree, rows: Sequence[tuple[bytes, bytes]], reader: Reader, count: int) -> core.Tree:
-    """Return a tree with further leaves behind its own, all of which are stored."""
+    """Return a tree with further leaves after its own, all of which are stored."""
     if not rows:
         return tree
     first = rows[0][0]

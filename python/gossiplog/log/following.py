@@ -64,7 +64,7 @@ class CommitNotifier:
         self._wake(None)
 
     def _wake(self, last: int | None) -> None:
-        # Whoever begins to wait after this look has counted first, and then finds what was committed before it.
+        # No lost wake-up: waiters register before they read what was committed.
         if self._waiting:
             with self._changed:
                 self._wakings += 1

@@ -100,7 +100,7 @@ class HeadRows:
         return heads
 
     def _place(self, key: bytes) -> int:
-        """Return the run in which a key stands, or would: the last that does not begin after it, or the first."""
+        """Return the index of a key's run, present or not: the last that does not begin after the key, or the first."""
         # Compared as tuples: a key function would be called some times for each of a message's parents.
         return max(0, bisect_right(self._runs, ((key, sys.maxsize),)) - 1)
 

@@ -312,7 +312,7 @@ class Log:
             limit = None if limit is None else limit - len(rows)
 
     def replay(self, function: Callable[[SignedMessage], object], *, after: str | None = None) -> int:
-        """Call a function with every message in the order of their ids; write nothing itself.
+        """Call a function with every message in the order of their ids; `replay` itself writes nothing.
 
         Args:
             function: what it raises ends the replay.
@@ -390,8 +390,9 @@ class Log:
                 return core.is_ancestor(upper, lower, reader.links)
 
     def ancestors(self, id: str, clock: int) -> tuple[str, ...]:
-        """Return the ids, ascending, of the latest ancestors of a message at or before a clock: those that no other
-        ancestor at or before it follows.
+        """Return the ids, ascending, of the latest ancestors of a message at or before a clock.
+
+        No other ancestor at or before the clock follows them.
 
         Raises:
             DecodeError: text that is no id.

@@ -27,7 +27,7 @@ def open(
     synchronous: Synchronous = "full",
     progress: Progress | None = None,
 ) -> Log:
-    """Open a log, and make it first where there is none.
+    """Open a log; make it first where there is none.
 
     A log that an earlier version wrote is upgraded in place, in one transaction; where its file is read-only, it is
     read as it is. Close programs of earlier versions before: they cannot use it any more.

@@ -115,7 +115,7 @@ class _Work:
         self._streams.append(client.statistics)
 
     def result(self) -> PullResult:
-        """Return the whole pull."""
+        """Return the result of the whole pull."""
         return PullResult(
             inserted=self.inserted,
             duplicates=self.duplicates,

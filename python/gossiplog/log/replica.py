@@ -190,8 +190,9 @@ class Replica:
         return self._follower.listening(listener)
 
     def recent(self, after: int, limit: int) -> Sequence[tuple[int, bytes]]:
-        """As `arrivals`, from memory: none, unless this process committed what follows a moment ago, while somebody
-        listened.
+        """Return what `arrivals` does, from memory.
+
+        That is nothing, unless this process committed what follows a moment ago, while somebody listened.
         """
         return self._follower.recent(after, limit)
 

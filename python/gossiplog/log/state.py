@@ -2,7 +2,8 @@
 
 The messages themselves and their leaves are written with every commit. The index over them, which is the level 1 of the
 tree, the children and the heads, is written for many messages together: it covers the first `Position.indexed`
-messages, and whoever needs a later state replays the few that arrived since. So a durable append writes two pages.
+messages, and a reader that needs a later state replays the few that arrived since. So a durable append writes two
+pages.
 """
 
 from __future__ import annotations
@@ -84,14 +85,12 @@ class States:
         return self._newest
 
     def current(self) -> State:
-        """Return the newest committed state, by whichever process."""
+        """Return the newest state that any process committed."""
         with self._storage.reader() as reader:
             return self.of(reader, reader.position())
 
     def of(self, reader: Reader, position: Position) -> State:
-        """Return the state at a reader's position, or a later one that another thread of this process has seen
-        since.
-        """
+        """Return the state at a reader's position, or a later one that another thread has seen since."""
         newest = self._newest
         if position.count <= newest.count:
             return newest
@@ -138,8 +137,9 @@ class States:
         return new
 
     def scattered(self, plan: core.Plan) -> Collection[tuple[bytes, bytes]]:
-        """Return the level-1 rows that a plan's messages change, without those at the end of the tree; about two for
-        each.
+        """Return the level-1 rows that a plan's messages change, without those at the end of the tree.
+
+        They are about two for each message.
         """
         if not self._newest.count:
             return ()
@@ -202,7 +202,7 @@ def replayed(reader: Reader, state: State, count: int, topic: str) -> State:
 
 
 def _leaves(reader: Reader, count: int) -> Callable[[bytes, bytes | None], Sequence[tuple[bytes, bytes]]]:
-    """Return what reads the leaves of a tree over so many messages."""
+    """Return a function that reads the leaves of a tree over so many messages."""
     return lambda start, end: reader.leaves(start, end, count)
 
 
@@ -264,8 +264,8 @@ class Snapshot:
 
         Of these the first `limit`, and no more than so many are read.
 
-        For whoever goes on again and again where the last call ended, what the next calls will ask for is read as well:
-        the leaves up to the end of the node of level 2.
+        For a caller that goes on again and again where the last call ended, what the next calls will ask for is read as
+        well: the leaves up to the end of the node of level 2.
         """
         self._run = self._run + 1 if start == self._last_end else 0
         self._last_end = end

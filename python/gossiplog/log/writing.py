@@ -203,8 +203,9 @@ class Writer:
     def _sign(
         self, payloads: Sequence[Any], heads: Heads, signer: Signer, codec: str
     ) -> tuple[Mapping[bytes, int], core.Batch, list[SignedMessage]]:
-        """Return the heads that the first message follows, with their sequences; the messages, as a batch and as
-        objects.
+        """Return the heads that the first message follows, with their sequences; and the messages.
+
+        The messages are returned as a batch and as objects.
         """
         parents = dict(heads.unique.last(MAX_PARENTS))
         with raising_corrupt_log:
@@ -308,7 +309,7 @@ class Writer:
         known: Collection[bytes] | None,
         deadline: float,
     ) -> tuple[dict[int, Refused], list[int]]:
-        """Run `apply` over a plan's messages: which it refuses, and which were left when time was up.
+        """Run `apply` over a plan's messages; return which it refuses, and which were left when time was up.
 
         Args:
             transaction: in which they are not written yet.
@@ -347,7 +348,7 @@ class Writer:
         return failed, []
 
     def _catch_up_some(self, transaction: Transaction, apply: Apply) -> tuple[bool, Refused | CorruptLog | None]:
-        """Run `apply` over stored messages: whether there are more, and what ended it."""
+        """Run `apply` over stored messages; return whether there are more, and what ended it."""
         deadline = time.monotonic() + _WORKING_SECONDS
         position = transaction.position()
         applied = position.applied

@@ -11,7 +11,7 @@ import anyio.abc
 
 @asynccontextmanager
 async def background() -> AsyncIterator[anyio.abc.TaskGroup]:
-    """Enter a task group that is cancelled at the end of its block.
+    """Provide a task group that is cancelled at the end of its block.
 
     When a task fails, the block and the other tasks are cancelled, and what it raised comes out of the block. Where
     several failed, the block's own error comes before the tasks'; the others are named in its notes.

@@ -200,9 +200,10 @@ class Client:
 
     @property
     def obstacle(self) -> Refused | NetworkError | None:
-        """What keeps the logs different after all else has been exchanged: this log's application refuses messages of
-        the hub's log, or the hub lets this client read only, and lacks messages of this log. None while `synced` has
-        not found the logs to differ, while messages come or go, and where nothing of that is known.
+        """What keeps the logs different after all else has been exchanged; None where no obstacle is known.
+
+        This log's application refuses messages of the hub's log, or the hub lets this client read only, and lacks
+        messages of this log. None also while `synced` has not found the logs to differ, and while messages come or go.
         """
         driver = self._driver
         if not (self._differs and driver.peers and driver.is_idle):
@@ -286,7 +287,7 @@ class Client:
         return ConnectionLost(closed.cause, f"{self._name}: {closed.reason}", closed.status)
 
     def _read_hello(self, connection: Connection) -> None:
-        """Raise ConnectionLost: the hub serves another topic."""
+        """Read the headers of the hub's answer; raise ConnectionLost if it serves another topic."""
         topic, access = connection.hello.get(TOPIC_HEADER), connection.hello.get(ACCESS_HEADER)
         if access is not None:
             self.may_write = access != "read"

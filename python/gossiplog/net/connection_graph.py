@@ -66,8 +66,9 @@ class GraphFigures:
 
 
 def bucket_of(peer: str, other: str) -> int:
-    """Return the bucket in which two peers have each other (Kademlia, 2.4): equal leading bits of the hashes of their
-    ids.
+    """Return the bucket in which two peers have each other (Kademlia, 2.4).
+
+    That is the number of equal leading bits of the hashes of their ids.
     """
     distance = _key(peer) ^ _key(other)
     return _KEY_BITS - distance.bit_length()
@@ -109,7 +110,7 @@ def measure_graph(graph: Graph, without: str | None = None, seed: int = 0) -> Gr
 
 
 def _lengths(joined: Mapping[str, set[str]], start: str) -> list[int]:
-    """Return the connections between a peer and each of those that can be reached from it."""
+    """Return how many connections are between a peer and each of those that can be reached from it."""
     found = {start: 0}
     queue = deque([start])
     while queue:

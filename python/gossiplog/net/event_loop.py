@@ -31,7 +31,7 @@ def asyncio_loop() -> asyncio.AbstractEventLoop | None:
 
 
 def caller() -> Caller:
-    """Return what calls functions on the loop that runs now. When that has ended, it does nothing."""
+    """Return a function that calls others on the loop that runs now. When that has ended, it does nothing."""
     loop = asyncio_loop()
     if loop is not None:
         call_soon: Callable[..., object] = loop.call_soon_threadsafe

@@ -1,4 +1,4 @@
-"""What an application hears of the network.
+"""The events of the network that an application receives.
 
 Clients of a hub are named by their addresses, peers of a mesh by their peer ids.
 """
@@ -26,7 +26,7 @@ class Connected:
 @short_repr
 @dataclass(frozen=True, slots=True)
 class Disconnected:
-    """Forget a peer that is gone.
+    """A peer is gone.
 
     Attributes:
         peer: which.

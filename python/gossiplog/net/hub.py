@@ -469,7 +469,7 @@ class _Socket:
     async def drain(self, connection: PipeConnection) -> None:
         """Send what goes to the client, as fast as it reads.
 
-        From one that is gone it is taken all the same: a connection that this side closes waits for that.
+        What goes to a client that is gone is taken all the same: a connection that this side closes waits for that.
         """
         try:
             while data := await connection.drain():
@@ -512,8 +512,9 @@ def _is_behind_unnamed_proxy(scope: Scope) -> bool:
 
 
 async def _refuse(scope: Scope, receive: Receive, send: Send, reason: str | Refusal) -> None:
-    """Answers a WebSocket's opening with 503, or 429 to an address that is not let in now; or with 403 where the server
-    lets no application say which.
+    """Answer a WebSocket's opening with 503, or with 429 to an address that is not let in now.
+
+    Where the server lets no application say which, the answer is 403.
     """
     if "websocket.http.response" in (scope.get("extensions") or {}):
         response = as_response(reason) if isinstance(reason, Refusal) else JSONResponse({"error": reason}, 503)

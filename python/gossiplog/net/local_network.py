@@ -261,7 +261,7 @@ class LocalNetwork:
 
         Returns:
             For each message and each peer but the one that appended it, the seconds from the call of `append` until
-            the peer was told of it.
+            the peer was notified of it.
         """
         arrivals: dict[str, list[float]] = {}
         self._arrivals = arrivals

@@ -250,9 +250,10 @@ class Peer:
         await self._there.host.dial(address)
 
     async def synced(self) -> None:
-        """Wait until this log and those of all peers that are connected hold the same messages, and `on_event` has been
-        told how they came; for a peer, where there is none. While others write, that may be a moment between two of
-        their messages.
+        """Wait until this log and those of all peers that are connected hold the same messages.
+
+        `on_event` has then been called with how they came. Where no peer is connected, wait for one. While others
+        write, the logs may be equal for no more than a moment between two of their messages.
 
         Raises:
             RuntimeError: the peer is not running.
@@ -360,7 +361,7 @@ class _Running:
         )
 
     def shun(self, peer_id: str) -> None:
-        """Handle a peer that broke a rule."""
+        """Refuse a peer that broke a rule, for _SHUN_SECONDS."""
         keep_latest(self.shunned, peer_id, anyio.current_time() + _SHUN_SECONDS)
 
     def shuns(self, peer_id: str) -> bool:

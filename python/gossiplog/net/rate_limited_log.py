@@ -1,5 +1,6 @@
-"""What peers do in vain or against a limit: counted by kind, and told of in lines of the log at a limited rate, so that
-nobody fills a disk by repeating it.
+"""What peers do in vain or against a limit: counted by kind, and logged at a limited rate.
+
+So nobody fills a disk by repeating it.
 """
 
 from __future__ import annotations

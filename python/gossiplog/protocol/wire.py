@@ -281,7 +281,7 @@ def encode_event(push: Push) -> bytes:
 
 
 def decode_request(frame: bytes) -> Request:
-    """Raise ProtocolError as the module says."""
+    """Return the request in a frame; raise ProtocolError as the module says."""
     message = _parse(wire_pb2.Request, frame, "request")
     match message.WhichOneof("request"):
         case "get_children":
@@ -302,7 +302,7 @@ def decode_request(frame: bytes) -> Request:
 
 
 def decode_answer(frame: bytes) -> Answer:
-    """Raise ProtocolError as the module says."""
+    """Return the answer in a frame; raise ProtocolError as the module says."""
     if frame[:1] == _CHILDREN:
         # Most answers are of this kind, and of the one form that the core reads without an object for each node.
         nodes = _usual_children(frame)
@@ -329,7 +329,7 @@ def decode_answer(frame: bytes) -> Answer:
 
 
 def decode_push(frame: bytes) -> Push:
-    """Raise ProtocolError as the module says."""
+    """Return the event of the push protocol in a frame; raise ProtocolError as the module says."""
     message = _parse(wire_pb2.Event, frame, "event")
     match message.WhichOneof("event"):
         case "insert":

@@ -54,14 +54,14 @@ class Authorship(Protocol):
         """The name that own messages bear; None where they bear none."""
 
     def compose(self, topics: tuple[str, ...], data: bytes) -> Message:
-        """Return a new message of one's own."""
+        """Return a new message of our own."""
 
     def admits(self, message: Message) -> bool:
         """Whether a message from outside is made out as it has to be."""
 
 
 def check_ids(authorship: Authorship, id_of: Callable[[Message], MessageId]) -> None:
-    """Make sure that messages can be told apart.
+    """Check that messages can be told apart.
 
     Raises:
         ValueError: ids are made of authors and numbers, and messages have neither: all would be one.
@@ -106,7 +106,7 @@ def compose_valid(
     limits: MessageLimits,
     is_valid: Callable[[Message], bool],
 ) -> Message:
-    """Return a new message of one's own, which is held to what others' are.
+    """Return a new message of our own, checked as those of others are.
 
     Args:
         authorship: of the message.

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def check_order(config: DataclassInstance, least: int, *names: str) -> None:
-    """Raise ValueError unless fields decrease.
+    """Check that fields do not decrease.
 
     Args:
         config: that has them.
@@ -28,7 +28,7 @@ def check_order(config: DataclassInstance, least: int, *names: str) -> None:
 
 
 def check_positive(config: DataclassInstance, *others: str) -> None:
-    """Every field is more than 0, or None.
+    """Check that every field is more than 0, or None.
 
     Args:
         config: that has them.

@@ -23,7 +23,7 @@ PeerId: TypeAlias = Hashable
 @short_repr
 @dataclass(frozen=True, slots=True)
 class PeerConnected:
-    """A connection to a peer is open, whoever opened it.
+    """A connection to a peer is open, whichever side opened it.
 
     Attributes:
         peer: not connected before.
@@ -37,7 +37,7 @@ class PeerConnected:
 @short_repr
 @dataclass(frozen=True, slots=True)
 class PeerDisconnected:
-    """The connection to a peer has ended, whoever ended it."""
+    """The connection to a peer has ended, on whichever side."""
 
     peer: PeerId
 

@@ -108,7 +108,7 @@ class FloodSub:
         return tuple(self._topics)
 
     def members(self, topic: str) -> Sequence[PeerId]:
-        """Return the peers that are in a topic, as far as they have told."""
+        """Return the peers that are in a topic, as far as they have announced."""
         return [peer for peer, topics in self._peers.items() if topic in topics]
 
     def start(self, now: float) -> Sequence[Any]:

@@ -6,7 +6,7 @@ commit ee1ea87) line by line, for the sake of its published runs. So it keeps wh
 - Peers are known by the CONNECT packets alone. Who gets one knows its sender, and does not answer.
 - GRAFT always adds its sender to the mesh, however many are there: links are cut again only by a heartbeat.
 - Gossip is drawn among all known peers, and then not sent to those of the mesh: mostly to fewer than `d`.
-- IWANT is answered from all of the history, not only from what gossip tells of.
+- IWANT is answered from all of the history, not only from what gossip announces.
 - A message is forgotten with its window, and would be delivered again after that.
 - There are no topics, so a message has none, let alone several.
 """
@@ -33,7 +33,7 @@ class Config:
         d: the degree of the mesh that a heartbeat fills up to, or cuts down to; also how many are drawn for gossip.
         d_low: the least degree that is left as it is.
         d_high: the greatest degree that is left as it is.
-        history_gossip: heartbeats for which a message is told of.
+        history_gossip: heartbeats for which a message is announced.
         history_length: heartbeats for which it is remembered.
         heartbeat_interval: seconds. The first heartbeat comes up to a second later than that.
 
@@ -62,7 +62,7 @@ class Greeting:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """PUBLISH: a message, from whoever passes it on."""
+    """PUBLISH: a message, from the peer that passes it on."""
 
     id: Hashable
     data: bytes = field(repr=False)

@@ -38,9 +38,7 @@ def link_distances(clock: int) -> list[int]:
 
 
 def write_links(sequence: int, clock: int, frontiers: Iterable[Sequence[int]]) -> bytes:
-    """Return a link record: the frontiers in the order of `link_distances`, each ascending, empty where it is left
-    out.
-    """
+    """Return a link record: the frontiers in the order of `link_distances`, each ascending, empty if left out."""
     out = bytearray(write_uvarint(clock))
     for ancestors in frontiers:
         out += write_uvarint(len(ancestors))
@@ -97,7 +95,7 @@ class Ancestry:
     _records: dict[int, tuple[int, list[list[int]]]] = field(default_factory=dict)
 
     def add(self, sequence: int, clock: int, parents: Iterable[int]) -> bytes:
-        """Make, and from now on knows, the link record of a message whose parents can be read or were added before."""
+        """Make and remember the link record of a message whose parents can be read or were added before; return it."""
         distances = link_distances(clock)
         frontiers: list[list[int]] = [[] for _ in distances]
         members = sorted(set(parents))

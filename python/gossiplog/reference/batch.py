@@ -144,7 +144,7 @@ class Batch(Sequence[SignedMessage | InvalidMessage]):
         return self._gather(sequence, parents, order, link)
 
     def arrived(self, sequence: int, parents: Mapping[bytes, int]) -> Plan:
-        """Return the plan that the fresh messages, which are in the log and stand here as they arrived, have followed.
+        """Return the plan of fresh messages that are in the log already, and stand here in the order of their arrival.
 
         Args:
             sequence: of the first of them.

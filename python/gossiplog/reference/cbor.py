@@ -224,8 +224,9 @@ def _unstorable(raw: Chain, within: DecodeError | None, start: int) -> DecodeErr
 
 
 def _as_signed(link: CID, codec: str, *, as_version_0: bool) -> CID | dict[str, str]:
-    """Return a link, or in dag-json the map that is written as it is, where its bytes would be read as of another
-    version.
+    """Return a link, or in dag-json the map that is written like it.
+
+    The map is needed where the bytes of the link would be read as of another version.
 
     Raises:
         DecodeError: a link that is too long for base58.

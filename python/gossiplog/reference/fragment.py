@@ -29,7 +29,7 @@ from gossiplog.reference.node import ANCHOR, Node, hash_hashes, is_boundary
 _Entry: TypeAlias = tuple[bytes, bytes]
 
 _VERSION: Final = 1
-#: A level more costs whoever makes up entries for it 32 times the work, so nobody comes near.
+#: A level more costs an attacker, who makes up entries for it, 32 times the work, so nobody comes near.
 _MAX_LEVELS: Final = 64
 _MAX_COUNT: Final = 2**64 - 1
 

@@ -1,4 +1,4 @@
-"""dag-json: written as canvas-js signs it, read from whoever types it.
+"""dag-json: written as canvas-js signs it, read as anybody may type it.
 
 Source: wire format, "dag-json"; RFC 8259; ECMAScript 2023, 25.5.4 (JSON.stringify). Nothing here recurses.
 """

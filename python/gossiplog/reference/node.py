@@ -74,7 +74,7 @@ def parents_of(nodes: Iterable[Node]) -> Iterator[Node]:
 
 
 def check_children(parent: Node, end: bytes | None, children: Iterable[Node]) -> None:
-    """Hold an untrusted answer to GetChildren against the rules of the tree.
+    """Check an untrusted answer to GetChildren against the rules of the tree.
 
     Args:
         parent: the node that was asked for, of level 1 or above.

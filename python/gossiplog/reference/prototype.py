@@ -1,4 +1,4 @@
-"""What the map key `__proto__` does, for whoever reads messages in JavaScript.
+"""What the map key `__proto__` does, for programs that read messages in JavaScript.
 
 The JavaScript implementation, canvas-js, decodes a map by assigning its entries, one by one, to an object. Assigning to
 `__proto__` sets the object's prototype: the entry is gone, but what the object inherits can make a later assignment or
@@ -135,8 +135,9 @@ class Chain:
         return not (_INDEX.fullmatch(key) and int(key) < self.length)
 
     def extend(self, keys: dict[str, Seen]) -> Chain:
-        """Return the chain of a map with these entries that inherits from this object, which nothing else uses
-        afterwards.
+        """Return the chain of a map with these entries that inherits from this object.
+
+        Nothing else uses this object afterwards.
         """
         if not keys:
             return self
@@ -148,8 +149,9 @@ class Chain:
         return {int(key): seen for key, seen in self.keys.items() if _INDEX.fullmatch(key) and int(key) < count}
 
     def join(self) -> str:
-        """Return what JavaScript's `join` makes of a list, or of a map that inherits from one: of several elements only
-        that it is no number.
+        """Return what JavaScript's `join` makes of a list, or of a map that inherits from one.
+
+        Of several elements the result shows only that it is no number.
 
         Raises:
             JavaScriptError: it throws.

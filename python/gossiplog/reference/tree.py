@@ -1,8 +1,8 @@
 """The prolly tree: immutable, a function of its entries alone. Source: wire format, "Prolly tree"; okra, version 3.
 
-It keeps level 1 as one list and builds the levels above anew, where the Rust core shares structure. Entries are
-only ever added: a leaf that is a boundary stays one, so a node of level 1 never disappears, and an insert only replaces
-some of them and puts others between.
+The reference implementation keeps level 1 as one list and builds the levels above anew, where the Rust core shares
+structure. Entries are only ever added: a leaf that is a boundary stays one, so a node of level 1 never disappears, and
+an insert only replaces some of them and puts others between.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ class Tree:
         return list(below[bisect_left(below, key or b"", key=_order) : _end(below, end)])
 
     def span(self, level: int, key: bytes | None, leaves: Leaves | None = None) -> Nodes:
-        """Return the children in one object; it raises as `children` does."""
+        """Return the children in one object; raise as `children` does."""
         return Nodes(self.children(level, key, leaves))
 
     def differing(self, nodes: Nodes, end: bytes | None) -> list[tuple[Node, bytes | None]]:
@@ -223,9 +223,7 @@ class Tree:
         return max(bisect_right(self._level(1), key, key=_order) - 1, 0)
 
     def _span(self, position: int, leaves: Leaves | None) -> Sequence[_Leaf]:
-        """Return the leaves of the node at a position in level 1, held against its hash; none when the tree is
-        empty.
-        """
+        """Return the leaves of the node at a position in level 1, checked against its hash; none in an empty tree."""
         if not self._levels:
             return ()
         node = self._level(1)[position]

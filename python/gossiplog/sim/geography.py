@@ -73,8 +73,9 @@ class GeographicLatency:
 
 
 def distance(a: tuple[float, float], b: tuple[float, float]) -> float:
-    """Kilometres along the great circle between two points, each given as (latitude, longitude) in degrees
-    (haversine).
+    """Return the kilometres along the great circle between two points (haversine).
+
+    Each is given as (latitude, longitude) in degrees.
     """
     (lat_a, long_a), (lat_b, long_b) = (tuple(map(math.radians, point)) for point in (a, b))
     chord = (

@@ -71,8 +71,9 @@ class Kernel:
         self._schedule((max(time, self.now), _apply, call, arguments))
 
     def spread(self, call: Callable[..., object], delays: Iterable[tuple[float, Any]], argument: Any) -> None:
-        """Call a function once for each pair of a finite delay, in seconds, and a first argument; the second is the
-        same.
+        """Call a function once for each pair of a finite delay, in seconds, and a first argument.
+
+        The second argument is the same in all calls.
         """
         now, later = self.now, self._later
         for delay, first in delays:

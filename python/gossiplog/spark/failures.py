@@ -42,7 +42,7 @@ _PLAIN = (
 
 @contextmanager
 def worker_errors() -> Iterator[None]:
-    """Run Spark in a block: what this package raised in a worker is raised here, as it was.
+    """Raise from a block in which Spark runs what this package raised in a worker, as it was.
 
     Raises:
         GossipLogError: of the class and with the message that it had in the worker.

@@ -18,7 +18,7 @@ _ANYBODY = 0o777
 
 @contextmanager
 def locked(folder: str, mode: int = 0o755, *, staging: bool = False) -> Iterator[None]:
-    """Enter a block in which this process alone works in a folder, which is made where there is none.
+    """Lock a folder for a block, so that this process alone works in it; make it where there is none.
 
     Args:
         folder: its path.
@@ -92,7 +92,7 @@ def check_staging(folder: str, mode: int) -> None:
 
 @contextmanager
 def building(folder: str, purpose: str) -> Iterator[str]:
-    """Enter a block that fills a new folder, under another name until it ends without an error.
+    """Provide a new folder for a block to fill, under another name until the block ends without an error.
 
     Args:
         folder: to be made.

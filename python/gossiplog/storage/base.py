@@ -3,7 +3,7 @@
 Messages are never deleted and get sequences 1, 2, 3, ... in the order in which they arrive, so whatever carries a
 sequence is read as of an earlier state by passing over larger ones: no read transaction has to stay open for a
 snapshot. The index, which is the level 1 of the tree, the children and the heads, covers the messages up to
-`Position.indexed`: whoever reads it has to look at those after it.
+`Position.indexed`: a reader of it has to look at those after it.
 
 Everything is in batches, and rows travel as the core makes them. An implementation is safe for several threads, and for
 several processes where its database is shared. What goes wrong in the database is raised as StorageError, as
@@ -81,8 +81,9 @@ class Reader(ABC):
     def leaves(
         self, start: bytes, end: bytes | None, count: int, limit: int | None = None
     ) -> Sequence[tuple[bytes, bytes]]:
-        """Return the leaves (key, hash) with start <= key < end and a sequence up to `count`, ascending; the first
-        `limit`.
+        """Return the leaves (key, hash) with start <= key < end and a sequence up to `count`, ascending.
+
+        Of more than `limit` these are the first.
         """
 
     @abstractmethod
@@ -117,7 +118,7 @@ class Reader(ABC):
     def scan(
         self, columns: Sequence[ScanColumn], start: bytes, end: bytes | None, count: int
     ) -> AbstractContextManager[Iterator[tuple[Any, ...]]]:
-        """Return a block with the messages with start <= key < end and a sequence up to `count`, ascending by key.
+        """Return a context of the messages with start <= key < end and a sequence up to `count`, ascending by key.
 
         They are read one by one, as they are asked for.
 
@@ -162,14 +163,16 @@ class Reader(ABC):
 
     @abstractmethod
     def children(self, parents: Sequence[int], first: int, last: int) -> Sequence[tuple[int, int]]:
-        """Pairs (parent, child), ascending, of sequences, the child's being from `first` to `last`, as far as the index
-        goes.
+        """Return pairs (parent, child), ascending, of sequences, the child's being from `first` to `last`.
+
+        They go as far as the index goes.
         """
 
     @abstractmethod
     def heads(self) -> Sequence[tuple[bytes, int]]:
-        """Return the messages that no other names as a parent: rows (key, sequence), ascending, as far as the index
-        goes.
+        """Return the messages that no other names as a parent, as far as the index goes.
+
+        They are rows (key, sequence), ascending.
         """
 
     @abstractmethod
@@ -208,8 +211,9 @@ class ApplyTransaction(Protocol):
 
     @abstractmethod
     def content_id(self, id: str, /) -> str:
-        """Return the id that all encodings of a message have in common, as of a parent that was stored as another
-        encoding than `apply` was called for.
+        """Return the id that all encodings of a message have in common.
+
+        A parent, for one, may be stored as another encoding than `apply` was called for.
 
         Raises:
             DecodeError: text that is no id.
@@ -247,7 +251,7 @@ class Transaction(Reader, ApplyTransaction):
             plan: the rows of the messages.
 
         Raises:
-            SequencesTaken: the log has more messages than whoever made the plan knew of.
+            SequencesTaken: the log has more messages than the maker of the plan knew of.
         """
 
     @abstractmethod
@@ -266,7 +270,7 @@ class Transaction(Reader, ApplyTransaction):
 
     @abstractmethod
     def savepoint(self) -> AbstractContextManager[None]:
-        """Return a block, for `apply` to run in, whose statements are undone when it raises."""
+        """Return a context, for `apply` to run in, whose statements are undone when it raises."""
 
 
 class Storage(ABC):
@@ -304,11 +308,11 @@ class Storage(ABC):
 
     @abstractmethod
     def reader(self, *, single: bool = False) -> AbstractContextManager[Reader]:
-        """Return a block with one state of the log.
+        """Return a context with one state of the log.
 
         Args:
-            single: each read of the block may see a later state than the one before: enough for whoever reads once, or
-                reads as of a count, and cheaper.
+            single: each read of the block may see a later state than the one before: enough for a caller that reads
+                once, or reads as of a count, and cheaper.
 
         Raises:
             LogClosed: the storage is not open.
@@ -316,7 +320,7 @@ class Storage(ABC):
 
     @abstractmethod
     def transaction(self) -> AbstractContextManager[Transaction]:
-        """Return a block that is committed as a whole at its end, or rolled back when it raises.
+        """Return a context that is committed as a whole at its end, or rolled back when it raises.
 
         Raises:
             LogClosed: the storage is not open.
@@ -343,7 +347,7 @@ class Storage(ABC):
 
 @contextmanager
 def closing(lock: threading.RLock, place: str) -> Iterator[None]:
-    """Enter a block that ends the use of a log under the lock of its transactions.
+    """Lock the transactions of a log for a block that ends its use.
 
     Raises:
         StorageError: another thread has held it for too long.

@@ -180,8 +180,9 @@ class SQLiteStorage(Storage):
             self._schema = SCHEMA
 
     def _stored(self, connection: sqlite3.Connection) -> tuple[str, int] | None:
-        """Return the topic and the schema of the log in the database, None where there is none; tables of an
-        application do not matter.
+        """Return the topic and the schema of the log in the database, None where there is none.
+
+        Tables of an application do not matter.
         """
         try:
             ours = schema_of_log(connection)
@@ -264,7 +265,7 @@ class SQLiteStorage(Storage):
 
     @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:
-        """Enter a block with a connection to read through."""
+        """Provide a connection to read through."""
         self._check_open()
         if self._path == _MEMORY:
             with self._lock:
@@ -379,7 +380,7 @@ class SQLiteStorage(Storage):
         return self._writer
 
     def _check_open(self) -> None:
-        """To be called before a lock is taken: a forked process may have got it locked."""
+        """Check, before a lock is taken, that the log is open here: a forked process may have inherited it locked."""
         if self._closed:
             raise LogClosed(f"the log {self._path} is closed")
         if self._process != os.getpid():

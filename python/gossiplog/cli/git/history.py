@@ -87,7 +87,7 @@ def read_history(repository: Path) -> Iterator[Commit]:
 
 @contextmanager
 def _git(repository: Path, *arguments: str) -> Iterator[IO[bytes]]:
-    """Run Git on the repository and give what it prints.
+    """Run Git on the repository, for a block that reads what it prints.
 
     Raises:
         GitError: it is missing, or failed; on leaving the block, because it may fail at the end.

@@ -59,7 +59,7 @@ def draw(vertices: Sequence[Vertex]) -> list[Row]:
 
 
 def _take(columns: list[str | None], id: str, after: int = -1) -> int:
-    """Give the message the first free column after the given one, and say which that is."""
+    """Give the message the first free column after the given one, and return which that is."""
     place = next((place for place in range(after + 1, len(columns)) if columns[place] is None), len(columns))
     columns[place : place + 1] = [id]
     return place

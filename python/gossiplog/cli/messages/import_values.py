@@ -1,5 +1,6 @@
-"""`gossiplog import`: messages from JSON Lines (`gossiplog export`) and from Parquet (repair sets, and the output of
-`gossiplog pipeline read`).
+"""`gossiplog import`: messages from JSON Lines and from Parquet.
+
+JSON Lines are the output of `gossiplog export`; Parquet are repair sets, and the output of `gossiplog pipeline read`.
 
 A set of Parquet is a file with a binary column `value`, or a folder of such files, which are read in the order of their
 names. Other columns are ignored, because the value has the whole message. Every message is verified as if a peer had

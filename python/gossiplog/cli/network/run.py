@@ -37,7 +37,7 @@ class Task:
 
 
 def run_network(plan: Plan, task: Task, output: Output) -> None:
-    """Run a network of peers, and say how it went.
+    """Run a network of peers, and report how it went.
 
     Raises:
         NetworkError: it did not converge in time.

@@ -141,8 +141,9 @@ def _check_memory(option: str, text: str) -> None:
 
 
 def job(function: Callable[..., None]) -> Callable[..., None]:
-    """Return a command for a function that has a parameter `options`: the command has those of `SessionOptions`
-    instead.
+    """Return a command for a function that has a parameter `options`.
+
+    The command has the options of `SessionOptions` instead.
 
     Whatever can be checked without Spark is to be checked before `spark_session`, whose start takes many seconds.
 
@@ -171,7 +172,7 @@ def job(function: Callable[..., None]) -> Callable[..., None]:
 
 @contextmanager
 def spark_session(options: SessionOptions, name: str) -> Iterator[SparkSession]:
-    """Enter a Spark session, and show the progress of what Spark does in it; what fails in Spark is raised as ours.
+    """Open a Spark session for a block, and show its progress; what fails in Spark is raised as an error of ours.
 
     A session that this process has already is used, and left as it is.
 

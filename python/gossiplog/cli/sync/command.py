@@ -136,7 +136,7 @@ def _open_destination(path: Path, topic: str | None) -> Iterator[Log]:
 
 
 def pull_timed(log: Log, source: Log, name: str, source_name: str) -> dict[str, Any]:
-    """Pull, and say what that brought and cost.
+    """Pull, and return what that brought and cost.
 
     Args:
         log: the log to pull into.

@@ -295,7 +295,7 @@ async def in_step(
 
 
 async def _watch(source: Source, listener: Listener, name: str, hub: str, *, give_up: bool, reasons: str) -> None:
-    """Look whether anything happens; see `in_step`."""
+    """Watch whether anything happens; see `in_step`."""
     quiet, said = 0.0, False
     before = listener.progress, source.hub_root
     while True:

@@ -48,7 +48,7 @@ class _Member:
             await self._peer.synced()
 
     async def _watch(self) -> None:
-        """Raise NetworkError: the peer is gone, and nobody else is there."""
+        """Watch the connections; raise NetworkError when the peer is gone and nobody else is there."""
         driver = self._peer.driver
         while driver.peers:
             await driver.peers_changed.wait()

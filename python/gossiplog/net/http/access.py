@@ -401,8 +401,9 @@ def protect(
     websockets: Counter[str] | None = None,
     addresses: Addresses | None = None,
 ) -> ASGIApp:
-    """Return an application behind these checks, with the headers by which browsers let pages of other origins use it
-    (CORS, https://fetch.spec.whatwg.org/#http-cors-protocol).
+    """Return an application behind these checks, with the headers of CORS.
+
+    By these headers browsers let pages of other origins use it (https://fetch.spec.whatwg.org/#http-cors-protocol).
 
     The application finds what a caller may do, an Allowed, in the scope under SCOPE_KEY. A WebSocket needs the right to
     read; the application must look at `write` before it takes messages from it.

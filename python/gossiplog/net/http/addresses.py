@@ -1,5 +1,7 @@
-"""The addresses that clients come from: how many connections each may have and open, and for how long one that broke a
-rule is not let in. Identities cost nothing, addresses do.
+"""The addresses that clients come from, and their limits.
+
+They limit how many connections each address may have and open, and for how long one that broke a rule is not let in.
+Identities cost nothing, addresses do.
 
 A web page can have its visitor's browser break a rule, at the visitor's address. So for what a page does, that page at
 that address is paused, and not what else is there (docs/security.md).

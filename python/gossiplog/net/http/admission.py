@@ -71,7 +71,7 @@ class Reservation:
 
     @contextmanager
     def waiting_for_client(self) -> Iterator[None]:
-        """Mark a block in which nothing happens until the client reads, or sends, something."""
+        """Note that nothing happens in the block until the client reads, or sends, something."""
         self.stalled_since = anyio.current_time()
         try:
             yield
@@ -117,7 +117,7 @@ class Admission:
 
     Args:
         limit: bytes that all of them may keep together; a single one may keep more.
-        room: gives how many more bytes may be kept, whoever keeps them; None where nobody else does.
+        room: gives how many more bytes may be kept in all; None where nobody else does.
         kept: is told how many bytes the requests keep, whenever that has changed.
     """
 
@@ -176,7 +176,7 @@ class Admission:
 
     @contextmanager
     def body(self) -> Iterator[Body]:
-        """Keep the body of a request for a block that reads it, in the body's scope.
+        """Provide the body of a request to a block that reads it, in the body's scope, and keeps it.
 
         Raises:
             Overloaded: it was the slowest of too many bodies.

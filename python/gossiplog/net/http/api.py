@@ -8,7 +8,7 @@ Three more differences are on purpose. A page of messages has 4 MiB of stored va
 the last, a header `Link` has the address of the next. `gt`, `gte`, `lt` and `lte` must be ids, where canvas-js
 compares any text, and parameters that are not known are refused, since a misspelt bound would widen the answer.
 
-Whoever writes into a log decides what an answer costs. So the core writes messages from their stored bytes, piece by
+The authors of a log decide what an answer costs. So the core writes messages from their stored bytes, piece by
 piece as the client reads, on threads that let others run; what requests keep in memory together is limited (see
 `gossiplog.net.http.admission`), a request ends with its client, and the clock does not wait for any of it.
 """
@@ -64,7 +64,7 @@ MAX_PAGE_BYTES = PAGE_BYTES
 PIECE_BYTES = 2**18
 """Bytes of an answer that are written at once: a longer one is sent in several pieces."""
 RETRY_SECONDS = 1
-"""After which whoever is turned away may try again."""
+"""After which a client that is turned away may try again."""
 # What a page may take while it is read: its messages, and one that turns out to be too long for it.
 _READING_BYTES = 2 * MAX_PAGE_BYTES
 # What a body may take: itself, its value in canonical dag-cbor and what that is made of, and the stored value.
@@ -258,8 +258,9 @@ class _Api:
         return bytes(body.data)
 
     async def ancestors(self, request: Request) -> Response:
-        """Return the latest ancestors 1, 2, 4, 8, ... clocks back, as canvas-js's repository shows its index of
-        them.
+        """Return the latest ancestors 1, 2, 4, 8, ... clocks back.
+
+        Their form is that in which canvas-js's repository shows its index of ancestors.
         """
         _query(request, ())
         id = request.path_params["id"]
@@ -424,8 +425,9 @@ def _query(request: Request, known: Sequence[str]) -> Mapping[str, str]:
 
 
 def _window(query: Mapping[str, str]) -> tuple[str | None, str | None]:
-    """Return the ids between which, both left out, all bounds hold: ids are numbers, so each has one before and one
-    behind.
+    """Return the ids between which, both left out, all bounds hold.
+
+    Ids are numbers, so each has one before and one after.
     """
     keys = {name: int.from_bytes(_key(name, query[name])) for name in _BOUNDS if name in query}
     lower = [keys[name] - closed for name, closed in (("gt", 0), ("gte", 1)) if name in keys]

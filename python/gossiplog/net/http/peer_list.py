@@ -10,7 +10,7 @@ from gossiplog.net.replicator.sessions import PeerSession
 
 
 def peer_list(neighbours: Sequence[PeerSession], infos: Sequence[PeerInfo]) -> list[dict[str, Any]]:
-    """Return what a program may want to know of each, ready for JSON.
+    """Return what a program may want to know of each peer, ready for JSON.
 
     Args:
         neighbours: all with whom messages are exchanged.

@@ -242,7 +242,7 @@ async def serve(
         # On the levels below it logs URLs, with tokens in them (net/http/access.py).
         log_level="warning",
         access_log=False,
-        # Whoever stands behind a proxy has it check hosts and origins. Its headers are believed only if it was named.
+        # A server behind a proxy has it check hosts and origins. Its headers are believed only if it was named.
         proxy_headers=False,
         server_header=False,
         # uvicorn itself looks at this for requests alone, and answers them from this number on.
@@ -299,8 +299,9 @@ def expiry_scope(tls: TLS | None) -> dict[str, Any]:
 def _on_loop_error(
     incidents: RateLimitedLog, other: _LoopHandler | None, loop: asyncio.AbstractEventLoop, context: dict[str, Any]
 ) -> None:
-    """Note that asyncio could not accept a connection, which it repeats each second with a traceback; pass on the
-    rest.
+    """Note that asyncio could not accept a connection; pass on other errors.
+
+    asyncio repeats this one each second, with a traceback.
     """
     error = context.get("exception")
     if isinstance(error, OSError) and error.errno in _EXHAUSTED and "socket" in context:
@@ -368,8 +369,9 @@ def bind(host: str, port: int) -> Listener:
 
 
 class Listener(socket.socket):
-    """A socket on which _BACKLOG connections may wait, and of which asyncio accepts few at once: it has one number for
-    both. It sets `gossiplog.net.http.handshakes.CLIENT` for each connection.
+    """A socket on which _BACKLOG connections may wait, and of which asyncio accepts few at once.
+
+    asyncio has one number for both. The socket sets `gossiplog.net.http.handshakes.CLIENT` for each connection.
 
     Where no file descriptor is left, a connection is closed as soon as it is accepted, with one that was kept for that:
     a client that waits without an answer would wait until its own time limit.
@@ -518,9 +520,7 @@ class _ConnectionTable:
         return _first_idle(self._transports.get(source_of(host), ()))
 
     def oldest_idle_of_most(self) -> _Protocol | None:
-        """Return the oldest such connection of the address that has the most connections, if it has one; else of the
-        next.
-        """
+        """Return the oldest such connection of the address with the most connections that has one."""
         by_address = sorted(self._transports.values(), key=len, reverse=True)
         return next(filter(None, map(_first_idle, by_address)), None)
 
@@ -541,8 +541,9 @@ def _idle(transport: asyncio.Transport) -> _Protocol | None:
 
 
 class _Reading:
-    """Looks, now and then, whether a client reads what is written to its connection, and drops it if not: uvicorn waits
-    for it without end, and a closed connection is there until it has read the rest.
+    """Looks, now and then, whether a client reads what is written to its connection, and drops it if not.
+
+    uvicorn waits for it without end, and a closed connection is there until it has read the rest.
 
     Args:
         protocol: of the connection; once it has another, this one's end is not looked at any more.
@@ -569,7 +570,7 @@ class _Reading:
         self._left = None
 
     def end(self) -> None:
-        """Forget a connection that is gone."""
+        """Stop looking: the connection is gone."""
         self._timer.cancel()
 
     def _look_later(self) -> None:
@@ -652,8 +653,10 @@ class _Dropping(Paced):
 
 
 class _Protocol(_Dropping, H11Protocol):
-    """HTTP on a connection, which is closed when a request does not begin on it, its head does not end, or the answer
-    is not read: a server may otherwise be filled with connections that say nothing, or a letter a minute.
+    """HTTP on a connection, which is closed when its client is too slow.
+
+    That is when a request does not begin on it, its head does not end, or the answer is not read: a server may
+    otherwise be filled with connections that say nothing, or a letter a minute.
     """
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -737,8 +740,9 @@ class _Protocol(_Dropping, H11Protocol):
 
 
 class _WebSocket(_Dropping, WebSocketsSansIOProtocol):  # type: ignore[misc]
-    """A WebSocket, which is closed when the client does not read, and when a message has very many parts: uvicorn keeps
-    them all until the last one.
+    """A WebSocket, which is closed when the client does not read, and when a message has very many parts.
+
+    uvicorn keeps all parts until the last one.
     """
 
     async def send(self, message: ASGISendEvent) -> None:
@@ -768,8 +772,9 @@ class _WebSocket(_Dropping, WebSocketsSansIOProtocol):  # type: ignore[misc]
         self.transport.pause_reading()
 
     def handle_parser_exception(self) -> None:
-        """Blame a client that sent what no client may, such as a frame without a mask: blame it, where uvicorn takes it
-        for one that left.
+        """Blame a client that sent what no client may, such as a frame without a mask.
+
+        uvicorn takes it for one that left.
         """
         error = self.conn.parser_exc
         if error is None or isinstance(error, (UnicodeDecodeError, ProtocolError, PayloadTooBig)):

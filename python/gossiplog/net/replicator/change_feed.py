@@ -39,19 +39,19 @@ _RETRY_SECONDS = 1.0
 _LOOKED_AT = 32
 """New messages of a commit whose authors `Committed` names."""
 _TELLING_SECONDS = 0.05
-"""Between two events that tell of commits: each has the root, which costs more than a commit."""
+"""Between two events that report commits: each has the root, which costs more than a commit."""
 
 _Result = TypeVar("_Result")
 
 
 class ChangeFeed:
-    """Writes to a log, and tells of everything that is written to it.
+    """Writes to a log, and announces everything that is written to it.
 
     Args:
         replica: of the log.
         workers: to run on.
         telemetry: counts, and tells the application of commits and failures.
-        report: is told of messages that others commit, those of the application and of other processes.
+        report: is called with messages that others commit, those of the application and of other processes.
         is_heard: whether there is anybody to pass such messages on to.
         on_message: is called with each message that the log gets, once, in the order of arrival; or None.
     """
@@ -76,7 +76,7 @@ class ChangeFeed:
         # Free most of the time, and then not worth a turn of the event loop.
         self._writing = anyio.Lock(fast_acquire=True)
         self._writer: int | None = None
-        # The last sequence that is known of, and the last that the machine and the application have been told of.
+        # The last sequence that is known of, and the last that the machine and the application have been notified of.
         self._last = 0
         self._followed = 0
         self._is_closed = False
@@ -85,7 +85,7 @@ class ChangeFeed:
         self._failed = Signal()
 
     async def committed(self) -> None:
-        """Wait until the log has got messages."""
+        """Wait until messages are committed to the log."""
         await self._committed.wait()
 
     async def root(self) -> Node:
@@ -130,8 +130,9 @@ class ChangeFeed:
         return result
 
     async def probe(self) -> None:
-        """Write to a log whose last write has failed, now and then, without end: while a hub is not ready no client may
-        come whose messages would show that the disk has room again.
+        """Write to a log whose last write has failed, now and then, without end.
+
+        While a hub is not ready no client may come whose messages would show that the disk has room again.
         """
         while True:
             while not self._telemetry.cannot_store:
@@ -153,7 +154,7 @@ class ChangeFeed:
                 self._hear(sequences[-1])
 
     def _hear(self, last: int | None) -> None:
-        """There are more messages than were told of, or the log was closed."""
+        """There are more messages than were announced, or the log was closed."""
         if last is None:
             self._is_closed = True
         elif last > self._last:
@@ -187,7 +188,7 @@ class ChangeFeed:
                         await self._forward(sequences)
 
     async def _count(self) -> int:
-        """Return the last sequence, once it is one that was not told of."""
+        """Wait for a sequence that was not announced, and return the last one."""
         while self._last <= self._followed:
             with anyio.move_on_after(0 if self._is_closed else POLL_SECONDS):
                 await self._news.wait()
@@ -221,7 +222,7 @@ class ChangeFeed:
         )
 
     async def retry_until_available(self, doing: str, call: Callable[[], Awaitable[_Result]]) -> _Result:
-        """Return a call that nothing goes on without: made again until the database answers.
+        """Repeat a call that nothing goes on without until the database answers, and return its result.
 
         Raises:
             LogClosed: it never will.

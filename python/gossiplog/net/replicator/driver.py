@@ -197,8 +197,9 @@ class Driver:
         return await self._stack.__aexit__(kind, error, traceback)
 
     def begin_shutdown(self) -> None:
-        """Prepare for the end of the context: calls of the log that do not return within seconds are left to
-        themselves.
+        """Prepare for the end of the context.
+
+        Calls of the log that do not return within seconds are left to themselves.
         """
         self._workers.end()
 
@@ -346,7 +347,7 @@ class Driver:
                 peer.scope.cancel()
 
     def blame(self, connection: Connection, reason: str) -> None:
-        """Drop a peer that broke a rule which whoever carries the connection's bytes knows of."""
+        """Drop a peer that broke a rule of the layer that carries the connection's bytes."""
         for peer in self._exchanges.values():
             if peer.connection is connection:
                 peer.drop(reason)
@@ -388,7 +389,7 @@ class Driver:
         return await self._feed.root()
 
     async def committed(self) -> None:
-        """Wait until the log has got messages."""
+        """Wait until messages are committed to the log."""
         await self._feed.committed()
 
     @property

@@ -1,5 +1,6 @@
-"""Messages that come by gossip: from the router, which holds each back until it is told what to do with it, into the
-log, and the answers back.
+"""Messages that come by gossip: from the router into the log, and the answers back.
+
+The router holds each message back until it is told what to do with it.
 
 Who publishes what no honest peer would is found out before anything is stored: the router is told to reject it. All
 else goes the way of what is pushed, and is judged together with it.
@@ -74,7 +75,7 @@ class Validation:
         self._failure: NetworkError | None = None
 
     def publish(self, key: bytes, value: bytes) -> bool:
-        """Give a message to the router; False if it went to nobody.
+        """Publish a message by the router; return False if it was sent to nobody.
 
         Raises:
             EncodeError: it is too large for gossip.
@@ -130,13 +131,13 @@ class Validation:
             self._answers.append((ticket, answer))
 
     def flush(self) -> None:
-        """Give the router the answers that there are, all at once."""
+        """Pass on to the router the answers that there are, all at once."""
         if self._answers:
             answers, self._answers = self._answers, []
             try:
                 self._router.validate(answers)
             except NetworkError as error:
-                # Whoever gave the answers has nothing to do with it.
+                # The caller that gave the answers has nothing to do with it.
                 self._failure = error
                 self._scope.cancel()
 

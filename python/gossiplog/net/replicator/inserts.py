@@ -30,7 +30,7 @@ class InsertQueue:
         shares: of their writers.
         telemetry: counts, and tells the application of failures.
         report: is told what became of them, in batches.
-        defect: is told of deliveries that a defect of this side kept from being judged, and what it raised; of the
+        defect: is called with deliveries that a defect of this side kept from being judged, and what it raised; of the
             other deliveries of the same peer without that.
         name: gives the name of a peer.
         is_read: tells whether what one writer sends is passed on to others.

@@ -2,7 +2,7 @@
 
 A machine that raised halfway through an event cannot be trusted. The next one learns of the peers as if they had just
 connected, but for the one whose doing the event was, which is disconnected. Nothing is lost: each peer is told the
-heads, and each is synced with, which finds what it had told of and what only the old machine knew. Syncs of the old
+heads, and each is synced with, which finds what it had advertised and what only the old machine knew. Syncs of the old
 machine are stopped; they keep what they brought.
 """
 
@@ -83,7 +83,7 @@ class SharedMachine:
     def report(self, *happened: broadcast.InEvent) -> None:
         """Tell the machine of events, in order, and do what it asks for, before returning.
 
-        While the machine is being told of others (what it asks for may report something), the events wait for their
+        While the machine handles others (what it asks for may report something), the events wait for their
         turn, and this returns at once. After `give_up` was called, events are ignored.
         """
         if self._has_failed:
@@ -131,7 +131,7 @@ class SharedMachine:
                 return
         self._earlier.update(self._syncs)
         self._start_over(tuple(self._syncs))
-        # Who is about to be told of is told of below.
+        # Peers whose connection waits to be reported are reported below.
         self._inbox = deque(event for event in self._inbox if not isinstance(event, broadcast.PeerConnected))
         self._machine = self._make()
         try:
@@ -151,7 +151,7 @@ class SharedMachine:
         self._fail(error)
 
     def _source_of(self, event: broadcast.InEvent) -> int | None:
-        """Return the number of the peer whose doing an event is; None where nobody's is known."""
+        """Return the number of the peer that caused an event; None where none is known."""
         match event:
             case broadcast.Received(delivery) | broadcast.Judged(delivery):
                 found = delivery.source
@@ -174,5 +174,5 @@ def _joining(peer: PeerSession) -> Iterator[broadcast.InEvent]:
     if peer.behind:
         yield broadcast.PeerBehind(peer.number)
     if peer.may_write:
-        # What it had told of is forgotten: a sync finds out.
+        # What it had advertised is forgotten: a sync finds out.
         yield broadcast.HeadsReceived(peer.number, (), 1)

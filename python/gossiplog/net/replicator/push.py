@@ -3,7 +3,7 @@
 A hub's client opens one stream, and its end is the end of the connection. Two peers of a mesh may dial each other at
 once, so that each opens one, or neither, if each took the other for the dialer; nor does one of two connections take
 the peer along when it ends. So of peers that gossip reaches all streams are read, whatever waits for one goes out on
-any, and whoever has none for some seconds opens one.
+any, and a peer that has none for some seconds opens one.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Pushes:
         deliveries: take what is pushed.
         report: is told what peers tell, and of those that fall behind.
         fail: is told what goes wrong on this side.
-        joined: is told of a peer's first stream.
+        joined: is called at a peer's first stream.
         refused: called for a peer that gossip reaches and that refuses a stream.
     """
 
@@ -186,6 +186,6 @@ class Pushes:
             peer.drop(f"it broke the push protocol: {error}")
         elif error is not None:
             self._fail(f"looking up what {peer.name} has", error)
-            # What it told of is not known now: a sync finds out, as soon as the log can be read.
+            # What it advertised is not known now: a sync finds out, as soon as the log can be read.
             if peer.may_write:
                 self._report(broadcast.HeadsReceived(peer.number, (), 1))

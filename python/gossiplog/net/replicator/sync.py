@@ -270,7 +270,7 @@ async def serve_sync(
         workers: to run on.
         config: the limits.
         blame: told what the peer did wrong.
-        served: told of each answer that was written: how many messages it held, and its bytes.
+        served: is called after each answer that was written: how many messages it held, and its bytes.
 
     Returns:
         Whether the stream was aborted.

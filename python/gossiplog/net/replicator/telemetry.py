@@ -163,8 +163,9 @@ class Telemetry:
 
     @property
     def most_at_once(self) -> int:
-        """Messages that may be passed on in one callback of the event loop: some milliseconds, with a thousand peers,
-        too.
+        """Messages that may be passed on in one callback of the event loop.
+
+        That takes some milliseconds, with a thousand peers, too.
         """
         return max(1, min(_MOST_AT_ONCE, _MOST_COPIES // max(1, self.connections)))
 
@@ -220,7 +221,7 @@ class Telemetry:
         self._latencies.setdefault(kind, Histogram()).observe(seconds)
 
     def incident(self, peer: str, kind: str, count: int, text: str) -> None:
-        """Count what a peer did in vain; the network counts it (see `Counters.network`)."""
+        """Log what a peer did in vain; the network counts it (see `Counters.network`)."""
         self._incidents.note(kind, peer, text, count)
 
     def count_refused(self, reason: str, connections: int = 1) -> None:
@@ -239,7 +240,7 @@ class Telemetry:
         self._incidents.note("refused_connections", peer, f"not let in: {text}")
 
     def dropped(self, peer: str, reason: str) -> None:
-        """Handle a peer that broke a rule."""
+        """Count and log a peer that was dropped because it broke a rule."""
         self.count(dropped=1)
         self._incidents.note("dropped", peer, f"dropped: {reason}")
 
@@ -287,7 +288,7 @@ class Telemetry:
             self.flush()
 
     def flush(self) -> None:
-        """Call it with those events that it has not got yet."""
+        """Call the application's function with the events that it has not received yet."""
         while self._waiting and self._on_event is not None:
             event = self._waiting.popleft()
             try:

@@ -15,7 +15,7 @@ class Timers:
     """Timers that may be set anew before they expire.
 
     Args:
-        expired: is told of each that expires.
+        expired: is called with each that expires.
     """
 
     def __init__(self, expired: Callable[[Timer], None]) -> None:
@@ -33,7 +33,7 @@ class Timers:
         self._changed.set()
 
     async def run(self) -> None:
-        """Wait for them, without end."""
+        """Wait for the timers, without end."""
         while True:
             now = anyio.current_time()
             while self._order and self._order[0][0] <= now:

@@ -23,7 +23,7 @@ else:
 
 @contextmanager
 def span(name: str) -> Iterator[Describe]:
-    """Enter a span for the time of the block, within the current one."""
+    """Trace the block as a span, within the current one."""
     if _tracer is None:
         yield _nothing
     else:

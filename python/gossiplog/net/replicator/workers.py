@@ -1,7 +1,7 @@
 """Where a driver's calls of the log run: on worker threads, so many of each kind at a time.
 
 A call that is cancelled is waited for, because it may be in the middle of something. One that hangs, because a function
-of the application's does or the database, cannot be ended: it is told of, and left to itself when the driver ends.
+of the application's does or the database, cannot be ended: it is reported, and left to itself when the driver ends.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _Result = TypeVar("_Result")
 _READERS = 4
 _VERIFIERS = 2
 _LONG_SECONDS = 10.0
-"""After which a check or a write is told of."""
+"""After which a check or a write is reported."""
 _LAST_SECONDS = 5.0
 """How long calls are waited for when the driver ends."""
 
@@ -43,7 +43,7 @@ class _Call:
         doing: what.
         began: when.
         scope: that waits for it.
-        told: whether it was told of.
+        told: whether it was reported.
     """
 
     doing: str
@@ -72,19 +72,19 @@ class WorkerPool:
         self._left: list[str] = []
 
     async def read(self, call: Callable[[*_Arguments], _Result], *arguments: *_Arguments) -> _Result:
-        """Return a call that reads the log."""
+        """Run a call that reads the log."""
         return await self._run("reading the log", self._readers, call, *arguments)
 
     async def verify(self, call: Callable[[*_Arguments], _Result], *arguments: *_Arguments) -> _Result:
-        """Return a call that verifies, on all cores."""
+        """Run a call that verifies, on all cores."""
         return await self._run("verifying messages", self._verifiers, call, *arguments)
 
     async def check(self, call: Callable[[*_Arguments], _Result], *arguments: *_Arguments) -> _Result:
-        """Return a call of the application's payload check."""
+        """Run a call of the application's payload check."""
         return await self._run(_CHECKING, self._checker, call, *arguments)
 
     async def write(self, call: Callable[[*_Arguments], _Result], *arguments: *_Arguments) -> _Result:
-        """Return a call that writes to the log."""
+        """Run a call that writes to the log."""
         return await self._run(_WRITING, self._writer, call, *arguments)
 
     async def watch(self, tell: Callable[[str, Exception], None]) -> None:
@@ -102,8 +102,9 @@ class WorkerPool:
                     tell(call.doing, TimeoutError(_REASONS[call.doing].format(_LONG_SECONDS)))
 
     def end(self) -> None:
-        """End with the driver, which cancels every wait: calls have some seconds to return, and are then left to
-        themselves. What they write they write whole, or not at all.
+        """Give calls some seconds to return, after which they are left to themselves.
+
+        The driver ends, and cancels every wait. What the calls write they write whole, or not at all.
         """
         self._end = anyio.current_time() + _LAST_SECONDS
         for call in self._running:

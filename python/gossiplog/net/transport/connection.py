@@ -1,8 +1,8 @@
-"""Connections, whoever makes them: hub and client over WebSockets (`streams`), or a libp2p host (`host`).
+"""Connections of any kind: hub and client over WebSockets (`streams`), or a libp2p host (`host`).
 
 A thin layer over what moves the bytes on a thread of its own (`gossiplog._core`). Here, one task waits for its file
-descriptor and wakes whoever waits for what became ready. Nothing is queued: a call takes or gives what there is room
-for, and waits for more room, so a slow reader holds up the senders of its own streams and nobody else.
+descriptor and wakes the tasks that wait for what became ready. Nothing is queued: a call takes or gives what there is
+room for, and waits for more room, so a slow reader holds up the senders of its own streams and nobody else.
 
 Every call is a checkpoint. A cancelled one has done nothing, but for `Stream.send` (which see).
 """
@@ -135,8 +135,10 @@ class Connection:
         return self.closed
 
     def watch(self, told: Callable[[str, int, str], None]) -> None:
-        """Has a function told what the peer does in vain, and has done so far: the kind (one of `Network.counts`), how
-        often, and what it did the last time, as a clause.
+        """Call a function with what the peer does in vain, and has done so far.
+
+        Its arguments are the kind (one of `Network.counts`), how often, and what the peer did the last time, as a
+        clause.
         """
         self._told = told
         for kind, (count, text) in self._incidents.items():
@@ -149,7 +151,7 @@ class Connection:
             self._core.close(self._handle)
 
     async def aclose(self) -> None:
-        """Close, wait until it is closed, and let go of the connection and its streams.
+        """Close the connection, wait until it is closed, and release it and its streams.
 
         Cancelled, it does not wait.
         """

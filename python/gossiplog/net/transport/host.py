@@ -1,4 +1,4 @@
-"""A libp2p host, for async code: connections to peers, whoever dialled them, and gossip on one topic.
+"""A libp2p host, for async code: connections to peers, dialled by either side, and gossip on one topic.
 
 A layer over `gossiplog._core.Host` as `streams` is one over `gossiplog._core.Network`; connections and streams are the
 same. A host dials by itself: peers to begin with, and those that it learns of. So connections come from it (`accept`),
@@ -41,7 +41,7 @@ class Arrival:
     """A peer that is connected.
 
     Attributes:
-        connection: to it, for whoever accepted it to close.
+        connection: to it, for the caller of `accept` to close.
         peer_id: in base58.
         address: its end of the connection, as a multiaddr.
         dialer: whether this side dialled.
@@ -104,7 +104,7 @@ class Host(Transport):
                 connection._let_go("it was not established")
 
     async def accept(self) -> Arrival:
-        """Return the next peer that is connected, whoever dialled. Waits for it.
+        """Return the next peer that is connected, whichever side dialled. Waits for it.
 
         Raises:
             NetworkError: the host has ended by a defect: nobody will be connected.
@@ -124,7 +124,7 @@ class Host(Transport):
     # A router, as `router.Router` has it.
 
     def publish(self, data: bytes) -> bool:
-        """Give a message to peers that subscribed to the topic; False if there was none, or no room to send it.
+        """Publish a message to peers that subscribed to the topic; return False if there was none, or no room.
 
         Raises:
             NetworkError: it is too large, or the host was stopped, or has ended by a defect.
@@ -140,7 +140,7 @@ class Host(Transport):
         self._host.validate(answers)
 
     async def gossip(self) -> list[Publication]:
-        """Return the messages that came by gossip since, one at least.
+        """Return the messages that came by gossip since the last call, one at least.
 
         Waits for them. Each has to be answered (`validate`), and is not passed on before.
 
@@ -199,9 +199,10 @@ def open_host(
     limits: Limits | None = None,
     told: Callable[[News], object] = lambda news: None,
 ) -> Host:
-    """Return a host for the time of its context: `async with open_host(...) as host`.
+    """Return a host that runs for the time of its context.
 
-    Leaving the context ends what connections there still are, at once; close those that matter before.
+    Use it as `async with open_host(...) as host`. Leaving the context ends what connections there still are, at once;
+    close those that matter before.
 
     Args:
         identity: the seed of its Ed25519 key, 32 bytes, to be kept secret.

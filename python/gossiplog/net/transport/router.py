@@ -32,7 +32,7 @@ class Router(Protocol):
     """Spreads messages among peers by gossip. No call waits."""
 
     def publish(self, data: bytes) -> bool:
-        """Give a message away; False if it went to nobody.
+        """Publish a message; return False if it was sent to nobody.
 
         Raises:
             NetworkError: it is too large, or there is no router any more.

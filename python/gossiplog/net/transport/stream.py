@@ -122,15 +122,17 @@ class Stream:
                 raise
 
     def hold(self, size: int) -> None:
-        """Says how many bytes this side keeps in memory for the stream: what is not a whole message yet, or an answer
-        that waits. They count with what was not received (see `Limits`) until it says otherwise or lets go.
+        """Set how many bytes this side keeps in memory for the stream.
+
+        They are what is not a whole message yet, or an answer that waits, and count with what was not received (see
+        `Limits`) until the next call, or until the stream is released.
         """
         if self._gone is None and size != self._held:
             self._held = size
             self._core.hold(self._handle, size)
 
     def reset(self) -> None:
-        """Give the stream up, at once: the peer sees a reset. Does nothing on a stream that was let go."""
+        """Give up the stream at once: the peer sees a reset. Does nothing on a stream that was let go."""
         self._let_go("this side reset the stream")
 
     async def aclose(self) -> None:
@@ -154,7 +156,7 @@ class Stream:
             self._wake()
 
     def _stop(self, reason: str) -> None:
-        """Mark as released by the connection."""
+        """Mark the stream as released by the connection."""
         self._gone = self._gone or reason
         self._wake()
 

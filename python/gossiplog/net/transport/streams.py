@@ -31,8 +31,9 @@ __all__ = ["Closed", "Connection", "Network", "PipeConnection", "Stream", "open_
 
 
 class PipeConnection(Connection):
-    """A connection whose bytes somebody else carries: what comes from the peer is fed, what goes to the peer is
-    drained.
+    """A connection whose bytes somebody else carries.
+
+    What comes from the peer is fed, what goes to the peer is drained.
     """
 
     def __init__(self, manager: Network, handle: int, name: str) -> None:
@@ -45,9 +46,9 @@ class PipeConnection(Connection):
         return self
 
     async def feed(self, data: bytes) -> None:
-        """Give bytes that came from the peer.
+        """Feed bytes that came from the peer.
 
-        Waits while there is no room. Cancelled, it may have given a part of them.
+        Waits while there is no room. Cancelled, it may have fed a part of them.
 
         Raises:
             ConnectionLost: the connection has ended.
@@ -125,9 +126,10 @@ class Network(Transport):
         keepalive: float = 20.0,
         max_message: int = 1 << 20,
     ) -> Connection:
-        """Return a connection to a hub's WebSocket, `ws://` or `wss://`. Waits until it stands.
+        """Return a connection to a hub's WebSocket. Waits until it stands.
 
         Args:
+            url: `ws://` or `wss://`.
             protocols: what streams that the hub opens may speak.
             headers: more headers for the opening request.
             ca_file: a PEM file of certificate authorities to trust beside the platform's.
@@ -163,9 +165,10 @@ def _check_authorities(path: str | os.PathLike[str]) -> None:
 
 
 def open_network(limits: Limits | None = None) -> Network:
-    """Return a network for the time of its context: `async with open_network() as network`.
+    """Return a network that runs for the time of its context.
 
-    Leaving the context ends what connections there still are, at once; close those that matter before.
+    Use it as `async with open_network() as network`. Leaving the context ends what connections there still are, at
+    once; close those that matter before.
 
     Args:
         limits: None for the usual ones.
@@ -174,6 +177,6 @@ def open_network(limits: Limits | None = None) -> Network:
         NetworkError: the system refuses a thread or a socket.
     """
     settings = asdict(limits or Limits())
-    # Whoever takes the connections knows their addresses.
+    # The server that takes the connections knows their addresses.
     del settings["connections_per_address"]
     return Network(_core.Network(**settings))

@@ -11,11 +11,11 @@ class Config:
 
     Attributes:
         syncs: that run at a time, over all peers; a peer has one at most.
-        wanted: messages a peer may tell of that are remembered; any further ones are remembered as "more".
+        wanted: messages a peer may advertise that are remembered; any further ones are remembered as "more".
         left_out: messages remembered for each peer that the local application refuses, or that descend from one.
         backoff: seconds to wait after a peer's first failed sync; each further one doubles it.
         longest_backoff: seconds, at most, also of a source's cooldown.
-        broken_promises: syncs in a row that are complete and lack what the peer told of, after which it is blamed.
+        broken_promises: syncs in a row that are complete and lack what the peer advertised, after which it is blamed.
         stall: seconds without a byte after which a sync is stopped.
         turn: seconds after which a sync is stopped while others wait for their turn.
         retry: seconds after which messages that the application refused are asked for again; doubles likewise.

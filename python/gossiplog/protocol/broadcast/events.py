@@ -81,7 +81,7 @@ class PeerConnected:
 @short_repr
 @dataclass(frozen=True, slots=True)
 class PeerDisconnected:
-    """The connection to the peer has ended, whoever ended it."""
+    """The connection to the peer has ended, on whichever side."""
 
     peer: PeerId
 
@@ -346,7 +346,7 @@ class StartSync:
     Attributes:
         sync: its number, in every report on it.
         peer: to sync with.
-        wanted: keys that it told of.
+        wanted: keys that it advertised.
         skip: keys not to ask for (`ClientConfig.skip`).
     """
 
@@ -411,7 +411,7 @@ class SyncOver:
         inserted: messages that it brought.
         refused: messages that the application refuses, and those that descend from them.
         statistics: what it cost.
-        error: why it is not complete, or did not bring what the peer had told of; "" where all went well.
+        error: why it is not complete, or did not bring what the peer had advertised; "" where all went well.
         blamed: whether the peer is dropped for it, by the order that follows.
     """
 

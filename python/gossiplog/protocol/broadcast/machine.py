@@ -10,13 +10,13 @@ https://joelgustafson.com/posts/2024-09-30/gossiplog-reliable-causal-broadcast-f
 2. *Messages.* An own append is pushed to every peer that gossip does not reach, and published to gossip. One that
    came by push goes to all others, and to gossip; one that came by gossip is accepted there, and pushed.
 3. *Nothing is forwarded before the log holds it*, and so all its parents: the machine forwards what it is told was
-   inserted, and nothing else. So whoever receives an orphan from us can get its ancestors from us.
+   inserted, and nothing else. So a peer that receives an orphan from us can get its ancestors from us.
 4. *Syncs.* An orphan, or an Update with unknown heads, calls for a sync with the peer that sent it: one a peer at a
    time, `Config.syncs` overall, first come first served. What calls for one while one runs calls for one more at
    most, after it, and not at all if the log has come to hold everything by then.
 5. *Abort.* A sync that was aborted and had brought something goes on as soon as its cooldown allows; so does one that
    found nodes below which nothing is missing, since it need not walk them again (ours).
-6. *Back-off* (ours). A sync that fails, or brings nothing of what the peer had told of, is followed by a pause that
+6. *Back-off* (ours). A sync that fails, or brings nothing of what the peer had advertised, is followed by a pause that
    doubles each time. An Update is unverified: all it can cause is a sync, and then this pause.
 7. *Turns* (ours). A sync without bytes is stopped; so is one that has had its turn while others wait. The latter goes
    on later.
@@ -298,7 +298,7 @@ class Broadcast:
         self._unwant(key)
 
     def _unwant(self, key: bytes) -> None:
-        """Stop asking for what is left out before its retry; then all that have it can be asked."""
+        """Stop asking for a message that is left out, until its retry: then all that have it can be asked."""
         for peer in self._schedule.resolve([key]):
             self._refusals.mention(peer)
 

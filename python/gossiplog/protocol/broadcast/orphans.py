@@ -34,7 +34,7 @@ class Orphans:
         self._size = 0
 
     def add(self, delivery: Delivery, missing: Sequence[bytes], now: float) -> bool:
-        """Keep an orphan. False: there is no room, or it is there already.
+        """Keep an orphan; return False if there is no room, or if it is there already.
 
         Args:
             delivery: of the orphan.
@@ -55,10 +55,7 @@ class Orphans:
         return True
 
     def resolve(self, keys: Iterable[bytes]) -> list[Delivery]:
-        """Return the log holds these messages.
-
-        Returns the orphans that lack no parent any more, in the order of arrival.
-        """
+        """Note that the log holds messages; return the orphans that lack no parent now, in the order of arrival."""
         ready: list[Delivery] = []
         for parent in keys:
             for key in self._children.pop(parent, ()):
@@ -70,7 +67,7 @@ class Orphans:
         return ready
 
     def expire(self, now: float) -> list[tuple[Delivery, Sequence[bytes]]]:
-        """Return the orphans that have waited long enough when the timer expires, with what they lack."""
+        """Remove and return the orphans that have waited long enough, with what they lack: the timer has expired."""
         given_up: list[tuple[Delivery, Sequence[bytes]]] = []
         while self._orphans:
             key, orphan = next(iter(self._orphans.items()))

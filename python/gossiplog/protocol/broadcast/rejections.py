@@ -17,7 +17,7 @@ class _Shelf:
 
     keys: dict[bytes, None] = field(default_factory=dict)
     trying: dict[bytes, None] = field(default_factory=dict)  # those of the last retry that were not refused again
-    mentioned: bool = False  # it has messages that are on other peers' shelves
+    mentioned: bool = False  # it has messages that are in other peers' rejected sets
     timed: bool = False
     delay: float = 0.0
     retries: int = 0
@@ -27,7 +27,8 @@ class _Shelf:
 class Refusals:
     """Remembers, within limits, which messages are left out, and when to try them again.
 
-    Each is on the shelf of the peer that sent it first. When that peer disconnects, others that have it are asked.
+    Each is in the rejected set of the peer that sent it first. When that peer disconnects, others that have it are
+    asked.
 
     Args:
         config: the limits.
@@ -40,7 +41,7 @@ class Refusals:
         self._random = random
         self._emit = emit
         self._shelves: dict[PeerId, _Shelf] = {}
-        # By key: on whose shelf it is, and whose last retry it is in.
+        # By key: in whose rejected set it is, and whose last retry it is in.
         self._shelf_of: dict[bytes, _Shelf] = {}
         self._tried_by: dict[bytes, _Shelf] = {}
         self._keys: frozenset[bytes] | None = None
@@ -50,20 +51,20 @@ class Refusals:
         return key in self._shelf_of
 
     def keys(self) -> frozenset[bytes]:
-        """Of all messages that are left out."""
+        """Return the keys of all messages that are left out."""
         if self._keys is None:
             self._keys = frozenset(self._shelf_of)
         return self._keys
 
     def connect(self, peer: PeerId) -> None:
-        """Give a peer a shelf."""
+        """Begin an empty rejected set for a peer."""
         self._shelves[peer] = _Shelf()
 
     def disconnect(self, peer: PeerId) -> list[PeerId]:
-        """Take a peer's shelf away.
+        """Drop a peer's rejected set.
 
         Returns:
-            Peers that may have what was on it.
+            Peers that may have what was in it.
         """
         shelf = self._shelves.pop(peer, None)
         if shelf is None or not (shelf.keys or shelf.trying):
@@ -81,7 +82,7 @@ class Refusals:
             self._shelves[peer].mentioned = True
 
     def add(self, peer: PeerId, key: bytes, now: float) -> None:
-        """Reject a message of the peer from now on, if there is room for it."""
+        """Leave out a message of the peer from now on, if there is room for it."""
         self.mention(peer)
         shelf = self._shelves.get(peer)
         if shelf is None or key in self._shelf_of or len(shelf.keys) >= self._config.left_out:
@@ -101,11 +102,11 @@ class Refusals:
             self._emit(SetTimer(RetryDue(peer), now + shelf.delay))
 
     def discard(self, keys: Collection[bytes]) -> list[PeerId]:
-        """Note that the log has messages now.
+        """Note that the log has these messages now.
 
         Returns:
-            Peers whose shelves were cleared: the application took what it had refused, so it may take the rest, and
-            what descends from that one may be on anybody's shelf.
+            Peers whose rejected sets were cleared: the application took what it had refused, so it may take the rest,
+            and what descends from that one may be in any rejected set.
         """
         if not (self._shelf_of or self._tried_by):
             return []
@@ -120,7 +121,7 @@ class Refusals:
         return cleared
 
     def retry(self, peer: PeerId, now: float) -> bool:
-        """Clear a peer's shelf when its time has come; whether there was anything on it."""
+        """Clear a peer's rejected set when its time has come; return whether there was anything in it."""
         shelf = self._shelves.get(peer)
         if shelf is None or not shelf.timed:
             return False

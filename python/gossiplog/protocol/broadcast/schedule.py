@@ -38,11 +38,11 @@ def backoff(random: Random, first: float, longest: float, failures: int) -> floa
 
 @dataclass(slots=True, eq=False)
 class _Source:
-    """A connected peer, and what it told of that the log lacks."""
+    """A connected peer, and what it advertised that the log lacks."""
 
     peer: PeerId
     wanted: dict[bytes, None] = field(default_factory=dict)
-    more: bool = False  # it told of more than is remembered
+    more: bool = False  # it advertised more than is remembered
     retry: bool = False  # it has what the application is to be asked again for
     syncing: bool = False
     queued: bool = False
@@ -62,7 +62,7 @@ class Sync:
         skip: keys that are not asked for.
         inserted: messages that it brought.
         skipped: those of its messages that were refused, or descend from one; Config.left_out at most.
-        unreliable: whether it was one too many that lacked what the peer told of; said when it has ended.
+        unreliable: whether it was one too many that lacked what the peer advertised; reported when it has ended.
     """
 
     number: int
@@ -152,10 +152,10 @@ class Schedule:
         self._enqueue(source, now)
 
     def resolve(self, keys: Iterable[bytes]) -> list[PeerId]:
-        """Note that messages need no sync any more.
+        """Note that these messages need no sync any more.
 
         Returns:
-            The peers that had told of them.
+            The peers that had advertised them.
         """
         peers: list[PeerId] = []
         if self._told:

@@ -102,7 +102,7 @@ class _Span:
     def __init__(self, node: Node, end: bytes | None, depth: int, *, proven: bool) -> None:
         self.node = node
         self.end = end  # where the node's range ends; means nothing before the node is proven
-        self.depth = depth  # of the answer that told of the node
+        self.depth = depth  # of the answer that announced the node
         self.proven = proven
         self.early: Nodes | None = None  # children that came before the node was proven
         self.children: deque[_Span] | None = None  # level 2 and up, once answered: those not yet passed by the walk
@@ -247,7 +247,7 @@ class Client:
             raise
 
     def end(self) -> Iterator[Event]:
-        """Yield what follows from the stream's end.
+        """Yield what follows when the stream has ended, or is broken.
 
         The events are those of an Abort without a cooldown; none after Finished.
         """

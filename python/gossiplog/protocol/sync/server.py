@@ -1,4 +1,6 @@
-"""The serving side of a sync stream. The rules, from the wire format, "Sync", and the limits that are our own:
+"""The serving side of a sync stream.
+
+The rules, from the wire format, "Sync", and the limits that are our own:
 
 1. A server reads one snapshot for the whole stream, and answers requests in their order.
 2. GetNode of a node that is not there is answered without a node. GetChildren of a node, or GetValues of a key, that is

@@ -61,7 +61,7 @@ class Active:
     # Rules 1 and 2
 
     def add(self, peer: PeerId) -> None:
-        """Make a peer a neighbour that knows of it already."""
+        """Make a neighbour of a peer that knows of it already."""
         replaced = self._requests.pop(peer, None)
         self._judged.discard(peer)
         self._views.add_active(peer)
@@ -70,7 +70,7 @@ class Active:
             self.drop(replaced)
 
     def accept(self, peer: PeerId) -> None:
-        """Make a peer a neighbour, and tell it so."""
+        """Make a neighbour of a peer, and notify it."""
         self.add(peer)
         self._tell(peer)
 
@@ -113,7 +113,7 @@ class Active:
             self._listed(peer)
 
     def take_disconnect(self, peer: PeerId, now: float) -> None:
-        """DISCONNECT came: the end of a link, or the answer to a request."""
+        """Handle DISCONNECT: the end of a link, or the answer to a request."""
         self._judged.discard(peer)
         if peer in self._views.active:
             self._remove(peer, keep=True)
@@ -227,7 +227,7 @@ class Active:
             self.fill(now)
 
     def lose(self, peer: PeerId, now: float) -> None:
-        """Handle a peer that has failed: whatever was under way with it has, too."""
+        """Handle the failure of a peer, and so of whatever was under way with it."""
         self._judged.discard(peer)
         asked, active = peer in self._requests, peer in self._views.active
         self._requests.pop(peer, None)

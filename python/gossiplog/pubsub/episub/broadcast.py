@@ -72,7 +72,7 @@ class Statistics:
 
 @dataclass(slots=True)
 class _Missing:
-    # Announcers with their hops, whoever is to be asked next first.
+    # Announcers with their hops, the one to be asked next first.
     announcers: dict[PeerId, int] = field(default_factory=dict)
     ticks: int = 0
 

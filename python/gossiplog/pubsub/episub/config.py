@@ -141,7 +141,7 @@ class Config:
     grafted: int = 1024
 
     def __post_init__(self) -> None:
-        """Raise ValueError for parameters with which a router could not work: say which, and what was expected."""
+        """Raise ValueError for parameters with which a router could not work, and say what was expected."""
         for name in ("join_ttl", "forward_join_ttl", "leave_ttl", "shuffle_ttl", "shuffle_active", "shuffle_passive"):
             self._expect(name, getattr(self, name) >= 0, "0 or more")
         for name in ("random_links", "passive_factor", "nodes", "checked", "sampled", "under_way", "lost_ticks"):

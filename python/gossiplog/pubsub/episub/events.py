@@ -1,7 +1,7 @@
 """What passes between the two layers and the router, beyond the vocabulary of all routers (`pubsub.events`).
 
 In-events of the membership layer are those of all routers but `Publish`; what it receives are `messages.Membership`.
-The broadcast layer knows neighbours, which it is told of, and no connections.
+The broadcast layer knows neighbours, which are reported to it, and no connections.
 
 A layer's `Send` holds a bare message; the router puts it into an envelope.
 """

@@ -14,8 +14,8 @@ The rules, from the seed ("Joining the Overlay"); what it leaves open is marked 
 4. A walk does not return to whom it came from, nor to the newcomer, nor end at a node that has the link [ours]. A TTL
    is taken as it came, up to `Config.most_walk` [ours].
 5. A JOIN without an answer is tried again from another contact with TTL - 1. At TTL 0 its receiver accepts on the
-   connection that the newcomer opened. When that has failed, too, it is given up [ours]; whoever has no neighbours at
-   all begins anew at the next stabilization [ours].
+   connection that the newcomer opened. When that has failed, too, it is given up [ours]; a node that has no neighbours
+   at all begins anew at the next stabilization [ours].
 6. FORWARDJOIN's receivers put the newcomer into their passive lists, and pass it on with TTL - 1 until TTL 0.
 """
 

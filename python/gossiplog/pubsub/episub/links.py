@@ -70,7 +70,7 @@ class Node:
             self._out.append(Send(connected, message))
 
     def wait(self, wait: Wait, key: PeerId | None, seconds: float, now: float) -> None:
-        """Has a time-out come, which whoever it is for judges by what it still waits for."""
+        """Set a time-out; the layer that it is for judges it by what it still waits for."""
         self._out.append(SetTimer(TimeOut(wait, key), now + seconds))
 
     # Connections
@@ -126,7 +126,7 @@ class Node:
         self._connected.pop(peer, None)
 
     def used(self, peer: PeerId, now: float) -> None:
-        """Note that a message came."""
+        """Note that a message came from a peer."""
         self._connected[peer] = now
 
     def close_all(self) -> None:

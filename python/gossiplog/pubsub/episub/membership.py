@@ -157,7 +157,7 @@ class Membership:
 
     def _take_neighbor(self, peer: PeerId, peers: tuple[PeerId, ...], now: float) -> None:
         known = peer in self.views.active
-        # Whoever accepts a JOIN is seldom the one that it was sent to.
+        # The node that accepts a JOIN is seldom the one that it was sent to.
         joining = self._joining.attempts > 0
         self._active.take_neighbor(peer, peers, joining, now)
         if joining and not known and peer in self.views.active:

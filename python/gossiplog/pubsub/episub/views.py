@@ -107,8 +107,9 @@ class Views:
         return [peer for _, peer in known[: self._config.near_links]][::-1]
 
     def farther(self, seconds: float) -> PeerId | None:
-        """Return the farthest near neighbour that a peer with this round trip could replace: the peer is nearer by the
-        factor alpha, and the neighbour has more than C_rand links.
+        """Return the farthest near neighbour that a peer with this round trip could replace.
+
+        The peer is nearer by the factor alpha, and the neighbour has more than C_rand links.
         """
         for peer in self.near():
             link = self.active[peer]

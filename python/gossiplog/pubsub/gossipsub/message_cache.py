@@ -1,5 +1,7 @@
-"""The message cache (gossipsub-v1.0.md, "Message Cache"): the latest messages, for peers that ask for them; and the
-messages that wait for the application's answer before they come into it (gossipsub-v1.1.md, "Extended Validators").
+"""The message cache (gossipsub-v1.0.md, "Message Cache"): the latest messages, for peers that ask for them.
+
+Beside it are the messages that wait for the application's answer before they come into it (gossipsub-v1.1.md, "Extended
+Validators").
 """
 
 from __future__ import annotations
@@ -58,7 +60,7 @@ class MessageCache:
             self._drop(next(iter(self._messages)))
 
     def get(self, id: MessageId) -> Message | None:
-        """Return the message with an id; None if there is none, or none any more."""
+        """Return the message with an id; None if it is not there, or not any more."""
         return self._messages.get(id)
 
     def give(self, id: MessageId, peer: Hashable) -> Message | None:

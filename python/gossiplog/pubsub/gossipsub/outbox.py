@@ -2,8 +2,8 @@
 
 GRAFT and PRUNE that could not be sent are kept, and travel with the next packet to their peer or at the next heartbeat,
 unless they have become untrue; so are announcements of topics [go: pushControl, announceRetry]. Gossip is not: it would
-come late. Nor is what is told of topics that are neither ours nor the peer's: anybody can make us answer GRAFTs for as
-many of these as there are names.
+come late. Nor is what is sent about topics that are neither ours nor the peer's: anybody can make us answer GRAFTs for
+as many of these as there are names.
 """
 
 from __future__ import annotations
@@ -50,17 +50,17 @@ class Outbox:
         self._kept: dict[PeerId, _Kept] = {}
 
     def add(self, peers: Sequence[PeerId], packet: Rpc) -> None:
-        """Something goes to each of the peers."""
+        """Queue a packet for each of the peers."""
         self._parts.append((peers, packet))
 
     def link(self, peer: PeerId, topic: str, linked: bool) -> None:
-        """Note GRAFT or PRUNE for a peer."""
+        """Queue GRAFT for a peer, or PRUNE."""
         links = self._links.setdefault(peer, {})
         links.pop(topic, None)
         links[topic] = linked
 
     def keep(self, peer: PeerId, packet: Rpc) -> None:
-        """Handle a packet that could not be sent."""
+        """Keep for later what matters of a packet that could not be sent: subscriptions, GRAFT and PRUNE."""
         kept = self._kept.setdefault(peer, _Kept())
         kept.topics.update(dict.fromkeys(change.topic for change in packet.subscriptions))
         if packet.control is not None:
@@ -107,7 +107,7 @@ class Outbox:
         return sends
 
     def _own_part(self, peer: PeerId) -> Rpc | None:
-        """Return what only this peer is told, or others by chance."""
+        """Return what is sent to this peer alone, or by chance to others, too."""
         links = self._links.get(peer, {})
         kept = self._kept.pop(peer, None)
         subscriptions: tuple[Subscription, ...] = ()

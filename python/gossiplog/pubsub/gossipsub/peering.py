@@ -96,7 +96,7 @@ class PeeringState:
     def subscribe(self, peer: PeerId, topic: str) -> bool:
         """Note that a connected peer is in a topic.
 
-        Return False if it is passed over: it is in so many that this one is passed over.
+        Return False if the topic is passed over: the peer is in too many, or the topic's name is too long.
         """
         state = self.peers[peer]
         if topic in state.topics:

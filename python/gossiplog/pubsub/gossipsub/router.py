@@ -144,7 +144,7 @@ class GossipSub:
         self._delivered: list[Deliver] = []
         # What a peer that connects is told; None where our topics have changed since.
         self._hello: Rpc | None = None
-        # Ids since the last heartbeat: that each peer told of, and that it was asked for, by topic.
+        # Ids since the last heartbeat: that each peer announced, and that it was asked for, by topic.
         self._told: dict[PeerId, int] = {}
         self._asked: dict[tuple[PeerId, str], int] = {}
 
@@ -170,7 +170,7 @@ class GossipSub:
         return () if fanout is None else tuple(fanout.peers)
 
     def topics_of(self, peer: PeerId) -> Sequence[str]:
-        """Return the topics that a peer is in, as far as it has told."""
+        """Return the topics that a peer is in, as far as it has announced."""
         state = self._state.peers.get(peer)
         return () if state is None else tuple(state.topics)
 
@@ -238,8 +238,9 @@ class GossipSub:
         """Handle what a connected gossipsub peer sent and this router does not know."""
 
     def beat_extension(self, now: float) -> None:
-        """Do what a router adds to the heartbeat, once meshes and fan-outs are maintained; the message cache is not
-        shifted yet.
+        """Extend the heartbeat.
+
+        It has maintained meshes and fan-outs, and gossiped; the message cache is not shifted yet.
         """
 
     # Peers and topics
@@ -312,7 +313,7 @@ class GossipSub:
     # Packets
 
     def _receive(self, peer: PeerId, packet: Rpc, now: float) -> bool:
-        """Take a packet. Returns whether anything can follow from it: from copies, which most are, nothing does."""
+        """Take a packet; return whether anything can follow from it: from copies, which most are, nothing does."""
         state = self._state
         if peer not in state.peers:
             return False

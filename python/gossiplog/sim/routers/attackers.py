@@ -45,7 +45,7 @@ class Hostile:
         self._published = 0
 
     def start(self, now: float) -> Sequence[Any]:
-        """Turn to its contacts."""
+        """Return the first orders, which approach its contacts."""
         orders: list[Any] = []
         if self._wiring is Wiring.OPEN:
             self._peers = dict.fromkeys(self._seat.contacts)

@@ -31,7 +31,7 @@ class Uniform:
         return UniformLatency(random, self.low, self.high)
 
     def check(self, nodes: int) -> None:
-        """Raise ValueError for what cannot be."""
+        """Raise ValueError for impossible delays."""
         UniformLatency(Random(0), self.low, self.high)
 
 
@@ -50,7 +50,7 @@ class Matrix:
         return MatrixLatency(self.seconds)
 
     def check(self, nodes: int) -> None:
-        """Raise ValueError for what cannot be."""
+        """Raise ValueError for impossible delays."""
         MatrixLatency(self.seconds)
         if len(self.seconds) < nodes:
             raise ValueError(f"{len(self.seconds)} rows of latencies: expected one for each of {nodes} nodes")
@@ -81,7 +81,7 @@ class Churn:
     downtime: float = 10.0
 
     def __post_init__(self) -> None:
-        """Raise ScenarioError for what cannot be."""
+        """Raise ScenarioError for impossible values."""
         if not self.rate > 0:
             raise ScenarioError(f"churn's rate is {self.rate}: expected more than 0 failures a second")
         if not self.downtime >= LEAST_DOWNTIME:
@@ -101,7 +101,7 @@ class Failure:
     share: float = 0.1
 
     def __post_init__(self) -> None:
-        """Raise ScenarioError for what cannot be."""
+        """Raise ScenarioError for impossible values."""
         if not self.at >= 0:
             raise ScenarioError(f"a failure at {self.at} s: expected a time of 0 or more")
         if not 0 < self.share < 1:
@@ -123,7 +123,7 @@ class Partition:
     share: float = 0.5
 
     def __post_init__(self) -> None:
-        """Raise ScenarioError for what cannot be."""
+        """Raise ScenarioError for impossible values."""
         if not self.at >= 0 or not self.seconds >= LEAST_DOWNTIME:
             raise ScenarioError(
                 f"a partition at {self.at} for {self.seconds} s: expected a time of 0 or more,"
@@ -175,7 +175,7 @@ class Conditions:
             raise ScenarioError(f"bandwidth is {self.bandwidth}: expected more than 0 bytes a second")
 
     def check(self, nodes: int) -> None:
-        """Raise ScenarioError for what cannot be with so many nodes."""
+        """Raise ScenarioError for conditions that are impossible with so many nodes."""
         try:
             self.latency.check(nodes)
         except ValueError as error:

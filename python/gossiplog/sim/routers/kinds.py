@@ -135,7 +135,10 @@ def _simsub_size(packet: simsubs.Packet) -> int:
 
 
 def floodsub(config: floodsubs.Config | None = None) -> RouterKind:
-    """All messages to all peers. That peers say which topics they are in belongs to connecting, and has no row."""
+    """Return floodsub, which sends all messages to all peers.
+
+    That peers say which topics they are in belongs to connecting, and has no row.
+    """
     number = _numbers()
 
     def make(seat: Seat) -> floodsubs.FloodSub:
@@ -161,7 +164,7 @@ def floodsub(config: floodsubs.Config | None = None) -> RouterKind:
 
 
 def gossipsub(config: GossipsubConfig | None = None) -> RouterKind:
-    """Gossipsub 1.0. Announcements of topics belong to connecting here, too, and have no row."""
+    """Return gossipsub 1.0. Announcements of topics belong to connecting here, too, and have no row."""
 
     def neighbours(router: GossipSub) -> Collection[Any]:
         return router.mesh(TOPIC)
@@ -200,9 +203,9 @@ def _read_rpc(packet: Rpc) -> Sequence[str]:
 
 
 def _numbers() -> Callable[[Message], bytes]:
-    """Return the ids of messages: all nodes that are given one at once make the same of it.
+    """Return a function that gives messages ids: all nodes that are given one at once give it the same.
 
-    It is one object for all nodes, as a million copies of a message are told by it.
+    An id is one object for all nodes, as a million copies of a message are told by it.
     """
 
     @lru_cache(maxsize=_REMEMBERED)
@@ -253,7 +256,7 @@ _NUMBER = 9  # bytes of an integer, at most
 
 
 def episub(config: EpisubConfig | None = None) -> RouterKind:
-    """Episub, with the drawn nodes as contacts."""
+    """Return Episub, with the drawn nodes as contacts."""
     # A node that comes back goes on above the sequence ids that it had.
     starts = count()
 

@@ -139,7 +139,7 @@ def _conditions(table: Any) -> Conditions:
 
 
 def latency(value: Any) -> Uniform | Matrix | Geographic:
-    """Delays as a file says them.
+    """Return delays as a file says them.
 
     Args:
         value: "uniform", "geographic", a mapping with `low` and `high`, or a matrix as a list of lists.

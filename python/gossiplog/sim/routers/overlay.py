@@ -1,5 +1,6 @@
-"""What carries packets between simulated routers: connections with a delay each, and the conditions that they are
-under.
+"""What carries packets between simulated routers.
+
+These are connections with a delay each, and the conditions that they are under.
 
 A packet goes to several peers at once, and costs one event for each. That is nearly all that a simulation does, so
 the way of a packet that suffers nothing but its delay is short: no calls that could be saved, nothing made for each
@@ -21,7 +22,7 @@ _SLOWEST_NOTICE = 0.5  # seconds until an end learns that its connection broke
 
 
 class Nodes(Protocol):
-    """What the overlay tells of."""
+    """What the overlay asks and notifies."""
 
     def up(self, node: int) -> bool:
         """Whether a node runs."""
@@ -30,17 +31,17 @@ class Nodes(Protocol):
         """Return what a node speaks, as its peers are told."""
 
     def receive(self, node: int, event: Any) -> object:
-        """Something happens to a node; it may be down."""
+        """Handle what happens to a node, which may be down."""
 
     def broken(self, node: int, peer: int) -> object:
-        """Handle the end of a node's connection, or that there is none; its router was notified."""
+        """Handle the end of a node's connection, or one that did not come about; its router was notified."""
 
     def lost(self, packet: Any) -> object:
-        """Return a packet will not arrive."""
+        """Handle a packet that will not arrive."""
 
 
 class _OpenLinks(dict[int, float]):
-    """The delays from a node to any other: whoever is known can be reached."""
+    """The delays from a node to any other: any node that is known can be reached."""
 
     def __init__(self, node: int, latency: Latency) -> None:
         self._node = node
@@ -56,7 +57,7 @@ class Overlay:
 
     Args:
         kernel: of the run.
-        nodes: told of what arrives.
+        nodes: notified of what arrives.
         count: of the nodes.
         latency: seconds from one node to another, the same in each call for the same two.
         conditions: that packets are under.

@@ -59,7 +59,7 @@ def latency_chart(ascending: Sequence[float]) -> Chart:
 
 
 def degree_chart(degrees: Sequence[Degrees]) -> Chart:
-    """Return the neighbours that nodes forward messages to, over time."""
+    """Return a chart of the neighbours that nodes forward messages to, over time."""
     edges = [sample.at for sample in degrees]
     edges.append(edges[-1] + 1.0)
     series = (
@@ -71,7 +71,7 @@ def degree_chart(degrees: Sequence[Degrees]) -> Chart:
 
 
 def tree(rows: Deliveries, message: int) -> str:
-    """Return the way of one message: nodes where time has them, each joined to the one that it had the message from.
+    """Return a plot of the way of one message: nodes placed by time, each joined to the one that it had it from.
 
     Args:
         rows: of all messages.

@@ -157,7 +157,7 @@ class Simulation:
         return self.kinds[node].protocol
 
     def receive(self, node: int, event: Any) -> None:
-        """Something happens to a node."""
+        """Handle what happens to a node."""
         router = self.routers[node]
         if router is None:
             if type(event) is Received:
@@ -168,7 +168,7 @@ class Simulation:
             self._perform(node, orders)
 
     def broken(self, node: int, peer: int) -> None:
-        """Handle the end of a node's connection, or that there is none."""
+        """Handle the end of a node's connection, or one that did not come about."""
         if self._common.wiring is Wiring.DIALLED and peer in self._contacts[node]:
             self.kernel.after(_REDIAL_SECONDS, self._overlay.connect, node, peer)
 

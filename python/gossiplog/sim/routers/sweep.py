@@ -72,7 +72,7 @@ class Run:
     gossip: GossipConfig | None = None
 
     def record(self) -> Record:
-        """Run it, and sums it up."""
+        """Run it, and sum it up."""
         simulation = simulate(read_routers(self.router, self.gossip, self.degree), self.plan, trace=None)
         summary, rows = simulation.summary(), simulation.tally.deliveries
         # A node that failed and came back is handed again what it had.

@@ -3,14 +3,14 @@
 Each of these follows from the rules that the honest routers state. It needs nothing but packets that their like sends,
 and it is what anybody would try who has read them.
 
-- *floodsub* sends everything to whoever is in the topic: there is nothing to gain.
-- *simsub* and *gossipsub* take whoever sends GRAFT into the mesh, and at a heartbeat prune at random what is too much.
-  Who is pruned grafts again at once.
-- *episub* accepts whoever asks for a link and tells of fewer than C_rand neighbours, as far as it can have more links.
-  When it has too many it drops those neighbours that say that they have enough others, and of those that are linked to
-  each other the one with more links. So a hostile node says that it has C_rand links: that to its neighbour, and others
-  to nodes that this one has named as its neighbours. It is never dropped, and honest ones are in its place. Who is
-  rejected asks again.
+- *floodsub* sends everything to all nodes in the topic: there is nothing to gain.
+- *simsub* and *gossipsub* take any node that sends GRAFT into the mesh, and at a heartbeat prune at random what is too
+  much. Who is pruned grafts again at once.
+- *episub* accepts any node that asks for a link and names fewer than C_rand neighbours, as far as it can have more
+  links. When it has too many it drops those neighbours that say that they have enough others, and of those that are
+  linked to each other the one with more links. So a hostile node says that it has C_rand links: that to its neighbour,
+  and others to nodes that this one has named as its neighbours. It is never dropped, and honest ones are in its place.
+  Who is rejected asks again.
 """
 
 from __future__ import annotations

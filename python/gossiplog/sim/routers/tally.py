@@ -80,9 +80,7 @@ class Tally:
         self._hops[number] = bytearray(self._nodes)
 
     def deliver(self, number: int, node: int, source: int, now: float) -> None:
-        """Note that a message has come to a node's application, from a peer or, where `source` is negative, from
-        outside.
-        """
+        """Note that a message came to a node's application: from a peer, or from outside where `source` is negative."""
         hops = self._hops[number]
         passed = 0 if source < 0 else min(hops[source] + 1, _MOST_HOPS)
         hops[node] = passed

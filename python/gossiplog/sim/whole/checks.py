@@ -50,7 +50,7 @@ class Checks:
         self.acknowledged[node] = []
 
     def apply(self, node: int, message: SignedMessage) -> None:
-        """Check that a node's `apply` runs: once for each message, after its parents."""
+        """Check a call of a node's `apply`: once for each message, after its parents."""
         applied = self.applied[node]
         key = message.key
         parents = self.parents.get(key)
@@ -76,7 +76,7 @@ class Checks:
                 )
 
     def orphan(self, node: int, source: int, key: bytes, missing: Sequence[bytes]) -> None:
-        """Note that a node got an orphan: an honest source has all that is missing, so that a sync with it repairs."""
+        """Check the source of an orphan: an honest one has all that is missing, so that a sync with it repairs."""
         if source in self.honest:
             self.orphans += 1
             for wanted in (key, *missing):
@@ -87,8 +87,9 @@ class Checks:
                     )
 
     def sync(self, node: int, source: int, running: Sequence[object], limit: int, now: float) -> None:
-        """Check that a node may start a sync: it has none with this source, and not too many; a hostile source causes
-        no storm.
+        """Check that a node may start a sync: it has none with this source, and not too many.
+
+        A hostile source causes no storm.
 
         Args:
             node: that starts it.
@@ -111,12 +112,12 @@ class Checks:
                 )
 
     def blame(self, node: int, culprit: int, reason: str) -> None:
-        """Check that a node drops a peer for what it did: never an honest one."""
+        """Check that a peer which a node drops for what it did is not honest."""
         if culprit in self.honest:
             raise BrokenInvariantError(f"node {node} blames the honest node {culprit}: {reason}")
 
     def arrive(self, source: int, value: bytes, topic: str) -> None:
-        """Check that a node inserts what another sent: a valid message reaches all, whatever its key."""
+        """Note a valid message that a hostile node sent: it has to reach all, under whichever key."""
         if source not in self.honest:
             with suppress(InvalidMessage):
                 message = verify(value, topic)

@@ -23,7 +23,7 @@ class Node(Protocol):
     """What the network tells a node."""
 
     def connected(self, end: ConnectionEnd, dialled: bool) -> None:
-        """Handle a connection that is open."""
+        """Handle a new connection."""
 
     def opened(self, stream: StreamEnd, protocol: str) -> None:
         """Handle a stream that the other end of a connection opened."""
@@ -68,12 +68,12 @@ class StreamEnd:
             self.connection.forget(self)
 
     def receive(self, data: bytes) -> None:
-        """Bytes have arrived."""
+        """Handle bytes that have arrived."""
         if not self.closed:
             self.on_data(data)
 
     def end(self) -> None:
-        """Handle the end of the other end, or of the connection."""
+        """Handle the close of the other end, or the break of the connection."""
         if not self.closed:
             self.closed = True
             self.connection.forget(self)
@@ -132,7 +132,7 @@ class ConnectionEnd:
             call(*arguments)
 
     def forget(self, stream: StreamEnd) -> None:
-        """Handle the end of a stream."""
+        """Forget a stream that has ended."""
         self._streams.pop(stream, None)
 
     def join(self, other: ConnectionEnd) -> None:
@@ -185,7 +185,7 @@ class Network:
         return self._sides.get(source) == self._sides.get(target)
 
     def dial(self, source: int, target: int, refused: Callable[[], object]) -> None:
-        """Open a connection: both nodes are told, or `refused` is called."""
+        """Open a connection: both nodes are notified, or `refused` is called."""
         self.kernel.after(2 * self._latency(source, target), self._connect, source, target, refused)
 
     def partition(self, sides: Mapping[int, int]) -> None:

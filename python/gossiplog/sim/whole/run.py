@@ -163,7 +163,7 @@ class Run:
             peer.start()
 
     def _settle(self) -> float:
-        """Lets the run go on until all hold the same; the seconds that this took."""
+        """Let the run go on until all hold the same; return the seconds that this took."""
         begin = self.kernel.now
         limit = begin + SETTLE_SECONDS
         while True:
@@ -179,8 +179,9 @@ class Run:
         return [(peer.number, peer.log.root) for peer in self.peers]
 
     def _check_quiet(self) -> None:
-        """Check that what is at rest stays at rest: no honest peer syncs with another any more, after what was under
-        way.
+        """Check that what is at rest stays at rest.
+
+        No honest peer syncs with another any more, once the syncs that were under way have ended.
         """
         for hostile in self.hostile:
             hostile.stop()
@@ -218,5 +219,5 @@ def run_seed(
 
 
 def replay_command(seed: int, peers: int) -> str:
-    """Show a run again, with its trace."""
+    """Return the command that shows a run again, with its trace."""
     return f".venv/bin/python -m gossiplog.sim --peers {peers} --seed {seed} --trace"

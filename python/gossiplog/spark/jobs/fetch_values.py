@@ -52,7 +52,7 @@ class Replica:
 
 
 def gather(keys: DataFrame, replicas: Sequence[Replica]) -> DataFrame:
-    """Read and verifies the values of some keys.
+    """Read and verify the values of some keys.
 
     Args:
         keys: the columns `key` and `holders`, an array of the numbers of the replicas that have it; read the fastest

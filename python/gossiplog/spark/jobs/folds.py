@@ -87,8 +87,9 @@ class Fold(ABC):
         """Return the state of messages and former states, in the columns of `rows`."""
 
     def late(self, state: DataFrame, rows: DataFrame) -> DataFrame | None:
-        """Return the keys that must be folded from their first message, since some of their rows come before what the
-        state holds; None where the order of arrival does not matter.
+        """Return the keys that must be folded from their first message.
+
+        Some of their rows come before what the state holds. None where the order of arrival does not matter.
         """
         return None
 

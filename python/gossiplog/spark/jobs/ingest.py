@@ -232,7 +232,7 @@ def _store(messages: DataFrame, stage: _Stage, topic: str) -> int:
 
 
 def _publish(made: str, log: str) -> None:
-    """Give a log its name, which no other file may have got meanwhile."""
+    """Publish a log under its name, atomically; fail if the name exists."""
     try:
         os.link(made, log)
     except FileExistsError as error:

@@ -2,7 +2,7 @@
 
 The messages of a component are signed in *runs*: messages of one author, each of which has just the one before as its
 parent. The core signs a run in one call. Signing is deterministic (RFC 8032, section 5.1.6), and so is which parents a
-message has: whoever signs the same events gets the same bytes.
+message has: signing the same events again makes the same bytes.
 """
 
 from __future__ import annotations

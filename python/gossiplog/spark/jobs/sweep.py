@@ -116,8 +116,10 @@ def write_sweep(frame: DataFrame, folder: Path) -> list[dict[str, Any]]:
 
 
 def charts(rows: Sequence[dict[str, Any]]) -> dict[str, Chart]:
-    """Return a plot of each measure over each axis that has several values, by name: a line for each router, of the
-    means over the other axes. A router that lacks a value, because nothing was delivered, has no line.
+    """Return a plot of each measure over each axis that has several values, by name.
+
+    It has a line for each router, of the means over the other axes. A router that lacks a value, because nothing was
+    delivered, has no line.
 
     Args:
         rows: of `medians`.

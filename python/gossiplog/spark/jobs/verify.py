@@ -85,8 +85,10 @@ def verify(
     keys: DataFrame | None = None,
     ascending: bool = False,
 ) -> Verification:
-    """Check messages: their values against their keys, their rules, clocks and signatures, their parents; and against
-    what their log says of itself its heads, its number of messages and its root.
+    """Check messages, and against them what their log says of itself.
+
+    Of messages these are the values against their keys, their rules, clocks and signatures, and their parents; of the
+    log, its heads, its number of messages and its root.
 
     A message's clock is checked against its parents' keys, which begin with their clocks. Where a value is damaged,
     what it named as its parents is not known: a message with a smaller key that nobody else names is no defect then.
@@ -180,7 +182,7 @@ def _local(session: SparkSession, defects: list[tuple[str, str]]) -> DataFrame:
 
 
 def _look(topic: str, count: int | None, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield what a partition tells: its keys ascend."""
+    """Yield what a partition reports, whose keys ascend."""
     fragment = columns.Fragment()
     known: list[pa.Array] = []
     parents: list[pa.Array] = []

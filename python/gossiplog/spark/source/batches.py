@@ -69,8 +69,10 @@ class Columns:
             self.scanned.append("seq")
 
     def batch(self, location: str, topic: str, stored: pa.RecordBatch, reader: Reader) -> pa.RecordBatch:
-        """Return the columns of messages of one log, one row each, but for those of other authors and other encodings
-        than are wanted, and for damaged ones where these are left out.
+        """Return the columns of messages of one log, one row each.
+
+        Messages of other authors and other encodings than are wanted have no row, nor have damaged ones where these are
+        left out.
 
         Args:
             location: of the log.

@@ -19,8 +19,10 @@ _LEAST = 2**13
 
 
 def arrivals(session: SparkSession, location: str, after: int, last: int) -> DataFrame:
-    """Return the messages with sequences from after + 1 to last, in the columns of `SCHEMA`, without those of which
-    another encoding arrived before: always the same ones, since what has a sequence never changes.
+    """Return the messages with sequences from after + 1 to last, in the columns of `SCHEMA`.
+
+    Those of which another encoding arrived before are left out. The messages are always the same ones, since what has a
+    sequence never changes.
 
     Args:
         session: of Spark.

@@ -37,7 +37,7 @@ class GossipLogSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """Return what `format` takes."""
+        """Return the name that `format` takes."""
         return "gossiplog"
 
     def schema(self) -> StructType:
@@ -45,16 +45,16 @@ class GossipLogSource(DataSource):
         return read_options(dict(self.options), READ_OPTIONS).columns
 
     def reader(self, schema: StructType) -> LogReader:
-        """Read the columns of a schema, which Spark may have from the user."""
+        """Return a reader of the columns of a schema, which Spark may have from the user."""
         options = self._checked(schema, BATCH_OPTIONS)
         return LogReader(options, schema, unasked="columns" not in self.options and schema == SCHEMA)
 
     def streamReader(self, schema: StructType) -> LogStreamReader:
-        """Follows the columns of a schema, which Spark may have from the user."""
+        """Return a reader that follows the columns of a schema, which Spark may have from the user."""
         return LogStreamReader(self._checked(schema, STREAM_OPTIONS), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> LogWriter:
-        """Add the stored values of a frame with this schema."""
+        """Return a writer that adds the stored values of a frame with this schema."""
         if overwrite:
             raise OptionError("the mode overwrite is refused, because logs only grow: use mode('append')")
         return LogWriter(write_options(dict(self.options)), schema)

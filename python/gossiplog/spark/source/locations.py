@@ -22,8 +22,7 @@ _ALTERNATIVES = 10_000
 
 
 def locations(paths: Iterable[str]) -> list[str]:
-    """Return the locations of logs, each once, in the order of the paths; those of a pattern in the order of their
-    names.
+    """Return the locations of logs, each once, in the order of the paths; those of a pattern ascend by name.
 
     Args:
         paths: of files; folders, which stand for the files in them, as in Spark without those whose names begin with a
@@ -72,8 +71,9 @@ def is_uri(location: str) -> bool:
 
 
 def has_scheme(path: str) -> bool:
-    """Return whether Hadoop reads a path as a URI, as hdfs:/events, whose file system may be another than this
-    machine's.
+    """Return whether Hadoop reads a path as a URI, as hdfs:/events.
+
+    Its file system may be another than this machine's.
     """
     return _SCHEME.match(path) is not None
 
@@ -135,8 +135,9 @@ def _files(pattern: str, path: str, *, escaped: bool = False) -> list[str]:
 
 
 def alternatives(pattern: str) -> list[str]:
-    """Return the patterns without braces that one with braces stands for, as in Spark: "{a,b{c,d}}" is "a", "bc" and
-    "bd".
+    """Return the patterns without braces that one with braces stands for, as in Spark.
+
+    "{a,b{c,d}}" stands for "a", "bc" and "bd".
 
     Args:
         pattern: a brace without its other one stands for itself.
@@ -180,7 +181,7 @@ def _braces(pattern: str) -> tuple[str, list[str], str] | None:
 
 @contextmanager
 def opened(location: str, topic: str | None = None) -> Iterator[tuple[Storage, str]]:
-    """Open a log's storage for a block, and return it with its topic.
+    """Open a log's storage for a block, which gets it with its topic.
 
     Args:
         location: of the log.

@@ -63,7 +63,7 @@ def pruned(names: Iterable[str]) -> StructType:
 
 
 def check_schema(schema: StructType) -> None:
-    """Hold a schema that a user gave against the columns that there are.
+    """Check a schema that a user gave against the columns that there are.
 
     Raises:
         OptionError: a column that there is not, or that has another type.

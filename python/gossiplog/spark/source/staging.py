@@ -71,7 +71,7 @@ def remove_folder(folder: str) -> None:
 
 
 def stage(folder: str, topic: str, partition: int, batches: Iterable[pa.RecordBatch]) -> Staged:
-    """Verify the values of a task and leaves them in sorted runs.
+    """Verify the values of a task, and leave them in sorted runs.
 
     Args:
         folder: for the files.
