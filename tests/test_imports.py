@@ -61,7 +61,7 @@ LAYERS: Mapping[str, Sequence[Sequence[str]]] = {
     "sim": (("geography", "kernel", "latency"), ("routers", "whole"), ("__main__",), ("__init__",)),
     "spark": (
         ("failures", "launching", "payload"),
-        ("folders", "progress", "session"),
+        ("folders", "session"),
         ("source",),
         ("jobs",),
         ("__init__",),

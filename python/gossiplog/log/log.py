@@ -18,11 +18,10 @@ from gossiplog.errors import (
     TopicMismatch,
     UnknownMessage,
 )
+from gossiplog.log.callbacks import as_peers_read, check_payload, check_runs, payload_check
 from gossiplog.log.following import CommitNotifier
-from gossiplog.log.functions import check_runs
 from gossiplog.log.heads import Heads
 from gossiplog.log.insertion import insert_many
-from gossiplog.log.payload import as_peers_read, check_payload, payload_check
 from gossiplog.log.replica import Replica
 from gossiplog.log.results import Arrivals, Info, InsertResult, PullResult, VerifyResult, Written
 from gossiplog.log.state import Snapshot, States, raising_corrupt_log, read_stored, unindexed

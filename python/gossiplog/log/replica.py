@@ -10,8 +10,8 @@ from gossiplog import core
 from gossiplog.errors import UnknownMessage
 from gossiplog.log import encodings
 from gossiplog.log.ancestry import steps_back
+from gossiplog.log.callbacks import PayloadCheck, check_payload
 from gossiplog.log.following import CommitNotifier, Listener
-from gossiplog.log.payload import PayloadCheck, check_payload
 from gossiplog.log.state import Snapshot, State, States, raising_corrupt_log
 from gossiplog.log.writing import Writer
 from gossiplog.message import key_of

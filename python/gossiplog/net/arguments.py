@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from gossiplog.log import Log
-from gossiplog.log.functions import check_runs
+from gossiplog.log.callbacks import check_runs
 
 
 def check_log(log: object, *, writes: bool) -> None:

@@ -185,8 +185,8 @@ def spark_session(options: SessionOptions, name: str) -> Iterator[SparkSession]:
         GossipLogError: what was raised in a worker.
     """
     from gossiplog import spark
-    from gossiplog.spark.progress import tasks
     from gossiplog.spark.session import running as running_session
+    from gossiplog.spark.session import tasks
 
     # The command draws its own.
     properties = {"spark.ui.showConsoleProgress": "false"} | options.properties()

@@ -44,7 +44,7 @@ from pyspark.sql.types import (
 
 from gossiplog import core
 from gossiplog.errors import EncodeError, OptionError, SparkError
-from gossiplog.log.functions import check_runs
+from gossiplog.log.callbacks import check_runs
 from gossiplog.message import SignedMessage
 
 FoldFunction: TypeAlias = Callable[[Any, SignedMessage], Any]

@@ -1,13 +1,81 @@
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Annotated, Any
 
 import pytest
 from pydantic import BaseModel, Field, JsonValue, TypeAdapter, ValidationError
 
-from gossiplog import EncodeError, Log, Refused, Signer
-from gossiplog.log.payload import payload_check
+import gossiplog
+from gossiplog import EncodeError, Log, MemoryStorage, Refused, Signer
+from gossiplog.log.callbacks import check_runs, payload_check
+
+
+async def coroutine(*_: object) -> None: ...
+
+
+async def async_generator(*_: object) -> AsyncIterator[int]:
+    yield 1
+
+
+def generator(*_: object) -> Iterator[int]:
+    yield 1
+
+
+class Callback:
+    async def __call__(self, *_: object) -> None: ...
+
+    async def method(self, *_: object) -> None: ...
+
+
+IN_VAIN = [coroutine, async_generator, generator, Callback(), Callback().method, functools.partial(coroutine, 1)]
+
+
+@pytest.mark.parametrize("function", IN_VAIN)
+def test_apply_must_run_when_it_is_called(function: Any, opened: Callable[..., Log]) -> None:
+    storage = MemoryStorage()
+    with pytest.raises(TypeError, match=r"apply is .*, a coroutine or generator function"):
+        gossiplog.open(storage, "topic", apply=function)
+    assert len(opened(storage, None)) == 0
+
+
+@pytest.mark.parametrize("function", IN_VAIN)
+def test_so_must_what_is_replayed(function: Any, log: Log) -> None:
+    with pytest.raises(TypeError, match=r"function is .*, a coroutine or generator function"):
+        log.replay(function)
+
+
+def test_what_cannot_be_called() -> None:
+    with pytest.raises(TypeError, match="apply is 5: expected a function"):
+        gossiplog.open(":memory:", "topic", apply=5)  # type: ignore[arg-type]
+
+
+def test_ordinary_functions_pass(opened: Callable[..., Log]) -> None:
+    for function in (
+        lambda *_: None,
+        functools.partial(print, end=""),
+        lambda message, transaction=None: None,
+    ):
+        opened(apply=function)
+
+
+@pytest.mark.parametrize("function", [lambda message: None, lambda *, message, transaction: None, [].append])
+def test_apply_must_take_a_message_and_a_transaction(function: Any) -> None:
+    with pytest.raises(TypeError, match=r"apply is .* cannot be called as apply\(message, transaction\): "):
+        gossiplog.open(":memory:", "topic", apply=function)
+
+
+def test_a_check_and_what_is_replayed_take_one_argument(log: Log) -> None:
+    with pytest.raises(TypeError, match=r"cannot be called as payload\(payload\): too many positional arguments"):
+        gossiplog.open(":memory:", "topic", payload=lambda: None)
+    with pytest.raises(TypeError, match=r"cannot be called as function\(message\): missing a required argument: 'b'"):
+        log.replay(lambda a, b: None)  # type: ignore[misc, arg-type]
+    assert log.replay({"a": 1}.get) == 0
+
+
+def test_functions_that_do_not_say_what_they_take_pass() -> None:
+    check_runs("function", map, "message")
 
 
 class Text(BaseModel):

@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from gossiplog.spark.progress import tasks
+from gossiplog.spark.session import tasks
 
 
 def test_the_tasks_of_jobs_that_run(spark: SparkSession, tmp_path: Path) -> None:
