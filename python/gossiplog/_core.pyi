@@ -111,7 +111,7 @@ class SignedMessage:
 
 def verify(value: bytes, topic: str) -> SignedMessage: ...
 def verify_bytes(public_key: bytes, signature: bytes, bytes: bytes) -> bool:
-    """Whether an Ed25519 key signed bytes of another protocol, judged as the signatures of messages are.
+    """Return whether an Ed25519 key signed bytes of another protocol, judged as the signatures of messages are.
 
     A key or a signature of another length than 32 or 64 bytes never did.
     """
@@ -228,7 +228,7 @@ class Batch:
         work: int | None = None,
         heads: Collection[int] = (),
     ) -> Plan:
-        """Orders the fresh messages whose parents are in `parents` (key to sequence) or in the plan itself.
+        """Order the fresh messages whose parents are in `parents` (key to sequence) or in the plan itself.
 
         Args:
             sequence: the first sequence to hand out.
@@ -269,7 +269,7 @@ def frontier(sequence: int, clock: int, links: Links) -> list[int]:
     """Return the sequences, ascending, of the maximal proper ancestors of `sequence` at or before `clock`."""
 
 def is_ancestor(ancestor: int, sequence: int, links: Links) -> bool:
-    """Whether the message `ancestor` is a proper ancestor of `sequence`."""
+    """Return whether the message `ancestor` is a proper ancestor of `sequence`."""
 
 def link_record(sequence: int, record: bytes) -> tuple[int, list[list[int]]]:
     """Return what a link record holds: the clock, and for each k with 2**k dividing it the frontier at clock - 2**k.
@@ -399,7 +399,7 @@ class Tree:
     def span(self, level: int, key: bytes | None, leaves: Leaves | None = None) -> Nodes:
         """Return the children in one object; raise as `children` does."""
     def differing(self, nodes: Nodes, end: bytes | None) -> list[tuple[Node, bytes | None]]:
-        """Those of the nodes that this tree does not have, each with the key where its range ends.
+        """Return those of the nodes that this tree does not have, each with the key where its range ends.
 
         Args:
             nodes: all or some of one level from 1, without a gap.

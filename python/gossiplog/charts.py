@@ -102,7 +102,7 @@ def standalone(element: str) -> str:
 
 
 def ticks(least: float, most: float, *, whole: bool = True) -> list[float]:
-    """Round numbers, about five, whose range covers another one.
+    """Return round numbers, about five, whose range covers another one.
 
     Args:
         least: of the range.

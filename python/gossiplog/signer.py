@@ -95,7 +95,7 @@ class Signer:
             raise KeyFileError(f"{os.fspath(path)} is there already: a key is never overwritten")
 
     def _write(self, path: Path) -> bool:
-        """Whether the file was made: one that is there already is left as it is."""
+        """Return whether the file was made: one that is there already is left as it is."""
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".key-") as file:
@@ -126,7 +126,7 @@ class Signer:
     def sign(
         self, topic: str, clock: int, parents: Sequence[str], payload: Any, codec: str = "dag-cbor"
     ) -> tuple[bytes, bytes]:
-        """Signs a message.
+        """Sign a message.
 
         Args:
             topic: of the log.
@@ -144,7 +144,7 @@ class Signer:
         return self._key.sign(topic, clock, parents, payload, codec)
 
     def sign_bytes(self, content: bytes) -> bytes:
-        """Signs bytes of another protocol, which say what they are for.
+        """Sign bytes of another protocol, which say what they are for.
 
         Returns:
             The signature, 64 bytes.
@@ -159,7 +159,7 @@ class Signer:
         codec: str = "dag-cbor",
         size: int | None = None,
     ) -> core.Batch:
-        """Signs messages, the first of which follows the given parents, and each other one the message before it.
+        """Sign messages, the first of which follows the given parents, and each other one the message before it.
 
         Args:
             topic: of the log.

@@ -50,7 +50,7 @@ def build_tree(stage: Stage) -> Result:
 
 
 def insert_into_tree(stage: Stage) -> Result:
-    """Single inserts at random places of a tree, and its root after each."""
+    """Measure single inserts at random places of a tree, and its root after each."""
     values = stage.mixed
     tree = core.Tree().insert(_entries(values))
     keys = [hashlib.sha256(b"%d" % number).digest()[: core.KEY_LENGTH] for number in range(_INSERTS)]

@@ -33,7 +33,7 @@ _ROOTS = 100_000
 
 
 def insert_many(stage: Stage) -> Result:
-    """Signed messages into an empty log, beside verifying them and writing bare rows."""
+    """Measure inserting signed messages into an empty log, beside verifying them and writing bare rows."""
     values, size = stage.mixed, stage.size
     parts: list[tuple[float, float]] = []
     bare = bare_insert(values)
@@ -83,7 +83,7 @@ def bare_insert(values: list[bytes]) -> Callable[[Path], tuple[float, float]]:
 
 
 def insert_roots(stage: Stage) -> Result:
-    """More messages without parents into a log of nothing else, beside the same into one of half as many.
+    """Measure inserts of messages without parents into a log of nothing else, beside a log of half as many.
 
     Anybody can make them: each is a head for good, and stands alone on its page of the tree.
     """
@@ -194,7 +194,7 @@ def append(stage: Stage) -> Result:
 
 
 def _own_values(signer: Signer) -> list[bytes]:
-    """As many values as are committed in all rounds, the first included, each as long as what is appended."""
+    """Return as many values as are committed in all rounds, the first included, each as long as what is appended."""
     parent = core.encode_id(bytes(core.KEY_LENGTH))
     return [signer.sign(TOPIC, 1, [parent], payload(number))[1] for number in range(_APPENDS * (ROUNDS + 1))]
 
@@ -208,7 +208,7 @@ BRAIDS = {
 
 
 def is_ancestor(stage: Stage, name: str) -> Result:
-    """Random pairs of messages of one of the BRAIDS."""
+    """Measure `is_ancestor` on random pairs of messages of one of the BRAIDS."""
     size = stage.size if name == "chain" else min(stage.size, _BRAID)
     values = stage.history(name, size)
     path = stage.logs.full(name, values)
@@ -257,7 +257,7 @@ for line in sys.stdin:
 
 
 def two_processes(stage: Stage) -> Result:
-    """Two processes that append in turn, beside one alone."""
+    """Measure two processes that append in turn, beside one alone."""
     path = stage.logs.copy(stage.logs.full("mixed", stage.mixed))
     spent: list[float] = []
     alone: list[float] = []
@@ -307,7 +307,7 @@ class _Worker:
         return float(back.readline())
 
     def end(self) -> None:
-        """Lets the process end."""
+        """Let the process end."""
         self._process.communicate()
 
 

@@ -44,7 +44,7 @@ class Logs:
         self._count = 0
 
     def path(self) -> Path:
-        """Where a new log may be made."""
+        """Return where a new log may be made."""
         self._count += 1
         return self._folder / f"{self._count}.db"
 

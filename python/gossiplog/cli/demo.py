@@ -184,7 +184,7 @@ def _drawing(log: Log) -> Text:
 
 
 def _summary(message: SignedMessage) -> str:
-    """One line about a message of the demo."""
+    """Return one line about a message of the demo."""
     payload = message.payload
     text = payload["message"].partition("\n")[0] if "message" in payload else f"{payload['from']}: {payload['text']}"
     return printable(text)

@@ -164,7 +164,7 @@ def _reason(answer: IO[bytes]) -> str:
 
 
 def _explain(cause: object, ca_file: Path | None) -> str:
-    """Why there was no answer: a clause about the server."""
+    """Return why there was no answer: a clause about the server."""
     import ssl
     from http.client import BadStatusLine
 

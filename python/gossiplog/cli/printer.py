@@ -59,7 +59,7 @@ class Printer:
             self._give_up(TimeoutError("the last lines were not read"))
 
     def say(self, line: bytes) -> None:
-        """Has a line written, in turn, or dropped where too many wait. Returns at once."""
+        """Queue a line to be written in turn; drop it where too many wait. Returns at once."""
         with self._changed:
             if self._gone:
                 return

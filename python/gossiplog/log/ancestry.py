@@ -1,6 +1,6 @@
 """The latest ancestors of a message, 1, 2, 4, 8, ... clocks back, for strangers who ask: with a limit on what is read.
 
-Whoever writes into a log decides how wide its history is, so the answer, and even more the way to it, may be as large
+The authors of a log decide how wide its history is, so the answer, and even more the way to it, may be as large
 as the log (see `core.frontier`). What a search computes follows from the link records that it reads.
 """
 

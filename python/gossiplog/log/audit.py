@@ -134,7 +134,7 @@ class Audit:
             self._report(f"{children} pairs of parent and child are stored; {self._children} are expected")
 
     def _runs(self, rows: Sequence[_Row]) -> Iterator[Sequence[_Row]]:
-        """Cuts rows where keys do not ascend: within a run a batch gets the sequences that its messages have."""
+        """Cut rows where keys do not ascend: within a run a batch gets the sequences that its messages have."""
         start = 0
         keys = core.verify_batch([value for _, value in rows], self._topic, _all_known).keys
         for index in range(1, len(rows)):
@@ -230,7 +230,7 @@ def _nodes(tree: core.Tree, level: int) -> Sequence[core.Node]:
 
 
 def _all_known(keys: list[bytes]) -> list[bytes]:
-    """Spares the signatures, where only keys are wanted."""
+    """Spare the signatures, where only keys are wanted."""
     return keys
 
 

@@ -74,7 +74,7 @@ class CommitNotifier:
 
     @contextmanager
     def listening(self, listener: Listener) -> Iterator[None]:
-        """Tells a listener of commits, for the time of a block."""
+        """Notify a listener of commits, for the time of a block."""
         with self._changed:
             self._listeners = (*self._listeners, listener)
         try:
@@ -84,7 +84,7 @@ class CommitNotifier:
                 self._listeners = tuple(other for other in self._listeners if other is not listener)
 
     def recent(self, after: int, limit: int) -> Sequence[tuple[int, bytes]]:
-        """Messages (sequence, value) that follow a sequence, from memory: none where the next one is not there."""
+        """Return messages (sequence, value) after a sequence, from memory: none where the next one is not there."""
         found: list[tuple[int, bytes]] = []
         with self._changed:
             while len(found) < limit and (value := self._recent.get(after + 1)) is not None:
@@ -93,7 +93,7 @@ class CommitNotifier:
         return found
 
     def follow(self, after: int | None, batch: int) -> Iterator[Arrivals]:
-        """Messages after a sequence, None being the last one now; ends when the log is closed."""
+        """Return an iterator over messages after a sequence, by default the last one now, until the log is closed."""
         cursor = self._count() if after is None else after
         return self._follow(cursor, batch)
 

@@ -195,7 +195,7 @@ class _Chunks:
         return chunk
 
     def took(self, messages: int, seconds: float) -> None:
-        """Learns from a write of so many messages."""
+        """Learn from a write of so many messages."""
         if messages >= _LEAST_CHUNK and seconds > 0:
             wanted = int(messages * _WRITE_SECONDS / seconds)
             # Half as many again at most: one fast write says little about the next.

@@ -73,7 +73,7 @@ class Log:
     # Writing
 
     def append(self, payload: Any, *, signer: Signer | None = None, codec: str = "dag-cbor") -> SignedMessage:
-        """Signs a message that follows all heads of the log, and stores it. When this returns, it is on disk.
+        """Sign a message that follows all heads of the log, and store it. When this returns, it is on disk.
 
         Args:
             payload: a value of the IPLD data model.
@@ -92,7 +92,7 @@ class Log:
     def append_many(
         self, payloads: Iterable[Any], *, signer: Signer | None = None, codec: str = "dag-cbor"
     ) -> list[SignedMessage]:
-        """Signs messages, each of which follows the one before, and stores them.
+        """Sign messages, each of which follows the one before, and store them.
 
         Many messages take several transactions. All payloads are checked before the first is stored, so an
         EncodeError comes late, and leaves those of earlier transactions stored, only for a message that gets too long
@@ -245,7 +245,7 @@ class Log:
             return bool(reader.sequences(keys))
 
     def __len__(self) -> int:
-        """How many messages there are."""
+        """Return how many messages there are."""
         with self._storage.reader() as reader:
             return reader.position().count
 
@@ -279,7 +279,7 @@ class Log:
         return self._messages(*_bounds(after, before), reverse, limit, len(self))
 
     def count(self, *, after: str | None = None, before: str | None = None) -> int:
-        """How many messages have ids in a range. None of them is read.
+        """Return how many messages have ids in a range. None of them is read.
 
         Args:
             after: only messages with larger ids.
@@ -331,7 +331,7 @@ class Log:
         return calls
 
     def subscribe(self, *, after: int | None = None, batch: int = _PAGE) -> Iterator[Arrivals]:
-        """Follows the log: lists of messages in the order of their arrival, until the log is closed.
+        """Follow the log: return an iterator over lists of messages as they arrive, until the log is closed.
 
         It waits when there are none: commits of this process wake it at once, those of others within half a second.
 
@@ -377,7 +377,7 @@ class Log:
         return self._states.current().tree.root
 
     def is_ancestor(self, ancestor: str, descendant: str) -> bool:
-        """Whether one message is a proper ancestor of another.
+        """Return whether one message is a proper ancestor of another.
 
         Raises:
             DecodeError: text that is no id.
@@ -539,7 +539,7 @@ def _bounds(after: str | None, before: str | None) -> tuple[bytes | None, bytes 
 
 
 def _overhead(topic: str, signer: Signer, codec: str) -> int:
-    """Bytes that a message with one parent needs besides its payload, at most."""
+    """Return bytes that a message with one parent needs besides its payload, at most."""
     clock = core.MAX_CLOCK - 1
     parent = core.encode_id((core.encode_clock(clock) + bytes(core.KEY_LENGTH))[: core.KEY_LENGTH])
     _, value = signer.sign(topic, clock + 1, [parent], None, codec)

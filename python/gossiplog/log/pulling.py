@@ -73,7 +73,7 @@ class _Work:
             raise failure
 
     def stream(self, client: Client, stream: Stream, count: int) -> Aborted | Finished:
-        """Drives a client to its end, and has what it receives verified and inserted."""
+        """Drive a client to its end, and have what it receives verified and inserted."""
         requests = client.start()
         while True:
             answer = stream.receive(requests, time.monotonic())

@@ -51,12 +51,12 @@ class Replica:
         return self._storage.read_only
 
     def count(self) -> int:
-        """How many messages there are: the sequence of the last."""
+        """Return how many messages there are: the sequence of the last."""
         with self._storage.reader() as reader:
             return reader.position().count
 
     def known(self, keys: Sequence[bytes]) -> Collection[bytes]:
-        """Those of the keys that are in the log."""
+        """Return those of the keys that are in the log."""
         with self._storage.reader(single=True) as reader:
             return reader.sequences(keys).keys()
 
@@ -77,7 +77,7 @@ class Replica:
     def page(
         self, after: bytes | None, before: bytes | None, *, reverse: bool, limit: int, most_bytes: int
     ) -> tuple[Sequence[tuple[bytes, bytes]], bool]:
-        """Messages (key, value) between two keys, both left out: ascending, or descending, by key.
+        """Return messages (key, value) between two keys, both left out: ascending, or descending, by key.
 
         Args:
             after: None is the start of the log.
@@ -186,7 +186,7 @@ class Replica:
             transaction.set_applied(applied)
 
     def listening(self, listener: Listener) -> AbstractContextManager[None]:
-        """Tells a listener of what this process commits, and of the log's end, for the time of a block."""
+        """Notify a listener of what this process commits, and of the log's end, for the time of a block."""
         return self._follower.listening(listener)
 
     def recent(self, after: int, limit: int) -> Sequence[tuple[int, bytes]]:
@@ -204,12 +204,12 @@ class Replica:
     def without_duplicates(
         self, messages: Sequence[tuple[int, core.SignedMessage]]
     ) -> Sequence[tuple[int, core.SignedMessage]]:
-        """Those of the log's messages, with their sequences, of which no other encoding arrived before."""
+        """Return those of the log's messages, with their sequences, of which no other encoding arrived before."""
         with self._storage.reader() as reader:
             duplicates = encodings.stored_duplicates(reader, encodings.message_content_keys(messages))
         return [numbered for numbered in messages if numbered[0] not in duplicates] if duplicates else messages
 
     def arrivals(self, after: int, limit: int) -> Sequence[tuple[int, bytes]]:
-        """Messages (sequence, value) after a sequence, in the order of their arrival; one at least, if there is one."""
+        """Return messages (sequence, value) after a sequence, in order of arrival; one at least, if there is one."""
         with self._storage.reader(single=True) as reader:
             return reader.arrivals(after, limit)

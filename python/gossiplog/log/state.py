@@ -299,7 +299,7 @@ class Snapshot:
 
 
 def _reaches(end: bytes | None, other: bytes | None) -> bool:
-    """Whether a range that ends at `end` goes as far as one that ends at `other`."""
+    """Return whether a range that ends at `end` goes as far as one that ends at `other`."""
     return end is None or (other is not None and other <= end)
 
 

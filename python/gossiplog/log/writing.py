@@ -31,7 +31,7 @@ from gossiplog.storage.base import ApplyTransaction, Position, SequencesTaken, T
 
 Apply: TypeAlias = Callable[[SignedMessage, ApplyTransaction], object]
 Committed: TypeAlias = Callable[[core.Plan, int], object]
-"""Is told of a commit: the messages that it added, one at least, and the sequence of the last."""
+"""Is called after a commit: the messages that it added, one at least, and the sequence of the last."""
 
 LOCK_SECONDS = 0.25
 """How long one transaction may hold the lock."""
@@ -151,7 +151,7 @@ class Writer:
         return InsertOutcome(verified, inserted, orphans, refused, duplicates, sequences)
 
     def catch_up_if_behind(self) -> None:
-        """Catches up, if this process has an `apply` and it is behind."""
+        """Catch up, if this process has an `apply` and it is behind."""
         if self._apply is not None:
             with self._storage.reader() as reader:
                 behind = self._is_behind(reader.position())
@@ -159,7 +159,7 @@ class Writer:
                 self.catch_up()
 
     def append(self, payloads: Sequence[Any], start: int, signer: Signer, codec: str) -> list[SignedMessage]:
-        """Signs and stores the payloads from `start` on: as many as one transaction has time for, one at least.
+        """Sign and store the payloads from `start` on: as many as one transaction has time for, one at least.
 
         Returns:
             The messages; each names the one before as its parent, the first the heads of the log.

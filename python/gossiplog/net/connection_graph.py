@@ -79,7 +79,7 @@ def _key(peer: str) -> int:
 
 
 def measure_graph(graph: Graph, without: str | None = None, seed: int = 0) -> GraphFigures:
-    """Measures the connections between peers of a network.
+    """Measure the connections between peers of a network.
 
     Args:
         graph: who is connected to whom. Those that are no peers of it are left out.

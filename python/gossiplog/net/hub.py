@@ -312,7 +312,7 @@ class Hub:
             await self._site(scope, receive, send)
 
     def _room(self) -> int:
-        """Bytes that may still be kept in memory for strangers."""
+        """Return bytes that may still be kept in memory for strangers."""
         return self._total_bytes - (self._running.network.held() if self._running is not None else 0)
 
     def _keep(self, size: int) -> None:
@@ -440,7 +440,7 @@ class _Socket:
         self._is_text = False
 
     async def accept(self, *, may_write: bool) -> None:
-        """Lets the client in, and says which topic it finds here, and what it may do."""
+        """Accept the client, and say which topic it finds here, and what it may do."""
         hello = [
             (TOPIC_HEADER.encode(), self._driver.protocols.topic.encode()),
             (ACCESS_HEADER.encode(), b"write" if may_write else b"read"),
@@ -502,7 +502,7 @@ def _topic(scope: Scope) -> str | None:
 
 
 def _is_behind_unnamed_proxy(scope: Scope) -> bool:
-    """Whether a proxy on this machine has passed a client on whose address it says, and is not believed."""
+    """Return whether a proxy on this machine has passed a client on whose address it says, and is not believed."""
     client = scope.get("client")
     if client is not None and client[1] == _NO_PORT:
         # The proxy is believed, and its client is a program of this machine.

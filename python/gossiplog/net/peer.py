@@ -365,12 +365,12 @@ class _Running:
         keep_latest(self.shunned, peer_id, anyio.current_time() + _SHUN_SECONDS)
 
     def shuns(self, peer_id: str) -> bool:
-        """Whether a peer is not let in."""
+        """Return whether a peer is not let in."""
         return self.shunned.get(peer_id, float("-inf")) > anyio.current_time()
 
 
 async def _exchange(running: _Running, arrival: Arrival) -> None:
-    """Exchanges messages with a peer until the connection ends."""
+    """Exchange messages with a peer until the connection ends."""
     connection, name = arrival.connection, arrival.peer_id
     lock = running.exchange_locks.setdefault(name, anyio.Lock())
     try:
@@ -406,7 +406,7 @@ async def _take_gossip(running: _Running) -> None:
 
 
 async def _in_step(driver: Driver) -> bool:
-    """Whether the log holds what those of all peers do."""
+    """Return whether the log holds what those of all peers do."""
     while not driver.peers:
         await driver.peers_changed.wait()
     for peer in driver.peers:

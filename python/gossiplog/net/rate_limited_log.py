@@ -67,7 +67,7 @@ class RateLimitedLog:
         subject: str = "peer",
         more: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        """Something has happened.
+        """Note that something has happened.
 
         Args:
             kind: under which it is counted.

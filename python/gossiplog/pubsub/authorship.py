@@ -57,7 +57,7 @@ class Authorship(Protocol):
         """Return a new message of our own."""
 
     def admits(self, message: Message) -> bool:
-        """Whether a message from outside is made out as it has to be."""
+        """Return whether a message from outside is made out as it has to be."""
 
 
 def check_ids(authorship: Authorship, id_of: Callable[[Message], MessageId]) -> None:

@@ -194,7 +194,7 @@ class Router(Protocol):
     """A state machine that spreads messages. Made with its configuration and a source of random numbers."""
 
     def start(self, now: float) -> Sequence[Any]:
-        """Begins.
+        """Begin.
 
         Args:
             now: seconds.
@@ -204,7 +204,7 @@ class Router(Protocol):
         """
 
     def handle(self, event: Any, now: float) -> Sequence[Any]:
-        """Says what follows from an event.
+        """Return what follows from an event.
 
         Args:
             event: that happened.

@@ -112,11 +112,11 @@ class FloodSub:
         return [peer for peer, topics in self._peers.items() if topic in topics]
 
     def start(self, now: float) -> Sequence[Any]:
-        """Begins: there is nothing to do."""
+        """Begin: there is nothing to do."""
         return ()
 
     def handle(self, event: Any, now: float) -> Sequence[Any]:
-        """Says what follows from an event.
+        """Return what follows from an event.
 
         Raises:
             ValueError: the application publishes what is too long, or to too many topics, or what it calls invalid

@@ -34,7 +34,7 @@ class Seen:
         return len(self._times)
 
     def unseen(self, ids: Iterable[MessageId]) -> list[MessageId]:
-        """Those ids that are not seen."""
+        """Return those ids that are not seen."""
         return list(filterfalse(self.has, ids))
 
     def add(self, id: MessageId, now: float) -> None:
@@ -45,7 +45,7 @@ class Seen:
             del times[next(iter(times))]
 
     def expire(self, now: float) -> None:
-        """Forgets what was seen too long ago."""
+        """Forget what was seen too long ago."""
         times = self._times
         while times and now - times[oldest := next(iter(times))] >= self._ttl:
             del times[oldest]

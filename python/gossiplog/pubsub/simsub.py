@@ -131,7 +131,7 @@ class SimSub:
         return [Send(unknown, _GREETING), timer] if unknown else [timer]
 
     def handle(self, event: Any, now: float) -> Sequence[Any]:
-        """Says what follows from a packet or from the heartbeat's timer; other events it has no use for."""
+        """Return what follows from a packet or from the heartbeat's timer; other events are ignored."""
         if type(event) is Received:
             packet, source = event.packet, event.peer
             # Nearly all packets are messages, and most of these copies.

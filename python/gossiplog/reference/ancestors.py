@@ -144,7 +144,7 @@ class Ancestry:
         return found
 
     def _maximal(self, candidates: _Clocks, sure: Collection[int] = ()) -> list[int]:
-        """Those that are no ancestors of others. An ancestor at clock c turns up when the others are descended to c.
+        """Return those that are no ancestors of others. An ancestor at clock c shows when the others descend to c.
 
         Args:
             candidates: any messages.
@@ -177,7 +177,7 @@ def frontier(sequence: int, clock: int, links: Links) -> list[int]:
 
 
 def is_ancestor(ancestor: int, sequence: int, links: Links) -> bool:
-    """Whether the message `ancestor` is a proper ancestor of `sequence`.
+    """Return whether the message `ancestor` is a proper ancestor of `sequence`.
 
     At its own clock an ancestor is always in the frontier: no two messages of one clock are related.
 

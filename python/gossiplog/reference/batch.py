@@ -122,7 +122,7 @@ class Batch(Sequence[SignedMessage | InvalidMessage]):
         work: int | None = None,
         heads: Collection[int] = (),
     ) -> Plan:
-        """Orders the fresh messages whose parents are in `parents` (key to sequence) or in the plan itself.
+        """Order the fresh messages whose parents are in `parents` (key to sequence) or in the plan itself.
 
         Args:
             sequence: the first sequence to hand out.
@@ -240,7 +240,7 @@ def sign_chain(
     codec: str = "dag-cbor",
     size: int | None = None,
 ) -> Batch:
-    """Signs messages, the first of which follows the given parents, and each other one the message before it.
+    """Sign messages, the first of which follows the given parents, and each other one the message before it.
 
     Args:
         signing_key: of their author.

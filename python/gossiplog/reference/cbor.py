@@ -161,7 +161,7 @@ class _Item:
     uncopied: DecodeError | None = None
 
     def keep(self, codec: str) -> bool:
-        """Judges a map as it is encoded; what is dropped is not. Returns whether it passes for bytes."""
+        """Judge a map as it is encoded; what is dropped is not. Return whether it passes for bytes."""
         if isinstance(self.value, CID):
             self._write_link(self.value, codec, as_version_0=cast(Chain, self.raw.chain).is_version_0)
         if self.offset is None or not isinstance(self.value, dict):
@@ -209,7 +209,7 @@ def _mark(chain: Chain, key: str) -> Any:
 
 
 def _unstorable(raw: Chain, within: DecodeError | None, start: int) -> DecodeError | None:
-    """Why a map cannot be encoded as it was decoded: it passes for a link that has no text, or for what is in it."""
+    """Return why a map cannot be encoded as decoded: it passes for a link that has no text, or for what is in it."""
     slash, other = _mark(raw, "/"), _mark(raw, "bytes")
     same_link = slash is other and (slash is None or isinstance(slash, CID))
     equal = same_primitive(slash, other) or both_empty(slash, other) or same_link

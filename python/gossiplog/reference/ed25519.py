@@ -148,7 +148,7 @@ def sign_bytes(seed: bytes, message: bytes) -> bytes:
 
 
 def is_valid(key: bytes, message: bytes, signature: bytes) -> bool:
-    """Whether a 64-byte signature holds, by ZIP-215: cofactored, S below L, points in any encoding.
+    """Return whether a 64-byte signature holds, by ZIP-215: cofactored, S below L, points in any encoding.
 
     One thing is canvas-js's own: its challenge hashes both points as they are encoded canonically, not as they came.
     """

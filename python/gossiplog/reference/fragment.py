@@ -223,7 +223,7 @@ class Fragment:
         return fragment
 
     def _contradictions(self, first: bytes, last: bytes) -> Iterator[str]:
-        """Why no run of entries leads to this."""
+        """Yield why no run of entries leads to this."""
         levels = self._levels
         for level in levels:
             keys = level.keys()

@@ -300,7 +300,7 @@ class _Reader:
         return text
 
     def _skip(self, token: str) -> bool:
-        """Skips white space, then the token when it is there."""
+        """Skip white space, then the token when it is there."""
         space = _SPACE.match(self._text, self._at)
         self._at = space.end() if space else self._at
         if not self._text.startswith(token, self._at):

@@ -162,7 +162,7 @@ class SigningKey:
     def sign(
         self, topic: str, clock: int, parents: Sequence[str], payload: Any, codec: str = "dag-cbor"
     ) -> tuple[bytes, bytes]:
-        """Signs a message.
+        """Sign a message.
 
         Args:
             topic: of the log.
@@ -209,12 +209,12 @@ class SigningKey:
 def sign(
     topic: str, clock: int, parents: Sequence[str], payload: Any, private_key: bytes, codec: str = "dag-cbor"
 ) -> tuple[bytes, bytes]:
-    """Signs a single message with a private key: see `SigningKey.sign`."""
+    """Sign a single message with a private key: see `SigningKey.sign`."""
     return SigningKey(private_key).sign(topic, clock, parents, payload, codec)
 
 
 def verify_bytes(public_key: bytes, signature: bytes, bytes: bytes) -> bool:
-    """Whether an Ed25519 key signed bytes of another protocol, judged as the signatures of messages are.
+    """Return whether an Ed25519 key signed bytes of another protocol, judged as the signatures of messages are.
 
     A key or a signature of another length than 32 or 64 bytes never did.
     """

@@ -43,7 +43,7 @@ def leaf_hash(key: bytes, value: bytes) -> bytes:
 
 
 def is_boundary(hash: bytes) -> bool:
-    """Whether a node with this hash begins a parent of its own."""
+    """Return whether a node with this hash begins a parent of its own."""
     return int.from_bytes(hash[:4]) < 2**32 // FAN_OUT
 
 

@@ -124,12 +124,12 @@ class Chain:
     is_version_0: bool = False
 
     def blocks(self, key: str) -> bool:
-        """Whether assigning to `key` throws."""
+        """Return whether assigning to `key` throws."""
         read_only = _LINK_GETTERS if self.end == "link" else _BYTES_READ_ONLY if self.end == "bytes" else ()
         return key in read_only and key not in self.keys
 
     def swallows(self, key: str) -> bool:
-        """Whether assigning to `key` does nothing but convert the value to a number, which may throw."""
+        """Return whether assigning to `key` does nothing but convert the value to a number, which may throw."""
         if self.end != "bytes" or not _is_canonical_number(key) or key in self.keys:
             return False
         return not (_INDEX.fullmatch(key) and int(key) < self.length)
@@ -199,7 +199,7 @@ class Chain:
         return bytes(self.keys["bytes"].value)
 
     def has_version_0(self) -> bool:
-        """Whether the text of a link, or of a map that passes for one, is that of a version 0."""
+        """Return whether the text of a link, or of a map that passes for one, is that of a version 0."""
         return same_number(self.keys["version"].value, 0) if "version" in self.keys else self.is_version_0
 
     def link_text(self) -> str:
@@ -227,22 +227,22 @@ def element_text(seen: Seen) -> str:
 
 
 def same_number(value: Any, number: int) -> bool:
-    """Whether a normalised value is this number."""
+    """Return whether a normalised value is this number."""
     return isinstance(value, int | float) and not isinstance(value, bool) and value == number
 
 
 def matters(key: str) -> bool:
-    """Whether an entry with this key can matter to objects that inherit from its map."""
+    """Return whether an entry with this key can matter to objects that inherit from its map."""
     return key in _NAMES or key[:1] in _NUMBERS
 
 
 def is_index(key: str) -> bool:
-    """Whether a key is an array index: JavaScript enumerates those before all others."""
+    """Return whether a key is an array index: JavaScript enumerates those before all others."""
     return bool(_INDEX.fullmatch(key)) and int(key) < 2**32 - 1
 
 
 def _is_canonical_number(key: str) -> bool:
-    """Whether a key is a number as JavaScript prints it."""
+    """Return whether a key is a number as JavaScript prints it."""
     if key in ("-0", "NaN", "Infinity", "-Infinity"):
         return True
     if not key[:1] or key[0] not in "-0123456789" or len(key) > 30:

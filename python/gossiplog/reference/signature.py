@@ -36,7 +36,7 @@ class Scheme(Protocol):
         """The length of a signature in bytes."""
 
     def holds(self, key: bytes, message: bytes, signature: bytes) -> bool:
-        """Whether a signature of the right length by a key of the right length holds over a message."""
+        """Return whether a signature of the right length by a key of the right length holds over a message."""
 
 
 @dataclass(frozen=True, slots=True)

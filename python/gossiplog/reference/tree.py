@@ -155,7 +155,7 @@ class Tree:
         return Nodes(self.children(level, key, leaves))
 
     def differing(self, nodes: Nodes, end: bytes | None) -> list[tuple[Node, bytes | None]]:
-        """Those of the nodes that this tree does not have, each with the key where its range ends.
+        """Return those of the nodes that this tree does not have, each with the key where its range ends.
 
         Args:
             nodes: all or some of one level from 1, without a gap.
@@ -166,7 +166,7 @@ class Tree:
         return [(node, stop) for node, stop in pairs if self.node(node.level, node.key) != node]
 
     def nodes(self, level: int, leaves: Leaves | None = None) -> list[Node]:
-        """All nodes of a level, ascending; none above the root's."""
+        """Return all nodes of a level, ascending; none above the root's."""
         if level:
             return list(self._level(level))
         spans = [self._span(position, leaves) for position in range(len(self._level(1)))]
@@ -252,7 +252,7 @@ def _end(nodes: Sequence[Node], end: bytes | None) -> int:
 
 
 def _leaf_nodes(leaves: Iterable[_Leaf], start: bytes | None) -> list[Node]:
-    """Leaves as nodes, after the anchor when they begin the tree."""
+    """Return leaves as nodes, after the anchor when they begin the tree."""
     return [*([ANCHOR] if start is None else []), *(Node(0, key, hash) for key, hash in leaves)]
 
 

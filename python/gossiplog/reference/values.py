@@ -23,17 +23,17 @@ _Path: TypeAlias = tuple[Any, str | int] | None
 
 
 def same_primitive(first: object, second: object) -> bool:
-    """Whether two normalised values are one boolean, number or string, as JavaScript's `===` finds."""
+    """Return whether two normalised values are one boolean, number or string, as JavaScript's `===` finds."""
     return type(first) is type(second) and isinstance(first, bool | int | float | str) and first == second
 
 
 def both_empty(first: object, second: object) -> bool:
-    """Whether both are bytes, and empty: canvas-js has one object for all that are."""
+    """Return whether both are bytes, and empty: canvas-js has one object for all that are."""
     return first == second == b""
 
 
 def text_fault(text: str) -> str | None:
-    """Why other peers would read a string as something else, or None when they would not."""
+    """Return why other peers would read a string as something else, or None when they would not."""
     if text.startswith(_BYTE_ORDER_MARK):
         return "a string that begins with U+FEFF, which other peers drop"
     if any("\ud800" <= character <= "\udfff" for character in text):

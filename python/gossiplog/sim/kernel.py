@@ -86,7 +86,7 @@ class Kernel:
                 self._schedule(event)
 
     def run(self, until: float) -> None:
-        """Lets everything happen up to a time, which is the time afterwards."""
+        """Run all events up to a time, which is the time afterwards."""
         while self._begin():
             current, happened = self._current, 0
             try:
@@ -115,7 +115,7 @@ class Kernel:
             heappush(self._slots, slot)
 
     def _begin(self) -> bool:
-        """Begins the next slot with events, unless the last has some left. False: there is none."""
+        """Begin the next slot with events, unless the last has some left; return False if there is none."""
         if not self._current:
             if not self._slots:
                 return False

@@ -13,7 +13,7 @@ class Latency(Protocol):
     """A model of delays."""
 
     def __call__(self, source: int, target: int) -> float:
-        """Seconds for one packet from one node to another; may differ from call to call."""
+        """Return seconds for one packet from one node to another; may differ from call to call."""
 
 
 class UniformLatency:

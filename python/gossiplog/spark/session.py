@@ -83,7 +83,7 @@ def session(
 
 
 def has_settings(environment: Mapping[str, str]) -> bool:
-    """Whether the user has settings of Spark in files or variables.
+    """Return whether the user has settings of Spark in files or variables.
 
     Args:
         environment: variables of the process.

@@ -66,7 +66,7 @@ class Reader(ABC):
 
     @abstractmethod
     def position(self) -> Position:
-        """How far this state has come.
+        """Return how far this state has come.
 
         Raises:
             CorruptLog: what is stored of it cannot be.
@@ -104,7 +104,7 @@ class Reader(ABC):
     def page(
         self, after: bytes | None, before: bytes | None, reverse: bool, limit: int, count: int
     ) -> Sequence[tuple[bytes, bytes]]:
-        """Messages (key, value) between two keys, both left out, with a sequence up to `count`.
+        """Return messages (key, value) between two keys, both left out, with a sequence up to `count`.
 
         Args:
             after: None is the start of the log.
@@ -132,7 +132,7 @@ class Reader(ABC):
 
     @abstractmethod
     def split_keys(self, start: bytes, end: bytes | None, parts: int) -> Sequence[bytes]:
-        """Keys that divide a range of keys into parts of about equal numbers of messages.
+        """Return keys that divide a range of keys into parts of about equal numbers of messages.
 
         They are keys of the tree's level 1, so that one in about 32 messages is looked at.
 
@@ -147,11 +147,11 @@ class Reader(ABC):
 
     @abstractmethod
     def number(self, after: bytes | None, before: bytes | None, count: int) -> int:
-        """How many messages `page` would go through with these bounds and no limit; no value is read."""
+        """Return how many messages `page` would go through with these bounds and no limit; no value is read."""
 
     @abstractmethod
     def arrivals(self, after: int, limit: int) -> Sequence[tuple[int, bytes]]:
-        """Messages (sequence, value), ascending, after a sequence; limited as in `page`."""
+        """Return messages (sequence, value), ascending, after a sequence; limited as in `page`."""
 
     @abstractmethod
     def links(self, sequences: Sequence[int]) -> Sequence[bytes]:
@@ -329,7 +329,7 @@ class Storage(ABC):
 
     @abstractmethod
     def size(self) -> int:
-        """Bytes that the database takes."""
+        """Return bytes that the database takes."""
 
     @abstractmethod
     def check(self) -> list[str]:
@@ -364,7 +364,7 @@ def closing(lock: threading.RLock, place: str) -> Iterator[None]:
 
 
 def check_same_topic(place: str, stored: str, topic: str | None) -> None:
-    """Refuses to open a log under another topic than its own.
+    """Refuse to open a log under another topic than its own.
 
     Raises:
         TopicMismatch: the topic is given, and another.
@@ -374,7 +374,7 @@ def check_same_topic(place: str, stored: str, topic: str | None) -> None:
 
 
 def divisions(nodes: int, parts: int) -> list[int]:
-    """Which of so many nodes in a row divide the range in which they stand into parts of about equal length.
+    """Return which of so many nodes in a row divide the range in which they stand into parts of about equal length.
 
     Args:
         nodes: between the two ends of the range, which are none of them.

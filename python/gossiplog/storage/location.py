@@ -43,6 +43,6 @@ def storage_at(
 
 
 def is_url(location: str) -> bool:
-    """Whether a location names a database by a URL: it is no file then, and holds no pattern."""
+    """Return whether a location names a database by a URL: it is no file then, and holds no pattern."""
     scheme = _SCHEME.match(location)
     return scheme is not None and scheme[1] != "file"

@@ -4,7 +4,7 @@ The payload is `{"commit", "author", "email", "time", "message"}`. Each Git auth
 the importer's: HMAC-SHA-256 (RFC 2104) of the author's name and address under the importer's private key. So the keys
 need no keeping, an importer makes the same messages again, and a signature is the importer's word, not the author's.
 
-A commit is known when the log has a message with the same payload, whoever signed it: importing again adds only new
+A commit is known when the log has a message with the same payload, signed by any key: importing again adds only new
 commits, also under another key, and nobody can pass off another text as a commit. Two importers who have not synced yet
 do not know each other's messages: their logs, once synced, hold every commit twice.
 """
@@ -141,7 +141,7 @@ def _known(log: Log) -> dict[bytes, tuple[str, int]]:
 
 
 def _describes_a_commit(payload: Any) -> bool:
-    """Whether this could be from `describe`. Others may write anything under these names, however deep."""
+    """Return whether this could be from `describe`. Others may write anything under these names, however deep."""
     if not isinstance(payload, dict) or payload.keys() != _FIELDS:
         return False
     return all(type(value) is (int if name == "time" else str) for name, value in payload.items())

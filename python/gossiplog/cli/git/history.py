@@ -52,7 +52,7 @@ class Commit:
 
 
 def count_commits(repository: Path) -> int:
-    """How many commits `read_history` will yield.
+    """Return how many commits `read_history` will yield.
 
     Raises:
         GitError: as in `read_history`.

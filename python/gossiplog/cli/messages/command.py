@@ -136,7 +136,7 @@ def _advice(text: bytes) -> str:
 
 
 def _id(value: str | None) -> str | None:
-    """Refuses an option's value that is no id."""
+    """Refuse an option's value that is no id."""
     if value is not None:
         try:
             core.decode_id(value)

@@ -249,7 +249,7 @@ def write_parquet(frame: DataFrame, folder: str) -> DataFrame:
 
 
 def show_rows(output: Output, rows: list[dict[str, Any]]) -> None:
-    """Rows with the same fields: a table on a terminal, JSON Lines elsewhere."""
+    """Show rows with the same fields: as a table on a terminal, as JSON Lines elsewhere."""
     if output.json:
         for row in rows:
             output.record(row)

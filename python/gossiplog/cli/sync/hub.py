@@ -194,7 +194,7 @@ def sync_with_hub(
     follow: bool,
     done: Callable[[dict[str, Any]], None],
 ) -> None:
-    """Brings a log and a hub's to the same messages.
+    """Bring a log and a hub's to the same messages.
 
     Args:
         log: to sync.

@@ -56,7 +56,7 @@ class _Member:
 
 
 def sync_with_peer(log: Log, name: str, address: str, *, follow: bool, done: Callable[[dict[str, Any]], None]) -> None:
-    """Brings a log and those of a peer, and of others that it leads to, to the same messages.
+    """Bring a log and those of a peer, and of others that it leads to, to the same messages.
 
     Args:
         log: to sync.

@@ -76,7 +76,7 @@ def source_of(host: str | None) -> str:
 
 
 def limit_of(source: str, limit: int | None) -> int | None:
-    """How many connections an address may have; None for any number.
+    """Return how many connections an address may have; None for any number.
 
     Args:
         source: as `source_of` gives it.
@@ -89,7 +89,7 @@ def limit_of(source: str, limit: int | None) -> int | None:
 
 @lru_cache(_MOST_CACHED)
 def is_local(source: str) -> bool:
-    """Whether connections come from this machine: from programs on it, or a proxy with others behind it.
+    """Return whether connections come from this machine: from programs on it, or a proxy with others behind it.
 
     So they are never paused, and what one does is not held against the others.
     """
@@ -114,7 +114,7 @@ def read_networks(texts: Sequence[str]) -> tuple[Network, ...]:
 
 
 def is_within(host: str, networks: Sequence[Network]) -> bool:
-    """Whether an address is in one of the networks."""
+    """Return whether an address is in one of the networks."""
     try:
         address = ip_address(host)
     except ValueError:

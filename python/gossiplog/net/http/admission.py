@@ -98,7 +98,7 @@ class Body:
     gave_way: bool = False
 
     def rate(self, now: float) -> float:
-        """Bytes a second; of one that has just begun, infinity."""
+        """Return the bytes a second; of one that has just begun, infinity."""
         age = now - self.began
         return len(self.data) / age if age > STALLED_SECONDS else math.inf
 
@@ -117,7 +117,7 @@ class Admission:
 
     Args:
         limit: bytes that all of them may keep together; a single one may keep more.
-        room: gives how many more bytes may be kept in all; None where nobody else does.
+        room: gives how many more bytes may be kept by all together; None where nobody else keeps any.
         kept: is told how many bytes the requests keep, whenever that has changed.
     """
 

@@ -141,7 +141,7 @@ class _HealthCheck:
 
 
 async def _ask(log: Log) -> int:
-    """How many messages there are.
+    """Return how many messages there are.
 
     Raises:
         StorageError: the log fails, or does not answer in time.

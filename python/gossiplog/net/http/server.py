@@ -441,7 +441,7 @@ class Listener(socket.socket):
 class _Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Leaves signals to the program: one that has an event loop handles them already."""
+        """Leave signals to the program: one that has an event loop handles them already."""
         yield
 
     async def drop_connections(self) -> None:

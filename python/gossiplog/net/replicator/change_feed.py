@@ -162,7 +162,7 @@ class ChangeFeed:
         self._news.set()
 
     async def follow(self, cursor: int) -> None:
-        """Tells the machine, and the application, of what others commit: other threads, and other processes."""
+        """Notify the machine, and the application, of what others commit: other threads, and other processes."""
         call_soon = caller()
 
         def listen(last: int | None) -> None:
@@ -238,7 +238,7 @@ class ChangeFeed:
             await anyio.sleep(_RETRY_SECONDS)
 
     async def announce(self, cursor: int) -> None:
-        """Hands every message to the application, once, in the order of arrival; of several encodings, the first."""
+        """Hand every message to the application, once, in the order of arrival; of several encodings, the first."""
         time_slice = TimeSlice()
         while self._on_message is not None:
             await time_slice.rest()
@@ -253,7 +253,7 @@ class ChangeFeed:
     async def _without_duplicates(
         self, messages: Sequence[tuple[int, SignedMessage]]
     ) -> Sequence[tuple[int, SignedMessage]]:
-        """Those of the messages of which no other encoding arrived before."""
+        """Return those of the messages of which no other encoding arrived before."""
         # Where this process has committed the last of them, it knows of all before.
         if not self._replica.has_alternatives and self._replica.recent(messages[-1][0] - 1, 1):
             return messages
@@ -262,7 +262,7 @@ class ChangeFeed:
         )
 
     async def tell(self, cursor: int) -> None:
-        """Tells the application of commits: with one event of those that come close together."""
+        """Notify the application of commits: with one event of those that come close together."""
         while self._telemetry.is_heard:
             if cursor >= self._followed:
                 await self._committed.wait()

@@ -106,7 +106,7 @@ class Defects:
                 peer.drop(TOO_MANY)
 
     def bans(self, origin: str) -> bool:
-        """Whether peers from this origin have caused STRIKES defects within SECONDS."""
+        """Return whether peers from this origin have caused STRIKES defects within SECONDS."""
         return len(self._recent(origin, anyio.current_time())) >= STRIKES
 
     @property
@@ -115,7 +115,7 @@ class Defects:
         return bool(self._faulty)
 
     def is_faulty(self, number: int | None) -> bool:
-        """Whether a peer, which may have left since, has caused one."""
+        """Return whether a peer, which may have left since, has caused one."""
         return number in self._faulty
 
     def name(self, number: int) -> str:

@@ -228,7 +228,7 @@ class Driver:
         origin: str = "",
         culprit: str = "",
     ) -> str:
-        """Exchanges messages with a peer until the connection ends.
+        """Exchange messages with a peer until the connection ends.
 
         Args:
             connection: to the peer.
@@ -452,7 +452,7 @@ class Driver:
     # The machine
 
     def _report(self, *happened: broadcast.InEvent) -> None:
-        """Tells the machine what happened, after whatever it is being told just now."""
+        """Report to the machine what happened, after whatever is being reported just now."""
         self._machine.report(*happened)
         if self._validation is not None:
             self._validation.flush()

@@ -120,7 +120,7 @@ class Shares:
         return now + max(0.0, self._left(writer, now) - BURST_SECONDS / share)
 
     def _left(self, writer: str, now: float) -> float:
-        """Seconds until a debt is paid off."""
+        """Return seconds until a debt is paid off."""
         debt = self._debts.get(writer)
         return 0.0 if debt is None else max(0.0, debt.paid - now)
 
@@ -153,7 +153,7 @@ class FairQueue:
         lane.size += len(delivery.value)
 
     def has_room(self, writer: str, now: float) -> bool:
-        """Whether more should be read from a writer: its queue is not full."""
+        """Return whether more should be read from a writer: its queue is not full."""
         lane = self._lanes.get(writer)
         if lane is None:
             return True

@@ -142,7 +142,7 @@ class Validation:
                 self._scope.cancel()
 
     async def run(self) -> None:
-        """Has the router ignore what is not answered in time, without end.
+        """Have the router ignore what is not answered in time, without end.
 
         Raises:
             NetworkError: there is no router any more.

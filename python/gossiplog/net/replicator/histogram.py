@@ -34,7 +34,7 @@ class Histogram:
         self._seconds = 0.0
 
     def observe(self, seconds: float) -> None:
-        """One thing took so long."""
+        """Record one duration, in seconds."""
         self._counts[bisect_left(BOUNDS, seconds)] += 1
         self._seconds += seconds
 

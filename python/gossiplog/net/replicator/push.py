@@ -74,14 +74,14 @@ class Pushes:
     # Writing
 
     def insert(self, peers: Sequence[PeerSession], key: bytes, value: bytes) -> None:
-        """Has a message pushed to peers; of one that is too large they hear by the heads."""
+        """Queue a message to be pushed to peers; of one that is too large they hear by the heads."""
         try:
             self._queue(peers, self._encoder.insert(key, value))
         except EncodeError:
             self.update(peers)
 
     def update(self, peers: Sequence[PeerSession]) -> None:
-        """Has the heads pushed to peers, as they will be when they have been read."""
+        """Schedule a push of the heads to peers, as they will be when they have been read."""
         self._to_update.update(dict.fromkeys(peers))
         self._update_due.set()
 
@@ -90,7 +90,7 @@ class Pushes:
         self._to_update.pop(peer, None)
 
     async def run(self) -> None:
-        """Tells peers the heads when it is time to, without end."""
+        """Announce the heads to peers when it is time to, without end."""
         while True:
             await self._update_due.wait()
             self._update_due = anyio.Event()

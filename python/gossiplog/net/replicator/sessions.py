@@ -85,7 +85,7 @@ class PeerSession:
         self.connection.close()
 
     def queue(self, data: bytes) -> bool:
-        """Has bytes written to the peer, after what waits already. True: it has just fallen behind."""
+        """Queue bytes for the peer, after what waits already; return True if it has just fallen behind."""
         self.waiting.append(data)
         self.size += len(data)
         self.more.set()

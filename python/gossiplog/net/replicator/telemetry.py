@@ -217,7 +217,7 @@ class Telemetry:
             self.tell(events.MessagesRefused(tuple((encode_id(key), errors[key]) for key in new)))
 
     def observe(self, kind: str, seconds: float) -> None:
-        """Something took so long; see `Counters.latencies`."""
+        """Record how long something took; see `Counters.latencies`."""
         self._latencies.setdefault(kind, Histogram()).observe(seconds)
 
     def incident(self, peer: str, kind: str, count: int, text: str) -> None:

@@ -27,7 +27,7 @@ class Timers:
         self._changed = anyio.Event()
 
     def set(self, timer: Timer, at: float) -> None:
-        """Has a timer expire at a time of the event loop's clock, and not when it was set to before."""
+        """Set a timer to a time of the event loop's clock, instead of the one that it was set to before."""
         self._times[timer] = at
         heapq.heappush(self._order, (at, next(self._numbers), timer))
         self._changed.set()

@@ -88,7 +88,7 @@ class WorkerPool:
         return await self._run(_WRITING, self._writer, call, *arguments)
 
     async def watch(self, tell: Callable[[str, Exception], None]) -> None:
-        """Tells of each check and each write that takes long, once, without end.
+        """Report each check and each write that takes long, once, without end.
 
         Args:
             tell: is told what is being done, and what is wrong with it.
@@ -111,7 +111,7 @@ class WorkerPool:
             call.scope.deadline = self._end
 
     def tell_of_left(self, tell: Callable[[str, Exception], None]) -> None:
-        """Tells of the calls that were left to themselves, as `watch` does of long ones."""
+        """Report the calls that were left to themselves, as `watch` does long ones."""
         for doing in self._left:
             reason = "it has not ended and is left to itself: a function of the application's, or the database, hangs"
             tell(doing, TimeoutError(reason))

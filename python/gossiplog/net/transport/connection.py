@@ -127,7 +127,7 @@ class Connection:
             raise StopAsyncIteration from None
 
     async def wait_closed(self) -> Closed:
-        """How the connection ended. Waits until it does."""
+        """Return how the connection ended. Waits until it does."""
         await anyio.lowlevel.checkpoint()
         while self.closed is None:
             self._check()
@@ -146,7 +146,7 @@ class Connection:
         self._incidents.clear()
 
     def close(self) -> None:
-        """Begins to close: what was sent goes out first, if the peer takes it in time. `wait_closed` waits for that."""
+        """Begin to close: what was sent goes out first, if the peer takes it in time. `wait_closed` waits for that."""
         if self._gone is None and self.closed is None:
             self._core.close(self._handle)
 
@@ -184,7 +184,7 @@ class Connection:
             self._stop(reason)
 
     def _stop(self, reason: str) -> None:
-        """Wakes everybody, to find that the connection is gone."""
+        """Wake every task, to find that the connection is gone."""
         self._gone = self._gone or reason
         self._inbound.clear()
         for stream in self._streams.values():
@@ -278,7 +278,7 @@ class Transport:
         return self._core.counts() if self._last is None else self._last
 
     def held(self) -> int:
-        """Bytes that are kept for peers now: see `Limits`."""
+        """Return bytes that are kept for peers now: see `Limits`."""
         return self._core.held() if self._last is None else 0
 
     async def _dispatch(self) -> None:

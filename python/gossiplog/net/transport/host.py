@@ -132,7 +132,7 @@ class Host(Transport):
         return self._host.publish(data)
 
     def validate(self, answers: Sequence[tuple[int, Answer]]) -> None:
-        """Says what is to become of messages, by their tickets.
+        """Decide what is to become of messages, by their tickets.
 
         Raises:
             NetworkError: the host was stopped, or has ended by a defect.

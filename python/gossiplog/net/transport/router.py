@@ -39,7 +39,7 @@ class Router(Protocol):
         """
 
     def validate(self, answers: Sequence[tuple[int, Answer]]) -> None:
-        """Says what is to become of messages (by their tickets) that the router holds back.
+        """Decide what is to become of messages (by their tickets) that the router holds back.
 
         Raises:
             NetworkError: there is no router any more.

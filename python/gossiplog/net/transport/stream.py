@@ -136,7 +136,7 @@ class Stream:
         self._let_go("this side reset the stream")
 
     async def aclose(self) -> None:
-        """Lets go of the stream in order, without waiting: what was sent will arrive, what arrives is passed over."""
+        """Release the stream in order, without waiting: what was sent will arrive, what arrives is passed over."""
         if self._gone is None:
             self._gone = "this side closed the stream"
             self._core.finish(self._handle)

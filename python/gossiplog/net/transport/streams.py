@@ -64,12 +64,12 @@ class PipeConnection(Connection):
                     await self._writable.wait()
 
     def feed_eof(self) -> None:
-        """Says that no more bytes come from the peer. The connection ends."""
+        """Report that no more bytes come from the peer. The connection ends."""
         if self._gone is None:
             self._pipes.feed_eof(self._handle)
 
     async def drain(self, limit: int = CHUNK) -> bytes:
-        """Bytes to send to the peer, from 1 to `limit`; b"" when there will be no more. Waits for them.
+        """Return bytes to send to the peer, from 1 to `limit`; b"" when there will be no more. Waits for them.
 
         Raises:
             ConnectionLost: this side let go of the connection.

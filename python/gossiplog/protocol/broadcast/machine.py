@@ -26,7 +26,7 @@ https://joelgustafson.com/posts/2024-09-30/gossiplog-reliable-causal-broadcast-f
    that have it are asked.
 9. *Blame.* Who pushes an invalid message is to be disconnected; so is the source of a sync that breaks the protocol,
    holds an invalid message, or lacks a parent of one that it holds; so is who tells again and again of messages and
-   then has not got them (ours: an honest peer holds what it tells of, by rule 3). Invalid gossip is rejected: its
+   then has not got them (ours: an honest peer holds what it advertises, by rule 3). Invalid gossip is rejected: its
    router penalises.
 10. *Slow readers* (ours). Nothing is sent to a peer that is behind; when it has caught up it is told our heads.
 11. *Lost gossip* (ours). Peers that gossip reaches are told our heads some seconds after a message went out by it.
@@ -214,7 +214,7 @@ class Broadcast:
             state.behind = state.missed = False
 
     def _reachable(self, peers: Iterable[PeerId]) -> Sequence[PeerId]:
-        """Those that are not behind; the others are told the heads when they have caught up."""
+        """Return those that are not behind; the others are told the heads when they have caught up."""
         found: list[PeerId] = []
         for peer in peers:
             if self._peers[peer].behind:
@@ -263,7 +263,7 @@ class Broadcast:
                     self._blame(delivery.source, f"it pushed an invalid message: {event.reason}", now)
 
     def _give_up(self, orphan: Delivery, missing: Sequence[bytes], now: float) -> None:
-        """Its parents are not on their way."""
+        """Give up an orphan: its parents are not on their way."""
         self._answer(orphan, Gossip.IGNORE)
         if any(parent in self._refusals for parent in missing):
             self._leave_out(orphan.source, orphan.key, now)

@@ -47,7 +47,7 @@ class Refusals:
         self._keys: frozenset[bytes] | None = None
 
     def __contains__(self, key: object) -> bool:
-        """Whether the message is left out."""
+        """Return whether the message is left out."""
         return key in self._shelf_of
 
     def keys(self) -> frozenset[bytes]:

@@ -28,7 +28,7 @@ _MOST_DOUBLINGS = 32
 
 
 def backoff(random: Random, first: float, longest: float, failures: int) -> float:
-    """Seconds to wait after some failures in a row: doubled each time, and up to half of it taken off at random.
+    """Return seconds to wait after some failures in a row: doubled each time, and up to half of it taken off at random.
 
     Jitter keeps peers that failed together from coming back together.
     """
@@ -110,7 +110,7 @@ class Schedule:
         self._sources[peer] = _Source(peer)
 
     def disconnect(self, peer: PeerId) -> None:
-        """Forgets a peer; a sync with it is stopped, and still has to end."""
+        """Forget a peer; a sync with it is stopped, and still has to end."""
         source = self._sources.pop(peer, None)
         if source is None:
             return

@@ -80,7 +80,7 @@ class Active:
         self._node.send([peer], Disconnect())
 
     def take_neighbor(self, peer: PeerId, peers: tuple[PeerId, ...], wanted: bool, now: float) -> None:
-        """NEIGHBOR came.
+        """Handle NEIGHBOR.
 
         Args:
             peer: that sent it.
@@ -153,7 +153,7 @@ class Active:
     # Rule 3
 
     def fill(self, now: float, reserved: int = 0) -> None:
-        """Asks as many passive peers as are lacking.
+        """Ask as many passive peers as are lacking.
 
         Args:
             now: the time.
@@ -200,7 +200,7 @@ class Active:
     # Rules 4 and 5
 
     def leave(self) -> None:
-        """Tells the neighbours that this node leaves, and forgets everybody."""
+        """Tell the neighbours that this node leaves, and forget everybody."""
         config, views = self._node.config, self._views
         farewell = Leave(self._node.me, config.leave_ttl) if config.eager_leave else Disconnect()
         self._node.send(views.active, farewell)
@@ -211,7 +211,7 @@ class Active:
             waiting.clear()
 
     def take_leave(self, sender: PeerId, message: Leave, now: float) -> None:
-        """LEAVE came: its source is in no list any more."""
+        """Handle LEAVE: its source is in no list any more."""
         node, views, source = self._node, self._views, message.source
         if source == node.me:
             return
@@ -240,7 +240,7 @@ class Active:
     # Rules 6 and 7
 
     def stabilize(self, now: float) -> None:
-        """Pings all neighbours, and trims the list if it is too long."""
+        """Ping all neighbours, and trim the list if it is too long."""
         for peer in self._views.active:
             self._node.emit(Ping(peer))
         if len(self._views.active) > self._node.config.active:
@@ -249,7 +249,7 @@ class Active:
             self._node.wait(Wait.LISTS, None, self._node.config.request_timeout, now)
 
     def optimize(self, now: float) -> None:
-        """Has the nearest passive peer replace a near neighbour, if that is worth it."""
+        """Replace a near neighbour by the nearest passive peer, if that is worth it."""
         views = self._views
         if views.full and not any(replaced is not None for replaced in self._requests.values()):
             nearest = next(iter(self._candidates(now)), None)

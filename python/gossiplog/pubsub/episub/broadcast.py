@@ -115,7 +115,7 @@ class Broadcast:
         self._ticking = False
 
     def handle(self, event: Any, now: float) -> list[Any]:
-        """Says what follows from an event.
+        """Return what follows from an event.
 
         Args:
             event: NeighborUp, NeighborDown, Publish, or TimerExpired with FLUSH, MISSING or EXPIRE.
@@ -137,7 +137,7 @@ class Broadcast:
         return self._take_out()
 
     def receive(self, peer: PeerId, message: Message, now: float) -> list[Any]:
-        """Says what follows from a message.
+        """Return what follows from a message.
 
         Args:
             peer: that sent it; ignored if it is no neighbour.

@@ -103,7 +103,7 @@ def decode(data: bytes) -> messages.Envelope:
 
 
 def topic_fits(topic: str) -> bool:
-    """Whether a packet can name a topic: one of `MAX_TOPIC` bytes at most, without lone surrogates."""
+    """Return whether a packet can name a topic: one of `MAX_TOPIC` bytes at most, without lone surrogates."""
     try:
         return len(topic.encode()) <= MAX_TOPIC
     except UnicodeEncodeError:

@@ -63,7 +63,7 @@ class Joining:
     # Rules 1, 2 and 5
 
     def begin(self, now: float) -> None:
-        """Asks contacts for nodes, unless it is joining already."""
+        """Ask contacts for nodes, unless it is joining already."""
         if self._asked or self._attempts:
             return
         contacts = self._known_contacts()
@@ -79,14 +79,14 @@ class Joining:
             self._ask(contact, now)
 
     def take_nodes(self, peer: PeerId, message: Nodes, now: float) -> None:
-        """NODES came."""
+        """Handle NODES."""
         if peer in self._asked:
             self._ttl = max(self._ttl, min(message.ttl, self._node.config.join_ttl))
             self._views.learn((peer, *message.peers[: self._node.config.nodes]))
             self._answered(peer, now)
 
     def answer_get_nodes(self, peer: PeerId) -> None:
-        """GETNODES came."""
+        """Handle GETNODES."""
         config = self._node.config
         given = [known for known in self._views.some_passive(config.nodes) if known != peer]
         self._node.send([peer], Nodes(tuple(given), config.join_ttl))
@@ -160,7 +160,7 @@ class Joining:
     # Rules 3, 4 and 6
 
     def take_join(self, sender: PeerId, message: Join, now: float) -> None:
-        """JOIN came."""
+        """Handle JOIN."""
         node, views, newcomer = self._node, self._views, message.peer
         ttl = min(message.ttl, node.config.most_walk)
         open_to_it = (ttl == 0 or not views.full) and not views.crammed
@@ -177,7 +177,7 @@ class Joining:
             self._pass_on(sender, Join(newcomer, ttl))
 
     def take_forward_join(self, sender: PeerId, message: ForwardJoin) -> None:
-        """FORWARDJOIN came."""
+        """Handle FORWARDJOIN."""
         ttl = min(message.ttl, self._node.config.most_walk)
         self._views.learn([message.peer])
         self._pass_on(sender, ForwardJoin(message.peer, ttl))

@@ -60,7 +60,7 @@ class Node:
         return out
 
     def emit(self, event: Any) -> None:
-        """Asks something of the driver, or tells the broadcast layer."""
+        """Ask something of the driver, or notify the broadcast layer."""
         self._out.append(event)
 
     def send(self, peers: Iterable[PeerId], message: Membership) -> None:
@@ -81,11 +81,11 @@ class Node:
         return list(self._connected)
 
     def is_connected(self, peer: PeerId) -> bool:
-        """Whether there is a connection."""
+        """Return whether there is a connection."""
         return peer in self._connected
 
     def reach(self, peer: PeerId, purpose: Purpose, now: float, foreign: bool = False) -> None:
-        """Goes on with a purpose when a peer is connected: at once if it is.
+        """Go on with a purpose when a peer is connected: at once if it is.
 
         Args:
             peer: that is needed.
@@ -111,18 +111,18 @@ class Node:
                 purpose(False, now)
 
     def opened(self, peer: PeerId, now: float) -> None:
-        """There is a connection."""
+        """Handle a connection that is open."""
         self._connected[peer] = now
         if not self.joined and peer in self._purposes:
             self._out.append(Disconnect(peer))
         self._go_on(peer, True, now)
 
     def failed(self, peer: PeerId, now: float) -> None:
-        """There will be none."""
+        """Handle a connection that could not be opened."""
         self._go_on(peer, False, now)
 
     def closed(self, peer: PeerId) -> None:
-        """There is none any more."""
+        """Handle the end of a connection."""
         self._connected.pop(peer, None)
 
     def used(self, peer: PeerId, now: float) -> None:

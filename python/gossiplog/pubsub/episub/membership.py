@@ -72,7 +72,7 @@ class Membership:
         return self._node.joined
 
     def handle(self, event: Any, now: float) -> list[Any]:
-        """Says what follows from an event.
+        """Return what follows from an event.
 
         Args:
             event: one that `episub.events` names for this layer.
@@ -110,7 +110,7 @@ class Membership:
         return node.take_out()
 
     def receive(self, peer: PeerId, message: messages.Message, now: float) -> list[Any]:
-        """Says what follows from a message.
+        """Return what follows from a message.
 
         Args:
             peer: that sent it.

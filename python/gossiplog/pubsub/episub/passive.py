@@ -55,7 +55,7 @@ class Passive:
     # Rules 1 to 4
 
     def shuffle(self, now: float, ttl: int | None = None) -> None:
-        """Begins an exchange.
+        """Begin an exchange.
 
         Args:
             now: the time.
@@ -74,7 +74,7 @@ class Passive:
         self._node.wait(Wait.SHUFFLE, None, config.shuffle_timeout, now)
 
     def take_shuffle(self, sender: PeerId, message: Shuffle, now: float) -> None:
-        """SHUFFLE came."""
+        """Handle SHUFFLE."""
         node, views, origin = self._node, self._views, message.peer
         ttl = min(message.ttl, node.config.most_walk)
         target = views.any_active(sender, origin)
@@ -92,7 +92,7 @@ class Passive:
             node.reach(origin, answer, now, foreign=True)
 
     def take_reply(self, peers: tuple[PeerId, ...]) -> None:
-        """SHUFFLEREPLY came."""
+        """Handle SHUFFLEREPLY."""
         if self._offer is not None:
             offered, _ = self._offer
             self._offer = None
@@ -122,7 +122,7 @@ class Passive:
             self._sampled(now)
 
     def take_topics(self, peer: PeerId, topics: tuple[str, ...], now: float) -> None:
-        """TOPICS came."""
+        """Handle TOPICS."""
         if self._checking.get(peer) is False:
             if self._node.topic in topics:
                 self._checking[peer] = True

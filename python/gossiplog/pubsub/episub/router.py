@@ -97,11 +97,11 @@ class Episub:
         return self._broadcast.statistics
 
     def start(self, now: float) -> Sequence[Any]:
-        """Begins; there is nothing to do before the application joins."""
+        """Begin; there is nothing to do before the application joins."""
         return ()
 
     def handle(self, event: Any, now: float) -> Sequence[Any]:
-        """Says what follows from an event.
+        """Return what follows from an event.
 
         Args:
             event: of the common vocabulary.

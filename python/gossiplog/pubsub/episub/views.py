@@ -132,11 +132,11 @@ class Views:
         return self._random.choice(peers) if peers else None
 
     def some_active(self, most: int) -> list[PeerId]:
-        """Random neighbours."""
+        """Return random neighbours."""
         return self._some(list(self.active), most)
 
     def some_passive(self, most: int, *without: PeerId) -> list[PeerId]:
-        """Random passive peers, but none of these."""
+        """Return random passive peers, but none of these."""
         return self._some([peer for peer in self.passive if peer not in without], most)
 
     def _some(self, peers: list[PeerId], most: int) -> list[PeerId]:

@@ -85,7 +85,7 @@ class MessageCache:
         return found
 
     def shift(self) -> None:
-        """Begins a new window, and drops the oldest."""
+        """Begin a new window, and drop the oldest."""
         for ids in self._windows[-1].values():
             for id in ids:
                 if id in self._messages:

@@ -86,7 +86,7 @@ class PeeringState:
         self.fanout: dict[str, Fanout] = {}
 
     def disconnect(self, peer: PeerId) -> None:
-        """Forgets a peer."""
+        """Forget a peer."""
         state = self.peers.get(peer)
         if state is not None:
             for topic in list(state.topics):
@@ -127,11 +127,11 @@ class PeeringState:
         return was_meshed
 
     def concerns(self, peer: PeerId, topic: str) -> bool:
-        """Whether we are in a topic, or a connected peer is. Of other topics no honest peer sends GRAFT."""
+        """Return whether we are in a topic, or a connected peer is. Of other topics no honest peer sends GRAFT."""
         return topic in self.mesh or topic in self.peers[peer].topics
 
     def draw(self, topic: str, count: int, excluded: Collection[PeerId]) -> list[PeerId]:
-        """Gossipsub peers that are in a topic, at random: as many, or all that there are.
+        """Return gossipsub peers that are in a topic, at random: as many, or all that there are.
 
         Args:
             topic: that they are in.
@@ -145,11 +145,11 @@ class PeeringState:
         return candidates if len(candidates) <= count else self._random.sample(candidates, count)
 
     def draw_from_mesh(self, topic: str, count: int) -> list[PeerId]:
-        """Peers of the mesh of a topic that we are in, at random."""
+        """Return peers of the mesh of a topic that we are in, at random."""
         return self._random.sample(list(self.mesh[topic]), count)
 
     def peering(self, peer: PeerId, topic: str) -> Peering | None:
-        """How we stand with a peer in a topic; None if it is not in it."""
+        """Return how we stand with a peer in a topic; None if it is not in it."""
         state = self.peers.get(peer)
         if state is None or topic not in state.topics:
             return None
@@ -159,7 +159,7 @@ class PeeringState:
         return Peering.FAN_OUT if fanout is not None and peer in fanout.peers else Peering.METADATA_ONLY
 
     def peerings(self) -> Iterator[tuple[PeerId, str, Peering]]:
-        """How we stand with each peer in each topic that it is in."""
+        """Yield how we stand with each peer in each topic that it is in."""
         for peer, state in self.peers.items():
             for topic in state.topics:
                 found = self.peering(peer, topic)

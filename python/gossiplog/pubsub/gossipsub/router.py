@@ -175,21 +175,21 @@ class GossipSub:
         return () if state is None else tuple(state.topics)
 
     def peering(self, peer: PeerId, topic: str) -> Peering | None:
-        """How we stand with a peer in a topic; None if it is not in it."""
+        """Return how we stand with a peer in a topic; None if it is not in it."""
         return self._state.peering(peer, topic)
 
     def peerings(self) -> Iterator[tuple[PeerId, str, Peering]]:
-        """How we stand with each peer in each topic that it is in."""
+        """Return how we stand with each peer in each topic that it is in."""
         return self._state.peerings()
 
     # Events
 
     def start(self, now: float) -> Sequence[Any]:
-        """Begins. The first heartbeat comes within an interval, at random: those of all peers are not to coincide."""
+        """Begin. The first heartbeat comes within an interval, at random: those of all peers are not to coincide."""
         return (SetTimer(_HEARTBEAT, now + self._random.uniform(0, self._config.heartbeat_interval)),)
 
     def handle(self, event: Any, now: float) -> Sequence[Any]:
-        """Says what follows from an event.
+        """Return what follows from an event.
 
         Raises:
             ValueError: the application publishes what is too long, or to too many topics, or what it calls invalid
@@ -285,12 +285,12 @@ class GossipSub:
                 self._prune(peer, topic)
 
     def _graft(self, peer: PeerId, topic: str) -> None:
-        """Tells a peer that it is in the mesh."""
+        """Tell a peer that it is in the mesh."""
         self._state.peers[peer].pruned.discard(topic)
         self._outbox.link(peer, topic, True)
 
     def _prune(self, peer: PeerId, topic: str) -> None:
-        """Tells a peer that it is not in the mesh."""
+        """Tell a peer that it is not in the mesh."""
         self._mark(peer, topic)
         self._outbox.link(peer, topic, False)
 
@@ -301,7 +301,7 @@ class GossipSub:
             pruned.add(topic)
 
     def _confirm(self, peer: PeerId, topic: str, linked: bool) -> bool:
-        """Whether a GRAFT or PRUNE that could not be sent is still true."""
+        """Return whether a GRAFT or PRUNE that could not be sent is still true."""
         if (peer in self._state.mesh.get(topic, ())) != linked:
             return False
         if linked:

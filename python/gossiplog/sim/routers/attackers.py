@@ -57,7 +57,7 @@ class Hostile:
         return orders
 
     def handle(self, event: Any, now: float) -> Sequence[Any]:
-        """Says what follows from an event."""
+        """Return what follows from an event."""
         if type(event) is Received:
             said = self._tactics.answer(self._seat.node, event.peer, event.packet, self._seat.random)
             return self._send((event.peer,), said) if said else ()

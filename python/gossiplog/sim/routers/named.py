@@ -66,7 +66,7 @@ class Named:
 
 
 def read(path: Path = BUILT_IN) -> dict[str, Named]:
-    """All runs of a file, by name.
+    """Return all runs of a file, by name.
 
     Raises:
         ScenarioError: the file cannot be read, is no TOML, or says what cannot be.

@@ -25,7 +25,7 @@ class Nodes(Protocol):
     """What the overlay asks and notifies."""
 
     def up(self, node: int) -> bool:
-        """Whether a node runs."""
+        """Return whether a node runs."""
 
     def protocol(self, node: int) -> str:
         """Return what a node speaks, as its peers are told."""
@@ -115,7 +115,7 @@ class Overlay:
                 self._send_under_conditions(source, peer, delay, received, size)
 
     def connect(self, source: int, target: int) -> None:
-        """Asks for a connection, which takes a round trip: both ends are told, or the one that asked."""
+        """Ask for a connection, which takes a round trip: both ends are notified, or the one that asked."""
         self._kernel.after(2 * self._latency(source, target), self._establish, source, target)
 
     def disconnect(self, node: int, peer: int) -> None:
@@ -127,7 +127,7 @@ class Overlay:
             self._kernel.at(arrival, self._close, peer, node)
 
     def ping(self, node: int, peer: int) -> None:
-        """Measures a round trip."""
+        """Measure a round trip."""
         delay = self._links[node].get(peer)
         if delay is None:
             self._kernel.after(0.0, self._nodes.receive, node, RoundTrip(peer, None))
@@ -143,7 +143,7 @@ class Overlay:
             self._links[node].clear()
 
     def part(self, sides: Mapping[int, int]) -> None:
-        """Parts the network: only nodes on the same side reach each other. An empty mapping heals it."""
+        """Part the network: only nodes on the same side reach each other. An empty mapping heals it."""
         self._sides = sides
         if not self._open:
             for node, links in enumerate(self._links):

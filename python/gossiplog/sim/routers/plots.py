@@ -42,7 +42,7 @@ def write_plots(simulation: Simulation, folder: Path) -> list[Path]:
 
 
 def latency_chart(ascending: Sequence[float]) -> Chart:
-    """How much of all deliveries came within a time.
+    """Return how much of all deliveries came within a time.
 
     Args:
         ascending: seconds, more than 0 at the end.

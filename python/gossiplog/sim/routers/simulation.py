@@ -118,7 +118,7 @@ class Simulation:
         self._numbers: set[int] = set()
 
     def run(self) -> None:
-        """Lets everything happen. A run is run once."""
+        """Run all events. A run is run once."""
         plan, kernel = self.plan, self.kernel
         for node in range(plan.nodes):
             self._start(node)
@@ -149,7 +149,7 @@ class Simulation:
     # What the overlay tells
 
     def up(self, node: int) -> bool:
-        """Whether a node runs."""
+        """Return whether a node runs."""
         return self.routers[node] is not None
 
     def protocol(self, node: int) -> str:
@@ -322,7 +322,7 @@ def _others(random: Random, node: int, plan: Plan) -> tuple[int, ...]:
 
 @contextmanager
 def _no_collection() -> Iterator[None]:
-    """Millions of events wait, none of them in a cycle: looking for cycles would take most of the time."""
+    """Collect no garbage: of millions of events none is in a cycle, and to look would take most of the time."""
     enabled = gc.isenabled()
     gc.disable()
     try:

@@ -130,7 +130,7 @@ class Summary:
         ]
 
     def record(self) -> dict[str, Any]:
-        """Everything, as JSON takes it; the rows are under `summary`."""
+        """Return everything, as JSON takes it; the rows are under `summary`."""
         fields = asdict(self)
         for name in ("publish", "deliver", "sent"):
             del fields[name]

@@ -154,7 +154,7 @@ class Grid:
             read_routers(run.router, run.gossip, run.degree).counts(run.plan.nodes)
 
     def runs(self) -> list[Run]:
-        """All runs, the largest networks first, which take longest."""
+        """Return all runs, the largest networks first, which take longest."""
         return [
             Run(
                 router,

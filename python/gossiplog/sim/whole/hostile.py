@@ -68,14 +68,14 @@ class HostilePeer:
             self._log.append_many({"from": number, "n": n} for n in range(_HONEST_TREE))
 
     def start(self) -> None:
-        """Begins."""
+        """Begin."""
         self._network.nodes[self.number] = self
         for target in self.targets:
             self._dial(target)
         self._kernel.after(self._period, self._act)
 
     def stop(self) -> None:
-        """Goes away."""
+        """Stop: the peer goes away."""
         self._network.stop(self.number)
 
     def connected(self, end: ConnectionEnd, dialled: bool) -> None:

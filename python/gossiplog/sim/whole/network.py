@@ -127,7 +127,7 @@ class ConnectionEnd:
         self.notice()
 
     def deliver(self, call: Callable[..., object], arguments: tuple[Any, ...]) -> None:
-        """Something has arrived, if the connection has not broken meanwhile."""
+        """Deliver what has arrived, if the connection has not broken meanwhile."""
         if self.alive:
             call(*arguments)
 
@@ -181,7 +181,7 @@ class Network:
         self._connections: dict[ConnectionEnd, None] = {}
 
     def reachable(self, source: int, target: int) -> bool:
-        """Whether two nodes are on the same side of a partition."""
+        """Return whether two nodes are on the same side of a partition."""
         return self._sides.get(source) == self._sides.get(target)
 
     def dial(self, source: int, target: int, refused: Callable[[], object]) -> None:
@@ -189,7 +189,7 @@ class Network:
         self.kernel.after(2 * self._latency(source, target), self._connect, source, target, refused)
 
     def partition(self, sides: Mapping[int, int]) -> None:
-        """Parts the network: only nodes on the same side reach each other. An empty mapping heals it."""
+        """Part the network: only nodes on the same side reach each other. An empty mapping heals it."""
         self._sides = sides
         for end in [end for end in self._connections if not self.reachable(end.here, end.there)]:
             self.break_connection(end)
@@ -209,14 +209,14 @@ class Network:
             self.break_connection(end)
 
     def break_connection(self, end: ConnectionEnd) -> None:
-        """Loses what is on its way; each end learns of it later."""
+        """Break a connection, and lose what is on its way; each end learns of it later."""
         if end.alive:
             for side in end.cut():
                 self._connections.pop(side, None)
                 self.kernel.after(self.kernel.random.uniform(0.0, _SLOWEST_NOTICE), side.notice)
 
     def stream_delay(self, end: ConnectionEnd) -> float:
-        """Seconds until what is written now arrives; what is lost on the way is sent again."""
+        """Return seconds until what is written now arrives; what is lost on the way is sent again."""
         delay = self._latency(end.here, end.there)
         loss = self.faults.loss
         while loss and self.kernel.random.random() < loss:

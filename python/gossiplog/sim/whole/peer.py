@@ -80,7 +80,7 @@ class Peer:
         checks.add(number)
 
     def start(self) -> None:
-        """Begins a life: opens the log, and dials."""
+        """Begin a life: open the log, and dial."""
         if self.driver is not None:
             return
         self.log.close()
@@ -250,7 +250,7 @@ class Driver:
     # The machine
 
     def handle(self, event: events.InEvent) -> None:
-        """Tells the machine what happened, after whatever it is being told just now."""
+        """Report to the machine what happened, after whatever is being reported just now."""
         self._inbox.append(event)
         if self._handling:
             return

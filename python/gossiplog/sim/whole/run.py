@@ -207,7 +207,7 @@ def run_seed(
     trace: Trace | None = None,
     machine: Callable[[Random, Config], Broadcast] = Broadcast,
 ) -> Result:
-    """Draws the scenario of a seed, and runs it.
+    """Draw the scenario of a seed, and run it.
 
     Raises:
         BrokenInvariantError: with the command that shows the run again.

@@ -112,7 +112,7 @@ class Scenario:
 
 
 def draw(seed: int, peers: int) -> Scenario:
-    """Draws a scenario.
+    """Draw a scenario.
 
     Args:
         seed: the same seed and number of peers give the same scenario.

@@ -59,7 +59,7 @@ class Syncs:
         return [sync.order.peer for sync in self._running.values()]
 
     def start(self, order: StartSync, end: ConnectionEnd | None) -> None:
-        """Begins a sync over a connection; None for one that has ended meanwhile."""
+        """Begin a sync over a connection; None for one that has ended meanwhile."""
         if end is None:
             self._report(SyncEnded(order.sync, SyncResult.FAILED, reason="not connected"))
             return

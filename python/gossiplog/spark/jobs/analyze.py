@@ -210,7 +210,7 @@ class Analysis:
 
 
 def analyze(messages: DataFrame, hot: str | None = None) -> Analysis:
-    """Analyses one log.
+    """Analyse one log.
 
     Args:
         messages: of the log, in all their encodings, with the columns COLUMNS; `payload` only where there is an
@@ -316,7 +316,7 @@ def _top(keys: DataFrame) -> tuple[HotKey, ...]:
 
 
 def _ranges(rows: DataFrame, children: DataFrame, last: int) -> tuple[tuple[Width, ...], tuple[ClockRange, ...]]:
-    """How many clocks have so many messages, and the ranges of clocks up to the last."""
+    """Return how many clocks have so many messages, and the ranges of clocks up to the last."""
     clocks = clock_ranges(last)
     if not clocks:
         return (), ()
@@ -367,7 +367,7 @@ def clock_ranges(last: int) -> list[range]:
 
 
 def _children(rows: DataFrame, damaged: DataFrame) -> DataFrame:
-    """Messages with children: the number of these, the clock of the first, and whether the message itself is sound."""
+    """Return messages with children: their number, the clock of the first, and whether the message itself is sound."""
     return (
         rows.select("clock", F.explode("parents").alias("parent"))
         .groupBy("parent")

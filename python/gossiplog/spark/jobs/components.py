@@ -71,7 +71,7 @@ def _joined(pairs: pa.Table) -> pa.Table:
 
 
 def _large_star(pairs: DataFrame) -> DataFrame:
-    """Links the larger neighbours of each node to the least of its neighbours and itself."""
+    """Link the larger neighbours of each node to the least of its neighbours and itself."""
     both = pairs.union(pairs.select("least", "node")).toDF("node", "neighbour")
     smallest = F.least(F.min("neighbour").over(Window.partitionBy("node")), "node")
     linked = both.withColumn("least", smallest).where("neighbour > node")
@@ -79,7 +79,7 @@ def _large_star(pairs: DataFrame) -> DataFrame:
 
 
 def _small_star(pairs: DataFrame) -> DataFrame:
-    """Links each node and its smaller neighbours to the least of these."""
+    """Link each node and its smaller neighbours to the least of these."""
     linked = pairs.withColumn("smallest", F.min("least").over(Window.partitionBy("node")))
     neighbours = linked.where("least != smallest").select("least", "smallest")
     return neighbours.union(linked.select("node", "smallest")).toDF("node", "least").distinct()

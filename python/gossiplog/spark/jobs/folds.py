@@ -72,14 +72,14 @@ class Fold(ABC):
 
     @abstractmethod
     def rows(self, messages: DataFrame) -> DataFrame:
-        """Messages in the columns of the state.
+        """Return messages in the columns of the state.
 
         Raises:
             OptionError: keys or values of a type that the fold cannot take.
         """
 
     def distinct(self, messages: DataFrame) -> DataFrame:
-        """Messages each once; as they are where `combine` counts one that comes again once."""
+        """Return messages each once; as they are where `combine` counts one that comes again once."""
         return messages
 
     @abstractmethod

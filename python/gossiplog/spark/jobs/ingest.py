@@ -191,7 +191,7 @@ def _signed(found: DataFrame, layout: Layout, topic: str, keys: KeyStore, stage:
 
 
 def _identical(signed: DataFrame) -> DataFrame:
-    """Events that make the same message, which a log would hold once."""
+    """Return events that make the same message, which a log would hold once."""
     messages = signed.where("key IS NOT NULL").groupBy("key")
     counted = messages.agg(F.count("*").alias("count"), F.min("event").alias("event")).where("count > 1")
     problem = F.concat(

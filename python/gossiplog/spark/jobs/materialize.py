@@ -55,7 +55,7 @@ class Recipe:
             raise OptionError(f"nothing can be removed by the fold {self.fold.name}: only a set has elements")
 
     def rows(self, messages: DataFrame, *, distinct: bool) -> DataFrame:
-        """Messages as the fold takes them.
+        """Return messages as the fold takes them.
 
         Args:
             messages: in the columns of the data source.
@@ -149,7 +149,7 @@ def read_state(session: SparkSession, folder: str, fold: Fold) -> DataFrame:
 
 
 def materialize(session: SparkSession, location: str, folder: str, recipe: Recipe) -> Materialized:
-    """Brings the state in a folder up to what a log holds now; makes it where there is none.
+    """Bring the state in a folder up to what a log holds now; make it where there is none.
 
     Args:
         session: of Spark.

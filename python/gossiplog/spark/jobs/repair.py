@@ -44,7 +44,7 @@ def write_repairs(result: Reconciliation, folder: str) -> tuple[str, ...]:
 
 
 def set_names(logs: Sequence[str]) -> list[str]:
-    """Names of folders for logs: those of their files, with a number where several are called the same."""
+    """Return names of folders for logs: those of their files, with a number where several are called the same."""
     names: list[str] = []
     for log in logs:
         base = os.path.basename(log.rstrip("/")) or "log"

@@ -110,7 +110,7 @@ def analysed_state(before: Stored, after: Stored) -> Stored:
 
 
 def _facts(title: str, now: datetime, state: Stored | None) -> dict[str, Any]:
-    """Which log an analysis is about, and when it was made, as JSON has it."""
+    """Return which log an analysis is about, and when it was made, as JSON has it."""
     root = None if state is None or state.root is None else {"level": state.root.level, "hash": state.root.hash.hex()}
     return {
         "log": title,
@@ -121,7 +121,7 @@ def _facts(title: str, now: datetime, state: Stored | None) -> dict[str, Any]:
 
 
 def tables(analysis: Analysis) -> dict[str, Any]:
-    """Everything but the frames, as JSON has it."""
+    """Return everything but the frames, as JSON has it."""
     names = ("ranges", "widths", "authors", "suspects", "hot_keys", "alternative_encodings")
     rows = {name: getattr(analysis, name) for name in names}
     listed = {name: None if found is None else list(map(asdict, found)) for name, found in rows.items()}

@@ -128,7 +128,7 @@ def _groups(keys: Iterator[bytes]) -> Iterator[list[bytes]]:
 
 
 def _components(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Whole components, as many together as make a chunk, or a larger one alone."""
+    """Yield whole components, as many together as make a chunk, or a larger one alone."""
     held: list[pa.RecordBatch] = []
     for batch in batches:
         if not len(batch):
@@ -180,7 +180,7 @@ class _Graph:
         return links
 
     def sign(self) -> Iterator[dict[str, Any]]:
-        """Messages, parents before their children, and problems."""
+        """Yield messages, parents before their children, and problems."""
         followed = {parent for parents in self._parents for parent in parents}
         for run in self._ordered_runs():
             for position, value in self._sign_run(run):
@@ -270,7 +270,7 @@ class _Graph:
         return key
 
     def _cycles(self) -> Iterator[list[int]]:
-        """Cycles among what could not be signed, one for each group of events that wait for the same."""
+        """Yield cycles among what could not be signed, one for each group of events that wait for the same."""
         seen: set[int] = set()
         for position, key in enumerate(self._keys):
             path: dict[int, None] = {}

@@ -225,7 +225,7 @@ def _found(kind: str, keys: pa.Array, other: pa.Array | None = None, detail: pa.
 
 
 def _named(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Defects with ids in place of keys: there are few, and nothing else names a key."""
+    """Yield defects with ids in place of keys: there are few, and nothing else names a key."""
     for batch in batches:
         rows = [_defect_row(*row.values()) for row in batch.to_pylist()]
         yield pa.RecordBatch.from_pylist(rows, pa.schema([(name, pa.string()) for name in ("kind", "id", "detail")]))

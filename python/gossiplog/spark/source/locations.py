@@ -66,7 +66,7 @@ def identity(location: str) -> str:
 
 
 def is_uri(location: str) -> bool:
-    """Whether a location is no plain path."""
+    """Return whether a location is no plain path."""
     return is_url(location) or location.startswith("file:")
 
 

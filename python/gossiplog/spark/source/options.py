@@ -122,7 +122,7 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
 
 
 def parsed(given: Mapping[str, str], options: Mapping[str, Parser]) -> dict[str, Any]:
-    """Options by the names of attributes.
+    """Return options by the names of attributes.
 
     Args:
         given: by name in lower case.

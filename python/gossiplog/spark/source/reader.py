@@ -98,7 +98,7 @@ class LogReader(DataSourceReader):
         self._columns = Columns(options, schema)
 
     def partitions(self) -> Sequence[KeyRange]:
-        """Ranges of keys, of about equal numbers of messages, in the order of the logs and of the keys.
+        """Return ranges of keys, of about equal numbers of messages, in the order of the logs and of the keys.
 
         Raises:
             NotALog: a path that names no log.

@@ -103,7 +103,7 @@ def stage(folder: str, topic: str, partition: int, batches: Iterable[pa.RecordBa
 
 
 def sort(folder: str, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[str, int]]:
-    """Leaves messages that need not be verified in sorted runs.
+    """Leave, in sorted runs, messages that need not be verified.
 
     Args:
         folder: for the runs.

@@ -69,16 +69,16 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: dict[str, int] | None = None
 
     def initialOffset(self) -> Offset:
-        """Where a query without a checkpoint begins."""
+        """Return where a query without a checkpoint begins."""
         return {log: self._reached(log, self._options.starting_offsets) for log in self._locations}
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """As many messages as the option maxRows says."""
+        """Return as many messages as the option maxRows says."""
         rows = self._options.max_rows
         return ReadAllAvailable() if rows is None else ReadMaxRows(rows)
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
-        """How far a micro-batch goes that begins at an offset.
+        """Return how far a micro-batch goes that begins at an offset.
 
         Raises:
             StorageError: a log is another one than was read up to the offset, or cannot be read.
@@ -99,7 +99,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return offset
 
     def reportLatestOffset(self) -> Offset:
-        """How far the logs go, for the query's progress."""
+        """Return how far the logs go, for the query's progress."""
         return {log: self._reached(log) for log in self._locations}
 
     def prepareForTriggerAvailableNow(self) -> None:
