@@ -65,9 +65,9 @@ class Log:
         self._is_closed = False
         self._check = payload_check(payload)
         self._states = States(storage, topic)
-        self._follower = CommitNotifier(storage, topic)
-        self._writer = Writer(storage, self._states, topic, apply, self._follower.committed)
-        self._replica = Replica(storage, self._states, topic, self._check, self._writer, self._follower)
+        self._notifier = CommitNotifier(storage, topic)
+        self._writer = Writer(storage, self._states, topic, apply, self._notifier.committed)
+        self._replica = Replica(storage, self._states, topic, self._check, self._writer, self._notifier)
         self._writer.catch_up()
 
     # Writing
@@ -352,7 +352,7 @@ class Log:
             raise ValueError(f"a batch of {batch}: expected 1 or more")
         if after is not None and not 0 <= after <= _MOST_MESSAGES:
             raise ValueError(f"a cursor of {after}: expected one that a list had, or 0")
-        return self._follower.follow(after, batch)
+        return self._notifier.follow(after, batch)
 
     @property
     def heads(self) -> tuple[str, ...]:
@@ -498,7 +498,7 @@ class Log:
         try:
             self._storage.close()
         finally:
-            self._follower.closed()
+            self._notifier.closed()
 
     def __enter__(self) -> Self:
         return self

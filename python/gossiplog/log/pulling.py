@@ -53,7 +53,7 @@ class _Work:
         self.inserted = 0
         self.duplicates = 0
         # By key: what this log refuses is not asked for again when a stream goes on.
-        self.left_out: dict[bytes, GossipLogError] = {}
+        self.refused: dict[bytes, GossipLogError] = {}
         self._skipped = SkippedMessages()
         self.writing: deque[Future[None]] = deque()
         self._streams: list[Statistics] = []
@@ -108,7 +108,7 @@ class _Work:
 
     def _skip(self, key: bytes, error: GossipLogError) -> None:
         self._skipped.add(key)
-        self.left_out[key] = error
+        self.refused[key] = error
 
     def count(self, client: Client) -> None:
         """Add what a stream cost."""
@@ -120,7 +120,7 @@ class _Work:
             inserted=self.inserted,
             duplicates=self.duplicates,
             refused=tuple(
-                (core.encode_id(key), error) for key, error in sorted(self.left_out.items(), key=itemgetter(0))
+                (core.encode_id(key), error) for key, error in sorted(self.refused.items(), key=itemgetter(0))
             ),
             requests=sum(stream.requests for stream in self._streams),
             round_trips=sum(stream.round_trips for stream in self._streams),
@@ -158,7 +158,7 @@ def pull(replica: Replica, connect: Connect) -> PullResult:
             fruitless = 0 if client.statistics.values or client.statistics.complete else fruitless + 1
             if fruitless == _FRUITLESS_STREAMS:
                 raise ProtocolError(f"the source aborted {fruitless} streams in a row without sending a message")
-            config = dataclasses.replace(client.next_config, skip=frozenset(work.left_out))
+            config = dataclasses.replace(client.next_config, skip=frozenset(work.refused))
             if end.cooldown > _LONGEST_COOLDOWN:
                 raise ProtocolError(
                     f"the source asks to wait for {end.cooldown} ms; {_LONGEST_COOLDOWN} ms at most are waited"

@@ -36,14 +36,14 @@ class Replica:
         topic: str,
         check: PayloadCheck | None,
         writer: Writer,
-        follower: CommitNotifier,
+        notifier: CommitNotifier,
     ) -> None:
         self.topic = topic
         self._storage = storage
         self._states = states
         self._check = check
         self._writer = writer
-        self._follower = follower
+        self._notifier = notifier
 
     @property
     def read_only(self) -> bool:
@@ -187,14 +187,14 @@ class Replica:
 
     def listening(self, listener: Listener) -> AbstractContextManager[None]:
         """Notify a listener of what this process commits, and of the log's end, for the time of a block."""
-        return self._follower.listening(listener)
+        return self._notifier.listening(listener)
 
     def recent(self, after: int, limit: int) -> Sequence[tuple[int, bytes]]:
         """Return what `arrivals` does, from memory.
 
         That is nothing, unless this process committed what follows a moment ago, while somebody listened.
         """
-        return self._follower.recent(after, limit)
+        return self._notifier.recent(after, limit)
 
     @property
     def has_alternatives(self) -> bool:

@@ -29,7 +29,7 @@ from gossiplog.net.background import background
 from gossiplog.net.http.access import SCOPE_KEY, Access, Allowed, Tokens, as_response, as_tokens, protect
 from gossiplog.net.http.addresses import Addresses, Refusal, culprit_of, host_of, is_local, source_of
 from gossiplog.net.http.admission import Admission
-from gossiplog.net.http.application import create_site
+from gossiplog.net.http.application import create_application
 from gossiplog.net.http.metrics import HEALTH_PATHS
 from gossiplog.net.http.peer_list import peer_list
 from gossiplog.net.peer import Peer
@@ -167,7 +167,7 @@ class Hub:
         self._connections = (limits or Limits()).connections
         self._refusals = RateLimitedLog(LOGGER)
         self._refused_websockets: Counter[str] = Counter()
-        self._site = create_site(
+        self._application = create_application(
             log, self._names, lambda: self.counters, lambda: self.peers, admission, lambda: self.unready
         )
         self._access = access or Access()
@@ -309,7 +309,7 @@ class Hub:
         elif self._is_read_only and scope["method"] == "POST":
             await JSONResponse({"error": _READ_ONLY}, 403)(scope, receive, send)
         else:
-            await self._site(scope, receive, send)
+            await self._application(scope, receive, send)
 
     def _room(self) -> int:
         """Return bytes that may still be kept in memory for strangers."""

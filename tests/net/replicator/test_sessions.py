@@ -5,7 +5,7 @@ from __future__ import annotations
 import anyio
 import pytest
 
-from gossiplog.net.replicator import sessions as neighbour_module
+from gossiplog.net.replicator import sessions as sessions_module
 from gossiplog.net.replicator.sessions import PeerSession
 from gossiplog.net.transport.stream import CHUNK
 from gossiplog.net.transport.streams import Network
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.anyio
 async def test_small_pieces_go_together_and_who_lags_is_known(
     network: Network, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(neighbour_module, "_MOST_WAITING", 1000)
+    monkeypatch.setattr(sessions_module, "_MOST_WAITING", 1000)
     client, server = connect_pair(network, ["/push"])
     stream = await client.open_stream("/push")
     _, accepted = await server.accept()

@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 from gossiplog.errors import NetworkError
-from gossiplog.net.replicator import workers as threads_module
+from gossiplog.net.replicator import workers as workers_module
 from gossiplog.net.replicator.workers import WorkerPool
 from gossiplog.net.transport.stream import Signal
 
@@ -35,8 +35,8 @@ async def test_calls_return_and_raise(kind: str) -> None:
 async def test_checks_and_writes_that_take_long_are_told_of_once(
     release: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(threads_module, "_LONG_SECONDS", 0.01)
-    threads = WorkerPool()
+    monkeypatch.setattr(workers_module, "_LONG_SECONDS", 0.01)
+    workers = WorkerPool()
     told: list[tuple[str, Exception]] = []
     changed = Signal()
 
@@ -45,9 +45,9 @@ async def test_checks_and_writes_that_take_long_are_told_of_once(
         changed.set()
 
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(threads.watch, tell)
-        tasks.start_soon(threads.read, release.wait)
-        for count, run in enumerate((threads.check, threads.write), 1):
+        tasks.start_soon(workers.watch, tell)
+        tasks.start_soon(workers.read, release.wait)
+        for count, run in enumerate((workers.check, workers.write), 1):
             tasks.start_soon(run, release.wait)
             while len(told) < count:
                 await changed.wait()
@@ -91,7 +91,7 @@ async def test_a_call_that_is_cancelled_is_waited_for(release: threading.Event) 
 async def test_at_the_end_a_call_that_hangs_is_left_to_itself(
     before: bool, release: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    threads = WorkerPool()
+    workers = WorkerPool()
     begun, token = anyio.Event(), anyio.lowlevel.current_token()
 
     def hang() -> None:
@@ -99,25 +99,25 @@ async def test_at_the_end_a_call_that_hangs_is_left_to_itself(
         release.wait()
 
     if before:
-        monkeypatch.setattr(threads_module, "_LAST_SECONDS", 60.0)
-        threads.end()
-    monkeypatch.setattr(threads_module, "_LAST_SECONDS", 0.01)
+        monkeypatch.setattr(workers_module, "_LAST_SECONDS", 60.0)
+        workers.end()
+    monkeypatch.setattr(workers_module, "_LAST_SECONDS", 0.01)
     with anyio.fail_after(60):
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(threads.write, hang)
+            tasks.start_soon(workers.write, hang)
             await begun.wait()
-            threads.end()
+            workers.end()
             tasks.cancel_scope.cancel()
     told: list[tuple[str, str]] = []
-    threads.tell_of_left(lambda doing, error: told.append((doing, str(error).partition(":")[0])))
+    workers.tell_of_left(lambda doing, error: told.append((doing, str(error).partition(":")[0])))
     assert told == [("writing to the log", "it has not ended and is left to itself")]
     assert not release.is_set()
 
 
 async def test_after_the_end_nothing_is_called_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(threads_module, "_LAST_SECONDS", 0.0)
-    threads = WorkerPool()
-    threads.end()
+    monkeypatch.setattr(workers_module, "_LAST_SECONDS", 0.0)
+    workers = WorkerPool()
+    workers.end()
     with pytest.raises(NetworkError, match="not replicated any more"):
-        await threads.read(pytest.fail, "it was called")
-    threads.tell_of_left(pytest.fail)
+        await workers.read(pytest.fail, "it was called")
+    workers.tell_of_left(pytest.fail)

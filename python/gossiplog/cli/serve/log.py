@@ -37,7 +37,7 @@ class _Formatter(logging.Formatter):
 
 
 class _JsonFormatter(_Formatter):
-    """Formats each record as an object in one line, which has the record's fields (`incidents.FIELDS`), too."""
+    """Formats each record as an object in one line, which has the record's fields (`rate_limited_log.FIELDS`), too."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line of a record."""

@@ -420,7 +420,7 @@ def _monitor(log: Log, peer: Peer | None, hub: Hub | None, access: Access, tls: 
         return hub.counters if hub is not None else peer.counters if peer is not None else Counters()
 
     def peers() -> list[dict[str, Any]]:
-        # A hub that shares the peer's work knows the peer's neighbours, too.
+        # A hub that shares the peer's work knows the peers of the mesh, too.
         return hub.peers if hub is not None else peer.listed if peer is not None else []
 
     def unready() -> str:

@@ -20,7 +20,7 @@ from gossiplog.net.http.metrics import HEALTH_PATHS, Peers, metric_routes
 from gossiplog.net.replicator.telemetry import Counters
 
 
-def create_site(
+def create_application(
     log: Log,
     connections: Connections,
     counters: Callable[[], Counters],
@@ -64,6 +64,6 @@ def create_monitor(
 
 
 def _site(routes: Sequence[BaseRoute]) -> Starlette:
-    site = Starlette(routes=routes, exception_handlers={HTTPException: as_json})
-    site.router.redirect_slashes = False
-    return site
+    application = Starlette(routes=routes, exception_handlers={HTTPException: as_json})
+    application.router.redirect_slashes = False
+    return application

@@ -9,11 +9,11 @@ from gossiplog._core import PeerInfo
 from gossiplog.net.replicator.sessions import PeerSession
 
 
-def peer_list(neighbours: Sequence[PeerSession], infos: Sequence[PeerInfo]) -> list[dict[str, Any]]:
+def peer_list(sessions: Sequence[PeerSession], infos: Sequence[PeerInfo]) -> list[dict[str, Any]]:
     """Return what a program may want to know of each peer, ready for JSON.
 
     Args:
-        neighbours: all with whom messages are exchanged.
+        sessions: of all peers with whom messages are exchanged.
         infos: the peers of the mesh, those included with whom none are.
 
     Returns:
@@ -22,7 +22,7 @@ def peer_list(neighbours: Sequence[PeerSession], infos: Sequence[PeerInfo]) -> l
         program, as it says; or null), `subscribed`, `in_mesh`, `score` and `rtt` (seconds, or null), as
         `gossiplog._core.PeerInfo` has them.
     """
-    replicating = {peer.name for peer in neighbours}
+    replicating = {peer.name for peer in sessions}
     mesh = [
         {
             "peer": info.peer_id,
@@ -38,5 +38,5 @@ def peer_list(neighbours: Sequence[PeerSession], infos: Sequence[PeerInfo]) -> l
         }
         for info in infos
     ]
-    clients = [{"peer": peer.name, "kind": "client", "replicates": True} for peer in neighbours if not peer.gossips]
+    clients = [{"peer": peer.name, "kind": "client", "replicates": True} for peer in sessions if not peer.gossips]
     return mesh + clients

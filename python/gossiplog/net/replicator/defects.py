@@ -58,12 +58,12 @@ class Defects:
 
     Args:
         telemetry: counts them, and tells the application.
-        exchanges: the peers that are being exchanged with, by number.
+        sessions: the peers that are being exchanged with, by number.
     """
 
-    def __init__(self, telemetry: Telemetry, exchanges: Mapping[int, PeerSession]) -> None:
+    def __init__(self, telemetry: Telemetry, sessions: Mapping[int, PeerSession]) -> None:
         self._telemetry = telemetry
-        self._exchanges = exchanges
+        self._sessions = sessions
         # The oldest first, each within a limit: when the latest defects of a peer were, by its culprit or origin; names
         # and those of peers that left, by number; numbers of those that caused one, which may not have left yet.
         self._times: dict[str, list[float]] = {}
@@ -92,7 +92,7 @@ class Defects:
         peer, name, origin = None, "", ""
         if number is not None:
             keep_latest(self._faulty, number, None)
-            peer = self._exchanges.get(number)
+            peer = self._sessions.get(number)
             name, origin = self._names(number)
         times: list[float] = []
         if origin:
@@ -127,7 +127,7 @@ class Defects:
         keep_latest(self._left, peer.number, (peer.name, peer.culprit or peer.origin))
 
     def _names(self, number: int) -> tuple[str, str]:
-        peer = self._exchanges.get(number)
+        peer = self._sessions.get(number)
         return (peer.name, peer.culprit or peer.origin) if peer is not None else self._left.get(number, ("", ""))
 
     def _recent(self, origin: str, now: float) -> list[float]:

@@ -111,7 +111,7 @@ class Driver:
             self.replica, self._workers, self.telemetry, self._report, lambda: bool(self._peers), on_message
         )
         self._shares = Shares()
-        self._deliveries = InsertQueue(
+        self._inserts = InsertQueue(
             self._feed.insert_values,
             self._shares,
             self.telemetry,
@@ -124,7 +124,7 @@ class Driver:
             self.replica,
             self._workers,
             self._feed,
-            self._deliveries,
+            self._inserts,
             self._report,
             self._fail,
             self._join,
@@ -133,7 +133,7 @@ class Driver:
         self._validation: Validation | None = None
         if router is not None:
             self._validation = Validation(
-                router, self._workers, partial(self._deliveries.room, MESH), self._report, self._unread, self.telemetry
+                router, self._workers, partial(self._inserts.room, MESH), self._report, self._unread, self.telemetry
             )
         self._syncs = Syncs(
             self.replica,
@@ -147,10 +147,10 @@ class Driver:
         )
         self._numbers = itertools.count(1)
         # All that are being exchanged with, and those of them that have a push stream.
-        self._exchanges: dict[int, PeerSession] = {}
+        self._sessions: dict[int, PeerSession] = {}
         self._peers: dict[int, PeerSession] = {}
         self._by_connection: dict[Connection | None, int] = {}
-        self.defects = Defects(self.telemetry, self._exchanges)
+        self.defects = Defects(self.telemetry, self._sessions)
         make_machine = partial(Broadcast, random or Random(), config, itertools.count(1))
         self._machine = SharedMachine(
             make_machine,
@@ -168,7 +168,7 @@ class Driver:
         self._is_open = False
         # Sync streams that are being served.
         self._serving = 0
-        self._exchange_ended = Signal()
+        self._session_ended = Signal()
 
     async def __aenter__(self) -> Self:
         count = await self._workers.read(self.replica.count)
@@ -176,14 +176,14 @@ class Driver:
             stack.callback(self.telemetry.flush)
             stack.callback(self._workers.tell_of_left, self._fail)
             self._tasks = await stack.enter_async_context(background())
-            stack.push_async_callback(self._end_exchanges)
+            stack.push_async_callback(self._end_sessions)
             for task in (self._feed.follow, self._feed.announce, self._feed.tell):
                 self._tasks.start_soon(task, count)
             self._tasks.start_soon(self._workers.watch, self._fail)
             for loop in (self._feed.probe, self._pushes.run, self._timers.run, self.telemetry.run):
                 self._tasks.start_soon(loop)
             for long in (False, True):
-                self._tasks.start_soon(partial(self._deliveries.run, long=long))
+                self._tasks.start_soon(partial(self._inserts.run, long=long))
             if self._validation is not None:
                 self._tasks.start_soon(self._validation.run)
             self._is_open = True
@@ -203,14 +203,14 @@ class Driver:
         """
         self._workers.end()
 
-    async def _end_exchanges(self) -> None:
+    async def _end_sessions(self) -> None:
         self._is_open = False
-        for peer in self._exchanges.values():
+        for peer in self._sessions.values():
             peer.scope.cancel()
         # They run in tasks of others, and what they report at their end still needs this driver's own.
         with anyio.CancelScope(shield=True):
-            while self._exchanges:
-                await self._exchange_ended.wait()
+            while self._sessions:
+                await self._session_ended.wait()
 
     @property
     def peers(self) -> Sequence[PeerSession]:
@@ -253,7 +253,7 @@ class Driver:
         if any(map(self.defects.bans, (peer.origin, peer.culprit))):
             self.telemetry.refused(name, "banned", TOO_MANY)
             return TOO_MANY
-        self._exchanges[peer.number] = peer
+        self._sessions[peer.number] = peer
         self._by_connection[connection] = peer.number
         connection.watch(partial(self._note, peer))
         try:
@@ -322,9 +322,9 @@ class Driver:
             # It may have been refused a stream of another topic, which is not reported if it leaves at once.
             text = f"it left without opening {self.protocols.push}, a stream of this log: its topic may be another"
             self.telemetry.incident(peer.name, "left_at_once", 1, text)
-        del self._exchanges[peer.number], self._by_connection[peer.connection]
+        del self._sessions[peer.number], self._by_connection[peer.connection]
         self.defects.leave(peer)
-        self._exchange_ended.set()
+        self._session_ended.set()
         if self._peers.pop(peer.number, None) is None:
             if peer.blame:
                 self.telemetry.tell(events.Rejected(peer.name, peer.blame))
@@ -342,13 +342,13 @@ class Driver:
 
     def leave(self, connection: Connection) -> None:
         """End the exchange over a connection."""
-        for peer in self._exchanges.values():
+        for peer in self._sessions.values():
             if peer.connection is connection:
                 peer.scope.cancel()
 
     def blame(self, connection: Connection, reason: str) -> None:
         """Drop a peer that broke a rule of the layer that carries the connection's bytes."""
-        for peer in self._exchanges.values():
+        for peer in self._sessions.values():
             if peer.connection is connection:
                 peer.drop(reason)
 
@@ -470,7 +470,7 @@ class Driver:
                     self._validation.answer(event)
             case broadcast.Insert(delivery):
                 source = self._peers.get(_number(delivery.source)) if delivery.ticket is None else None
-                self._deliveries.add(MESH if source is None else source.writer, delivery)
+                self._inserts.add(MESH if source is None else source.writer, delivery)
             case broadcast.SetTimer(timer, at):
                 self._timers.set(timer, at)
             case broadcast.StartSync(peer=number):

@@ -41,7 +41,7 @@ class Pushes:
         replica: of the log.
         workers: to run on.
         feed: of the log.
-        deliveries: take what is pushed.
+        inserts: takes what is pushed.
         report: is told what peers tell, and of those that fall behind.
         fail: is told what goes wrong on this side.
         joined: is called at a peer's first stream.
@@ -53,7 +53,7 @@ class Pushes:
         replica: Replica,
         workers: WorkerPool,
         feed: ChangeFeed,
-        deliveries: InsertQueue,
+        inserts: InsertQueue,
         report: Report,
         fail: Callable[[str, Exception], None],
         joined: Callable[[PeerSession], None],
@@ -62,7 +62,7 @@ class Pushes:
         self._replica = replica
         self._workers = workers
         self._feed = feed
-        self._deliveries = deliveries
+        self._inserts = inserts
         self._report = report
         self._fail = fail
         self._joined = joined
@@ -175,12 +175,12 @@ class Pushes:
             await time_slice.rest()
             match event:
                 case push.Deliver(key, value):
-                    await self._deliveries.room(peer.writer)
+                    await self._inserts.room(peer.writer)
                     self._report(broadcast.Received(Delivery(peer.number, key, value)))
                 case push.UnknownHeads(keys, unchecked):
                     self._report(broadcast.HeadsReceived(peer.number, keys, unchecked))
         # What is left in the queue is a turn's, and not worth counting.
-        await self._deliveries.room(peer.writer)
+        await self._inserts.room(peer.writer)
         stream.hold(machine.held)
         if isinstance(error, ProtocolError):
             peer.drop(f"it broke the push protocol: {error}")
