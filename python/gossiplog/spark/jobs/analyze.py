@@ -30,6 +30,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from gossiplog.spark.failures import worker_errors
+from gossiplog.spark.jobs.expressions import author_figures
 
 COLUMNS = ("seq", "id", "clock", "author", "parents", "payload", "size", "canonical", "content_id")
 """The columns of the data source that an analysis looks at; `payload` only for hot keys."""
@@ -277,30 +278,25 @@ def _collect(
 ) -> Analysis:
     authors, encodings = frames["authors"], frames["alternative_encodings"]
     widths, ranges = _ranges(rows, children, whole["longest_chain"])
-    suspects = authors.where(F.greatest("messages_score", "bytes_score") > LIMIT)
-    number = authors.agg(
-        F.count("*").alias("authors"), F.count_if(F.greatest("messages_score", "bytes_score") > LIMIT).alias("suspects")
-    ).first()
-    assert number is not None
+    score = F.greatest("messages_score", "bytes_score")
+    counts = authors.agg(F.count("*").alias("authors"), F.count_if(score > LIMIT).alias("suspects")).first()
+    assert counts is not None
+    suspects = authors.where(score > LIMIT).orderBy(F.desc(score), "author")
     hot_keys = frames.get("hot_keys")
     return Analysis(
         totals=Totals(
             **whole,
-            authors=number.authors,
+            authors=counts.authors,
             heads=ranges[-1].heads if ranges else 0,
             branches=sum(part.branches for part in ranges),
             widest=max((part.widest for part in ranges), default=0),
             reencoded=encodings.where("number = 1").count() if whole["not_canonical"] else 0,
-            suspects=number.suspects,
+            suspects=counts.suspects,
         ),
         ranges=ranges,
         widths=widths,
         authors=_authors(authors.orderBy(F.desc("messages"), "author")),
-        suspects=(
-            _authors(suspects.orderBy(F.desc(F.greatest("messages_score", "bytes_score")), "author"))
-            if number.suspects
-            else ()
-        ),
+        suspects=_authors(suspects) if counts.suspects else (),
         hot_keys=None if hot_keys is None else _top(hot_keys),
         alternative_encodings=_by_message(encodings) if whole["not_canonical"] else (),
         frames=frames,
@@ -343,16 +339,17 @@ def _ranges(rows: DataFrame, children: DataFrame, last: int) -> tuple[tuple[Widt
     for row in (*had.collect(), *ended.collect()):
         figures = row.asDict()
         filled[figures.pop("part")].update(figures)
-    alike: Counter[int] = Counter()
+    clocks_by_digits: Counter[int] = Counter()
     for row in wide.collect():
         filled[row.part]["widest"] = max(filled[row.part]["widest"], row.widest)
-        alike[row.digits] += row.clocks
+        clocks_by_digits[row.digits] += row.clocks
     heads = accumulate(figures["messages"] - figures.pop("ended") for figures in filled)
     ranges = tuple(
         ClockRange(first_clock=within[0], last_clock=within[-1], heads=after, **figures)
         for within, after, figures in zip(clocks, heads, filled, strict=True)
     )
-    return tuple(Width(2 ** (n - 1) + 1 if n else 1, 2**n, count) for n, count in sorted(alike.items())), ranges
+    widths = tuple(Width(2 ** (n - 1) + 1 if n else 1, 2**n, count) for n, count in sorted(clocks_by_digits.items()))
+    return widths, ranges
 
 
 def clock_ranges(last: int) -> list[range]:
@@ -379,16 +376,7 @@ def _children(rows: DataFrame, damaged: DataFrame) -> DataFrame:
 
 def _scored(rows: DataFrame) -> DataFrame:
     """Return the authors, with their modified z-scores, and beside each the ratio to the median author."""
-    authors = (
-        rows.groupBy("author")
-        .agg(
-            F.count("*").alias("messages"),
-            F.sum("size").alias("bytes"),
-            F.min("clock").alias("first_clock"),
-            F.max("clock").alias("last_clock"),
-        )
-        .persist(StorageLevel.DISK_ONLY)
-    )
+    authors = rows.groupBy("author").agg(*author_figures()).persist(StorageLevel.DISK_ONLY)
     # As literals: joined to the authors, they would be computed anew, within one another, by each use of the scores.
     middles = authors.agg(*(F.median(F.ln(measure)).alias(measure) for measure in _MEASURES)).first()
     assert middles is not None

@@ -1,4 +1,4 @@
-"""Expressions in Spark's SQL that users give."""
+"""Expressions in Spark's SQL: those that users give, and those that several jobs have in common."""
 
 from __future__ import annotations
 
@@ -27,3 +27,13 @@ def expression(frame: DataFrame, name: str, text: str) -> Column:
         said = str(error).strip().splitlines()[0]
         raise OptionError(f"the expression for {name}, {text}, cannot be used: {said}") from error
     return parsed
+
+
+def author_figures() -> tuple[Column, ...]:
+    """Return what is counted for each author: `messages`, `bytes`, `first_clock` and `last_clock`."""
+    return (
+        F.count("*").alias("messages"),
+        F.sum("size").alias("bytes"),
+        F.min("clock").alias("first_clock"),
+        F.max("clock").alias("last_clock"),
+    )

@@ -144,10 +144,10 @@ def _make(frame: DataFrame, stage: _Stage, topic: str, layout: Layout, store: Ke
     )
     merges = stage.keep("merges", merging)
     authors = found.select("author").distinct().count()
-    number = signed.agg(F.count("*").alias("events"), F.count_if("head").alias("heads")).first()
-    assert number is not None
+    counts = signed.agg(F.count("*").alias("events"), F.count_if("head").alias("heads")).first()
+    assert counts is not None
     messages = _store(signed.select("key", "value").union(merges), stage, topic)
-    return Ingested(number.events, messages - number.events, authors, number.heads)
+    return Ingested(counts.events, messages - counts.events, authors, counts.heads)
 
 
 class _Stage:

@@ -22,6 +22,7 @@ from pyspark.sql import functions as F
 import gossiplog.log
 from gossiplog.errors import CorruptLog, OptionError, TopicMismatch
 from gossiplog.spark.failures import worker_errors
+from gossiplog.spark.jobs.expressions import author_figures
 from gossiplog.spark.jobs.fetch_values import Replica, gather
 from gossiplog.spark.source.data_source import read
 from gossiplog.spark.source.locations import check_logs
@@ -210,15 +211,7 @@ def _missing(differing: DataFrame, replicas: tuple[Replica, ...]) -> DataFrame:
 def _lacks(missing: DataFrame, replicas: int) -> tuple[MissingMessages, ...]:
     each = missing.withColumn("replica", F.explode("lacking"))
     shares = (
-        each.where("error IS NULL")
-        .groupBy("replica", "author")
-        .agg(
-            F.count("*").alias("messages"),
-            F.sum("size").alias("bytes"),
-            F.min("clock").alias("first_clock"),
-            F.max("clock").alias("last_clock"),
-        )
-        .persist(StorageLevel.DISK_ONLY)
+        each.where("error IS NULL").groupBy("replica", "author").agg(*author_figures()).persist(StorageLevel.DISK_ONLY)
     )
     figures = shares.groupBy("replica").agg(
         F.sum("messages").alias("messages"),
