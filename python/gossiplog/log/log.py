@@ -210,12 +210,7 @@ class Log:
             DecodeError: text that is no id.
             UnknownMessage: it is not in the log.
         """
-        key = key_of(id)
-        with self._storage.reader() as reader:
-            found = reader.values([key], reader.position().count)
-        if key not in found:
-            raise UnknownMessage(id)
-        return self._read(found[key], key)
+        return self._read(self._replica.value(id), key_of(id))
 
     def content_id(self, id: str) -> str:
         """Return the id that all encodings of a message have in common: that of the canonical one.
