@@ -1,5 +1,6 @@
 """From verified values to what the broadcast machine learns of them, without I/O and without a clock.
 
-Messages from outside are verified and checked (`VerifiedBatch`), inserted (`InsertOutcome`) and reported (`verdicts`):
+Messages from outside are verified, checked (`VerifiedBatch`) and inserted (`InsertOutcome`) by `gossiplog.log.replica`,
+and reported (`verdicts`) to `gossiplog.protocol.broadcast.machine`, which decides who is blamed:
 docs/design/replication.md. A driver (`net`, `sim`, `Log.pull`) chooses the thread of each step, and decides nothing.
 """

@@ -1,1 +1,9 @@
-"""Keeps one log in step with its peers: drives the broadcast machine, and moves messages between log and streams."""
+"""Keeps one log in step with its peers: drives the broadcast machine, and moves messages between log and streams.
+
+The way of a message into the log:
+
+    push, gossip    read it from a stream, or take it from the router, and report it to the machine
+    inserts         queues what the machine lets in, and reports the verdicts
+    change_feed     has it verified and stored, by `gossiplog.log.replica`, and announces what others commit
+    sync            does all this for the batches of a sync
+"""
