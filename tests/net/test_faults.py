@@ -230,7 +230,7 @@ async def test_100_000_heads_that_do_not_exist_cost_syncs_and_then_the_connectio
             await stream.send(update)
             (left,) = await heard.wait(events.Disconnected)
             tasks.cancel_scope.cancel()
-    assert left.reason == "it told of messages that it has not got, 3 times"
+    assert left.reason == "it advertised messages that it does not have, 3 times"
     assert {event.inserted for event in heard.of(events.SyncEnded)} == {0}
 
 

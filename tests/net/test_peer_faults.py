@@ -223,9 +223,11 @@ HONEST = [Signer(bytes([9] * 32)).sign(TOPIC, 1, [], number) for number in range
     ("misdeed", "begin", "reason"),
     [
         pytest.param(push_forged, snapshot([]), "it pushed an invalid message: ", id="an invalid message"),
-        pytest.param(push_orphans, snapshot([]), "it told of messages that it has not got, 3 times", id="orphans"),
-        pytest.param(gossip_orphans, snapshot([]), "it told of messages that it has not got, 3 times", id="gossip"),
-        pytest.param(tell_of_heads, snapshot([]), "it told of messages that it has not got, 3 times", id="heads"),
+        pytest.param(push_orphans, snapshot([]), "it advertised messages that it does not have, 3 times", id="orphans"),
+        pytest.param(
+            gossip_orphans, snapshot([]), "it advertised messages that it does not have, 3 times", id="gossip"
+        ),
+        pytest.param(tell_of_heads, snapshot([]), "it advertised messages that it does not have, 3 times", id="heads"),
         pytest.param(tell_of_heads, endless, "it broke the sync protocol: the value for message ", id="endless tree"),
         pytest.param(
             tell_of_heads, snapshot(HONEST, Swapped), "it broke the sync protocol: the value for ", id="wrong values"

@@ -215,7 +215,7 @@ def test_who_tells_again_and_again_of_what_it_has_not_got_is_disconnected() -> N
         bench.now += 1000.0
         sync = bench.sync("a", number)
         outs = bench.tell(SyncEnded(sync, SyncResult.FINISHED))
-    assert outs == [Disconnect("a", "it told of messages that it has not got, 3 times")]
+    assert outs == [Disconnect("a", "it advertised messages that it does not have, 3 times")]
 
 
 def test_who_keeps_a_promise_begins_anew() -> None:

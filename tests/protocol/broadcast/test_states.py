@@ -487,24 +487,24 @@ class Peers(RuleBasedStateMachine):
     def limits_are_kept_and_nothing_contradicts_itself(self) -> None:
         machine, members = self.machine, self.connected.keys()
         schedule, refusals, orphans = machine._schedule, machine._refusals, machine._orphans
-        assert machine._peers.keys() == schedule._sources.keys() == refusals._shelves.keys() == members
+        assert machine._peers.keys() == schedule._sources.keys() == refusals._sets.keys() == members
         assert machine._out == []
         told = Counter(key for source in schedule._sources.values() for key in source.wanted)
-        assert {key: len(by) for key, by in schedule._told.items()} == told
+        assert {key: len(by) for key, by in schedule._advertised_by.items()} == told
         for peer, source in schedule._sources.items():
             assert len(source.wanted) <= CONFIG.wanted
-            assert all(schedule._told[key][peer] is source for key in source.wanted)
+            assert all(schedule._advertised_by[key][peer] is source for key in source.wanted)
             assert source.queued == (source in schedule._queue)
         assert all(source is schedule._sources[source.peer] for source in schedule._queue)
         assert len(schedule._queue) == len(set(map(id, schedule._queue))) <= len(members)
         assert schedule._running.keys() == self.syncs.keys()
         assert all(len(sync.skipped) <= CONFIG.left_out for sync in schedule._running.values())
-        shelves = refusals._shelves.values()
-        assert refusals._shelf_of == {key: shelf for shelf in shelves for key in shelf.keys}
-        assert refusals._tried_by == {key: shelf for shelf in shelves for key in shelf.trying}
-        assert all(len(shelf.keys) <= CONFIG.left_out >= len(shelf.trying) for shelf in shelves)
-        assert sum(len(shelf.keys) for shelf in shelves) == len(refusals._shelf_of)
-        assert refusals.keys() == refusals._shelf_of.keys()
+        sets = refusals._sets.values()
+        assert refusals._set_of == {key: rejected for rejected in sets for key in rejected.keys}
+        assert refusals._tried_by == {key: rejected for rejected in sets for key in rejected.trying}
+        assert all(len(rejected.keys) <= CONFIG.left_out >= len(rejected.trying) for rejected in sets)
+        assert sum(len(rejected.keys) for rejected in sets) == len(refusals._set_of)
+        assert refusals.keys() == refusals._set_of.keys()
         kept = orphans._orphans
         assert len(kept) <= CONFIG.orphans
         assert orphans._size == sum(len(orphan.delivery.value) for orphan in kept.values()) <= CONFIG.orphan_bytes
@@ -538,8 +538,8 @@ class Peers(RuleBasedStateMachine):
         machine = self.machine
         state = [machine._peers, machine._announcing, machine._out]
         schedule, refusals, orphans = machine._schedule, machine._refusals, machine._orphans
-        state += [schedule._sources, schedule._told, schedule._running, len(schedule._queue)]
-        state += [refusals._shelves, refusals._shelf_of, refusals._tried_by]
+        state += [schedule._sources, schedule._advertised_by, schedule._running, len(schedule._queue)]
+        state += [refusals._sets, refusals._set_of, refusals._tried_by]
         state += [orphans._orphans, orphans._children, orphans._size, self.tickets]
         assert not any(state), state
 

@@ -279,7 +279,7 @@ LIES: dict[str, tuple[Change, str]] = {
     ),
     "a hint that the walk contradicts": (
         changed(wire.Found, lambda request, answer: wire.Found(Node(request.level, request.key, b"\x01" * 16))),
-        "another hash than the server told of before|not below the server's root",
+        "another hash than the server advertised before|not below the server's root",
     ),
     "a hint above the root": (
         lambda request, answer: (

@@ -14,7 +14,7 @@ WHY = {
     Kind.GARBAGE: "event|frame|key|Insert|Update",
     Kind.FORGER: "invalid",
     Kind.MISKEYED: "its key is another message's|invalid messages by gossip",
-    Kind.ORPHANS: "told of messages that it has not got",
+    Kind.ORPHANS: "advertised messages that it does not have",
     Kind.LIAR: "is one of message",
     Kind.FORGED_LOG: "invalid message",
 }

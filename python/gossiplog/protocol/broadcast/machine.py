@@ -25,9 +25,9 @@ https://joelgustafson.com/posts/2024-09-30/gossiplog-reliable-causal-broadcast-f
    takes one after all, everything that was left out is asked for at once; when the peer that sent it goes, others
    that have it are asked.
 9. *Blame.* Who pushes an invalid message is to be disconnected; so is the source of a sync that breaks the protocol,
-   holds an invalid message, or lacks a parent of one that it holds; so is who tells again and again of messages and
-   then has not got them (ours: an honest peer holds what it advertises, by rule 3). Invalid gossip is rejected: its
-   router penalises.
+   holds an invalid message, or lacks a parent of one that it holds; so is a peer that again and again advertises
+   messages that it does not have (ours: an honest peer holds what it advertises, by rule 3). Invalid gossip is
+   rejected: its router penalises.
 10. *Slow readers* (ours). Nothing is sent to a peer that is behind; when it has caught up it is told our heads.
 11. *Lost gossip* (ours). Peers that gossip reaches are told our heads some seconds after a message went out by it.
 12. *Gossip out of order* (ours). Gossip keeps no order: an orphan that came by it waits a moment for its parents, and
@@ -342,7 +342,7 @@ class Broadcast:
             self._blame(sync.peer, f"it broke the sync protocol: {event.reason}", now)
         elif sync.unreliable:
             self._blame(
-                sync.peer, f"it told of messages that it has not got, {self._config.broken_promises} times", now
+                sync.peer, f"it advertised messages that it does not have, {self._config.broken_promises} times", now
             )
 
     # Timers

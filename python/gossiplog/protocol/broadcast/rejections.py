@@ -12,7 +12,7 @@ from gossiplog.protocol.broadcast.schedule import Emit, backoff
 
 
 @dataclass(slots=True, eq=False)
-class _Shelf:
+class _RejectedSet:
     """What one peer sent and the application refused."""
 
     keys: dict[bytes, None] = field(default_factory=dict)
@@ -40,25 +40,25 @@ class Refusals:
         self._config = config
         self._random = random
         self._emit = emit
-        self._shelves: dict[PeerId, _Shelf] = {}
+        self._sets: dict[PeerId, _RejectedSet] = {}
         # By key: in whose rejected set it is, and whose last retry it is in.
-        self._shelf_of: dict[bytes, _Shelf] = {}
-        self._tried_by: dict[bytes, _Shelf] = {}
+        self._set_of: dict[bytes, _RejectedSet] = {}
+        self._tried_by: dict[bytes, _RejectedSet] = {}
         self._keys: frozenset[bytes] | None = None
 
     def __contains__(self, key: object) -> bool:
         """Return whether the message is left out."""
-        return key in self._shelf_of
+        return key in self._set_of
 
     def keys(self) -> frozenset[bytes]:
         """Return the keys of all messages that are left out."""
         if self._keys is None:
-            self._keys = frozenset(self._shelf_of)
+            self._keys = frozenset(self._set_of)
         return self._keys
 
     def connect(self, peer: PeerId) -> None:
         """Begin an empty rejected set for a peer."""
-        self._shelves[peer] = _Shelf()
+        self._sets[peer] = _RejectedSet()
 
     def disconnect(self, peer: PeerId) -> list[PeerId]:
         """Drop a peer's rejected set.
@@ -66,40 +66,40 @@ class Refusals:
         Returns:
             Peers that may have what was in it.
         """
-        shelf = self._shelves.pop(peer, None)
-        if shelf is None or not (shelf.keys or shelf.trying):
+        rejected = self._sets.pop(peer, None)
+        if rejected is None or not (rejected.keys or rejected.trying):
             return []
-        self._clear(shelf)
-        self._forget_retry(shelf)
-        others = [other for other, theirs in self._shelves.items() if theirs.mentioned]
+        self._clear(rejected)
+        self._forget_retry(rejected)
+        others = [other for other, theirs in self._sets.items() if theirs.mentioned]
         for other in others:
-            self._shelves[other].mentioned = False
+            self._sets[other].mentioned = False
         return others
 
     def mention(self, peer: PeerId) -> None:
         """Note that a peer has some of the messages that are left out."""
-        if peer in self._shelves:
-            self._shelves[peer].mentioned = True
+        if peer in self._sets:
+            self._sets[peer].mentioned = True
 
     def add(self, peer: PeerId, key: bytes, now: float) -> None:
         """Leave out a message of the peer from now on, if there is room for it."""
         self.mention(peer)
-        shelf = self._shelves.get(peer)
-        if shelf is None or key in self._shelf_of or len(shelf.keys) >= self._config.left_out:
+        rejected = self._sets.get(peer)
+        if rejected is None or key in self._set_of or len(rejected.keys) >= self._config.left_out:
             return
-        shelf.keys[key] = None
+        rejected.keys[key] = None
         if (tried := self._tried_by.pop(key, None)) is not None:
             del tried.trying[key]
-        self._shelf_of[key] = shelf
+        self._set_of[key] = rejected
         self._keys = None
-        if not shelf.timed:
+        if not rejected.timed:
             # What is refused long after the last retry has not been tried again in vain.
-            if now > shelf.retried + shelf.delay:
-                shelf.retries = 0
-            shelf.timed = True
-            shelf.retries += 1
-            shelf.delay = backoff(self._random, self._config.retry, self._config.longest_retry, shelf.retries)
-            self._emit(SetTimer(RetryDue(peer), now + shelf.delay))
+            if now > rejected.retried + rejected.delay:
+                rejected.retries = 0
+            rejected.timed = True
+            rejected.retries += 1
+            rejected.delay = backoff(self._random, self._config.retry, self._config.longest_retry, rejected.retries)
+            self._emit(SetTimer(RetryDue(peer), now + rejected.delay))
 
     def discard(self, keys: Collection[bytes]) -> list[PeerId]:
         """Note that the log has these messages now.
@@ -108,39 +108,39 @@ class Refusals:
             Peers whose rejected sets were cleared: the application took what it had refused, so it may take the rest,
             and what descends from that one may be in any rejected set.
         """
-        if not (self._shelf_of or self._tried_by):
+        if not (self._set_of or self._tried_by):
             return []
-        if not any(key in self._shelf_of or key in self._tried_by for key in keys):
+        if not any(key in self._set_of or key in self._tried_by for key in keys):
             return []
         held = set(keys)
-        cleared = [peer for peer, shelf in self._shelves.items() if not shelf.keys.keys() <= held]
-        for shelf in self._shelves.values():
-            self._clear(shelf)
-            self._forget_retry(shelf)
-            shelf.retries = 0
+        cleared = [peer for peer, rejected in self._sets.items() if not rejected.keys.keys() <= held]
+        for rejected in self._sets.values():
+            self._clear(rejected)
+            self._forget_retry(rejected)
+            rejected.retries = 0
         return cleared
 
     def retry(self, peer: PeerId, now: float) -> bool:
         """Clear a peer's rejected set when its time has come; return whether there was anything in it."""
-        shelf = self._shelves.get(peer)
-        if shelf is None or not shelf.timed:
+        rejected = self._sets.get(peer)
+        if rejected is None or not rejected.timed:
             return False
-        shelf.timed = False
-        shelf.retried = now
-        found = bool(shelf.keys)
-        self._forget_retry(shelf)
-        shelf.trying = shelf.keys.copy()
-        self._tried_by.update(dict.fromkeys(shelf.trying, shelf))
-        self._clear(shelf)
+        rejected.timed = False
+        rejected.retried = now
+        found = bool(rejected.keys)
+        self._forget_retry(rejected)
+        rejected.trying = rejected.keys.copy()
+        self._tried_by.update(dict.fromkeys(rejected.trying, rejected))
+        self._clear(rejected)
         return found
 
-    def _clear(self, shelf: _Shelf) -> None:
-        for key in shelf.keys:
-            del self._shelf_of[key]
-        shelf.keys.clear()
+    def _clear(self, rejected: _RejectedSet) -> None:
+        for key in rejected.keys:
+            del self._set_of[key]
+        rejected.keys.clear()
         self._keys = None
 
-    def _forget_retry(self, shelf: _Shelf) -> None:
-        for key in shelf.trying:
+    def _forget_retry(self, rejected: _RejectedSet) -> None:
+        for key in rejected.trying:
             del self._tried_by[key]
-        shelf.trying.clear()
+        rejected.trying.clear()

@@ -95,7 +95,7 @@ class Schedule:
         self._random = random
         self._emit = emit
         self._sources: dict[PeerId, _Source] = {}
-        self._told: dict[bytes, dict[PeerId, _Source]] = {}
+        self._advertised_by: dict[bytes, dict[PeerId, _Source]] = {}
         self._queue: deque[_Source] = deque()
         self._running: dict[int, Sync] = {}
         self._numbers = numbers
@@ -148,7 +148,7 @@ class Schedule:
                 source.more = True
                 break
             source.wanted[key] = None
-            self._told.setdefault(key, {})[peer] = source
+            self._advertised_by.setdefault(key, {})[peer] = source
         self._enqueue(source, now)
 
     def resolve(self, keys: Iterable[bytes]) -> list[PeerId]:
@@ -158,9 +158,9 @@ class Schedule:
             The peers that had advertised them.
         """
         peers: list[PeerId] = []
-        if self._told:
+        if self._advertised_by:
             for key in keys:
-                for source in list(self._told.get(key, {}).values()):
+                for source in list(self._advertised_by.get(key, {}).values()):
                     self._drop(source, key)
                     peers.append(source.peer)
         return peers
@@ -240,7 +240,7 @@ class Schedule:
             sync.unreliable = source.broken_promises >= self._config.broken_promises
             fruitless = not sync.inserted and not sync.retry and bool(absent or sync.more or sync.skipped.is_forgetful)
             self._wait(source, now, fruitless, cooldown)
-            return f"the peer has not got {len(absent)} of the messages that it told of" if absent else ""
+            return f"the peer advertised {len(absent)} messages that it does not have" if absent else ""
         source.more |= sync.more
         source.retry |= sync.retry
         if event.result is SyncResult.ABORTED and not sync.stalled:
@@ -272,10 +272,10 @@ class Schedule:
 
     def _drop(self, source: _Source, key: bytes) -> None:
         del source.wanted[key]
-        told = self._told[key]
-        del told[source.peer]
-        if not told:
-            del self._told[key]
+        peers = self._advertised_by[key]
+        del peers[source.peer]
+        if not peers:
+            del self._advertised_by[key]
 
 
 def _has_cause(source: _Source) -> bool:

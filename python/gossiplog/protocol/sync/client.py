@@ -278,7 +278,7 @@ class Client:
         if not self._asked:
             if self._guesses:
                 level, key = next(iter(self._guesses))
-                raise ProtocolError(f"the server told of {_name(level, key)}, which its own tree does not hold")
+                raise ProtocolError(f"the server advertised {_name(level, key)}, which its own tree does not hold")
             yield from self._hand_out()
             self._closed = True
             yield Finished(self.statistics)
@@ -381,7 +381,7 @@ class Client:
             raise ProtocolError(f"{_name(found.level, found.key)} in answer to GetNode of {_name(level, key)}")
         root = self._root
         if root is None or level > root.level or (level == root.level and found != root):
-            raise ProtocolError(f"{_name(level, key)} is told of, which is not below the server's root")
+            raise ProtocolError(f"the server advertised {_name(level, key)}, which is not below the server's root")
         if level < root.level and found != self._tree.node(level, key):
             span = _Span(found, None, depth, proven=False)
             self._guesses[level, key] = span
@@ -432,7 +432,7 @@ class Client:
                 self._grow(span, known, depth)
             return span
         if span.node != node:
-            raise ProtocolError(f"{_name(node.level, node.key)} has another hash than the server told of before")
+            raise ProtocolError(f"{_name(node.level, node.key)} has another hash than the server advertised before")
         span.end = end
         span.proven = True
         span.depth = max(span.depth, depth)

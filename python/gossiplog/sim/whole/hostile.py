@@ -25,11 +25,11 @@ class Kind(Enum):
     GARBAGE = "writes random bytes"
     FORGER = "gossips messages with broken signatures, or pushes them to peers that do not gossip with it"
     MISKEYED = "gossips or pushes valid messages under keys that are not theirs"
-    ORPHANS = "pushes messages whose parents do not exist, and tells of heads that do not exist"
+    ORPHANS = "pushes messages whose parents do not exist, and advertises heads that do not exist"
     LIAR = "serves a tree whose values are not its keys'"
     FORGED_LOG = "serves a tree with a forged message in it"
-    SILENT = "tells of heads that do not exist, and answers no sync"
-    ABORTER = "tells of heads that do not exist, and aborts every sync"
+    SILENT = "advertises heads that do not exist, and answers no sync"
+    ABORTER = "advertises heads that do not exist, and aborts every sync"
 
 
 PUBLISHERS = frozenset({Kind.FORGER, Kind.MISKEYED})
