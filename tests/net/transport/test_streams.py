@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import socket
 import threading
-from collections.abc import AsyncIterator
 from dataclasses import asdict
 
 import anyio
@@ -21,17 +20,6 @@ PUSH = "/canvas/v1/org.example.test/push"
 PROTOCOLS = [PUSH, SYNC]
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture(params=["trio", "asyncio"])
-def anyio_backend(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
-@pytest.fixture
-async def network() -> AsyncIterator[Network]:
-    async with open_network() as network:
-        yield network
 
 
 async def open_pair(client: Connection, server: Connection, protocol: str = SYNC) -> tuple[Stream, Stream]:
