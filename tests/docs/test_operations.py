@@ -26,7 +26,7 @@ from tests.readme import DOCS, README, blocks, fits, run_command, steps
 PAGE = DOCS / "operations.md"
 TIMEOUT = 120
 PACKAGE = README.parent / "python" / "gossiplog" / "net"
-# How a kind is given: to an Incidents, to a Record, or to what drops a connection.
+# How a kind is given: to a RateLimitedLog, to a Telemetry, or to what drops a connection.
 _KINDS = re.compile(r'(?:\.note\(|incident\([\w.()"]*,|incident\(\s*[\w.("]+\)\),|_drop\()\s*"([a-z_]+)"')
 
 
@@ -49,7 +49,8 @@ def test_the_blocks(tmp_path: Path) -> None:
 def test_the_program_that_blocks_an_author(tmp_path: Path) -> None:
     (block,) = (block for block in blocks(PAGE) if block.language == "python")
     program: dict[str, Any] = {"__name__": "program"}
-    exec(block.text, program)
+    # Without this module's `annotations`: as the program runs by itself.
+    exec(compile(block.text, str(PAGE), "exec", dont_inherit=True), program)
     signer, other = Signer.generate(), Signer.generate()
     program["BLOCKED"].add(other.did)
     with open_log(tmp_path / "hub.db", "notes", apply=program["apply"], signer=signer) as log:
