@@ -96,13 +96,13 @@ def test_tokens(program: Program, log: Path, home: Path) -> None:
     with Served(log, "--read-token", str(token)) as served:
         without = program("sync", "copy.db", served.url, "--topic", "notes")
         assert (without.code, without.err.count("\n")) == (1, 1)
-        assert "HTTP status 401 Unauthorized: reading needs a token here" in without.err
+        assert "HTTP status 401 Unauthorized: reading needs a token here (--token-file)\n" in without.err
         assert not Path("copy.db").exists()
         of_another = home / "another"
         of_another.touch(0o600)
         of_another.write_text("another-not-to-be-guessed\n")
         wrong = program("sync", "copy.db", served.url, "--topic", "notes", "--token-file", of_another)
-        assert "HTTP status 401 Unauthorized: the token is not valid here" in wrong.err
+        assert "HTTP status 401 Unauthorized: the token is not valid here (--token-file)\n" in wrong.err
         allowed = program("sync", "copy.db", served.url, "--topic", "notes", "--token-file", token)
         assert allowed.record["messages"] == 1
         with pytest.raises(urllib.error.HTTPError, match="401"):

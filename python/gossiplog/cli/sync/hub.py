@@ -14,7 +14,7 @@ import anyio
 from gossiplog._core import shown_url
 from gossiplog.cli.output import Stopwatch, exchange, note
 from gossiplog.core import Node
-from gossiplog.errors import Cause, GossipLogError
+from gossiplog.errors import Cause, ConnectionLost, GossipLogError
 from gossiplog.log import Log
 from gossiplog.net import events
 from gossiplog.net.background import background
@@ -248,7 +248,12 @@ def sync_with_hub(
             await run()
 
     stack = AsyncExitStack()
-    anyio.run(enter)
+    try:
+        anyio.run(enter)
+    except ConnectionLost as error:
+        if error.cause != "token":
+            raise
+        raise ConnectionLost(error.cause, f"{error.reason} (--token-file)", error.status) from error
 
 
 def result(log: Log, name: str, source: str, listener: Listener, watch: Stopwatch) -> dict[str, Any]:
