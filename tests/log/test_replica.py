@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -7,6 +9,7 @@ import pytest
 from gossiplog import Log, Signer, core
 from gossiplog.errors import DecodeError, LogClosed, UnknownMessage
 from gossiplog.log import following
+from gossiplog.log.state import Snapshot
 
 
 def test_what_a_driver_learns_of_a_log(log: Log) -> None:
@@ -17,6 +20,27 @@ def test_what_a_driver_learns_of_a_log(log: Log) -> None:
     assert set(replica.known([messages[2].key, bytes(20)])) == {messages[2].key}
     assert replica.snapshot().tree.root == log.root
     assert list(replica.arrivals(3, 10)) == [(4, messages[3].value), (5, messages[4].value)]
+
+
+def test_a_node_is_searched_once_for_all_parents_that_a_source_lacks(
+    log: Log, signer: Signer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = len(log.append_many(range(100)))
+    parents = sorted(core.encode_clock(clock) + number.to_bytes(19, "big") for number in range(200))
+    _, orphan = signer.sign(log.topic, clock + 1, [core.encode_id(parent) for parent in parents], "orphan")
+    starts: list[bytes] = []
+    leaves = Snapshot.leaves
+
+    def counted(
+        snapshot: Snapshot, start: bytes, end: bytes | None, limit: int | None = None
+    ) -> Sequence[tuple[bytes, bytes]]:
+        starts.append(start)
+        return leaves(snapshot, start, end, limit)
+
+    monkeypatch.setattr(Snapshot, "leaves", counted)
+    outcome = log.replica.insert(replace(log.replica.verify([orphan]), is_synced=True))
+    assert outcome.orphans == [(0, parents)]
+    assert len(starts) == len(set(starts)) > 0
 
 
 def test_pages_are_limited_in_number_and_in_bytes(log: Log) -> None:
