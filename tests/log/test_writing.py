@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import itertools
 import sqlite3
 from collections.abc import Callable, Sequence
 from contextlib import closing
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -220,6 +223,38 @@ def test_apply_with_little_time_goes_on_in_other_transactions(
     assert [index for index, _ in result.refused] == [3, 4, 5]
     assert counts == [1, 2, 3]
     assert stored(path) == [0, 1, 2]
+
+
+def test_the_keys_of_a_batch_are_not_listed_for_each_of_its_messages(
+    applied: Log, signer: Signer, monkeypatch: pytest.MonkeyPatch, opened: Any
+) -> None:
+    class Counting:
+        """A batch that counts the lists of its keys, each of which takes time for all of them."""
+
+        def __init__(self, batch: core.Batch) -> None:
+            self.lists = 0
+            self._batch = batch
+
+        def __len__(self) -> int:
+            return len(self._batch)
+
+        def __getitem__(self, index: int) -> Any:
+            return self._batch[index]
+
+        def __getattr__(self, name: str) -> Any:
+            self.lists += name == "keys"
+            return getattr(self._batch, name)
+
+    values = [message.value for message in opened(signer=signer).append_many(range(40))]
+    moments = itertools.count()
+    monkeypatch.setattr(writing, "time", SimpleNamespace(monotonic=lambda: next(moments)))
+    monkeypatch.setattr(writing, "_WORKING_SECONDS", 9.5)
+    counts = commits(monkeypatch)
+    verified = applied.replica.check(applied.replica.verify(values))
+    batch = Counting(verified.batch)
+    assert len(applied.replica.insert(replace(verified, batch=batch)).inserted) == 40  # type: ignore[arg-type]
+    assert counts == [10, 20, 30, 40]
+    assert batch.lists < len(counts)
 
 
 def test_a_process_with_apply_catches_up_with_one_without(

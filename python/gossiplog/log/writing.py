@@ -144,7 +144,7 @@ class Writer:
             orphans = written.plan.orphans
             waiting = written.is_partial
             if waiting:
-                batch.drop_known({batch.keys[index] for index in written.plan.order})
+                batch.drop_known([key for key, _, _ in written.plan.leaves])
         for error in refused.values():
             without_frames(error)
         duplicates = len(batch) - len(batch.invalid) - len(inserted) - len(orphans) - len(refused)
