@@ -270,14 +270,15 @@ async def answers(address: Address, status: int, source: str = "127.0.0.1") -> b
         return False
 
 
+@pytest.mark.parametrize("headers", [{"headers": [(b"content-length", b"0")]}, {}])
 async def test_an_address_that_goes_on_after_many_refusals_gets_no_more_answers(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, headers: dict[str, Any]
 ) -> None:
     now = 0.0
     monkeypatch.setattr(server, "time", SimpleNamespace(monotonic=lambda: now))
 
     async def refuse(scope: Scope, receive: Receive, send: Send) -> None:
-        await send({"type": "http.response.start", "status": 429, "headers": [(b"content-length", b"0")]})
+        await send({"type": "http.response.start", "status": 429, **headers})
         await send({"type": "http.response.body", "body": b""})
 
     async with bundled_server(refuse, limits=Limits(connections_per_address=1)) as address:

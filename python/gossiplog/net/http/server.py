@@ -220,7 +220,7 @@ async def serve(
                 connection_table.refused(host)
                 if message["type"] == "http.response.start" and connection_table.is_shut_out(host):
                     # On a connection that stands the client could go on.
-                    message = {**message, "headers": [*message["headers"], (b"connection", b"close")]}
+                    message = {**message, "headers": [*message.get("headers", ()), (b"connection", b"close")]}
             await send(message)
 
         is_limited = connection_table.most(host) is not None
