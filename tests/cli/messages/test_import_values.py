@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import gzip
+import io
 import os
 import subprocess
 import sys
 import time
+import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -192,6 +194,19 @@ def test_refusals_take_bounded_memory(log: Path, messages: list[SignedMessage], 
         (home / f"{count}.jsonl").write_bytes((forged + b"\n") * count)
     # A kilobyte for each would be 80 MiB.
     assert resident("import", log, home / "100000.jsonl") < resident("import", log, home / "20000.jsonl") + 20
+
+
+def test_lines_after_blank_ones_take_less_memory_than_the_file() -> None:
+    text = b'{"value":{"/":{"bytes":""}}}\n\n' * 20_000
+    lines = import_values._Lines("blank.jsonl", io.BytesIO(text))
+    tracemalloc.start()
+    try:
+        assert sum(1 for _ in lines.read("notes", lambda count: None)) == 20_000
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held < len(text)
+    assert [lines.place(index)["line"] for index in (0, 1, 19_999)] == [1, 3, 39_999]
 
 
 @pytest.mark.integration
