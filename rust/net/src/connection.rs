@@ -11,7 +11,7 @@ use std::task::{Context, Poll};
 use futures::future::select;
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt, StreamExt};
-use tokio::io::DuplexStream;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::timeout;
 use tokio_util::compat::{Compat, TokioAsyncReadCompatExt};
 use yamux::{ConnectionError, Mode};
@@ -192,7 +192,7 @@ impl Link {
 }
 
 /// Drives the streams of `link` over `pipe` until the connection ends, and says how it did.
-pub async fn drive(link: &Arc<Link>, pipe: DuplexStream, mode: Mode) -> Closed {
+pub async fn drive<P: AsyncRead + AsyncWrite + Unpin>(link: &Arc<Link>, pipe: P, mode: Mode) -> Closed {
     let limits = &link.shared.limits;
     // One more than the limits: a stream too many is there until its reset is written.
     let streams = limits.inbound_streams + limits.outbound_streams + 1;
@@ -205,7 +205,9 @@ pub async fn drive(link: &Arc<Link>, pipe: DuplexStream, mode: Mode) -> Closed {
             Driver { link, muxer: yamux::Connection::new(watched, config, mode), tasks: FuturesUnordered::new() };
         let closed = {
             let ended = poll_fn(|context| driver.poll(context));
-            select(pin!(link.ledger.halt.wait()), ended).await.factor_first().0
+            let closed = select(pin!(link.ledger.halt.wait()), ended).await.factor_first().0;
+            // A reason that was given while the muxer was polled is older than what the muxer found then.
+            link.ledger.halt.reason().unwrap_or(closed)
         };
         driver.tasks.clear();
         if closed.cause == Cause::Local {
@@ -218,13 +220,13 @@ pub async fn drive(link: &Arc<Link>, pipe: DuplexStream, mode: Mode) -> Closed {
     AssertUnwindSafe(run).catch_unwind().await.unwrap_or_else(panicked)
 }
 
-struct Driver<'a> {
+struct Driver<'a, P> {
     link: &'a Arc<Link>,
-    muxer: yamux::Connection<Watched<Compat<DuplexStream>>>,
+    muxer: yamux::Connection<Watched<Compat<P>>>,
     tasks: FuturesUnordered<Task>,
 }
 
-impl Driver<'_> {
+impl<P: AsyncRead + AsyncWrite + Unpin> Driver<'_, P> {
     /// Moves everything on that can be moved on now.
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Closed> {
         loop {
@@ -353,5 +355,47 @@ impl Driver<'_> {
     fn verdict(&self, error: Option<&ConnectionError>) -> Closed {
         let explanation = lock(&self.link.state).explanation.clone();
         verdict(&self.link.ledger, explanation, error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::pin::Pin;
+
+    use tokio::io::ReadBuf;
+
+    use super::*;
+
+    /// The end of a pipe at which this side closes the connection just before it breaks.
+    struct Breaking(Arc<Link>);
+
+    impl AsyncRead for Breaking {
+        fn poll_read(self: Pin<&mut Self>, _: &mut Context<'_>, _: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+            self.0.end(Closed::new(Cause::Local, "enough"));
+            Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()))
+        }
+    }
+
+    impl AsyncWrite for Breaking {
+        fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+            Poll::Ready(Ok(bytes.len()))
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    #[tokio::test]
+    async fn the_first_reason_counts() {
+        let shared = Arc::new(Shared::new(Arc::new(Inbox::new().unwrap()), Limits::small()));
+        let link = Arc::new(Link::new(&shared, Vec::new()));
+        let pipe = Breaking(Arc::clone(&link));
+        assert_eq!(drive(&link, pipe, Mode::Server).await, Closed::new(Cause::Local, "enough"));
     }
 }
