@@ -33,6 +33,8 @@ _MOST_CHUNK = 2**16
 _WRITE_SECONDS = LOCK_SECONDS / 2
 # Bytes of messages without their parents that are kept in memory, not in a temporary file.
 _ORPHAN_BYTES = 64 * 2**20
+# Missing parents that take as much memory as another error does, about a kilobyte.
+_ERROR_PARENTS = 16
 
 _Item: TypeAlias = tuple[int, bytes]
 
@@ -103,7 +105,8 @@ def insert_many(
         replica: of the log.
         messages: or their stored values.
         signed: whether their signatures are known to be valid, and not to be verified again.
-        most_refused: how many errors of refused messages are returned; None returns all.
+        most_refused: how many errors of refused messages are returned, of which one that names many missing parents
+            counts as several; None returns all.
 
     Raises:
         TypeError: something that is neither a message nor bytes; messages before it may be inserted.
@@ -129,6 +132,7 @@ class _Insertion:
         self._replica = replica
         self._signed = signed
         self._most_refused = most_refused
+        self._kept = 0
 
     def run(self, items: Iterator[_Item], orphans: _Orphans | None) -> None:
         """Insert messages; keep those without parents, or where they are not kept, refuse them."""
@@ -170,8 +174,9 @@ class _Insertion:
 
     def _refuse(self, index: int, error: GossipLogError) -> None:
         """Keep the error of a message, or count it where there are very many."""
-        if len(self.refused) < self._most_refused:
+        if self._kept < self._most_refused:
             self.refused[index] = error
+            self._kept += 1 + (len(error.parents) // _ERROR_PARENTS if isinstance(error, MissingParents) else 0)
         else:
             self.more_refused += 1
 

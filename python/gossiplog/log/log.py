@@ -163,7 +163,8 @@ class Log:
             messages: or their stored values. They are taken in chunks, each of which is stored in one transaction.
                 While one is stored, the `payload` check runs over the next on a worker thread.
             most_refused: how many errors of refused messages are returned, those found first: others' messages may be
-                wrong without end, and an error takes a kilobyte of memory. None returns all.
+                wrong without end, and an error takes a kilobyte of memory. One that names many missing parents counts
+                as several. None returns all.
 
         Raises:
             Refused: `apply` raised for a stored message that it had not seen; its exception is the cause.
