@@ -117,8 +117,8 @@ async def run_client(path: str, url: str) -> None:
             "sync_seconds": sum(spent for spent, _ in syncs),
             "round_trips": max((ended.statistics.round_trips for _, ended in syncs), default=0),
             "requests": sum(ended.statistics.requests for _, ended in syncs),
-            "bytes_in": sum(ended.statistics.bytes_in for _, ended in syncs),
-            "bytes_out": sum(ended.statistics.bytes_out for _, ended in syncs),
+            "bytes_received": sum(ended.statistics.bytes_received for _, ended in syncs),
+            "bytes_sent": sum(ended.statistics.bytes_sent for _, ended in syncs),
         }
 
     with log:

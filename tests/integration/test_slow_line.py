@@ -54,4 +54,4 @@ def test_each_stream_goes_on_where_the_one_before_was_aborted(
     assert {sync.error for sync in aborted} == {"the stream was ended early"}
     # Of all that came, next to nothing came twice: so each stream went on where the one before was aborted.
     assert sum(sync.statistics.values for sync in syncs) == once.inserted
-    assert sum(sync.statistics.bytes_in for sync in syncs) <= once.bytes_received + SMALL * len(syncs)
+    assert sum(sync.statistics.bytes_received for sync in syncs) <= once.bytes_received + SMALL * len(syncs)

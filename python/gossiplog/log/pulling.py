@@ -124,8 +124,8 @@ class _Work:
             ),
             requests=sum(stream.requests for stream in self._streams),
             round_trips=sum(stream.round_trips for stream in self._streams),
-            bytes_sent=sum(stream.bytes_out for stream in self._streams),
-            bytes_received=sum(stream.bytes_in for stream in self._streams),
+            bytes_sent=sum(stream.bytes_sent for stream in self._streams),
+            bytes_received=sum(stream.bytes_received for stream in self._streams),
             streams=len(self._streams),
         )
 

@@ -191,7 +191,7 @@ def test_who_follows_is_told_what_really_went_wrong(
 
 def test_syncs_that_fail_again_and_again_are_no_progress(capfd: pytest.CaptureFixture[str]) -> None:
     async def fail(heard: Listener) -> None:
-        cost = Statistics(requests=3, bytes_in=500)
+        cost = Statistics(requests=3, bytes_received=500)
         while True:
             await anyio.sleep(5)
             heard(events.SyncStarted("hub"))

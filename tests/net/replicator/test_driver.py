@@ -59,7 +59,7 @@ async def test_messages_go_both_ways_and_are_told_of_once_in_order(
     served = heard.of(events.Served)
     assert {event.peer for event in served} == {"the server"}
     assert sum(event.messages for event in served) >= 300
-    assert sum(event.size for event in served) >= ended.statistics.bytes_in
+    assert sum(event.size for event in served) >= ended.statistics.bytes_received
     assert server.counters.inserted["sync"] >= 300
     assert sum(server.counters.inserted.values()) == 340
     assert server.counters.inserted["append"] == 20

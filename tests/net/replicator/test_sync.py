@@ -251,9 +251,9 @@ async def test_a_sync_brings_what_the_source_has_and_says_so(opened: Open, full:
         assert [key for report in brought for key in report.held] == keys
         assert sum(report.inserted for report in brought) == ended.statistics.values == 1000
         assert here.telemetry.counters.inserted == {"sync": 1000}
-        advanced = [report.statistics.bytes_in for report in here.of(SyncAdvanced)]
+        advanced = [report.statistics.bytes_received for report in here.of(SyncAdvanced)]
         assert advanced == sorted(advanced)
-        assert advanced[-1] == ended.statistics.bytes_in
+        assert advanced[-1] == ended.statistics.bytes_received
         again = await here.run(serving(full))
         assert (again.result, again.statistics.values) == (SyncResult.FINISHED, 0)
 

@@ -45,7 +45,7 @@ def cost(attempts: list[Attempt]) -> tuple[int, int, int]:
     """Requests that reached the server, requests that were sent, and bytes of answers."""
     statistics = [a.client.statistics for a in attempts]
     read = sum(len(a.requests) for a in attempts)
-    return read, sum(s.requests for s in statistics), sum(s.bytes_in for s in statistics)
+    return read, sum(s.requests for s in statistics), sum(s.bytes_received for s in statistics)
 
 
 def budgets(size: int) -> st.SearchStrategy[tuple[ServerConfig, Line]]:
@@ -88,10 +88,10 @@ def test_every_budget_brings_a_sync_to_its_end(case: tuple[Log, Log, ServerConfi
     assert local.entries == both
     # The root, one node of each level, values, and what was cut short.
     path = remote.tree.root.level + 4
-    read, sent, bytes_in = cost(attempts)
+    read, sent, bytes_received = cost(attempts)
     assert read <= requests + len(attempts) * path
     assert sent <= 2 * requests + len(attempts) * path
-    assert bytes_in <= 1.1 * received + len(attempts) * path * 2000
+    assert bytes_received <= 1.1 * received + len(attempts) * path * 2000
 
 
 @pytest.mark.parametrize(

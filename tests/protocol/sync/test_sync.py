@@ -152,8 +152,8 @@ def test_statistics_count_what_travelled() -> None:
     assert isinstance(outcome.end, Finished)
     statistics = outcome.end.statistics
     assert statistics == client.statistics
-    assert statistics.bytes_out == sum(map(len, sent))
-    assert statistics.bytes_in == sum(outcome.flights)
+    assert statistics.bytes_sent == sum(map(len, sent))
+    assert statistics.bytes_received == sum(outcome.flights)
     assert statistics.requests == sum(len(frames(data)) for data in sent)
     assert statistics.values == len(outcome.received) == SOME - 20
 

@@ -461,7 +461,7 @@ def _show_event(show: Show, event: events.Event) -> None:
                 "inserted": inserted,
                 "refused": refused,
                 "requests": statistics.requests,
-                "bytes": statistics.bytes_in,
+                "bytes": statistics.bytes_received,
                 "error": error,
             }
             state = "" if complete else ", not all that it has"

@@ -155,8 +155,8 @@ class Listener:
                 self.sums.refused += refused
                 self.sums.requests += statistics.requests
                 self.sums.round_trips += statistics.round_trips
-                self.sums.bytes_sent += statistics.bytes_out
-                self.sums.bytes_received += statistics.bytes_in
+                self.sums.bytes_sent += statistics.bytes_sent
+                self.sums.bytes_received += statistics.bytes_received
                 if error:
                     note(f"syncing with {peer}: {error}")
             case events.Connected(peer) if self._aloud:

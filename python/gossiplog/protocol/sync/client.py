@@ -140,7 +140,7 @@ class Client:
         self._config = config or ClientConfig()
         self._frames = wire.FrameReader(wire.MAX_ANSWER)
         self._closed = False
-        self._requests = self._bytes_out = self._bytes_in = self._round_trips = self._values = 0
+        self._requests = self._bytes_sent = self._bytes_received = self._round_trips = self._values = 0
         # Requests: those to write, and those whose answers are under way, with the bytes expected.
         self._out: list[bytes] = []
         self._asked: deque[_Asked] = deque()
@@ -175,7 +175,12 @@ class Client:
     def statistics(self) -> Statistics:
         """What the sync has cost so far."""
         return Statistics(
-            self._requests, self._bytes_out, self._bytes_in, self._round_trips, self._values, self._complete_found
+            self._requests,
+            self._bytes_sent,
+            self._bytes_received,
+            self._round_trips,
+            self._values,
+            self._complete_found,
         )
 
     @property
@@ -257,7 +262,7 @@ class Client:
             yield Aborted(0)
 
     def _receive(self, data: bytes) -> Iterator[Event]:
-        self._bytes_in += len(data)
+        self._bytes_received += len(data)
         self._frames.feed(data)
         while (frame := self._frames.next()) is not None:
             if self._closed:
@@ -291,7 +296,7 @@ class Client:
         self._asked.append(_Asked(request, depth, size, span))
         self._expected += size
         self._requests += 1
-        self._bytes_out += len(frame)
+        self._bytes_sent += len(frame)
         self._round_trips = max(self._round_trips, depth)
 
     def _flush_requests(self) -> bytes:

@@ -70,16 +70,16 @@ class Statistics:
 
     Attributes:
         requests: how many were sent.
-        bytes_out: bytes sent.
-        bytes_in: bytes received.
+        bytes_sent: to the source.
+        bytes_received: from it.
         round_trips: the longest chain of requests each of which waited for the answer to the one before.
         values: how many were received.
         complete: nodes that differ, although the local log has every leaf below them: they bring no value.
     """
 
     requests: int = 0
-    bytes_out: int = 0
-    bytes_in: int = 0
+    bytes_sent: int = 0
+    bytes_received: int = 0
     round_trips: int = 0
     values: int = 0
     complete: int = 0

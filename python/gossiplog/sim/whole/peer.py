@@ -291,7 +291,7 @@ class Driver:
                 self._drop(peer, reason)
             case events.SyncOver(peer, complete, inserted, refused, statistics, error, _):
                 if self._kernel.tracing:
-                    cost = f"{statistics.requests} requests, {statistics.bytes_in} bytes"
+                    cost = f"{statistics.requests} requests, {statistics.bytes_received} bytes"
                     state = "complete" if complete else "incomplete"
                     counts = f"{inserted} inserted, {refused} refused"
                     self._trace(f"ends a sync with {peer}: {state}, {counts}, {cost} {error}".rstrip())
