@@ -345,5 +345,5 @@ class Stopwatch:
         self.seconds = time.perf_counter() - self._start
 
     def rate(self, count: int) -> int:
-        """Return how many a second, where the block did `count` of something."""
+        """Return the rate, per second, of a block that did `count` of something."""
         return round(count / self.seconds) if self.seconds else 0

@@ -535,7 +535,7 @@ def _bounds(after: str | None, before: str | None) -> tuple[bytes | None, bytes 
 
 
 def _overhead(topic: str, signer: Signer, codec: str) -> int:
-    """Return bytes that a message with one parent needs besides its payload, at most."""
+    """Return how many bytes a message with one parent needs besides its payload, at most."""
     clock = core.MAX_CLOCK - 1
     parent = core.encode_id((core.encode_clock(clock) + bytes(core.KEY_LENGTH))[: core.KEY_LENGTH])
     _, value = signer.sign(topic, clock + 1, [parent], None, codec)

@@ -312,7 +312,7 @@ class Hub:
             await self._application(scope, receive, send)
 
     def _room(self) -> int:
-        """Return bytes that may still be kept in memory for strangers."""
+        """Return how many more bytes may be kept in memory for strangers."""
         return self._total_bytes - (self._running.network.held() if self._running is not None else 0)
 
     def _keep(self, size: int) -> None:

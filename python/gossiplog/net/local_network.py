@@ -100,7 +100,7 @@ class Member:
 
 
 class LocalNetwork:
-    """A network of real peers, for the time of its context, which it is in once.
+    """A network of real peers, for the time of its context, which is entered once.
 
         async with LocalNetwork(Plan(peers=64, offline_messages=20)) as network:
             await network.converged()

@@ -63,7 +63,7 @@ _SHUN_SECONDS = 600.0
 
 
 class Peer:
-    """A log that is kept in step with those of other peers, for the time of its context, which it is in once.
+    """A log that is kept in step with those of other peers, for the time of its context, which is entered once.
 
         async with gossiplog.Peer(log, listen=["/ip4/127.0.0.1/tcp/0/ws"], bootstrap=[address]) as peer:
             print(peer.addresses)

@@ -329,7 +329,7 @@ class Storage(ABC):
 
     @abstractmethod
     def size(self) -> int:
-        """Return bytes that the database takes."""
+        """Return how many bytes the database takes."""
 
     @abstractmethod
     def check(self) -> list[str]:

@@ -65,7 +65,7 @@ _RESUMPTION_SECONDS = 2.0
 
 
 class Driver:
-    """Replicates one log with the peers that it is connected to, for the time of its context, which it is in once.
+    """Replicates one log with the peers that it is connected to, for the time of its context, which is entered once.
 
     When the log is closed or found damaged meanwhile, or a function of the application's raises, the context ends with
     that exception. A database that fails is tried again.

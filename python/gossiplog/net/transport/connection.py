@@ -278,7 +278,7 @@ class Transport:
         return self._core.counts() if self._last is None else self._last
 
     def held(self) -> int:
-        """Return bytes that are kept for peers now: see `Limits`."""
+        """Return how many bytes are kept for peers now: see `Limits`."""
         return self._core.held() if self._last is None else 0
 
     async def _dispatch(self) -> None:

@@ -364,7 +364,7 @@ def clock_ranges(last: int) -> list[range]:
 
 
 def _children(rows: DataFrame, damaged: DataFrame) -> DataFrame:
-    """Return messages with children: their number, the clock of the first, and whether the message itself is sound."""
+    """Return, of each message with children, their number, the clock of the first, and whether it is itself sound."""
     return (
         rows.select("clock", F.explode("parents").alias("parent"))
         .groupBy("parent")

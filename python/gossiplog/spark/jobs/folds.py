@@ -79,7 +79,7 @@ class Fold(ABC):
         """
 
     def distinct(self, messages: DataFrame) -> DataFrame:
-        """Return messages each once; as they are where `combine` counts one that comes again once."""
+        """Return each message once; all as they are where `combine` counts a repeated one once."""
         return messages
 
     @abstractmethod
