@@ -32,7 +32,7 @@ from gossiplog.net.transport.limits import Limits
 from gossiplog.net.transport.stream import CHUNK, Stream
 from gossiplog.net.transport.streams import Connection, Network, open_network
 from gossiplog.protocol import wire
-from gossiplog.protocol.sync import Client, Finished, Send, ServerConfig
+from gossiplog.protocol.sync import Client, Finished, Send, SyncServerConfig
 from gossiplog.signer import Signer
 from gossiplog.storage import MemoryStorage
 
@@ -78,7 +78,7 @@ async def run_hub(path: str) -> None:
 
     with gossiplog.log.open(path, topic=TOPIC) as log:
         # The clients that read everything keep nothing, so after an Abort they would begin anew.
-        async with Hub(log, server=ServerConfig(time_limit=3600)) as hub, anyio.create_task_group() as tasks:
+        async with Hub(log, sync_server=SyncServerConfig(time_limit=3600)) as hub, anyio.create_task_group() as tasks:
             address = await tasks.start(serve, hub)
             await obey({"append": append}, address.url("ws"))
             tasks.cancel_scope.cancel()

@@ -9,6 +9,7 @@ Python lists what each inherits.
 - where a log is stored: Storage, SQLiteStorage, MemoryStorage
 - between machines: connect, Client, Hub, Peer, serve
 - who may use a hub, and how much: Access, Token, TLS, Limits
+- settings of the protocols: BroadcastConfig, GossipConfig, SyncServerConfig
 - what `on_event` is called with, Event: Committed, Connected, Defect, Disconnected, Failed, Grafted, MessagesRefused,
   Pruned, Rejected, Served, Subscribed, SyncEnded, SyncProgressed, SyncStarted, Unsubscribed
 - errors, of which GossipLogError is the base, in `gossiplog.errors`:
@@ -87,6 +88,9 @@ if TYPE_CHECKING:
     from gossiplog.net.hub import Hub
     from gossiplog.net.peer import Peer
     from gossiplog.net.transport.limits import Limits
+    from gossiplog.protocol.broadcast.config import BroadcastConfig
+    from gossiplog.protocol.sync.server import SyncServerConfig
+    from gossiplog.pubsub.gossipsub.config import GossipConfig
 
     __version__: str
 else:
@@ -116,6 +120,9 @@ else:
         "gossiplog.net.transport.limits": ("Limits",),
         "gossiplog.net.peer": ("Peer",),
         "gossiplog.net.http.server": ("TLS", "serve"),
+        "gossiplog.protocol.broadcast.config": ("BroadcastConfig",),
+        "gossiplog.protocol.sync.server": ("SyncServerConfig",),
+        "gossiplog.pubsub.gossipsub.config": ("GossipConfig",),
     }
     _LAZY = {name: module for module, names in _MODULES.items() for name in names}
 
@@ -144,6 +151,7 @@ __all__ = [
     "Apply",
     "ApplyTransaction",
     "Arrivals",
+    "BroadcastConfig",
     "Client",
     "Committed",
     "Connected",
@@ -156,6 +164,7 @@ __all__ = [
     "EncodeError",
     "Event",
     "Failed",
+    "GossipConfig",
     "GossipLogError",
     "Grafted",
     "Hub",
@@ -191,6 +200,7 @@ __all__ = [
     "Subscribed",
     "SyncEnded",
     "SyncProgressed",
+    "SyncServerConfig",
     "SyncStarted",
     "Token",
     "TopicMismatch",

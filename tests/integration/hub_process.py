@@ -18,11 +18,11 @@ import anyio
 
 import gossiplog
 from gossiplog.net import events
-from gossiplog.protocol.broadcast.config import Config
+from gossiplog.protocol.broadcast.config import BroadcastConfig
 from tests.net.support import serving
 
 TOPIC = "org.example.test"
-QUICK = Config(backoff=0.05, longest_backoff=0.2, retry=0.1, longest_retry=0.5)
+QUICK = BroadcastConfig(backoff=0.05, longest_backoff=0.2, retry=0.1, longest_retry=0.5)
 
 
 def say(*words: object) -> None:
@@ -51,7 +51,7 @@ async def run_hub(path: str, port: str, limit: str = "") -> None:
         if limit:
             signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
             resource.setrlimit(resource.RLIMIT_FSIZE, (int(limit), resource.RLIM_INFINITY))
-        async with serving(gossiplog.Hub(log, config=QUICK, on_event=hear), int(port)):
+        async with serving(gossiplog.Hub(log, broadcast=QUICK, on_event=hear), int(port)):
             say("listening")
             await anyio.to_thread.run_sync(sys.stdin.readline)
             resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
@@ -60,7 +60,7 @@ async def run_hub(path: str, port: str, limit: str = "") -> None:
 
 async def run_client(path: str, url: str) -> None:
     with gossiplog.open(path, TOPIC) as log:
-        async with gossiplog.connect(log, url, config=QUICK, on_event=hear) as client:
+        async with gossiplog.connect(log, url, broadcast=QUICK, on_event=hear) as client:
             await client.synced()
             say("synced", len(log), peak())
 

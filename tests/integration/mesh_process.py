@@ -18,10 +18,10 @@ from pathlib import Path
 import anyio
 
 import gossiplog
-from gossiplog.protocol.broadcast.config import Config
+from gossiplog.protocol.broadcast.config import BroadcastConfig
 
 TOPIC = "org.example.test"
-QUICK = Config(backoff=0.05, longest_backoff=0.2, retry=0.1, longest_retry=0.5)
+QUICK = BroadcastConfig(backoff=0.05, longest_backoff=0.2, retry=0.1, longest_retry=0.5)
 # Between two messages: three such peers leave each other time to take them.
 _PAUSE = 0.01
 
@@ -44,7 +44,7 @@ def append(log: gossiplog.Log, folder: Path, stop: threading.Event) -> None:
 
 async def run(folder: Path, listen: str, bootstrap: list[str]) -> None:
     with gossiplog.open(folder / "log.db", TOPIC, signer=gossiplog.Signer.generate()) as log:
-        async with gossiplog.Peer(log, [listen], bootstrap, identity=folder / "identity", config=QUICK) as peer:
+        async with gossiplog.Peer(log, [listen], bootstrap, identity=folder / "identity", broadcast=QUICK) as peer:
             stop = threading.Event()
             appending = threading.Thread(target=append, args=(log, folder, stop), daemon=True)
             appending.start()

@@ -25,10 +25,10 @@ from gossiplog.net import client, events, hub, peer
 from gossiplog.net.http.access import EVERY, Access
 from gossiplog.net.http.server import Address, serve
 from gossiplog.net.replicator import driver
-from gossiplog.protocol.broadcast.config import Config
+from gossiplog.protocol.broadcast.config import BroadcastConfig
 from gossiplog.protocol.broadcast.events import InEvent, Judged, OutEvent, SyncBrought, Verdict
 from gossiplog.protocol.broadcast.machine import Broadcast
-from gossiplog.protocol.sync import ServerConfig
+from gossiplog.protocol.sync import SyncServerConfig
 from tests.integration.javascript import PATIENCE
 from tests.integration.replica import LogReplica, State
 
@@ -41,7 +41,7 @@ class OwnPeer(LogReplica):
         private_key: 32 bytes, with which it signs.
         backend: "asyncio" or "trio".
         directory: of the log.
-        config: of the broadcast machine.
+        broadcast: limits and delays of the broadcast machine.
         abort_after: after how many milliseconds its sync server sends Abort; None leaves the default.
 
     Attributes:
@@ -56,14 +56,14 @@ class OwnPeer(LogReplica):
         *,
         backend: str,
         directory: Path,
-        config: Config | None = None,
+        broadcast: BroadcastConfig | None = None,
         abort_after: int | None = None,
     ) -> None:
         directory.mkdir(exist_ok=True)
         self.directory = directory
         self.events: list[events.Event] = []
-        self._config = config
-        self._server = None if abort_after is None else ServerConfig(time_limit=abort_after / 1000)
+        self._broadcast = broadcast
+        self._sync_server = None if abort_after is None else SyncServerConfig(time_limit=abort_after / 1000)
         self._changed = threading.Condition()
         self._sources: dict[str, str | None] = {}
         self._port = 0
@@ -105,12 +105,12 @@ class OwnPeer(LogReplica):
         app = hub.Hub(
             self.log,
             access=Access(origins=frozenset([EVERY])),
-            config=self._config,
-            server=self._server,
+            broadcast=self._broadcast,
+            sync_server=self._sync_server,
             on_event=self._take,
         )
         make_driver = app._make_driver
-        app._make_driver = lambda: _observe(make_driver(), self._config, self._learn)
+        app._make_driver = lambda: _observe(make_driver(), self._broadcast, self._learn)
         stop = self._portal.call(anyio.Event)
         served, address = self._portal.start_task(_serve, app, self._port, stop)
         self._hub = stop, served
@@ -133,10 +133,12 @@ class OwnPeer(LogReplica):
 
     @asynccontextmanager
     async def _connect(self, url: str) -> AsyncIterator[None]:
-        connecting = client.connect(self.log, url, config=self._config, server=self._server, on_event=self._take)
+        connecting = client.connect(
+            self.log, url, broadcast=self._broadcast, sync_server=self._sync_server, on_event=self._take
+        )
         async with connecting as made:
             # On the event loop, which has not begun to connect: a machine put in later would not know of the hub.
-            _observe(made._driver, self._config, self._learn)
+            _observe(made._driver, self._broadcast, self._learn)
             yield
 
     def join(self, bootstrap: Sequence[str] = (), *, listens: bool = True) -> list[str]:
@@ -144,12 +146,12 @@ class OwnPeer(LogReplica):
             self.log,
             ["/ip4/127.0.0.1/tcp/0/ws"] if listens else [],
             bootstrap,
-            config=self._config,
-            server=self._server,
+            broadcast=self._broadcast,
+            sync_server=self._sync_server,
             on_event=self._take,
         )
         make_driver = joined._make_driver
-        joined._make_driver = lambda router: _observe(make_driver(router=router), self._config, self._learn)  # type: ignore[assignment]
+        joined._make_driver = lambda router: _observe(make_driver(router=router), self._broadcast, self._learn)  # type: ignore[assignment]
         self._stack.enter_context(self._portal.wrap_async_context_manager(joined))
         return list(self._portal.call(lambda: joined.addresses))
 
@@ -222,7 +224,7 @@ class OwnPeer(LogReplica):
 class _Observed(Broadcast):
     """Says how messages came, which only the broadcast machine hears."""
 
-    def __init__(self, config: Config | None, learn: Callable[[str, Sequence[bytes]], None]) -> None:
+    def __init__(self, config: BroadcastConfig | None, learn: Callable[[str, Sequence[bytes]], None]) -> None:
         super().__init__(Random(), config)
         self._learn = learn
 
@@ -236,7 +238,7 @@ class _Observed(Broadcast):
 
 
 def _observe(
-    observed: driver.Driver, config: Config | None, learn: Callable[[str, Sequence[bytes]], None]
+    observed: driver.Driver, config: BroadcastConfig | None, learn: Callable[[str, Sequence[bytes]], None]
 ) -> driver.Driver:
     observed._machine._machine = _Observed(config, learn)
     return observed

@@ -12,7 +12,7 @@ import pytest
 
 from gossiplog import Signer, core
 from gossiplog.net.events import SyncEnded
-from gossiplog.protocol.broadcast.config import Config
+from gossiplog.protocol.broadcast.config import BroadcastConfig
 from tests.integration.conftest import Start
 from tests.integration.contents import CONTENTS, LEGIBLE_TWINS, TWINS, TWINS_TOPIC, Content, kinds, numbers
 from tests.integration.javascript import BrowserPeer
@@ -174,7 +174,7 @@ def test_sync_goes_on_after_an_abort(
 def test_hub_falls_silent(start: Start) -> None:
     """canvas-js's hub cannot serve a twin by sync. What is pushed arrives all the same, and the user hears of it."""
     hub = start("javascript", TWINS_TOPIC)
-    client = start("trio", TWINS_TOPIC, config=Config(stall=1.0, backoff=0.1, longest_backoff=0.2))
+    client = start("trio", TWINS_TOPIC, broadcast=BroadcastConfig(stall=1.0, backoff=0.1, longest_backoff=0.2))
     url = hub.listen()
     client.connect(url)
     first = hub.append("first")

@@ -28,7 +28,7 @@ from gossiplog import (
 from gossiplog.log.pulling import _FRUITLESS_STREAMS, _Work, pull
 from gossiplog.log.state import Snapshot
 from gossiplog.protocol import wire
-from gossiplog.protocol.sync import Server, ServerConfig
+from gossiplog.protocol.sync import Server, SyncServerConfig
 from gossiplog.sim.whole.hostile import Forged
 from gossiplog.storage.base import SCHEMA
 from gossiplog.storage.sqlite_upgrades import OLDEST
@@ -81,7 +81,7 @@ def test_another_topic_is_refused(log: Log, opened: Callable[..., Log]) -> None:
 @pytest.mark.parametrize("limits", [{"requests": 20}, {"bytes": 40_000}, {"requests": 20, "bytes": 60_000}])
 def test_an_abort_goes_on_with_a_new_stream(log: Log, source: Log, limits: dict[str, int]) -> None:
     source.append_many({"n": n, "text": "x" * 200} for n in range(600))
-    pulled = log.pull(source, config=ServerConfig(**limits))
+    pulled = log.pull(source, sync_server=SyncServerConfig(**limits))
     assert pulled.inserted == 600
     assert pulled.streams > 1
     assert log.root == source.root
@@ -100,7 +100,7 @@ def test_streams_that_find_nothing_missing_are_followed_by_others(
     batch = core.verify_batch(siblings, log.topic)
     log.insert_many([*shared, *(batch[index] for index in range(len(batch)))])
     source.append_many(range(40))
-    pulled = log.pull(source, config=ServerConfig(**limits))
+    pulled = log.pull(source, sync_server=SyncServerConfig(**limits))
     assert pulled.inserted == 40
     assert pulled.streams > _FRUITLESS_STREAMS
 
@@ -108,7 +108,7 @@ def test_streams_that_find_nothing_missing_are_followed_by_others(
 def test_a_source_that_only_aborts_is_given_up(log: Log, source: Log) -> None:
     source.append(1)
     with pytest.raises(ProtocolError, match=f"aborted {_FRUITLESS_STREAMS} streams"):
-        log.pull(source, config=ServerConfig(requests=0))
+        log.pull(source, sync_server=SyncServerConfig(requests=0))
 
 
 def test_both_ways_at_once(tmp_path: Path, opened: Callable[..., Log], signer: Signer, other_signer: Signer) -> None:
@@ -156,7 +156,7 @@ def test_what_the_application_refuses_is_named_and_asked_for_once(
 
     messages = source.append_many(range(600))
     log = opened(payload=refuse_five, signer=signer)
-    pulled = log.pull(source, config=ServerConfig(bytes=40_000))
+    pulled = log.pull(source, sync_server=SyncServerConfig(bytes=40_000))
     assert pulled.inserted == 5
     assert pulled.streams > 1
     assert [id for id, _ in pulled.refused] == [message.id for message in messages[5:]]
@@ -266,7 +266,7 @@ def test_a_source_whose_log_has_holes_is_named(log: Log, source: Log) -> None:
 def test_a_source_that_asks_to_wait_for_weeks_is_named(log: Log, source: Log) -> None:
     source.append(1)
     with pytest.raises(ProtocolError, match="asks to wait for 4000000000 ms"):
-        log.pull(source, config=ServerConfig(requests=0, cooldown=4_000_000_000))
+        log.pull(source, sync_server=SyncServerConfig(requests=0, cooldown=4_000_000_000))
 
 
 @pytest.mark.parametrize("kind", [Path, str, lambda path: path.as_uri()], ids=["path", "text", "uri"])

@@ -28,12 +28,12 @@ from gossiplog.net.replicator.driver import Driver
 from gossiplog.net.transport.router import Answer
 from gossiplog.net.transport.stream import Signal
 from gossiplog.net.transport.streams import Connection, Network, PipeConnection
-from gossiplog.protocol.broadcast.config import Config
+from gossiplog.protocol.broadcast.config import BroadcastConfig
 from gossiplog.pubsub.gossipsub import GossipConfig
 
 TOPIC = "org.example.test"
 """Of the logs that `opened` opens."""
-QUICK = Config(backoff=0.01, longest_backoff=0.05, retry=0.01, longest_retry=0.05)
+QUICK = BroadcastConfig(backoff=0.01, longest_backoff=0.05, retry=0.01, longest_retry=0.05)
 """Delays of a driver that waits for nothing."""
 LISTEN = "/ip4/127.0.0.1/tcp/0/ws"
 """Where hosts of tests listen."""

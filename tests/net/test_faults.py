@@ -20,7 +20,7 @@ from gossiplog.net.transport.limits import SMALLEST_PEER_BYTES, Limits
 from gossiplog.net.transport.stream import Stream
 from gossiplog.net.transport.streams import Connection, Network, open_network
 from gossiplog.protocol import wire
-from gossiplog.protocol.sync import ServerConfig
+from gossiplog.protocol.sync import SyncServerConfig
 from tests.net.support import QUICK, TOPIC, Heard, guest, joined, until_equal, until_longer
 
 pytestmark = pytest.mark.anyio
@@ -169,10 +169,12 @@ async def test_an_orphan_is_repaired_by_a_sync(network: Network, opened: Open, s
     ours.append_many(range(50))
     last = core.read_message(ours.replica.arrivals(49, 1)[0][1], ours.topic)
     heard = Heard()
-    async with Driver(theirs, config=QUICK, on_event=heard) as server, guest(network, server) as connection:
+    async with Driver(theirs, broadcast=QUICK, on_event=heard) as server, guest(network, server) as connection:
         await push(connection, server, wire.encode_push(wire.Insert(last.key, last.value)))
         _, asked = await connection.accept()
-        await serve_sync(asked, ours.replica, WorkerPool(), ServerConfig(), pytest.fail, lambda messages, size: None)
+        await serve_sync(
+            asked, ours.replica, WorkerPool(), SyncServerConfig(), pytest.fail, lambda messages, size: None
+        )
         await heard.wait(events.SyncEnded)
         assert ours.root == theirs.root
         assert server.counters.orphans == 1
@@ -213,7 +215,7 @@ async def test_100_000_heads_that_do_not_exist_cost_syncs_and_then_the_connectio
     network: Network, opened: Open, signer: Signer, caplog: pytest.LogCaptureFixture
 ) -> None:
     heard = Heard()
-    async with Driver(opened(), config=QUICK, on_event=heard) as server, guest(network, server) as connection:
+    async with Driver(opened(), broadcast=QUICK, on_event=heard) as server, guest(network, server) as connection:
         stream = await push(connection, server)
         empty = core.Tree().root
         update = wire.encode_push(wire.Update([bytes([1]) + os.urandom(19) for _ in range(100_000)]))
@@ -361,7 +363,7 @@ async def test_a_peer_that_leaves_in_the_middle_of_a_message(network: Network, o
 
 async def test_a_source_that_breaks_off_is_asked_again(network: Network, opened: Open, signer: Signer) -> None:
     heard = Heard()
-    async with Driver(opened(), config=QUICK, on_event=heard) as server, guest(network, server) as connection:
+    async with Driver(opened(), broadcast=QUICK, on_event=heard) as server, guest(network, server) as connection:
         await push(connection, server, wire.encode_push(wire.Update([b"\1" + bytes(19)])))
         for _ in range(3):
             _, asked = await connection.accept()

@@ -27,7 +27,7 @@ from gossiplog.net.rate_limited_log import LINES, VIOLATION_KEY
 from gossiplog.net.replicator.driver import Driver
 from gossiplog.net.transport.limits import Limits
 from gossiplog.net.transport.streams import Network, open_network
-from gossiplog.protocol.sync import ServerConfig
+from gossiplog.protocol.sync import SyncServerConfig
 from tests.net.asgi import call
 from tests.net.support import TOPIC, Heard, serving, until_longer
 
@@ -119,7 +119,10 @@ async def test_streams_that_end_early_still_bring_everything(
 ) -> None:
     ours, theirs = opened(), opened(signer=signer)
     theirs.append_many(range(1500))
-    async with serving(Hub(theirs, server=ServerConfig(**limits))) as url, gossiplog.connect(ours, url) as client:
+    async with (
+        serving(Hub(theirs, sync_server=SyncServerConfig(**limits))) as url,
+        gossiplog.connect(ours, url) as client,
+    ):
         await client.synced()
     assert ours.root == theirs.root
 
@@ -535,7 +538,7 @@ async def test_a_client_that_vanishes_in_a_frame(opened: Open) -> None:
 
 async def test_200_clients_that_never_speak_are_dropped(opened: Open, caplog: pytest.LogCaptureFixture) -> None:
     heard = Heard()
-    async with Hub(opened(), patience=0.2, on_event=heard) as hub:
+    async with Hub(opened(), push_timeout=0.2, on_event=heard) as hub:
         sockets = [Socket() for _ in range(200)]
         async with anyio.create_task_group() as tasks:
             for number, socket in enumerate(sockets):

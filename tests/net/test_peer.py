@@ -86,7 +86,7 @@ async def test_what_was_appended_offline_is_merged(opened: Open) -> None:
 async def test_an_orphan_is_ignored_and_its_source_asked(opened: Open, signer: Signer) -> None:
     key, value = signer.sign(TOPIC, 2, [core.encode_id(b"\1" + bytes(19))], "orphan")
     with anyio.fail_after(60):
-        async with Peer(opened(), [LISTEN], config=QUICK_PEER) as peer, member(peer) as (host, arrival):
+        async with Peer(opened(), [LISTEN], broadcast=QUICK_PEER) as peer, member(peer) as (host, arrival):
             assert host.publish(gossip.encode(key, value))
             protocol, _ = await arrival.connection.accept()
             assert protocol == Protocols(TOPIC).sync
@@ -103,7 +103,7 @@ async def test_an_invalid_message_is_rejected(opened: Open, signer: Signer, kind
         value = signer.sign(TOPIC, 1, [], "true")[1].replace(b"true", b"lies")
         data = gossip.encode(key_of(value), value)
     with anyio.fail_after(60):
-        async with Peer(log, [LISTEN], config=QUICK_PEER) as peer, member(peer) as (host, _):
+        async with Peer(log, [LISTEN], broadcast=QUICK_PEER) as peer, member(peer) as (host, _):
             assert host.publish(data)
             while not peer.counters.network["gossip_rejected"]:
                 await anyio.sleep(0.01)

@@ -25,7 +25,7 @@ from gossiplog.net.transport.limits import Limits
 from gossiplog.net.transport.router import Answer, Publication
 from gossiplog.net.transport.stream import Stream
 from gossiplog.protocol import gossip, wire
-from gossiplog.protocol.sync import ClientConfig, Server
+from gossiplog.protocol.sync import Server, SyncClientConfig
 from gossiplog.sim.whole.hostile import Forged
 from tests.net.meshes import QUICK_PEER, key_of, line, member, running, signers
 from tests.net.support import GOSSIP, LISTEN, TOPIC, Heard, serving, until_equal
@@ -45,7 +45,7 @@ async def test_a_partition_and_its_end(opened: Open) -> None:
     the only way."""
     near, further, far, furthest = logs = [opened(signer=signer) for signer in signers(4)]
     heard = [Heard() for _ in logs]
-    options = [{"config": QUICK_PEER, "on_event": each, "on_message": each.message} for each in heard]
+    options = [{"broadcast": QUICK_PEER, "on_event": each, "on_message": each.message} for each in heard]
     with anyio.fail_after(120):
         async with (
             Peer(near, [LISTEN], **options[0]) as here,
@@ -244,7 +244,7 @@ async def test_who_lies_is_dropped_and_the_honest_converge(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     # Of an endless tree, so much is walked before the first message is asked for.
-    monkeypatch.setattr(sync, "ClientConfig", partial(ClientConfig, window=2**14))
+    monkeypatch.setattr(sync, "SyncClientConfig", partial(SyncClientConfig, window=2**14))
     logs = [opened(signer=signer) for signer in signers(3)]
     async with running(*logs) as ((victim, *_), (heard, *_)), member(victim) as (host, arrival):
         push = await arrival.connection.open_stream(Protocols(TOPIC).push)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from random import Random
 
 from gossiplog.protocol.broadcast import events
-from gossiplog.protocol.broadcast.config import Config
+from gossiplog.protocol.broadcast.config import BroadcastConfig
 from gossiplog.protocol.broadcast.events import (
     Delivery,
     HeadsReceived,
@@ -32,7 +32,7 @@ def key(number: int) -> bytes:
 class Bench:
     """A machine, and what came out of it; quiet things are left out."""
 
-    def __init__(self, *peers: str, gossiping: Sequence[str] = (), config: Config | None = None) -> None:
+    def __init__(self, *peers: str, gossiping: Sequence[str] = (), config: BroadcastConfig | None = None) -> None:
         self.machine = Broadcast(Random(1), config)
         self.now = 0.0
         for peer in (*peers, *gossiping):

@@ -10,7 +10,16 @@ from random import Random
 
 from gossiplog import core
 from gossiplog.protocol import wire
-from gossiplog.protocol.sync import Aborted, Client, ClientConfig, Finished, Received, Send, Server, ServerConfig
+from gossiplog.protocol.sync import (
+    Aborted,
+    Client,
+    Finished,
+    Received,
+    Send,
+    Server,
+    SyncClientConfig,
+    SyncServerConfig,
+)
 from tests.protocol.pipe import TOPIC, frames, reframe
 
 _BUFFER = 2**14
@@ -81,7 +90,7 @@ class Attempt:
         return [len(request.keys) for request in self.requests if isinstance(request, wire.GetValues)]
 
 
-def attempt(local: Log, remote: Log, config: ClientConfig, limits: ServerConfig, line: Line) -> Attempt:
+def attempt(local: Log, remote: Log, config: SyncClientConfig, limits: SyncServerConfig, line: Line) -> Attempt:
     """Run one stream to its end."""
     client = Client(local, TOPIC, config=config)
     server = Server(remote, now=0.0, config=limits)
@@ -124,7 +133,12 @@ def attempt(local: Log, remote: Log, config: ClientConfig, limits: ServerConfig,
 
 
 def sync(
-    local: Log, remote: Log, limits: ServerConfig, line: Line, config: ClientConfig | None = None, fruitless: int = 12
+    local: Log,
+    remote: Log,
+    limits: SyncServerConfig,
+    line: Line,
+    config: SyncClientConfig | None = None,
+    fruitless: int = 12,
 ) -> list[Attempt]:
     """Run streams, each from where the one before was cut off, until one comes to its end.
 
@@ -132,7 +146,7 @@ def sync(
         AssertionError: so many attempts in a row brought neither a message nor a node that is complete.
     """
     attempts: list[Attempt] = []
-    config = config or ClientConfig()
+    config = config or SyncClientConfig()
     idle = 0
     while True:
         last = attempt(local, remote, config, limits, line)

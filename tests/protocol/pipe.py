@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from gossiplog import core
 from gossiplog.protocol import wire
-from gossiplog.protocol.sync import Aborted, Client, ClientConfig, Finished, Received, Send, Server
+from gossiplog.protocol.sync import Aborted, Client, Finished, Received, Send, Server, SyncClientConfig
 
 TOPIC = "org.example.sync"
 PRIVATE_KEY = bytes(range(32))
@@ -146,7 +146,7 @@ def run(client: Client, answer: Serve, outcome: Outcome | None = None, cut: Cut 
     return outcome
 
 
-def pull(local: Entries, remote: Entries, config: ClientConfig | None = None) -> Outcome:
+def pull(local: Entries, remote: Entries, config: SyncClientConfig | None = None) -> Outcome:
     return run(Client(local, TOPIC, config=config), serve(Server(remote, now=0.0)))
 
 

@@ -10,7 +10,7 @@ from gossiplog import core
 from gossiplog.core import Node, Nodes, Tree
 from gossiplog.errors import ProtocolError
 from gossiplog.protocol.broadcast.events import StartSync, SyncEnded, SyncResult
-from gossiplog.protocol.sync import Aborted, Client, ClientConfig, Finished, Statistics
+from gossiplog.protocol.sync import Aborted, Client, Finished, Statistics, SyncClientConfig
 from gossiplog.replication.batches import VerifiedBatch
 from gossiplog.replication.sessions import _MOST_WALKS, Resumptions, SyncSession
 from tests.conftest import TOPIC
@@ -25,7 +25,7 @@ class Nothing:
         return []
 
 
-def client(config: ClientConfig | None = None) -> Client:
+def client(config: SyncClientConfig | None = None) -> Client:
     return Client(Nothing(), TOPIC, config=config)
 
 
@@ -90,7 +90,7 @@ def test_a_log_that_cannot_take_a_batch_ends_the_walk_and_takes_no_more() -> Non
     assert (ended.result, ended.reason) == (SyncResult.FAILED, "the disk is full")
 
 
-FIRST = ClientConfig(window=1000)
+FIRST = SyncClientConfig(window=1000)
 WALKED = replace(FIRST, known={Node(1, None, bytes(16)): Nodes([Node(0, None, bytes(16))])})
 
 

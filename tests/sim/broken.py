@@ -8,7 +8,7 @@ from random import Random
 
 from gossiplog.core import read_batch
 from gossiplog.log.replica import Replica
-from gossiplog.protocol.broadcast.config import Config
+from gossiplog.protocol.broadcast.config import BroadcastConfig
 from gossiplog.protocol.broadcast.events import (
     AnnounceDue,
     Appended,
@@ -177,7 +177,7 @@ class NoAnnounce(Altered):
 
 
 # Each with a seed, of 12 peers, whose run catches it, and what is said then.
-BROKEN: list[tuple[Callable[[Random, Config], Broadcast], int, str]] = [
+BROKEN: list[tuple[Callable[[Random, BroadcastConfig], Broadcast], int, str]] = [
     (ForwardsOrphans, 0, "forwards"),
     (ForwardsRefused, 1, "forwards"),
     (BlamesOrphans, 1, "blames the honest node"),
@@ -194,7 +194,7 @@ BROKEN: list[tuple[Callable[[Random, Config], Broadcast], int, str]] = [
 ]
 
 # What only a router between the machines shows.
-BROKEN_GOSSIP: list[tuple[Callable[[Random, Config], Broadcast], int, str]] = [
+BROKEN_GOSSIP: list[tuple[Callable[[Random, BroadcastConfig], Broadcast], int, str]] = [
     (AcceptsOrphans, 1, "forwards"),
     (NoReject, 62, "nobody dropped"),
     (NoAnnounce, 2, "at rest"),

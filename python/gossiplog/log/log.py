@@ -33,7 +33,7 @@ from gossiplog.storage.base import Reader
 from gossiplog.storage.location import is_url, storage_at
 
 if TYPE_CHECKING:
-    from gossiplog.protocol.sync import ServerConfig
+    from gossiplog.protocol.sync import SyncServerConfig
 
 _PAGE = 256
 _NOTHING = Written(0, 0)
@@ -172,7 +172,7 @@ class Log:
         """
         return insert_many(self._replica, messages, most_refused=most_refused)
 
-    def pull(self, source: Log | str | os.PathLike[str], *, config: ServerConfig | None = None) -> PullResult:
+    def pull(self, source: Log | str | os.PathLike[str], *, sync_server: SyncServerConfig | None = None) -> PullResult:
         """Get what another log of this machine has and this one lacks, by the sync protocol.
 
         `apply` and the `payload` check run on worker threads meanwhile, each on one.
@@ -180,7 +180,7 @@ class Log:
         Args:
             source: the log to pull from, or its file, which is opened read-only: it is not made, and not upgraded. It
                 may be written to meanwhile, and pull from this one.
-            config: the limits under which the source serves.
+            sync_server: limits of the sync streams that the source serves.
 
         Raises:
             TopicMismatch: the logs have different topics.
@@ -196,11 +196,11 @@ class Log:
 
         if not isinstance(source, Log):
             with _reading(source) as opened:
-                return self.pull(opened, config=config)
+                return self.pull(opened, sync_server=sync_server)
         if source.topic != self.topic:
             raise TopicMismatch(f"cannot pull from a log of the topic {source.topic!r} into one of {self.topic!r}")
         with raising_corrupt_log:
-            return pull(self._replica, lambda: Source(source.snapshot, config))
+            return pull(self._replica, lambda: Source(source.snapshot, sync_server))
 
     # Reading
 

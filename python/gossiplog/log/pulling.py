@@ -19,7 +19,7 @@ from gossiplog.errors import GossipLogError, MissingParents, ProtocolError
 from gossiplog.log.replica import Replica
 from gossiplog.log.results import PullResult
 from gossiplog.message import ids_of
-from gossiplog.protocol.sync import Aborted, Client, ClientConfig, Finished, Received, Send, Statistics
+from gossiplog.protocol.sync import Aborted, Client, Finished, Received, Send, Statistics, SyncClientConfig
 from gossiplog.protocol.sync.skipped import SkippedMessages
 from gossiplog.replication.batches import VerifiedBatch, verify_received
 
@@ -141,7 +141,7 @@ def pull(replica: Replica, connect: Connect) -> PullResult:
         ProtocolError: the source broke a rule. What came before it is in the log.
         TreeError: the log is damaged.
     """
-    config = ClientConfig()
+    config = SyncClientConfig()
     fruitless = 0
     with ThreadPoolExecutor(1, "gossiplog-verify") as verify, ThreadPoolExecutor(1, "gossiplog-write") as write:
         work = _Work(replica, verify, write)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from gossiplog import core
 from gossiplog.errors import CorruptLog, CorruptSource
 from gossiplog.log.state import Snapshot, raising_corrupt_log
-from gossiplog.protocol.sync import Server, ServerConfig
+from gossiplog.protocol.sync import Server, SyncServerConfig
 
 
 class Source:
@@ -19,7 +19,7 @@ class Source:
         config: the limits under which it serves.
     """
 
-    def __init__(self, snapshot: Callable[[], Snapshot], config: ServerConfig | None) -> None:
+    def __init__(self, snapshot: Callable[[], Snapshot], config: SyncServerConfig | None) -> None:
         try:
             taken = snapshot()
             complete = CompleteSnapshot(taken.storage, taken.state)

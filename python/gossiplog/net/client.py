@@ -27,8 +27,8 @@ from gossiplog.net.replicator.sessions import PeerSession
 from gossiplog.net.replicator.telemetry import Counters
 from gossiplog.net.transport.connection import Connection
 from gossiplog.net.transport.streams import Network, open_network
-from gossiplog.protocol.broadcast.config import Config
-from gossiplog.protocol.sync import ServerConfig
+from gossiplog.protocol.broadcast.config import BroadcastConfig
+from gossiplog.protocol.sync import SyncServerConfig
 
 _FIRST_PAUSE = 0.5
 _LONGEST_PAUSE = 60.0
@@ -53,8 +53,8 @@ class Client:
         reconnect: whether to connect again when a connection fails or ends.
         give_up_on: causes of ConnectionLost after which no other connection is made all the same.
         random: for the jitter of delays.
-        config: limits and delays of the broadcast machine.
-        server: limits of the sync streams that are served.
+        broadcast: limits and delays of the broadcast machine.
+        sync_server: limits of the sync streams that are served.
         on_event: is called with what happens, in order, on the event loop; it must not block.
         on_message: is called with each message that the log gets, once, in the order of arrival; likewise.
 
@@ -73,8 +73,8 @@ class Client:
         reconnect: bool,
         give_up_on: Collection[Cause],
         random: Random,
-        config: Config | None,
-        server: ServerConfig | None,
+        broadcast: BroadcastConfig | None,
+        sync_server: SyncServerConfig | None,
         on_event: Callable[[events.Event], None] | None,
         on_message: Callable[[SignedMessage], None] | None,
     ) -> None:
@@ -93,7 +93,7 @@ class Client:
         self._give_up_on = causes
         self._random = random
         self._driver = Driver(
-            log, config=config, server=server, random=random, on_event=on_event, on_message=on_message
+            log, broadcast=broadcast, sync_server=sync_server, random=random, on_event=on_event, on_message=on_message
         )
         self._network: Network | None = None
         self._entered = self._running = False
@@ -328,8 +328,8 @@ def connect(
     ca_file: str | os.PathLike[str] | None = None,
     reconnect: bool = True,
     give_up_on: Collection[Cause] = (),
-    config: Config | None = None,
-    server: ServerConfig | None = None,
+    broadcast: BroadcastConfig | None = None,
+    sync_server: SyncServerConfig | None = None,
     on_event: Callable[[events.Event], None] | None = None,
     on_message: Callable[[SignedMessage], None] | None = None,
 ) -> Client:
@@ -354,8 +354,8 @@ def connect(
         reconnect: False makes one connection only; `synced` then raises how it ended, or what keeps the logs different.
         give_up_on: causes of ConnectionLost after which no other connection is made; `synced` then raises that error,
             and `Client.ended` returns it.
-        config: limits and delays of the broadcast machine.
-        server: limits of the sync streams that are served to the hub.
+        broadcast: limits and delays of the broadcast machine.
+        sync_server: limits of the sync streams that are served to the hub.
         on_event: is called with what happens, in order, on the event loop; it must not block.
         on_message: is called with each message that the log gets, once, in the order of arrival; likewise.
 
@@ -377,8 +377,8 @@ def connect(
         reconnect=reconnect,
         give_up_on=give_up_on,
         random=Random(),
-        config=config,
-        server=server,
+        broadcast=broadcast,
+        sync_server=sync_server,
         on_event=on_event,
         on_message=on_message,
     )

@@ -41,8 +41,8 @@ from gossiplog.net.transport.connection import Connection
 from gossiplog.net.transport.limits import Limits
 from gossiplog.net.transport.stream import Signal
 from gossiplog.net.transport.streams import Network, PipeConnection, open_network
-from gossiplog.protocol.broadcast.config import Config
-from gossiplog.protocol.sync import ServerConfig
+from gossiplog.protocol.broadcast.config import BroadcastConfig
+from gossiplog.protocol.sync import SyncServerConfig
 
 # https://www.rfc-editor.org/rfc/rfc6455#section-7.4.1, and for the last one the IANA registry.
 _GOING_AWAY, _UNSUPPORTED, _VIOLATION, _TRY_AGAIN = 1001, 1003, 1008, 1013
@@ -54,7 +54,7 @@ _UNNAMED_PROXY = (
 )
 # What a server has for the port of a client whose address a proxy has told.
 _NO_PORT = 0
-_PATIENCE = 30.0
+_PUSH_TIMEOUT = 30.0
 # For clients to take their leave when the hub stops.
 _CLOSING_SECONDS = 5.0
 
@@ -106,9 +106,9 @@ class Hub:
         limits: of connections, streams and memory; None for the usual ones.
         peer: of a mesh over the same log, which runs for as long as the hub does: what comes to one goes on to the
             other. Its settings are the hub's too, so that only `access` and `limits` may be given beside it.
-        patience: seconds in which a client must have opened its push stream; None for 30.
-        config: limits and delays of the broadcast machine.
-        server: limits of the sync streams that are served.
+        push_timeout: seconds in which a client must have opened its push stream; None for 30.
+        broadcast: limits and delays of the broadcast machine.
+        sync_server: limits of the sync streams that are served.
         on_event: is called with what happens, in order, on the event loop; it must not block.
         on_message: is called with each message that the log gets, once, in the order of arrival; likewise.
 
@@ -125,9 +125,9 @@ class Hub:
         access: Access | None = None,
         limits: Limits | None = None,
         peer: Peer | None = None,
-        patience: float | None = None,
-        config: Config | None = None,
-        server: ServerConfig | None = None,
+        push_timeout: float | None = None,
+        broadcast: BroadcastConfig | None = None,
+        sync_server: SyncServerConfig | None = None,
         on_event: Callable[[events.Event], None] | None = None,
         on_message: Callable[[SignedMessage], None] | None = None,
     ) -> None:
@@ -139,8 +139,9 @@ class Hub:
         if peer is not None:
             if peer.log is not log:
                 raise ValueError("the hub and the peer that it shares the work with are over different logs")
-            if any(setting is not None for setting in (patience, config, server, on_event, on_message)):
-                raise ValueError("patience, config, server, on_event and on_message are the peer's: give them to it")
+            if any(setting is not None for setting in (push_timeout, broadcast, sync_server, on_event, on_message)):
+                names = "push_timeout, broadcast, sync_server, on_event and on_message"
+                raise ValueError(f"{names} are the peer's: give them to it")
         self._log = log
         self._is_read_only = log.replica.read_only
         self._peer = peer
@@ -149,9 +150,9 @@ class Hub:
         self._make_driver = partial(
             Driver,
             log,
-            config=config,
-            server=server,
-            patience=_PATIENCE if patience is None else patience,
+            broadcast=broadcast,
+            sync_server=sync_server,
+            push_timeout=_PUSH_TIMEOUT if push_timeout is None else push_timeout,
             on_event=on_event,
             on_message=on_message,
         )

@@ -30,8 +30,8 @@ from gossiplog.net.replicator.telemetry import Counters
 from gossiplog.net.transport.host import Arrival, Host, News, PeerInfo, open_host
 from gossiplog.net.transport.limits import Limits
 from gossiplog.net.transport.stream import Signal
-from gossiplog.protocol.broadcast.config import Config
-from gossiplog.protocol.sync import ServerConfig
+from gossiplog.protocol.broadcast.config import BroadcastConfig
+from gossiplog.protocol.sync import SyncServerConfig
 from gossiplog.pubsub.gossipsub.config import GossipConfig
 from gossiplog.signer import PRIVATE_KEY_LENGTH, Signer
 
@@ -85,8 +85,8 @@ class Peer:
         allow_peers: ids of the only peers that may connect, and are connected to, beside those that `bootstrap` names;
             none for any peer. Without it, everybody who reaches an address and knows the topic reads and writes.
         limits: of connections, streams and memory; None for the usual ones.
-        config: limits and delays of the broadcast machine.
-        server: limits of the sync streams that are served.
+        broadcast: limits and delays of the broadcast machine.
+        sync_server: limits of the sync streams that are served.
         on_event: is called with what happens, in order, on the event loop; it must not block.
         on_message: is called with each message that the log gets, once, in the order of arrival; likewise.
 
@@ -113,8 +113,8 @@ class Peer:
         gossip: GossipConfig | None = None,
         allow_peers: Sequence[str] = (),
         limits: Limits | None = None,
-        config: Config | None = None,
-        server: ServerConfig | None = None,
+        broadcast: BroadcastConfig | None = None,
+        sync_server: SyncServerConfig | None = None,
         on_event: Callable[[events.Event], None] | None = None,
         on_message: Callable[[SignedMessage], None] | None = None,
     ) -> None:
@@ -141,7 +141,9 @@ class Peer:
             limits=limits,
             told=self._hear,
         )
-        self._make_driver = partial(Driver, log, config=config, server=server, on_event=on_event, on_message=on_message)
+        self._make_driver = partial(
+            Driver, log, broadcast=broadcast, sync_server=sync_server, on_event=on_event, on_message=on_message
+        )
         self._bootstrap = bootstrap
         self._announce = announce
         self._connections = (limits or Limits()).connections

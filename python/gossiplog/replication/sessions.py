@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 
 from gossiplog.protocol.broadcast.events import PeerId, StartSync, SyncEnded, SyncResult
-from gossiplog.protocol.sync import Aborted, Client, ClientConfig, Finished
+from gossiplog.protocol.sync import Aborted, Client, Finished, SyncClientConfig
 from gossiplog.replication.batches import VerifiedBatch
 
 _MOST_WALKS = 4
@@ -83,13 +83,13 @@ class Resumptions:
         first: how a first sync with a peer asks.
     """
 
-    def __init__(self, first: ClientConfig) -> None:
+    def __init__(self, first: SyncClientConfig) -> None:
         self._first = first
         # What the walks have found is kept for those whose syncs ended last.
-        self._configs: OrderedDict[PeerId, ClientConfig] = OrderedDict()
-        self._interrupted: tuple[Hashable, ClientConfig] | None = None
+        self._configs: OrderedDict[PeerId, SyncClientConfig] = OrderedDict()
+        self._interrupted: tuple[Hashable, SyncClientConfig] | None = None
 
-    def next(self, peer: PeerId, name: Hashable) -> ClientConfig:
+    def next(self, peer: PeerId, name: Hashable) -> SyncClientConfig:
         """Return how to ask a peer, which is found by its name where its connection is a new one."""
         if self._interrupted is not None and self._interrupted[0] == name:
             config, self._interrupted = self._interrupted[1], None

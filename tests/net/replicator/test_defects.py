@@ -28,7 +28,7 @@ from gossiplog.net.replicator.telemetry import Telemetry
 from gossiplog.net.transport.router import Publication
 from gossiplog.net.transport.streams import Connection, Network
 from gossiplog.protocol import gossip, push, wire
-from gossiplog.protocol.broadcast.config import Config
+from gossiplog.protocol.broadcast.config import BroadcastConfig
 from gossiplog.protocol.broadcast.machine import Broadcast
 from gossiplog.protocol.broadcast.schedule import Schedule
 from gossiplog.protocol.sync import client as sync_client
@@ -180,8 +180,8 @@ async def test_a_defect_costs_who_brought_it_to_light_a_connection_and_the_third
     results: list[object] = []
     with anyio.fail_after(60):
         async with (
-            Driver(theirs, config=QUICK, on_event=heard) as server,
-            Driver(ours, config=QUICK) as client,
+            Driver(theirs, broadcast=QUICK, on_event=heard) as server,
+            Driver(ours, broadcast=QUICK) as client,
             joined(network, client, server),
         ):
             await heard.wait(events.Connected)
@@ -223,7 +223,7 @@ async def test_what_other_peers_had_told_of_is_not_forgotten(
     ours, theirs = opened(signer=signer), opened(signer=other_signer)
     ours.append_many(range(10))
     heard = Heard()
-    server = Driver(theirs, config=Config(backoff=3600, longest_backoff=3600), on_event=heard)
+    server = Driver(theirs, broadcast=BroadcastConfig(backoff=3600, longest_backoff=3600), on_event=heard)
     snapshot, failures = server.replica.snapshot, iter([StorageError("the disk took a break")])
 
     def fail_once() -> object:
@@ -249,9 +249,9 @@ async def test_gossip_that_waited_in_the_old_machine_is_answered(
     put_in(monkeypatch, Broadcast, "handle", ERRORS[0])
     router, heard = FakeRouter(), Heard()
     orphan = signer.sign(TOPIC, 2, [core.encode_id(b"\1" + bytes(19))], "an orphan")
-    config = Config(orphan_wait=3600)
+    config = BroadcastConfig(orphan_wait=3600)
     with anyio.fail_after(60):
-        async with Driver(opened(), config=config, router=router, on_event=heard) as driver:
+        async with Driver(opened(), broadcast=config, router=router, on_event=heard) as driver:
             await driver.take_gossip([Publication(1, None, "somebody", gossip.encode(*orphan))])
             while not driver.counters.orphans:
                 await anyio.sleep(0.001)
@@ -350,7 +350,7 @@ async def test_a_hub_goes_on_and_bans_an_address(
     # They come from addresses of other machines.
     monkeypatch.setattr(hub_module, "culprit_of", lambda host, page: host)
     log, ours, heard = opened(), opened(signer=signer), Heard()
-    hub = Hub(log, config=QUICK, on_event=heard)
+    hub = Hub(log, broadcast=QUICK, on_event=heard)
     with anyio.fail_after(60):
         async with serving(hub) as url, connect(ours, url) as client:
             await client.synced()
@@ -374,7 +374,7 @@ async def test_a_hub_bans_no_local_address(
     """Others may be there, behind a proxy that nobody has named."""
     put_in(monkeypatch, wire, "decode_push", ERRORS[1])
     heard = Heard()
-    hub = Hub(opened(), config=QUICK, on_event=heard)
+    hub = Hub(opened(), broadcast=QUICK, on_event=heard)
     with anyio.fail_after(60):
         async with serving(hub) as url:
             for times in range(1, STRIKES + 2):
@@ -396,7 +396,7 @@ async def test_a_client_connects_again_until_the_third_time(
     put_in(monkeypatch, owner, name, error)
     with anyio.fail_after(60):
         theirs.append(MARK.decode())
-        async with serving(Hub(theirs)) as url, connect(opened(), url, config=QUICK, on_event=heard) as client:
+        async with serving(Hub(theirs)) as url, connect(opened(), url, broadcast=QUICK, on_event=heard) as client:
             for times in range(1, STRIKES + 1):
                 await heard.wait(events.Connected, times)
                 theirs.append(MARK.decode())

@@ -24,7 +24,7 @@ from gossiplog.net.replicator.driver import Driver
 from gossiplog.net.transport.router import Answer, Publication
 from gossiplog.net.transport.streams import Connection, Network, open_network
 from gossiplog.protocol import gossip
-from gossiplog.protocol.broadcast.config import Config
+from gossiplog.protocol.broadcast.config import BroadcastConfig
 from tests.net.support import QUICK, TOPIC, FakeRouter, Heard, connect_pair, joined, until_equal
 from tests.strategies import alternative
 
@@ -213,10 +213,10 @@ async def test_heads_that_cannot_be_looked_up_are_synced_with(
     ours, theirs = opened(signer=signer), opened()
     ours.append("before")
     heard = Heard()
-    server = Driver(theirs, config=QUICK, on_event=heard)
+    server = Driver(theirs, broadcast=QUICK, on_event=heard)
     monkeypatch.setattr(server.replica, "known", failing(server.replica.known, 1))
     async with (
-        Driver(ours, config=QUICK) as client,
+        Driver(ours, broadcast=QUICK) as client,
         server,
         joined(network, client, server),
     ):
@@ -230,8 +230,8 @@ async def test_pushed_messages_that_cannot_be_stored_come_again(
     ours, theirs = opened(signer=signer), opened()
     heard = Heard()
     async with (
-        Driver(ours, config=QUICK) as client,
-        Driver(theirs, config=QUICK, on_event=heard) as server,
+        Driver(ours, broadcast=QUICK) as client,
+        Driver(theirs, broadcast=QUICK, on_event=heard) as server,
         joined(network, client, server),
     ):
         await heard.wait(events.Connected)
@@ -263,8 +263,8 @@ async def test_messages_that_the_application_refuses_blame_nobody_and_come_again
     ours, theirs = opened(signer=signer), opened(apply=apply)
     heard = Heard()
     async with (
-        Driver(ours, config=QUICK) as client,
-        Driver(theirs, config=QUICK, on_event=heard) as server,
+        Driver(ours, broadcast=QUICK) as client,
+        Driver(theirs, broadcast=QUICK, on_event=heard) as server,
         joined(network, client, server),
     ):
         await heard.wait(events.Connected)
@@ -300,12 +300,12 @@ class Gossiping:
         heard: and what its application hears.
     """
 
-    def __init__(self, ours: Log, theirs: Log, config: Config = QUICK) -> None:
+    def __init__(self, ours: Log, theirs: Log, config: BroadcastConfig = QUICK) -> None:
         self.source = FakeRouter()
         self.router = FakeRouter()
         self.heard = Heard()
-        self.client = Driver(ours, router=self.source, config=config)
-        self.server = Driver(theirs, router=self.router, config=config, on_event=self.heard)
+        self.client = Driver(ours, router=self.source, broadcast=config)
+        self.server = Driver(theirs, router=self.router, broadcast=config, on_event=self.heard)
         self._end: Connection | None = None
         self._tickets = itertools.count(1)
 

@@ -38,7 +38,7 @@ from gossiplog.protocol.broadcast.events import (
     SyncEnded,
     SyncResult,
 )
-from gossiplog.protocol.sync import ServerConfig, client, events
+from gossiplog.protocol.sync import SyncServerConfig, client, events
 from gossiplog.replication.batches import InsertOutcome, VerifiedBatch
 
 pytestmark = pytest.mark.anyio
@@ -123,7 +123,7 @@ class Peer:
         return ours
 
 
-def serving(log: Log, config: ServerConfig | None = None) -> Source:
+def serving(log: Log, config: SyncServerConfig | None = None) -> Source:
     """A source that follows the rules."""
 
     def blame(reason: str) -> None:
@@ -131,7 +131,7 @@ def serving(log: Log, config: ServerConfig | None = None) -> Source:
 
     async def source(end: End) -> None:
         await serve_sync(
-            cast("Stream", end), log.replica, Inline(), config or ServerConfig(), blame, lambda messages, size: None
+            cast("Stream", end), log.replica, Inline(), config or SyncServerConfig(), blame, lambda messages, size: None
         )
 
     return source
@@ -330,7 +330,7 @@ async def test_what_walks_found_is_kept_for_the_last_four_peers(opened: Open, fu
 
 async def test_an_abort_tells_how_long_to_wait(opened: Open, full: Log) -> None:
     async with bench(opened()) as here:
-        ended = await here.run(serving(full, ServerConfig(requests=2, cooldown=2500)))
+        ended = await here.run(serving(full, SyncServerConfig(requests=2, cooldown=2500)))
     assert (ended.result, ended.cooldown) == (SyncResult.ABORTED, 2.5)
 
 
@@ -447,13 +447,13 @@ async def test_settling_waits_for_the_syncs_that_run_now(opened: Open, full: Log
 class Reader:
     """Serves a log on a stream, whose other end a test holds; what that told."""
 
-    def __init__(self, log: Log, config: ServerConfig | None = None) -> None:
+    def __init__(self, log: Log, config: SyncServerConfig | None = None) -> None:
         self.blamed: list[str] = []
         self.served: list[tuple[int, int]] = []
         self.aborted: bool | None = None
         self.end, self._theirs = stream()
         self._log = log
-        self._config = config or ServerConfig()
+        self._config = config or SyncServerConfig()
 
     async def run(self) -> None:
         self.aborted = await serve_sync(
@@ -508,7 +508,7 @@ async def test_a_damaged_value_is_not_given_out(full: Log, damage: str, monkeypa
 
 
 async def test_who_asks_nothing_is_aborted(full: Log) -> None:
-    reader = Reader(full, ServerConfig(idle=60.0, cooldown=9))
+    reader = Reader(full, SyncServerConfig(idle=60.0, cooldown=9))
     start = anyio.current_time()
     async with reader.end, anyio.create_task_group() as tasks:
         tasks.start_soon(reader.run)

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gossiplog.protocol.broadcast import events
-from gossiplog.protocol.broadcast.config import Config
+from gossiplog.protocol.broadcast.config import BroadcastConfig
 from gossiplog.protocol.broadcast.events import (
     AnnounceDue,
     Appended,
@@ -209,7 +209,7 @@ def test_a_source_that_breaks_the_protocol_is_disconnected_and_what_came_before_
 
 def test_who_tells_again_and_again_of_what_it_has_not_got_is_disconnected() -> None:
     """Broadcast, 9."""
-    bench = Bench("a", config=Config(broken_promises=3))
+    bench = Bench("a", config=BroadcastConfig(broken_promises=3))
     outs: list[OutEvent] = []
     for number in range(3):
         bench.now += 1000.0
@@ -220,7 +220,7 @@ def test_who_tells_again_and_again_of_what_it_has_not_got_is_disconnected() -> N
 
 def test_who_keeps_a_promise_begins_anew() -> None:
     """Broadcast, 9: only those in a row count."""
-    bench = Bench("a", config=Config(broken_promises=3))
+    bench = Bench("a", config=BroadcastConfig(broken_promises=3))
     for number in range(9):
         bench.now += 1000.0
         sync = bench.sync("a", number)
@@ -230,7 +230,7 @@ def test_who_keeps_a_promise_begins_anew() -> None:
 
 def test_what_was_refused_and_forgotten_is_no_broken_promise() -> None:
     """Broadcast, 9."""
-    bench = Bench("a", config=Config(left_out=2, broken_promises=1))
+    bench = Bench("a", config=BroadcastConfig(left_out=2, broken_promises=1))
     sync = bench.sync("a", 9)
     bench.tell(SyncBrought(sync, [], 0, [key(number) for number in range(5)]))
     assert bench.tell(SyncEnded(sync, SyncResult.FINISHED)) == []
@@ -243,7 +243,7 @@ def test_gossip_of_strangers_is_as_good_as_any() -> None:
     assert bench.judged("x", 2, Verdict.INVALID, "invalid") == [Validated("x", "invalid", Gossip.REJECT)]
     assert bench.judged("x", 3, Verdict.REFUSED, "refused") == [Validated("x", "refused", Gossip.IGNORE)]
     assert bench.judged("x", 5, Verdict.ORPHAN, "orphan", missing=[key(4)]) == []
-    bench.now = Config().orphan_wait
+    bench.now = BroadcastConfig().orphan_wait
     # There is nobody to sync with.
     assert bench.tell(TimerExpired(OrphansDue())) == [Validated("x", "orphan", Gossip.IGNORE)]
 
@@ -302,7 +302,7 @@ def test_updates_wait_for_a_peer_that_is_behind() -> None:
 
 def test_peers_that_gossip_reaches_are_told_the_heads_once_some_seconds_later() -> None:
     """Broadcast, 11."""
-    bench = Bench("a", gossiping=["g", "h"], config=Config(announce=5.0))
+    bench = Bench("a", gossiping=["g", "h"], config=BroadcastConfig(announce=5.0))
     assert timers(bench.all(Appended([(key(1), b"")]))) == {AnnounceDue(): 5.0}
     bench.now = 1.0
     assert timers(bench.all(Appended([(key(2), b"")]))) == {}
@@ -350,7 +350,7 @@ EVENTS = st.one_of(
 @repeatable(300)
 @given(st.lists(EVENTS, max_size=120), st.integers(0, 2**32))
 def test_promises_hold_whatever_happens(told: list[events.InEvent], seed: int) -> None:
-    config = Config(syncs=2, wanted=3, left_out=3)
+    config = BroadcastConfig(syncs=2, wanted=3, left_out=3)
     machine = Broadcast(Random(seed), config)
     connected: set[object] = set()
     running: dict[int, object] = {}
@@ -397,4 +397,4 @@ def test_promises_hold_whatever_happens(told: list[events.InEvent], seed: int) -
 )
 def test_impossible_limits(wrong: dict[str, float], named: str) -> None:
     with pytest.raises(ValueError, match=named):
-        Config(**wrong)  # type: ignore[arg-type]
+        BroadcastConfig(**wrong)  # type: ignore[arg-type]

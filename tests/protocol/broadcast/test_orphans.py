@@ -8,12 +8,12 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gossiplog.protocol.broadcast.config import Config
+from gossiplog.protocol.broadcast.config import BroadcastConfig
 from gossiplog.protocol.broadcast.events import Delivery
 from gossiplog.protocol.broadcast.orphans import Orphans
 from tests.strategies import repeatable
 
-CONFIG = Config(orphans=6, orphan_bytes=60, orphan_wait=3.0)
+CONFIG = BroadcastConfig(orphans=6, orphan_bytes=60, orphan_wait=3.0)
 
 _keys = st.integers(0, 9).map(lambda number: bytes([number]))
 _steps = st.one_of(

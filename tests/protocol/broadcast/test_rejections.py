@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gossiplog.protocol.broadcast.config import Config
+from gossiplog.protocol.broadcast.config import BroadcastConfig
 from gossiplog.protocol.broadcast.events import (
     Appended,
     Delivery,
@@ -45,7 +45,7 @@ def test_a_refused_message_blames_nobody_and_is_left_out() -> None:
 
 def test_a_refused_message_is_tried_again_later_and_later() -> None:
     """Broadcast, 8."""
-    bench = Bench("a", config=Config(retry=10.0, longest_retry=50.0))
+    bench = Bench("a", config=BroadcastConfig(retry=10.0, longest_retry=50.0))
     waits = []
     due = timers(bench.all(Judged(bench.receive("a", 1), Verdict.REFUSED)))[RetryDue("a")]
     for _ in range(6):
@@ -71,7 +71,7 @@ def test_refused_messages_have_one_retry_and_none_when_they_were_taken() -> None
 
 def test_retries_begin_anew_when_something_is_taken() -> None:
     """Broadcast, 8: the application may take the rest soon."""
-    bench = Bench("a", config=Config(retry=10.0))
+    bench = Bench("a", config=BroadcastConfig(retry=10.0))
     due = timers(bench.all(Judged(bench.receive("a", 1), Verdict.REFUSED)))[RetryDue("a")]
     for _ in range(3):
         bench.now = due
@@ -86,7 +86,7 @@ def test_retries_begin_anew_when_something_is_taken() -> None:
 
 def test_what_is_refused_much_later_is_tried_again_as_soon_as_the_first() -> None:
     """Broadcast, 8."""
-    bench = Bench("a", config=Config(retry=10.0))
+    bench = Bench("a", config=BroadcastConfig(retry=10.0))
     bench.now = timers(bench.all(Judged(bench.receive("a", 1), Verdict.REFUSED)))[RetryDue("a")]
     bench.tell(TimerExpired(RetryDue("a")))
     bench.tell(SyncEnded(1, SyncResult.FINISHED))
@@ -96,7 +96,7 @@ def test_what_is_refused_much_later_is_tried_again_as_soon_as_the_first() -> Non
 
 def test_each_sync_skips_what_is_left_out_then() -> None:
     """Broadcast, 8: as many messages as are remembered, and no more."""
-    bench = Bench("a", config=Config(left_out=2))
+    bench = Bench("a", config=BroadcastConfig(left_out=2))
     skipped = []
     for number in (1, 2, 3):
         bench.judged("a", number, Verdict.REFUSED)
@@ -149,7 +149,7 @@ def test_what_was_refused_from_another_peer_meanwhile_explains_the_orphans_of_a_
 @pytest.mark.parametrize("how", ["heads", "push", "wanted", "sync"])
 def test_when_the_peer_of_a_refused_message_goes_others_that_have_it_are_asked(how: str) -> None:
     """Broadcast, 8."""
-    bench = Bench("a", "b", "c", config=Config(syncs=1))
+    bench = Bench("a", "b", "c", config=BroadcastConfig(syncs=1))
     sync = bench.sync("c", 9)
     if how == "wanted":
         bench.tell(HeadsReceived("b", [key(1)]))
@@ -180,7 +180,7 @@ def test_what_waits_for_a_message_that_may_be_tried_again_is_not_left_out() -> N
 
 def test_more_refusals_than_are_remembered_blame_nobody() -> None:
     """Broadcast, 8 and 9."""
-    bench = Bench("a", config=Config(left_out=2))
+    bench = Bench("a", config=BroadcastConfig(left_out=2))
     sync = bench.sync("a", 9)
     assert bench.tell(SyncBrought(sync, [], 0, [key(n) for n in range(5)], [(key(8), [key(4)])])) == []
     assert bench.tell(SyncEnded(sync, SyncResult.FINISHED)) == []
@@ -188,7 +188,7 @@ def test_more_refusals_than_are_remembered_blame_nobody() -> None:
 
 def test_refusals_that_cannot_be_remembered_back_off() -> None:
     """Broadcast, 6 and 8."""
-    bench = Bench("a", config=Config(left_out=2))
+    bench = Bench("a", config=BroadcastConfig(left_out=2))
     sync = bench.sync("a", 4)
     bench.tell(SyncBrought(sync, [], 0, [key(n) for n in range(5)]))
     bench.tell(SyncEnded(sync, SyncResult.FINISHED))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gossiplog.protocol.broadcast import events
-from gossiplog.protocol.broadcast.config import Config
+from gossiplog.protocol.broadcast.config import BroadcastConfig
 from gossiplog.protocol.broadcast.events import (
     Appended,
     Gossip,
@@ -50,13 +50,13 @@ def test_an_orphan_that_came_by_gossip_waits_for_its_parents() -> None:
     bench = Bench("a", gossiping=["g"])
     orphan = bench.receive("g", 4, "ticket")
     outs = bench.all(Judged(orphan, Verdict.ORPHAN, [key(1), key(2)]))
-    assert outs == [SetTimer(OrphansDue(), Config().orphan_wait)]
+    assert outs == [SetTimer(OrphansDue(), BroadcastConfig().orphan_wait)]
     parent = bench.receive("g", 1, "parent")
     assert Insert(orphan) not in bench.tell(Judged(parent, Verdict.INSERTED))
     # The other one comes in another way.
     assert bench.tell(Appended([(key(2), b"value")]))[0] == Insert(orphan)
     assert Validated("g", "ticket", Gossip.ACCEPT) in bench.tell(Judged(orphan, Verdict.INSERTED))
-    bench.now = Config().orphan_wait
+    bench.now = BroadcastConfig().orphan_wait
     assert bench.all(TimerExpired(OrphansDue())) == []
 
 
@@ -64,11 +64,11 @@ def test_an_orphan_that_waited_in_vain_is_ignored_and_calls_for_a_sync() -> None
     """Broadcast, 12."""
     bench = Bench(gossiping=["g", "h"])
     assert bench.judged("g", 2, Verdict.ORPHAN, "first", missing=[key(1)]) == []
-    bench.now = Config().orphan_wait / 2
+    bench.now = BroadcastConfig().orphan_wait / 2
     assert bench.judged("h", 3, Verdict.ORPHAN, "second", missing=[key(1)]) == []
-    bench.now = Config().orphan_wait
+    bench.now = BroadcastConfig().orphan_wait
     outs = bench.all(TimerExpired(OrphansDue()))
-    assert SetTimer(OrphansDue(), 1.5 * Config().orphan_wait) in outs
+    assert SetTimer(OrphansDue(), 1.5 * BroadcastConfig().orphan_wait) in outs
     assert Validated("g", "first", Gossip.IGNORE) in outs
     assert StartSync(1, "g", (key(2),), frozenset()) in outs
     assert Validated("h", "second", Gossip.IGNORE) not in outs
@@ -82,21 +82,21 @@ def test_orphans_of_one_parent_are_tried_again_in_the_order_in_which_they_came()
     bench = Bench(gossiping=["g"])
     orphans = [bench.receive("g", number, number) for number in (5, 3, 4)]
     set_at = [timers(bench.all(Judged(orphan, Verdict.ORPHAN, missing=[key(1)]))) for orphan in orphans]
-    assert set_at == [{OrphansDue(): Config().orphan_wait}, {}, {}]
+    assert set_at == [{OrphansDue(): BroadcastConfig().orphan_wait}, {}, {}]
     outs = bench.judged("g", 1, Verdict.INSERTED, "ticket")
     assert [out for out in outs if isinstance(out, Insert)] == [Insert(orphan) for orphan in orphans]
 
 
-@pytest.mark.parametrize("config", [Config(orphans=2), Config(orphan_bytes=11)])
-def test_as_many_orphans_as_there_is_room_for_wait(config: Config) -> None:
+@pytest.mark.parametrize("config", [BroadcastConfig(orphans=2), BroadcastConfig(orphan_bytes=11)])
+def test_as_many_orphans_as_there_is_room_for_wait(config: BroadcastConfig) -> None:
     """Broadcast, 12."""
     bench = Bench(gossiping=["g"], config=config)
     assert [bench.judged("g", number, Verdict.ORPHAN, number, missing=[key(1)]) for number in (2, 3)] == [[], []]
     assert bench.judged("g", 4, Verdict.ORPHAN, 4, missing=[key(1)])[0] == Validated("g", 4, Gossip.IGNORE)
 
 
-@pytest.mark.parametrize("config", [Config(orphans=1), Config(orphan_bytes=2 * len(b"value") - 1)])
-def test_orphans_that_have_no_room_do_not_wait(config: Config) -> None:
+@pytest.mark.parametrize("config", [BroadcastConfig(orphans=1), BroadcastConfig(orphan_bytes=2 * len(b"value") - 1)])
+def test_orphans_that_have_no_room_do_not_wait(config: BroadcastConfig) -> None:
     """Broadcast, 12."""
     bench = Bench(gossiping=["g"], config=config)
     assert bench.judged("g", 2, Verdict.ORPHAN, 1, missing=[key(1)]) == []
@@ -140,7 +140,7 @@ def test_no_more_sync_when_the_first_brought_all() -> None:
 
 def test_a_sync_in_the_queue_is_not_started_when_another_has_brought_what_it_was_for() -> None:
     """Broadcast, 4."""
-    bench = Bench("a", "b", config=Config(syncs=1))
+    bench = Bench("a", "b", config=BroadcastConfig(syncs=1))
     sync = bench.sync("a", 1)
     assert bench.tell(HeadsReceived("b", [key(1)])) == []
     bench.tell(SyncBrought(sync, [key(1)], 1))
@@ -150,7 +150,7 @@ def test_a_sync_in_the_queue_is_not_started_when_another_has_brought_what_it_was
 @pytest.mark.parametrize("held", [Appended([(key(1), b"")]), "pushed"])
 def test_what_came_another_way_needs_no_sync(held: events.InEvent | str) -> None:
     """Broadcast, 4."""
-    bench = Bench("a", "b", config=Config(syncs=1))
+    bench = Bench("a", "b", config=BroadcastConfig(syncs=1))
     sync = bench.sync("b", 9)
     assert bench.tell(HeadsReceived("a", [key(1)])) == []
     if isinstance(held, str):
@@ -163,7 +163,7 @@ def test_what_came_another_way_needs_no_sync(held: events.InEvent | str) -> None
 @pytest.mark.parametrize("waiting", ["a", "aa"])
 def test_a_peer_does_not_wait_for_its_own_sync(waiting: str) -> None:
     """Broadcast, 4: what calls for a sync while one runs, or waits, calls for one more at most: nobody waits for it."""
-    bench = Bench("a", "b", config=Config(syncs=1, stall=10.0, turn=25.0))
+    bench = Bench("a", "b", config=BroadcastConfig(syncs=1, stall=10.0, turn=25.0))
     first = bench.sync("b", 9)
     for number, peer in enumerate(waiting):
         assert bench.tell(HeadsReceived(peer, [key(number)])) == []
@@ -183,7 +183,7 @@ def test_a_sync_ends_what_called_for_it() -> None:
 
 def test_more_heads_than_are_remembered_call_for_a_sync() -> None:
     """Broadcast, 4: although all that are remembered came another way."""
-    bench = Bench("a", "b", config=Config(syncs=1, wanted=2))
+    bench = Bench("a", "b", config=BroadcastConfig(syncs=1, wanted=2))
     sync = bench.sync("b", 9)
     bench.tell(HeadsReceived("a", [key(1), key(2), key(3)]))
     bench.tell(Appended([(key(1), b""), (key(2), b"")]))
@@ -192,7 +192,7 @@ def test_more_heads_than_are_remembered_call_for_a_sync() -> None:
 
 def test_a_peer_that_goes_is_not_synced_with() -> None:
     """Broadcast, 4: neither in the queue nor any longer."""
-    bench = Bench("a", "b", config=Config(syncs=1))
+    bench = Bench("a", "b", config=BroadcastConfig(syncs=1))
     sync = bench.sync("b", 9)
     bench.tell(HeadsReceived("a", [], 10))
     bench.tell(PeerDisconnected("a"))
@@ -203,7 +203,7 @@ def test_a_peer_that_goes_is_not_synced_with() -> None:
 def test_a_few_syncs_at_a_time_in_the_order_of_their_calls() -> None:
     """Broadcast, 4."""
     peers = [f"p{number}" for number in range(6)]
-    bench = Bench(*peers, config=Config(syncs=2))
+    bench = Bench(*peers, config=BroadcastConfig(syncs=2))
     started = [
         out.peer
         for number, peer in enumerate(peers)
@@ -277,7 +277,7 @@ def test_a_cooldown_is_waited_for_within_limits() -> None:
 @pytest.mark.parametrize("result", [SyncResult.FAILED, SyncResult.ABORTED])
 def test_failures_back_off_longer_each_time(result: SyncResult) -> None:
     """Broadcast, 6."""
-    bench = Bench("a", config=Config(backoff=1.0, longest_backoff=20.0))
+    bench = Bench("a", config=BroadcastConfig(backoff=1.0, longest_backoff=20.0))
     sync = bench.sync("a", 1)
     waits = []
     for _ in range(8):
@@ -330,7 +330,7 @@ def test_a_sync_for_what_was_refused_does_not_back_off() -> None:
 
 def test_a_success_ends_a_row_of_failures() -> None:
     """Broadcast, 6: the next pause is as short as the first."""
-    bench = Bench("a", config=Config(backoff=1.0))
+    bench = Bench("a", config=BroadcastConfig(backoff=1.0))
     sync = bench.sync("a", 1)
     for _ in range(5):
         bench.now = timers(bench.all(SyncEnded(sync, SyncResult.FAILED)))[SyncDue("a")]
@@ -354,7 +354,7 @@ def test_a_timer_is_set_once() -> None:
 )
 def test_a_sync_without_bytes_is_stopped(unanswered: str, error: str) -> None:
     """Broadcast, 7."""
-    bench = Bench("a", config=Config(stall=10.0))
+    bench = Bench("a", config=BroadcastConfig(stall=10.0))
     outs = bench.all(HeadsReceived("a", [key(1)]))
     assert timers(outs) == {SyncCheck(1): 10.0}
     bench.tell(SyncAdvanced(1, Statistics()))
@@ -369,7 +369,7 @@ def test_a_sync_without_bytes_is_stopped(unanswered: str, error: str) -> None:
 
 def test_a_sync_that_had_its_turn_makes_room_for_others_and_goes_on_later() -> None:
     """Broadcast, 7."""
-    bench = Bench("a", "b", config=Config(syncs=1, stall=10.0, turn=25.0))
+    bench = Bench("a", "b", config=BroadcastConfig(syncs=1, stall=10.0, turn=25.0))
     bench.sync("a", 9)
     bench.tell(HeadsReceived("b", [key(8)]))
     for bench.now in (10.0, 20.0):
@@ -385,7 +385,7 @@ def test_a_sync_that_had_its_turn_makes_room_for_others_and_goes_on_later() -> N
 
 def test_a_sync_keeps_its_turn_while_nobody_waits() -> None:
     """Broadcast, 7."""
-    bench = Bench("a", "b", config=Config(stall=10.0, turn=25.0))
+    bench = Bench("a", "b", config=BroadcastConfig(stall=10.0, turn=25.0))
     bench.sync("a", 9)
     for bench.now in (10.0, 20.0, 30.0, 40.0):
         bench.tell(SyncAdvanced(1, Statistics()))

@@ -27,7 +27,7 @@ from hypothesis.stateful import (
 
 import gossiplog
 from gossiplog import MemoryStorage, core
-from gossiplog.protocol.broadcast.config import Config
+from gossiplog.protocol.broadcast.config import BroadcastConfig
 from gossiplog.protocol.broadcast.events import (
     AnnounceDue,
     Appended,
@@ -71,7 +71,7 @@ from gossiplog.sim.whole.peer import insert
 from tests.sim import broken
 from tests.strategies import TOPIC, sign_as_given
 
-CONFIG = Config(wanted=3, left_out=4, backoff=2, retry=2, orphans=4, orphan_bytes=700, orphan_wait=20)
+CONFIG = BroadcastConfig(wanted=3, left_out=4, backoff=2, retry=2, orphans=4, orphan_bytes=700, orphan_wait=20)
 HONEST, HOSTILE = (1, 2), (3, 4)
 
 
@@ -147,7 +147,7 @@ class Sync:
 class Peers(RuleBasedStateMachine):
     """A machine, its log, and the peers around it."""
 
-    make: Callable[[Random, Config], Broadcast] = Broadcast
+    make: Callable[[Random, BroadcastConfig], Broadcast] = Broadcast
 
     def __init__(self) -> None:
         super().__init__()
@@ -584,7 +584,7 @@ def test_whatever_peers_do(examples: int, steps: int) -> None:
 
 @pytest.mark.integration
 @pytest.mark.parametrize("make", [make for make, _, _ in broken.BROKEN], ids=lambda make: make.__name__)
-def test_machines_without_one_of_their_rules_are_caught(make: Callable[[Random, Config], Broadcast]) -> None:
+def test_machines_without_one_of_their_rules_are_caught(make: Callable[[Random, BroadcastConfig], Broadcast]) -> None:
     machine = type("Broken", (Peers,), {"make": make})
     with pytest.raises((AssertionError, KeyError, ValueError)):
         run_state_machine_as_test(

@@ -12,7 +12,7 @@ from gossiplog import core, reference
 from gossiplog.core import Node, Nodes
 from gossiplog.errors import ProtocolError
 from gossiplog.protocol import wire
-from gossiplog.protocol.sync import Client, ClientConfig, Finished, Received, Send, Server
+from gossiplog.protocol.sync import Client, Finished, Received, Send, Server, SyncClientConfig
 from gossiplog.protocol.sync import client as sync_client
 from tests.protocol.endless import Endless
 from tests.protocol.pipe import (
@@ -46,7 +46,7 @@ def requested(client: Client, server: Serve) -> list[list[wire.Request]]:
     return flights
 
 
-def fill(config: ClientConfig | None = None, size: int = 200) -> list[list[wire.Request]]:
+def fill(config: SyncClientConfig | None = None, size: int = 200) -> list[list[wire.Request]]:
     """The requests of a log that fills."""
     return requested(
         Client(Entries({}), TOPIC, config=config), serve(Server(Entries(messages(range(SOME), size=size)), now=0.0))
@@ -77,10 +77,10 @@ def test_values_are_asked_for_in_few_requests() -> None:
     def cut(data: bytes) -> Iterable[bytes]:
         return [wire.encode_answer(wire.decode_answer(frame)) for frame in frames(data)]
 
-    run(Client(Entries({}), TOPIC, config=ClientConfig(keys=sync_client.MOST_KEYS)), answer, cut=cut)
+    run(Client(Entries({}), TOPIC, config=SyncClientConfig(keys=sync_client.MOST_KEYS)), answer, cut=cut)
     assert sum(counts) == SOME
     assert len(counts) <= 8
-    few = fill(ClientConfig(keys=4))
+    few = fill(SyncClientConfig(keys=4))
     sizes = [len(request.keys) for flight in few for request in flight if isinstance(request, wire.GetValues)]
     assert len(sizes) <= 12
 
@@ -89,7 +89,7 @@ def test_the_window_is_used() -> None:
     """Sync client, 2: and not exceeded, where values are as long as was expected."""
     (value,) = messages([1], size=200).values()
     window = 2**14
-    flights = fill(ClientConfig(window=window, keys=sync_client.MOST_KEYS, value_size=len(value)))
+    flights = fill(SyncClientConfig(window=window, keys=sync_client.MOST_KEYS, value_size=len(value)))
     expected = [
         sum(len(request.keys) * len(value) for request in flight if isinstance(request, wire.GetValues))
         for flight in flights
@@ -146,7 +146,7 @@ def test_where_everything_is_lacking_no_node_is_complete() -> None:
 def test_batches_are_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sync client, 5."""
     monkeypatch.setattr(sync_client, "_BATCH_BYTES", 2000)
-    outcome = pull(Entries({}), Entries(messages(range(50), size=200)), ClientConfig(keys=4, window=2**13))
+    outcome = pull(Entries({}), Entries(messages(range(50), size=200)), SyncClientConfig(keys=4, window=2**13))
     assert sum(outcome.batches) == 50
     assert max(outcome.batches) <= 16
 
@@ -154,7 +154,7 @@ def test_batches_are_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_batches_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sync client, 5."""
     monkeypatch.setattr(sync_client, "_BATCH_MESSAGES", 16)
-    outcome = pull(Entries({}), Entries(messages(range(50))), ClientConfig(keys=4, window=4096))
+    outcome = pull(Entries({}), Entries(messages(range(50))), SyncClientConfig(keys=4, window=4096))
     assert sum(outcome.batches) == 50
     assert max(outcome.batches) < 16 + 16
 
@@ -191,7 +191,7 @@ def test_skipped_keys_are_left_out() -> None:
     """Sync client, 1."""
     remote = Entries(messages(range(50)))
     skipped = frozenset(messages([7, 31]))
-    outcome = pull(Entries({}), remote, ClientConfig(skip=skipped))
+    outcome = pull(Entries({}), remote, SyncClientConfig(skip=skipped))
     assert isinstance(outcome.end, Finished)
     assert outcome.received.keys() == remote.entries.keys() - skipped
 
@@ -426,7 +426,7 @@ def test_an_endless_tree() -> None:
     def respond(data: bytes) -> bytes:
         return b"".join(wire.encode_answer(tree.answer(wire.decode_request(frame))) for frame in frames(data))
 
-    client = Client(Entries({}), TOPIC, config=ClientConfig(window=2**16))
+    client = Client(Entries({}), TOPIC, config=SyncClientConfig(window=2**16))
     with pytest.raises(ProtocolError, match=r"the value for message .* is no message"):
         run(client, respond)
     assert client.statistics.requests < 5000

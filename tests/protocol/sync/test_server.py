@@ -8,7 +8,7 @@ from gossiplog import core
 from gossiplog.core import Node
 from gossiplog.errors import ProtocolError
 from gossiplog.protocol import wire
-from gossiplog.protocol.sync import Server, ServerConfig
+from gossiplog.protocol.sync import Server, SyncServerConfig
 from tests.protocol.pipe import Entries, frames, messages, serve
 
 # The server alone
@@ -70,7 +70,7 @@ def test_a_leaf_is_a_node() -> None:
 )
 def test_what_has_no_answer_aborts(request_: wire.Request) -> None:
     """Sync server, 2."""
-    server = Server(Entries(messages(range(5))), now=0.0, config=ServerConfig(cooldown=7))
+    server = Server(Entries(messages(range(5))), now=0.0, config=SyncServerConfig(cooldown=7))
     assert ask(server, wire.GetRoot(), request_, wire.GetRoot())[1:] == [wire.Abort(7)]
     assert server.closed
     assert ask(server, wire.GetRoot()) == []
@@ -95,7 +95,7 @@ def test_a_client_that_breaks_the_rules(data: bytes, named: str) -> None:
 
 def test_the_time_limit() -> None:
     """Sync server, 4."""
-    server = Server(Entries({}), now=100.0, config=ServerConfig(time_limit=10.0))
+    server = Server(Entries({}), now=100.0, config=SyncServerConfig(time_limit=10.0))
     assert server.deadline == 110.0
     assert ask(server, wire.GetRoot(), now=109.9) == [wire.Root(core.Tree().root)]
     assert ask(server, now=110.0) == [wire.Abort(0)]
@@ -104,7 +104,7 @@ def test_the_time_limit() -> None:
 
 def test_a_client_that_asks_for_nothing() -> None:
     """Sync server, 4."""
-    server = Server(Entries({}), now=100.0, config=ServerConfig(time_limit=100.0, idle=10.0))
+    server = Server(Entries({}), now=100.0, config=SyncServerConfig(time_limit=100.0, idle=10.0))
     assert server.deadline == 110.0
     assert ask(server, wire.GetRoot(), now=109.0) == [wire.Root(core.Tree().root)]
     # A piece of a request is none.
@@ -113,8 +113,10 @@ def test_a_client_that_asks_for_nothing() -> None:
     assert ask(server, now=119.0) == [wire.Abort(0)]
 
 
-@pytest.mark.parametrize("config", [ServerConfig(requests=3), ServerConfig(bytes=70)], ids=["requests", "bytes"])
-def test_the_budgets(config: ServerConfig) -> None:
+@pytest.mark.parametrize(
+    "config", [SyncServerConfig(requests=3), SyncServerConfig(bytes=70)], ids=["requests", "bytes"]
+)
+def test_the_budgets(config: SyncServerConfig) -> None:
     """Sync server, 4."""
     server = Server(Entries(messages(range(5))), now=0.0, config=config)
     answers = ask(server, *[wire.GetRoot()] * 10)
@@ -134,7 +136,7 @@ def test_more_keys_than_are_allowed_abort() -> None:
     """Sync server, 2: although each is there."""
     log = Entries(messages(range(5)))
     for count in (4, 5):
-        answer = ask(Server(log, now=0.0, config=ServerConfig(keys=4)), wire.GetValues(sorted(log.entries)[:count]))
+        answer = ask(Server(log, now=0.0, config=SyncServerConfig(keys=4)), wire.GetValues(sorted(log.entries)[:count]))
         assert isinstance(answer[0], wire.Values if count == 4 else wire.Abort)
 
 
@@ -156,7 +158,7 @@ def test_one_call_answers_no_more_than_its_output() -> None:
     log = Entries(messages(range(50)))
     (children,) = ask(Server(log, now=0.0), wire.GetChildren(1, None))
     size = len(wire.encode_answer(children))
-    server = Server(log, now=0.0, config=ServerConfig(output=3 * size - 1))
+    server = Server(log, now=0.0, config=SyncServerConfig(output=3 * size - 1))
     parts = [server.receive(wire.encode_request(wire.GetChildren(1, None)) * 8, 0.0)]
     while parts[-1]:
         parts.append(server.receive(b"", 0.0))

@@ -22,7 +22,17 @@ from hypothesis.stateful import (
 from gossiplog.core import Node, Nodes
 from gossiplog.errors import ProtocolError
 from gossiplog.protocol import wire
-from gossiplog.protocol.sync import Aborted, Client, ClientConfig, Event, Finished, Received, Send, Server, ServerConfig
+from gossiplog.protocol.sync import (
+    Aborted,
+    Client,
+    Event,
+    Finished,
+    Received,
+    Send,
+    Server,
+    SyncClientConfig,
+    SyncServerConfig,
+)
 from gossiplog.protocol.sync import client as sync_client
 from tests.protocol.endless import Endless
 from tests.protocol.pipe import TOPIC, Entries, frames, messages, serve
@@ -103,7 +113,7 @@ class Asking(RuleBasedStateMachine):
             "another log": self.honest(Entries(entries(30, 40))),
             "endless": endless_answer,
         }
-        self.config = ClientConfig(window=WINDOW)
+        self.config = SyncClientConfig(window=WINDOW)
         self.begin()
 
     @initialize(
@@ -112,7 +122,7 @@ class Asking(RuleBasedStateMachine):
     def choose(self, held: int, keys: int, skips: bool, answers: int) -> None:
         self.local = Entries(entries(0, held))
         skip = frozenset(sorted(self.remote.entries)[::3]) if skips else frozenset()
-        self.config = ClientConfig(window=WINDOW, keys=keys, skip=skip)
+        self.config = SyncClientConfig(window=WINDOW, keys=keys, skip=skip)
         self.begin()
         # Only later answers are lies.
         for _ in range(answers):
@@ -243,7 +253,7 @@ class Asking(RuleBasedStateMachine):
     def teardown(self) -> None:
         """After all that, an honest server's answers bring everything."""
         self.local.insert(self.brought)
-        self.config = ClientConfig()
+        self.config = SyncClientConfig()
         self.begin()
         while self.ended is None:
             self.answer("honest", 8)
@@ -258,7 +268,7 @@ def endless_answer(request: wire.Request) -> wire.Answer:
 class Serving(RuleBasedStateMachine):
     """A server, and a client that sends what it likes when it likes."""
 
-    CONFIG = ServerConfig(time_limit=100, idle=20, requests=40, bytes=200_000, keys=10, output=4000, cooldown=7)
+    CONFIG = SyncServerConfig(time_limit=100, idle=20, requests=40, bytes=200_000, keys=10, output=4000, cooldown=7)
 
     def __init__(self) -> None:
         super().__init__()

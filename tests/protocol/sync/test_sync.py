@@ -14,7 +14,7 @@ from gossiplog import core, reference
 from gossiplog.core import Node, Nodes
 from gossiplog.errors import ProtocolError
 from gossiplog.protocol import wire
-from gossiplog.protocol.sync import Aborted, Client, ClientConfig, Finished, Received, Send, Server
+from gossiplog.protocol.sync import Aborted, Client, Finished, Received, Send, Server, SyncClientConfig
 from gossiplog.protocol.sync import server as sync_server
 from tests.protocol.pipe import (
     MANY,
@@ -162,7 +162,7 @@ def test_the_window_is_kept() -> None:
     """Sync client, 2."""
     local, remote = Entries({}), Entries(messages(range(SOME), size=200))
     window = 2**12
-    outcome = pull(local, remote, ClientConfig(window=window))
+    outcome = pull(local, remote, SyncClientConfig(window=window))
     assert outcome.received == remote.entries
     assert max(outcome.flights) <= 2 * window < sum(outcome.flights)
 
@@ -178,7 +178,7 @@ def test_values_come_before_the_whole_tree() -> None:
         return honest(data)
 
     # The answers about all nodes would fit into the window, but so would the values of the first ones.
-    assert run(Client(Entries({}), TOPIC, config=ClientConfig(window=2**16)), answer).received == remote.entries
+    assert run(Client(Entries({}), TOPIC, config=SyncClientConfig(window=2**16)), answer).received == remote.entries
     nodes = [isinstance(request, wire.GetChildren) for request in asked]
     first = next(index for index, request in enumerate(asked) if isinstance(request, wire.GetValues))
     assert 2 * sum(nodes[:first]) < sum(nodes)
@@ -204,7 +204,7 @@ def test_an_abort_at_every_point_then_resumption(answers: int) -> None:
     local, remote = Entries(messages(numbers[::3])), Entries(messages(numbers))
     wanted = lacking(local, remote)
     first = Outcome()
-    config = ClientConfig(keys=10, window=8192)
+    config = SyncClientConfig(keys=10, window=8192)
     client = Client(local, TOPIC, config=config)
     run(client, aborting(serve(Server(remote, now=0.0)), answers), first)
     local.insert(first.received)
@@ -219,7 +219,7 @@ def test_a_broken_stream_hands_out_what_had_come() -> None:
     """Sync client, 6 and 7."""
     local, remote = Entries({}), Entries(messages(range(50)))
     server = serve(Server(remote, now=0.0))
-    client = Client(local, TOPIC, config=ClientConfig(keys=4))
+    client = Client(local, TOPIC, config=SyncClientConfig(keys=4))
     requests = client.start()
     while sum(isinstance(wire.decode_request(frame), wire.GetValues) for frame in frames(requests)) < 2:
         requests = b"".join(event.data for event in client.receive(server(requests)) if isinstance(event, Send))
@@ -237,7 +237,7 @@ def test_values_that_do_not_fit_into_an_answer_are_asked_for_one_by_one(monkeypa
     """Sync client, 7. Sync server, 3."""
     monkeypatch.setattr(wire, "MAX_FRAME", 2500)
     local, remote = Entries({}), Entries(messages(range(3), size=2000))
-    config: ClientConfig | None = None
+    config: SyncClientConfig | None = None
     aborts = 0
     while True:
         client = Client(local, TOPIC, config=config)
@@ -352,6 +352,6 @@ def test_a_server_that_does_not_know_parts_answers_with_all() -> None:
         ]
         return honest(b"".join(map(wire.encode_request, plain)))
 
-    outcome = run(Client(Entries({}), TOPIC, config=ClientConfig(parts=True)), answer)
+    outcome = run(Client(Entries({}), TOPIC, config=SyncClientConfig(parts=True)), answer)
     assert isinstance(outcome.end, Finished)
     assert outcome.received == entries

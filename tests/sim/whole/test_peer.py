@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from random import Random
 
-from gossiplog.protocol.broadcast.config import Config
-from gossiplog.protocol.sync import ClientConfig, ServerConfig
+from gossiplog.protocol.broadcast.config import BroadcastConfig
+from gossiplog.protocol.sync import SyncClientConfig, SyncServerConfig
 from gossiplog.pubsub.gossipsub import GossipConfig
 from gossiplog.sim.kernel import Kernel
 from gossiplog.sim.latency import UniformLatency
@@ -16,7 +16,7 @@ from gossiplog.sim.whole.peer import Habits, Peer
 
 def network(count: int) -> tuple[Kernel, list[Peer]]:
     kernel = Kernel(1)
-    habits = Habits(Config(), ServerConfig(), ClientConfig(), GossipConfig())
+    habits = Habits(BroadcastConfig(), SyncServerConfig(), SyncClientConfig(), GossipConfig())
     checks = Checks()
     net = Network(kernel, UniformLatency(Random(1)))
     peers = [Peer(number, net, checks, habits) for number in range(count)]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gossiplog.protocol.broadcast.config import Config
+from gossiplog.protocol.broadcast.config import BroadcastConfig
 from gossiplog.protocol.broadcast.machine import Broadcast
 from gossiplog.pubsub.gossipsub import GossipSub
 from gossiplog.sim.kernel import TraceHash
@@ -91,7 +91,7 @@ def test_a_mesh_with_one_fault_alone(seed: int, fault: dict[str, Any]) -> None:
     ("machine", "seed", "said"), ALL_BROKEN, ids=[machine.__name__ for machine, _, _ in ALL_BROKEN]
 )
 def test_a_machine_without_one_of_its_rules_is_caught(
-    machine: Callable[[Random, Config], Broadcast], seed: int, said: str
+    machine: Callable[[Random, BroadcastConfig], Broadcast], seed: int, said: str
 ) -> None:
     with pytest.raises(BrokenInvariantError, match=said) as caught:
         run_seed(seed, PEERS, machine=machine)

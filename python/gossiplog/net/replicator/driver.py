@@ -56,9 +56,9 @@ from gossiplog.net.transport.connection import Connection
 from gossiplog.net.transport.router import Publication, Router
 from gossiplog.net.transport.stream import Signal, Stream
 from gossiplog.protocol.broadcast import events as broadcast
-from gossiplog.protocol.broadcast.config import Config
+from gossiplog.protocol.broadcast.config import BroadcastConfig
 from gossiplog.protocol.broadcast.machine import Broadcast
-from gossiplog.protocol.sync import ServerConfig
+from gossiplog.protocol.sync import SyncServerConfig
 
 _RESUMPTION_SECONDS = 2.0
 """Within which a peer whose sync was aborted begins another, if it does so by itself."""
@@ -72,9 +72,9 @@ class Driver:
 
     Args:
         log: to replicate.
-        config: limits and delays of the broadcast machine.
-        server: limits of the sync streams that are served.
-        patience: seconds in which a peer must have opened its push stream.
+        broadcast: limits and delays of the broadcast machine.
+        sync_server: limits of the sync streams that are served.
+        push_timeout: seconds in which a peer must have opened its push stream.
         router: of gossip, for peers that it reaches (see `exchange`); None where there are none.
         random: for the jitter of delays.
         on_event: is called with what happens, in order, on the event loop; it must not block.
@@ -92,9 +92,9 @@ class Driver:
         self,
         log: Log,
         *,
-        config: Config | None = None,
-        server: ServerConfig | None = None,
-        patience: float = 30.0,
+        broadcast: BroadcastConfig | None = None,
+        sync_server: SyncServerConfig | None = None,
+        push_timeout: float = 30.0,
         router: Router | None = None,
         random: Random | None = None,
         on_event: Callable[[events.Event], None] | None = None,
@@ -103,8 +103,8 @@ class Driver:
         self.replica: Replica = log.replica
         self.protocols = Protocols(log.topic)
         self.peers_changed = Signal()
-        self._server = server or ServerConfig()
-        self._patience = patience
+        self._sync_server = sync_server or SyncServerConfig()
+        self._push_timeout = push_timeout
         self.telemetry = Telemetry(on_event)
         self._workers = WorkerPool()
         self._feed = ChangeFeed(
@@ -151,7 +151,7 @@ class Driver:
         self._peers: dict[int, PeerSession] = {}
         self._by_connection: dict[Connection | None, int] = {}
         self.defects = Defects(self.telemetry, self._sessions)
-        make_machine = partial(Broadcast, random or Random(), config, itertools.count(1))
+        make_machine = partial(Broadcast, random or Random(), broadcast, itertools.count(1))
         self._machine = SharedMachine(
             make_machine,
             self._do,
@@ -162,7 +162,7 @@ class Driver:
             pass_over=self._pass_over,
             give_up=self._give_up,
         )
-        self._timers = Timers(lambda timer: self._report(broadcast.TimerExpired(timer)))
+        self._timers = Timers(self._expire)
         self._tasks: anyio.abc.TaskGroup
         self._stack = AsyncExitStack()
         self._is_open = False
@@ -405,9 +405,9 @@ class Driver:
     # Streams
 
     async def _expect_push(self, peer: PeerSession) -> None:
-        await anyio.sleep(self._patience)
+        await anyio.sleep(self._push_timeout)
         if not peer.joined:
-            peer.drop(f"it opened no push stream within {self._patience:g} s")
+            peer.drop(f"it opened no push stream within {self._push_timeout:g} s")
 
     async def _accept(self, peer: PeerSession, tasks: anyio.abc.TaskGroup) -> None:
         async for protocol, stream in peer.connection:
@@ -425,7 +425,7 @@ class Driver:
                 stream,
                 self.replica,
                 self._workers,
-                self._server,
+                self._sync_server,
                 blame=peer.drop,
                 served=lambda messages, size: self.telemetry.tell(events.Served(peer.name, messages, size)),
             )
@@ -456,6 +456,9 @@ class Driver:
         self._machine.report(*happened)
         if self._validation is not None:
             self._validation.flush()
+
+    def _expire(self, timer: broadcast.Timer) -> None:
+        self._report(broadcast.TimerExpired(timer))
 
     def _do(self, event: broadcast.OutEvent) -> None:
         match event:

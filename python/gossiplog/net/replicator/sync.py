@@ -36,7 +36,17 @@ from gossiplog.net.transport.connection import Connection
 from gossiplog.net.transport.stream import CHUNK, Signal, Stream
 from gossiplog.protocol.broadcast import events as broadcast
 from gossiplog.protocol.broadcast.events import SyncEnded, SyncResult
-from gossiplog.protocol.sync import Aborted, Client, ClientConfig, Event, Finished, Received, Send, Server, ServerConfig
+from gossiplog.protocol.sync import (
+    Aborted,
+    Client,
+    Event,
+    Finished,
+    Received,
+    Send,
+    Server,
+    SyncClientConfig,
+    SyncServerConfig,
+)
 from gossiplog.replication.batches import InsertOutcome, VerifiedBatch, verify_received
 from gossiplog.replication.sessions import Resumptions, SyncSession
 from gossiplog.replication.verdicts import report_sync
@@ -95,7 +105,7 @@ class Syncs:
         self._protocols = Protocols(replica.topic)
         self._running: dict[int, _Sync] = {}
         self._ended = Signal()
-        self._resumptions = Resumptions(ClientConfig())
+        self._resumptions = Resumptions(SyncClientConfig())
 
     async def run(self, order: broadcast.StartSync, peer: PeerSession | None) -> None:
         """Run a sync to its end.
@@ -258,7 +268,7 @@ async def serve_sync(
     stream: Stream,
     replica: Replica,
     workers: WorkerPool,
-    config: ServerConfig,
+    config: SyncServerConfig,
     blame: Callable[[str], None],
     served: Callable[[int, int], None],
 ) -> bool:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Config:
+class BroadcastConfig:
     """The limits and delays of a broadcast machine. All are choices of this project; canvas-js has none of them.
 
     Attributes:

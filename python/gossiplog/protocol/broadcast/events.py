@@ -157,7 +157,7 @@ class Judged:
 @short_repr
 @dataclass(frozen=True, slots=True)
 class SyncAdvanced:
-    """Bytes came in on a sync stream. Said now and then, more often than every `Config.stall` seconds."""
+    """Bytes came in on a sync stream. Said now and then, more often than every `BroadcastConfig.stall` seconds."""
 
     sync: int
     statistics: Statistics
@@ -347,7 +347,7 @@ class StartSync:
         sync: its number, in every report on it.
         peer: to sync with.
         wanted: keys that it advertised.
-        skip: keys not to ask for (`ClientConfig.skip`).
+        skip: keys not to ask for (`SyncClientConfig.skip`).
     """
 
     sync: int

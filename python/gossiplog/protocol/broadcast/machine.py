@@ -12,8 +12,8 @@ https://joelgustafson.com/posts/2024-09-30/gossiplog-reliable-causal-broadcast-f
 3. *Nothing is forwarded before the log holds it*, and so all its parents: the machine forwards what it is told was
    inserted, and nothing else. So a peer that receives an orphan from us can get its ancestors from us.
 4. *Syncs.* An orphan, or an Update with unknown heads, calls for a sync with the peer that sent it: one a peer at a
-   time, `Config.syncs` overall, first come first served. What calls for one while one runs calls for one more at
-   most, after it, and not at all if the log has come to hold everything by then.
+   time, `BroadcastConfig.syncs` overall, first come first served. What calls for one while one runs calls for one
+   more at most, after it, and not at all if the log has come to hold everything by then.
 5. *Abort.* A sync that was aborted and had brought something goes on as soon as its cooldown allows; so does one that
    found nodes below which nothing is missing, since it need not walk them again (ours).
 6. *Back-off* (ours). A sync that fails, or brings nothing of what the peer had advertised, is followed by a pause that
@@ -34,9 +34,9 @@ https://joelgustafson.com/posts/2024-09-30/gossiplog-reliable-causal-broadcast-f
     is tried again when they are there. Only then, or when too many wait, it is ignored, and calls for a sync.
 
 The machine knows messages by keys and values, and asks its driver for all that touches the log or the network. It
-remembers of a peer at most `Config.wanted` keys and twice `Config.left_out`, which go when the peer disconnects, and no
-values but those of orphans that wait. It reads no clock, and draws no random numbers but from the generator that it is
-given.
+remembers of a peer at most `BroadcastConfig.wanted` keys and twice `BroadcastConfig.left_out`, which go when the peer
+disconnects, and no values but those of orphans that wait. It reads no clock, and draws no random numbers but from the
+generator that it is given.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from dataclasses import dataclass
 from random import Random
 
 from gossiplog.core import encode_id
-from gossiplog.protocol.broadcast.config import Config
+from gossiplog.protocol.broadcast.config import BroadcastConfig
 from gossiplog.protocol.broadcast.events import (
     AnnounceDue,
     Appended,
@@ -107,8 +107,10 @@ class Broadcast:
         numbers: of its syncs; a machine that takes another's place goes on with the other's.
     """
 
-    def __init__(self, random: Random, config: Config | None = None, numbers: Iterator[int] | None = None) -> None:
-        self._config = config or Config()
+    def __init__(
+        self, random: Random, config: BroadcastConfig | None = None, numbers: Iterator[int] | None = None
+    ) -> None:
+        self._config = config or BroadcastConfig()
         self._out: list[OutEvent] = []
         self._peers: dict[PeerId, _Peer] = {}
         self._announcing = False

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from gossiplog.protocol.broadcast.config import Config
+from gossiplog.protocol.broadcast.config import BroadcastConfig
 from gossiplog.protocol.broadcast.events import Delivery, OrphansDue, OutEvent, SetTimer
 
 
@@ -24,7 +24,7 @@ class Orphans:
         emit: takes what is to be done.
     """
 
-    def __init__(self, config: Config, emit: Callable[[OutEvent], None]) -> None:
+    def __init__(self, config: BroadcastConfig, emit: Callable[[OutEvent], None]) -> None:
         self._config = config
         self._emit = emit
         # By key, the oldest first.

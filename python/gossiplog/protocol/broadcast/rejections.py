@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from random import Random
 
-from gossiplog.protocol.broadcast.config import Config
+from gossiplog.protocol.broadcast.config import BroadcastConfig
 from gossiplog.protocol.broadcast.events import PeerId, RetryDue, SetTimer
 from gossiplog.protocol.broadcast.schedule import Emit, backoff
 
@@ -36,7 +36,7 @@ class Refusals:
         emit: takes SetTimer.
     """
 
-    def __init__(self, config: Config, random: Random, emit: Emit) -> None:
+    def __init__(self, config: BroadcastConfig, random: Random, emit: Emit) -> None:
         self._config = config
         self._random = random
         self._emit = emit

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import TypeAlias
 
-from gossiplog.protocol.broadcast.config import Config
+from gossiplog.protocol.broadcast.config import BroadcastConfig
 from gossiplog.protocol.broadcast.events import (
     OutEvent,
     PeerId,
@@ -61,7 +61,7 @@ class Sync:
         peer: that it is with.
         skip: keys that are not asked for.
         inserted: messages that it brought.
-        skipped: those of its messages that were refused, or descend from one; Config.left_out at most.
+        skipped: those of its messages that were refused, or descend from one; BroadcastConfig.left_out at most.
         unreliable: whether it was one too many that lacked what the peer advertised; reported when it has ended.
     """
 
@@ -90,7 +90,7 @@ class Schedule:
         numbers: of syncs.
     """
 
-    def __init__(self, config: Config, random: Random, emit: Emit, numbers: Iterator[int]) -> None:
+    def __init__(self, config: BroadcastConfig, random: Random, emit: Emit, numbers: Iterator[int]) -> None:
         self._config = config
         self._random = random
         self._emit = emit

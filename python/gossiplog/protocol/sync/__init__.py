@@ -3,20 +3,19 @@
 from gossiplog.protocol.sync.client import Client
 from gossiplog.protocol.sync.events import (
     Aborted,
-    ClientConfig,
     Event,
     Finished,
     Local,
     Received,
     Send,
     Statistics,
+    SyncClientConfig,
 )
-from gossiplog.protocol.sync.server import Served, Server, ServerConfig
+from gossiplog.protocol.sync.server import Served, Server, SyncServerConfig
 
 __all__ = [
     "Aborted",
     "Client",
-    "ClientConfig",
     "Event",
     "Finished",
     "Local",
@@ -24,6 +23,7 @@ __all__ = [
     "Send",
     "Served",
     "Server",
-    "ServerConfig",
     "Statistics",
+    "SyncClientConfig",
+    "SyncServerConfig",
 ]

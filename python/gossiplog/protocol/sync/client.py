@@ -64,13 +64,13 @@ from gossiplog.protocol import wire
 from gossiplog.protocol.sync.events import (
     MOST_KEYS,
     Aborted,
-    ClientConfig,
     Event,
     Finished,
     Local,
     Received,
     Send,
     Statistics,
+    SyncClientConfig,
 )
 from gossiplog.protocol.sync.hints import hints
 from gossiplog.protocol.sync.server import PART
@@ -133,11 +133,11 @@ class Client:
         config: how to ask.
     """
 
-    def __init__(self, local: Local, topic: str, *, config: ClientConfig | None = None) -> None:
+    def __init__(self, local: Local, topic: str, *, config: SyncClientConfig | None = None) -> None:
         self._local = local
         self._tree = local.tree
         self._topic = topic
-        self._config = config or ClientConfig()
+        self._config = config or SyncClientConfig()
         self._frames = wire.FrameReader(wire.MAX_ANSWER)
         self._closed = False
         self._requests = self._bytes_sent = self._bytes_received = self._round_trips = self._values = 0
@@ -184,7 +184,7 @@ class Client:
         )
 
     @property
-    def next_config(self) -> ClientConfig:
+    def next_config(self) -> SyncClientConfig:
         """For a client that goes on where this one was cut off (see the module, "When the stream is cut off")."""
         found = itertools.chain(self._complete, *(span.complete for span in self._path))
         complete = frozenset(itertools.islice(found, _MOST_COMPLETE))

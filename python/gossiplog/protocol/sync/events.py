@@ -27,7 +27,7 @@ class Local(Protocol):
 
 @short_repr
 @dataclass(frozen=True, slots=True)
-class ClientConfig:
+class SyncClientConfig:
     """How a client asks.
 
     Attributes:
@@ -58,7 +58,7 @@ class ClientConfig:
         """Return whether an earlier stream was cut off."""
         return self.most_asked is not None or self.parts or bool(self.complete or self.known)
 
-    def without_walk(self) -> ClientConfig:
+    def without_walk(self) -> SyncClientConfig:
         """Return it without what earlier walks have found, which takes up to 13 MB."""
         return replace(self, complete=frozenset(), known={})
 

@@ -54,7 +54,7 @@ class Served(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class ServerConfig:
+class SyncServerConfig:
     """The limits of one stream.
 
     Attributes:
@@ -100,9 +100,9 @@ class Server:
         values: how many the answers have held; one that is asked for again counts again.
     """
 
-    def __init__(self, served: Served, *, now: float, config: ServerConfig | None = None) -> None:
+    def __init__(self, served: Served, *, now: float, config: SyncServerConfig | None = None) -> None:
         self._served = served
-        self._config = config or ServerConfig()
+        self._config = config or SyncServerConfig()
         self._frames = wire.FrameReader(wire.MAX_FRAME)
         self._requests = 0
         self._bytes = 0

@@ -10,7 +10,7 @@ from gossiplog import core
 from gossiplog.errors import ProtocolError
 from gossiplog.protocol import gossip, wire
 from gossiplog.protocol.push import Push
-from gossiplog.protocol.sync import Server, ServerConfig
+from gossiplog.protocol.sync import Server, SyncServerConfig
 from gossiplog.pubsub import wire as pubsub
 from gossiplog.pubsub.rpc import Control, Message, Rpc, Subscription
 from gossiplog.sim.whole.network import ConnectionEnd, Network, StreamEnd
@@ -163,7 +163,7 @@ class HostilePeer:
 
     def _serve(self, stream: StreamEnd) -> None:
         snapshot = Forged(dict([self._forged()])) if self.kind is Kind.FORGED_LOG else self._log.snapshot()
-        config = ServerConfig(requests=0) if self.kind is Kind.ABORTER else None
+        config = SyncServerConfig(requests=0) if self.kind is Kind.ABORTER else None
         server = Server(snapshot, now=self._kernel.now, config=config)
         change: Callable[[bytes], bytes] = _swap_values if self.kind is Kind.LIAR else bytes
 

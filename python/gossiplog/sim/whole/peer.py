@@ -17,10 +17,10 @@ from gossiplog import core
 from gossiplog.errors import ProtocolError
 from gossiplog.log.replica import Replica
 from gossiplog.protocol.broadcast import events
-from gossiplog.protocol.broadcast.config import Config
+from gossiplog.protocol.broadcast.config import BroadcastConfig
 from gossiplog.protocol.broadcast.machine import Broadcast
 from gossiplog.protocol.push import Deliver, Push, UnknownHeads
-from gossiplog.protocol.sync import ClientConfig, ServerConfig
+from gossiplog.protocol.sync import SyncClientConfig, SyncServerConfig
 from gossiplog.pubsub.gossipsub import GossipConfig
 from gossiplog.replication.verdicts import Judgement, report_deliveries
 from gossiplog.sim.kernel import Kernel
@@ -40,17 +40,17 @@ class Habits:
 
     Attributes:
         broadcast: limits and delays of the machine.
-        server: limits of a sync stream that is served.
-        client: how a sync asks.
+        sync_server: limits of a sync stream that is served.
+        sync_client: how a sync asks.
         gossip: the parameters of gossipsub.
         machine: makes the machine; tests make a broken one.
     """
 
-    broadcast: Config
-    server: ServerConfig
-    client: ClientConfig
+    broadcast: BroadcastConfig
+    sync_server: SyncServerConfig
+    sync_client: SyncClientConfig
     gossip: GossipConfig
-    machine: Callable[[Random, Config], Broadcast] = Broadcast
+    machine: Callable[[Random, BroadcastConfig], Broadcast] = Broadcast
 
 
 class Peer:
@@ -134,7 +134,7 @@ class Driver:
         self._handling = False
         self._work: deque[Callable[[], object]] = deque()
         self._deliveries: list[events.Delivery] = []
-        self._syncs = Syncs(self._replica, peer.habits.client, self.handle, self._enqueue)
+        self._syncs = Syncs(self._replica, peer.habits.sync_client, self.handle, self._enqueue)
         self._gossip: MeshGossip | None = None
         if peer.gossips:
             self._gossip = MeshGossip(
@@ -179,7 +179,7 @@ class Driver:
         elif protocol == PUSH and other not in self._pushes:
             self._join_push(other, stream)
         elif protocol == SYNC:
-            serve(stream, self._replica, self._peer.habits.server, lambda reason: self._drop(other, reason))
+            serve(stream, self._replica, self._peer.habits.sync_server, lambda reason: self._drop(other, reason))
         elif protocol == GOSSIP:
             if self._gossip is not None and other in self._peer.gossips:
                 self._gossip.add(stream)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 
-from gossiplog.protocol.broadcast.config import Config
+from gossiplog.protocol.broadcast.config import BroadcastConfig
 from gossiplog.protocol.broadcast.machine import Broadcast
 from gossiplog.sim.kernel import Kernel, Trace
 from gossiplog.sim.latency import UniformLatency
@@ -61,14 +61,14 @@ class Run:
         self,
         scenario: Scenario,
         trace: Trace | None = None,
-        machine: Callable[[Random, Config], Broadcast] = Broadcast,
+        machine: Callable[[Random, BroadcastConfig], Broadcast] = Broadcast,
     ) -> None:
         self.scenario = scenario
         self.kernel = Kernel(scenario.seed, trace)
         self.checks = Checks()
         latency = UniformLatency(self.kernel.random, *scenario.latency)
         self.network = Network(self.kernel, latency, scenario.faults)
-        habits = Habits(scenario.broadcast, scenario.server, scenario.client, scenario.gossip, machine)
+        habits = Habits(scenario.broadcast, scenario.sync_server, scenario.sync_client, scenario.gossip, machine)
         self.peers = [
             Peer(number, self.network, self.checks, habits, scenario.refusals.get(number, 0.0))
             for number in range(scenario.peers)
@@ -205,7 +205,7 @@ def run_seed(
     seed: int,
     peers: int,
     trace: Trace | None = None,
-    machine: Callable[[Random, Config], Broadcast] = Broadcast,
+    machine: Callable[[Random, BroadcastConfig], Broadcast] = Broadcast,
 ) -> Result:
     """Draw the scenario of a seed, and run it.
 

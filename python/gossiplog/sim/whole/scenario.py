@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from random import Random
 
-from gossiplog.protocol.broadcast.config import Config
-from gossiplog.protocol.sync import ClientConfig, ServerConfig
+from gossiplog.protocol.broadcast.config import BroadcastConfig
+from gossiplog.protocol.sync import SyncClientConfig, SyncServerConfig
 from gossiplog.pubsub.gossipsub import GossipConfig
 from gossiplog.sim.latency import Faults
 from gossiplog.sim.whole.hostile import Kind
@@ -86,8 +86,8 @@ class Scenario:
         faults: of streams and gossip.
         seconds: until the faults end.
         broadcast: limits and delays.
-        server: limits of a sync that is served.
-        client: how a sync asks.
+        sync_server: limits of a sync that is served.
+        sync_client: how a sync asks.
         gossip: the parameters of gossipsub.
     """
 
@@ -105,9 +105,9 @@ class Scenario:
     latency: tuple[float, float, float]
     faults: Faults
     seconds: float
-    broadcast: Config = field(default_factory=Config)
-    server: ServerConfig = field(default_factory=ServerConfig)
-    client: ClientConfig = field(default_factory=ClientConfig)
+    broadcast: BroadcastConfig = field(default_factory=BroadcastConfig)
+    sync_server: SyncServerConfig = field(default_factory=SyncServerConfig)
+    sync_client: SyncClientConfig = field(default_factory=SyncClientConfig)
     gossip: GossipConfig = field(default_factory=GossipConfig)
 
 
@@ -169,7 +169,7 @@ def draw(seed: int, peers: int) -> Scenario:
         if faulty
         else Faults(),
         seconds=seconds,
-        broadcast=Config(
+        broadcast=BroadcastConfig(
             syncs=random.choice([2, 4, 8]),
             wanted=random.choice([2, 1024]),
             left_out=random.choice([2, 4096]),
@@ -180,17 +180,17 @@ def draw(seed: int, peers: int) -> Scenario:
             longest_retry=8.0,
             announce=random.choice([0.5, 5.0]),
         ),
-        server=random.choice(
+        sync_server=random.choice(
             [
-                ServerConfig(time_limit=10.0 + round_trips),
-                ServerConfig(time_limit=round_trips),
+                SyncServerConfig(time_limit=10.0 + round_trips),
+                SyncServerConfig(time_limit=round_trips),
                 # A path to a leaf, its values and little more: most syncs take several streams.
-                ServerConfig(time_limit=10.0 + round_trips, requests=10, cooldown=200),
-                ServerConfig(time_limit=10.0 + round_trips, bytes=16_000),
+                SyncServerConfig(time_limit=10.0 + round_trips, requests=10, cooldown=200),
+                SyncServerConfig(time_limit=10.0 + round_trips, bytes=16_000),
             ]
         ),
         # With the small window a few messages are asked for at a time, so that syncs end in the middle.
-        client=ClientConfig(window=random.choice([2**14, 2**22])),
+        sync_client=SyncClientConfig(window=random.choice([2**14, 2**22])),
         # Last, and what follows: what a seed draws otherwise stays what it was.
         gossip=_gossip(random),
     )

@@ -9,7 +9,16 @@ from functools import partial
 from gossiplog.errors import ProtocolError
 from gossiplog.log.replica import Replica
 from gossiplog.protocol.broadcast.events import InEvent, StartSync, SyncAdvanced, SyncEnded, SyncResult
-from gossiplog.protocol.sync import Aborted, Client, ClientConfig, Finished, Received, Send, Server, ServerConfig
+from gossiplog.protocol.sync import (
+    Aborted,
+    Client,
+    Finished,
+    Received,
+    Send,
+    Server,
+    SyncClientConfig,
+    SyncServerConfig,
+)
 from gossiplog.replication.batches import verify_received
 from gossiplog.replication.sessions import Resumptions, SyncSession
 from gossiplog.replication.verdicts import report_sync
@@ -43,7 +52,7 @@ class Syncs:
     def __init__(
         self,
         replica: Replica,
-        config: ClientConfig,
+        config: SyncClientConfig,
         report: Callable[[InEvent], object],
         enqueue: Callable[[Callable[[], object]], object],
     ) -> None:
@@ -113,7 +122,7 @@ class Syncs:
         self._report(sync.conclude(sync.client, list(self._replica.known(sync.order.wanted))))
 
 
-def serve(stream: StreamEnd, replica: Replica, config: ServerConfig, blame: Callable[[str], object]) -> None:
+def serve(stream: StreamEnd, replica: Replica, config: SyncServerConfig, blame: Callable[[str], object]) -> None:
     """Serve a log, as it is now, on a stream.
 
     Args:
