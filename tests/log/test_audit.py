@@ -200,7 +200,7 @@ def test_damaged_messages_are_named_where_they_are_read(braid: Path, sql: str, o
         lambda: log.get(log.heads[0]),
         lambda: log.info(),
         lambda: next(log.subscribe(after=0)),
-        lambda: log.children(log.ancestors(log.heads[0], 1)[0]),
+        lambda: log.children(log.frontier(log.heads[0], 1)[0]),
         lambda: opened(braid, apply=lambda *_: None),
     ]
     for call in calls:
@@ -241,7 +241,7 @@ def test_damaged_links_and_leaves_are_named_where_they_are_read(braid: Path, ope
     with pytest.raises(CorruptLog, match="a stored record"):
         log.is_ancestor(ids[0], ids[-1])
     with pytest.raises(CorruptLog, match="a stored record"):
-        log.ancestors(ids[-1], 1)
+        log.frontier(ids[-1], 1)
     with pytest.raises(CorruptLog):
         opened().pull(log)
 

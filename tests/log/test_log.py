@@ -84,9 +84,9 @@ def test_a_chain_and_its_ancestors(log: Log) -> None:
     assert log.is_ancestor(ids[0], ids[69])
     assert not log.is_ancestor(ids[69], ids[0])
     assert not log.is_ancestor(ids[5], ids[5])
-    assert log.ancestors(ids[69], 64) == (ids[63],)
-    assert log.ancestors(ids[69], 100) == (ids[68],)
-    assert log.ancestors(ids[69], 0) == ()
+    assert log.frontier(ids[69], 64) == (ids[63],)
+    assert log.frontier(ids[69], 100) == (ids[68],)
+    assert log.frontier(ids[69], 0) == ()
     assert log.children(ids[3]) == (ids[4],)
     assert log.children(ids[69]) == ()
 
@@ -103,15 +103,15 @@ def test_branches(log: Log, signer: Signer, other_signer: Signer, opened: Callab
     assert not log.is_ancestor(left.id, right.id)
     merge = log.append("merge")
     assert merge.parents == tuple(sorted([left.id, right.id]))
-    assert log.ancestors(merge.id, 2) == merge.parents
-    assert log.ancestors(merge.id, 1) == (first.id,)
+    assert log.frontier(merge.id, 2) == merge.parents
+    assert log.frontier(merge.id, 1) == (first.id,)
     assert (log.clock, log.heads) == (4, (merge.id,))
 
 
-@pytest.mark.parametrize("method", ["is_ancestor", "ancestors", "children"])
+@pytest.mark.parametrize("method", ["is_ancestor", "frontier", "children"])
 def test_ancestry_of_unknown_messages(log: Log, method: str) -> None:
     id = log.append(1).id
-    arguments = {"is_ancestor": [(id, UNKNOWN), (UNKNOWN, id)], "ancestors": [(UNKNOWN, 1)], "children": [(UNKNOWN,)]}
+    arguments = {"is_ancestor": [(id, UNKNOWN), (UNKNOWN, id)], "frontier": [(UNKNOWN, 1)], "children": [(UNKNOWN,)]}
     for pair in arguments[method]:
         with pytest.raises(UnknownMessage):
             getattr(log, method)(*pair)
@@ -121,7 +121,7 @@ def test_ancestry_of_unknown_messages(log: Log, method: str) -> None:
 def test_clocks_that_no_message_has(log: Log, clock: int) -> None:
     id = log.append(1).id
     with pytest.raises(ValueError, match=f"a clock of {clock}"):
-        log.ancestors(id, clock)
+        log.frontier(id, clock)
 
 
 def test_replay(log: Log) -> None:
@@ -185,7 +185,7 @@ def test_after_close_every_call_says_so(signer: Signer, opened: Callable[..., Lo
         lambda: log.clock,
         lambda: log.root,
         lambda: log.is_ancestor(message.id, message.id),
-        lambda: log.ancestors(message.id, 1),
+        lambda: log.frontier(message.id, 1),
         lambda: log.children(message.id),
         lambda: log.replay(print),
         lambda: log.subscribe(),
@@ -265,7 +265,7 @@ def test_a_message_is_no_id_but_is_in_the_log(log: Log) -> None:
         lambda value: log.count(before=value),
         lambda value: log.is_ancestor(message.id, value),
         log.replica.value,
-        lambda value: log.replica.ancestors(value, 1, 1),
+        lambda value: log.replica.frontiers(value, 1, 1),
     ]
     for call in calls:
         with pytest.raises(TypeError, match=r"expected the id of a message, as message\.id, not SignedMessage"):

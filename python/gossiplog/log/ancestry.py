@@ -20,7 +20,7 @@ _AT_ONCE = 64
 """Rows that are read before they are counted."""
 
 
-def steps_back(
+def frontiers(
     reader: Reader, topic: str, id: str, *, most_ids: int, most_bytes: int
 ) -> list[tuple[int, tuple[str, ...]]]:
     """Return the latest ancestors of a message at or before the clocks 1, 2, 4, 8, ... before its own.

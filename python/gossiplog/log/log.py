@@ -384,10 +384,10 @@ class Log:
             with raising_corrupt_log:
                 return core.is_ancestor(upper, lower, reader.links)
 
-    def ancestors(self, id: str, clock: int) -> tuple[str, ...]:
+    def frontier(self, id: str, clock: int) -> tuple[str, ...]:
         """Return the ids, ascending, of the latest ancestors of a message at or before a clock.
 
-        No other ancestor at or before the clock follows them.
+        No other ancestor at or before the clock follows them: they are the maximal ones.
 
         Raises:
             DecodeError: text that is no id.

@@ -9,7 +9,7 @@ from itertools import accumulate
 from gossiplog import core
 from gossiplog.errors import UnknownMessage
 from gossiplog.log import encodings
-from gossiplog.log.ancestry import steps_back
+from gossiplog.log.ancestry import frontiers
 from gossiplog.log.callbacks import PayloadCheck, check_payload
 from gossiplog.log.following import CommitNotifier, Listener
 from gossiplog.log.state import Snapshot, State, States, raising_corrupt_log
@@ -103,10 +103,10 @@ class Replica:
         # A page of the storage's ends with a long message, too: what follows is not known then.
         return page, len(page) < len(rows) or sum(len(value) for _, value in rows) > PAGE_BYTES
 
-    def ancestors(self, id: str, most_ids: int, most_bytes: int) -> list[tuple[int, tuple[str, ...]]]:
-        """Return the latest ancestors of a message some clocks back, within limits: see `ancestry.steps_back`."""
+    def frontiers(self, id: str, most_ids: int, most_bytes: int) -> list[tuple[int, tuple[str, ...]]]:
+        """Return the latest ancestors of a message some clocks back, within limits: see `ancestry.frontiers`."""
         with self._storage.reader() as reader:
-            return steps_back(reader, self.topic, id, most_ids=most_ids, most_bytes=most_bytes)
+            return frontiers(reader, self.topic, id, most_ids=most_ids, most_bytes=most_bytes)
 
     def heads(self) -> list[bytes]:
         """Return the keys, ascending, of the messages that no other names as a parent."""

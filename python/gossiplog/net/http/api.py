@@ -267,7 +267,7 @@ class _Api:
 
         def find() -> bytes:
             try:
-                found = self._log.replica.ancestors(id, MAX_LINKS, MAX_READ)
+                found = self._log.replica.frontiers(id, MAX_LINKS, MAX_READ)
             except LimitExceeded as error:
                 raise HTTPException(413, f"the ancestors of message {id} cannot be answered: {error}") from error
             return b"[%b]" % b",".join(b'{"clock":%d,"links":%b}' % (clock, _ids_json(ids)) for clock, ids in found)
