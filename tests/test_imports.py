@@ -51,6 +51,7 @@ LAYERS: Mapping[str, Sequence[Sequence[str]]] = {
         ("transport",),
         ("events",),
         ("replicator",),
+        ("peer_info",),
         ("http",),
         ("client", "peer"),
         ("hub",),

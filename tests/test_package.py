@@ -25,6 +25,7 @@ PLACES = {
     "Hub": "gossiplog.net.hub",
     "Limits": "gossiplog.net.transport.limits",
     "Peer": "gossiplog.net.peer",
+    "PeerInfo": "gossiplog.net.peer_info",
     "SyncServerConfig": "gossiplog.protocol.sync.server",
     "connect": "gossiplog.net.client",
     "serve": "gossiplog.net.http.server",

@@ -7,7 +7,7 @@ Python lists what each inherits.
 - what its methods return: Arrivals, Info, InsertResult, PullResult, VerifyResult
 - tables in step with a log: Apply, ApplyTransaction
 - where a log is stored: Storage, SQLiteStorage, MemoryStorage
-- between machines: connect, Client, Hub, Peer, serve
+- between machines: connect, Client, Hub, Peer, PeerInfo, serve
 - who may use a hub, and how much: Access, Token, TLS, Limits
 - settings of the protocols: BroadcastConfig, GossipConfig, SyncServerConfig
 - what `on_event` is called with, Event: Committed, Connected, Defect, Disconnected, Failed, Grafted, MessagesRefused,
@@ -87,6 +87,7 @@ if TYPE_CHECKING:
     from gossiplog.net.http.server import TLS, serve
     from gossiplog.net.hub import Hub
     from gossiplog.net.peer import Peer
+    from gossiplog.net.peer_info import PeerInfo
     from gossiplog.net.transport.limits import Limits
     from gossiplog.protocol.broadcast.config import BroadcastConfig
     from gossiplog.protocol.sync.server import SyncServerConfig
@@ -119,6 +120,7 @@ else:
         "gossiplog.net.hub": ("Hub",),
         "gossiplog.net.transport.limits": ("Limits",),
         "gossiplog.net.peer": ("Peer",),
+        "gossiplog.net.peer_info": ("PeerInfo",),
         "gossiplog.net.http.server": ("TLS", "serve"),
         "gossiplog.protocol.broadcast.config": ("BroadcastConfig",),
         "gossiplog.protocol.sync.server": ("SyncServerConfig",),
@@ -184,6 +186,7 @@ __all__ = [
     "NotALog",
     "OlderSchema",
     "Peer",
+    "PeerInfo",
     "ProtocolError",
     "Pruned",
     "PullResult",

@@ -65,9 +65,8 @@ async def test_an_append_arrives_by_gossip(opened: Open, signer: Signer) -> None
         assert (here.counters.mesh, there.counters.mesh) == (1, 1)
         assert there.counters.latencies["validation"].counts[-1] == 2
         (info,) = there.peers
-        assert (info.peer_id, info.subscribed, info.in_mesh) == (here.peer_id, True, True)
-        (listed,) = there.listed
-        assert (listed["peer"], listed["kind"], listed["replicates"]) == (here.peer_id, "mesh", True)
+        assert (info.name, info.subscribed, info.in_mesh) == (here.peer_id, True, True)
+        assert (info.kind, info.replicates) == ("mesh", True)
     assert there.counters.inserted == {"gossip": 2}
     assert there.peers == ()
 
@@ -184,7 +183,7 @@ async def test_only_allowed_peers_are_connected(opened: Open, caplog: pytest.Log
                 await anyio.sleep(0.01)
             with pytest.raises(ConnectionLost, match=f"the peer {another.peer_id} is not one of those that this side"):
                 await peer.dial(another.addresses[0])
-            assert [found.peer_id for found in peer.peers] == [friend.peer_id]
+            assert [found.name for found in peer.peers] == [friend.peer_id]
             assert peer.counters.network["connections_refused"] == 1
             found = peer.counters
             assert (found.refused_connections, found.open_connections) == ({"peer": 1}, {"mesh": 1})
@@ -244,7 +243,7 @@ async def test_a_peer_of_another_topic_does_not_join(
     with anyio.fail_after(60):
         async with Peer(ours, [LISTEN]) as here, Peer(theirs, [LISTEN]) as there:
             await there.dial(here.addresses[0])
-            assert [peer.peer_id for peer in there.peers] == [here.peer_id]
+            assert [peer.name for peer in there.peers] == [here.peer_id]
             while not (here.counters.other_topics and there.counters.other_topics):
                 await anyio.sleep(0.01)
             assert (here.driver.peers, there.driver.peers) == ((), ())
@@ -273,7 +272,7 @@ async def test_what_comes_to_a_hub_goes_to_the_mesh_and_back(opened: Open, share
             await client.synced()
             assert ours.root == theirs.root == clients.root
             if shared:
-                names = {peer["peer"]: peer["kind"] for peer in hub.peers}
+                names = {peer.name: peer.kind for peer in hub.peers}
                 assert sorted(names.values()) == ["client", "mesh"]
                 assert names[there.peer_id] == "mesh"
                 assert hub.counters.connections == 2
@@ -329,7 +328,7 @@ async def test_the_identity_is_not_logged(opened: Open, signer: Signer, caplog: 
     caplog.set_level(logging.DEBUG)
     identity = Signer.generate().private_key
     async with Peer(opened(), [LISTEN], identity=identity) as peer:
-        text = repr(peer) + str(peer.counters) + str(peer.listed)
+        text = repr(peer) + str(peer.counters) + str(peer.peers)
     for secret in (identity.hex(), repr(identity)):
         assert secret not in caplog.text + text
 

@@ -62,7 +62,7 @@ async def test_a_partition_and_its_end(opened: Open) -> None:
             await until_equal(*logs)
             between.cut()
             await heard[2].wait(events.Disconnected)
-            while there.peer_id in {peer.peer_id for peer in here.peers}:
+            while there.peer_id in {peer.name for peer in here.peers}:
                 await anyio.sleep(0.01)
             for log in logs:
                 log.append_many(["apart", "apart"])

@@ -20,6 +20,7 @@ from gossiplog.net import events
 from gossiplog.net.arguments import check_callbacks, check_log, check_texts, check_type
 from gossiplog.net.background import background
 from gossiplog.net.http.access import bare_token
+from gossiplog.net.peer_info import PeerInfo
 from gossiplog.net.replicator.defects import DefectFound
 from gossiplog.net.replicator.driver import Driver
 from gossiplog.net.replicator.protocols import ACCESS_HEADER, SHOWN_TOPIC, TOPIC_HEADER
@@ -146,6 +147,11 @@ class Client:
     def connected(self) -> bool:
         """Whether there is a connection to the hub now."""
         return bool(self._driver.peers)
+
+    @property
+    def peers(self) -> tuple[PeerInfo, ...]:
+        """The hub, while there is a connection to it."""
+        return tuple(map(PeerInfo.of_hub, self._driver.peers))
 
     async def synced(self) -> None:
         """Wait until this log and the hub's hold the same messages, and `on_event` has been told how they came.

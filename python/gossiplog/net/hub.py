@@ -31,8 +31,8 @@ from gossiplog.net.http.addresses import Addresses, Refusal, culprit_of, host_of
 from gossiplog.net.http.admission import Admission
 from gossiplog.net.http.application import create_application
 from gossiplog.net.http.metrics import HEALTH_PATHS
-from gossiplog.net.http.peer_list import peer_list
 from gossiplog.net.peer import Peer
+from gossiplog.net.peer_info import PeerInfo
 from gossiplog.net.rate_limited_log import VIOLATION_KEY, RateLimitedLog, client_name
 from gossiplog.net.replicator.driver import Driver
 from gossiplog.net.replicator.protocols import ACCESS_HEADER, SHOWN_TOPIC, TOPIC_HEADER
@@ -263,12 +263,12 @@ class Hub:
         return self._running.driver.unready
 
     @property
-    def peers(self) -> list[dict[str, Any]]:
-        """Those that are connected, the mesh's included where there is one, as `/peers` lists them."""
-        running = self._running
-        if running is None:
-            return []
-        return peer_list(running.driver.peers, running.peer.peers if running.peer is not None else ())
+    def peers(self) -> tuple[PeerInfo, ...]:
+        """Those that are connected now: the peers of the mesh, where there is one, and the clients."""
+        if self._running is None:
+            return ()
+        clients = (PeerInfo.of_client(each) for each in self._running.driver.peers if not each.gossips)
+        return (*(self._peer.peers if self._peer is not None else ()), *clients)
 
     def __repr__(self) -> str:
         running = self._running

@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType, TracebackType
-from typing import Any, Self, TypeAlias
+from typing import Self, TypeAlias
 
 import anyio
 import anyio.abc
@@ -22,12 +22,12 @@ from gossiplog.log import Log
 from gossiplog.net import events
 from gossiplog.net.arguments import check_callbacks, check_log, check_texts, check_type
 from gossiplog.net.background import background
-from gossiplog.net.http.peer_list import peer_list
 from gossiplog.net.latest import keep_latest
+from gossiplog.net.peer_info import PeerInfo
 from gossiplog.net.replicator.driver import Driver
 from gossiplog.net.replicator.protocols import Protocols
 from gossiplog.net.replicator.telemetry import Counters
-from gossiplog.net.transport.host import Arrival, Host, News, PeerInfo, open_host
+from gossiplog.net.transport.host import Arrival, Host, News, open_host
 from gossiplog.net.transport.limits import Limits
 from gossiplog.net.transport.stream import Signal
 from gossiplog.protocol.broadcast.config import BroadcastConfig
@@ -220,12 +220,8 @@ class Peer:
     @property
     def peers(self) -> tuple[PeerInfo, ...]:
         """Those that are connected now, the oldest connections first; none while the peer is not running."""
-        return tuple(self._running.host.peers) if self._running is not None else ()
-
-    @property
-    def listed(self) -> list[dict[str, Any]]:
-        """Those that are connected, as `/peers` lists them."""
-        return peer_list(self._running.driver.peers, self.peers) if self._running is not None else []
+        running = self._running
+        return PeerInfo.of_mesh(running.host.peers, running.driver.peers) if running is not None else ()
 
     @property
     def unready(self) -> str:

@@ -18,6 +18,7 @@ from gossiplog.net.http import metrics
 from gossiplog.net.http import server as serving
 from gossiplog.net.http.access import SCOPE_KEY, Allowed
 from gossiplog.net.http.metrics import HEALTH_PATHS, metric_routes
+from gossiplog.net.peer_info import PeerInfo
 from gossiplog.net.rate_limited_log import CERTIFICATE_KEY, SERVER_KEY
 from gossiplog.net.replicator.histogram import Latency
 from gossiplog.net.replicator.telemetry import Counters
@@ -51,7 +52,10 @@ COUNTERS = Counters(
 
 SERVER = {"unread": 5}
 
-PEERS = [{"peer": "12D3KooW", "kind": "mesh"}]
+MESH = PeerInfo(
+    "12D3KooW", "mesh", True, False, "/ip4/192.0.2.7/tcp/1", "gossiplog", ("/ping",), True, False, -1.5, None
+)
+PEERS = (MESH, PeerInfo("192.0.2.8:5000", "client", replicates=True, dialer=False))
 
 
 @pytest.fixture
@@ -132,7 +136,20 @@ async def test_a_hub_that_has_done_nothing(log: Log) -> None:
 
 async def test_the_peers_are_listed(log: Log) -> None:
     answer = await call(app_of(log), "/peers")
-    assert (answer.status, json.loads(answer.body)) == (200, PEERS)
+    mesh = {
+        "peer": "12D3KooW",
+        "kind": "mesh",
+        "replicates": True,
+        "dialer": False,
+        "address": "/ip4/192.0.2.7/tcp/1",
+        "agent": "gossiplog",
+        "subscribed": True,
+        "in_mesh": False,
+        "score": -1.5,
+        "rtt": None,
+    }
+    client = {"peer": "192.0.2.8:5000", "kind": "client", "replicates": True}
+    assert (answer.status, json.loads(answer.body)) == (200, [mesh, client])
 
 
 async def test_a_log_that_answers_is_healthy(log: Log) -> None:

@@ -34,6 +34,7 @@ from gossiplog.net.http.application import create_monitor
 from gossiplog.net.http.server import TLS, Address, Listener, bind, expiry_scope, serve
 from gossiplog.net.hub import Hub
 from gossiplog.net.peer import Peer
+from gossiplog.net.peer_info import PeerInfo
 from gossiplog.net.rate_limited_log import RateLimitedLog, one_line
 from gossiplog.net.replicator.telemetry import LOGGER, Counters, log_level_of
 from gossiplog.net.transport.limits import Limits
@@ -419,9 +420,9 @@ def _monitor(log: Log, peer: Peer | None, hub: Hub | None, access: Access, tls: 
     def counters() -> Counters:
         return hub.counters if hub is not None else peer.counters if peer is not None else Counters()
 
-    def peers() -> list[dict[str, Any]]:
+    def peers() -> tuple[PeerInfo, ...]:
         # A hub that shares the peer's work knows the peers of the mesh, too.
-        return hub.peers if hub is not None else peer.listed if peer is not None else []
+        return hub.peers if hub is not None else peer.peers if peer is not None else ()
 
     def unready() -> str:
         return hub.unready if hub is not None else peer.unready if peer is not None else ""

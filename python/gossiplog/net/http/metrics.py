@@ -7,7 +7,8 @@ while messages flow, and two of one process share nothing.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
 from functools import cache
 from importlib import metadata
 from time import monotonic
@@ -26,6 +27,7 @@ from starlette.routing import Route
 from gossiplog.errors import StorageError
 from gossiplog.log import Log
 from gossiplog.net.http.access import SCOPE_KEY, Allowed
+from gossiplog.net.peer_info import PeerInfo
 from gossiplog.net.rate_limited_log import CERTIFICATE_KEY, SERVER_KEY
 from gossiplog.net.replicator.histogram import BOUNDS, Latency
 from gossiplog.net.replicator.telemetry import REFUSALS, Counters
@@ -57,8 +59,8 @@ _DROPS = (
 )
 
 _Family: TypeAlias = GaugeMetricFamily | CounterMetricFamily | HistogramMetricFamily
-Peers: TypeAlias = Callable[[], list[dict[str, Any]]]
-"""Gives the peers that are connected now, as `/peers` lists them (see `peer_list`)."""
+Peers: TypeAlias = Callable[[], Sequence[PeerInfo]]
+"""Gives the peers that are connected now."""
 
 
 def metric_routes(log: Log, counters: Callable[[], Counters], peers: Peers, unready: Callable[[], str]) -> list[Route]:
@@ -103,7 +105,7 @@ def metric_routes(log: Log, counters: Callable[[], Counters], peers: Peers, unre
         return await health(request)
 
     async def connected(request: Request) -> Response:
-        return JSONResponse(peers())
+        return JSONResponse([_peer_json(peer) for peer in peers()])
 
     return [
         Route("/metrics", metrics),
@@ -111,6 +113,13 @@ def metric_routes(log: Log, counters: Callable[[], Counters], peers: Peers, unre
         Route("/readyz", readiness),
         Route("/peers", connected),
     ]
+
+
+def _peer_json(info: PeerInfo) -> dict[str, Any]:
+    """Return `peer`, `kind` and `replicates`, and of a peer of a mesh all but the protocols."""
+    found = {"peer": info.name, **asdict(info)}
+    shown = found.keys() - {"name", "protocols"} if info.kind == "mesh" else {"peer", "kind", "replicates"}
+    return {name: value for name, value in found.items() if name in shown}
 
 
 class _HealthCheck:

@@ -29,7 +29,7 @@ from gossiplog.net.transport.stream import Signal
 from gossiplog.pubsub.gossipsub.config import GossipConfig
 from gossiplog.reprs import short_repr
 
-__all__ = ["Arrival", "Host", "News", "PeerInfo", "open_host"]
+__all__ = ["Arrival", "Host", "News", "open_host"]
 
 News: TypeAlias = MeshEvent | HostEvent
 """What a host tells beside connections: how peers stand with the topic, and what becomes of listeners."""
