@@ -13,7 +13,7 @@ Python lists what each inherits.
 - what `on_event` is called with, Event: Committed, Connected, Defect, Disconnected, Failed, Grafted, MessagesRefused,
   Pruned, Rejected, Served, Subscribed, SyncEnded, SyncProgressed, SyncStarted, Unsubscribed
 - errors, of which GossipLogError is the base, in `gossiplog.errors`:
-    - of values and messages: DecodeError, EncodeError, InvalidMessage, MissingParents, Refused, UnknownMessage
+    - of values and messages: DecodeError, EncodeError, InvalidMessage, MissingParents, RefusedMessage, UnknownMessage
     - of a log and its storage: StorageError (CorruptLog, CorruptSource, LogClosed, NewerSchema, NotALog, OlderSchema,
       TopicMismatch), TreeError, and the warning TopicWarning
     - of networks: NetworkError (ConnectionLost, StreamRefused, StreamReset), ProtocolError
@@ -43,7 +43,7 @@ try:
         NotALog,
         OlderSchema,
         ProtocolError,
-        Refused,
+        RefusedMessage,
         StorageError,
         StreamRefused,
         StreamReset,
@@ -190,7 +190,7 @@ __all__ = [
     "ProtocolError",
     "Pruned",
     "PullResult",
-    "Refused",
+    "RefusedMessage",
     "Rejected",
     "SQLiteStorage",
     "Served",

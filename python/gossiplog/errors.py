@@ -1,6 +1,10 @@
 """Every exception of the package. The Rust core imports them from here.
 
 A message says what was wrong, where, and what was expected. Attributes carry the same facts for programs.
+
+A name that ends with `Error` covers an area (`StorageError`, `NetworkError`) or a kind of input (`DecodeError`,
+`KeyFileError`). A single condition that programs handle says what is wrong with what, without `Error`: `CorruptLog`,
+`InvalidMessage`, `ConnectionLost`. The conditions of an area derive from its error.
 """
 
 from __future__ import annotations
@@ -122,7 +126,7 @@ class MissingParents(GossipLogError):
         self.parents = tuple(parents)
 
 
-class Refused(GossipLogError):
+class RefusedMessage(GossipLogError):
     """A valid message that this log's own application refuses. No peer is to blame for it.
 
     The application's exception is the `__cause__`.

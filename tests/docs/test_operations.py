@@ -16,7 +16,7 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from gossiplog import Refused, Signer
+from gossiplog import RefusedMessage, Signer
 from gossiplog import open as open_log
 from gossiplog.cli.main import main
 from gossiplog.cli.serve import run as serve_run
@@ -55,7 +55,7 @@ def test_the_program_that_blocks_an_author(tmp_path: Path) -> None:
     program["BLOCKED"].add(other.did)
     with open_log(tmp_path / "hub.db", "notes", apply=program["apply"], signer=signer) as log:
         log.append("mine")
-        with pytest.raises(Refused, match="is blocked"):
+        with pytest.raises(RefusedMessage, match="is blocked"):
             log.append("theirs", signer=other)
         assert [message.payload for message in log.messages()] == ["mine"]
 

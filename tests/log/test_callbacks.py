@@ -8,7 +8,7 @@ import pytest
 from pydantic import BaseModel, Field, JsonValue, TypeAdapter, ValidationError
 
 import gossiplog
-from gossiplog import EncodeError, Log, MemoryStorage, Refused, Signer
+from gossiplog import EncodeError, Log, MemoryStorage, RefusedMessage, Signer
 from gossiplog.log.callbacks import check_runs, payload_check
 
 
@@ -102,7 +102,7 @@ def refuse_odd(payload: Any) -> None:
 def test_kinds_of_checks(opened: Callable[..., Log], signer: Signer, payload: Any, good: Any, bad: Any) -> None:
     log = opened(payload=payload, signer=signer)
     assert log.append(good).payload == good
-    with pytest.raises(Refused, match="its payload is refused") as refused:
+    with pytest.raises(RefusedMessage, match="its payload is refused") as refused:
         log.append(bad)
     assert isinstance(refused.value.__cause__, ValueError | ValidationError)
     assert refused.value.id is None
@@ -144,7 +144,7 @@ def test_received_messages_are_checked(opened: Callable[..., Log], signer: Signe
     assert result.inserted == 1
     assert [index for index, _ in result.refused] == [1, 2]
     refused = result.refused[0][1]
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, RefusedMessage)
     assert refused.id == messages[1].id
     assert isinstance(refused.__cause__, ValueError)
 
@@ -166,7 +166,9 @@ def test_a_payload_that_cannot_be_written_is_no_refusal(opened: Callable[..., Lo
 def test_a_predicate_that_returns_false_refuses_and_says_how_to(opened: Callable[..., Log], signer: Signer) -> None:
     log = opened(payload=lambda payload: payload == 1)
     log.append(1, signer=signer)
-    with pytest.raises(Refused, match="the function returned False; to refuse, raise an exception that says why"):
+    with pytest.raises(
+        RefusedMessage, match="the function returned False; to refuse, raise an exception that says why"
+    ):
         log.append(2, signer=signer)
     assert len(opened(payload=lambda payload: None)) == 0
     flags = opened(payload=bool)

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import gossiplog
 from gossiplog import Signer, core
 from gossiplog.core import SignedMessage
-from gossiplog.errors import CorruptLog, Refused, UnknownMessage
+from gossiplog.errors import CorruptLog, RefusedMessage, UnknownMessage
 from gossiplog.log import Log
 from gossiplog.storage import MemoryStorage
 from gossiplog.storage.base import ApplyTransaction
@@ -125,7 +125,7 @@ def test_an_encoding_counts_where_apply_refused_those_before(opened: Callable[..
 
     log = opened(apply=apply)
     result = log.insert_many(HISTORY[0])
-    assert (result.inserted, [type(error) for _, error in result.refused]) == (3, [Refused])
+    assert (result.inserted, [type(error) for _, error in result.refused]) == (3, [RefusedMessage])
     assert [id in log for id in seen] == [False, True]
     assert log.insert(HISTORY[0][result.refused[0][0]])
     assert len(seen) == 2

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gossiplog import InvalidMessage, Log, MissingParents, Refused, Signer, StorageError, core
+from gossiplog import InvalidMessage, Log, MissingParents, RefusedMessage, Signer, StorageError, core
 from gossiplog.log import insertion
 
 
@@ -214,7 +214,7 @@ def test_a_value_that_is_refused_twice_is_named_twice(opened: Callable[..., Log]
     message = source.append(1)
     result = log.insert_many([message, message])
     assert result.inserted == 0
-    assert isinstance(result.refused[0][1], Refused)
+    assert isinstance(result.refused[0][1], RefusedMessage)
     assert result.duplicates + len(result.refused) == 2
 
 

@@ -18,7 +18,7 @@ from gossiplog import (
     MissingParents,
     NotALog,
     ProtocolError,
-    Refused,
+    RefusedMessage,
     SignedMessage,
     Signer,
     StorageError,
@@ -160,7 +160,7 @@ def test_what_the_application_refuses_is_named_and_asked_for_once(
     assert pulled.inserted == 5
     assert pulled.streams > 1
     assert [id for id, _ in pulled.refused] == [message.id for message in messages[5:]]
-    assert isinstance(pulled.refused[0][1], Refused)
+    assert isinstance(pulled.refused[0][1], RefusedMessage)
     assert {type(error) for _, error in pulled.refused[1:]} == {MissingParents}
     assert calls.count(5) == 1
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import gossiplog
-from gossiplog import EncodeError, Log, MissingParents, Refused, SignedMessage, Signer, StorageError, core
+from gossiplog import EncodeError, Log, MissingParents, RefusedMessage, SignedMessage, Signer, StorageError, core
 from gossiplog.log import writing
 from gossiplog.message import MAX_PARENTS, MAX_VALUE_LENGTH
 from gossiplog.storage import MemoryStorage, memory
@@ -179,7 +179,7 @@ def test_apply_works_without_sql(signer: Signer, opened: Callable[..., Log]) -> 
 def test_append_of_what_apply_refuses(applied: Log, application: Application, path: Path) -> None:
     applied.append(1)
     application.refuse = {2}
-    with pytest.raises(Refused, match="ValueError: not 2") as refused:
+    with pytest.raises(RefusedMessage, match="ValueError: not 2") as refused:
         applied.append(2)
     assert isinstance(refused.value.__cause__, ValueError)
     assert (len(applied), stored(path)) == (1, [1])
@@ -199,7 +199,7 @@ def test_a_refusal_takes_the_descendants_with_it(
     result = applied.insert_many([root, *messages, beside])
     assert result.inserted == 2
     assert [(index, type(error)) for index, error in result.refused] == [
-        (1, Refused),
+        (1, RefusedMessage),
         (2, MissingParents),
         (3, MissingParents),
     ]
@@ -284,7 +284,9 @@ def test_an_exception_while_catching_up_raises_from_open(
     plain = opened(path, signer=signer)
     plain.append_many([1, 2, 3])
     application.refuse = {2}
-    with pytest.raises(Refused, match=r"not 2; the message is in the log already.* have `apply` return") as refused:
+    with pytest.raises(
+        RefusedMessage, match=r"not 2; the message is in the log already.* have `apply` return"
+    ) as refused:
         gossiplog.open(path, apply=application)
     assert isinstance(refused.value.__cause__, ValueError)
     assert refused.value.id == list(plain.messages())[1].id
@@ -295,9 +297,9 @@ def test_an_exception_while_catching_up_raises_from_open(
         assert stored(path) == [1, 2, 3]
         application.refuse = {4}
         plain.append(4)
-        with pytest.raises(Refused, match="not 4"):
+        with pytest.raises(RefusedMessage, match="not 4"):
             applied.append(5)
-        with pytest.raises(Refused, match="not 4"):
+        with pytest.raises(RefusedMessage, match="not 4"):
             applied.insert_many([signer.sign(TOPIC, 1, [], "stray")[1]])
         assert len(applied) == 4
         application.refuse = set()

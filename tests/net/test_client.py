@@ -23,7 +23,7 @@ from websockets.sync.server import ServerConnection
 
 import gossiplog
 from gossiplog import Hub, Log, Signer
-from gossiplog.errors import Cause, ConnectionLost, LogClosed, NetworkError, Refused
+from gossiplog.errors import Cause, ConnectionLost, LogClosed, NetworkError, RefusedMessage
 from gossiplog.net import client as client_module
 from gossiplog.net import events
 from gossiplog.net.background import background
@@ -328,7 +328,7 @@ async def test_messages_that_the_application_refuses_are_told_and_end_the_waitin
         gossiplog.connect(ours, url, reconnect=False, on_event=heard) as client,
     ):
         reason = rf"message {bogus.id}: .*5 is no text.* \({url} has it; .* 2 are left out"
-        with pytest.raises(Refused, match=reason) as error:
+        with pytest.raises(RefusedMessage, match=reason) as error:
             await client.synced()
         assert isinstance(error.value.__cause__, TypeError)
         assert error.value.id == bogus.id
@@ -354,7 +354,7 @@ async def test_a_pushed_message_that_the_application_refuses_is_told_and_reconne
             tasks.start_soon(client.synced)
             while client.obstacle is None:
                 await anyio.sleep(0.01)
-            assert isinstance(client.obstacle, Refused)
+            assert isinstance(client.obstacle, RefusedMessage)
             tasks.cancel_scope.cancel()
 
 

@@ -7,7 +7,7 @@ from dataclasses import FrozenInstanceError
 import pytest
 
 from gossiplog import Signer, core
-from gossiplog.errors import Refused
+from gossiplog.errors import RefusedMessage
 from gossiplog.log import Log
 from gossiplog.protocol.sync import Received
 from gossiplog.replication.batches import VerifiedBatch, verify_received
@@ -27,7 +27,7 @@ def test_a_check_sees_each_valid_new_message_once(signer: Signer) -> None:
     def check(message: core.SignedMessage) -> None:
         seen.append(message.value)
         if message.value == refused:
-            raise Refused("no", message.id)
+            raise RefusedMessage("no", message.id)
 
     checked = batch.check(check)
     assert seen == [new, refused]

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 import gossiplog
 from gossiplog import Signer
-from gossiplog.spark import Reconciliation, reconcile
+from gossiplog.spark import ReconcileResult, reconcile
 from tests.spark.histories import braided, insert, shuffled, with_alternatives
 
 TOPIC = "org.example.spark"
@@ -69,7 +69,7 @@ def shared_replicas(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 
 @pytest.fixture(scope="session")
-def compared(spark: SparkSession, shared_replicas: list[Path]) -> Reconciliation:
+def compared(spark: SparkSession, shared_replicas: list[Path]) -> ReconcileResult:
     """The comparison of `shared_replicas`."""
     return reconcile(spark, *map(str, shared_replicas))
 

@@ -12,7 +12,7 @@ from typing import Any
 from typing_extensions import TypeAliasType
 
 from gossiplog import core
-from gossiplog.errors import Refused
+from gossiplog.errors import RefusedMessage
 
 _LATER = (inspect.iscoroutinefunction, inspect.isasyncgenfunction, inspect.isgeneratorfunction)
 
@@ -101,13 +101,13 @@ def check_payload(check: PayloadCheck, payload: Any, id: str | None = None) -> N
         id: of the message, where it has one.
 
     Raises:
-        Refused: the check raised; its exception is the cause.
+        RefusedMessage: the check raised; its exception is the cause.
     """
     try:
         if check.function(payload) is False and not check.returns_value:
             raise TypeError("the function returned False; to refuse, raise an exception that says why")
     except Exception as error:
-        raise Refused(f"its payload is refused: {error}", id) from error
+        raise RefusedMessage(f"its payload is refused: {error}", id) from error
 
 
 def as_peers_read(encoded: bytes) -> Any:

@@ -82,8 +82,8 @@ class Log:
 
         Raises:
             EncodeError: a payload that other peers would refuse or change, or that is too long for them.
-            Refused: the application's check or `apply` refuses the message, or `apply` a stored one that it had not
-                seen; its exception is the cause.
+            RefusedMessage: the application's check or `apply` refuses the message, or `apply` a stored one that it had
+                not seen; its exception is the cause.
             ValueError: neither the call nor the log has a signer.
             TypeError: a signer that is no Signer, such as a path.
         """
@@ -146,7 +146,7 @@ class Log:
         Raises:
             InvalidMessage: every peer refuses it.
             MissingParents: its parents are not all in the log.
-            Refused: this log's application refuses it, or `apply` a stored one that it had not seen; the
+            RefusedMessage: this log's application refuses it, or `apply` a stored one that it had not seen; the
                 application's exception is the cause.
         """
         result = self.insert_many([message])
@@ -167,7 +167,7 @@ class Log:
                 as several. None returns all.
 
         Raises:
-            Refused: `apply` raised for a stored message that it had not seen; its exception is the cause.
+            RefusedMessage: `apply` raised for a stored message that it had not seen; its exception is the cause.
             TypeError: something that is neither a message nor bytes; messages before it may be inserted.
         """
         return insert_many(self._replica, messages, most_refused=most_refused)
@@ -188,7 +188,7 @@ class Log:
             CorruptSource: the source is damaged. What came before is in the log.
             CorruptLog: this log is damaged.
             ProtocolError: what the source holds breaks the rules of the protocol. What came before is in the log.
-            Refused: `apply` raised for a stored message that it had not seen; its exception is the cause.
+            RefusedMessage: `apply` raised for a stored message that it had not seen; its exception is the cause.
         """
         # Here, because those who only read and append would wait for protobuf.
         from gossiplog.log.pulling import pull

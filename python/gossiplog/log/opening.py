@@ -57,7 +57,7 @@ def open(
         OlderSchema: a version wrote it whose tables are not read any more.
         TopicMismatch: the log has another topic.
         EncodeError: no version of canvas-js accepts the topic.
-        Refused: `apply` raised for a stored message; its exception is the cause.
+        RefusedMessage: `apply` raised for a stored message; its exception is the cause.
         CorruptLog: the log is damaged.
         StorageError: the location is of no known kind, or cannot be opened.
         TypeError: a location that is no path, a topic that is no text, a `payload` of no known kind, or a coroutine or

@@ -156,7 +156,7 @@ class Replica:
         """Store the messages of a batch whose parents are in the log or in the batch; check it before, if need be.
 
         Raises:
-            Refused: `apply` raised for a message that is stored already.
+            RefusedMessage: `apply` raised for a message that is stored already.
             StorageError: the database failed. What an earlier transaction of the call stored stays.
             CorruptLog: the log has lost a parent of a message that came by sync. What was inserted stays.
         """

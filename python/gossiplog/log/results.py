@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from gossiplog.core import Node, SignedMessage
-from gossiplog.errors import GossipLogError, Refused
+from gossiplog.errors import GossipLogError, RefusedMessage
 from gossiplog.reprs import short_repr
 
 # Of an application's exception, those nearest to where it was raised.
@@ -22,7 +22,8 @@ class InsertResult:
     Attributes:
         inserted: how many are new to the log.
         duplicates: how many were in the log before, or came twice.
-        refused: (index, error) of every other one, ascending; the error is InvalidMessage, MissingParents or Refused.
+        refused: (index, error) of every other one, ascending; the error is InvalidMessage, MissingParents or
+            RefusedMessage.
         more_refused: how many others there are that `refused` has no room for (`most_refused` of `Log.insert_many`).
     """
 
@@ -126,7 +127,7 @@ class Arrivals(list[SignedMessage]):
         return f"<Arrivals: {len(self)} messages, cursor {self.cursor}>"
 
 
-def without_frames(error: Refused) -> None:
+def without_frames(error: RefusedMessage) -> None:
     """Drop the tracebacks of an error that is returned: their frames would keep whole batches in memory.
 
     Where the application raised is kept as a note of its exception.

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from gossiplog import core
-from gossiplog.errors import CorruptLog, EncodeError, InvalidMessage, Refused, StorageError
+from gossiplog.errors import CorruptLog, EncodeError, InvalidMessage, RefusedMessage, StorageError
 from gossiplog.log import encodings
 from gossiplog.log.heads import Heads
 from gossiplog.log.results import without_frames
@@ -97,7 +97,7 @@ class Writer:
         """Run `apply` over the stored messages that it has not seen.
 
         Raises:
-            Refused: it raised; its exception is the cause. It has run for the messages before.
+            RefusedMessage: it raised; its exception is the cause. It has run for the messages before.
             CorruptLog: a stored message is damaged. It has run for those before.
         """
         if self._apply is None:
@@ -117,7 +117,7 @@ class Writer:
             verified: batch that the payload check has seen.
 
         Raises:
-            Refused: `apply` raised for a message that is stored already.
+            RefusedMessage: `apply` raised for a message that is stored already.
             StorageError: the database failed. What an earlier transaction of the call stored stays.
         """
         batch, count = verified.batch, verified.count
@@ -167,7 +167,7 @@ class Writer:
         Raises:
             EncodeError: a payload that no message can have, or a message that is too long. Nothing is stored.
             CorruptLog: heads that are missing, or no messages. Nothing is stored.
-            Refused: `apply` raised, for one of the messages, or for one that is stored already. Nothing is stored.
+            RefusedMessage: `apply` raised, for one of the messages, or for a stored one. Nothing is stored.
         """
         payloads = payloads[start : start + _SIGNED]
         left, due = self._left, INDEX_LAG - len(payloads)
@@ -191,7 +191,7 @@ class Writer:
                 if position.count and not heads:
                     raise CorruptLog(["there are messages, but no heads"])
                 parents, batch, messages = self._sign(payloads, heads, signer, codec)
-                refused: dict[int, Refused] = {}
+                refused: dict[int, RefusedMessage] = {}
                 written = self._store(transaction, position, batch, heads, parents, refused, patient=True)
                 for error in refused.values():
                     raise error
@@ -224,7 +224,7 @@ class Writer:
         batch: core.Batch,
         heads: Heads,
         parents: Mapping[bytes, int],
-        refused: dict[int, Refused],
+        refused: dict[int, RefusedMessage],
         *,
         patient: bool = False,
     ) -> _Written:
@@ -308,7 +308,7 @@ class Writer:
         plan: core.Plan,
         known: Collection[bytes] | None,
         deadline: float,
-    ) -> tuple[dict[int, Refused], list[int]]:
+    ) -> tuple[dict[int, RefusedMessage], list[int]]:
         """Run `apply` over a plan's messages; return which it refuses, and which were left when time was up.
 
         Args:
@@ -319,7 +319,7 @@ class Writer:
             known: content keys of which the log has an encoding, or None if no message is there in several.
             deadline: as `time.monotonic` has it.
         """
-        failed: dict[int, Refused] = {}
+        failed: dict[int, RefusedMessage] = {}
         lost: set[str] = set()
         contents = [] if known is None else [*encodings.plan_content_keys(plan).values()]
         seen = None if known is None else set(known)
@@ -336,7 +336,7 @@ class Writer:
                 if seen is None or content not in seen:
                     with transaction.savepoint():
                         _run(apply, message, transaction)
-            except Refused as error:
+            except RefusedMessage as error:
                 failed[index] = error
                 lost.add(message.id)
             else:
@@ -347,12 +347,12 @@ class Writer:
                 return failed, plan.order[position + 1 :]
         return failed, []
 
-    def _catch_up_some(self, transaction: Transaction, apply: Apply) -> tuple[bool, Refused | CorruptLog | None]:
+    def _catch_up_some(self, transaction: Transaction, apply: Apply) -> tuple[bool, RefusedMessage | CorruptLog | None]:
         """Run `apply` over stored messages; return whether there are more, and what ended it."""
         deadline = time.monotonic() + _WORKING_SECONDS
         position = transaction.position()
         applied = position.applied
-        failure: Refused | CorruptLog | None = None
+        failure: RefusedMessage | CorruptLog | None = None
         try:
             while applied < position.count and time.monotonic() < deadline:
                 rows = transaction.arrivals(applied, _CATCH_UP_PAGE)
@@ -365,8 +365,8 @@ class Writer:
                     applied = sequence
                     if time.monotonic() > deadline:
                         break
-        except Refused as error:
-            failure = Refused(f"{error.reason}; {_STORED}", error.id)
+        except RefusedMessage as error:
+            failure = RefusedMessage(f"{error.reason}; {_STORED}", error.id)
             failure.__cause__ = error.__cause__
         except CorruptLog as error:
             failure = error
@@ -389,7 +389,7 @@ def _run(apply: Apply, message: SignedMessage, transaction: ApplyTransaction) ->
     except StorageError:
         raise
     except Exception as error:
-        raise Refused(f"`apply` raised {type(error).__name__}: {error}", message.id) from error
+        raise RefusedMessage(f"`apply` raised {type(error).__name__}: {error}", message.id) from error
 
 
 def _valid(verdict: SignedMessage | InvalidMessage) -> SignedMessage:

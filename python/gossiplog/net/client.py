@@ -14,7 +14,7 @@ import anyio
 
 from gossiplog._core import shown_url
 from gossiplog.core import Node, SignedMessage
-from gossiplog.errors import Cause, ConnectionLost, NetworkError, ProtocolError, Refused, StreamRefused
+from gossiplog.errors import Cause, ConnectionLost, NetworkError, ProtocolError, RefusedMessage, StreamRefused
 from gossiplog.log import Log
 from gossiplog.net import events
 from gossiplog.net.arguments import check_callbacks, check_log, check_texts, check_type
@@ -164,8 +164,8 @@ class Client:
             ProtocolError: the hub broke a rule of the protocols; nothing more is exchanged with it.
             NetworkError: there is no connection, and none will be made. Or `reconnect` is False, this log has messages
                 that the hub lacks, and the hub lets this client read only.
-            Refused: `reconnect` is False, and this log's application refuses messages of the hub's log; its exception
-                is the cause.
+            RefusedMessage: `reconnect` is False, and this log's application refuses messages of the hub's log; its
+                exception is the cause.
             RuntimeError: the client is not in its context.
         """
         self._check_running()
@@ -205,7 +205,7 @@ class Client:
         return self._ended
 
     @property
-    def obstacle(self) -> Refused | NetworkError | None:
+    def obstacle(self) -> RefusedMessage | NetworkError | None:
         """What keeps the logs different after all else has been exchanged; None where no obstacle is known.
 
         This log's application refuses messages of the hub's log, or the hub lets this client read only, and lacks
@@ -216,7 +216,7 @@ class Client:
             return None
         last = driver.telemetry.last_refused
         if last is not None and last[0] in driver.left_out:
-            refusal = Refused(
+            refusal = RefusedMessage(
                 f"{last[1].reason} ({self._name} has it; with those that descend from such messages,"
                 f" {len(driver.left_out)} are left out here)",
                 last[1].id,

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from gossiplog.core import Node
-from gossiplog.errors import Refused
+from gossiplog.errors import RefusedMessage
 from gossiplog.protocol.sync import Statistics
 from gossiplog.reprs import short_repr
 
@@ -145,7 +145,7 @@ class MessagesRefused:
         refused: (id, error) of each, as in `PullResult`; the application's exception is the error's `__cause__`.
     """
 
-    refused: tuple[tuple[str, Refused], ...]
+    refused: tuple[tuple[str, RefusedMessage], ...]
 
 
 @short_repr

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from gossiplog.core import Batch, SignedMessage
-from gossiplog.errors import InvalidMessage, ProtocolError, Refused
+from gossiplog.errors import InvalidMessage, ProtocolError, RefusedMessage
 from gossiplog.reprs import short_repr
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class VerifiedBatch:
 
     batch: Batch
     count: int
-    refused: Mapping[int, Refused] | None = None
+    refused: Mapping[int, RefusedMessage] | None = None
     is_synced: bool = False
     violation: ProtocolError | None = None
 
@@ -37,16 +37,16 @@ class VerifiedBatch:
         """Return the batch with the messages marked that a payload check refuses.
 
         Args:
-            check: raises Refused; None accepts everything.
+            check: raises RefusedMessage; None accepts everything.
         """
-        refused: dict[int, Refused] = {}
+        refused: dict[int, RefusedMessage] = {}
         if check is not None:
             duplicates = set(self.batch.duplicates)
             for index, message in enumerate(self.batch):
                 if isinstance(message, SignedMessage) and index not in duplicates:
                     try:
                         check(message)
-                    except Refused as error:
+                    except RefusedMessage as error:
                         refused[index] = error
         return replace(self, refused=refused)
 
@@ -79,7 +79,7 @@ class InsertOutcome:
     batch: VerifiedBatch
     inserted: Sequence[int]
     orphans: Sequence[tuple[int, Sequence[bytes]]]
-    refused: Mapping[int, Refused]
+    refused: Mapping[int, RefusedMessage]
     duplicates: int
     sequences: Sequence[range]
 

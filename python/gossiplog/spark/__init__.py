@@ -6,8 +6,8 @@
     parse_payload, worker_errors                payloads as columns; errors of workers as this package's
     summarize, verify, verify_log, root         what logs hold, and whether it is sound
     reconcile, write_repairs                    what replicas lack of each other
-    analyze, write_report                       a history in figures and plots; `stored` and `analysed_state` say of
-                                                which state of the log
+    analyze, write_report                       a history in figures and plots; `log_metadata` and `analysed_state`
+                                                say of which state of the log
     read_events, Layout, ingest                 a log of an application's events
     Recipe, materialize, read_state             a table of state, by a fold: LastWriter, Counter, ElementSet or
                                                 FunctionFold; `fold_messages` folds a DataFrame
@@ -25,24 +25,24 @@ except ImportError as error:
     raise ImportError(f"{error}: gossiplog.spark needs it; install it with: pip install 'gossiplog[spark]'") from error
 
 from gossiplog.spark.failures import worker_errors
-from gossiplog.spark.jobs.analyze import COLUMNS, Analysis, analyze
+from gossiplog.spark.jobs.analyze import COLUMNS, AnalyzeResult, analyze
 from gossiplog.spark.jobs.event_files import read_events
 from gossiplog.spark.jobs.events import Layout
 from gossiplog.spark.jobs.folds import Counter, ElementSet, Fold, FunctionFold, LastWriter
-from gossiplog.spark.jobs.ingest import Ingested, ingest
-from gossiplog.spark.jobs.log_metadata import Stored, stored
-from gossiplog.spark.jobs.materialize import Materialized, Recipe, fold_messages, materialize, read_state
-from gossiplog.spark.jobs.reconcile import MissingMessages, Reconciliation, reconcile
+from gossiplog.spark.jobs.ingest import IngestResult, ingest
+from gossiplog.spark.jobs.log_metadata import LogMetadata, log_metadata
+from gossiplog.spark.jobs.materialize import MaterializeResult, Recipe, fold_messages, materialize, read_state
+from gossiplog.spark.jobs.reconcile import MissingMessages, ReconcileResult, reconcile
 from gossiplog.spark.jobs.repair import write_repairs
 from gossiplog.spark.jobs.report import analysed_state, write_report
-from gossiplog.spark.jobs.root import Root, root
+from gossiplog.spark.jobs.root import RootResult, root
 from gossiplog.spark.jobs.summary import LogSummary, summarize
-from gossiplog.spark.jobs.verify import Verification, verify, verify_log
+from gossiplog.spark.jobs.verify import VerifyResult, verify, verify_log
 from gossiplog.spark.payload import parse_payload
 from gossiplog.spark.session import session
 from gossiplog.spark.source.data_source import read
 from gossiplog.spark.source.schema import SCHEMA
-from gossiplog.spark.source.writer import Written, write
+from gossiplog.spark.source.writer import WriteResult, write
 
 if TYPE_CHECKING:
     from gossiplog.spark.jobs.sweep import medians, sweep, write_sweep
@@ -50,27 +50,28 @@ if TYPE_CHECKING:
 __all__ = [
     "COLUMNS",
     "SCHEMA",
-    "Analysis",
+    "AnalyzeResult",
     "Counter",
     "ElementSet",
     "Fold",
     "FunctionFold",
-    "Ingested",
+    "IngestResult",
     "LastWriter",
     "Layout",
+    "LogMetadata",
     "LogSummary",
-    "Materialized",
+    "MaterializeResult",
     "MissingMessages",
     "Recipe",
-    "Reconciliation",
-    "Root",
-    "Stored",
-    "Verification",
-    "Written",
+    "ReconcileResult",
+    "RootResult",
+    "VerifyResult",
+    "WriteResult",
     "analysed_state",
     "analyze",
     "fold_messages",
     "ingest",
+    "log_metadata",
     "materialize",
     "medians",
     "parse_payload",
@@ -80,7 +81,6 @@ __all__ = [
     "reconcile",
     "root",
     "session",
-    "stored",
     "summarize",
     "sweep",
     "verify",

@@ -32,7 +32,7 @@ _PLAIN = (
     errors.NewerSchema,
     errors.NotALog,
     errors.OptionError,
-    errors.Refused,
+    errors.RefusedMessage,
     errors.StorageError,
     errors.TopicMismatch,
     errors.TreeError,

@@ -8,7 +8,7 @@ import pytest
 
 from gossiplog._core import PanicException
 from gossiplog.core import encode_id
-from gossiplog.errors import CorruptLog, Refused, StorageError
+from gossiplog.errors import CorruptLog, RefusedMessage, StorageError
 from gossiplog.net import events
 from gossiplog.net.rate_limited_log import LINES
 from gossiplog.net.replicator.telemetry import Counters, Telemetry, log_level_of
@@ -98,7 +98,7 @@ async def test_a_refused_message_is_counted_and_logged_once(
     monkeypatch.setattr("gossiplog.net.replicator.telemetry.REFUSED_REMEMBERED", 3)
     heard = Heard()
     telemetry = Telemetry(heard)
-    error = Refused("not here")
+    error = RefusedMessage("not here")
     a, b, c, d = (bytes(19) + name for name in (b"a", b"b", b"c", b"d"))
     for _ in range(5):
         telemetry.refused_messages({a: error, b: error})

@@ -17,7 +17,7 @@ from gossiplog.sim.kernel import TraceHash
 from gossiplog.sim.latency import Faults
 from gossiplog.sim.whole import gossip, peer
 from gossiplog.sim.whole.checks import BrokenInvariantError
-from gossiplog.sim.whole.run import Result, Run, replay_command, run_seed
+from gossiplog.sim.whole.run import Run, RunResult, replay_command, run_seed
 from gossiplog.sim.whole.scenario import Append, Crash, Partition, draw
 from tests.processes import printed_by_another_process
 from tests.sim.broken import BROKEN, BROKEN_GOSSIP, BROKEN_REPORTS
@@ -27,7 +27,7 @@ ALL_BROKEN = [*BROKEN, *BROKEN_GOSSIP]
 
 
 @cache
-def sound(seed: int) -> Result:
+def sound(seed: int) -> RunResult:
     """A run of sound machines: several of the broken ones are caught by the same seed."""
     return run_seed(seed, PEERS)
 

@@ -6,7 +6,7 @@ import pytest
 
 from gossiplog.sim.whole import soak as module
 from gossiplog.sim.whole.checks import BrokenInvariantError
-from gossiplog.sim.whole.run import Result, run_seed
+from gossiplog.sim.whole.run import RunResult, run_seed
 from gossiplog.sim.whole.soak import Failure, soak
 
 
@@ -18,11 +18,11 @@ def test_results_come_in_the_order_of_the_seeds_in_one_process_or_several() -> N
 
 
 def test_a_failure_is_told_and_the_next_seed_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    def run(seed: int, peers: int) -> Result:
+    def run(seed: int, peers: int) -> RunResult:
         if seed == 1:
             raise BrokenInvariantError("replay: …")
         return run_seed(seed, peers)
 
     monkeypatch.setattr(module, "run_seed", run)
     kinds = [type(outcome) for outcome in soak(range(3), 4, 1)]
-    assert kinds == [Result, Failure, Result]
+    assert kinds == [RunResult, Failure, RunResult]

@@ -17,7 +17,7 @@ from gossiplog import SignedMessage, Signer, core
 from gossiplog.bench.histories import TOPIC as BENCH_TOPIC
 from gossiplog.bench.histories import history
 from gossiplog.errors import SparkError
-from gossiplog.spark import COLUMNS, Analysis, analyze, read
+from gossiplog.spark import COLUMNS, AnalyzeResult, analyze, read
 from gossiplog.spark.jobs.analyze import LIMIT, AlternativeEncodings, Author, Width, clock_ranges
 from tests.spark.conftest import ADA, BEN, TOPIC
 from tests.spark.jobs.test_fetch_values import lose
@@ -27,7 +27,7 @@ from tests.strategies import alternative, longer_author
 MakeLog = Callable[..., Path]
 
 
-def analysed(spark: SparkSession, path: Path, hot: str | None = None) -> Analysis:
+def analysed(spark: SparkSession, path: Path, hot: str | None = None) -> AnalyzeResult:
     return analyze(read(spark, str(path), columns=",".join(COLUMNS)), hot)
 
 

@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import gossiplog
-from gossiplog.spark.jobs.fetch_values import Gathering, Replica, gather
+from gossiplog.spark.jobs.fetch_values import FetchTask, Replica, fetch_values
 from tests.spark.conftest import TOPIC
 
 MakeLog = Callable[..., Path]
@@ -47,7 +47,7 @@ def test_the_next_holder_is_asked(
 ) -> None:
     keys, values, logs = replicas
     asked = spark.createDataFrame([(key, [0, 1]) for key in keys], "key binary, holders array<int>")
-    rows = {bytes(row.key): row for row in gather(asked, logs).collect()}
+    rows = {bytes(row.key): row for row in fetch_values(asked, logs).collect()}
     assert rows.keys() == set(keys)
     for number, (key, value) in enumerate(zip(keys, values, strict=True), 1):
         row = rows[key]
@@ -67,7 +67,7 @@ def gathered(asked: list[tuple[bytes, list[int]]], logs: list[Replica]) -> dict[
     keys = pa.array([key for key, _ in asked], pa.binary())
     holders = pa.array([numbers for _, numbers in asked], pa.list_(pa.int32()))
     batches = [pa.record_batch({"key": keys, "holders": holders})]
-    rows = [row for batch in Gathering(tuple(logs))(batches) for row in batch.to_pylist()]
+    rows = [row for batch in FetchTask(tuple(logs))(batches) for row in batch.to_pylist()]
     assert len(rows) == len(asked)
     return {row["key"]: row for row in rows}
 

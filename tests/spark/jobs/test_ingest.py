@@ -19,7 +19,7 @@ from gossiplog.errors import EncodeError, EventsRefused, OptionError, StorageErr
 from gossiplog.spark.folders import locked
 from gossiplog.spark.jobs import ingest as job
 from gossiplog.spark.jobs.events import Layout
-from gossiplog.spark.jobs.ingest import Ingested, check_new_log, ingest
+from gossiplog.spark.jobs.ingest import IngestResult, check_new_log, ingest
 from tests.spark.conftest import TOPIC
 
 AUTHORS = ["ann", "ben", "cleo@example.org", "dan"]
@@ -82,7 +82,9 @@ def stored(path: Path) -> list[bytes]:
 
 
 @pytest.fixture(scope="module")
-def whole(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[list[dict[str, Any]], Path, Ingested]:
+def whole(
+    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[list[dict[str, Any]], Path, IngestResult]:
     """Rows, the log that was made of them, and what the job said."""
     folder, rows = tmp_path_factory.mktemp("made"), braid(1, 200)
     path = folder / "log.db"
@@ -90,9 +92,9 @@ def whole(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tupl
     return rows, path, done
 
 
-def test_a_log_of_events(whole: tuple[list[dict[str, Any]], Path, Ingested]) -> None:
+def test_a_log_of_events(whole: tuple[list[dict[str, Any]], Path, IngestResult]) -> None:
     rows, path, done = whole
-    assert done == Ingested(events=200, merges=1, authors=4, heads=done.heads)
+    assert done == IngestResult(events=200, merges=1, authors=4, heads=done.heads)
     assert 2 <= done.heads <= 32
     assert sorted(os.listdir(path.parent)) == ["keys", "log.db"]
     with gossiplog.open(path) as log:
@@ -153,7 +155,7 @@ def test_parents_alone_say_the_order(spark: SparkSession, tmp_path: Path, keys: 
 def test_sequences_alone(spark: SparkSession, tmp_path: Path, keys: str) -> None:
     rows, path = braid(4, 30), tmp_path / "log.db"
     done = ingest(frame(spark, rows), str(path), TOPIC, Layout("who", "nr"), keys, merger="ann")
-    assert done == Ingested(events=30, merges=1, authors=4, heads=4)
+    assert done == IngestResult(events=30, merges=1, authors=4, heads=4)
     with gossiplog.open(path) as log:
         payloads = [message.payload for message in log if message.payload]
     # All columns that say nothing else.
@@ -162,7 +164,7 @@ def test_sequences_alone(spark: SparkSession, tmp_path: Path, keys: str) -> None
 
 def test_no_events(spark: SparkSession, tmp_path: Path, keys: str) -> None:
     path = tmp_path / "log.db"
-    assert ingest(frame(spark, []), str(path), TOPIC, LAYOUT, keys, merger="ann") == Ingested(0, 0, 0, 0)
+    assert ingest(frame(spark, []), str(path), TOPIC, LAYOUT, keys, merger="ann") == IngestResult(0, 0, 0, 0)
     assert stored(path) == []
 
 
@@ -245,7 +247,7 @@ class Killed(BaseException):
 
 def test_a_job_that_was_killed_is_begun_again(
     spark: SparkSession,
-    whole: tuple[list[dict[str, Any]], Path, Ingested],
+    whole: tuple[list[dict[str, Any]], Path, IngestResult],
     tmp_path: Path,
     keys: str,
     monkeypatch: pytest.MonkeyPatch,

@@ -11,7 +11,7 @@ import pytest
 import gossiplog
 from gossiplog import core
 from gossiplog.log.state import INDEX_LAG
-from gossiplog.spark import Stored, stored
+from gossiplog.spark import LogMetadata, log_metadata
 from tests.spark.conftest import TOPIC
 from tests.spark.damage import change, entries
 from tests.spark.histories import braided, insert
@@ -19,10 +19,10 @@ from tests.spark.histories import braided, insert
 MakeLog = Callable[..., Path]
 
 
-def said(path: Path) -> Stored:
+def said(path: Path) -> LogMetadata:
     """What a log says of itself through its own interface."""
     with gossiplog.open(path) as log:
-        return Stored(TOPIC, len(log), log.root, tuple(sorted(map(core.decode_id, log.heads))))
+        return LogMetadata(TOPIC, len(log), log.root, tuple(sorted(map(core.decode_id, log.heads))))
 
 
 @pytest.mark.parametrize("messages", [0, 1, 40, INDEX_LAG + 40])
@@ -30,7 +30,7 @@ def test_as_the_log_itself(tmp_path: Path, messages: int) -> None:
     path = tmp_path / "log.db"
     gossiplog.open(path, TOPIC).close()
     insert(path, TOPIC, braided(1, messages, TOPIC))
-    assert stored(str(path)) == said(path)
+    assert log_metadata(str(path)) == said(path)
 
 
 @pytest.mark.parametrize("messages", [40, INDEX_LAG + 40])
@@ -42,7 +42,7 @@ def test_damaged_messages_keep_their_places(tmp_path: Path, messages: int) -> No
     last = whole.heads[-1]
     parents = {core.decode_id(parent) for parent in core.read_message(entries(path)[last], TOPIC).parents}
     change(path, {last: b"broken"})
-    found = stored(str(path))
+    found = log_metadata(str(path))
     # The leaf of what is damaged still says what it was.
     assert (found.count, found.root, found.problem) == (whole.count, whole.root, None)
     assert found.heads is not None
@@ -56,7 +56,7 @@ def test_the_value_of_another_message(make_log: MakeLog) -> None:
     found = entries(path)
     keys = sorted(found)
     change(path, {keys[30]: found[keys[20]]})
-    assert stored(str(path)).root == whole.root
+    assert log_metadata(str(path)).root == whole.root
 
 
 def test_a_message_that_is_lost(make_log: MakeLog) -> None:
@@ -65,7 +65,7 @@ def test_a_message_that_is_lost(make_log: MakeLog) -> None:
     with sqlite3.connect(path) as database:
         database.execute("DELETE FROM gossiplog_messages WHERE seq = 30")
     database.close()
-    assert stored(str(path)).root == whole.root
+    assert log_metadata(str(path)).root == whole.root
 
 
 def test_heads_that_are_no_messages_are_a_problem(make_log: MakeLog) -> None:
@@ -73,6 +73,6 @@ def test_heads_that_are_no_messages_are_a_problem(make_log: MakeLog) -> None:
     with sqlite3.connect(path) as database:
         database.execute("INSERT INTO gossiplog_heads VALUES (?, 3)", (bytes(20),))
     database.close()
-    found = stored(str(path))
+    found = log_metadata(str(path))
     assert (found.count, found.root, found.heads) == (INDEX_LAG + 40, None, None)
     assert "1 heads are stored wrongly" in str(found.problem)

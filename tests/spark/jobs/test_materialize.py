@@ -15,7 +15,7 @@ import gossiplog
 from gossiplog.errors import OptionError, StorageError
 from gossiplog.spark.jobs.checkpoint import StateFolder
 from gossiplog.spark.jobs.folds import Counter, LastWriter
-from gossiplog.spark.jobs.materialize import Materialized, Recipe, materialize, read_state
+from gossiplog.spark.jobs.materialize import MaterializeResult, Recipe, materialize, read_state
 from tests.spark.conftest import TOPIC
 from tests.spark.histories import braided, insert, shuffled, with_alternatives
 from tests.spark.jobs.test_folds import FOLDS, recipe, replayed, table
@@ -46,7 +46,7 @@ def test_wherever_the_history_is_cut(spark: SparkSession, tmp_path: Path, fold: 
                 expected = replayed(log, fold)
             assert table(read_state(spark, str(folder), recipe(fold).fold), fold) == expected
             rows = sum(map(len, expected.values())) if fold == "set" else len(expected)
-            assert done == Materialized(end, end - start, rows)
+            assert done == MaterializeResult(end, end - start, rows)
         states.append(expected)
     assert states[0] == states[1]
 
@@ -55,11 +55,11 @@ def test_an_empty_log_and_one_that_did_not_grow(
     spark: SparkSession, make_log: Callable[..., Path], tmp_path: Path
 ) -> None:
     path, folder = make_log(messages=0), str(tmp_path / "state")
-    assert materialize(spark, str(path), folder, NUMBERS) == Materialized(0, 0, 0)
+    assert materialize(spark, str(path), folder, NUMBERS) == MaterializeResult(0, 0, 0)
     make_log(messages=4)
-    assert materialize(spark, str(path), folder, NUMBERS) == Materialized(4, 4, 1)
+    assert materialize(spark, str(path), folder, NUMBERS) == MaterializeResult(4, 4, 1)
     before = StateFolder(folder).current()
-    assert materialize(spark, str(path), folder, NUMBERS) == Materialized(4, 0, 1)
+    assert materialize(spark, str(path), folder, NUMBERS) == MaterializeResult(4, 0, 1)
     assert StateFolder(folder).current() == before
     assert table(read_state(spark, folder, NUMBERS.fold), "count") == {TOPIC: 6}
 
@@ -93,7 +93,7 @@ def test_a_run_that_is_killed_leaves_the_former_state(
             materialize(spark, str(path), folder, NUMBERS)
     assert len(set(os.listdir(folder)) - names) == 2
     assert table(read_state(spark, folder, NUMBERS.fold), "count") == {TOPIC: 3}
-    assert materialize(spark, str(path), folder, NUMBERS) == Materialized(6, 3, 1)
+    assert materialize(spark, str(path), folder, NUMBERS) == MaterializeResult(6, 3, 1)
     assert table(read_state(spark, folder, NUMBERS.fold), "count") == {TOPIC: 6}
     # The former state is kept for who reads it; what the killed run left is not.
     assert len([name for name in os.listdir(folder) if name.startswith("state-")]) == 2

@@ -12,19 +12,19 @@ from pyspark.sql import SparkSession
 import gossiplog
 from gossiplog import core
 from gossiplog.errors import CorruptLog, OptionError, TopicMismatch
-from gossiplog.spark.jobs.reconcile import AuthorShare, MissingMessages, Reconciliation, differences, reconcile
+from gossiplog.spark.jobs.reconcile import AuthorShare, MissingMessages, ReconcileResult, differences, reconcile
 from tests.spark.conftest import ADA, BEN, EVE
 from tests.storage.damage import damage
 
 MakeLog = Callable[..., Path]
 
 
-def figures(result: Reconciliation) -> list[tuple[int, int]]:
+def figures(result: ReconcileResult) -> list[tuple[int, int]]:
     """How many messages each replica has, and lacks."""
     return [(replica.messages, lack.messages) for replica, lack in zip(result.replicas, result.lacks, strict=True)]
 
 
-def test_who_lacks_what(compared: Reconciliation, shared_replicas: list[Path]) -> None:
+def test_who_lacks_what(compared: ReconcileResult, shared_replicas: list[Path]) -> None:
     assert [replica.log for replica in compared.replicas] == [str(path) for path in shared_replicas]
     for replica, path in zip(compared.replicas, shared_replicas, strict=True):
         with gossiplog.open(path) as log:
@@ -33,7 +33,7 @@ def test_who_lacks_what(compared: Reconciliation, shared_replicas: list[Path]) -
     assert figures(compared) == [(437, 5), (412, 30), (400, 42)]
 
 
-def test_when_and_whose(compared: Reconciliation) -> None:
+def test_when_and_whose(compared: ReconcileResult) -> None:
     first, _, third = compared.lacks
     assert first == MissingMessages(5, 0, first.bytes, 408, 412, 1, (AuthorShare(EVE.did, 5, first.bytes, 408, 412),))
     assert (third.first_clock, third.last_clock, third.authors) == (401, 437, 3)
@@ -42,7 +42,7 @@ def test_when_and_whose(compared: Reconciliation) -> None:
     assert third.bytes == sum(share.bytes for share in third.most)
 
 
-def test_missing_messages(compared: Reconciliation, shared_replicas: list[Path]) -> None:
+def test_missing_messages(compared: ReconcileResult, shared_replicas: list[Path]) -> None:
     with gossiplog.open(shared_replicas[0]) as log:
         expected = {message.key: message.value for message in log.messages() if message.clock > 407}
     rows = [row for row in compared.missing.collect() if list(row.holders) == [0]]

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 import gossiplog
 from gossiplog.cli.main import main
 from gossiplog.errors import OptionError, StorageError
-from gossiplog.spark import Reconciliation, reconcile, write_repairs
+from gossiplog.spark import ReconcileResult, reconcile, write_repairs
 from gossiplog.spark.jobs.repair import set_names
 from tests.spark.conftest import EVE
 from tests.spark.jobs.test_fetch_values import lose
@@ -41,7 +41,7 @@ def test_repaired_replicas_are_equal(spark: SparkSession, replicas: list[Path], 
     assert roots[0] == roots[1] == roots[2]
 
 
-def test_the_comparison_in_figures(compared: Reconciliation, tmp_path: Path) -> None:
+def test_the_comparison_in_figures(compared: ReconcileResult, tmp_path: Path) -> None:
     folder = tmp_path / "repairs"
     write_repairs(compared, str(folder))
     summary = json.loads((folder / "summary.json").read_text())
@@ -56,7 +56,7 @@ def test_the_comparison_in_figures(compared: Reconciliation, tmp_path: Path) -> 
     assert first["lacks"]["most"][0]["author"] == EVE.did
 
 
-def test_what_is_there_already_stays(compared: Reconciliation, tmp_path: Path) -> None:
+def test_what_is_there_already_stays(compared: ReconcileResult, tmp_path: Path) -> None:
     (tmp_path / "repairs").mkdir()
     with pytest.raises(OptionError, match="is there already"):
         write_repairs(compared, str(tmp_path / "repairs"))
@@ -65,7 +65,7 @@ def test_what_is_there_already_stays(compared: Reconciliation, tmp_path: Path) -
 def test_a_partial_folder_of_others_stays(tmp_path: Path) -> None:
     (tmp_path / "repairs.partial").mkdir()
     (tmp_path / "repairs.partial" / "notes").touch()
-    nothing = cast(Reconciliation, SimpleNamespace(replicas=(), lacks=(), union=0, shared=0))
+    nothing = cast(ReconcileResult, SimpleNamespace(replicas=(), lacks=(), union=0, shared=0))
     with pytest.raises(StorageError, match=r"repairs\.partial, which is there already"):
         write_repairs(nothing, str(tmp_path / "repairs"))
     assert [path.name for path in tmp_path.rglob("*")] == ["repairs.partial", "notes"]

@@ -15,15 +15,15 @@ from pyspark.sql import SparkSession
 
 from gossiplog import core
 from gossiplog.errors import OptionError, StorageError
-from gossiplog.spark import COLUMNS, Analysis, Stored, analysed_state, analyze, read, write_report
+from gossiplog.spark import COLUMNS, AnalyzeResult, LogMetadata, analysed_state, analyze, read, write_report
 from gossiplog.spark.jobs.analyze import AlternativeEncodings, Author, ClockRange, HotKey, Totals, Width
 from gossiplog.spark.jobs.report import PAGE, TABLES, page, tables
 
 AUTHOR = Author("did:key:z6MkA", 30, 4000, 1, 9, 12.5, 4.25, 1.0, None)
 NOW = datetime(2026, 3, 1, 12, 30, 59, tzinfo=UTC)
 ROOT = core.Tree().root
-STATE = Stored("org.example.chat", 31, ROOT, ())
-ANALYSIS = Analysis(
+STATE = LogMetadata("org.example.chat", 31, ROOT, ())
+ANALYSIS = AnalyzeResult(
     totals=Totals(30, 1, 4000, 1, 9, 1, 2, 3, 4, 5, 6, 1, 1),
     ranges=(ClockRange(1, 5, 20, 3000, 1, 5, 2, 3, 4), ClockRange(6, 9, 10, 1000, 1, 3, 2, 0, 2)),
     widths=(Width(1, 1, 4), Width(2, 2, 3), Width(3, 4, 2)),

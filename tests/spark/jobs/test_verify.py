@@ -16,14 +16,14 @@ from gossiplog.cli.main import main
 from gossiplog.errors import StorageError, TopicMismatch
 from gossiplog.reference.canonical import write_cbor
 from gossiplog.reference.id import message_key
-from gossiplog.spark import Verification, read, stored, verify, verify_log
+from gossiplog.spark import VerifyResult, log_metadata, read, verify, verify_log
 from tests.spark.damage import change, entries
 
 TOPIC = "org.example.spark"
 MakeLog = Callable[..., Path]
 
 
-def defects(found: Verification) -> dict[str, set[str | None]]:
+def defects(found: VerifyResult) -> dict[str, set[str | None]]:
     """The ids of each kind."""
     kinds: dict[str, set[str | None]] = {}
     for row in found.report.collect():
@@ -48,7 +48,7 @@ def test_many_heads_and_parents_in_other_partitions(spark: SparkSession, tmp_pat
     merges = [core.sign(TOPIC, 2, ids[at : at + 3], at, bytes(32)) for at in range(0, 200, 5)]
     with gossiplog.open(path, TOPIC) as log:
         log.insert_many([value for _, value in made + merges])
-    own = stored(str(path))
+    own = log_metadata(str(path))
     assert own.heads is not None
     assert len(own.heads) == 300 - 3 * len(merges) + len(merges)
     frame = read(spark, str(path), columns="seq,key,value", partitions=4)
@@ -137,7 +137,7 @@ def test_signatures_clocks_parents_and_nulls_of_any_frame(spark: SparkSession, m
     }
 
 
-def defects_with_details(found: Verification) -> set[tuple[str, str | None]]:
+def defects_with_details(found: VerifyResult) -> set[tuple[str, str | None]]:
     rows = found.report.collect()
     found.report.unpersist()
     assert all(row.detail for row in rows)
@@ -183,7 +183,7 @@ def test_a_file_that_was_cut_off(spark: SparkSession, make_log: MakeLog, tmp_pat
 
 def test_messages_that_arrive_meanwhile_are_passed_over(spark: SparkSession, make_log: MakeLog, tmp_path: Path) -> None:
     path = make_log(messages=50)
-    before = stored(str(path))
+    before = log_metadata(str(path))
     with gossiplog.open(path) as log:
         log.append("later", signer=Signer(b"\7" * 32))
     rows = spark.read.format("gossiplog").load(str(path))
@@ -199,7 +199,7 @@ def test_the_commands_end_with_0_for_sound_logs(
         assert main(["pipeline", command, str(paths[0].with_name("*.db")), "--json"]) == 0
         rows = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
         assert [row["messages"] for row in rows] == [60] * 3
-        assert rows[0]["root"] == rows[2]["root"] == stored(str(paths[0])).root.hash.hex()  # type: ignore[union-attr]
+        assert rows[0]["root"] == rows[2]["root"] == log_metadata(str(paths[0])).root.hash.hex()  # type: ignore[union-attr]
 
 
 def test_a_terminal_shows_the_first_defects(

@@ -15,7 +15,7 @@ from gossiplog import Signer
 from gossiplog.errors import CorruptLog, StorageError
 from gossiplog.spark import SCHEMA, worker_errors
 from gossiplog.spark.source import changes as module
-from gossiplog.spark.source.changes import arrivals
+from gossiplog.spark.source.changes import changes
 
 MakeLog = Callable[..., Path]
 
@@ -28,16 +28,16 @@ def test_every_cut_of_a_log(spark: SparkSession, make_log: MakeLog, monkeypatch:
     monkeypatch.setattr(module, "_LEAST", 8)
     path = str(make_log(messages=40))
     for after, last in itertools.combinations((0, 1, 17, 39, 40), 2):
-        frame = arrivals(spark, path, after, last)
+        frame = changes(spark, path, after, last)
         assert frame.schema == SCHEMA
         assert sequences(frame) == list(range(after + 1, last + 1))
-    assert arrivals(spark, path, 0, 40).rdd.getNumPartitions() == 2
-    assert sequences(arrivals(spark, path, 40, 40)) == []
+    assert changes(spark, path, 0, 40).rdd.getNumPartitions() == 2
+    assert sequences(changes(spark, path, 40, 40)) == []
 
 
 def test_later_messages_are_passed_over(spark: SparkSession, make_log: MakeLog) -> None:
     path = make_log(messages=10)
-    frame = arrivals(spark, str(path), 4, 10)
+    frame = changes(spark, str(path), 4, 10)
     before = frame.sort("seq").collect()
     with gossiplog.open(path) as log:
         log.append("later", signer=Signer(b"\7" * 32))
@@ -51,8 +51,8 @@ def test_damage_and_no_log(spark: SparkSession, make_log: MakeLog) -> None:
     with sqlite3.connect(path) as database:
         database.execute("UPDATE gossiplog_messages SET value = x'00' WHERE seq = 7")
     database.close()
-    assert sequences(arrivals(spark, str(path), 7, 10)) == [8, 9, 10]
+    assert sequences(changes(spark, str(path), 7, 10)) == [8, 9, 10]
     with pytest.raises(CorruptLog), worker_errors():
-        arrivals(spark, str(path), 0, 10).collect()
+        changes(spark, str(path), 0, 10).collect()
     with pytest.raises(StorageError):
-        arrivals(spark, str(path.with_name("none.db")), 0, 10)
+        changes(spark, str(path.with_name("none.db")), 0, 10)

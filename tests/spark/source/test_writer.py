@@ -16,7 +16,7 @@ from pyspark.sql.types import BinaryType, LongType, StringType, StructField, Str
 import gossiplog
 from gossiplog import NotALog, Signer, TopicMismatch
 from gossiplog.errors import OptionError, SparkError, StorageError, ValuesRefused
-from gossiplog.spark import Written, read, worker_errors, write
+from gossiplog.spark import WriteResult, read, worker_errors, write
 from gossiplog.spark.source.options import write_options
 from gossiplog.spark.source.writer import LogWriter
 
@@ -101,8 +101,8 @@ def test_the_same_again_is_no_error(make_log: MakeLog, tmp_path: Path) -> None:
     path, report = make_log(messages=20), tmp_path / "report"
     values = values_of(path)
     put(writer(path, report=str(report)), values, values)
-    written = Written(**json.loads((report / "summary.json").read_text()))
-    assert written == Written(values=40, inserted=0, duplicates=40, refused=0)
+    written = WriteResult(**json.loads((report / "summary.json").read_text()))
+    assert written == WriteResult(values=40, inserted=0, duplicates=40, refused=0)
 
 
 def test_abort_leaves_nothing(make_log: MakeLog, tmp_path: Path) -> None:
@@ -164,7 +164,7 @@ def test_no_log_and_no_topic(tmp_path: Path) -> None:
 def test_from_log_to_log(spark: SparkSession, make_log: MakeLog, tmp_path: Path) -> None:
     source, target, report = make_log("a.db", 3000), tmp_path / "b.db", tmp_path / "report"
     frame = read(spark, str(source), partitions=4).repartition(3)
-    assert write(frame, str(target), report=str(report), topic=TOPIC) == Written(3000, 3000, 0, 0)
+    assert write(frame, str(target), report=str(report), topic=TOPIC) == WriteResult(3000, 3000, 0, 0)
     assert values_of(target) == values_of(source)
     frame.write.format("gossiplog").mode("append").save(str(target))
     assert len(values_of(target)) == 3000

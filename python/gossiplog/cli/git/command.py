@@ -40,7 +40,7 @@ class ImportRefused(GossipLogError):
 
 
 @dataclass(frozen=True, slots=True)
-class Imported:
+class ImportResult:
     """What an import did.
 
     Attributes:
@@ -56,7 +56,7 @@ class Imported:
 
 def import_history(
     log: Log, commits: Iterable[Commit], private_key: bytes, advance: Callable[[int], None] = lambda steps: None
-) -> Imported:
+) -> ImportResult:
     """Insert the messages of commits that the log has not.
 
     Args:
@@ -95,7 +95,7 @@ def import_history(
         inserted += result.inserted
         total += len(batch)
         advance(len(batch))
-    return Imported(total, inserted, len(signers))
+    return ImportResult(total, inserted, len(signers))
 
 
 def _batches(commits: Iterable[Commit]) -> Iterator[list[Commit]]:

@@ -44,10 +44,10 @@ def analyze(
         check_building(output, "the report")
     with spark_session(options, "analyze") as running:
         columns = [name for name in spark.COLUMNS if hot is not None or name != "payload"]
-        before = spark.stored(found[0])
+        before = spark.log_metadata(found[0])
         analysis = spark.analyze(spark.read(running, *found, columns=",".join(columns)), hot)
         if output is not None:
-            state = spark.analysed_state(before, spark.stored(found[0]))
+            state = spark.analysed_state(before, spark.log_metadata(found[0]))
             spark.write_report(analysis, output, log, state)
         figures = tables(analysis)
     _show(result, {"log": log, "report": output, **figures})

@@ -12,7 +12,7 @@ from gossiplog.cli.pipeline.session import Logs, SessionOptions, show_rows, spar
 from gossiplog.errors import CorruptLog
 
 if TYPE_CHECKING:
-    from gossiplog.spark import Reconciliation
+    from gossiplog.spark import ReconcileResult
 
 
 def reconcile(
@@ -50,7 +50,7 @@ def reconcile(
         raise CorruptLog([f"of the missing messages {unreadable} are whole in none of the logs that have them"])
 
 
-def _rows(compared: Reconciliation, repairs: tuple[str | None, ...]) -> list[dict[str, Any]]:
+def _rows(compared: ReconcileResult, repairs: tuple[str | None, ...]) -> list[dict[str, Any]]:
     return [
         {
             "log": replica.log,

@@ -38,7 +38,7 @@ from gossiplog.errors import (
     InvalidMessage,
     LimitExceeded,
     MissingParents,
-    Refused,
+    RefusedMessage,
     StorageError,
     UnknownMessage,
 )
@@ -129,7 +129,7 @@ def _refusing() -> Iterator[None]:
         yield
     except UnknownMessage as error:
         raise HTTPException(404, _reason(error)) from error
-    except (DecodeError, InvalidMessage, MissingParents, Refused) as error:
+    except (DecodeError, InvalidMessage, MissingParents, RefusedMessage) as error:
         raise HTTPException(400, _reason(error)) from error
     except EncodeError as error:
         raise HTTPException(406, _reason(error)) from error

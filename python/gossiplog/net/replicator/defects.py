@@ -3,8 +3,8 @@
 Whatever is raised while a peer's bytes are handled, and is none of the errors that mean something, is a defect. What
 one peer has of its own (machines of push and sync, streams) ends with its connection; the machine that all share is
 made anew (`machine`). The peer may come back, but not after STRIKES defects within SECONDS: then it is dropped as for
-a broken rule. Functions of the application do not run where a peer's bytes are handled, or what they raise is Refused
-there.
+a broken rule. Functions of the application do not run where a peer's bytes are handled, or what they raise becomes
+a RefusedMessage there.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from itertools import chain
 
 import anyio
 
-from gossiplog.errors import CorruptLog, Refused, StorageError
+from gossiplog.errors import CorruptLog, RefusedMessage, StorageError
 from gossiplog.net import events
 from gossiplog.net.replicator.defects import defect_in
 from gossiplog.net.replicator.fairness import FairQueue, Shares
@@ -123,7 +123,7 @@ class InsertQueue:
                 describe(
                     {"messages": len(deliveries), "inserted": len(outcome.inserted), "orphans": len(outcome.orphans)}
                 )
-        except (CorruptLog, StorageError, Refused) as error:
+        except (CorruptLog, StorageError, RefusedMessage) as error:
             self._telemetry.tell(events.Failed("storing what peers sent", error))
             return report_failure(deliveries)
         self._telemetry.observe("storing", anyio.current_time() - began)

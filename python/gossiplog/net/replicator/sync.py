@@ -20,7 +20,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream as Receiver
 from anyio.streams.memory import MemoryObjectSendStream as Sender
 
 from gossiplog.core import decode_clock, encode_id
-from gossiplog.errors import CorruptLog, GossipLogError, NetworkError, ProtocolError, Refused, StorageError
+from gossiplog.errors import CorruptLog, GossipLogError, NetworkError, ProtocolError, RefusedMessage, StorageError
 from gossiplog.log.replica import Replica
 from gossiplog.log.source import CompleteSnapshot
 from gossiplog.log.state import raising_corrupt_log
@@ -238,7 +238,7 @@ class Syncs:
     async def _store(self, sync: _Sync, source: str, batch: VerifiedBatch) -> None:
         try:
             outcome = await self._insert(batch)
-        except (StorageError, Refused) as error:
+        except (StorageError, RefusedMessage) as error:
             self._fail("storing what a sync brought", error)
             sync.fail(str(error))
             return

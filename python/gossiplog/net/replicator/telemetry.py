@@ -11,7 +11,7 @@ from types import MappingProxyType
 import anyio
 
 from gossiplog.core import encode_id
-from gossiplog.errors import Refused
+from gossiplog.errors import RefusedMessage
 from gossiplog.net import events
 from gossiplog.net.latest import keep_latest
 from gossiplog.net.rate_limited_log import RateLimitedLog, one_line
@@ -136,7 +136,7 @@ class Telemetry:
         self._incidents = RateLimitedLog(LOGGER)
         # Keys, the one that was refused longest ago first.
         self._refused: dict[bytes, None] = {}
-        self.last_refused: tuple[bytes, Refused] | None = None
+        self.last_refused: tuple[bytes, RefusedMessage] | None = None
         self.cannot_store = False
 
     @property
@@ -200,7 +200,7 @@ class Telemetry:
             keys = outcome.keys
             self.refused_messages({keys[index]: error for index, error in outcome.refused.items()})
 
-    def refused_messages(self, errors: Mapping[bytes, Refused]) -> None:
+    def refused_messages(self, errors: Mapping[bytes, RefusedMessage]) -> None:
         """Count, log and report messages that the application refused, each at its first refusal.
 
         Args:

@@ -22,7 +22,7 @@ _HOSTILE_SECONDS = 40.0
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class RunResult:
     """What a run did.
 
     Attributes:
@@ -87,7 +87,7 @@ class Run:
                 if self.peers[target].gossips:
                     self.peers[target].gossips[hostile.number] = None
 
-    def run(self) -> Result:
+    def run(self) -> RunResult:
         """Run it.
 
         Raises:
@@ -99,7 +99,7 @@ class Run:
         seconds = self._settle()
         self._check_hostile()
         self._check_quiet()
-        return Result(
+        return RunResult(
             self.scenario.seed,
             self.scenario.shape,
             len(self.peers[0].log),
@@ -206,7 +206,7 @@ def run_seed(
     peers: int,
     trace: Trace | None = None,
     machine: Callable[[Random, BroadcastConfig], Broadcast] = Broadcast,
-) -> Result:
+) -> RunResult:
     """Draw the scenario of a seed, and run it.
 
     Raises:

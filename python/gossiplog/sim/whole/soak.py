@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from gossiplog.sim.whole.checks import BrokenInvariantError
-from gossiplog.sim.whole.run import Result, run_seed
+from gossiplog.sim.whole.run import RunResult, run_seed
 
 _CHUNK = 4
 
@@ -21,7 +21,7 @@ class Failure:
     text: str
 
 
-def soak(seeds: Sequence[int], peers: int, processes: int) -> Iterator[Result | Failure]:
+def soak(seeds: Sequence[int], peers: int, processes: int) -> Iterator[RunResult | Failure]:
     """Run seeds, and yield what became of each, in their order.
 
     Args:
@@ -39,7 +39,7 @@ def soak(seeds: Sequence[int], peers: int, processes: int) -> Iterator[Result | 
         yield from pool.imap(_run, jobs, chunksize=_CHUNK if len(jobs) > _CHUNK * processes else 1)
 
 
-def _run(job: tuple[int, int]) -> Result | Failure:
+def _run(job: tuple[int, int]) -> RunResult | Failure:
     seed, peers = job
     try:
         return run_seed(seed, peers)

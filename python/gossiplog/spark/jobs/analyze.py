@@ -184,7 +184,7 @@ class AlternativeEncodings:
 
 
 @dataclass(frozen=True, slots=True)
-class Analysis:
+class AnalyzeResult:
     """A log's history in figures, and where they come from in full.
 
     Attributes:
@@ -210,7 +210,7 @@ class Analysis:
     frames: Mapping[str, DataFrame]
 
 
-def analyze(messages: DataFrame, hot: str | None = None) -> Analysis:
+def analyze(messages: DataFrame, hot: str | None = None) -> AnalyzeResult:
     """Analyse one log.
 
     Args:
@@ -275,7 +275,7 @@ def _whole(rows: DataFrame) -> dict[str, int]:
 
 def _collect(
     rows: DataFrame, children: DataFrame, frames: Mapping[str, DataFrame], whole: Mapping[str, int]
-) -> Analysis:
+) -> AnalyzeResult:
     authors, encodings = frames["authors"], frames["alternative_encodings"]
     widths, ranges = _ranges(rows, children, whole["longest_chain"])
     score = F.greatest("messages_score", "bytes_score")
@@ -283,7 +283,7 @@ def _collect(
     assert counts is not None
     suspects = authors.where(score > LIMIT).orderBy(F.desc(score), "author")
     hot_keys = frames.get("hot_keys")
-    return Analysis(
+    return AnalyzeResult(
         totals=Totals(
             **whole,
             authors=counts.authors,

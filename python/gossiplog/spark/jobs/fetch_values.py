@@ -51,7 +51,7 @@ class Replica:
     root: str
 
 
-def gather(keys: DataFrame, replicas: Sequence[Replica]) -> DataFrame:
+def fetch_values(keys: DataFrame, replicas: Sequence[Replica]) -> DataFrame:
     """Read and verify the values of some keys.
 
     Args:
@@ -63,12 +63,12 @@ def gather(keys: DataFrame, replicas: Sequence[Replica]) -> DataFrame:
         Both columns with `clock`, `author`, `size` and `value`, which are null where `error` is not: no holder's value
         is that message.
     """
-    return keys.select("key", "holders").mapInArrow(Gathering(tuple(replicas)), _COLUMNS)
+    return keys.select("key", "holders").mapInArrow(FetchTask(tuple(replicas)), _COLUMNS)
 
 
 @dataclass(frozen=True, slots=True)
-class Gathering:
-    """Fetch and verify values: one task of `gather`.
+class FetchTask:
+    """Fetch and verify values: one task of `fetch_values`.
 
     Attributes:
         replicas: of one log.

@@ -44,7 +44,7 @@ _SLICE = 2**16
 
 
 @dataclass(frozen=True, slots=True)
-class Ingested:
+class IngestResult:
     """What a job made.
 
     Attributes:
@@ -60,7 +60,7 @@ class Ingested:
     heads: int
 
 
-def ingest(frame: DataFrame, log: str, topic: str, layout: Layout, keys: str, *, merger: str) -> Ingested:
+def ingest(frame: DataFrame, log: str, topic: str, layout: Layout, keys: str, *, merger: str) -> IngestResult:
     """Make a log of the rows of a frame.
 
     Args:
@@ -127,7 +127,7 @@ def _discard(folder: str) -> None:
             return
 
 
-def _make(frame: DataFrame, stage: _Stage, topic: str, layout: Layout, store: KeyStore, merger: str) -> Ingested:
+def _make(frame: DataFrame, stage: _Stage, topic: str, layout: Layout, store: KeyStore, merger: str) -> IngestResult:
     """Make the log in the staging folder."""
     stage.clear()
     # Once and for all: what is read anew may have changed.
@@ -147,7 +147,7 @@ def _make(frame: DataFrame, stage: _Stage, topic: str, layout: Layout, store: Ke
     counts = signed.agg(F.count("*").alias("events"), F.count_if("head").alias("heads")).first()
     assert counts is not None
     messages = _store(signed.select("key", "value").union(merges), stage, topic)
-    return Ingested(counts.events, messages - counts.events, authors, counts.heads)
+    return IngestResult(counts.events, messages - counts.events, authors, counts.heads)
 
 
 class _Stage:

@@ -19,7 +19,7 @@ _PAGE = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class LogMetadata:
     """What a log says of itself.
 
     Attributes:
@@ -38,7 +38,7 @@ class Stored:
     problem: str | None = None
 
 
-def stored(location: str, topic: str | None = None) -> Stored:
+def log_metadata(location: str, topic: str | None = None) -> LogMetadata:
     """Read what a log says of itself.
 
     Args:
@@ -56,8 +56,8 @@ def stored(location: str, topic: str | None = None) -> Stored:
                 index = stored_state(reader, position)
                 root, heads = _up_to_date(reader, index, position, own)
         except CorruptLog as error:
-            return Stored(own, position.count, None, None, str(error))
-    return Stored(own, position.count, root, heads)
+            return LogMetadata(own, position.count, None, None, str(error))
+    return LogMetadata(own, position.count, root, heads)
 
 
 def _up_to_date(reader: Reader, index: State, position: Position, topic: str) -> tuple[core.Node, tuple[bytes, ...]]:

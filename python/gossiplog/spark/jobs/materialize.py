@@ -23,7 +23,7 @@ from gossiplog.spark.jobs.checkpoint import Checkpoint, StateFolder
 from gossiplog.spark.jobs.expressions import expression
 from gossiplog.spark.jobs.folds import ElementSet, Fold
 from gossiplog.spark.payload import parse_payload, spark_type
-from gossiplog.spark.source.changes import arrivals
+from gossiplog.spark.source.changes import changes
 from gossiplog.spark.source.locations import opened
 from gossiplog.storage.base import Reader
 
@@ -106,7 +106,7 @@ class Recipe:
 
 
 @dataclass(frozen=True, slots=True)
-class Materialized:
+class MaterializeResult:
     """What a run did.
 
     Attributes:
@@ -148,7 +148,7 @@ def read_state(session: SparkSession, folder: str, fold: Fold) -> DataFrame:
     return fold.table(StateFolder(folder).read(session))
 
 
-def materialize(session: SparkSession, location: str, folder: str, recipe: Recipe) -> Materialized:
+def materialize(session: SparkSession, location: str, folder: str, recipe: Recipe) -> MaterializeResult:
     """Bring the state in a folder up to what a log holds now; make it where there is none.
 
     Args:
@@ -175,7 +175,7 @@ def materialize(session: SparkSession, location: str, folder: str, recipe: Recip
         if former is None or new:
             state = _advanced(session, location, place, former, count, recipe)
             place.publish(state, topic, count, last, recipe.describe())
-        return Materialized(count, new, read_state(session, folder, recipe.fold).count())
+        return MaterializeResult(count, new, read_state(session, folder, recipe.fold).count())
 
 
 def check_state(location: str, folder: str) -> None:
@@ -191,12 +191,12 @@ def _advanced(
     session: SparkSession, location: str, place: StateFolder, former: Checkpoint | None, count: int, recipe: Recipe
 ) -> DataFrame:
     if former is None:
-        return recipe.fold.combine(recipe.rows(arrivals(session, location, 0, count), distinct=True))
+        return recipe.fold.combine(recipe.rows(changes(session, location, 0, count), distinct=True))
     state = place.read(session)
-    rows = recipe.rows(arrivals(session, location, former.messages, count), distinct=True)
+    rows = recipe.rows(changes(session, location, former.messages, count), distinct=True)
     late = recipe.fold.late(state, rows)
     if late is not None and late.count():
-        history = recipe.rows(arrivals(session, location, 0, count), distinct=True)
+        history = recipe.rows(changes(session, location, 0, count), distinct=True)
         again = history.join(late, "key", "left_semi")
         return recipe.fold.combine(
             state.join(late, "key", "left_anti").unionByName(rows.join(late, "key", "left_anti")).unionByName(again)

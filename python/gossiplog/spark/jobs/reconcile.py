@@ -23,7 +23,7 @@ import gossiplog.log
 from gossiplog.errors import CorruptLog, OptionError, TopicMismatch
 from gossiplog.spark.failures import worker_errors
 from gossiplog.spark.jobs.expressions import author_figures
-from gossiplog.spark.jobs.fetch_values import Replica, gather
+from gossiplog.spark.jobs.fetch_values import Replica, fetch_values
 from gossiplog.spark.source.data_source import read
 from gossiplog.spark.source.locations import check_logs
 
@@ -76,7 +76,7 @@ class MissingMessages:
 
 
 @dataclass(frozen=True, slots=True)
-class Reconciliation:
+class ReconcileResult:
     """Replicas compared.
 
     Attributes:
@@ -96,7 +96,7 @@ class Reconciliation:
     missing: DataFrame
 
 
-def reconcile(spark: SparkSession, *paths: str) -> Reconciliation:
+def reconcile(spark: SparkSession, *paths: str) -> ReconcileResult:
     """Compare replicas of one log, as of one state of each.
 
     Args:
@@ -116,7 +116,7 @@ def reconcile(spark: SparkSession, *paths: str) -> Reconciliation:
         lacks = _lacks(missing, len(replicas))
     # What a replica has besides is not among those that it lacks, so each gives the same sum.
     union = replicas[0].messages + lacks[0].messages
-    return Reconciliation(replicas, union - missing.count(), union, lacks, missing)
+    return ReconcileResult(replicas, union - missing.count(), union, lacks, missing)
 
 
 def check_replicas(paths: Iterable[str]) -> list[str]:
@@ -205,7 +205,7 @@ def _keys(spark: SparkSession, replicas: Sequence[Replica]) -> DataFrame:
 
 def _missing(differing: DataFrame, replicas: tuple[Replica, ...]) -> DataFrame:
     everyone = F.array(*(F.lit(number) for number in range(len(replicas))))
-    return gather(differing, replicas).withColumn("lacking", F.array_except(everyone, F.col("holders")))
+    return fetch_values(differing, replicas).withColumn("lacking", F.array_except(everyone, F.col("holders")))
 
 
 def _lacks(missing: DataFrame, replicas: int) -> tuple[MissingMessages, ...]:

@@ -11,12 +11,12 @@ from pyspark.sql import functions as F
 
 from gossiplog.spark.failures import worker_errors
 from gossiplog.spark.folders import building
-from gossiplog.spark.jobs.reconcile import Reconciliation
+from gossiplog.spark.jobs.reconcile import ReconcileResult
 
 SUMMARY = "summary.json"
 
 
-def write_repairs(result: Reconciliation, folder: str) -> tuple[str, ...]:
+def write_repairs(result: ReconcileResult, folder: str) -> tuple[str, ...]:
     """Write what each replica lacks, as far as it can be read, ascending by key.
 
     Args:
@@ -56,7 +56,7 @@ def set_names(logs: Sequence[str]) -> list[str]:
     return names
 
 
-def _summary(result: Reconciliation, names: Sequence[str]) -> dict[str, object]:
+def _summary(result: ReconcileResult, names: Sequence[str]) -> dict[str, object]:
     return {
         "union": result.union,
         "shared": result.shared,

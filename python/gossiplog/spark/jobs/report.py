@@ -13,8 +13,8 @@ from typing import Any
 from gossiplog.charts import Chart, Series, svg
 from gossiplog.spark.failures import worker_errors
 from gossiplog.spark.folders import building
-from gossiplog.spark.jobs.analyze import LIMIT, TOP, Analysis, Author, ClockRange
-from gossiplog.spark.jobs.log_metadata import Stored
+from gossiplog.spark.jobs.analyze import LIMIT, TOP, AnalyzeResult, Author, ClockRange
+from gossiplog.spark.jobs.log_metadata import LogMetadata
 
 _NO_KEY = "no key"
 PAGE = "report.html"
@@ -67,15 +67,15 @@ class _Remark:
     text: str
 
 
-def write_report(analysis: Analysis, folder: str, title: str, state: Stored | None = None) -> None:
+def write_report(analysis: AnalyzeResult, folder: str, title: str, state: LogMetadata | None = None) -> None:
     """Write an analysis to a folder: `report.html`, `analysis.json`, and the frames as Parquet, a folder each.
 
     Args:
         analysis: of a log.
         folder: to be made; it is there when all in it is complete.
         title: of the page: which log it is about.
-        state: of that log when it was analysed, as `stored` and `analysed_state` give it: the page then names its topic
-            and its root.
+        state: of that log when it was analysed, as `log_metadata` and `analysed_state` give it: the page then names its
+            topic and its root.
 
     Raises:
         OptionError: something is there already.
@@ -94,7 +94,7 @@ def write_report(analysis: Analysis, folder: str, title: str, state: Stored | No
             json.dump({**_facts(title, now, state), **tables(analysis)}, file, indent=2)
 
 
-def analysed_state(before: Stored, after: Stored) -> Stored:
+def analysed_state(before: LogMetadata, after: LogMetadata) -> LogMetadata:
     """Return the state of a log that an analysis between two looks at it has read.
 
     Args:
@@ -109,7 +109,7 @@ def analysed_state(before: Stored, after: Stored) -> Stored:
     return replace(after, root=None, heads=None, problem="the log grew during the analysis")
 
 
-def _facts(title: str, now: datetime, state: Stored | None) -> dict[str, Any]:
+def _facts(title: str, now: datetime, state: LogMetadata | None) -> dict[str, Any]:
     """Return which log an analysis is about, and when it was made, as JSON has it."""
     root = None if state is None or state.root is None else {"level": state.root.level, "hash": state.root.hash.hex()}
     return {
@@ -120,7 +120,7 @@ def _facts(title: str, now: datetime, state: Stored | None) -> dict[str, Any]:
     }
 
 
-def tables(analysis: Analysis) -> dict[str, Any]:
+def tables(analysis: AnalyzeResult) -> dict[str, Any]:
     """Return everything but the frames, as JSON has it."""
     names = ("ranges", "widths", "authors", "suspects", "hot_keys", "alternative_encodings")
     rows = {name: getattr(analysis, name) for name in names}
@@ -128,7 +128,7 @@ def tables(analysis: Analysis) -> dict[str, Any]:
     return {"totals": asdict(analysis.totals), **listed}
 
 
-def page(analysis: Analysis, title: str, now: datetime, state: Stored | None = None) -> str:
+def page(analysis: AnalyzeResult, title: str, now: datetime, state: LogMetadata | None = None) -> str:
     """Return the page, in one piece: its style and its plots are in it, and it loads nothing.
 
     Args:
@@ -157,7 +157,7 @@ def page(analysis: Analysis, title: str, now: datetime, state: Stored | None = N
     )
 
 
-def _plots(analysis: Analysis) -> str:
+def _plots(analysis: AnalyzeResult) -> str:
     if not analysis.ranges:
         return "<p>The log has no messages, so there is nothing to plot.</p>"
     ranges = analysis.ranges
@@ -196,7 +196,7 @@ def _plots(analysis: Analysis) -> str:
     return f"<p>{text}</p>{''.join(figures)}"
 
 
-def _tables(analysis: Analysis) -> str:
+def _tables(analysis: AnalyzeResult) -> str:
     columns = (
         "author",
         "messages",

@@ -18,7 +18,7 @@ from gossiplog.spark.failures import worker_errors
 
 
 @dataclass(frozen=True, slots=True)
-class Root:
+class RootResult:
     """The root of a tree, and how many entries it has.
 
     Attributes:
@@ -30,7 +30,7 @@ class Root:
     node: core.Node
 
 
-def root(frame: DataFrame, *, ascending: bool = False) -> Root:
+def root(frame: DataFrame, *, ascending: bool = False) -> RootResult:
     """Return the root of the tree over the entries of a frame.
 
     Args:
@@ -51,7 +51,7 @@ def root(frame: DataFrame, *, ascending: bool = False) -> Root:
     with worker_errors():
         rows = entries.mapInArrow(_fragments, "fragment binary").collect()
     whole = joined(bytes(row.fragment) for row in rows)
-    return Root(whole.count, whole.root)
+    return RootResult(whole.count, whole.root)
 
 
 def in_order(frame: DataFrame, ascending: bool) -> DataFrame:

@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 from gossiplog import columns, core
 from gossiplog.errors import ColumnError
 from gossiplog.spark.failures import worker_errors
-from gossiplog.spark.jobs.log_metadata import Stored, stored
+from gossiplog.spark.jobs.log_metadata import LogMetadata, log_metadata
 from gossiplog.spark.jobs.root import entries_fragment, in_order, joined
 from gossiplog.spark.source.data_source import read
 
@@ -42,7 +42,7 @@ _FRAGMENT, _OUTER, _CHILDLESS = "fragment", "outer", "childless"
 
 
 @dataclass(frozen=True, slots=True)
-class Verification:
+class VerifyResult:
     """What a check found.
 
     Attributes:
@@ -58,7 +58,7 @@ class Verification:
     report: DataFrame
 
 
-def verify_log(session: SparkSession, location: str, topic: str | None = None) -> Verification:
+def verify_log(session: SparkSession, location: str, topic: str | None = None) -> VerifyResult:
     """Check a log as it is now: messages that arrive meanwhile are passed over.
 
     Args:
@@ -71,7 +71,7 @@ def verify_log(session: SparkSession, location: str, topic: str | None = None) -
         StorageError: it cannot be read, as a truncated file.
         SparkError: Spark gave up.
     """
-    own = stored(location, topic)
+    own = log_metadata(location, topic)
     messages = read(session, location, columns="seq,key,value")
     keys = read(session, location, columns="key")
     return verify(messages, own.topic, own, keys=keys, ascending=True)
@@ -80,11 +80,11 @@ def verify_log(session: SparkSession, location: str, topic: str | None = None) -
 def verify(
     messages: DataFrame,
     topic: str,
-    own: Stored | None = None,
+    own: LogMetadata | None = None,
     *,
     keys: DataFrame | None = None,
     ascending: bool = False,
-) -> Verification:
+) -> VerifyResult:
     """Check messages, and against them what their log says of itself.
 
     Of messages these are the values against their keys, their rules, clocks and signatures, and their parents; of the
@@ -124,10 +124,10 @@ def verify(
             kinds = {row["kind"]: row["count"] for row in report.groupBy("kind").count().collect()}
     finally:
         found.unpersist()
-    return Verification(whole.count, whole.root, kinds, report)
+    return VerifyResult(whole.count, whole.root, kinds, report)
 
 
-def reports(checked: Sequence[tuple[str, Verification]]) -> DataFrame:
+def reports(checked: Sequence[tuple[str, VerifyResult]]) -> DataFrame:
     """Return the reports of several logs in one, with the column `log` before those of `DEFECTS`.
 
     Args:
@@ -162,7 +162,7 @@ def _defect(kind: str, keys: DataFrame, detail: str) -> DataFrame:
     return keys.select(F.lit(kind), "key", F.lit(None).cast("binary"), F.lit(detail))
 
 
-def _of_the_whole(whole: core.Fragment, own: Stored | None) -> Iterator[tuple[str, str]]:
+def _of_the_whole(whole: core.Fragment, own: LogMetadata | None) -> Iterator[tuple[str, str]]:
     if own is None:
         return
     if own.problem is not None:

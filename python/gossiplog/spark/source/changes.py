@@ -18,7 +18,7 @@ from gossiplog.spark.source.stream_reader import LogStreamReader, Stretch
 _LEAST = 2**13
 
 
-def arrivals(session: SparkSession, location: str, after: int, last: int) -> DataFrame:
+def changes(session: SparkSession, location: str, after: int, last: int) -> DataFrame:
     """Return the messages with sequences from after + 1 to last, in the columns of `SCHEMA`.
 
     Those of which another encoding arrived before are left out. The messages are always the same ones, since what has a

@@ -41,7 +41,7 @@ REFUSED = "refused.jsonl"
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WriteResult:
     """What became of stored values that were to be added to a log.
 
     Attributes:
@@ -98,7 +98,7 @@ class LogWriter(DataSourceArrowWriter):
                     report.refuse(record)
                 inserted, duplicates = self._merge(staged, report)
                 values = sum(task.values for task in staged)
-                report.finish(Written(values, inserted, duplicates, report.refused))
+                report.finish(WriteResult(values, inserted, duplicates, report.refused))
         finally:
             remove_folder(self._staging)
         if self._report is None and report.refused:
@@ -124,7 +124,7 @@ class LogWriter(DataSourceArrowWriter):
         return inserted, duplicates
 
 
-def write(frame: DataFrame, path: str, *, report: str, **options: str) -> Written:
+def write(frame: DataFrame, path: str, *, report: str, **options: str) -> WriteResult:
     """Add the column `value` of a frame to a log.
 
     Args:
@@ -142,7 +142,7 @@ def write(frame: DataFrame, path: str, *, report: str, **options: str) -> Writte
     with worker_errors():
         frame.write.format("gossiplog").mode("append").options(report=report, **options).save(path)
     with open(os.path.join(report, SUMMARY), encoding="utf-8") as file:
-        return Written(**json.load(file))
+        return WriteResult(**json.load(file))
 
 
 class _Report:
@@ -173,7 +173,7 @@ class _Report:
         if self._lines is not None:
             self._lines.write(json.dumps(record) + "\n")
 
-    def finish(self, written: Written) -> None:
+    def finish(self, written: WriteResult) -> None:
         if self._lines is not None:
             with open(os.path.join(self._partial, SUMMARY), "w", encoding="utf-8") as file:
                 json.dump(asdict(written), file)
