@@ -124,14 +124,14 @@ def _beside(work: str, must: str, rounds: Sequence[tuple[float, float]], most: f
     return Result(work, must, f"{ratio:.2f}x", ratio <= most, spent, floor, f"{rates}; {detail}")
 
 
-def test_fill_the_original(stage: Stage, results: Results, tmp_path: Path) -> None:
+def test_fill_canvas_js(stage: Stage, results: Results, tmp_path: Path) -> None:
     install()
     values = stage.mixed[:JAVASCRIPT]
     with ExitStack() as stack:
         hub = stack.enter_context(Process("hub", stage.logs.full("mixed", values)))
-        original = stack.enter_context(JavaScriptPeer(TOPIC, private_key(0), directory=tmp_path / "hub"))
-        original.insert(values)
-        urls = original.listen(), hub.url
+        javascript = stack.enter_context(JavaScriptPeer(TOPIC, private_key(0), directory=tmp_path / "hub"))
+        javascript.insert(values)
+        urls = javascript.listen(), hub.url
 
         def fill(url: str, name: str) -> float:
             with JavaScriptPeer(TOPIC, private_key(1), directory=tmp_path / name) as client:

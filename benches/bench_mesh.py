@@ -1,6 +1,6 @@
 """Meshes of real peers on loopback, all in one process, beside bare gossipsub of rust-libp2p between as many nodes.
 
-A latency is the time from the call of `append`, or of publishing, until a peer was told of the message: ours is
+A latency is the time from the call of `append`, or of publishing, until a peer is notified of the message: ours is
 verified and stored at each peer that it passes, the floor's is passed on as it is.
 """
 
@@ -119,7 +119,7 @@ def _flow(folder: Path | None) -> tuple[list[float], float]:
             peer.tell("flow", times=times, size=MESSAGE_BYTES)
         for peer in peers:
             peer.answer()
-        told = _all(peers, "told_of", count=messages)
+        told = _all(peers, "notified", count=messages)
         seconds = sum(used["cpu"] for used in _all(peers, "usage")) - before
     assert len({each["root"] for each in told}) == 1
     latencies = [

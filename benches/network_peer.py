@@ -46,7 +46,7 @@ async def obey(commands: Mapping[str, Command], ready: object) -> None:
 
     async def usage() -> Mapping[str, float]:
         lines = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
-        # Not getrusage's maximum: that begins with the memory of whoever started this process.
+        # Not getrusage's maximum: that begins with the memory of the process that started this one.
         resident, peak = (int(lines[name].split()[0]) * 1024 for name in ("VmRSS", "VmHWM"))
         return {"cpu": time.process_time(), "resident": resident, "peak": peak}
 
@@ -259,8 +259,8 @@ async def run_peer(path: str, number: str, *bootstrap: str) -> None:
             message = await asyncio.to_thread(log.append, payload, signer=signer)
             begun[message.id] = start
 
-    async def told_of(count: int) -> object:
-        """What it has appended, and when; what it was told of, and when, once it was told of so many."""
+    async def notified(count: int) -> object:
+        """Return when it appended what, and was notified of what, once there are so many notifications."""
         while len(told) < count:
             heard.clear()
             await heard.wait()
@@ -269,7 +269,7 @@ async def run_peer(path: str, number: str, *bootstrap: str) -> None:
     storage = MemoryStorage() if path == "-" else path
     with gossiplog.log.open(storage, topic=TOPIC) as log:
         async with Peer(log, bootstrap=bootstrap, on_message=hear) as peer:
-            await obey({"connected": connected, "flow": flow, "told_of": told_of}, peer.addresses[0])
+            await obey({"connected": connected, "flow": flow, "notified": notified}, peer.addresses[0])
 
 
 # A line with a delay

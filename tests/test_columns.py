@@ -50,29 +50,29 @@ def row(message: Any) -> dict[str, Any]:
     }
 
 
-def check_against(twin: Any, values: Sequence[bytes], topic: str) -> None:
+def check_against(implementation: Any, values: Sequence[bytes], topic: str) -> None:
     """Holds both verdicts on each value, signature looked at or not, against those of a core."""
     array = pa.array(values, pa.binary())
     rows = columns.decode(array, topic).to_pylist()
-    for found, expected in zip(rows, twin.read_batch(values, topic), strict=True):
+    for found, expected in zip(rows, implementation.read_batch(values, topic), strict=True):
         if isinstance(expected, InvalidMessage):
             assert found.pop("error")
             assert set(found.values()) == {None}
         else:
             del found["payload"]
             assert found == row(expected)
-    batch = twin.verify_batch(values, topic)
+    batch = implementation.verify_batch(values, topic)
     verdicts = columns.verify(None, array, topic).to_pylist()
     assert [found["key"] or b"" for found in verdicts] == batch.keys
     assert [found["error"] is None for found in verdicts] == [not isinstance(found, InvalidMessage) for found in batch]
 
 
-@pytest.mark.parametrize("twin", [core, reference], ids=["rust", "python"])
-def test_every_verdict_of_the_original(twin: Any) -> None:
-    check_against(twin, VERDICT_VALUES, VERDICTS["topic"])
+@pytest.mark.parametrize("implementation", [core, reference], ids=["rust", "python"])
+def test_every_verdict_of_canvas_js(implementation: Any) -> None:
+    check_against(implementation, VERDICT_VALUES, VERDICTS["topic"])
 
 
-def test_the_messages_of_the_original() -> None:
+def test_the_messages_of_canvas_js() -> None:
     values = [bytes.fromhex(message["value"]) for message in MESSAGES["messages"]]
     rows = columns.decode(pa.array(values), MESSAGES["topic"]).to_pylist()
     for found, message in zip(rows, core.verify_batch(values, MESSAGES["topic"]), strict=True):

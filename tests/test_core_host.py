@@ -51,7 +51,7 @@ class Side:
             if value is not None:
                 return value
             assert time.monotonic() < end, self.told
-            # The heartbeat moves what no event tells of.
+            # The heartbeat changes what no event reports.
             select.select([self.host.fileno()], [], [], 0.1)
 
     def address(self) -> str:

@@ -151,9 +151,9 @@ def plain(nodes: Any) -> list[tuple[Any, ...]] | None:
 def test_answers_are_written_and_read_alike(
     rust: ModuleType, rows: list[tuple[int, bytes | None, bytes]], data: st.DataObject
 ) -> None:
-    ours, twins = (core.Nodes(core.Node(*row) for row in rows) for core in (rust, reference))
+    ours, theirs = (core.Nodes(core.Node(*row) for row in rows) for core in (rust, reference))
     answer: bytes = ours.encode()
-    assert answer == twins.encode()
+    assert answer == theirs.encode()
     usual = all(level <= 63 and (key is None or len(key) == 20) for level, key, _ in rows)
     assert plain(rust.Nodes.decode(answer)) == (rows if usual else None)
     changed = bytearray(answer)

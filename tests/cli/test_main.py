@@ -228,7 +228,7 @@ def test_long_lines_are_cut_to_the_terminal(program: Program, log: Path) -> None
 
 @pytest.mark.integration
 def test_an_author_is_named_in_full_on_a_narrow_terminal(program: Program, log: Path, home: Path) -> None:
-    """Whoever copies it from there gets all of it: it is wrapped, not cut, and stands there once."""
+    """It can be copied from there whole: it is wrapped, not cut, and stands there once."""
     program("keygen", home / "other.key")
     for key in ([], ["--key", str(home / "other.key")], []):
         program("append", log, *key, "1")

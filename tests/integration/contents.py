@@ -68,12 +68,12 @@ CONTENTS: dict[str, Content] = {
 _VERDICTS = vectors.load("verdicts")
 _ACCEPTED = {verdict["name"]: verdict["value"] for verdict in _VERDICTS["verdicts"] if verdict["accepted"]}
 
-TWINS_TOPIC: str = _VERDICTS["topic"]
+ALTERNATIVES_TOPIC: str = _VERDICTS["topic"]
 # Stored values that canvas-js accepts, parents first; most of them are not canonical.
-TWINS = [bytes.fromhex(value) for value in (*_VERDICTS["before"], *_ACCEPTED.values())]
+ALTERNATIVES = [bytes.fromhex(value) for value in (*_VERDICTS["before"], *_ACCEPTED.values())]
 # Without those that canvas-js accepts into IndexedDB, but cannot read again there: maps with the key "/". While it
 # holds one, it refuses most other messages, because it reads stored ones to insert them.
-LEGIBLE_TWINS = [
+LEGIBLE_ALTERNATIVES = [
     bytes.fromhex(value)
     for value in (*_VERDICTS["before"], *(value for name, value in _ACCEPTED.items() if "/" not in name))
 ]

@@ -41,7 +41,7 @@ def hear(event: events.Event) -> None:
 
 
 def peak() -> int:
-    """The megabytes that this process has had at most. getrusage's maximum begins with those of whoever started it."""
+    """Return the largest resident size of this process, in megabytes; getrusage's begins with that of its parent."""
     status = Path("/proc/self/status").read_text()
     return int(status.split("VmHWM:")[1].split()[0]) // 1024
 

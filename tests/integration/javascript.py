@@ -49,7 +49,7 @@ class Event:
             "subscribed".
         fields: of a message its `id` and its `source` ("push", "sync", "pubsub", or None for the peer's own); of a
             sync, which is one stream, how many `messages` it brought in how many `milliseconds`; of a connection the
-            `peer`'s URL; of a graft or a prune, whoever said so, of what identify said, of a subscription, and of a
+            `peer`'s URL; of a graft or a prune, its sender, of what identify said, of a subscription, and of a
             carrier's data, which comes as `data`, the `peer`'s id.
     """
 

@@ -14,14 +14,22 @@ from gossiplog import Signer, core
 from gossiplog.net.events import SyncEnded
 from gossiplog.protocol.broadcast.config import BroadcastConfig
 from tests.integration.conftest import Start
-from tests.integration.contents import CONTENTS, LEGIBLE_TWINS, TWINS, TWINS_TOPIC, Content, kinds, numbers
+from tests.integration.contents import (
+    ALTERNATIVES,
+    ALTERNATIVES_TOPIC,
+    CONTENTS,
+    LEGIBLE_ALTERNATIVES,
+    Content,
+    kinds,
+    numbers,
+)
 from tests.integration.javascript import BrowserPeer
 from tests.integration.own import OwnPeer
 from tests.integration.replica import Client, Hub, Live
 
 pytestmark = pytest.mark.integration
 
-# (hub, client). Ours by the name of its event loop. Those of originals alone show that the tests themselves hold.
+# (hub, client). Ours by the name of its event loop. Those of canvas-js alone show that the tests themselves hold.
 ORIGINALS = [("javascript", "javascript"), ("javascript", "browser")]
 OURS = [("trio", "javascript"), ("javascript", "trio"), ("asyncio", "asyncio"), ("asyncio", "browser")]
 PAIRS = [*ORIGINALS, *OURS]
@@ -138,14 +146,14 @@ def test_hub_is_restarted(hub: Hub, client: Client) -> None:
     assert_equal_when_at_rest(hub, client, 2)
 
 
-@pytest.mark.parametrize("topic", [TWINS_TOPIC])
+@pytest.mark.parametrize("topic", [ALTERNATIVES_TOPIC])
 @pairs
 def test_twins_arrive_live(hub: Hub, client: Client) -> None:
     """canvas-js keeps no bytes of what is not canonical: it passes such a message on when it comes, never later."""
-    twins = LEGIBLE_TWINS if isinstance(client, BrowserPeer) else TWINS
+    alternatives = LEGIBLE_ALTERNATIVES if isinstance(client, BrowserPeer) else ALTERNATIVES
     client.connect(hub.listen())
-    assert hub.insert(twins) == []
-    assert_equal_when_at_rest(hub, client, len(twins))
+    assert hub.insert(alternatives) == []
+    assert_equal_when_at_rest(hub, client, len(alternatives))
 
 
 @pytest.mark.parametrize(
@@ -172,22 +180,24 @@ def test_sync_goes_on_after_an_abort(
 
 
 def test_hub_falls_silent(start: Start) -> None:
-    """canvas-js's hub cannot serve a twin by sync. What is pushed arrives all the same, and the user hears of it."""
-    hub = start("javascript", TWINS_TOPIC)
-    client = start("trio", TWINS_TOPIC, broadcast=BroadcastConfig(stall=1.0, backoff=0.1, longest_backoff=0.2))
+    """canvas-js's hub serves no alternative encoding by sync. What is pushed arrives, and the user is notified."""
+    hub = start("javascript", ALTERNATIVES_TOPIC)
+    client = start("trio", ALTERNATIVES_TOPIC, broadcast=BroadcastConfig(stall=1.0, backoff=0.1, longest_backoff=0.2))
     url = hub.listen()
     client.connect(url)
     first = hub.append("first")
     client.wait_for_message(first)
     client.disconnect(url)
-    assert hub.insert(TWINS) == []
+    assert hub.insert(ALTERNATIVES) == []
     client.connect(url)
     stalled = client.wait_for_event(SyncEnded, lambda sync: not sync.complete)
     assert stalled.error.startswith("no bytes came for 1 s; the peer was asked for ")
     # It is asked for less each time, and so the message is named.
     named = re.compile(r"no bytes came for 1 s; the peer was asked for message (\w{32})")
     last = client.wait_for_event(SyncEnded, lambda sync: named.fullmatch(sync.error) is not None)
-    messages = {message.id: message for message in (core.read_message(value, TWINS_TOPIC) for value in TWINS)}
+    messages = {
+        message.id: message for message in (core.read_message(value, ALTERNATIVES_TOPIC) for value in ALTERNATIVES)
+    }
     found = named.fullmatch(last.error)
     assert found is not None
     assert not messages[found[1]].canonical

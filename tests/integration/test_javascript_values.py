@@ -10,7 +10,7 @@ import pytest
 from gossiplog import Log, Signer
 from tests import vectors
 from tests.integration.conftest import Start
-from tests.integration.contents import CONTENTS, PAYLOADS, TWINS, TWINS_TOPIC, Content
+from tests.integration.contents import ALTERNATIVES, ALTERNATIVES_TOPIC, CONTENTS, PAYLOADS, Content
 from tests.integration.javascript import JavaScriptError
 from tests.integration.replica import LogReplica
 
@@ -22,7 +22,7 @@ contents = pytest.mark.parametrize("content", CONTENTS.values(), ids=CONTENTS)
 
 
 @contents
-def test_original_writes(start: Start, opened: Opened, signer: Signer, topic: str, content: Content) -> None:
+def test_canvas_js_writes(start: Start, opened: Opened, signer: Signer, topic: str, content: Content) -> None:
     theirs, ours = start("javascript"), LogReplica(opened(topic=topic), signer)
     content(theirs)
     assert ours.insert(theirs.values()) == []
@@ -30,7 +30,7 @@ def test_original_writes(start: Start, opened: Opened, signer: Signer, topic: st
 
 
 @contents
-def test_original_reads(start: Start, opened: Opened, signer: Signer, topic: str, content: Content) -> None:
+def test_canvas_js_reads(start: Start, opened: Opened, signer: Signer, topic: str, content: Content) -> None:
     theirs, ours = start("javascript"), LogReplica(opened(topic=topic), signer)
     content(ours)
     values = ours.values()
@@ -41,7 +41,7 @@ def test_original_reads(start: Start, opened: Opened, signer: Signer, topic: str
 
 
 @pytest.mark.parametrize("codec", ["dag-cbor", "dag-json"])
-def test_payloads_of_the_original(start: Start, opened: Opened, topic: str, codec: str) -> None:
+def test_payloads_of_canvas_js(start: Start, opened: Opened, topic: str, codec: str) -> None:
     theirs, ours = start("javascript"), opened(topic=topic)
     ids = [theirs.append(payload, codec=codec) for payload in PAYLOADS]
     ours.insert_many(theirs.values())
@@ -52,16 +52,16 @@ def test_payloads_of_the_original(start: Start, opened: Opened, topic: str, code
 
 def test_twins(start: Start, opened: Opened, signer: Signer) -> None:
     """Another encoding of an honest message has an id of its own, and both logs keep it."""
-    theirs = start("javascript", TWINS_TOPIC)
-    ours = LogReplica(opened(topic=TWINS_TOPIC), signer)
-    assert theirs.insert(TWINS) == ours.insert(TWINS) == []
+    theirs = start("javascript", ALTERNATIVES_TOPIC)
+    ours = LogReplica(opened(topic=ALTERNATIVES_TOPIC), signer)
+    assert theirs.insert(ALTERNATIVES) == ours.insert(ALTERNATIVES) == []
     assert theirs.ids() == ours.ids()
     assert theirs.state() == ours.state()
 
 
 # In IndexedDB, a stored map with the key "/" cannot be read again, and canvas-js scans messages to insert others.
 @pytest.mark.parametrize(("kind", "left_out"), [("javascript", "nothing"), ("browser", "/")])
-def test_the_original_judges_as_its_vectors_say(start: Start, kind: str, left_out: str) -> None:
+def test_canvas_js_judges_as_its_vectors_say(start: Start, kind: str, left_out: str) -> None:
     recorded: dict[str, Any] = vectors.load("verdicts")
     verdicts = [verdict for verdict in recorded["verdicts"] if left_out not in verdict["name"]]
     # How deep a payload may be nested depends on what the process has done before: recorded is what a new one does.

@@ -14,7 +14,7 @@ from tests.integration.replica import MeshPeer
 
 pytestmark = pytest.mark.integration
 
-# (who listens, who dials). Those of originals alone show that the tests themselves hold.
+# (who listens, who dials). Those of canvas-js alone show that the tests themselves hold.
 pairs = pytest.mark.parametrize(
     ("listener", "dialer"),
     [("javascript", "javascript"), ("javascript", "trio"), ("asyncio", "javascript"), ("trio", "asyncio")],
@@ -62,7 +62,7 @@ def test_branches_that_grew_offline_merge(start: Start, listener: str, dialer: s
     assert one.state().heads == (merged,)
 
 
-def test_three_originals_and_three_of_ours_end_with_one_root(start: Start) -> None:
+def test_three_peers_of_canvas_js_and_three_of_ours_end_with_one_root(start: Start) -> None:
     peers: list[Any] = [start(kind) for kind in ("trio", "javascript", "asyncio", "javascript", "trio", "javascript")]
     for number, peer in enumerate(peers):
         peer.append_numbers(1000 * number, 5)
@@ -86,11 +86,11 @@ def test_three_originals_and_three_of_ours_end_with_one_root(start: Start) -> No
     assert states[0].heads == (message,)
 
 
-def test_the_original_finds_our_protocols_by_identify(start: Start, topic: str) -> None:
-    ours, original = start("asyncio"), start("javascript")
+def test_canvas_js_finds_our_protocols_by_identify(start: Start, topic: str) -> None:
+    ours, javascript = start("asyncio"), start("javascript")
     (address,) = ours.join()
-    original.join([address])
-    said = original.wait_for_event("identify", lambda fields: fields["peer"] == id_of(address)).fields
+    javascript.join([address])
+    said = javascript.wait_for_event("identify", lambda fields: fields["peer"] == id_of(address)).fields
     assert {
         f"/canvas/v1/{topic}/push",
         f"/canvas/v1/{topic}/sync",

@@ -327,7 +327,7 @@ async def test_messages_that_the_application_refuses_are_told_and_end_the_waitin
         serving(Hub(theirs)) as url,
         gossiplog.connect(ours, url, reconnect=False, on_event=heard) as client,
     ):
-        reason = rf"message {bogus.id}: .*5 is no text.* \({url} has it; .* 2 are left out"
+        reason = rf"message {bogus.id}: .*5 is no text.* \({url} has it; .* 2 are skipped"
         with pytest.raises(RefusedMessage, match=reason) as error:
             await client.synced()
         assert isinstance(error.value.__cause__, TypeError)

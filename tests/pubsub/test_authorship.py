@@ -36,7 +36,7 @@ def signed(seed: int = 1) -> Signed:
 
 
 @pytest.mark.parametrize("row", VECTORS["signed"], ids=lambda row: row["topic"][:9])
-def test_messages_that_the_original_signed_are_genuine(row: dict[str, Any]) -> None:
+def test_messages_that_canvas_js_signed_are_genuine(row: dict[str, Any]) -> None:
     reader = FrameReader(MAX_FRAME)
     reader.feed(bytes.fromhex(row["frame"]))
     content = reader.next()
@@ -51,16 +51,16 @@ def test_messages_that_the_original_signed_are_genuine(row: dict[str, Any]) -> N
 
 
 @pytest.mark.parametrize("row", VECTORS["signed"], ids=lambda row: row["topic"][:9])
-def test_the_original_signs_the_same_bytes(row: dict[str, Any]) -> None:
+def test_canvas_js_signs_the_same_bytes(row: dict[str, Any]) -> None:
     signer = Signer(bytes.fromhex(row["privateKey"]))
     assert peer_id_of(signer.public_key).hex() == row["peerId"]
     bare = Message((row["topic"],), bytes.fromhex(row["data"]), unhex(row["peerId"]), unhex(row["seqno"]))
-    # Ed25519 signs the same bytes the same way, whoever does it.
+    # Ed25519 is deterministic: equal keys and bytes, equal signatures.
     assert signer.sign_bytes(SIGNATURE_PREFIX + encode_message(bare)).hex() == row["signature"]
 
 
 @pytest.mark.parametrize("row", VECTORS["verdicts"], ids=lambda row: row["name"])
-def test_verdicts_are_those_of_the_original(row: dict[str, Any]) -> None:
+def test_verdicts_are_those_of_canvas_js(row: dict[str, Any]) -> None:
     message = Message((row["topic"],), bytes.fromhex(row["data"]), *(unhex(row[name]) for name in NAMES))
     assert signed().admits(message) == row["signed"]
     assert Anonymous().admits(message) == row["anonymous"]

@@ -53,7 +53,7 @@ def contents(*frames: bytes) -> list[bytes]:
 
 
 @pytest.mark.parametrize("row", VECTORS["packets"], ids=lambda row: row["name"])
-def test_packets_have_the_bytes_of_the_original(row: dict[str, Any]) -> None:
+def test_packets_have_the_bytes_of_canvas_js(row: dict[str, Any]) -> None:
     """Seed 001, 39: proto2, behind a varint length, compared with another implementation's."""
     frame = bytes.fromhex(row["frame"])
     packet = packet_of(row["packet"])

@@ -215,10 +215,10 @@ class Client:
         if not (self._differs and driver.peers and driver.is_idle):
             return None
         last = driver.telemetry.last_refused
-        if last is not None and last[0] in driver.left_out:
+        if last is not None and last[0] in driver.skipped:
             refusal = RefusedMessage(
                 f"{last[1].reason} ({self._name} has it; with those that descend from such messages,"
-                f" {len(driver.left_out)} are left out here)",
+                f" {len(driver.skipped)} are skipped here)",
                 last[1].id,
             )
             refusal.__cause__ = last[1].__cause__

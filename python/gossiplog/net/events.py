@@ -118,7 +118,7 @@ class SyncEnded:
         peer: its source.
         complete: whether it brought everything that the source has.
         inserted: messages that are new to the log.
-        refused: how many messages were left out: those that the local application refuses, and those that descend from
+        refused: how many messages were skipped: those that the local application refuses, and those that descend from
             them. `MessagesRefused` says which.
         statistics: what it cost.
         error: why it is not complete, or what is wrong although it is; "" where nothing is.
@@ -138,7 +138,7 @@ class MessagesRefused:
     """The local application refuses messages that came, by whichever way: its `apply` or `payload` raised.
 
     They are tried again, ever more rarely; each message is in one such event, unless very many others were refused
-    meanwhile (`gossiplog.net.replicator.telemetry.REFUSED_REMEMBERED`). What descends from it is left out, too, and is
+    meanwhile (`gossiplog.net.replicator.telemetry.REFUSED_REMEMBERED`). What descends from it is skipped, too, and is
     in none.
 
     Attributes:

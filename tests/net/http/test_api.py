@@ -93,7 +93,7 @@ async def test_the_clock_of_very_many_heads_is_that_of_the_last(log: Log, monkey
 
 
 @pytest.mark.parametrize("asked", ANSWERED, ids=lambda asked: asked["path"])
-async def test_answers_are_the_original_s(asked: dict[str, Any], recorded: Log) -> None:
+async def test_answers_are_those_of_canvas_js(asked: dict[str, Any], recorded: Log) -> None:
     answer = await call(app_of(recorded), f"/{asked['path']}")
     assert answer.status == 200
     assert answer.headers["content-type"] == asked["headers"]["content-type"]
@@ -105,14 +105,14 @@ def test_there_are_answers_to_compare() -> None:
     assert len(HTTP["messages"]) > 400
 
 
-async def test_messages_are_the_original_s(recorded: Log) -> None:
+async def test_messages_are_those_of_canvas_js(recorded: Log) -> None:
     app = app_of(recorded)
     for id, body in HTTP["messages"].items():
         answer = await call(app, f"/messages/{id}")
         assert (answer.status, answer.body, answer.headers["content-type"]) == (200, body.encode(), "application/json")
 
 
-async def test_what_the_original_took_and_refused_is_taken_and_refused() -> None:
+async def test_what_canvas_js_took_and_refused_is_taken_and_refused() -> None:
     with gossiplog.open(MemoryStorage(), topic=HTTP["topic"]) as log:
         app = app_of(log)
         for posted in HTTP["posted"]:
@@ -126,7 +126,7 @@ async def test_what_the_original_took_and_refused_is_taken_and_refused() -> None
 
 
 @pytest.mark.parametrize("path", [asked["path"] for asked in HTTP["asked"] if asked["status"] is None])
-async def test_what_ends_the_original_is_refused(path: str, recorded: Log) -> None:
+async def test_what_ends_canvas_js_is_refused(path: str, recorded: Log) -> None:
     answer = await call(app_of(recorded), f"/{path}")
     assert answer.status == 400
     assert path.partition("?")[2].partition("=")[0] in answer.error

@@ -320,7 +320,7 @@ class Gossiping:
                 yield
 
     def _greeting(self) -> anyio.Event:
-        """Set when the first side has read the heads that it tells of at the beginning: of a log that gets messages
+        """Set when the first side has read the heads that it advertises at the beginning: of a log that gets messages
         before, they would be synced, and not come by gossip alone."""
         replica, greeted, call_soon = self.client.replica, anyio.Event(), caller()
         heads = replica.heads

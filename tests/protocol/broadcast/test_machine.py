@@ -230,7 +230,7 @@ def test_who_keeps_a_promise_begins_anew() -> None:
 
 def test_what_was_refused_and_forgotten_is_no_broken_promise() -> None:
     """Broadcast, 9."""
-    bench = Bench("a", config=BroadcastConfig(left_out=2, broken_promises=1))
+    bench = Bench("a", config=BroadcastConfig(skipped=2, broken_promises=1))
     sync = bench.sync("a", 9)
     bench.tell(SyncBrought(sync, [], 0, [key(number) for number in range(5)]))
     assert bench.tell(SyncEnded(sync, SyncResult.FINISHED)) == []
@@ -350,7 +350,7 @@ EVENTS = st.one_of(
 @repeatable(300)
 @given(st.lists(EVENTS, max_size=120), st.integers(0, 2**32))
 def test_promises_hold_whatever_happens(told: list[events.InEvent], seed: int) -> None:
-    config = BroadcastConfig(syncs=2, wanted=3, left_out=3)
+    config = BroadcastConfig(syncs=2, advertised=3, skipped=3)
     machine = Broadcast(Random(seed), config)
     connected: set[object] = set()
     running: dict[int, object] = {}
@@ -373,8 +373,8 @@ def test_promises_hold_whatever_happens(told: list[events.InEvent], seed: int) -
                     assert peer not in running.values()
                     running[number] = peer
                     assert len(running) <= config.syncs
-                    assert len(wanted) <= config.wanted
-                    assert len(skip) <= config.left_out * len(PEERS)
+                    assert len(wanted) <= config.advertised
+                    assert len(skip) <= config.skipped * len(PEERS)
                 case SendInsert(peers) | SendUpdate(peers):
                     assert peers
                     assert connected.issuperset(peers)

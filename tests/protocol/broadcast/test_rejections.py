@@ -96,7 +96,7 @@ def test_what_is_refused_much_later_is_tried_again_as_soon_as_the_first() -> Non
 
 def test_each_sync_skips_what_is_left_out_then() -> None:
     """Broadcast, 8: as many messages as are remembered, and no more."""
-    bench = Bench("a", config=BroadcastConfig(left_out=2))
+    bench = Bench("a", config=BroadcastConfig(skipped=2))
     skipped = []
     for number in (1, 2, 3):
         bench.judged("a", number, Verdict.REFUSED)
@@ -180,7 +180,7 @@ def test_what_waits_for_a_message_that_may_be_tried_again_is_not_left_out() -> N
 
 def test_more_refusals_than_are_remembered_blame_nobody() -> None:
     """Broadcast, 8 and 9."""
-    bench = Bench("a", config=BroadcastConfig(left_out=2))
+    bench = Bench("a", config=BroadcastConfig(skipped=2))
     sync = bench.sync("a", 9)
     assert bench.tell(SyncBrought(sync, [], 0, [key(n) for n in range(5)], [(key(8), [key(4)])])) == []
     assert bench.tell(SyncEnded(sync, SyncResult.FINISHED)) == []
@@ -188,7 +188,7 @@ def test_more_refusals_than_are_remembered_blame_nobody() -> None:
 
 def test_refusals_that_cannot_be_remembered_back_off() -> None:
     """Broadcast, 6 and 8."""
-    bench = Bench("a", config=BroadcastConfig(left_out=2))
+    bench = Bench("a", config=BroadcastConfig(skipped=2))
     sync = bench.sync("a", 4)
     bench.tell(SyncBrought(sync, [], 0, [key(n) for n in range(5)]))
     bench.tell(SyncEnded(sync, SyncResult.FINISHED))

@@ -183,7 +183,7 @@ def test_a_sync_ends_what_called_for_it() -> None:
 
 def test_more_heads_than_are_remembered_call_for_a_sync() -> None:
     """Broadcast, 4: although all that are remembered came another way."""
-    bench = Bench("a", "b", config=BroadcastConfig(syncs=1, wanted=2))
+    bench = Bench("a", "b", config=BroadcastConfig(syncs=1, advertised=2))
     sync = bench.sync("b", 9)
     bench.tell(HeadsReceived("a", [key(1), key(2), key(3)]))
     bench.tell(Appended([(key(1), b""), (key(2), b"")]))

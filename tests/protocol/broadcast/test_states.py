@@ -71,7 +71,7 @@ from gossiplog.sim.whole.peer import insert
 from tests.sim import broken
 from tests.strategies import TOPIC, sign_as_given
 
-CONFIG = BroadcastConfig(wanted=3, left_out=4, backoff=2, retry=2, orphans=4, orphan_bytes=700, orphan_wait=20)
+CONFIG = BroadcastConfig(advertised=3, skipped=4, backoff=2, retry=2, orphans=4, orphan_bytes=700, orphan_wait=20)
 HONEST, HOSTILE = (1, 2), (3, 4)
 
 
@@ -340,7 +340,7 @@ class Peers(RuleBasedStateMachine):
                 assert delivery.source not in self.connected
 
     def miss(self, source: int | None) -> None:
-        """Peers that are behind are not told of something."""
+        """Peers that are behind are sent nothing."""
         for peer in self.behind:
             if peer != source and not self.connected[peer]:
                 self.behind[peer] = True
@@ -383,10 +383,10 @@ class Peers(RuleBasedStateMachine):
             if result is SyncResult.VIOLATION or (result is SyncResult.FINISHED and left):
                 result = SyncResult.ABORTED
         elif result in (SyncResult.VIOLATION, SyncResult.FINISHED):
-            # It may not have had what it told of.
+            # It may not have had what it advertised.
             self.guilty.add(peer)
         del self.syncs[sync.order.sync]
-        held = tuple(key for key in sync.order.wanted if self.has(key))
+        held = tuple(key for key in sync.order.advertised if self.has(key))
         if sync.inserted:
             for other in self.behind:
                 self.behind[other] |= other != peer
@@ -465,8 +465,8 @@ class Peers(RuleBasedStateMachine):
                 assert peer in self.connected
                 assert peer not in {sync.order.peer for sync in self.syncs.values()}
                 assert self.now >= self.paused.pop(peer, self.now)
-                assert len(wanted) <= CONFIG.wanted
-                assert len(skip) <= CONFIG.left_out * len(self.connected)
+                assert len(wanted) <= CONFIG.advertised
+                assert len(skip) <= CONFIG.skipped * len(self.connected)
                 self.syncs[number] = Sync(out)
                 assert len(self.syncs) <= self.config.syncs
             case StopSync(number):
@@ -486,23 +486,23 @@ class Peers(RuleBasedStateMachine):
     @invariant()
     def limits_are_kept_and_nothing_contradicts_itself(self) -> None:
         machine, members = self.machine, self.connected.keys()
-        schedule, refusals, orphans = machine._schedule, machine._refusals, machine._orphans
+        schedule, refusals, orphans = machine._schedule, machine._rejected, machine._orphans
         assert machine._peers.keys() == schedule._sources.keys() == refusals._sets.keys() == members
         assert machine._out == []
-        told = Counter(key for source in schedule._sources.values() for key in source.wanted)
+        told = Counter(key for source in schedule._sources.values() for key in source.advertised)
         assert {key: len(by) for key, by in schedule._advertised_by.items()} == told
         for peer, source in schedule._sources.items():
-            assert len(source.wanted) <= CONFIG.wanted
-            assert all(schedule._advertised_by[key][peer] is source for key in source.wanted)
+            assert len(source.advertised) <= CONFIG.advertised
+            assert all(schedule._advertised_by[key][peer] is source for key in source.advertised)
             assert source.queued == (source in schedule._queue)
         assert all(source is schedule._sources[source.peer] for source in schedule._queue)
         assert len(schedule._queue) == len(set(map(id, schedule._queue))) <= len(members)
         assert schedule._running.keys() == self.syncs.keys()
-        assert all(len(sync.skipped) <= CONFIG.left_out for sync in schedule._running.values())
+        assert all(len(sync.skipped) <= CONFIG.skipped for sync in schedule._running.values())
         sets = refusals._sets.values()
         assert refusals._set_of == {key: rejected for rejected in sets for key in rejected.keys}
         assert refusals._tried_by == {key: rejected for rejected in sets for key in rejected.trying}
-        assert all(len(rejected.keys) <= CONFIG.left_out >= len(rejected.trying) for rejected in sets)
+        assert all(len(rejected.keys) <= CONFIG.skipped >= len(rejected.trying) for rejected in sets)
         assert sum(len(rejected.keys) for rejected in sets) == len(refusals._set_of)
         assert refusals.keys() == refusals._set_of.keys()
         kept = orphans._orphans
@@ -537,14 +537,14 @@ class Peers(RuleBasedStateMachine):
             self.wait(10_000)
         machine = self.machine
         state = [machine._peers, machine._announcing, machine._out]
-        schedule, refusals, orphans = machine._schedule, machine._refusals, machine._orphans
+        schedule, refusals, orphans = machine._schedule, machine._rejected, machine._orphans
         state += [schedule._sources, schedule._advertised_by, schedule._running, len(schedule._queue)]
         state += [refusals._sets, refusals._set_of, refusals._tried_by]
         state += [orphans._orphans, orphans._children, orphans._size, self.tickets]
         assert not any(state), state
 
     def recover(self) -> None:
-        """With an application that takes everything, what an honest peer told of comes in."""
+        """With an application that takes everything, what an honest peer advertised comes in."""
         self.refuses = False
         for peer in list(self.behind):
             self.catch_up(peer)

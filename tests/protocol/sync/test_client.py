@@ -433,7 +433,7 @@ def test_an_endless_tree() -> None:
 
 
 def test_another_node_in_the_roots_place() -> None:
-    """Sync client, 4: told of by a server that has the same log."""
+    """Sync client, 4: advertised by a server that has the same log."""
     log = Entries(messages(range(300)))
     top = log.tree.root.level
 

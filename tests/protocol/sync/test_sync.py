@@ -56,7 +56,7 @@ def test_random_logs_in_random_chunks(ours: set[int], theirs: set[int], seed: in
     assert isinstance(outcome.end, Finished)
 
 
-@pytest.mark.parametrize("empty", [core.Tree(), reference.Tree()], ids=["core", "twin"])
+@pytest.mark.parametrize("empty", [core.Tree(), reference.Tree()], ids=["core", "reference"])
 def test_a_server_over_either_core(empty: core.Tree) -> None:
     """Sync client, 1."""
     local, remote = Entries(messages(range(30))), Entries(messages(range(20, SOME)), empty)

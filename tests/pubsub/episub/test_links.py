@@ -103,7 +103,7 @@ def test_who_has_left_closes_what_was_being_connected() -> None:
     # Nobody had asked for this one.
     node.opened("stranger", 2.0)
     assert node.take_out() == [Disconnect("a")]
-    # Whoever joins again meanwhile finds the connection on its way, and nothing that others want under way.
+    # A node that joins again meanwhile finds the connection on its way, and nothing that others want under way.
     node.joined = True
     assert purposes.reach("c", "again", foreign=True) == []
     node.opened("c", 3.0)

@@ -55,7 +55,7 @@ def test_an_offer_goes_on_while_its_ttl_lasts_and_there_is_somebody_else() -> No
     assert sent(lone.get("n1", Shuffle("n1", ("x",), 0))) == [("n1", ShuffleReply(()))]
     alone = Lone("n1")
     assert sent(alone.get("n1", Shuffle("n1", ("x",), 2))) == [("n1", ShuffleReply(()))]
-    # A single neighbour gets nothing passed on, whoever sent it.
+    # A single neighbour gets nothing passed on, from any sender.
     alone.connect("far")
     assert sent(alone.get("far", Shuffle("far", ("x",), 2)))[0][0] == "far"
 

@@ -375,9 +375,9 @@ class Driver:
         self.telemetry.flush()
 
     @property
-    def left_out(self) -> Collection[bytes]:
-        """Keys of messages of the peers' logs that this one's application refuses, or that descend from such."""
-        return self._machine.left_out
+    def skipped(self) -> Collection[bytes]:
+        """Keys of peers' messages that this log's application refuses, or that descend from such messages."""
+        return self._machine.skipped
 
     @property
     def is_idle(self) -> bool:

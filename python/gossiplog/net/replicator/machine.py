@@ -71,9 +71,9 @@ class SharedMachine:
         self._rebuilds: list[float] = []
 
     @property
-    def left_out(self) -> Collection[bytes]:
+    def skipped(self) -> Collection[bytes]:
         """As the machine's."""
-        return self._machine.left_out
+        return self._machine.skipped
 
     @property
     def is_idle(self) -> bool:

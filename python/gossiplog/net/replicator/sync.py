@@ -166,7 +166,7 @@ class Syncs:
             async with to_verify:
                 await self._walk(sync, client, peer.connection, to_verify)
         self._resumptions.keep(sync, client, peer.name, is_connected=peer.connection.closed is None)
-        return sync.conclude(client, tuple(await self._workers.read(self._replica.known, order.wanted)))
+        return sync.conclude(client, tuple(await self._workers.read(self._replica.known, order.advertised)))
 
     async def _walk(self, sync: _Sync, client: Client, connection: Connection, batches: Sender[Received]) -> None:
         # Requests wait here: the source reads none while its answers are not read. The machine's window bounds them.

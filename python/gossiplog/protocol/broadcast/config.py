@@ -11,8 +11,8 @@ class BroadcastConfig:
 
     Attributes:
         syncs: that run at a time, over all peers; a peer has one at most.
-        wanted: messages a peer may advertise that are remembered; any further ones are remembered as "more".
-        left_out: messages remembered for each peer that the local application refuses, or that descend from one.
+        advertised: messages remembered that a peer advertised; any further ones are remembered as "more".
+        skipped: messages remembered of each peer that the local application refuses, or that descend from one.
         backoff: seconds to wait after a peer's first failed sync; each further one doubles it.
         longest_backoff: seconds, at most, also of a source's cooldown.
         broken_promises: syncs in a row that are complete and lack what the peer advertised, after which it is blamed.
@@ -27,8 +27,8 @@ class BroadcastConfig:
     """
 
     syncs: int = 4
-    wanted: int = 1024
-    left_out: int = 4096
+    advertised: int = 1024
+    skipped: int = 4096
     backoff: float = 1.0
     longest_backoff: float = 300.0
     broken_promises: int = 3

@@ -193,7 +193,7 @@ class SyncEnded:
     Attributes:
         sync: the number of the sync.
         result: how it ended.
-        held: those of the keys of `StartSync.wanted` that are in the log now.
+        held: those of the keys of `StartSync.advertised` that are in the log now.
         statistics: what it cost.
         cooldown: seconds that the source asked to wait.
         reason: why it failed, or which rule the source broke.
@@ -346,13 +346,13 @@ class StartSync:
     Attributes:
         sync: its number, in every report on it.
         peer: to sync with.
-        wanted: keys that it advertised.
+        advertised: keys that it advertised.
         skip: keys not to ask for (`SyncClientConfig.skip`).
     """
 
     sync: int
     peer: PeerId
-    wanted: Sequence[bytes]
+    advertised: Sequence[bytes]
     skip: frozenset[bytes]
 
 

@@ -22,7 +22,7 @@ https://joelgustafson.com/posts/2024-09-30/gossiplog-reliable-causal-broadcast-f
    on later.
 8. *Refused here.* A message that the local application refuses blames nobody, is not forwarded, and is not asked for
    again until its retry is due (ours: with back-off). What descends from it is treated likewise. When the application
-   takes one after all, everything that was left out is asked for at once; when the peer that sent it goes, others
+   takes one after all, everything that was skipped is requested at once; when the peer that sent it goes, others
    that have it are asked.
 9. *Blame.* Who pushes an invalid message is to be disconnected; so is the source of a sync that breaks the protocol,
    holds an invalid message, or lacks a parent of one that it holds; so is a peer that again and again advertises
@@ -34,9 +34,9 @@ https://joelgustafson.com/posts/2024-09-30/gossiplog-reliable-causal-broadcast-f
     is tried again when they are there. Only then, or when too many wait, it is ignored, and calls for a sync.
 
 The machine knows messages by keys and values, and asks its driver for all that touches the log or the network. It
-remembers of a peer at most `BroadcastConfig.wanted` keys and twice `BroadcastConfig.left_out`, which go when the peer
-disconnects, and no values but those of orphans that wait. It reads no clock, and draws no random numbers but from the
-generator that it is given.
+remembers of a peer at most `BroadcastConfig.advertised` keys and twice `BroadcastConfig.skipped`, which go when the
+peer disconnects, and no values but those of orphans that wait. It reads no clock, and draws no random numbers but from
+the generator that it is given.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ from gossiplog.protocol.broadcast.events import (
     Verdict,
 )
 from gossiplog.protocol.broadcast.orphans import Orphans
-from gossiplog.protocol.broadcast.rejections import Refusals
+from gossiplog.protocol.broadcast.rejections import RejectedSets
 from gossiplog.protocol.broadcast.schedule import Schedule, Sync
 
 
@@ -115,13 +115,13 @@ class Broadcast:
         self._peers: dict[PeerId, _Peer] = {}
         self._announcing = False
         self._schedule = Schedule(self._config, random, self._emit, numbers or itertools.count(1))
-        self._refusals = Refusals(self._config, random, self._emit)
+        self._rejected = RejectedSets(self._config, random, self._emit)
         self._orphans = Orphans(self._config, self._emit)
 
     @property
-    def left_out(self) -> Collection[bytes]:
-        """Keys of the messages that are left out: the application refuses them, or they descend from such."""
-        return self._refusals.keys()
+    def skipped(self) -> Collection[bytes]:
+        """Keys of the messages that are skipped: the application refuses them, or they descend from such messages."""
+        return self._rejected.keys()
 
     @property
     def is_idle(self) -> bool:
@@ -144,10 +144,10 @@ class Broadcast:
             case Judged():
                 self._judge(event, now)
             case HeadsReceived(peer, keys, unchecked):
-                unknown = [key for key in keys if key not in self._refusals]
+                unknown = [key for key in keys if key not in self._rejected]
                 if len(unknown) < len(keys):
-                    self._refusals.mention(peer)
-                self._schedule.want(peer, unknown, now, more=unchecked > 0)
+                    self._rejected.mention(peer)
+                self._schedule.request(peer, unknown, now, more=unchecked > 0)
             case Appended(messages):
                 for key, value in messages:
                     self._hold([key], now)
@@ -175,7 +175,7 @@ class Broadcast:
             case ServingAborted(peer):
                 if peer in self._peers:
                     self._update((peer,))
-        for peer in self._schedule.start(now, self._refusals.keys):
+        for peer in self._schedule.start(now, self._rejected.keys):
             self._emit(SyncStarted(peer))
         out = self._out.copy()
         self._out.clear()
@@ -191,13 +191,13 @@ class Broadcast:
             raise ValueError(f"peer {peer!r} is connected already: report the end of its other connection first")
         self._peers[peer] = _Peer(gossips)
         self._schedule.connect(peer)
-        self._refusals.connect(peer)
+        self._rejected.connect(peer)
         self._emit(SendUpdate((peer,)))
 
     def _forget(self, peer: PeerId, now: float) -> None:
         if self._peers.pop(peer, None) is not None:
             self._schedule.disconnect(peer)
-            self._retry(self._refusals.disconnect(peer), now)
+            self._retry(self._rejected.disconnect(peer), now)
 
     def _blame(self, peer: PeerId, reason: str, now: float) -> None:
         if peer in self._peers:
@@ -206,7 +206,7 @@ class Broadcast:
 
     def _retry(self, peers: Iterable[PeerId], now: float) -> None:
         for peer in peers:
-            self._schedule.want(peer, (), now, more=True, retry=True)
+            self._schedule.request(peer, (), now, more=True, retry=True)
 
     def _catch_up(self, peer: PeerId) -> None:
         state = self._peers.get(peer)
@@ -235,9 +235,9 @@ class Broadcast:
     def _receive(self, delivery: Delivery) -> None:
         # Who pushes is known. Gossip of one who left, or has not joined yet, is as good as any: it is not told again.
         stranger = delivery.ticket is None and delivery.source not in self._peers
-        if stranger or delivery.key in self._refusals:
+        if stranger or delivery.key in self._rejected:
             self._answer(delivery, Gossip.IGNORE)
-            self._refusals.mention(delivery.source)
+            self._rejected.mention(delivery.source)
         else:
             self._emit(Insert(delivery))
 
@@ -252,13 +252,13 @@ class Broadcast:
                 self._hold([delivery.key], now)
                 self._answer(delivery, Gossip.ACCEPT)
             case Verdict.ORPHAN:
-                refused = any(parent in self._refusals for parent in event.missing)
+                refused = any(parent in self._rejected for parent in event.missing)
                 waits = delivery.ticket is not None and not refused
                 if not waits or not self._orphans.add(delivery, event.missing, now):
                     self._give_up(delivery, event.missing, now)
             case Verdict.REFUSED:
                 self._answer(delivery, Gossip.IGNORE)
-                self._leave_out(delivery.source, delivery.key, now)
+                self._skip(delivery.source, delivery.key, now)
             case Verdict.INVALID:
                 self._answer(delivery, Gossip.REJECT)
                 if delivery.ticket is None:
@@ -267,10 +267,10 @@ class Broadcast:
     def _give_up(self, orphan: Delivery, missing: Sequence[bytes], now: float) -> None:
         """Give up an orphan: its parents are not on their way."""
         self._answer(orphan, Gossip.IGNORE)
-        if any(parent in self._refusals for parent in missing):
-            self._leave_out(orphan.source, orphan.key, now)
+        if any(parent in self._rejected for parent in missing):
+            self._skip(orphan.source, orphan.key, now)
         else:
-            self._schedule.want(orphan.source, [orphan.key], now)
+            self._schedule.request(orphan.source, [orphan.key], now)
 
     def _answer(self, delivery: Delivery, answer: Gossip) -> None:
         if delivery.ticket is not None:
@@ -291,18 +291,18 @@ class Broadcast:
 
     def _hold(self, keys: Sequence[bytes], now: float) -> None:
         self._schedule.resolve(keys)
-        self._retry(self._refusals.discard(keys), now)
+        self._retry(self._rejected.discard(keys), now)
         for orphan in self._orphans.resolve(keys):
             self._emit(Insert(orphan))
 
-    def _leave_out(self, peer: PeerId, key: bytes, now: float) -> None:
-        self._refusals.add(peer, key, now)
-        self._unwant(key)
+    def _skip(self, peer: PeerId, key: bytes, now: float) -> None:
+        self._rejected.add(peer, key, now)
+        self._cancel_requests(key)
 
-    def _unwant(self, key: bytes) -> None:
-        """Stop asking for a message that is left out, until its retry: then all that have it can be asked."""
+    def _cancel_requests(self, key: bytes) -> None:
+        """Stop requesting a skipped message until its retry: then all that have it can be asked."""
         for peer in self._schedule.resolve([key]):
-            self._refusals.mention(peer)
+            self._rejected.mention(peer)
 
     # Syncs
 
@@ -312,9 +312,9 @@ class Broadcast:
         self._hold(event.held, now)
         for key in event.refused:
             sync.skipped.add(key)
-            self._leave_out(sync.peer, key, now)
+            self._skip(sync.peer, key, now)
         for key, missing in event.orphans:
-            hole = sync.skipped.hole(missing, self._refusals)
+            hole = sync.skipped.hole(missing, self._rejected)
             if hole is not None:
                 self._blame(
                     sync.peer, f"its log has message {encode_id(key)}, but not its parent {encode_id(hole)}", now
@@ -322,10 +322,10 @@ class Broadcast:
                 return
             sync.skipped.add(key)
             # What only waits for a message that this sync was told to skip may go in with the next one.
-            if any(parent in self._refusals for parent in missing):
-                self._leave_out(sync.peer, key, now)
+            if any(parent in self._rejected for parent in missing):
+                self._skip(sync.peer, key, now)
             else:
-                self._unwant(key)
+                self._cancel_requests(key)
         if event.invalid:
             self._blame(sync.peer, f"its log has an invalid message: {event.invalid}", now)
 
@@ -356,7 +356,7 @@ class Broadcast:
             case SyncCheck(sync):
                 self._schedule.check(sync, now)
             case RetryDue(peer):
-                if self._refusals.retry(peer, now):
+                if self._rejected.retry(peer, now):
                     self._retry([peer], now)
             case OrphansDue():
                 for orphan, missing in self._orphans.expire(now):

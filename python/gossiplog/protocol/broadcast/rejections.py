@@ -24,8 +24,8 @@ class _RejectedSet:
     retried: float = 0.0
 
 
-class Refusals:
-    """Remembers, within limits, which messages are left out, and when to try them again.
+class RejectedSets:
+    """Remember, within limits, which messages are skipped, and when to request them again.
 
     Each is in the rejected set of the peer that sent it first. When that peer disconnects, others that have it are
     asked.
@@ -47,11 +47,11 @@ class Refusals:
         self._keys: frozenset[bytes] | None = None
 
     def __contains__(self, key: object) -> bool:
-        """Return whether the message is left out."""
+        """Return whether the message is skipped."""
         return key in self._set_of
 
     def keys(self) -> frozenset[bytes]:
-        """Return the keys of all messages that are left out."""
+        """Return the keys of all messages that are skipped."""
         if self._keys is None:
             self._keys = frozenset(self._set_of)
         return self._keys
@@ -77,15 +77,15 @@ class Refusals:
         return others
 
     def mention(self, peer: PeerId) -> None:
-        """Note that a peer has some of the messages that are left out."""
+        """Note that a peer has some of the messages that are skipped."""
         if peer in self._sets:
             self._sets[peer].mentioned = True
 
     def add(self, peer: PeerId, key: bytes, now: float) -> None:
-        """Leave out a message of the peer from now on, if there is room for it."""
+        """Skip a message of the peer from now on, if there is room for it."""
         self.mention(peer)
         rejected = self._sets.get(peer)
-        if rejected is None or key in self._set_of or len(rejected.keys) >= self._config.left_out:
+        if rejected is None or key in self._set_of or len(rejected.keys) >= self._config.skipped:
             return
         rejected.keys[key] = None
         if (tried := self._tried_by.pop(key, None)) is not None:

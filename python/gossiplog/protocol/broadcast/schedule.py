@@ -41,7 +41,7 @@ class _Source:
     """A connected peer, and what it advertised that the log lacks."""
 
     peer: PeerId
-    wanted: dict[bytes, None] = field(default_factory=dict)
+    advertised: dict[bytes, None] = field(default_factory=dict)
     more: bool = False  # it advertised more than is remembered
     retry: bool = False  # it has what the application is to be asked again for
     syncing: bool = False
@@ -61,7 +61,7 @@ class Sync:
         peer: that it is with.
         skip: keys that are not asked for.
         inserted: messages that it brought.
-        skipped: those of its messages that were refused, or descend from one; BroadcastConfig.left_out at most.
+        skipped: those of its messages that were refused, or descend from one; BroadcastConfig.skipped at most.
         unreliable: whether it was one too many that lacked what the peer advertised; reported when it has ended.
     """
 
@@ -114,7 +114,7 @@ class Schedule:
         source = self._sources.pop(peer, None)
         if source is None:
             return
-        for key in list(source.wanted):
+        for key in list(source.advertised):
             self._drop(source, key)
         if source.queued:
             self._queue.remove(source)
@@ -126,8 +126,10 @@ class Schedule:
         """Return a sync that has not ended."""
         return self._running.get(number)
 
-    def want(self, peer: PeerId, keys: Iterable[bytes], now: float, *, more: bool = False, retry: bool = False) -> None:
-        """Note that a peer advertised messages that the log lacks.
+    def request(
+        self, peer: PeerId, keys: Iterable[bytes], now: float, *, more: bool = False, retry: bool = False
+    ) -> None:
+        """Request messages that a peer advertised and the log lacks.
 
         Args:
             peer: that has them.
@@ -142,12 +144,12 @@ class Schedule:
         source.more |= more
         source.retry |= retry
         for key in keys:
-            if key in source.wanted:
+            if key in source.advertised:
                 continue
-            if len(source.wanted) >= self._config.wanted:
+            if len(source.advertised) >= self._config.advertised:
                 source.more = True
                 break
-            source.wanted[key] = None
+            source.advertised[key] = None
             self._advertised_by.setdefault(key, {})[peer] = source
         self._enqueue(source, now)
 
@@ -189,8 +191,8 @@ class Schedule:
             # An earlier connection's sync may still be ending; its end puts the peer into the queue again.
             if any(sync.peer == source.peer for sync in self._running.values()) or not _has_cause(source):
                 continue
-            number, asked, skips = next(self._numbers), tuple(source.wanted), skip()
-            skipped = SkippedMessages(skips, self._config.left_out)
+            number, asked, skips = next(self._numbers), tuple(source.advertised), skip()
+            skipped = SkippedMessages(skips, self._config.skipped)
             sync = Sync(number, source.peer, skips, skipped, source, asked, source.more, source.retry, now)
             source.more = source.retry = False
             source.syncing = True
@@ -232,7 +234,7 @@ class Schedule:
         source.syncing = False
         cooldown = min(event.cooldown, self._config.longest_backoff)
         if event.result is SyncResult.FINISHED:
-            absent = [key for key in sync.asked if key in source.wanted]
+            absent = [key for key in sync.asked if key in source.advertised]
             for key in absent:
                 self._drop(source, key)
             # What was refused and forgotten may be what is absent.
@@ -271,7 +273,7 @@ class Schedule:
             self._emit(SetTimer(SyncDue(source.peer), source.not_before))
 
     def _drop(self, source: _Source, key: bytes) -> None:
-        del source.wanted[key]
+        del source.advertised[key]
         peers = self._advertised_by[key]
         del peers[source.peer]
         if not peers:
@@ -279,4 +281,4 @@ class Schedule:
 
 
 def _has_cause(source: _Source) -> bool:
-    return bool(source.wanted) or source.more
+    return bool(source.advertised) or source.more

@@ -165,8 +165,8 @@ class Client:
         self._passed = 0
         self._stride = 1
         # Values: keys to ask for, and answers to be handed out.
-        self._wanted: deque[bytes] = deque()
-        self._wanted_depth = 0
+        self._to_request: deque[bytes] = deque()
+        self._to_request_depth = 0
         self._batch_keys: list[bytes] = []
         self._batch_values: list[bytes] = []
         self._batch_bytes = 0
@@ -221,7 +221,7 @@ class Client:
     @property
     def unanswered(self) -> str:
         """What the server has been asked for and must answer next, for people; "" where nothing is under way."""
-        return _wanted(self._asked[0].request) if self._asked else ""
+        return _describe(self._asked[0].request) if self._asked else ""
 
     def start(self) -> bytes:
         """Return the first bytes to write to the server."""
@@ -313,18 +313,18 @@ class Client:
 
     def _ask_next(self) -> bool:
         limit = min(self._keys, max(1, int(self._config.window / 8 / self._value_size)))
-        if self._wanted and (len(self._wanted) >= limit or self._passed >= self._stride or not self._path):
-            count = min(limit, len(self._wanted))
+        if self._to_request and (len(self._to_request) >= limit or self._passed >= self._stride or not self._path):
+            count = min(limit, len(self._to_request))
             size = int(count * self._value_size)
             if not self._fits(size) or (self._values_asked > 1 and self._keys < MOST_KEYS):
                 return False
-            keys = [self._wanted.popleft() for _ in range(count)]
+            keys = [self._to_request.popleft() for _ in range(count)]
             self._missing -= count
-            self._ask(wire.GetValues(keys), self._wanted_depth + 1, size)
+            self._ask(wire.GetValues(keys), self._to_request_depth + 1, size)
             self._values_asked += 1
             if count == limit:
                 self._keys = min(2 * self._keys, MOST_KEYS)
-            if not self._wanted:
+            if not self._to_request:
                 self._passed = 0
                 self._stride *= 2
             return True
@@ -546,8 +546,8 @@ class Client:
         while path:
             span = path[-1]
             if span.missing is not None:
-                self._wanted.extend(span.missing)
-                self._wanted_depth = max(self._wanted_depth, span.depth)
+                self._to_request.extend(span.missing)
+                self._to_request_depth = max(self._to_request_depth, span.depth)
                 self._has_path = True
                 self._passed += bool(span.missing)
                 span.missing = None
@@ -583,7 +583,7 @@ class Client:
             yield Received(keys, values, self._topic)
 
 
-def _wanted(request: wire.Request) -> str:
+def _describe(request: wire.Request) -> str:
     match request:
         case wire.GetRoot():
             return "its root"

@@ -36,7 +36,7 @@ _HEADER = 8  # bytes that a packet of simsub's takes beside its content, and eac
 class Wiring(Enum):
     """How the nodes that were drawn for a node become its peers."""
 
-    OPEN = "whoever is known can be sent packets; the router has the drawn nodes, and tells them itself"
+    OPEN = "every node that is known can be sent packets; the router has the drawn nodes, and tells them itself"
     DIALLED = "connections to the drawn nodes are made, and made again when they break; routers are told"
     OWN = "the router has the drawn nodes as contacts, and asks for the connections that it wants"
 

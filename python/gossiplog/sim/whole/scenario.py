@@ -171,8 +171,8 @@ def draw(seed: int, peers: int) -> Scenario:
         seconds=seconds,
         broadcast=BroadcastConfig(
             syncs=random.choice([2, 4, 8]),
-            wanted=random.choice([2, 1024]),
-            left_out=random.choice([2, 4096]),
+            advertised=random.choice([2, 1024]),
+            skipped=random.choice([2, 4096]),
             longest_backoff=8.0,
             stall=4.0 + 10 * latency[1],
             turn=random.choice([5.0, 30.0]),

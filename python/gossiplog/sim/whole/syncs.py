@@ -119,7 +119,7 @@ class Syncs:
     def _conclude(self, sync: _Sync) -> None:
         del self._running[sync.order.sync]
         self._resumptions.keep(sync, sync.client, sync.order.peer, is_connected=sync.stream.connection.alive)
-        self._report(sync.conclude(sync.client, list(self._replica.known(sync.order.wanted))))
+        self._report(sync.conclude(sync.client, list(self._replica.known(sync.order.advertised))))
 
 
 def serve(stream: StreamEnd, replica: Replica, config: SyncServerConfig, blame: Callable[[str], object]) -> None:
