@@ -49,6 +49,6 @@ def test_a_library_gets_the_exception(statement: str, without_core: dict[str, st
     assert f"ImportError: {MISSING}" in done.stderr
 
 
-def test_a_library_is_told_of_names_that_there_are_not(without_core: dict[str, str]) -> None:
+def test_a_library_gets_an_error_for_unknown_names(without_core: dict[str, str]) -> None:
     done = run([sys.executable, "-c", "import gossiplog; gossiplog.opne"], without_core)
     assert "AttributeError: module 'gossiplog' has no attribute 'opne'" in done.stderr

@@ -89,7 +89,7 @@ def sides() -> Iterator[tuple[Side, Side]]:
         yield first, second
 
 
-def test_a_peer_is_told_of_before_its_connection(sides: tuple[Side, Side]) -> None:
+def test_a_peer_is_reported_before_its_connection(sides: tuple[Side, Side]) -> None:
     for side, other, dialer in ((sides[0], sides[1], False), (sides[1], sides[0], True)):
         (told,) = side.events(PeerEvent)
         assert (told.peer_id, told.dialer) == (other.host.peer_id, dialer)

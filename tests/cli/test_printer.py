@@ -65,7 +65,7 @@ def test_what_a_slow_reader_leaves_is_dropped_and_counted(pipe: Pipe, monkeypatc
         assert written.readline() == b"later\n"
 
 
-def test_a_closed_pipe_is_told_of_once(pipe: Pipe) -> None:
+def test_a_closed_pipe_is_reported_once(pipe: Pipe) -> None:
     reading, writing = pipe
     os.close(reading)
     told: list[OSError] = []

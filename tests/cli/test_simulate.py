@@ -98,7 +98,7 @@ def test_an_attack_and_what_comes_of_it(program: Program, monkeypatch: pytest.Mo
     assert "=== delivery latency histogram ===" in shown[heading + 2]
 
 
-def test_without_an_attack_there_is_nothing_to_tell_of_one(program: Program) -> None:
+def test_without_an_attack_there_is_nothing_to_report_of_one(program: Program) -> None:
     record = program("simulate", "attacked", "--messages", "2", "--attack", "none").record
     assert "attack" not in record
     assert record == program("simulate", "attacked", "--messages", "2").record

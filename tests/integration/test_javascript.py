@@ -148,7 +148,7 @@ def test_hub_is_restarted(hub: Hub, client: Client) -> None:
 
 @pytest.mark.parametrize("topic", [ALTERNATIVES_TOPIC])
 @pairs
-def test_twins_arrive_live(hub: Hub, client: Client) -> None:
+def test_alternative_encodings_arrive_live(hub: Hub, client: Client) -> None:
     """canvas-js keeps no bytes of what is not canonical: it passes such a message on when it comes, never later."""
     alternatives = LEGIBLE_ALTERNATIVES if isinstance(client, BrowserPeer) else ALTERNATIVES
     client.connect(hub.listen())

@@ -50,7 +50,7 @@ def test_payloads_of_canvas_js(start: Start, opened: Opened, topic: str, codec: 
         assert (message.payload, message.codec) == (payload, codec)
 
 
-def test_twins(start: Start, opened: Opened, signer: Signer) -> None:
+def test_alternative_encodings(start: Start, opened: Opened, signer: Signer) -> None:
     """Another encoding of an honest message has an id of its own, and both logs keep it."""
     theirs = start("javascript", ALTERNATIVES_TOPIC)
     ours = LogReplica(opened(topic=ALTERNATIVES_TOPIC), signer)

@@ -83,7 +83,7 @@ def test_a_batch_comes_in_with_its_verdicts(log: Log, signer: Signer) -> None:
     assert replica.count() == 2
 
 
-def test_a_listener_is_told_of_each_commit_and_of_the_end(log: Log) -> None:
+def test_a_listener_is_notified_of_each_commit_and_of_the_end(log: Log) -> None:
     told: list[int | None] = []
     log.append("before")
     with log.replica.listening(told.append):

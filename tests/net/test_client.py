@@ -250,7 +250,9 @@ async def test_a_hub_that_refuses_is_an_error_at_once(
         assert (lost.value.cause, lost.value.status) == (cause, status)
 
 
-async def test_who_reconnects_is_told_of_each_refusal_and_asks_on(opened: Open, signer: Signer, port: int) -> None:
+async def test_a_client_that_reconnects_reports_each_refusal_and_asks_on(
+    opened: Open, signer: Signer, port: int
+) -> None:
     ours, theirs = opened(), opened(signer=signer)
     theirs.append("hi")
     heard = Heard()

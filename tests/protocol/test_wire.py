@@ -152,7 +152,7 @@ def test_any_bytes_are_read_or_refused(data: bytes) -> None:
 
 @repeatable(200)
 @given(st.lists(st.builds(Node, st.integers(0, 64), st.sampled_from([None, KEY]), st.just(HASH)), max_size=120))
-def test_children_are_read_alike_whoever_parses_them(nodes: list[Node]) -> None:
+def test_children_are_read_alike_by_both_parsers(nodes: list[Node]) -> None:
     # An unknown field behind them, which only the general parser passes over.
     (answer,) = frames(wire.encode_answer(wire.Children(Nodes(nodes))))
     assert wire.decode_answer(answer) == wire.decode_answer(answer + b"\x48\x01") == wire.Children(Nodes(nodes))

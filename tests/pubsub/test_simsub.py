@@ -247,7 +247,7 @@ def test_all_messages_of_a_window_are_forgotten_with_it_and_no_others() -> None:
     assert node.get("a", IWant(tuple(range(100)))) == [("a", Message(60 + number, b"")) for number in range(9)]
 
 
-def test_gossip_tells_of_the_three_newest_windows() -> None:
+def test_gossip_advertises_the_three_newest_windows() -> None:
     """Seed 002, 9."""
     node = Node(*names(3)).with_mesh(4)
     told = []

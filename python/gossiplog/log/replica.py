@@ -177,7 +177,7 @@ class Replica:
                     snapshot.tree.node(0, key, snapshot.leaves)
                     end = snapshot.tree.next_key(1, key)
 
-    def probe_writing(self) -> None:
+    def try_writing(self) -> None:
         """Write and commit something that changes nothing.
 
         Raises:

@@ -50,7 +50,7 @@ def test_importing_again_adds_only_new_commits(program: Program, log: Path, bran
     assert program("read", log, "--reverse", "--limit", "1").record["parents"] == [tip["id"]]
 
 
-def test_a_commit_is_known_whoever_imported_it(program: Program, log: Path, branching: Repository) -> None:
+def test_a_commit_is_known_from_any_importer(program: Program, log: Path, branching: Repository) -> None:
     program("import-git", log, branching.path)
     program("keygen", "other")
     assert program("import-git", log, branching.path, "--key", "other").record["inserted"] == 0

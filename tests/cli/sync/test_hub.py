@@ -260,7 +260,7 @@ def test_messages_that_the_hub_asks_for_again_are_no_progress() -> None:
     run(test)
 
 
-def test_a_defect_is_told_of(capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_defect_is_reported(capfd: pytest.CaptureFixture[str]) -> None:
     listener()(events.Defect("the hub", "syncing with it", PanicException("a panic"), 1))
     assert "the hub: a defect of gossiplog, syncing with it: PanicException: a panic" in capfd.readouterr().err
 

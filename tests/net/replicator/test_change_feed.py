@@ -1,9 +1,8 @@
-"""What comes into a log, and from whom."""
+"""What is committed to a log, and by whom."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NoReturn
 
 import anyio
 import pytest
@@ -13,10 +12,10 @@ from gossiplog.errors import LogClosed, StorageError
 from gossiplog.net import events
 from gossiplog.net.replicator import change_feed
 from gossiplog.net.replicator.change_feed import ChangeFeed
+from gossiplog.net.replicator.log_writer import LogWriter
 from gossiplog.net.replicator.telemetry import Telemetry
 from gossiplog.net.replicator.workers import WorkerPool
 from gossiplog.protocol.broadcast import events as broadcast
-from gossiplog.replication.batches import VerifiedBatch
 from tests.net.support import Heard
 
 pytestmark = pytest.mark.anyio
@@ -36,11 +35,12 @@ async def test_only_what_others_commit_is_reported(opened: Open, signer: Signer,
     heard = Heard()
     threads, telemetry = WorkerPool(), Telemetry(heard)
     made = ChangeFeed(log.replica, threads, telemetry, report, lambda: True, heard.message)
+    writer = LogWriter(log.replica, threads, telemetry, made)
     values = [other_signer.sign(log.topic, 1, [], number)[1] for number in range(3)]
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(made.follow, 0)
         tasks.start_soon(made.announce, 0)
-        await made.insert(log.replica.verify(values))
+        await writer.insert(log.replica.verify(values))
         await heard.wait_for_messages(3)
         theirs = log.append("the application's")
         await heard.wait_for_messages(4)
@@ -50,7 +50,7 @@ async def test_only_what_others_commit_is_reported(opened: Open, signer: Signer,
     assert telemetry.counters.inserted == {"append": 1}
 
 
-async def test_commits_that_come_close_together_are_told_of_as_one(
+async def test_commits_that_come_close_together_are_one_event(
     opened: Open, signer: Signer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = opened(signer=signer)
@@ -88,7 +88,7 @@ async def test_commits_that_come_close_together_are_told_of_as_one(
         tasks.cancel_scope.cancel()
 
 
-async def test_what_was_committed_before_it_follows_is_told_of_at_once(
+async def test_what_was_committed_before_it_follows_is_reported_at_once(
     opened: Open, signer: Signer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(change_feed, "POLL_SECONDS", 1e9)
@@ -117,39 +117,7 @@ def test_gaps(own: list[range], after: int, last: int, gaps: list[tuple[int, int
     assert [(gap.start, gap.stop) for gap in change_feed._gaps(own, after, last)] == gaps
 
 
-async def test_a_log_that_cannot_be_written_is_tried_again(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
-    replica, telemetry = opened().replica, Telemetry(None)
-    made = ChangeFeed(replica, WorkerPool(), telemetry, lambda event: None, lambda: False, None)
-    failures, tried = [StorageError("the disk is full")] * 3, 0
-    probe = replica.probe_writing
-
-    def fail() -> None:
-        nonlocal tried
-        tried += 1
-        if failures:
-            raise failures.pop()
-        probe()
-
-    def insert(batch: VerifiedBatch) -> NoReturn:
-        raise StorageError("the disk is full")
-
-    monkeypatch.setattr(replica, "probe_writing", fail)
-    monkeypatch.setattr(replica, "insert", insert)
-    monkeypatch.setattr(change_feed, "PROBE_SECONDS", 0.0)
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(made.probe)
-        await anyio.wait_all_tasks_blocked()
-        assert (tried, telemetry.cannot_store) == (0, False)
-        with pytest.raises(StorageError):
-            await made.insert_values([b"a value"])
-        assert telemetry.cannot_store
-        while telemetry.cannot_store:
-            await anyio.sleep(0)
-        assert tried == 4
-        tasks.cancel_scope.cancel()
-
-
-async def test_insisting_ends_with_the_log(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_retrying_ends_with_the_log(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(change_feed, "_RETRY_SECONDS", 0.0)
     heard = Heard()
     telemetry = Telemetry(heard)

@@ -215,7 +215,7 @@ async def test_a_defect_costs_who_brought_it_to_light_a_connection_and_the_third
     assert line.exc_info[1] is error
 
 
-async def test_what_other_peers_had_told_of_is_not_forgotten(
+async def test_what_other_peers_had_advertised_is_not_forgotten(
     network: Network, opened: Open, signer: Signer, other_signer: Signer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The new machine asks for what only the old one knew: that a sync waits for its time."""

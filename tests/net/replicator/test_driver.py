@@ -33,7 +33,7 @@ pytestmark = pytest.mark.anyio
 Open = Callable[..., Log]
 
 
-async def test_messages_go_both_ways_and_are_told_of_once_in_order(
+async def test_messages_go_both_ways_and_are_reported_once_in_order(
     network: Network, opened: Open, signer: Signer, other_signer: Signer
 ) -> None:
     ours, theirs = opened(signer=signer), opened(signer=other_signer)

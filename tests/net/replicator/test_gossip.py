@@ -14,7 +14,7 @@ from gossiplog.errors import EncodeError, NetworkError
 from gossiplog.net import events
 from gossiplog.net.background import background
 from gossiplog.net.replicator import gossip as validation
-from gossiplog.net.replicator.gossip import Validation
+from gossiplog.net.replicator.gossip import GossipAdapter
 from gossiplog.net.replicator.telemetry import Telemetry
 from gossiplog.net.replicator.workers import WorkerPool
 from gossiplog.net.transport.router import Publication
@@ -35,7 +35,7 @@ class Bench:
         self.heard = Heard()
         self.telemetry = Telemetry(self.heard)
         self.reported: list[broadcast.InEvent] = []
-        self.validation = Validation(
+        self.validation = GossipAdapter(
             self.router, WorkerPool(), self.room, self.reported.append, self.found, self.telemetry
         )
         self.crowded = False
@@ -131,7 +131,7 @@ async def test_messages_wait_while_the_log_has_much_to_store(signer: Signer) -> 
     assert bench.reported == []
 
 
-async def test_what_is_not_judged_in_time_is_ignored_and_told_of(
+async def test_what_is_not_judged_in_time_is_ignored_and_reported(
     signer: Signer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(validation, "_ANSWER_SECONDS", 0.01)

@@ -120,7 +120,7 @@ def push(source: int, key: bytes) -> Delivery:
 
 
 @pytest.mark.parametrize("error", ERRORS)
-async def test_a_new_machine_knows_the_others_and_asks_each_for_what_it_had_told_of(
+async def test_a_new_machine_knows_the_others_and_requests_what_each_had_advertised(
     monkeypatch: pytest.MonkeyPatch, error: BaseException
 ) -> None:
     monkeypatch.setattr(Fragile, "error", error)
@@ -172,7 +172,7 @@ async def test_what_a_peer_sent_before_it_is_gone_costs_no_more_machines() -> No
     assert bench.passed_over == [deliveries[1], deliveries[2], deliveries[1]]
 
 
-async def test_peers_that_are_about_to_be_told_of_are_told_of_once() -> None:
+async def test_peers_that_are_about_to_be_reported_are_reported_once() -> None:
     bench = Bench("a")
     connection: Any = Line()
     bench.peers[2] = PeerSession(2, "b", connection, may_write=True, origin="b")

@@ -32,7 +32,7 @@ async def test_calls_return_and_raise(kind: str) -> None:
         await run(divmod, 7, 0)
 
 
-async def test_checks_and_writes_that_take_long_are_told_of_once(
+async def test_checks_and_writes_that_take_long_are_reported_once(
     release: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(workers_module, "_LONG_SECONDS", 0.01)

@@ -189,7 +189,7 @@ async def test_a_stopped_host_says_so() -> None:
             call(b"")  # type: ignore[operator]
 
 
-async def test_a_host_that_ended_by_a_defect_fails_whoever_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_host_that_ended_by_a_defect_fails_all_that_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     theirs = host(2)
     cores: list[Defective] = []
     monkeypatch.setattr(_core, "Host", lambda **arguments: cores.append(Defective(**arguments)) or cores[0])

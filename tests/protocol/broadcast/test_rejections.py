@@ -29,7 +29,7 @@ from tests.protocol.bench import Bench, key, only, timers
 # Rule 8: what the application refuses
 
 
-def test_a_refused_message_blames_nobody_and_is_left_out() -> None:
+def test_a_refused_message_blames_nobody_and_is_skipped() -> None:
     """Broadcast, 8."""
     bench = Bench("a", "b", gossiping=["g"])
     assert bench.judged("a", 1, Verdict.REFUSED) == []
@@ -94,7 +94,7 @@ def test_what_is_refused_much_later_is_tried_again_as_soon_as_the_first() -> Non
     assert timers(bench.all(Judged(bench.receive("a", 2), Verdict.REFUSED)))[RetryDue("a")] <= bench.now + 10.0
 
 
-def test_each_sync_skips_what_is_left_out_then() -> None:
+def test_each_sync_skips_what_the_rejected_sets_hold_then() -> None:
     """Broadcast, 8: as many messages as are remembered, and no more."""
     bench = Bench("a", config=BroadcastConfig(skipped=2))
     skipped = []
@@ -167,7 +167,7 @@ def test_when_the_peer_of_a_refused_message_goes_others_that_have_it_are_asked(h
     assert (order.peer, key(1) in order.skip) == ("b", False)
 
 
-def test_what_waits_for_a_message_that_may_be_tried_again_is_not_left_out() -> None:
+def test_what_waits_for_a_message_that_may_be_tried_again_is_not_skipped() -> None:
     """Broadcast, 8."""
     bench = Bench("a")
     due = timers(bench.all(Judged(bench.receive("a", 1), Verdict.REFUSED)))[RetryDue("a")]

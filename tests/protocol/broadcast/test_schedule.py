@@ -392,7 +392,7 @@ def test_a_sync_keeps_its_turn_while_nobody_waits() -> None:
         assert bench.tell(TimerExpired(SyncCheck(1))) == []
 
 
-def test_the_application_is_told_of_syncs() -> None:
+def test_the_application_is_notified_of_syncs() -> None:
     bench = Bench("a")
     assert SyncStarted("a") in bench.all(HeadsReceived("a", [key(1)]))
     bench.all(SyncBrought(1, [key(1)], 1))

@@ -187,7 +187,7 @@ def test_of_too_much_that_is_held_answers_are_dropped_and_asked_for_again(monkey
     assert len(flights) <= len(nodes) + 5
 
 
-def test_skipped_keys_are_left_out() -> None:
+def test_skipped_keys_are_not_requested() -> None:
     """Sync client, 1."""
     remote = Entries(messages(range(50)))
     skipped = frozenset(messages([7, 31]))

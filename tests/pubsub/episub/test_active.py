@@ -89,7 +89,7 @@ def test_a_request_whose_round_trip_is_not_known_in_time_is_rejected() -> None:
     assert sent(lone.tell(RoundTrip("new", 0.01))) == []
 
 
-def test_whoever_states_a_link_that_is_not_wanted_is_told_so() -> None:
+def test_a_peer_that_states_a_link_that_is_not_wanted_is_disconnected() -> None:
     lone = full()
     lone.connect("new")
     assert sent(lone.get("new", Neighbor(("x", ME)))) == [("new", Disconnect())]

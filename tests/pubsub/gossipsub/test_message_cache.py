@@ -81,7 +81,7 @@ def test_all_ids_of_the_windows_are_gossiped() -> None:
     assert made.gossip_ids("topic") == [id_of(one) for start in (60, 30, 0) for one in many[start : start + 30]]
 
 
-def test_the_newest_are_told_of_first() -> None:
+def test_the_newest_are_advertised_first() -> None:
     made = cache()
     numbered = [message(number) for number in range(3)]
     for one in numbered:
@@ -91,7 +91,7 @@ def test_the_newest_are_told_of_first() -> None:
     assert made.gossip_ids("topic") == [b"current", id_of(numbered[2]), id_of(numbered[1])]
 
 
-def test_a_message_of_several_topics_is_told_of_in_each_and_kept_once() -> None:
+def test_a_message_of_several_topics_is_advertised_in_each_and_kept_once() -> None:
     """Seed 001, 46."""
     made = cache(max_bytes=14)
     one = Message(("a", "bcd", "a"), bytes(4), b"author", bytes(8))

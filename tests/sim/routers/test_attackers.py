@@ -37,7 +37,7 @@ def test_a_node_turns_to_its_contacts_in_the_way_of_its_kind() -> None:
 
 
 @pytest.mark.parametrize("name", ["floodsub", "gossipsub", "episub"])
-def test_whoever_is_connected_is_asked(name: str) -> None:
+def test_all_connected_nodes_are_asked(name: str) -> None:
     kind = KINDS[name]()
     (order,) = hostile(kind).handle(PeerConnected(9, kind.protocol), 1.0)
     assert order == Send((9,), kind.tactics.seal(50, 0, kind.tactics.ask[0]))

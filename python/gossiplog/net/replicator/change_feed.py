@@ -1,14 +1,13 @@
-"""What comes into a log: by a driver's own transactions, and by whatever else commits to it.
+"""What is committed to a log: by a driver's own transactions (`log_writer`), and by others.
 
-Other threads of this process are heard of as they commit, with their messages; other processes are looked for. Nothing
-is read from the database that this process has just written to it.
+Other threads of this process notify the feed as they commit, with their messages; other processes are looked for.
+Nothing is read from the database that this process has just written to it.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import suppress
 from typing import TypeVar
 
 import anyio
@@ -25,15 +24,11 @@ from gossiplog.net.replicator.workers import WorkerPool
 from gossiplog.net.transport.pacing import TimeSlice
 from gossiplog.net.transport.stream import Signal
 from gossiplog.protocol.broadcast import events as broadcast
-from gossiplog.replication.batches import InsertOutcome, VerifiedBatch
+from gossiplog.replication.batches import InsertOutcome
 
-PROBE_SECONDS = 10.0
-"""Between attempts to write to a log whose last write has failed."""
 _PAGE = 256
 _READ_AT_ONCE = 2**14
 """Bytes of messages whose reading takes less time than a thread takes to wake, however they are encoded."""
-_VERIFIED_APART = 2**16
-"""Bytes from which on values are verified before it is their turn to write, at the cost of another thread's waking."""
 _RETRY_SECONDS = 1.0
 """Between attempts to read the log, where nothing goes on without."""
 _LOOKED_AT = 32
@@ -45,7 +40,7 @@ _Result = TypeVar("_Result")
 
 
 class ChangeFeed:
-    """Writes to a log, and announces everything that is written to it.
+    """Report everything that is committed to a log: to the machine, and to the application.
 
     Args:
         replica: of the log.
@@ -54,6 +49,10 @@ class ChangeFeed:
         report: is called with messages that others commit, those of the application and of other processes.
         is_heard: whether there is anybody to pass such messages on to.
         on_message: is called with each message that the log gets, once, in the order of arrival; or None.
+
+    Attributes:
+        writing: held during each of the driver's own transactions.
+        writer: the thread of the one that is under way; None where there is none.
     """
 
     def __init__(
@@ -71,18 +70,17 @@ class ChangeFeed:
         self._report = report
         self._is_heard = is_heard
         self._on_message = on_message
-        # Sequences that this feed's own transactions have written, and whether one is under way: on which thread.
+        # Sequences that the driver's own transactions have written.
         self._own: list[range] = []
         # Free most of the time, and then not worth a turn of the event loop.
-        self._writing = anyio.Lock(fast_acquire=True)
-        self._writer: int | None = None
+        self.writing = anyio.Lock(fast_acquire=True)
+        self.writer: int | None = None
         # The last sequence that is known of, and the last that the machine and the application have been notified of.
         self._last = 0
         self._followed = 0
         self._is_closed = False
         self._news = Signal()
         self._committed = Signal()
-        self._failed = Signal()
 
     async def committed(self) -> None:
         """Wait until messages are committed to the log."""
@@ -92,59 +90,8 @@ class ChangeFeed:
         """Return the root of the log."""
         return await self._workers.read(self._replica.root)
 
-    async def insert_values(self, values: Sequence[bytes]) -> InsertOutcome:
-        """Verify and insert values, on one thread where that is quick."""
-        replica = self._replica
-        if replica.checks or sum(map(len, values)) > _VERIFIED_APART:
-            return await self.insert(await self._workers.verify(replica.verify, values))
-        return await self._insert(lambda: replica.insert(replica.verify(values)))
-
-    async def insert(self, batch: VerifiedBatch) -> InsertOutcome:
-        """Insert a batch (see `Replica.insert`)."""
-        replica = self._replica
-        # Not while writing is kept from others: what is appended meanwhile is passed on, however long a check takes.
-        checked = await self._workers.check(replica.check, batch) if replica.checks else batch
-        return await self._insert(lambda: replica.insert(checked))
-
-    async def _insert(self, call: Callable[[], InsertOutcome]) -> InsertOutcome:
-        async with self._writing:
-            outcome = await self._write(call)
-            self._note(outcome)
-        return outcome
-
-    async def _write(self, call: Callable[[], _Result]) -> _Result:
-        def write() -> _Result:
-            self._writer = threading.get_ident()
-            try:
-                return call()
-            finally:
-                self._writer = None
-
-        try:
-            result = await self._workers.write(write)
-        except StorageError:
-            self._telemetry.cannot_store = True
-            self._failed.set()
-            raise
-        self._telemetry.cannot_store = False
-        return result
-
-    async def probe(self) -> None:
-        """Write to a log whose last write has failed, now and then, without end.
-
-        While a hub is not ready no client may come whose messages would show that the disk has room again.
-        """
-        while True:
-            while not self._telemetry.cannot_store:
-                await self._failed.wait()
-            await anyio.sleep(PROBE_SECONDS)
-            if self._telemetry.cannot_store:
-                with suppress(StorageError):
-                    async with self._writing:
-                        await self._write(self._replica.probe_writing)
-
-    def _note(self, outcome: InsertOutcome) -> None:
-        """Note a commit of this driver's own. While nobody else does, there is nothing to find out about it."""
+    def note_own(self, outcome: InsertOutcome) -> None:
+        """Note a commit of this driver's own. While there are no others, nothing has to be looked up."""
         for sequences in outcome.sequences:
             if sequences.start == self._followed + 1:
                 self._followed += len(sequences)
@@ -167,7 +114,7 @@ class ChangeFeed:
 
         def listen(last: int | None) -> None:
             # Own commits are noted when their thread is done.
-            if threading.get_ident() != self._writer:
+            if threading.get_ident() != self.writer:
                 call_soon(self._hear, last)
 
         self._last, self._followed = max(self._last, cursor), cursor
@@ -177,7 +124,7 @@ class ChangeFeed:
             while True:
                 count = await self._count()
                 # With the lock, the sequences of every transaction of ours are known.
-                async with self._writing:
+                async with self.writing:
                     others = list(_gaps(self._own, self._followed, count))
                     self._own = [own for own in self._own if own.stop > count + 1]
                     self._followed = max(self._followed, count)

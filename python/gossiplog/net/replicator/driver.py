@@ -2,7 +2,7 @@
 
 The machine (`protocol.broadcast`) decides; a driver reads streams, runs the log's calls on worker threads, keeps the
 timers, and notifies the machine of what happened. Messages that peers push (`push`) or publish (`gossip`) go into the
-log by `inserts`, those of a sync by `sync`; `change_feed` reports what others commit to it.
+log by `inserts`, those of a sync by `sync`, both through `log_writer`; `change_feed` reports what others commit to it.
 
 Nothing here waits for a peer that does not read: what is pushed to one waits in a queue of its own, and when that is
 long the machine is told that the peer is behind (its rule 10). No peer is read from faster than the log takes it.
@@ -41,12 +41,13 @@ from gossiplog.net.background import background
 from gossiplog.net.replicator.change_feed import ChangeFeed
 from gossiplog.net.replicator.defects import TOO_MANY, DefectFound, Defects
 from gossiplog.net.replicator.fairness import MESH, Shares
-from gossiplog.net.replicator.gossip import Validation
+from gossiplog.net.replicator.gossip import GossipAdapter
 from gossiplog.net.replicator.inserts import InsertQueue
+from gossiplog.net.replicator.log_writer import LogWriter
 from gossiplog.net.replicator.machine import SharedMachine
-from gossiplog.net.replicator.probe import query_root
 from gossiplog.net.replicator.protocols import Protocols
 from gossiplog.net.replicator.push import Pushes
+from gossiplog.net.replicator.root_query import query_root
 from gossiplog.net.replicator.sessions import PeerSession
 from gossiplog.net.replicator.sync import Syncs, serve_sync
 from gossiplog.net.replicator.telemetry import Counters, Telemetry
@@ -110,9 +111,10 @@ class Driver:
         self._feed = ChangeFeed(
             self.replica, self._workers, self.telemetry, self._report, lambda: bool(self._peers), on_message
         )
+        self._writer = LogWriter(self.replica, self._workers, self.telemetry, self._feed)
         self._shares = Shares()
         self._inserts = InsertQueue(
-            self._feed.insert_values,
+            self._writer.insert_values,
             self._shares,
             self.telemetry,
             self._report,
@@ -130,15 +132,15 @@ class Driver:
             self._join,
             self._note_refusal,
         )
-        self._validation: Validation | None = None
+        self._gossip: GossipAdapter | None = None
         if router is not None:
-            self._validation = Validation(
+            self._gossip = GossipAdapter(
                 router, self._workers, partial(self._inserts.room, MESH), self._report, self._unread, self.telemetry
             )
         self._syncs = Syncs(
             self.replica,
             self._workers,
-            self._feed.insert,
+            self._writer.insert,
             self._shares,
             self._report,
             self._fail,
@@ -180,12 +182,12 @@ class Driver:
             for task in (self._feed.follow, self._feed.announce, self._feed.tell):
                 self._tasks.start_soon(task, count)
             self._tasks.start_soon(self._workers.watch, self._fail)
-            for loop in (self._feed.probe, self._pushes.run, self._timers.run, self.telemetry.run):
+            for loop in (self._writer.retry, self._pushes.run, self._timers.run, self.telemetry.run):
                 self._tasks.start_soon(loop)
             for long in (False, True):
                 self._tasks.start_soon(partial(self._inserts.run, long=long))
-            if self._validation is not None:
-                self._tasks.start_soon(self._validation.run)
+            if self._gossip is not None:
+                self._tasks.start_soon(self._gossip.run)
             self._is_open = True
             self._stack = stack.pop_all()
         return self
@@ -445,17 +447,17 @@ class Driver:
 
     async def take_gossip(self, publications: Sequence[Publication]) -> None:
         """Take messages that the router holds back, as fast as the log does; the router will be answered."""
-        if self._validation is None:
+        if self._gossip is None:
             raise RuntimeError("a driver without a router takes no gossip")
-        await self._validation.take(publications, self._by_connection)
+        await self._gossip.take(publications, self._by_connection)
 
     # The machine
 
     def _report(self, *happened: broadcast.InEvent) -> None:
         """Report to the machine what happened, after whatever is being reported just now."""
         self._machine.report(*happened)
-        if self._validation is not None:
-            self._validation.flush()
+        if self._gossip is not None:
+            self._gossip.flush()
 
     def _expire(self, timer: broadcast.Timer) -> None:
         self._report(broadcast.TimerExpired(timer))
@@ -469,8 +471,8 @@ class Driver:
             case broadcast.Publish(key, value):
                 self._publish(key, value)
             case broadcast.Validated():
-                if self._validation is not None:
-                    self._validation.answer(event)
+                if self._gossip is not None:
+                    self._gossip.answer(event)
             case broadcast.Insert(delivery):
                 source = self._peers.get(_number(delivery.source)) if delivery.ticket is None else None
                 self._inserts.add(MESH if source is None else source.writer, delivery)
@@ -502,10 +504,10 @@ class Driver:
         return [peer for peer in found if peer is not None]
 
     def _publish(self, key: bytes, value: bytes) -> None:
-        if self._validation is None:
+        if self._gossip is None:
             return
         try:
-            published = self._validation.publish(key, value)
+            published = self._gossip.publish(key, value)
         except (EncodeError, NetworkError):
             published = False
         if not published:
@@ -518,8 +520,8 @@ class Driver:
         if error is not None:
             self.defects.catch("storing", _number(delivery.source) or None, "storing what it sent", error)
         self._pass_over(delivery)
-        if self._validation is not None:
-            self._validation.flush()
+        if self._gossip is not None:
+            self._gossip.flush()
 
     def _unread(self, publication: Publication, error: BaseException) -> None:
         self.defects.catch("gossip", self._by_connection.get(publication.connection), "reading its gossip", error)
@@ -528,8 +530,8 @@ class Driver:
         self.defects.catch("sync", _number(number), "syncing with it", error)
 
     def _pass_over(self, delivery: broadcast.Delivery) -> None:
-        if self._validation is not None:
-            self._validation.answer(broadcast.Validated(delivery.source, delivery.ticket, broadcast.Gossip.IGNORE))
+        if self._gossip is not None:
+            self._gossip.answer(broadcast.Validated(delivery.source, delivery.ticket, broadcast.Gossip.IGNORE))
         # It may have been stored, and what came with it.
         self._tell_all()
 
@@ -540,8 +542,8 @@ class Driver:
     def _start_over(self, syncs: Sequence[int]) -> None:
         for number in syncs:
             self._syncs.stop(number)
-        if self._validation is not None:
-            self._validation.ignore_all()
+        if self._gossip is not None:
+            self._gossip.ignore_all()
 
     def _give_up(self, error: BaseException) -> None:
         self._tasks.start_soon(_raise, error)

@@ -41,8 +41,8 @@ _DECODED_AT_ONCE = 2**16
 _ANSWERS: dict[Gossip, Answer] = {Gossip.ACCEPT: "accept", Gossip.IGNORE: "ignore", Gossip.REJECT: "reject"}
 
 
-class Validation:
-    """Takes messages from a router and gives it the answers, in batches.
+class GossipAdapter:
+    """Pass messages between a router and the machine, in batches: those that came, own ones, and the answers.
 
     Args:
         router: that holds the messages back.

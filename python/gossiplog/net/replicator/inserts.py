@@ -26,7 +26,7 @@ class InsertQueue:
     """Messages that wait to be stored, from all peers.
 
     Args:
-        insert: verifies and inserts values (see `ChangeFeed.insert_values`).
+        insert: verifies and inserts values (see `LogWriter.insert_values`).
         shares: of their writers.
         telemetry: counts, and tells the application of failures.
         report: is told what became of them, in batches.

@@ -1,0 +1,94 @@
+"""A driver's own transactions: one at a time, each reported to the change feed, which finds what others commit."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import TypeVar
+
+import anyio
+
+from gossiplog.errors import StorageError
+from gossiplog.log.replica import Replica
+from gossiplog.net.replicator.change_feed import ChangeFeed
+from gossiplog.net.replicator.telemetry import Telemetry
+from gossiplog.net.replicator.workers import WorkerPool
+from gossiplog.net.transport.stream import Signal
+from gossiplog.replication.batches import InsertOutcome, VerifiedBatch
+
+PROBE_SECONDS = 10.0
+"""Between attempts to write to a log whose last write has failed."""
+_VERIFIED_APART = 2**16
+"""Bytes from which on values are verified before it is their turn to write, at the cost of another thread's waking."""
+
+_Result = TypeVar("_Result")
+
+
+class LogWriter:
+    """Insert into a log what peers send.
+
+    Args:
+        replica: of the log.
+        workers: to run on.
+        telemetry: learns whether the log can be written.
+        feed: of the log.
+    """
+
+    def __init__(self, replica: Replica, workers: WorkerPool, telemetry: Telemetry, feed: ChangeFeed) -> None:
+        self._replica = replica
+        self._workers = workers
+        self._telemetry = telemetry
+        self._feed = feed
+        self._failed = Signal()
+
+    async def insert_values(self, values: Sequence[bytes]) -> InsertOutcome:
+        """Verify and insert values, on one thread where that is quick."""
+        replica = self._replica
+        if replica.checks or sum(map(len, values)) > _VERIFIED_APART:
+            return await self.insert(await self._workers.verify(replica.verify, values))
+        return await self._insert(lambda: replica.insert(replica.verify(values)))
+
+    async def insert(self, batch: VerifiedBatch) -> InsertOutcome:
+        """Insert a batch (see `Replica.insert`)."""
+        replica = self._replica
+        # Not while writing is kept from others: what is appended meanwhile is passed on, however long a check takes.
+        checked = await self._workers.check(replica.check, batch) if replica.checks else batch
+        return await self._insert(lambda: replica.insert(checked))
+
+    async def _insert(self, call: Callable[[], InsertOutcome]) -> InsertOutcome:
+        async with self._feed.writing:
+            outcome = await self._write(call)
+            self._feed.note_own(outcome)
+        return outcome
+
+    async def _write(self, call: Callable[[], _Result]) -> _Result:
+        def write() -> _Result:
+            self._feed.writer = threading.get_ident()
+            try:
+                return call()
+            finally:
+                self._feed.writer = None
+
+        try:
+            result = await self._workers.write(write)
+        except StorageError:
+            self._telemetry.cannot_store = True
+            self._failed.set()
+            raise
+        self._telemetry.cannot_store = False
+        return result
+
+    async def retry(self) -> None:
+        """Write to a log whose last write has failed, now and then, without end.
+
+        While a hub is not ready no client may come whose messages would show that the disk has room again.
+        """
+        while True:
+            while not self._telemetry.cannot_store:
+                await self._failed.wait()
+            await anyio.sleep(PROBE_SECONDS)
+            if self._telemetry.cannot_store:
+                with suppress(StorageError):
+                    async with self._feed.writing:
+                        await self._write(self._replica.try_writing)
