@@ -29,7 +29,7 @@ class Printer:
     Args:
         descriptor: to write to.
         dropped: makes the line that stands for so many that were dropped before it.
-        gone: is told, once, why nothing more is written; lines that come later are passed over.
+        gone: is called, once, with the reason why nothing more is written; lines that come later are passed over.
     """
 
     def __init__(self, descriptor: int, dropped: Callable[[int], bytes], gone: Callable[[OSError], None]) -> None:

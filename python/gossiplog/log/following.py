@@ -18,8 +18,8 @@ POLL_SECONDS = 0.25
 """How often the commits of other processes are looked for."""
 
 Listener: TypeAlias = Callable[[int | None], object]
-"""Is told the sequence of the last message of a commit of this process, or None when the log was closed; on the thread
-that did it, so it must not wait."""
+"""Is called with the sequence of the last message of a commit of this process, or None when the log was closed; on the
+thread of the commit, so it must not wait."""
 
 # The last messages that are kept for those who follow, and their bytes: a database that has just written them need not
 # be asked for them.

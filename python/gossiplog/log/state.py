@@ -331,7 +331,7 @@ def named_by_key(key: bytes) -> str:
 
 
 class _RaisingCorruptLog:
-    """A block in which the core is given nothing but what is stored: what it finds wrong raises CorruptLog.
+    """Translate decoding errors of stored data into CorruptLog.
 
     A class, because a generator costs each append microseconds.
     """

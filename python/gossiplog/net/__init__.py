@@ -3,7 +3,7 @@
 Its layers, each over those before:
 
     transport       connections, and streams by protocol name on them; nothing about logs
-    events          what an application hears
+    events          what applications are notified of
     replicator      drives the machines of `gossiplog.protocol` for one log over connections
     http            what a server offers by HTTP: who may use it, the API, metrics; and the server itself
     client, peer    a log kept in step with a hub, or in a mesh

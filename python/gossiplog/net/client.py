@@ -154,7 +154,7 @@ class Client:
         return tuple(map(PeerInfo.of_hub, self._driver.peers))
 
     async def synced(self) -> None:
-        """Wait until this log and the hub's hold the same messages, and `on_event` has been told how they came.
+        """Wait until this log and the hub's hold the same messages, and `on_event` was called with how they came.
 
         While others write, that may be a moment between two of their messages. It waits on while a side cannot take
         what the other has: see `obstacle`. Without `reconnect` it raises, where that is known, once everything else has
@@ -269,7 +269,7 @@ class Client:
             )
         except ConnectionLost as error:
             error = _with_advice(error, self._name)
-            self._driver.telemetry.tell(events.Failed(f"connecting to {self._name}", error))
+            self._driver.telemetry.emit(events.Failed(f"connecting to {self._name}", error))
             return error
         try:
             self._read_hello(connection)
@@ -281,7 +281,7 @@ class Client:
             if isinstance(error, StreamRefused) and error.cause == "refused":
                 error = self._wrong_topic(None, error)
             if not isinstance(error, DefectFound):
-                self._driver.telemetry.tell(events.Failed(f"exchanging with {self._name}", error))
+                self._driver.telemetry.emit(events.Failed(f"exchanging with {self._name}", error))
             return error
         finally:
             await connection.leave()

@@ -56,7 +56,7 @@ class Rejected:
 @short_repr
 @dataclass(frozen=True, slots=True)
 class Subscribed:
-    """A peer of the mesh wants the topic's messages by gossip."""
+    """A peer of the mesh subscribed to the topic: it takes messages by gossip."""
 
     peer: str
 
@@ -64,7 +64,7 @@ class Subscribed:
 @short_repr
 @dataclass(frozen=True, slots=True)
 class Unsubscribed:
-    """It does not any more, or is gone."""
+    """A peer of the mesh unsubscribed from the topic, or disconnected."""
 
     peer: str
 
@@ -72,7 +72,7 @@ class Unsubscribed:
 @short_repr
 @dataclass(frozen=True, slots=True)
 class Grafted:
-    """Messages go to a peer by gossip, and come from it, in full from now on; others only hear of them."""
+    """A peer joined our gossip mesh: full messages go to it and come from it; others get announcements only."""
 
     peer: str
 
@@ -80,7 +80,7 @@ class Grafted:
 @short_repr
 @dataclass(frozen=True, slots=True)
 class Pruned:
-    """They do not any more: there were enough such peers, or this one is gone."""
+    """The peer left our gossip mesh."""
 
     peer: str
 
@@ -135,7 +135,7 @@ class SyncEnded:
 @short_repr
 @dataclass(frozen=True, slots=True)
 class MessagesRefused:
-    """The local application refuses messages that came, by whichever way: its `apply` or `payload` raised.
+    """The local application refuses messages that peers sent: its `apply` or `payload` raised.
 
     They are tried again, ever more rarely; each message is in one such event, unless very many others were refused
     meanwhile (`gossiplog.net.replicator.telemetry.REFUSED_REMEMBERED`). What descends from it is skipped, too, and is
@@ -167,7 +167,7 @@ class Served:
 @short_repr
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """There are new messages in the log, by whichever way.
+    """There are new messages in the log, from peers, this program or another.
 
     Attributes:
         messages: how many there are now.

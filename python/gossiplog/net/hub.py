@@ -52,7 +52,7 @@ _UNNAMED_PROXY = (
     "it passes on a proxy's clients, and was not named: they all count as programs of this machine, without limits for"
     " each address, and none is paused for what it does. Name it with --trusted-proxy (`trusted_proxies` of `serve`)"
 )
-# What a server has for the port of a client whose address a proxy has told.
+# What a server has for the port of a client whose address a proxy has reported.
 _NO_PORT = 0
 _PUSH_TIMEOUT = 30.0
 # For clients to take their leave when the hub stops.
@@ -446,7 +446,7 @@ class _Socket:
             (TOPIC_HEADER.encode(), self._driver.protocols.topic.encode()),
             (ACCESS_HEADER.encode(), b"write" if may_write else b"read"),
         ]
-        await self._tell({"type": "websocket.accept", "headers": hello})
+        await self._send_message({"type": "websocket.accept", "headers": hello})
 
     async def feed(self, connection: PipeConnection) -> None:
         """Receive what the client sends, until it is gone."""
@@ -476,7 +476,7 @@ class _Socket:
             while data := await connection.drain():
                 if self._gone:
                     continue
-                await self._tell({"type": "websocket.send", "bytes": data})
+                await self._send_message({"type": "websocket.send", "bytes": data})
                 self._driver.telemetry.count(bytes_sent=len(data))
                 if self._gone:
                     connection.feed_eof()
@@ -486,9 +486,9 @@ class _Socket:
     async def close(self, code: int) -> None:
         """Close it, unless the client did."""
         if not self._gone:
-            await self._tell({"type": "websocket.close", "code": _UNSUPPORTED if self._is_text else code})
+            await self._send_message({"type": "websocket.close", "code": _UNSUPPORTED if self._is_text else code})
 
-    async def _tell(self, message: MutableMapping[str, Any]) -> None:
+    async def _send_message(self, message: MutableMapping[str, Any]) -> None:
         try:
             await self._send(message)
         except OSError:

@@ -286,7 +286,7 @@ class Peer:
     def _hear(self, news: News) -> None:
         telemetry = self._there.driver.telemetry
         if isinstance(news, MeshEvent):
-            telemetry.tell(_MESH_EVENTS[news.kind](news.peer_id))
+            telemetry.emit(_MESH_EVENTS[news.kind](news.peer_id))
             return
         for peer_id in news.denied:
             telemetry.count_refused("peer")
@@ -299,7 +299,7 @@ class Peer:
             telemetry.count_refused("address", count)
             telemetry.incident("strangers", "connections_refused", count, f"not let in: {reason}")
         for reason in news.failed:
-            telemetry.tell(events.Failed("listening", NetworkError(reason)))
+            telemetry.emit(events.Failed("listening", NetworkError(reason)))
         self._failures += news.failed
         self._listening.set()
 
@@ -379,7 +379,7 @@ async def _exchange(running: _Running, arrival: Arrival) -> None:
             elif await running.driver.exchange(connection, name, dialer=arrival.dialer, gossips=True):
                 running.shun(name)
     except NetworkError:
-        # The driver has told how the connection ended.
+        # The driver has reported how the connection ended.
         pass
     finally:
         # Releasing hands a lock to who waits for it, so that nobody uses one that is not locked.

@@ -1,4 +1,4 @@
-"""A push stream: each side tells the other its heads, and pushes messages as they come.
+"""A push stream: each side sends the other its heads, and pushes messages as they come.
 
 The rules, from the wire format, "Push"; what a driver does with the events stands in `broadcast.machine`:
 

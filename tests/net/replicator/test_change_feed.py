@@ -39,7 +39,7 @@ async def test_only_what_others_commit_is_reported(opened: Open, signer: Signer,
     values = [other_signer.sign(log.topic, 1, [], number)[1] for number in range(3)]
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(made.follow, 0)
-        tasks.start_soon(made.announce, 0)
+        tasks.start_soon(made.deliver, 0)
         await writer.insert(log.replica.verify(values))
         await heard.wait_for_messages(3)
         theirs = log.append("the application's")
@@ -60,7 +60,7 @@ async def test_commits_that_come_close_together_are_one_event(
     paused, go_on, sleep = anyio.Event(), anyio.Event(), anyio.sleep
 
     async def pause(seconds: float) -> None:
-        if seconds == change_feed._TELLING_SECONDS:
+        if seconds == change_feed._REPORT_SECONDS:
             paused.set()
             await go_on.wait()
         else:
@@ -68,7 +68,7 @@ async def test_commits_that_come_close_together_are_one_event(
 
     monkeypatch.setattr(anyio, "sleep", pause)
     async with anyio.create_task_group() as tasks:
-        for task in (made.follow, made.announce, made.tell):
+        for task in (made.follow, made.deliver, made.report_commits):
             tasks.start_soon(task, 0)
         tasks.start_soon(telemetry.run)
         await anyio.wait_all_tasks_blocked()
@@ -97,7 +97,7 @@ async def test_what_was_committed_before_it_follows_is_reported_at_once(
     made = ChangeFeed(log.replica, WorkerPool(), Telemetry(heard), lambda event: None, lambda: False, heard.message)
     log.append("before")
     async with anyio.create_task_group() as tasks:
-        for task in (made.follow, made.announce):
+        for task in (made.follow, made.deliver):
             tasks.start_soon(task, 0)
         await heard.wait_for_messages(1)
         tasks.cancel_scope.cancel()

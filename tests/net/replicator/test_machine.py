@@ -86,14 +86,14 @@ class Bench:
             self.defects,
             members=lambda: tuple(self.peers.values()),
             start_over=self.stopped.append,
-            tell_all=self.tell_all,
+            update_all=self.update_all,
             pass_over=self.passed_over.append,
             give_up=self.given_up.append,
         )
         for number, name in enumerate(names, 1):
             self.join(number, name)
 
-    def tell_all(self) -> None:
+    def update_all(self) -> None:
         self.told += 1
 
     def join(self, number: int, name: str) -> None:
@@ -138,7 +138,7 @@ async def test_a_new_machine_knows_the_others_and_requests_what_each_had_adverti
     assert bench.tell(Appended([(bytes(20), b"value")]))[0] == SendInsert((2, 4), bytes(20), b"value")
     assert [peer.connection.closed for peer in bench.peers.values()] == [True, False, False, False]
     (told,) = bench.told_of()
-    assert told == events.Defect("a", "telling the broadcast machine of HeadsReceived", error, 1)
+    assert told == events.Defect("a", "reporting HeadsReceived to the broadcast machine", error, 1)
     assert bench.telemetry.counters.defects == {"broadcast": 1}
     assert bench.given_up == []
 

@@ -53,5 +53,5 @@ async def test_no_answer(ends: tuple[Connection, Connection], monkeypatch: pytes
     with pytest.RaisesGroup(pytest.RaisesExc(NetworkError, match="closed the stream without an answer")):
         await ask(ends, b"")
     monkeypatch.setattr(root_query, "_ANSWER_SECONDS", 0.05)
-    with pytest.RaisesGroup(pytest.RaisesExc(NetworkError, match=r"did not tell its root within 0\.05 s")):
+    with pytest.RaisesGroup(pytest.RaisesExc(NetworkError, match=r"did not send its root within 0\.05 s")):
         await ask(ends, None)

@@ -21,11 +21,11 @@ pytestmark = pytest.mark.anyio
 async def test_counters_are_those_of_one_moment() -> None:
     telemetry = Telemetry(None)
     before = telemetry.counters
-    telemetry.tell(events.Connected("a peer"))
-    telemetry.tell(events.Connected("another"))
-    telemetry.tell(events.Disconnected("a peer", "it left", False))
-    telemetry.tell(events.SyncEnded("another", False, 3, 0, Statistics(), "it broke off"))
-    telemetry.tell(events.Failed("storing", StorageError("the disk is full")))
+    telemetry.emit(events.Connected("a peer"))
+    telemetry.emit(events.Connected("another"))
+    telemetry.emit(events.Disconnected("a peer", "it left", False))
+    telemetry.emit(events.SyncEnded("another", False, 3, 0, Statistics(), "it broke off"))
+    telemetry.emit(events.Failed("storing", StorageError("the disk is full")))
     telemetry.inserted("push", 2)
     telemetry.count(invalid=1)
     assert before == Counters()
@@ -42,8 +42,8 @@ async def test_counters_are_those_of_one_moment() -> None:
 async def test_failures_are_counted_and_make_few_lines(caplog: pytest.LogCaptureFixture) -> None:
     telemetry = Telemetry(None)
     for _ in range(LINES + 5):
-        telemetry.tell(events.Failed("serving a peer", CorruptLog(["a value"])))
-    telemetry.tell(events.Failed("storing", StorageError("the disk is full")))
+        telemetry.emit(events.Failed("serving a peer", CorruptLog(["a value"])))
+    telemetry.emit(events.Failed("storing", StorageError("the disk is full")))
     assert telemetry.counters.errors == {"CorruptLog": LINES + 5, "StorageError": 1}
     assert {line.levelname for line in caplog.records} == {"ERROR"}
     assert len(caplog.messages) == LINES + 1
@@ -130,7 +130,7 @@ async def test_a_function_that_raises_is_not_called_again() -> None:
 
     telemetry = Telemetry(fail)
     for name in "ab":
-        telemetry.tell(events.Connected(name))
+        telemetry.emit(events.Connected(name))
     with pytest.raises(ZeroDivisionError):
         await telemetry.run()
     telemetry.flush()
@@ -163,7 +163,7 @@ async def test_the_level_of_the_line_about_an_event_is_known(
     event: events.Event, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    Telemetry(None).tell(event)
+    Telemetry(None).emit(event)
     assert [found.levelno for found in caplog.records] == [level for level in (log_level_of(event),) if level]
 
 
@@ -171,10 +171,10 @@ async def test_what_a_peer_is_dropped_for_is_one_line(caplog: pytest.LogCaptureF
     caplog.set_level(logging.DEBUG)
     telemetry = Telemetry(None)
     reason = "it broke the sync protocol: a frame of 5 MiB"
-    telemetry.tell(events.SyncEnded("a", False, 3, 0, Statistics(), "a frame of 5 MiB"), logged=True)
+    telemetry.emit(events.SyncEnded("a", False, 3, 0, Statistics(), "a frame of 5 MiB"), logged=True)
     telemetry.dropped("a", reason)
     dropped = (events.Disconnected("a", reason, True), events.Rejected("a", reason))
     for event in dropped:
-        telemetry.tell(event)
+        telemetry.emit(event)
     assert caplog.messages == [f"a: dropped: {reason}"]
     assert {log_level_of(event) for event in dropped} == {caplog.records[0].levelno}

@@ -109,7 +109,7 @@ async def test_at_the_end_a_call_that_hangs_is_left_to_itself(
             workers.end()
             tasks.cancel_scope.cancel()
     told: list[tuple[str, str]] = []
-    workers.tell_of_left(lambda doing, error: told.append((doing, str(error).partition(":")[0])))
+    workers.report_unfinished(lambda doing, error: told.append((doing, str(error).partition(":")[0])))
     assert told == [("writing to the log", "it has not ended and is left to itself")]
     assert not release.is_set()
 
@@ -120,4 +120,4 @@ async def test_after_the_end_nothing_is_called_any_more(monkeypatch: pytest.Monk
     workers.end()
     with pytest.raises(NetworkError, match="not replicated any more"):
         await workers.read(pytest.fail, "it was called")
-    workers.tell_of_left(pytest.fail)
+    workers.report_unfinished(pytest.fail)

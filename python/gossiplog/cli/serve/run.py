@@ -90,7 +90,7 @@ class Options:
         write_token: the file with the tokens, one of which writers must show, or None.
         certificate: the file with the chain, in PEM, or None to go without TLS.
         private_key: the file with its key.
-        trusted_proxies: addresses and networks that tell the addresses of a hub's clients.
+        trusted_proxies: addresses and networks that report the addresses of a hub's clients.
         limits: of connections, streams and memory, of a hub and of a peer each.
         log_level: as `server_log` takes it.
         log_format: likewise.

@@ -107,10 +107,10 @@ class _OwnMessages:
 
 
 class Listener:
-    """Counts what the client tells, and shows it as it comes.
+    """Counts the client's events, and shows them as they come.
 
     Args:
-        show: is told how many messages were received and sent so far.
+        show: is called with how many messages were received and sent so far.
         held: gives the number of messages in the log.
         aloud: whether to say on stderr what becomes of the connection.
 
@@ -204,7 +204,7 @@ def sync_with_hub(
         ca_file: certificate authorities to trust beside the platform's, in PEM, or None.
         follow: whether to stay connected until Ctrl-C, and to connect again whenever the connection ends, unless the
             hub refuses the token or is one of another topic.
-        done: is told what that brought and cost, once both are equal.
+        done: is called with what that brought and cost, once both are equal.
 
     Raises:
         NetworkError: the hub cannot be reached, or does not let this client in, or the connection ended early; a

@@ -63,7 +63,7 @@ def sync_with_peer(log: Log, name: str, address: str, *, follow: bool, done: Cal
         name: what to call it.
         address: a multiaddr of the peer.
         follow: whether to stay connected until Ctrl-C, and to connect again whenever the connection ends.
-        done: is told what that brought and cost, once all are equal.
+        done: is called with what that brought and cost, once all are equal.
 
     Raises:
         NetworkError: the peer cannot be reached, has no log of the topic, or the connection ended early.

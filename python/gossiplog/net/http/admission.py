@@ -118,7 +118,7 @@ class Admission:
     Args:
         limit: bytes that all of them may keep together; a single one may keep more.
         room: gives how many more bytes may be kept by all together; None where nobody else keeps any.
-        kept: is told how many bytes the requests keep, whenever that has changed.
+        kept: is called with how many bytes the requests keep, whenever that has changed.
     """
 
     def __init__(

@@ -33,7 +33,7 @@ _RETRY_SECONDS = 1.0
 """Between attempts to read the log, where nothing goes on without."""
 _LOOKED_AT = 32
 """New messages of a commit whose authors `Committed` names."""
-_TELLING_SECONDS = 0.05
+_REPORT_SECONDS = 0.05
 """Between two events that report commits: each has the root, which costs more than a commit."""
 
 _Result = TypeVar("_Result")
@@ -45,7 +45,7 @@ class ChangeFeed:
     Args:
         replica: of the log.
         workers: to run on.
-        telemetry: counts, and tells the application of commits and failures.
+        telemetry: counts, and notifies the application of commits and failures.
         report: is called with messages that others commit, those of the application and of other processes.
         is_heard: whether there is anybody to pass such messages on to.
         on_message: is called with each message that the log gets, once, in the order of arrival; or None.
@@ -181,10 +181,10 @@ class ChangeFeed:
             except (CorruptLog, LogClosed):
                 raise
             except StorageError as error:
-                self._telemetry.tell(events.Failed(doing, error))
+                self._telemetry.emit(events.Failed(doing, error))
             await anyio.sleep(_RETRY_SECONDS)
 
-    async def announce(self, cursor: int) -> None:
+    async def deliver(self, cursor: int) -> None:
         """Hand every message to the application, once, in the order of arrival; of several encodings, the first."""
         time_slice = TimeSlice()
         while self._on_message is not None:
@@ -208,7 +208,7 @@ class ChangeFeed:
             "looking for other encodings", lambda: self._workers.read(self._replica.without_duplicates, messages)
         )
 
-    async def tell(self, cursor: int) -> None:
+    async def report_commits(self, cursor: int) -> None:
         """Notify the application of commits: with one event of those that come close together."""
         while self._telemetry.is_heard:
             if cursor >= self._followed:
@@ -224,8 +224,8 @@ class ChangeFeed:
             authors = tuple(sorted({message.author for _, message in new}))
             inserted, cursor = state.count - cursor, state.count
             sources = self._telemetry.take_sources()
-            self._telemetry.tell(events.Committed(cursor, state.tree.root, inserted, sources, authors))
-            await anyio.sleep(_TELLING_SECONDS)
+            self._telemetry.emit(events.Committed(cursor, state.tree.root, inserted, sources, authors))
+            await anyio.sleep(_REPORT_SECONDS)
 
 
 def _read(rows: Sequence[tuple[int, bytes]], topic: str) -> Sequence[tuple[int, SignedMessage]]:

@@ -57,7 +57,7 @@ class Defects:
     """Reports defects, and disconnects the peers whose input brought them to light.
 
     Args:
-        telemetry: counts them, and tells the application.
+        telemetry: counts them, and notifies the application.
         sessions: the peers that are being exchanged with, by number.
     """
 

@@ -5,7 +5,7 @@ timers, and notifies the machine of what happened. Messages that peers push (`pu
 log by `inserts`, those of a sync by `sync`, both through `log_writer`; `change_feed` reports what others commit to it.
 
 Nothing here waits for a peer that does not read: what is pushed to one waits in a queue of its own, and when that is
-long the machine is told that the peer is behind (its rule 10). No peer is read from faster than the log takes it.
+long the machine learns that the peer is behind (its rule 10). No peer is read from faster than the log takes it.
 
 What this package raises on a peer's input, and should not, ends that peer's connection (`defects`); when it was the
 machine that raised, another takes its place (`machine`).
@@ -85,7 +85,7 @@ class Driver:
         replica: of the log.
         protocols: that peers of the log speak.
         peers_changed: set when a peer has joined or left.
-        telemetry: counts, and tells the application; also of what those know who carry the connections.
+        telemetry: counts, and notifies the application; also of what those know who carry the connections.
         defects: reports this package's own; likewise.
     """
 
@@ -160,7 +160,7 @@ class Driver:
             self.defects,
             members=lambda: self.peers,
             start_over=self._start_over,
-            tell_all=self._tell_all,
+            update_all=self._update_all,
             pass_over=self._pass_over,
             give_up=self._give_up,
         )
@@ -176,10 +176,10 @@ class Driver:
         count = await self._workers.read(self.replica.count)
         async with AsyncExitStack() as stack:
             stack.callback(self.telemetry.flush)
-            stack.callback(self._workers.tell_of_left, self._fail)
+            stack.callback(self._workers.report_unfinished, self._fail)
             self._tasks = await stack.enter_async_context(background())
             stack.push_async_callback(self._end_sessions)
-            for task in (self._feed.follow, self._feed.announce, self._feed.tell):
+            for task in (self._feed.follow, self._feed.deliver, self._feed.report_commits):
                 self._tasks.start_soon(task, count)
             self._tasks.start_soon(self._workers.watch, self._fail)
             for loop in (self._writer.retry, self._pushes.run, self._timers.run, self.telemetry.run):
@@ -262,7 +262,7 @@ class Driver:
             with peer.scope:
                 await self._converse(peer, dialer)
         except ConnectionLost as error:
-            # The connection itself may not have heard yet.
+            # The connection itself may not know yet.
             if error.cause == "violation":
                 peer.blame = peer.blame or error.reason
             raise
@@ -293,7 +293,7 @@ class Driver:
     def _join(self, peer: PeerSession) -> None:
         self._peers[peer.number] = peer
         self.peers_changed.set()
-        self.telemetry.tell(events.Connected(peer.name))
+        self.telemetry.emit(events.Connected(peer.name))
         self._report(broadcast.PeerConnected(peer.number, peer.gossips))
 
     def _note_refusal(self, peer: PeerSession, error: StreamRefused) -> None:
@@ -329,7 +329,7 @@ class Driver:
         self._session_ended.set()
         if self._peers.pop(peer.number, None) is None:
             if peer.blame:
-                self.telemetry.tell(events.Rejected(peer.name, peer.blame))
+                self.telemetry.emit(events.Rejected(peer.name, peer.blame))
         else:
             self.peers_changed.set()
             self._syncs.forget(peer.number)
@@ -340,7 +340,7 @@ class Driver:
             if closed is not None and closed.cause == "local" and peer.farewell and not own:
                 # This side only followed: which of the two is seen first is chance.
                 reason = "the peer closed the connection"
-            self.telemetry.tell(events.Disconnected(peer.name, reason, bool(peer.blame)))
+            self.telemetry.emit(events.Disconnected(peer.name, reason, bool(peer.blame)))
 
     def leave(self, connection: Connection) -> None:
         """End the exchange over a connection."""
@@ -372,7 +372,7 @@ class Driver:
             raise NetworkError(peer.fault) from error
 
     async def drain(self) -> None:
-        """Wait until the syncs that are under way have ended, and the application has heard of it."""
+        """Wait until the syncs that are under way have ended, and the application was notified."""
         await self._syncs.drain()
         self.telemetry.flush()
 
@@ -429,7 +429,7 @@ class Driver:
                 self._workers,
                 self._sync_server,
                 blame=peer.drop,
-                served=lambda messages, size: self.telemetry.tell(events.Served(peer.name, messages, size)),
+                served=lambda messages, size: self.telemetry.emit(events.Served(peer.name, messages, size)),
             )
         except (CorruptLog, StorageError) as error:
             self._fail(f"serving {peer.name}", error)
@@ -487,14 +487,14 @@ class Driver:
                 if (peer := self._peers.get(_number(number))) is not None:
                     peer.drop(reason)
             case broadcast.SyncStarted(number):
-                self.telemetry.tell(events.SyncStarted(self._name(number)))
+                self.telemetry.emit(events.SyncStarted(self._name(number)))
             case broadcast.SyncProgress(number, inserted, statistics):
-                self.telemetry.tell(events.SyncProgressed(self._name(number), inserted, statistics))
+                self.telemetry.emit(events.SyncProgressed(self._name(number), inserted, statistics))
             case broadcast.SyncOver(number, complete, inserted, refused, statistics, error, blamed):
                 peer = self._peers.get(_number(number))
                 is_dropped = blamed or (peer is not None and bool(peer.blame))
                 ended = events.SyncEnded(self._name(number), complete, inserted, refused, statistics, error)
-                self.telemetry.tell(ended, logged=is_dropped)
+                self.telemetry.emit(ended, logged=is_dropped)
 
     def _name(self, number: broadcast.PeerId) -> str:
         return self.defects.name(_number(number)) or "a peer that is gone"
@@ -511,7 +511,7 @@ class Driver:
         except (EncodeError, NetworkError):
             published = False
         if not published:
-            # Too large for gossip, or too much: who hears of the heads syncs.
+            # Too large for gossip, or too much: peers that are sent the heads sync.
             self._pushes.update([peer for peer in self._peers.values() if peer.gossips])
 
     # Defects
@@ -533,9 +533,9 @@ class Driver:
         if self._gossip is not None:
             self._gossip.answer(broadcast.Validated(delivery.source, delivery.ticket, broadcast.Gossip.IGNORE))
         # It may have been stored, and what came with it.
-        self._tell_all()
+        self._update_all()
 
-    def _tell_all(self) -> None:
+    def _update_all(self) -> None:
         """Tell all peers the heads: what the log got may not have been passed on."""
         self._pushes.update(self.peers)
 
@@ -551,7 +551,7 @@ class Driver:
     # The application
 
     def _fail(self, doing: str, error: Exception) -> None:
-        self.telemetry.tell(events.Failed(doing, error))
+        self.telemetry.emit(events.Failed(doing, error))
 
 
 async def _raise(error: BaseException) -> None:

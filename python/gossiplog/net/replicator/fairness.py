@@ -137,7 +137,7 @@ class FairQueue:
 
     Args:
         shares: of the writers.
-        is_read: tells whether what one writer sends is passed on to others.
+        is_read: says whether what one writer sends is passed on to others.
     """
 
     def __init__(self, shares: Shares, is_read: Callable[[], bool] = lambda: False) -> None:

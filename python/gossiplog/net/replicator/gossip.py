@@ -1,13 +1,12 @@
 """Messages that come by gossip: from the router into the log, and the answers back.
 
-The router holds each message back until it is told what to do with it.
+The router holds each message back until it has an answer.
 
-Who publishes what no honest peer would is found out before anything is stored: the router is told to reject it. All
-else goes the way of what is pushed, and is judged together with it.
+What no honest peer publishes is rejected before anything is stored. All else goes the way of what is pushed, and is
+judged together with it.
 
-An answer is owed within a time. A check of the application's may hang, or a database; then the router is told to ignore
-what waits, so that it need not keep it, and nobody is blamed. What the log makes of it later is none of the router's
-business: peers hear of it from the heads.
+Answers have a time limit, since a check of the application's or a database may hang: the router then ignores what
+waits, and nobody is blamed. What the log takes later reaches peers by the heads.
 """
 
 from __future__ import annotations
@@ -48,8 +47,8 @@ class GossipAdapter:
         router: that holds the messages back.
         workers: to run on.
         room: waits while the log has more to store than it takes.
-        report: tells the broadcast machine, which answers.
-        telemetry: counts, and tells the application of failures.
+        report: notifies the broadcast machine, which answers.
+        telemetry: counts, and notifies the application of failures.
     """
 
     def __init__(
@@ -168,7 +167,7 @@ class GossipAdapter:
                 f"{len(old)} messages were not judged within {_ANSWER_SECONDS:g} s, and are not passed on: an apply or"
                 " payload function of the application, or the database, takes longer"
             )
-            self._telemetry.tell(events.Failed("validating gossip", TimeoutError(reason)))
+            self._telemetry.emit(events.Failed("validating gossip", TimeoutError(reason)))
         return bool(old)
 
 

@@ -28,12 +28,12 @@ class InsertQueue:
     Args:
         insert: verifies and inserts values (see `LogWriter.insert_values`).
         shares: of their writers.
-        telemetry: counts, and tells the application of failures.
-        report: is told what became of them, in batches.
+        telemetry: counts, and notifies the application of failures.
+        report: is called with what became of them, in batches.
         defect: is called with deliveries that a defect of this side kept from being judged, and what it raised; of the
             other deliveries of the same peer without that.
         name: gives the name of a peer.
-        is_read: tells whether what one writer sends is passed on to others.
+        is_read: says whether what one writer sends is passed on to others.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class InsertQueue:
                     {"messages": len(deliveries), "inserted": len(outcome.inserted), "orphans": len(outcome.orphans)}
                 )
         except (CorruptLog, StorageError, RefusedMessage) as error:
-            self._telemetry.tell(events.Failed("storing what peers sent", error))
+            self._telemetry.emit(events.Failed("storing what peers sent", error))
             return report_failure(deliveries)
         self._telemetry.observe("storing", anyio.current_time() - began)
         for source, count in Counter(deliveries[index].source for index in outcome.inserted).items():

@@ -1,7 +1,7 @@
 """The broadcast machine of a driver, which all peers share, and a new one in its place when it has a defect.
 
 A machine that raised halfway through an event cannot be trusted. The next one learns of the peers as if they had just
-connected, but for the one whose doing the event was, which is disconnected. Nothing is lost: each peer is told the
+connected, but for the one whose doing the event was, which is disconnected. Nothing is lost: each peer is sent the
 heads, and each is synced with, which finds what it had advertised and what only the old machine knew. Syncs of the old
 machine are stopped; they keep what they brought.
 """
@@ -27,7 +27,7 @@ _INPUT = (broadcast.Received, broadcast.Judged, broadcast.HeadsReceived)
 
 
 class SharedMachine:
-    """Tells a machine what happens, one event after the other.
+    """Reports events to a machine, one after the other.
 
     Args:
         make: makes one, whose syncs have numbers that no other's have.
@@ -36,7 +36,7 @@ class SharedMachine:
         members: gives the peers that a new machine has to know.
         start_over: is called before a new machine takes over, to stop the old one's syncs, and forget what else only
             the old one knew.
-        tell_all: announces the heads to all peers, when a sync of an earlier machine has ended.
+        update_all: announces the heads to all peers, when a sync of an earlier machine has ended.
         pass_over: skips a delivery whose source is being disconnected.
         give_up: ends the driver with a defect that a new machine does not cure.
     """
@@ -49,7 +49,7 @@ class SharedMachine:
         *,
         members: Callable[[], Sequence[PeerSession]],
         start_over: Callable[[Sequence[int]], None],
-        tell_all: Callable[[], None],
+        update_all: Callable[[], None],
         pass_over: Callable[[broadcast.Delivery], None],
         give_up: Callable[[BaseException], None],
     ) -> None:
@@ -59,7 +59,7 @@ class SharedMachine:
         self._defects = defects
         self._members = members
         self._start_over = start_over
-        self._tell_all = tell_all
+        self._update_all = update_all
         self._pass_over = pass_over
         self._fail = give_up
         self._inbox: deque[broadcast.InEvent] = deque()
@@ -104,9 +104,9 @@ class SharedMachine:
                 self._pass_over(event.delivery)
             return
         try:
-            self._tell(event)
+            self._apply(event)
         except BaseException as error:
-            source, doing = self._source_of(event), f"telling the broadcast machine of {type(event).__name__}"
+            source, doing = self._source_of(event), f"reporting {type(event).__name__} to the broadcast machine"
             if not self._defects.catch("broadcast", source, doing, error):
                 raise
             self._rebuild(error, is_explained=source is not None)
@@ -114,9 +114,9 @@ class SharedMachine:
             self._syncs.pop(event.sync, None)
             if event.sync in self._earlier:
                 self._earlier.discard(event.sync)
-                self._tell_all()
+                self._update_all()
 
-    def _tell(self, event: broadcast.InEvent) -> None:
+    def _apply(self, event: broadcast.InEvent) -> None:
         for out in self._machine.handle(event, anyio.current_time()):
             if isinstance(out, broadcast.StartSync):
                 self._syncs[out.sync] = out.peer
@@ -138,7 +138,7 @@ class SharedMachine:
             for peer in self._members():
                 if not self._defects.is_faulty(peer.number):
                     for event in _joining(peer):
-                        self._tell(event)
+                        self._apply(event)
         except BaseException as again:
             if defect_in(again) is None:
                 raise

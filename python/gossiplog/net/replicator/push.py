@@ -42,8 +42,8 @@ class Pushes:
         workers: to run on.
         feed: of the log.
         inserts: takes what is pushed.
-        report: is told what peers tell, and of those that fall behind.
-        fail: is told what goes wrong on this side.
+        report: is called with what peers send, and with those that fall behind.
+        fail: is called with what goes wrong on this side.
         joined: is called at a peer's first stream.
         refused: called for a peer that gossip reaches and that refuses a stream.
     """
@@ -74,7 +74,7 @@ class Pushes:
     # Writing
 
     def insert(self, peers: Sequence[PeerSession], key: bytes, value: bytes) -> None:
-        """Queue a message to be pushed to peers; of one that is too large they hear by the heads."""
+        """Queue a message to be pushed to peers; where it is too large, queue the heads."""
         try:
             self._queue(peers, self._encoder.insert(key, value))
         except EncodeError:

@@ -27,7 +27,7 @@ async def query_root(connection: Connection, protocol: str) -> Node | None:
         with anyio.fail_after(_ANSWER_SECONDS):
             frame = await _ask(connection, protocol)
     except TimeoutError:
-        raise NetworkError(f"the peer did not tell its root within {_ANSWER_SECONDS:g} s") from None
+        raise NetworkError(f"the peer did not send its root within {_ANSWER_SECONDS:g} s") from None
     match wire.decode_answer(frame):
         case wire.Root(root):
             return root

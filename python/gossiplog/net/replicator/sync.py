@@ -78,9 +78,9 @@ class Syncs:
     Args:
         insert: stores what came.
         shares: of the sources, whose messages wait when they have taken too much of the time.
-        report: is told how each sync goes, and its end in any case.
-        fail: is told what goes wrong on this side.
-        defect: is told what a source's answers made this side raise that it should not.
+        report: is called with how each sync goes, and its end in any case.
+        fail: is called with what goes wrong on this side.
+        defect: is called with what a source's answers made this side raise that it should not.
     """
 
     def __init__(
@@ -279,7 +279,7 @@ async def serve_sync(
         replica: of the log.
         workers: to run on.
         config: the limits.
-        blame: told what the peer did wrong.
+        blame: is called with what the peer did wrong.
         served: is called after each answer that was written: how many messages it held, and its bytes.
 
     Returns:

@@ -214,7 +214,7 @@ class Telemetry:
             self.count(refused=len(new))
             text = f"refused a message: {errors[new[0]]}"
             self._incidents.note("refused_messages", "the application", text, len(new))
-            self.tell(events.MessagesRefused(tuple((encode_id(key), errors[key]) for key in new)))
+            self.emit(events.MessagesRefused(tuple((encode_id(key), errors[key]) for key in new)))
 
     def observe(self, kind: str, seconds: float) -> None:
         """Record how long something took; see `Counters.latencies`."""
@@ -251,9 +251,9 @@ class Telemetry:
         name = type(event.error).__name__
         text = f"a defect of gossiplog, please report it: {event.doing} raised {name}: {event.error}"
         self._incidents.note(f"{kind} {name}", event.peer or "no peer", text, error=event.error, lines=1)
-        self.tell(event)
+        self.emit(event)
 
-    def tell(self, event: events.Event, *, logged: bool = False) -> None:
+    def emit(self, event: events.Event, *, logged: bool = False) -> None:
         """Count and log what happened, and report it to the application.
 
         Args:

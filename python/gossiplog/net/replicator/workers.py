@@ -43,13 +43,13 @@ class _Call:
         doing: what.
         began: when.
         scope: that waits for it.
-        told: whether it was reported.
+        reported: whether that it takes long was reported.
     """
 
     doing: str
     began: float
     scope: anyio.CancelScope = field(default_factory=lambda: anyio.CancelScope(shield=True))
-    told: bool = False
+    reported: bool = False
 
 
 class WorkerPool:
@@ -87,19 +87,19 @@ class WorkerPool:
         """Run a call that writes to the log."""
         return await self._run(_WRITING, self._writer, call, *arguments)
 
-    async def watch(self, tell: Callable[[str, Exception], None]) -> None:
+    async def watch(self, report: Callable[[str, Exception], None]) -> None:
         """Report each check and each write that takes long, once, without end.
 
         Args:
-            tell: is told what is being done, and what is wrong with it.
+            report: is called with what is being done, and what is wrong with it.
         """
         while True:
             await anyio.sleep(_LONG_SECONDS / 4)
             late = anyio.current_time() - _LONG_SECONDS
             for call in self._running:
-                if call.began <= late and not call.told and call.doing in _REASONS:
-                    call.told = True
-                    tell(call.doing, TimeoutError(_REASONS[call.doing].format(_LONG_SECONDS)))
+                if call.began <= late and not call.reported and call.doing in _REASONS:
+                    call.reported = True
+                    report(call.doing, TimeoutError(_REASONS[call.doing].format(_LONG_SECONDS)))
 
     def end(self) -> None:
         """Give calls some seconds to return, after which they are left to themselves.
@@ -110,11 +110,11 @@ class WorkerPool:
         for call in self._running:
             call.scope.deadline = self._end
 
-    def tell_of_left(self, tell: Callable[[str, Exception], None]) -> None:
+    def report_unfinished(self, report: Callable[[str, Exception], None]) -> None:
         """Report the calls that were left to themselves, as `watch` does long ones."""
         for doing in self._left:
             reason = "it has not ended and is left to itself: a function of the application's, or the database, hangs"
-            tell(doing, TimeoutError(reason))
+            report(doing, TimeoutError(reason))
 
     async def _run(
         self,

@@ -20,7 +20,7 @@ class BroadcastConfig:
         turn: seconds after which a sync is stopped while others wait for their turn.
         retry: seconds after which messages that the application refused are asked for again; doubles likewise.
         longest_retry: seconds, at most.
-        announce: seconds after which peers reached by gossip are told the heads, because gossip may be lost.
+        announce: seconds after which peers reached by gossip are sent the heads, because gossip may be lost.
         orphan_wait: seconds in which the parents of a message that came by gossip may follow it.
         orphans: messages that wait so at a time; any further ones call for a sync at once.
         orphan_bytes: of all of their values.

@@ -1,4 +1,4 @@
-"""The vocabulary of the broadcast machine: what it is told, what it asks for, and its timers.
+"""The vocabulary of the broadcast machine: its input, its output, and its timers.
 
 Peers are named by any hashable value that the driver chooses. Times are seconds on any clock that never goes back.
 """
@@ -239,7 +239,7 @@ class RetryDue:
 @short_repr
 @dataclass(frozen=True, slots=True)
 class AnnounceDue:
-    """Peers reached by gossip are to be told the heads."""
+    """Peers reached by gossip are to be sent the heads."""
 
 
 @short_repr

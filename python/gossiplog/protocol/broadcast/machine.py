@@ -4,13 +4,13 @@ The rules, from the description of canvas-js ("Reliable causal broadcast" in
 https://joelgustafson.com/posts/2024-09-30/gossiplog-reliable-causal-broadcast-for-libp2p) and from what its hubs do
 (`@canvas-js/gossiplog` 0.13.14); what is not from there is marked as ours.
 
-1. *Updates.* A peer that connects is told our heads. After a sync that brought messages, completed or not, every peer
+1. *Updates.* A peer that connects is sent our heads. After a sync that brought messages, completed or not, every peer
    but its source is. So is one whose sync this side aborted, if it does not begin another by itself (ours): in a
    browser canvas-js goes on only then.
 2. *Messages.* An own append is pushed to every peer that gossip does not reach, and published to gossip. One that
    came by push goes to all others, and to gossip; one that came by gossip is accepted there, and pushed.
-3. *Nothing is forwarded before the log holds it*, and so all its parents: the machine forwards what it is told was
-   inserted, and nothing else. So a peer that receives an orphan from us can get its ancestors from us.
+3. *Nothing is forwarded before the log holds it*, and so all its parents: the machine forwards what was inserted, and
+   nothing else. So a peer that receives an orphan from us can get its ancestors from us.
 4. *Syncs.* An orphan, or an Update with unknown heads, calls for a sync with the peer that sent it: one a peer at a
    time, `BroadcastConfig.syncs` overall, first come first served. What calls for one while one runs calls for one
    more at most, after it, and not at all if the log has come to hold everything by then.
@@ -28,8 +28,8 @@ https://joelgustafson.com/posts/2024-09-30/gossiplog-reliable-causal-broadcast-f
    holds an invalid message, or lacks a parent of one that it holds; so is a peer that again and again advertises
    messages that it does not have (ours: an honest peer holds what it advertises, by rule 3). Invalid gossip is
    rejected: its router penalises.
-10. *Slow readers* (ours). Nothing is sent to a peer that is behind; when it has caught up it is told our heads.
-11. *Lost gossip* (ours). Peers that gossip reaches are told our heads some seconds after a message went out by it.
+10. *Slow readers* (ours). Nothing is sent to a peer that is behind; when it has caught up it is sent our heads.
+11. *Lost gossip* (ours). Peers that gossip reaches are sent our heads some seconds after a message went out by it.
 12. *Gossip out of order* (ours). Gossip keeps no order: an orphan that came by it waits a moment for its parents, and
     is tried again when they are there. Only then, or when too many wait, it is ignored, and calls for a sync.
 
@@ -216,7 +216,7 @@ class Broadcast:
             state.behind = state.missed = False
 
     def _reachable(self, peers: Iterable[PeerId]) -> Sequence[PeerId]:
-        """Return those that are not behind; the others are told the heads when they have caught up."""
+        """Return those that are not behind; the others are sent the heads when they have caught up."""
         found: list[PeerId] = []
         for peer in peers:
             if self._peers[peer].behind:
@@ -233,7 +233,7 @@ class Broadcast:
     # Messages
 
     def _receive(self, delivery: Delivery) -> None:
-        # Who pushes is known. Gossip of one who left, or has not joined yet, is as good as any: it is not told again.
+        # A peer that pushes is known. Gossip of one that left, or has not joined yet, counts: it is not sent again.
         stranger = delivery.ticket is None and delivery.source not in self._peers
         if stranger or delivery.key in self._rejected:
             self._answer(delivery, Gossip.IGNORE)
@@ -321,7 +321,7 @@ class Broadcast:
                 )
                 return
             sync.skipped.add(key)
-            # What only waits for a message that this sync was told to skip may go in with the next one.
+            # An orphan that only waits for a message that this sync skips may be inserted by the next one.
             if any(parent in self._rejected for parent in missing):
                 self._skip(sync.peer, key, now)
             else:

@@ -20,7 +20,7 @@ _SLOWEST_NOTICE = 0.5
 
 
 class Node(Protocol):
-    """What the network tells a node."""
+    """How the network notifies a node."""
 
     def connected(self, end: ConnectionEnd, dialled: bool) -> None:
         """Handle a new connection."""

@@ -129,7 +129,7 @@ class Driver:
         self._connections: dict[int, ConnectionEnd] = {}
         self._pushes: dict[int, tuple[Push, StreamEnd]] = {}
         self._timers: dict[events.Timer, float] = {}
-        # What happened and was not told to the machine yet, and what the writer has to do.
+        # What happened and was not reported to the machine yet, and what the writer has to do.
         self._inbox: deque[events.InEvent] = deque()
         self._handling = False
         self._work: deque[Callable[[], object]] = deque()

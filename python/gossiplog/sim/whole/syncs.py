@@ -45,7 +45,7 @@ class Syncs:
 
     Args:
         config: how to ask.
-        report: tells the broadcast machine what happened.
+        report: notifies the broadcast machine what happened.
         enqueue: has a transaction run, after those before it.
     """
 
@@ -129,7 +129,7 @@ def serve(stream: StreamEnd, replica: Replica, config: SyncServerConfig, blame: 
         stream: that the other side opened.
         replica: the log to serve.
         config: the limits.
-        blame: told what the other side did wrong.
+        blame: is called with what the other side did wrong.
     """
     kernel = stream.connection.network.kernel
     server = Server(replica.snapshot(), now=kernel.now, config=config)
