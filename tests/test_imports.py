@@ -47,7 +47,7 @@ LAYERS: Mapping[str, Sequence[Sequence[str]]] = {
         ("__init__",),
     ),
     "net": (
-        ("arguments", "background", "event_loop", "latest", "rate_limited_log"),
+        ("arguments", "background", "event_loop", "latest", "rate_limited_log", "service"),
         ("transport",),
         ("events",),
         ("replicator",),

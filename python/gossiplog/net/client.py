@@ -7,8 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from random import Random
-from types import TracebackType
-from typing import NoReturn, Self, get_args
+from typing import NoReturn, get_args
 
 import anyio
 
@@ -26,6 +25,7 @@ from gossiplog.net.replicator.driver import Driver
 from gossiplog.net.replicator.protocols import ACCESS_HEADER, SHOWN_TOPIC, TOPIC_HEADER
 from gossiplog.net.replicator.sessions import PeerSession
 from gossiplog.net.replicator.telemetry import Counters
+from gossiplog.net.service import Service
 from gossiplog.net.transport.connection import Connection
 from gossiplog.net.transport.streams import Network, open_network
 from gossiplog.protocol.broadcast.config import BroadcastConfig
@@ -36,14 +36,11 @@ _LONGEST_PAUSE = 60.0
 # A connection that stood for so long was a good one: the next pause is the first again.
 _GOOD_SECONDS = 30.0
 _ENTER = "use async with gossiplog.connect(log, url) as client"
-# Between looks at the hub's root, in seconds: soon at first, because small logs are quick.
-_FIRST_LOOK = 0.02
-_LONGEST_LOOK = 1.0
 # After which logs that something keeps different are taken to stay so, while no message comes or goes.
 _QUIET_SECONDS = 2.0
 
 
-class Client:
+class Client(Service):
     """A log that is kept in step with a hub's, for the time of its context. `connect` makes it; it runs once.
 
     Args:
@@ -64,6 +61,8 @@ class Client:
         may_write: whether the hub takes messages from this client; None before it said so, as canvas-js never does.
     """
 
+    _ENTERED_AGAIN = "a client runs once: call gossiplog.connect again for another"
+
     def __init__(
         self,
         log: Log,
@@ -79,6 +78,7 @@ class Client:
         on_event: Callable[[events.Event], None] | None,
         on_message: Callable[[SignedMessage], None] | None,
     ) -> None:
+        super().__init__()
         check_log(log, writes=True)
         check_type("url", url, str, "the address of a hub, such as 'ws://localhost:8000'")
         check_callbacks(on_event=on_event, on_message=on_message)
@@ -97,33 +97,24 @@ class Client:
             log, broadcast=broadcast, sync_server=sync_server, random=random, on_event=on_event, on_message=on_message
         )
         self._network: Network | None = None
-        self._entered = self._running = False
+        self._running = False
         self.hub_root: Node | None = None
         self.may_write: bool | None = None
         self._ended: NetworkError | ProtocolError | None = None
         # Whether the logs differed when `synced` looked last.
         self._differs = False
-        self._stack = AsyncExitStack()
 
-    async def __aenter__(self) -> Self:
-        if self._entered:
-            raise RuntimeError("a client runs once: call gossiplog.connect again for another")
-        self._entered = True
-        async with AsyncExitStack() as stack:
-            self._network = network = await stack.enter_async_context(open_network())
-            await stack.enter_async_context(self._driver)
-            tasks = await stack.enter_async_context(background())
-            tasks.start_soon(self._keep, network)
-            stack.callback(self._driver.begin_shutdown)
-            self._stack = stack.pop_all()
+    async def _start(self, stack: AsyncExitStack) -> None:
+        self._network = network = await stack.enter_async_context(open_network())
+        await stack.enter_async_context(self._driver)
+        tasks = await stack.enter_async_context(background())
+        tasks.start_soon(self._keep, network)
+        stack.callback(self._stop)
         self._running = True
-        return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> bool | None:
+    def _stop(self) -> None:
         self._running = False
-        return await self._stack.__aexit__(kind, error, traceback)
+        self._driver.begin_shutdown()
 
     def __await__(self) -> NoReturn:
         raise TypeError(f"a client cannot be awaited: {_ENTER}")
@@ -169,17 +160,15 @@ class Client:
             RuntimeError: the client is not in its context.
         """
         self._check_running()
-        pause = _FIRST_LOOK
         quiet_since, before = anyio.current_time(), None
-        while True:
+
+        async def is_in_step() -> bool:
+            nonlocal quiet_since, before
             peer = await self._connected_peer()
             found = None
             try:
                 self.hub_root, root = await self._driver.root_of(peer), await self._driver.root()
                 self._differs = self.hub_root is not None and self.hub_root != root
-                if self.hub_root == root:
-                    await self._driver.drain()
-                    return
                 found = self.hub_root, root
             except NetworkError:
                 # The connection ends, or the hub is busy.
@@ -189,9 +178,9 @@ class Client:
                 quiet_since, before = anyio.current_time(), found
             elif not self._reconnect and anyio.current_time() - quiet_since >= _QUIET_SECONDS:
                 raise obstacle
-            with anyio.move_on_after(pause):
-                await self._driver.committed()
-            pause = min(2 * pause, _LONGEST_LOOK)
+            return found is not None and found[0] == found[1]
+
+        await self._driver.synced(is_in_step)
 
     async def ended(self) -> NetworkError | ProtocolError:
         """Wait until the client makes no more connections; return why.

@@ -12,8 +12,8 @@ from collections.abc import Callable, MutableMapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
-from types import MappingProxyType, TracebackType
-from typing import Any, Self
+from types import MappingProxyType
+from typing import Any
 
 import anyio
 import anyio.abc
@@ -37,6 +37,7 @@ from gossiplog.net.rate_limited_log import VIOLATION_KEY, RateLimitedLog, client
 from gossiplog.net.replicator.driver import Driver
 from gossiplog.net.replicator.protocols import ACCESS_HEADER, SHOWN_TOPIC, TOPIC_HEADER
 from gossiplog.net.replicator.telemetry import LOGGER, Counters
+from gossiplog.net.service import Service
 from gossiplog.net.transport.connection import Connection
 from gossiplog.net.transport.limits import Limits
 from gossiplog.net.transport.stream import Signal
@@ -94,7 +95,7 @@ class _Running:
             self.driver.leave(connection)
 
 
-class Hub:
+class Hub(Service):
     """Serves a log to clients over WebSockets, as an ASGI application, for the time of its context.
 
     Its context raises LogClosed or CorruptLog when the log is closed or found damaged meanwhile, and what `on_event` or
@@ -118,6 +119,8 @@ class Hub:
             function, whose body would not run, as a callback.
     """
 
+    _ENTERED_AGAIN = "the hub is running already: enter it once, by its server or by your application"
+
     def __init__(
         self,
         log: Log,
@@ -131,6 +134,7 @@ class Hub:
         on_event: Callable[[events.Event], None] | None = None,
         on_message: Callable[[SignedMessage], None] | None = None,
     ) -> None:
+        super().__init__()
         check_log(log, writes=False)
         check_callbacks(on_event=on_event, on_message=on_message)
         for name, value, kind in (("access", access, Access), ("limits", limits, Limits), ("peer", peer, Peer)):
@@ -158,11 +162,9 @@ class Hub:
         )
         self._running: _Running | None = None
         self._has_warned = False
-        self._entered = False
         # Of the WebSockets since the start.
         self._numbers = itertools.count(1)
         self._counters = Counters()
-        self._stack = AsyncExitStack()
         self._total_bytes = (limits or Limits()).total_bytes
         admission = Admission((limits or Limits()).request_bytes, self._room, self._keep)
         self._connections = (limits or Limits()).connections
@@ -181,37 +183,26 @@ class Hub:
             addresses=self._addresses,
         )
 
-    async def __aenter__(self) -> Self:
-        if self._entered:
-            raise RuntimeError("the hub is running already: enter it once, by its server or by your application")
-        self._entered = True
-        try:
-            async with AsyncExitStack() as stack:
-                network = await stack.enter_async_context(self._open_network())
-                driver = self._make_driver() if self._peer is None else self._peer.driver
-                running = _Running(network, driver, self._peer)
-                stack.push_async_callback(self._wait_for_leavers, running)
-                if self._peer is None:
-                    await stack.enter_async_context(driver)
-                else:
-                    # The driver goes on with its other peers.
-                    stack.callback(running.let_go)
-                self._running = running
-                self._stack = stack.pop_all()
-        finally:
-            self._entered = self._running is not None
-        return self
+    async def _start(self, stack: AsyncExitStack) -> None:
+        stack.callback(self._allow_restart)
+        network = await stack.enter_async_context(self._open_network())
+        driver = self._make_driver() if self._peer is None else self._peer.driver
+        running = _Running(network, driver, self._peer)
+        stack.push_async_callback(self._wait_for_leavers, running)
+        if self._peer is None:
+            await stack.enter_async_context(driver)
+        else:
+            # The driver goes on with its other peers.
+            stack.callback(running.let_go)
+        stack.callback(self._stop, running)
+        self._running = running
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> bool | None:
-        if self._running is not None:
-            self._counters = self._running.counters
+    def _allow_restart(self) -> None:
+        self._entered = False
+
+    def _stop(self, running: _Running) -> None:
+        self._counters = running.counters
         self._running = None
-        try:
-            return await self._stack.__aexit__(kind, error, traceback)
-        finally:
-            self._entered = False
 
     def replace_tokens(self, read_token: Tokens, write_token: Tokens) -> int:
         """Ask callers for other tokens from now on, and disconnect clients whose token does not give the same rights.

@@ -12,8 +12,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
-from types import TracebackType
-from typing import Any, Literal, Self, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import anyio
 import anyio.abc
@@ -29,6 +28,7 @@ from gossiplog.net.client import connect
 from gossiplog.net.http.server import serve
 from gossiplog.net.hub import Hub
 from gossiplog.net.peer import Peer
+from gossiplog.net.service import Service
 from gossiplog.net.transport.stream import Signal
 from gossiplog.signer import Signer
 from gossiplog.storage import MemoryStorage
@@ -99,7 +99,7 @@ class Member:
         return self.log.append_many(payloads, signer=self.signer)
 
 
-class LocalNetwork:
+class LocalNetwork(Service):
     """A network of real peers, for the time of its context, which is entered once.
 
         async with LocalNetwork(Plan(peers=64, offline_messages=20)) as network:
@@ -119,32 +119,24 @@ class LocalNetwork:
     """
 
     def __init__(self, plan: Plan) -> None:
+        super().__init__()
         self.plan = plan
         self.members: list[Member] = []
         self.total = 0
         self.started = 0.0
         self._random = Random(plan.seed)
         self._changed = Signal()
-        self._stack = AsyncExitStack()
         # When whose log got which message, while a flow is measured.
         self._arrivals: dict[str, list[float]] | None = None
 
-    async def __aenter__(self) -> Self:
-        async with AsyncExitStack() as stack:
-            for number in range(self.plan.peers):
-                member = Member(number, stack.enter_context(self._open(number)), Signer(self._random.randbytes(32)))
-                self.members.append(member)
-            await anyio.to_thread.run_sync(self._append_offline)
-            self.started = anyio.current_time()
-            tasks = await stack.enter_async_context(background())
-            await self._begin(stack, tasks)
-            self._stack = stack.pop_all()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> bool | None:
-        return await self._stack.__aexit__(kind, error, traceback)
+    async def _start(self, stack: AsyncExitStack) -> None:
+        for number in range(self.plan.peers):
+            member = Member(number, stack.enter_context(self._open(number)), Signer(self._random.randbytes(32)))
+            self.members.append(member)
+        await anyio.to_thread.run_sync(self._append_offline)
+        self.started = anyio.current_time()
+        tasks = await stack.enter_async_context(background())
+        await self._begin(stack, tasks)
 
     def _open(self, number: int) -> Log:
         folder = self.plan.folder

@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
-from types import MappingProxyType, TracebackType
-from typing import Self, TypeAlias
+from types import MappingProxyType
+from typing import TypeAlias
 
 import anyio
 import anyio.abc
@@ -27,6 +27,7 @@ from gossiplog.net.peer_info import PeerInfo
 from gossiplog.net.replicator.driver import Driver
 from gossiplog.net.replicator.protocols import Protocols
 from gossiplog.net.replicator.telemetry import Counters
+from gossiplog.net.service import Service
 from gossiplog.net.transport.host import Arrival, Host, News, open_host
 from gossiplog.net.transport.limits import Limits
 from gossiplog.net.transport.stream import Signal
@@ -49,9 +50,6 @@ _MESH_EVENTS: dict[str, Callable[[str], events.Event]] = {
 }
 # In errors about addresses.
 _ADDRESS = "/ip4/127.0.0.1/tcp/9000/ws"
-# Between looks at the peers' roots, in seconds: soon at first, because small logs are quick.
-_FIRST_LOOK = 0.02
-_LONGEST_LOOK = 1.0
 # For the system to give all listeners their addresses.
 _LISTENING_SECONDS = 10.0
 # After this long without any peer the log says why `bootstrap` leads to none.
@@ -62,7 +60,7 @@ _OWN_ID = "leads to this host itself"
 _SHUN_SECONDS = 600.0
 
 
-class Peer:
+class Peer(Service):
     """A log that is kept in step with those of other peers, for the time of its context, which is entered once.
 
         async with gossiplog.Peer(log, listen=["/ip4/127.0.0.1/tcp/0/ws"], bootstrap=[address]) as peer:
@@ -101,6 +99,8 @@ class Peer:
             coroutine or generator function, whose body would not run, as a callback.
     """
 
+    _ENTERED_AGAIN = "a peer runs once: make another"
+
     def __init__(
         self,
         log: Log,
@@ -118,6 +118,7 @@ class Peer:
         on_event: Callable[[events.Event], None] | None = None,
         on_message: Callable[[SignedMessage], None] | None = None,
     ) -> None:
+        super().__init__()
         check_log(log, writes=True)
         check_callbacks(on_event=on_event, on_message=on_message)
         if limits is not None:
@@ -151,34 +152,21 @@ class Peer:
         self._failures: list[str] = []
         self._listening = Signal()
         self._running: _Running | None = None
-        self._entered = False
         self._counters = Counters()
-        self._stack = AsyncExitStack()
 
-    async def __aenter__(self) -> Self:
-        if self._entered:
-            raise RuntimeError("a peer runs once: make another")
-        self._entered = True
-        async with AsyncExitStack() as stack:
-            host = self._open_host()
-            self._running = running = _Running(host, self._make_driver(router=host))
-            stack.callback(self._end)
-            await stack.enter_async_context(host)
-            await stack.enter_async_context(running.driver)
-            tasks = await stack.enter_async_context(background())
-            tasks.start_soon(self._accept, running, tasks)
-            tasks.start_soon(_take_gossip, running)
-            stack.callback(running.driver.begin_shutdown)
-            await self._listen(host)
-            self._note_own_id(host)
-            tasks.start_soon(self._report_bootstrap, host)
-            self._stack = stack.pop_all()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> bool | None:
-        return await self._stack.__aexit__(kind, error, traceback)
+    async def _start(self, stack: AsyncExitStack) -> None:
+        host = self._open_host()
+        self._running = running = _Running(host, self._make_driver(router=host))
+        stack.callback(self._end)
+        await stack.enter_async_context(host)
+        await stack.enter_async_context(running.driver)
+        tasks = await stack.enter_async_context(background())
+        tasks.start_soon(self._accept, running, tasks)
+        tasks.start_soon(_take_gossip, running)
+        stack.callback(running.driver.begin_shutdown)
+        await self._listen(host)
+        self._note_own_id(host)
+        tasks.start_soon(self._report_bootstrap, host)
 
     def __repr__(self) -> str:
         running = self._running
@@ -256,12 +244,8 @@ class Peer:
         Raises:
             RuntimeError: the peer is not running.
         """
-        driver, pause = self._there.driver, _FIRST_LOOK
-        while not await _in_step(driver):
-            with anyio.move_on_after(pause):
-                await driver.committed()
-            pause = min(2 * pause, _LONGEST_LOOK)
-        await driver.drain()
+        driver = self._there.driver
+        await driver.synced(partial(_in_step, driver))
 
     @property
     def _there(self) -> _Running:

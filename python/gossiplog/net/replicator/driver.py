@@ -14,12 +14,10 @@ machine that raised, another takes its place (`machine`).
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from random import Random
-from types import TracebackType
-from typing import Self
 
 import anyio
 import anyio.abc
@@ -53,6 +51,7 @@ from gossiplog.net.replicator.sync import Syncs, serve_sync
 from gossiplog.net.replicator.telemetry import Counters, Telemetry
 from gossiplog.net.replicator.timers import Timers
 from gossiplog.net.replicator.workers import WorkerPool
+from gossiplog.net.service import Service
 from gossiplog.net.transport.connection import Connection
 from gossiplog.net.transport.router import Publication, Router
 from gossiplog.net.transport.stream import Signal, Stream
@@ -61,11 +60,13 @@ from gossiplog.protocol.broadcast.config import BroadcastConfig
 from gossiplog.protocol.broadcast.machine import Broadcast
 from gossiplog.protocol.sync import SyncServerConfig
 
+# Seconds between checks of `synced`: few at first, because small logs are quick.
+_FIRST_CHECK, _LAST_CHECK = 0.02, 1.0
 _RESUMPTION_SECONDS = 2.0
 """Within which a peer whose sync was aborted begins another, if it does so by itself."""
 
 
-class Driver:
+class Driver(Service):
     """Replicates one log with the peers that it is connected to, for the time of its context, which is entered once.
 
     When the log is closed or found damaged meanwhile, or a function of the application's raises, the context ends with
@@ -101,6 +102,7 @@ class Driver:
         on_event: Callable[[events.Event], None] | None = None,
         on_message: Callable[[SignedMessage], None] | None = None,
     ) -> None:
+        super().__init__()
         self.replica: Replica = log.replica
         self.protocols = Protocols(log.topic)
         self.peers_changed = Signal()
@@ -166,37 +168,28 @@ class Driver:
         )
         self._timers = Timers(self._expire)
         self._tasks: anyio.abc.TaskGroup
-        self._stack = AsyncExitStack()
         self._is_open = False
         # Sync streams that are being served.
         self._serving = 0
         self._session_ended = Signal()
 
-    async def __aenter__(self) -> Self:
+    async def _start(self, stack: AsyncExitStack) -> None:
         count = await self._workers.read(self.replica.count)
-        async with AsyncExitStack() as stack:
-            stack.callback(self.telemetry.flush)
-            stack.callback(self._workers.report_unfinished, self._fail)
-            self._tasks = await stack.enter_async_context(background())
-            stack.push_async_callback(self._end_sessions)
-            for task in (self._feed.follow, self._feed.deliver, self._feed.report_commits):
-                self._tasks.start_soon(task, count)
-            self._tasks.start_soon(self._workers.watch, self._fail)
-            for loop in (self._writer.retry, self._pushes.run, self._timers.run, self.telemetry.run):
-                self._tasks.start_soon(loop)
-            for long in (False, True):
-                self._tasks.start_soon(partial(self._inserts.run, long=long))
-            if self._gossip is not None:
-                self._tasks.start_soon(self._gossip.run)
-            self._is_open = True
-            self._stack = stack.pop_all()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> bool | None:
-        self.begin_shutdown()
-        return await self._stack.__aexit__(kind, error, traceback)
+        stack.callback(self.telemetry.flush)
+        stack.callback(self._workers.report_unfinished, self._fail)
+        self._tasks = await stack.enter_async_context(background())
+        stack.push_async_callback(self._end_sessions)
+        for task in (self._feed.follow, self._feed.deliver, self._feed.report_commits):
+            self._tasks.start_soon(task, count)
+        self._tasks.start_soon(self._workers.watch, self._fail)
+        for loop in (self._writer.retry, self._pushes.run, self._timers.run, self.telemetry.run):
+            self._tasks.start_soon(loop)
+        for long in (False, True):
+            self._tasks.start_soon(partial(self._inserts.run, long=long))
+        if self._gossip is not None:
+            self._tasks.start_soon(self._gossip.run)
+        self._is_open = True
+        stack.callback(self.begin_shutdown)
 
     def begin_shutdown(self) -> None:
         """Prepare for the end of the context.
@@ -393,6 +386,18 @@ class Driver:
     async def committed(self) -> None:
         """Wait until messages are committed to the log."""
         await self._feed.committed()
+
+    async def synced(self, is_in_step: Callable[[], Awaitable[bool]]) -> None:
+        """Wait until a condition on the peers' logs holds, and the application was notified of how that came.
+
+        It is checked after each commit, and now and then: peers do not acknowledge what is pushed to them.
+        """
+        pause = _FIRST_CHECK
+        while not await is_in_step():
+            with anyio.move_on_after(pause):
+                await self.committed()
+            pause = min(2 * pause, _LAST_CHECK)
+        await self.drain()
 
     @property
     def unready(self) -> str:

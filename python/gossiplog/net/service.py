@@ -1,0 +1,35 @@
+"""Asynchronous contexts that run tasks until they end."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+from types import TracebackType
+from typing import ClassVar, Self
+
+
+class Service:
+    """A context that is entered once: what `_start` puts on its stack runs until the context ends."""
+
+    _ENTERED_AGAIN: ClassVar[str] = "it runs once: make another"
+
+    def __init__(self) -> None:
+        self._entered = False
+        self._stack = AsyncExitStack()
+
+    async def _start(self, stack: AsyncExitStack) -> None:
+        """Start what runs; what is on the stack ends, last first, also where this raises."""
+        raise NotImplementedError
+
+    async def __aenter__(self) -> Self:
+        if self._entered:
+            raise RuntimeError(self._ENTERED_AGAIN)
+        self._entered = True
+        async with AsyncExitStack() as stack:
+            await self._start(stack)
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> bool | None:
+        return await self._stack.__aexit__(kind, error, traceback)
