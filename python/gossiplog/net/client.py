@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from random import Random
-from typing import NoReturn, get_args
+from typing import Any, NoReturn, get_args
 
 import anyio
 
@@ -44,17 +44,8 @@ class Client(Service):
     """A log that is kept in step with a hub's, for the time of its context. `connect` makes it; it runs once.
 
     Args:
-        log: to keep in step.
-        url: of the hub, `ws://` or `wss://`.
         headers: more headers for the opening request.
-        ca_file: a PEM file of certificate authorities to trust beside the platform's.
-        reconnect: whether to connect again when a connection fails or ends.
-        give_up_on: causes of ConnectionLost after which no other connection is made all the same.
-        random: for the jitter of delays.
-        broadcast: limits and delays of the broadcast machine.
-        sync_server: limits of the sync streams that are served.
-        on_event: is called with what happens, in order, on the event loop; it must not block.
-        on_message: is called with each message that the log gets, once, in the order of arrival; likewise.
+        replication: for the driver. The others are those of `connect`.
 
     Attributes:
         hub_root: the root of the hub's log when `synced` looked last; None before.
@@ -72,16 +63,11 @@ class Client(Service):
         ca_file: str | os.PathLike[str] | None,
         reconnect: bool,
         give_up_on: Collection[Cause],
-        random: Random,
-        broadcast: BroadcastConfig | None,
-        sync_server: SyncServerConfig | None,
-        on_event: Callable[[events.Event], None] | None,
-        on_message: Callable[[SignedMessage], None] | None,
+        **replication: Any,
     ) -> None:
         super().__init__()
         check_log(log, writes=True)
         check_type("url", url, str, "the address of a hub, such as 'ws://localhost:8000'")
-        check_callbacks(on_event=on_event, on_message=on_message)
         causes = check_texts("give_up_on", give_up_on, "token")
         if not set(causes) <= set(get_args(Cause)):
             raise ValueError(f"give_up_on is {give_up_on!r}: expected some of {', '.join(get_args(Cause))}")
@@ -92,10 +78,8 @@ class Client(Service):
         self._ca_file = ca_file
         self._reconnect = reconnect
         self._give_up_on = causes
-        self._random = random
-        self._driver = Driver(
-            log, broadcast=broadcast, sync_server=sync_server, random=random, on_event=on_event, on_message=on_message
-        )
+        self._random = Random()
+        self._driver = Driver(log, **replication)
         self._network: Network | None = None
         self._running = False
         self.hub_root: Node | None = None
@@ -142,7 +126,7 @@ class Client(Service):
     @property
     def peers(self) -> tuple[PeerInfo, ...]:
         """The hub, while there is a connection to it."""
-        return tuple(map(PeerInfo.of_hub, self._driver.peers))
+        return tuple(PeerInfo(each.name, "hub", replicates=True, dialer=True) for each in self._driver.peers)
 
     async def synced(self) -> None:
         """Wait until this log and the hub's hold the same messages, and `on_event` was called with how they came.
@@ -363,6 +347,7 @@ def connect(
         CorruptLog: the log is damaged.
         StorageError: the database failed, or the log is closed.
     """
+    check_callbacks(on_event=on_event, on_message=on_message)
     headers = [] if token is None else [("Authorization", f"Bearer {bare_token(token)}")]
     return Client(
         log,
@@ -371,7 +356,6 @@ def connect(
         ca_file=ca_file,
         reconnect=reconnect,
         give_up_on=give_up_on,
-        random=Random(),
         broadcast=broadcast,
         sync_server=sync_server,
         on_event=on_event,

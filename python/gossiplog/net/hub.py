@@ -258,7 +258,11 @@ class Hub(Service):
         """Those that are connected now: the peers of the mesh, where there is one, and the clients."""
         if self._running is None:
             return ()
-        clients = (PeerInfo.of_client(each) for each in self._running.driver.peers if not each.gossips)
+        clients = (
+            PeerInfo(each.name, "client", replicates=True, dialer=False)
+            for each in self._running.driver.peers
+            if not each.gossips
+        )
         return (*(self._peer.peers if self._peer is not None else ()), *clients)
 
     def __repr__(self) -> str:

@@ -45,16 +45,6 @@ class PeerInfo:
     rtt: float | None = None
 
     @classmethod
-    def of_client(cls, session: PeerSession) -> Self:
-        """Return what is known of a hub's client."""
-        return cls(session.name, "client", replicates=True, dialer=False)
-
-    @classmethod
-    def of_hub(cls, session: PeerSession) -> Self:
-        """Return what is known of the hub of a client."""
-        return cls(session.name, "hub", replicates=True, dialer=True)
-
-    @classmethod
     def of_mesh(cls, infos: Iterable[_core.PeerInfo], sessions: Sequence[PeerSession]) -> tuple[Self, ...]:
         """Return what is known of the peers of a mesh.
 

@@ -36,17 +36,8 @@ from gossiplog.net.transport.connection import Connection
 from gossiplog.net.transport.stream import CHUNK, Signal, Stream
 from gossiplog.protocol.broadcast import events as broadcast
 from gossiplog.protocol.broadcast.events import SyncEnded, SyncResult
-from gossiplog.protocol.sync import (
-    Aborted,
-    Client,
-    Event,
-    Finished,
-    Received,
-    Send,
-    Server,
-    SyncClientConfig,
-    SyncServerConfig,
-)
+from gossiplog.protocol.sync import Aborted, Client, Event, Finished, Received, Send, Server, SyncClientConfig
+from gossiplog.protocol.sync.server import SyncServerConfig
 from gossiplog.replication.batches import InsertOutcome, VerifiedBatch, verify_received
 from gossiplog.replication.sessions import Resumptions, SyncSession
 from gossiplog.replication.verdicts import report_sync

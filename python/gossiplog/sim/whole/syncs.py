@@ -9,16 +9,8 @@ from functools import partial
 from gossiplog.errors import ProtocolError
 from gossiplog.log.replica import Replica
 from gossiplog.protocol.broadcast.events import InEvent, StartSync, SyncAdvanced, SyncEnded, SyncResult
-from gossiplog.protocol.sync import (
-    Aborted,
-    Client,
-    Finished,
-    Received,
-    Send,
-    Server,
-    SyncClientConfig,
-    SyncServerConfig,
-)
+from gossiplog.protocol.sync import Aborted, Client, Finished, Received, Send, Server, SyncClientConfig
+from gossiplog.protocol.sync.server import SyncServerConfig
 from gossiplog.replication.batches import verify_received
 from gossiplog.replication.sessions import Resumptions, SyncSession
 from gossiplog.replication.verdicts import report_sync
