@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import reprlib
-from dataclasses import fields
-from typing import Any, TypeVar
+from dataclasses import dataclass, field, fields
+from typing import Any, TypeVar, dataclass_transform
 
 _Class = TypeVar("_Class", bound=type)
+_Value = TypeVar("_Value")
 
 _MOST_ITEMS = 3
 _SHORT = reprlib.Repr()
@@ -25,6 +26,12 @@ def short_repr(kind: _Class) -> _Class:
 
     kind.__repr__ = representation  # type: ignore[assignment]
     return kind
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(field,))
+def frozen(kind: type[_Value]) -> type[_Value]:
+    """Make a frozen dataclass with slots and a short `repr`."""
+    return short_repr(dataclass(frozen=True, slots=True)(kind))
 
 
 def _shown(value: object) -> str:

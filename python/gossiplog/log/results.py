@@ -8,14 +8,13 @@ from dataclasses import dataclass
 
 from gossiplog.core import Node, SignedMessage
 from gossiplog.errors import GossipLogError, RefusedMessage
-from gossiplog.reprs import short_repr
+from gossiplog.reprs import frozen
 
 # Of an application's exception, those nearest to where it was raised.
 _SHOWN_FRAMES = 8
 
 
-@short_repr
-@dataclass(frozen=True, slots=True)
+@frozen
 class InsertResult:
     """What became of the messages that were to be inserted.
 
@@ -33,8 +32,7 @@ class InsertResult:
     more_refused: int = 0
 
 
-@short_repr
-@dataclass(frozen=True, slots=True)
+@frozen
 class PullResult:
     """What a pull brought, and what it cost.
 
@@ -72,8 +70,7 @@ class Written:
     bytes: int
 
 
-@short_repr
-@dataclass(frozen=True, slots=True)
+@frozen
 class Info:
     """A log as a whole.
 
@@ -98,8 +95,7 @@ class Info:
     by_author: Mapping[str, Written]
 
 
-@short_repr
-@dataclass(frozen=True, slots=True)
+@frozen
 class VerifyResult:
     """What was found sound.
 

@@ -6,25 +6,23 @@ Clients of a hub are named by their addresses, peers of a mesh by their peer ids
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeAlias
 
 from gossiplog.core import Node
 from gossiplog.errors import RefusedMessage
 from gossiplog.protocol.sync import Statistics
-from gossiplog.reprs import short_repr
+from gossiplog.reprs import frozen
 
 
-@short_repr
-@dataclass(frozen=True, slots=True)
+@frozen
 class Connected:
     """A peer has joined."""
 
     peer: str
 
 
-@short_repr
-@dataclass(frozen=True, slots=True)
+@frozen
 class Disconnected:
     """A peer is gone.
 
@@ -39,8 +37,7 @@ class Disconnected:
     blamed: bool
 
 
-@short_repr
-@dataclass(frozen=True, slots=True)
+@frozen
 class Rejected:
     """A peer broke a rule before it had joined, and was dropped.
 
@@ -53,48 +50,42 @@ class Rejected:
     reason: str
 
 
-@short_repr
-@dataclass(frozen=True, slots=True)
+@frozen
 class Subscribed:
     """A peer of the mesh subscribed to the topic: it takes messages by gossip."""
 
     peer: str
 
 
-@short_repr
-@dataclass(frozen=True, slots=True)
+@frozen
 class Unsubscribed:
     """A peer of the mesh unsubscribed from the topic, or disconnected."""
 
     peer: str
 
 
-@short_repr
-@dataclass(frozen=True, slots=True)
+@frozen
 class Grafted:
     """A peer joined our gossip mesh: full messages go to it and come from it; others get announcements only."""
 
     peer: str
 
 
-@short_repr
-@dataclass(frozen=True, slots=True)
+@frozen
 class Pruned:
     """The peer left our gossip mesh."""
 
     peer: str
 
 
-@short_repr
-@dataclass(frozen=True, slots=True)
+@frozen
 class SyncStarted:
     """A sync with a peer, its source, has begun."""
 
     peer: str
 
 
-@short_repr
-@dataclass(frozen=True, slots=True)
+@frozen
 class SyncProgressed:
     """What a sync has brought so far.
 
@@ -109,8 +100,7 @@ class SyncProgressed:
     statistics: Statistics
 
 
-@short_repr
-@dataclass(frozen=True, slots=True)
+@frozen
 class SyncEnded:
     """A sync has ended.
 
@@ -132,8 +122,7 @@ class SyncEnded:
     error: str
 
 
-@short_repr
-@dataclass(frozen=True, slots=True)
+@frozen
 class MessagesRefused:
     """The local application refuses messages that peers sent: its `apply` or `payload` raised.
 
@@ -148,8 +137,7 @@ class MessagesRefused:
     refused: tuple[tuple[str, RefusedMessage], ...]
 
 
-@short_repr
-@dataclass(frozen=True, slots=True)
+@frozen
 class Served:
     """A sync by which a peer takes what it lacks has been sent an answer.
 
@@ -164,8 +152,7 @@ class Served:
     size: int
 
 
-@short_repr
-@dataclass(frozen=True, slots=True)
+@frozen
 class Committed:
     """There are new messages in the log, from peers, this program or another.
 
@@ -185,8 +172,7 @@ class Committed:
     authors: tuple[str, ...] = ()
 
 
-@short_repr
-@dataclass(frozen=True, slots=True)
+@frozen
 class Failed:
     """Something went wrong on this side; the exchange goes on.
 
@@ -199,8 +185,7 @@ class Failed:
     error: Exception
 
 
-@short_repr
-@dataclass(frozen=True, slots=True)
+@frozen
 class Defect:
     """This package raised what it should not while it handled a peer's input; please report it.
 

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Literal, Self
 
 from gossiplog import _core
 from gossiplog.net.replicator.sessions import PeerSession
-from gossiplog.reprs import short_repr
+from gossiplog.reprs import frozen
 
 
-@short_repr
-@dataclass(frozen=True, slots=True)
+@frozen
 class PeerInfo:
     """A peer that is connected.
 

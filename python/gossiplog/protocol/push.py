@@ -17,13 +17,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from gossiplog.core import KEY_LENGTH, decode_clock, encode_id
 from gossiplog.errors import DecodeError, EncodeError, ProtocolError
 from gossiplog.protocol import wire
-from gossiplog.reprs import short_repr
+from gossiplog.reprs import frozen
 
 MOST_HEADS = 4096
 """Heads of one Update that are looked up."""
@@ -35,8 +34,7 @@ _HEAD_SIZE = KEY_LENGTH + 2
 _UPDATE_HEADER_SIZE = 8
 
 
-@short_repr
-@dataclass(frozen=True, slots=True)
+@frozen
 class Deliver:
     """Verify this value and insert it. Verification may still find that the clock in the key is not the message's."""
 
@@ -44,8 +42,7 @@ class Deliver:
     value: bytes
 
 
-@short_repr
-@dataclass(frozen=True, slots=True)
+@frozen
 class UnknownHeads:
     """The peer has what the log lacks: sync with it.
 

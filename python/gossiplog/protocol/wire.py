@@ -19,7 +19,6 @@ known one are passed over, as protobuf has it, so that later versions may add so
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
 
 from google.protobuf.message import DecodeError as ProtobufDecodeError
@@ -29,7 +28,7 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 from gossiplog.core import HASH_LENGTH, KEY_LENGTH, Node, Nodes
 from gossiplog.errors import ProtocolError
 from gossiplog.protocol import wire_pb2
-from gossiplog.reprs import short_repr
+from gossiplog.reprs import frozen
 
 MAX_FRAME = 4 * 2**20
 """Bytes in a frame, its length not counted: what canvas-js reads."""
@@ -44,14 +43,12 @@ _MAX_LENGTH_BYTES = 5
 _MAX_UNKNOWN = 4096
 
 
-@short_repr
-@dataclass(frozen=True, slots=True)
+@frozen
 class GetRoot:
     """Asks for the root of the server's snapshot."""
 
 
-@short_repr
-@dataclass(frozen=True, slots=True)
+@frozen
 class GetNode:
     """Asks for one node, which need not exist."""
 
@@ -59,8 +56,7 @@ class GetNode:
     key: bytes | None
 
 
-@short_repr
-@dataclass(frozen=True, slots=True)
+@frozen
 class GetChildren:
     """Asks for the children of a node that exists, at level 1 or above.
 
@@ -76,48 +72,42 @@ class GetChildren:
     after: bytes | None = None
 
 
-@short_repr
-@dataclass(frozen=True, slots=True)
+@frozen
 class GetValues:
     """Asks for the stored values of keys that exist."""
 
     keys: Sequence[bytes]
 
 
-@short_repr
-@dataclass(frozen=True, slots=True)
+@frozen
 class Root:
     """Answers GetRoot."""
 
     node: Node
 
 
-@short_repr
-@dataclass(frozen=True, slots=True)
+@frozen
 class Found:
     """Answers GetNode; None when there is no such node."""
 
     node: Node | None
 
 
-@short_repr
-@dataclass(frozen=True, slots=True)
+@frozen
 class Children:
     """Answers GetChildren."""
 
     nodes: Nodes
 
 
-@short_repr
-@dataclass(frozen=True, slots=True)
+@frozen
 class Values:
     """Answers GetValues: one value for each key, in their order."""
 
     values: list[bytes]
 
 
-@short_repr
-@dataclass(frozen=True, slots=True)
+@frozen
 class Abort:
     """Ends a sync stream, in place of any answer.
 
@@ -128,8 +118,7 @@ class Abort:
     cooldown: int
 
 
-@short_repr
-@dataclass(frozen=True, slots=True)
+@frozen
 class Insert:
     """Pushes one message."""
 
@@ -137,8 +126,7 @@ class Insert:
     value: bytes
 
 
-@short_repr
-@dataclass(frozen=True, slots=True)
+@frozen
 class Update:
     """Tells the sender's heads."""
 

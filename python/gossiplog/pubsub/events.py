@@ -10,18 +10,16 @@ Peers are named by any hashable value that the driver chooses. Times are seconds
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
-from gossiplog.reprs import short_repr
+from gossiplog.reprs import frozen
 
 PeerId: TypeAlias = Hashable
 
 # In-events
 
 
-@short_repr
-@dataclass(frozen=True, slots=True)
+@frozen
 class PeerConnected:
     """A connection to a peer is open, whichever side opened it.
 
@@ -34,16 +32,14 @@ class PeerConnected:
     protocol: str = ""
 
 
-@short_repr
-@dataclass(frozen=True, slots=True)
+@frozen
 class PeerDisconnected:
     """The connection to a peer has ended, on whichever side."""
 
     peer: PeerId
 
 
-@short_repr
-@dataclass(frozen=True, slots=True)
+@frozen
 class Received:
     """A packet came.
 
@@ -56,32 +52,28 @@ class Received:
     packet: Any
 
 
-@short_repr
-@dataclass(frozen=True, slots=True)
+@frozen
 class TimerExpired:
     """The time of a `SetTimer` has come."""
 
     timer: Hashable
 
 
-@short_repr
-@dataclass(frozen=True, slots=True)
+@frozen
 class Join:
     """The application subscribes to a topic."""
 
     topic: str
 
 
-@short_repr
-@dataclass(frozen=True, slots=True)
+@frozen
 class Leave:
     """The application unsubscribes from a topic."""
 
     topic: str
 
 
-@short_repr
-@dataclass(frozen=True, slots=True)
+@frozen
 class Publish:
     """The application publishes.
 
@@ -94,16 +86,14 @@ class Publish:
     data: bytes
 
 
-@short_repr
-@dataclass(frozen=True, slots=True)
+@frozen
 class ConnectFailed:
     """The connection that a `Connect` asked for did not come about."""
 
     peer: PeerId
 
 
-@short_repr
-@dataclass(frozen=True, slots=True)
+@frozen
 class RoundTrip:
     """What a `Ping` asked for.
 
@@ -119,32 +109,28 @@ class RoundTrip:
 # Out-events
 
 
-@short_repr
-@dataclass(frozen=True, slots=True)
+@frozen
 class Connect:
     """A connection to a peer is wanted: `PeerConnected` or `ConnectFailed` follows; nothing, where there is one."""
 
     peer: PeerId
 
 
-@short_repr
-@dataclass(frozen=True, slots=True)
+@frozen
 class Disconnect:
     """The connection to a peer is to end, after what was sent on it; `PeerDisconnected` follows on both sides."""
 
     peer: PeerId
 
 
-@short_repr
-@dataclass(frozen=True, slots=True)
+@frozen
 class Ping:
     """How long the way to a connected peer and back takes is to be measured; `RoundTrip` follows."""
 
     peer: PeerId
 
 
-@short_repr
-@dataclass(frozen=True, slots=True)
+@frozen
 class Send:
     """A packet is to go out, the same one to each of the peers.
 
@@ -157,8 +143,7 @@ class Send:
     packet: Any
 
 
-@short_repr
-@dataclass(frozen=True, slots=True)
+@frozen
 class Deliver:
     """A message for the application, which is handed to it once, however many of its topics we are in.
 
@@ -176,8 +161,7 @@ class Deliver:
     source: PeerId | None
 
 
-@short_repr
-@dataclass(frozen=True, slots=True)
+@frozen
 class SetTimer:
     """A timer is to expire at a time; the same timer, if it is set, no more at the time that it was set for.
 

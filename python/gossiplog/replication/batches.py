@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gossiplog.core import Batch, SignedMessage
 from gossiplog.errors import InvalidMessage, ProtocolError, RefusedMessage
-from gossiplog.reprs import short_repr
+from gossiplog.reprs import frozen
 
 if TYPE_CHECKING:
     from gossiplog.protocol.sync.events import Received
 
 
-@short_repr
-@dataclass(frozen=True, slots=True)
+@frozen
 class VerifiedBatch:
     """Messages whose signatures and encodings were checked.
 
@@ -62,8 +61,7 @@ def verify_received(received: Received, count: int) -> VerifiedBatch:
     return VerifiedBatch(batch, count, is_synced=True, violation=violation)
 
 
-@short_repr
-@dataclass(frozen=True, slots=True)
+@frozen
 class InsertOutcome:
     """What became of a batch.
 

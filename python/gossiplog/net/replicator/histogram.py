@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from dataclasses import dataclass
 from itertools import accumulate
 
-from gossiplog.reprs import short_repr
+from gossiplog.reprs import frozen
 
 BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 """Seconds. The last count is of what took longer."""
 
 
-@short_repr
-@dataclass(frozen=True, slots=True)
+@frozen
 class Latency:
     """What took how long.
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from gossiplog.reprs import short_repr
+from gossiplog.reprs import frozen
 
 TOPIC_HEADER = "gossiplog-topic"
 """By which a client names its log's topic when it opens a WebSocket, and a hub its own when it lets the client in."""
@@ -14,8 +12,7 @@ ACCESS_HEADER = "gossiplog-access"
 """By which it says then whether the client may "write", or "read" only."""
 
 
-@short_repr
-@dataclass(frozen=True, slots=True)
+@frozen
 class Protocols:
     """What peers of a topic speak on their streams.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 
 import anyio
@@ -17,7 +17,7 @@ from gossiplog.net.latest import keep_latest
 from gossiplog.net.rate_limited_log import RateLimitedLog, one_line
 from gossiplog.net.replicator.histogram import Histogram, Latency
 from gossiplog.replication.batches import InsertOutcome
-from gossiplog.reprs import short_repr
+from gossiplog.reprs import frozen
 
 LOGGER = logging.getLogger("gossiplog")
 # An application that does not set logging up gets nothing on its standard error.
@@ -35,8 +35,7 @@ _MOST_AT_ONCE = 256
 _MOST_COPIES = 2**13
 
 
-@short_repr
-@dataclass(frozen=True, slots=True)
+@frozen
 class Counters:
     """What was counted since a driver was made.
 

@@ -6,18 +6,17 @@ Peers are named by any hashable value that the driver chooses. Times are seconds
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from typing import TypeAlias
 
 from gossiplog.protocol.sync.events import Statistics
-from gossiplog.reprs import short_repr
+from gossiplog.reprs import frozen
 
 PeerId: TypeAlias = Hashable
 
 
-@short_repr
-@dataclass(frozen=True, slots=True)
+@frozen
 class Delivery:
     """A message on its way into the log. It travels to the driver and back, so that the machine remembers none of it.
 
@@ -64,8 +63,7 @@ class SyncResult(Enum):
 # In-events
 
 
-@short_repr
-@dataclass(frozen=True, slots=True)
+@frozen
 class PeerConnected:
     """A push stream to the peer is open, either way.
 
@@ -78,56 +76,49 @@ class PeerConnected:
     gossips: bool = False
 
 
-@short_repr
-@dataclass(frozen=True, slots=True)
+@frozen
 class PeerDisconnected:
     """The connection to the peer has ended, on whichever side."""
 
     peer: PeerId
 
 
-@short_repr
-@dataclass(frozen=True, slots=True)
+@frozen
 class ServingAborted:
     """This side aborted the last sync that it served to the peer, and the peer has not begun another since."""
 
     peer: PeerId
 
 
-@short_repr
-@dataclass(frozen=True, slots=True)
+@frozen
 class PeerBehind:
     """More waits to be written to the peer than the driver holds: nothing is sent to it until it caught up."""
 
     peer: PeerId
 
 
-@short_repr
-@dataclass(frozen=True, slots=True)
+@frozen
 class PeerCaughtUp:
     """Everything that waited to be written to the peer is."""
 
     peer: PeerId
 
 
-@short_repr
-@dataclass(frozen=True, slots=True)
+@frozen
 class Appended:
     """The log has these messages (key, value) by its owner's doing, not by this machine's; in causal order."""
 
     messages: Sequence[tuple[bytes, bytes]]
 
 
-@short_repr
-@dataclass(frozen=True, slots=True)
+@frozen
 class Received:
     """A peer sent a message, by push or gossip."""
 
     delivery: Delivery
 
 
-@short_repr
-@dataclass(frozen=True, slots=True)
+@frozen
 class HeadsReceived:
     """A peer sent an Update with heads that the log lacks (`push.UnknownHeads`)."""
 
@@ -136,8 +127,7 @@ class HeadsReceived:
     unchecked: int = 0
 
 
-@short_repr
-@dataclass(frozen=True, slots=True)
+@frozen
 class Judged:
     """What became of a delivery; says so after the transaction, of those that it inserted in causal order.
 
@@ -154,8 +144,7 @@ class Judged:
     reason: str = ""
 
 
-@short_repr
-@dataclass(frozen=True, slots=True)
+@frozen
 class SyncAdvanced:
     """Bytes came in on a sync stream. Said now and then, more often than every `BroadcastConfig.stall` seconds."""
 
@@ -163,8 +152,7 @@ class SyncAdvanced:
     statistics: Statistics
 
 
-@short_repr
-@dataclass(frozen=True, slots=True)
+@frozen
 class SyncBrought:
     """What became of a batch that came by sync; says so after the transaction.
 
@@ -185,8 +173,7 @@ class SyncBrought:
     invalid: str = ""
 
 
-@short_repr
-@dataclass(frozen=True, slots=True)
+@frozen
 class SyncEnded:
     """Said once for every `StartSync`, after its last `SyncBrought`, also after `StopSync` and when the peer is gone.
 
@@ -212,38 +199,33 @@ class SyncEnded:
 # Timers
 
 
-@short_repr
-@dataclass(frozen=True, slots=True)
+@frozen
 class SyncDue:
     """The peer's back-off is over."""
 
     peer: PeerId
 
 
-@short_repr
-@dataclass(frozen=True, slots=True)
+@frozen
 class SyncCheck:
     """A look at whether a sync stalls, or has had its turn."""
 
     sync: int
 
 
-@short_repr
-@dataclass(frozen=True, slots=True)
+@frozen
 class RetryDue:
     """What the application refused of the peer's messages is to be tried again."""
 
     peer: PeerId
 
 
-@short_repr
-@dataclass(frozen=True, slots=True)
+@frozen
 class AnnounceDue:
     """Peers reached by gossip are to be sent the heads."""
 
 
-@short_repr
-@dataclass(frozen=True, slots=True)
+@frozen
 class OrphansDue:
     """Orphans that came by gossip have waited for their parents."""
 
@@ -251,8 +233,7 @@ class OrphansDue:
 Timer: TypeAlias = SyncDue | SyncCheck | RetryDue | AnnounceDue | OrphansDue
 
 
-@short_repr
-@dataclass(frozen=True, slots=True)
+@frozen
 class TimerExpired:
     """The time of a `SetTimer` has come."""
 
@@ -279,16 +260,14 @@ InEvent: TypeAlias = (
 # Out-events
 
 
-@short_repr
-@dataclass(frozen=True, slots=True)
+@frozen
 class SendUpdate:
     """Send the log's heads, as they are now, to these peers."""
 
     peers: Sequence[PeerId]
 
 
-@short_repr
-@dataclass(frozen=True, slots=True)
+@frozen
 class SendInsert:
     """Push a message to these peers; where it is too large for a frame, send an Update instead."""
 
@@ -297,8 +276,7 @@ class SendInsert:
     value: bytes
 
 
-@short_repr
-@dataclass(frozen=True, slots=True)
+@frozen
 class Publish:
     """Hand a message to the gossip router, if there is one, as an own one."""
 
@@ -317,8 +295,7 @@ class Gossip(Enum):
     """Drop it, and penalise who delivered it."""
 
 
-@short_repr
-@dataclass(frozen=True, slots=True)
+@frozen
 class Validated:
     """The answer for a message that came by gossip."""
 
@@ -327,8 +304,7 @@ class Validated:
     answer: Gossip
 
 
-@short_repr
-@dataclass(frozen=True, slots=True)
+@frozen
 class Insert:
     """Verify a message, insert it, and say what became of it: `Judged`.
 
@@ -338,8 +314,7 @@ class Insert:
     delivery: Delivery
 
 
-@short_repr
-@dataclass(frozen=True, slots=True)
+@frozen
 class StartSync:
     """Open a sync stream to the peer.
 
@@ -356,16 +331,14 @@ class StartSync:
     skip: frozenset[bytes]
 
 
-@short_repr
-@dataclass(frozen=True, slots=True)
+@frozen
 class StopSync:
     """End a sync stream, keep what it brought, and report it as any other."""
 
     sync: int
 
 
-@short_repr
-@dataclass(frozen=True, slots=True)
+@frozen
 class Disconnect:
     """The peer broke the rules: end the connection, and hold it against the peer."""
 
@@ -373,8 +346,7 @@ class Disconnect:
     reason: str
 
 
-@short_repr
-@dataclass(frozen=True, slots=True)
+@frozen
 class SetTimer:
     """Say `TimerExpired(timer)` at a time. It replaces an equal timer that was set before."""
 
@@ -382,16 +354,14 @@ class SetTimer:
     at: float
 
 
-@short_repr
-@dataclass(frozen=True, slots=True)
+@frozen
 class SyncStarted:
     """For the application: a sync began."""
 
     peer: PeerId
 
 
-@short_repr
-@dataclass(frozen=True, slots=True)
+@frozen
 class SyncProgress:
     """For the application: what a sync has brought so far."""
 
@@ -400,8 +370,7 @@ class SyncProgress:
     statistics: Statistics
 
 
-@short_repr
-@dataclass(frozen=True, slots=True)
+@frozen
 class SyncOver:
     """For the application: a sync ended.
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Protocol, TypeAlias
 
 from gossiplog.core import Batch, Node, Nodes, Tree, encode_id, verify_batch
 from gossiplog.errors import ProtocolError
-from gossiplog.reprs import short_repr
+from gossiplog.reprs import frozen
 
 MOST_KEYS = 512
 """Keys in one GetValues: canvas-js serves as fast with 500 as with more."""
@@ -25,8 +25,7 @@ class Local(Protocol):
         """Return the tree's leaves (key, hash) with start <= key < end."""
 
 
-@short_repr
-@dataclass(frozen=True, slots=True)
+@frozen
 class SyncClientConfig:
     """How a client asks.
 
@@ -63,8 +62,7 @@ class SyncClientConfig:
         return replace(self, complete=frozenset(), known={})
 
 
-@short_repr
-@dataclass(frozen=True, slots=True)
+@frozen
 class Statistics:
     """What a sync cost.
 
@@ -85,16 +83,14 @@ class Statistics:
     complete: int = 0
 
 
-@short_repr
-@dataclass(frozen=True, slots=True)
+@frozen
 class Send:
     """Write these bytes to the server."""
 
     data: bytes
 
 
-@short_repr
-@dataclass(frozen=True, slots=True)
+@frozen
 class Received:
     """What the server has under some keys, ascending, also from one event to the next. None of it is verified yet.
 
@@ -124,8 +120,7 @@ class Received:
         return verify_batch(self.values[:wrong], self.topic), violation
 
 
-@short_repr
-@dataclass(frozen=True, slots=True)
+@frozen
 class Aborted:
     """The server ended the stream early. Make a new client with `next_config` after the cooldown.
 
@@ -136,8 +131,7 @@ class Aborted:
     cooldown: int
 
 
-@short_repr
-@dataclass(frozen=True, slots=True)
+@frozen
 class Finished:
     """Everything that the server had and the local log lacked was handed out. Close the stream."""
 
