@@ -424,7 +424,10 @@ def test_a_signal_ends_the_start_of_a_server(number: signal.Signals, tmp_path: P
     code = (
         "import importlib, os, sys, time\n"
         "import gossiplog.__main__ as program\n"
-        "def wait(name): os.write(1, b'.'); time.sleep(600)\n"
+        "def wait(name):\n"
+        "    os.write(1, b'.')\n"
+        # One long sleep would go on if the signal came just before it.
+        "    while True: time.sleep(0.1)\n"
         "importlib.import_module = wait\n"
         "sys.argv = ['gossiplog', 'serve', 'notes.db']\n"
         "program.main()\n"
