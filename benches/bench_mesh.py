@@ -25,7 +25,7 @@ from network import Process
 import gossiplog
 from gossiplog.bench.stage import Logs
 from gossiplog.bench.turns import ROUNDS, Result
-from gossiplog.net.local_network import LocalNetwork, Plan
+from gossiplog.net.local_network import LocalNetwork, NetworkPlan
 from gossiplog.net.peer import Peer
 
 PEERS = 10
@@ -54,7 +54,7 @@ def floor(program: Path, messages: int, rate: float) -> dict[str, float]:
     return found
 
 
-async def _deliver(plan: Plan, messages: int, rate: float, burst: int = 1) -> tuple[list[float], float]:
+async def _deliver(plan: NetworkPlan, messages: int, rate: float, burst: int = 1) -> tuple[list[float], float]:
     async with LocalNetwork(plan) as network:
         await network.connected(3)
         await anyio.sleep(FORMING)
@@ -78,7 +78,7 @@ def test_latency(durable: bool, most: float, bare_gossip: Path, results: Results
         if durable:
             folder = tmp_path / str(number)
             folder.mkdir()
-        plan = Plan(PEERS, message_bytes=MESSAGE_BYTES, folder=folder)
+        plan = NetworkPlan(PEERS, message_bytes=MESSAGE_BYTES, folder=folder)
         latencies, _ = anyio.run(_deliver, plan, int(RATE * SECONDS), RATE)
         bare = floor(bare_gossip, int(RATE * SECONDS), RATE)
         rounds.append(
@@ -159,7 +159,7 @@ def test_latency_of_processes(durable: bool, most: float, bare_gossip: Path, res
 
 
 def test_rate(results: Results, bare_gossip: Path) -> None:
-    latencies, seconds = anyio.run(_deliver, Plan(PEERS, message_bytes=MESSAGE_BYTES), FLOOD, 0.0, BURST)
+    latencies, seconds = anyio.run(_deliver, NetworkPlan(PEERS, message_bytes=MESSAGE_BYTES), FLOOD, 0.0, BURST)
     bare = floor(bare_gossip, FLOOD, 2000)
     rate = FLOOD / seconds
     results.add(
@@ -175,7 +175,7 @@ def test_rate(results: Results, bare_gossip: Path) -> None:
     )
 
 
-async def _join(plan: Plan) -> dict[str, float]:
+async def _join(plan: NetworkPlan) -> dict[str, float]:
     async with LocalNetwork(plan) as network:
         await network.connected(3)
         connected = anyio.current_time() - network.started
@@ -187,7 +187,7 @@ async def _join(plan: Plan) -> dict[str, float]:
 
 
 def test_many_peers(results: Results) -> None:
-    found = anyio.run(_join, Plan(64, offline_messages=20))
+    found = anyio.run(_join, NetworkPlan(64, offline_messages=20))
     results.add(
         Result(
             "mesh: 64 peers that know one, each with 20 messages of its own",

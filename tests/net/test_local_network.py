@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 import gossiplog
-from gossiplog.net.local_network import LocalNetwork, Plan, Topology
+from gossiplog.net.local_network import LocalNetwork, NetworkPlan, Topology
 
 pytestmark = pytest.mark.anyio
 
@@ -21,7 +21,7 @@ PATIENCE = 120
 @pytest.mark.parametrize("anyio_backend", ASYNCIO)
 @pytest.mark.parametrize("topology", ["mesh", "hub"])
 async def test_branches_merge_and_messages_arrive_everywhere(topology: Topology, tmp_path: Path) -> None:
-    plan = Plan(peers=4, topology=topology, offline_messages=3, join_seconds=0.2, folder=tmp_path)
+    plan = NetworkPlan(peers=4, topology=topology, offline_messages=3, join_seconds=0.2, folder=tmp_path)
     with anyio.fail_after(PATIENCE):
         async with LocalNetwork(plan) as network:
             await network.converged()
@@ -41,7 +41,7 @@ async def test_branches_merge_and_messages_arrive_everywhere(topology: Topology,
 @pytest.mark.integration
 async def test_peers_that_know_one_find_others() -> None:
     with anyio.fail_after(PATIENCE):
-        async with LocalNetwork(Plan(peers=6)) as network:
+        async with LocalNetwork(NetworkPlan(peers=6)) as network:
             await network.connected(3)
             assert min(len(member.connections) for member in network.members) >= 3
 
@@ -49,4 +49,4 @@ async def test_peers_that_know_one_find_others() -> None:
 @pytest.mark.parametrize("wrong", [{"peers": 1}, {"offline_messages": -1}, {"join_seconds": -1.0}])
 def test_plans_that_cannot_be(wrong: dict[str, float]) -> None:
     with pytest.raises(ValueError, match="a network"):
-        Plan(**wrong)  # type: ignore[arg-type]
+        NetworkPlan(**wrong)  # type: ignore[arg-type]

@@ -42,7 +42,7 @@ _LOOK_SECONDS = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class NetworkPlan:
     """What a network is made of.
 
     Attributes:
@@ -102,7 +102,7 @@ class Member:
 class LocalNetwork(Service):
     """A network of real peers, for the time of its context, which is entered once.
 
-        async with LocalNetwork(Plan(peers=64, offline_messages=20)) as network:
+        async with LocalNetwork(NetworkPlan(peers=64, offline_messages=20)) as network:
             await network.converged()
 
     Args:
@@ -118,7 +118,7 @@ class LocalNetwork(Service):
         NotALog: there are logs in the folder.
     """
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: NetworkPlan) -> None:
         super().__init__()
         self.plan = plan
         self.members: list[Member] = []

@@ -1,6 +1,6 @@
-"""The vocabulary of all routers: what they are told, what they ask for, and the one call that joins both.
+"""The vocabulary of all routers: their input, their output, and the one call that joins both.
 
-A router does no I/O and reads no clock: it is told what happened and what time it is, draws from the random numbers
+A router does no I/O and reads no clock: it is given what happened and the time, draws from the random numbers
 that it is given, and answers with what is to be done, in this order. So the same router runs in a simulation, in
 tests under virtual time, and on a network. What peers send each other, and the timers, are each router's own.
 

@@ -4,7 +4,7 @@ The rules, from the libp2p pubsub interface (https://github.com/libp2p/specs/blo
 "In the beginning was floodsub" of the gossipsub specification; where both are silent, from go-libp2p-pubsub
 (floodsub.go):
 
-1. A peer that connects is told the topics that we are in, and every peer is told when we join one or leave one.
+1. A peer that connects is sent the topics that we are in, and every peer is notified when we join one or leave one.
 2. A new message of a topic that we are in is delivered, and goes to all peers in the topic but the one that it came
    from and its author. One of several topics is delivered once, and goes to each peer that is in one of them which we
    are in, once. New is what was not seen for some time, is not our own, is made out as it has to be, and passes

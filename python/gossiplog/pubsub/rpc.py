@@ -74,7 +74,7 @@ class IHave:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Control(_Terse):
-    """What gossipsub peers tell each other.
+    """What gossipsub peers send each other.
 
     Attributes:
         ihave: what the sender has seen.
@@ -96,7 +96,7 @@ class Rpc(_Terse):
     Attributes:
         messages: to be processed before `control`.
         subscriptions: changes of the sender's, in their order; to be processed before all else.
-        control: None where there is nothing to tell.
+        control: None where there is nothing to send.
         extension: what a router that extends gossipsub adds, for its like to understand.
     """
 

@@ -70,7 +70,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class IHave:
-    """The sender tells what it has seen recently."""
+    """The sender announces what it has seen recently."""
 
     ids: Sequence[Hashable]
 

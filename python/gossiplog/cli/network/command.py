@@ -53,11 +53,11 @@ def network(
     if topology not in _TOPOLOGIES:
         raise typer.BadParameter(f"--topology is {topology!r}: expected one of {', '.join(_TOPOLOGIES)}")
     from gossiplog.cli.network.run import Task, run_network
-    from gossiplog.net.local_network import Plan
+    from gossiplog.net.local_network import NetworkPlan
 
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
-    plan = Plan(
+    plan = NetworkPlan(
         peers=peers,
         topology="mesh" if topology == "mesh" else "hub",
         offline_messages=offline_messages,

@@ -13,7 +13,7 @@ from gossiplog.cli.output import Output, fields_table, watching
 from gossiplog.errors import NetworkError
 from gossiplog.net.background import background
 from gossiplog.net.connection_graph import measure_graph
-from gossiplog.net.local_network import LocalNetwork, Plan
+from gossiplog.net.local_network import LocalNetwork, NetworkPlan
 
 _SEVERAL = 3
 """Connections from which on a peer is not at the mercy of one other."""
@@ -36,7 +36,7 @@ class Task:
     seconds: float
 
 
-def run_network(plan: Plan, task: Task, output: Output) -> None:
+def run_network(plan: NetworkPlan, task: Task, output: Output) -> None:
     """Run a network of peers, and report how it went.
 
     Raises:
@@ -54,7 +54,7 @@ def run_network(plan: Plan, task: Task, output: Output) -> None:
         )
 
 
-async def _run(plan: Plan, task: Task) -> dict[str, Any]:
+async def _run(plan: NetworkPlan, task: Task) -> dict[str, Any]:
     found: dict[str, Any] = {"peers": plan.peers, "topology": plan.topology, "converged": False}
     async with LocalNetwork(plan) as network:
         with (

@@ -6,11 +6,11 @@ The rules, from the seed ("Broadcast Protocol"); what it leaves open is marked [
 2. *Publish*: GOSSIP with hops 1 to all eager neighbours; the message into the cache, its id into the lazy queue. What
    has come already, where others publish it as well, is not published again [ours].
 3. *GOSSIP* for the first time: it is delivered, its sender becomes eager, and it goes with one hop more to the other
-   eager neighbours; cache and queue as before. A copy: its sender becomes lazy and is told PRUNE. Who is told PRUNE
-   makes the sender lazy. For `Config.graft_grace` seconds after a GRAFT for messages, copies on its link prune nothing
-   [ours]: late messages come in another order at each of the nodes that graft for them, so that each one's copies
-   prune the links by which the others came. Then nothing is left, and the same happens with the next messages, for
-   ever: measured with 300 nodes, 20 of which grafted each of 600 messages.
+   eager neighbours; cache and queue as before. A copy: its sender becomes lazy and is sent PRUNE. A node that gets
+   PRUNE makes the sender lazy. For `Config.graft_grace` seconds after a GRAFT for messages, copies on its link prune
+   nothing [ours]: late messages come in another order at each of the nodes that graft for them, so that each one's
+   copies prune the links by which the others came. Then nothing is left, and the same happens with the next messages,
+   for ever: measured with 300 nodes, 20 of which grafted each of 600 messages.
 4. *Queue*: every `Config.flush` seconds its ids go out as one IHAVE to all lazy neighbours; an empty queue sends
    nothing [ours: nor does the timer run].
 5. *IHAVE*: unknown ids are missing, with who announced them, in order. One timer for all: the first tick marks, from

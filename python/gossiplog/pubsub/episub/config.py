@@ -82,7 +82,7 @@ class Config:
         idle: [free] without a message after which a connection to one who is no neighbour is closed.
         under_way: [free] requests of one kind that others may have us busy with at a time; what exceeds it is treated
             as if their connection had failed.
-        eager_leave: [free] whether leaving is told by LEAVE; else by DISCONNECT.
+        eager_leave: [free] whether leaving is announced by LEAVE; else by DISCONNECT.
         flush: of the lazy queue into IHAVEs (seed: "in the order of 0.1s").
         missing_tick: [free] of the timer that looks for missing messages; marked by one tick, a message is missing at
             the second. An eager path that is this much slower than the announcement is replaced.

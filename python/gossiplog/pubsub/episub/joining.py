@@ -184,9 +184,9 @@ class Joining:
 
     def _accept(self, newcomer: PeerId) -> None:
         self._active.accept(newcomer)
-        told = self._views.any_active(newcomer)
-        if told is not None:
-            self._node.send([told], ForwardJoin(newcomer, self._node.config.forward_join_ttl))
+        found = self._views.any_active(newcomer)
+        if found is not None:
+            self._node.send([found], ForwardJoin(newcomer, self._node.config.forward_join_ttl))
 
     def _pass_on(self, sender: PeerId, message: Join | ForwardJoin) -> None:
         target = self._views.any_active(sender, message.peer)

@@ -126,7 +126,7 @@ class Episub:
                 )
             case Join(topic) if not topic_fits(topic):
                 raise ValueError(
-                    f"topic {topic!r}: expected text of {MAX_TOPIC} bytes at most, which peers can be told"
+                    f"topic {topic!r}: expected text of {MAX_TOPIC} bytes at most, that can be announced to peers"
                 )
             case Publish(data=data):
                 if len(data) > MAX_DATA:

@@ -25,7 +25,7 @@ class Outbox:
     """Packets in the making.
 
     Args:
-        confirm: whether a peer is to be told GRAFT (true) or PRUNE (false) of a topic after all. It is, if so.
+        confirm: whether a peer is to be sent GRAFT (true) or PRUNE (false) of a topic after all. It is, if so.
         is_joined: whether we are in a topic.
         concerns: whether we are in a topic, or a peer is.
         max_topics: of which GRAFT and PRUNE are kept for a peer.

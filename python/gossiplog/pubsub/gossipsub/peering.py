@@ -26,7 +26,7 @@ class Peer:
     Attributes:
         protocol: that it speaks.
         topics: that it is in.
-        pruned: topics that it was last told PRUNE about, not GRAFT.
+        pruned: topics that it was last sent PRUNE about, not GRAFT.
     """
 
     protocol: str

@@ -4,16 +4,16 @@ The rules, from the specification (https://github.com/libp2p/specs/blob/master/p
 from the guide to it (https://docs.libp2p.io/concepts/pubsub/overview/: "guide"), and where both are silent from
 go-libp2p-pubsub ("go"); what is from none of them is marked as ours.
 
-1. *Hello.* A peer that connects is told our topics; every peer is told when we join one or leave one.
-2. *Join.* The fan-out peers of the topic, and others drawn up to D, are its mesh, and are told GRAFT. *Leave.* The mesh
-   is told PRUNE. Both in the packet that announces it (guide).
+1. *Hello.* A peer that connects is sent our topics; every peer is notified when we join one or leave one.
+2. *Join.* The fan-out peers of the topic, and others drawn up to D, are its mesh, and are sent GRAFT. *Leave.* The mesh
+   is sent PRUNE. Both in the packet that announces it (guide).
 3. *GRAFT* adds its sender to the mesh of a topic that we are in, and is answered with PRUNE otherwise. *PRUNE* removes
-   it. GRAFT says that the sender is in the topic (rust-libp2p), of which a lost announcement may have told.
-4. *Crossed GRAFT and PRUNE* (ours). A GRAFT from a peer whom we told PRUNE last may have been sent before that arrived,
-   so that it ends up without us where we have it. It is therefore answered with GRAFT, which changes nothing if it was
-   not. Likewise who unsubscribes from a topic without PRUNE, and was in our mesh, is told PRUNE: our GRAFT may be on
-   its way. So at rest two peers are in each other's mesh, or neither is, as long as packets between them keep their
-   order.
+   it. GRAFT says that the sender is in the topic (rust-libp2p), whose announcement may have been lost.
+4. *Crossed GRAFT and PRUNE* (ours). A GRAFT from a peer to which we sent PRUNE last may have been sent before that
+   arrived, so that it ends up without us where we have it. It is therefore answered with GRAFT, which changes nothing
+   if it was not. Likewise a peer that unsubscribes from a topic without PRUNE, and was in our mesh, is sent PRUNE: our
+   GRAFT may be on its way. So at rest two peers are in each other's mesh, or neither is, as long as packets between
+   them keep their order.
 5. *Messages.* A new one of a topic that we are in is delivered, goes to the floodsub peers of the topic and to its
    mesh, and is kept for those who ask. New is what has an id that was not seen, is not our own, made out as it has to
    be, and passes the application's judgement; what fails that is not judged again (go). One of several topics (guide)
@@ -90,6 +90,7 @@ class GossipSub:
     """
 
     __slots__ = (
+        "_announced",
         "_asked",
         "_authors",
         "_authorship",
@@ -106,7 +107,6 @@ class GossipSub:
         "_random",
         "_seen",
         "_state",
-        "_told",
         "_unvalidated",
         "_validation",
     )
@@ -142,10 +142,10 @@ class GossipSub:
         # Heartbeats so far.
         self._beats = 0
         self._delivered: list[Deliver] = []
-        # What a peer that connects is told; None where our topics have changed since.
+        # What a peer that connects is sent; None where our topics have changed since.
         self._hello: Rpc | None = None
         # Ids since the last heartbeat: that each peer announced, and that it was asked for, by topic.
-        self._told: dict[PeerId, int] = {}
+        self._announced: dict[PeerId, int] = {}
         self._asked: dict[tuple[PeerId, str], int] = {}
 
     # What others may see
@@ -215,7 +215,7 @@ class GossipSub:
                 if rejected := self._answer(id, answer):
                     return (Rejected(rejected),)
             case Unsent(peer, packet) if peer in self._state.peers:
-                # Until a GRAFT is sent, the last that the peer is told is the PRUNE before it.
+                # Until a GRAFT is sent, the last that the peer gets is the PRUNE before it.
                 for topic in packet.control.graft if packet.control is not None else ():
                     self._mark(peer, topic)
                 self._outbox.keep(peer, packet)
@@ -435,9 +435,9 @@ class GossipSub:
         for ihave in announced:
             if ihave.topic not in self._state.mesh:
                 continue
-            told = self._told.get(peer, 0)
-            ids = ihave.ids[: self._config.max_ids - told]
-            self._told[peer] = told + len(ids)
+            earlier = self._announced.get(peer, 0)
+            ids = ihave.ids[: self._config.max_ids - earlier]
+            self._announced[peer] = earlier + len(ids)
             unknown = self._seen.unseen(ids)
             if unknown:
                 wanted.update(dict.fromkeys(unknown))
@@ -472,7 +472,7 @@ class GossipSub:
         self.beat_extension(now)
         self._cache.shift()
         self._seen.expire(now)
-        self._told.clear()
+        self._announced.clear()
         self._asked.clear()
         self._beats += 1
         self._unvalidated.expire(self._beats - self._config.mcache_len)
