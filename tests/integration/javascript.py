@@ -45,12 +45,12 @@ class Event:
 
     Attributes:
         name: "message", "sync", "connect", "disconnect", "graft", "prune", "identify", or "error" for a failure that
-            canvas-js handles nowhere, in any peer of the process; of a carrier "data"; of a peer of floodsub "data" and
-            "subscribed".
+            canvas-js handles nowhere, in any peer of the process; of a transport "data"; of a peer of floodsub "data"
+            and "subscribed".
         fields: of a message its `id` and its `source` ("push", "sync", "pubsub", or None for the peer's own); of a
             sync, which is one stream, how many `messages` it brought in how many `milliseconds`; of a connection the
             `peer`'s URL; of a graft or a prune, its sender, of what identify said, of a subscription, and of a
-            carrier's data, which comes as `data`, the `peer`'s id.
+            transport's data, which comes as `data`, the `peer`'s id.
     """
 
     name: str
@@ -461,7 +461,7 @@ class Peer(Handle):
         return [event.fields["messages"] for event in self.events("sync")]
 
 
-class Carrier(Handle):
+class Transport(Handle):
     """A libp2p peer that leaves one protocol to the test: what arrives on its streams is told, and can be answered.
 
     Args:
@@ -470,7 +470,7 @@ class Carrier(Handle):
     """
 
     def __init__(self, process: Process, protocol: str) -> None:
-        super().__init__(process, kind="carrier", protocol=protocol)
+        super().__init__(process, kind="transport", protocol=protocol)
         self._taken = 0
 
     def dial(self, address: str) -> str:

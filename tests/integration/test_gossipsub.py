@@ -1,7 +1,7 @@
 """The gossipsub router in conversation with rust-libp2p's and with canvas-js's, on `/meshsub/1.0.0`.
 
 The router is a state machine, so somebody has to carry its packets: a libp2p peer without gossipsub of its own
-(`js/carrier.mjs`).
+(`js/transport.mjs`).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from gossiplog.pubsub.gossipsub import Config, GossipConfig, GossipSub, Peering
 from gossiplog.pubsub.rpc import GOSSIPSUB, Message, Rpc
 from gossiplog.pubsub.wire import decode, encode
 from tests.integration.conftest import Start
-from tests.integration.javascript import Carrier, JavaScriptPeer, SharedProcess
+from tests.integration.javascript import JavaScriptPeer, SharedProcess, Transport
 
 pytestmark = pytest.mark.integration
 
@@ -56,7 +56,7 @@ class Remote(Protocol):
         """Publishes a message, and returns its data."""
 
     def has_in_mesh(self) -> bool:
-        """Whether the router's carrier is in its mesh."""
+        """Whether the router's transport is in its mesh."""
 
     def got(self, data: bytes) -> bool:
         """Whether a message came by gossip."""
@@ -137,8 +137,8 @@ class Conversation:
         deaf: drops messages, until there is an IHAVE.
     """
 
-    def __init__(self, carrier: Carrier, remote: Remote, topic: str, config: Config) -> None:
-        self._carrier = carrier
+    def __init__(self, transport: Transport, remote: Remote, topic: str, config: Config) -> None:
+        self._transport = transport
         self._readers: dict[str, FrameReader] = {}
         self._timers: dict[Any, float] = {}
         self._delivered: set[bytes] = set()
@@ -147,7 +147,7 @@ class Conversation:
         self.router = GossipSub("own", Random(1), Anonymous(), config, id_of=content_hash)
         self._perform(self.router.start(time.monotonic()))
         self.do(Join(topic))
-        self.peer = carrier.dial(remote.address())
+        self.peer = transport.dial(remote.address())
         self.do(PeerConnected(self.peer, GOSSIPSUB))
 
     def do(self, event: Any) -> None:
@@ -159,7 +159,7 @@ class Conversation:
         while not reached():
             assert time.monotonic() < end, self.packets[-20:]
             # Short, because what the other side thinks is not told.
-            arrived = self._carrier.read(0.02)
+            arrived = self._transport.read(0.02)
             if arrived is not None:
                 self._take(*arrived)
             for timer, at in list(self._timers.items()):
@@ -186,7 +186,7 @@ class Conversation:
             match order:
                 case Send(peers, packet):
                     for peer, frame in itertools.product(peers, encode(packet)):
-                        self._carrier.write(peer, frame)
+                        self._transport.write(peer, frame)
                 case SetTimer(timer, at):
                     self._timers[timer] = at
                 case Deliver(data=data):
@@ -209,13 +209,13 @@ def remote(request: pytest.FixtureRequest, start: Start, topic: str) -> Iterator
 
 
 @pytest.fixture
-def carrier(javascript: SharedProcess) -> Iterator[Carrier]:
-    with Carrier(javascript.get(), GOSSIPSUB) as carrier:
-        yield carrier
+def transport(javascript: SharedProcess) -> Iterator[Transport]:
+    with Transport(javascript.get(), GOSSIPSUB) as transport:
+        yield transport
 
 
-def test_it_grafts_and_delivers_both_ways(remote: Remote, carrier: Carrier, topic: str) -> None:
-    talk = Conversation(carrier, remote, topic, Config(heartbeat_interval=0.2))
+def test_it_grafts_and_delivers_both_ways(remote: Remote, transport: Transport, topic: str) -> None:
+    talk = Conversation(transport, remote, topic, Config(heartbeat_interval=0.2))
     talk.until(lambda: talk.router.mesh(topic) == (talk.peer,) and remote.has_in_mesh())
     for number in range(3):
         talk.until(partial(talk.delivered, remote.publish(number)))
@@ -228,9 +228,9 @@ def test_it_grafts_and_delivers_both_ways(remote: Remote, carrier: Carrier, topi
     talk.until(lambda: not remote.has_in_mesh())
 
 
-def test_of_several_topics_others_read_the_last(remote: Remote, carrier: Carrier, topic: str) -> None:
+def test_of_several_topics_others_read_the_last(remote: Remote, transport: Transport, topic: str) -> None:
     """So a router among such peers publishes to one."""
-    talk = Conversation(carrier, remote, topic, Config(heartbeat_interval=0.2))
+    talk = Conversation(transport, remote, topic, Config(heartbeat_interval=0.2))
     talk.until(lambda: talk.router.mesh(topic) == (talk.peer,) and remote.has_in_mesh())
     first, last, alone = (written(topic, number) for number in range(3))
     talk.do(Publish((topic, "other"), first))
@@ -244,9 +244,9 @@ def test_of_several_topics_others_read_the_last(remote: Remote, carrier: Carrier
         careful.handle(Publish((topic, "other"), first), 0.0)
 
 
-def test_it_answers_who_asks_and_asks_who_has(remote: Remote, carrier: Carrier, topic: str) -> None:
+def test_it_answers_who_asks_and_asks_who_has(remote: Remote, transport: Transport, topic: str) -> None:
     # Nobody is to be in its mesh, so messages come and go by gossip alone.
-    talk = Conversation(carrier, remote, topic, Config(d=0, d_low=0, d_high=0, d_lazy=6, heartbeat_interval=0.2))
+    talk = Conversation(transport, remote, topic, Config(d=0, d_low=0, d_high=0, d_lazy=6, heartbeat_interval=0.2))
     talk.until(lambda: remote.has_in_mesh() or talk.router.mesh(topic) != ())
     talk.until(lambda: not remote.has_in_mesh())
     ours = written(topic, 100)

@@ -148,6 +148,6 @@ async def line(address: str) -> AsyncIterator[Line]:
     target = int(address.partition("/tcp/")[2].partition("/")[0])
     listener = await anyio.create_tcp_listener(local_host="127.0.0.1", local_port=0)
     async with listener, background() as tasks:
-        carrier = Line(listener.listeners[0], target)
-        tasks.start_soon(carrier.run)
-        yield carrier
+        wire = Line(listener.listeners[0], target)
+        tasks.start_soon(wire.run)
+        yield wire

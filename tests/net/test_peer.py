@@ -441,11 +441,11 @@ async def test_a_peer_that_vanished_is_answered_where_it_dials_again(opened: Ope
     heard = Heard()
     identity = bytes([1] * 32)
     with anyio.fail_after(120):
-        async with Peer(ours, [LISTEN]) as here, line(here.addresses[0]) as carrier:
-            address = f"/ip4/127.0.0.1/tcp/{carrier.port}/ws/p2p/{here.peer_id}"
+        async with Peer(ours, [LISTEN]) as here, line(here.addresses[0]) as wire:
+            address = f"/ip4/127.0.0.1/tcp/{wire.port}/ws/p2p/{here.peer_id}"
             async with Peer(opened(), [], [address], identity=identity) as there:
                 await there.synced()
-                carrier.freeze()
+                wire.freeze()
             async with Peer(opened(), [], [address], identity=identity, on_event=heard) as there:
                 await heard.wait(events.Connected)
                 (peer,) = here.driver.peers

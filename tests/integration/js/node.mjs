@@ -1,6 +1,6 @@
 // Peers in Node.js, driven by lines (host.mjs). A log of canvas-js is on disk in a directory, otherwise in memory. Besides
 // Commands it can listen: then it is canvas-js's hub, on a loopback port of the system's choice; and join a mesh of libp2p
-// peers. A carrier (carrier.mjs) and a peer of floodsub (floodsub.mjs) have no log.
+// peers. A transport (transport.mjs) and a peer of floodsub (floodsub.mjs) have no log.
 
 import { createAPI } from "@canvas-js/gossiplog/api";
 import { NetworkServer } from "@canvas-js/gossiplog/server";
@@ -14,7 +14,7 @@ import { Registry } from "prom-client";
 import { WebSocketServer } from "ws";
 
 import { answer } from "./answer.mjs";
-import { Carrier } from "./carrier.mjs";
+import { Transport } from "./transport.mjs";
 import { Commands, signerOf } from "./commands.mjs";
 import { Floodsub } from "./floodsub.mjs";
 import { host } from "./host.mjs";
@@ -124,7 +124,7 @@ const openers = {
     abortSyncs(log, abort_after, abort_at);
     return new NodeCommands(log, report);
   },
-  carrier: Carrier.open,
+  transport: Transport.open,
   floodsub: Floodsub.open,
 };
 

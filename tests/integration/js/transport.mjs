@@ -11,7 +11,7 @@ import { pushable } from "it-pushable";
 import { createLibp2p } from "libp2p";
 
 // Each public method but `open` is a command.
-export class Carrier {
+export class Transport {
   #libp2p;
   #protocol;
   #outgoing = new Map();
@@ -35,7 +35,7 @@ export class Carrier {
       const peer = connection.remotePeer.toString();
       for await (const chunk of stream.source) report({ event: "data", peer, data: chunk.subarray() });
     });
-    return new Carrier(libp2p, protocol);
+    return new Transport(libp2p, protocol);
   }
 
   // Returns the peer's id, once there is a stream to it.
