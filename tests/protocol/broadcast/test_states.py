@@ -93,7 +93,7 @@ class Message:
 
 
 def write_history() -> list[Message]:
-    """Messages, parents first: with repeated and unsorted parents, and such that are ancestors of each other."""
+    """Messages, parents first; parents may be repeated, unsorted, and ancestors of each other."""
     random, history = Random(8), list[Message]()
     for number in range(24, 56):
         recent = history[-7:]
