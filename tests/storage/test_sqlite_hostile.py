@@ -11,7 +11,7 @@ import pytest
 
 import gossiplog
 from gossiplog import CorruptLog, Log, Signer
-from gossiplog.spark.jobs.log_metadata import stored
+from gossiplog.spark.jobs.log_metadata import log_metadata
 from gossiplog.storage import sqlite
 from gossiplog.storage.sqlite import SQLiteStorage
 
@@ -87,7 +87,7 @@ def test_anything_but_the_tables_of_a_log_is_refused(path: Path, sql: str, named
     with pytest.raises(CorruptLog, match=named):
         gossiplog.open(f"file:{path}?mode=ro")
     with pytest.raises(CorruptLog, match=named):
-        stored(str(path))
+        log_metadata(str(path))
 
 
 def test_what_an_application_has_in_its_database_stays(path: Path) -> None:
@@ -163,4 +163,4 @@ def test_values_of_other_types_are_damage(path: Path, place: str, value: str) ->
     except CorruptLog:
         pass
     with suppress(CorruptLog):
-        stored(str(path))
+        log_metadata(str(path))
