@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -53,6 +54,7 @@ class Store:
 
 @repeatable(60)
 @given(data=st.data(), shape=shapes())
+@pytest.mark.integration
 def test_batches_are_judged_and_planned_alike(rust: ModuleType, data: st.DataObject, shape: Shape) -> None:
     pool = list(signed(shape))
     bad = [value[:100] + bytes([value[100] ^ 1]) + value[101:] for value in pool[:3]]
@@ -97,6 +99,7 @@ def maximal_ancestors(parents: dict[int, list[int]], clocks: dict[int, int], seq
 
 @repeatable(40)
 @given(shape=shapes(40))
+@pytest.mark.integration
 def test_frontiers(rust: ModuleType, shape: Shape) -> None:
     store = Store(reference)
     store.insert(signed(shape))

@@ -253,6 +253,7 @@ def test_other_threads_run_while_a_costly_value_is_read_and_written(rust: Module
     assert not any(turns_beside(lambda: sorted(text[:200_000]), 60) for _ in range(3))
 
 
+@pytest.mark.integration
 def test_other_threads_run_while_objects_are_made(rust: ModuleType) -> None:
     """For an application's functions, which get Python's objects: then the lock is let go of now and then. Some tries,
     since the other thread may not be awake in time."""

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -34,6 +35,7 @@ def entries(numbers: Sequence[int]) -> list[tuple[bytes, bytes]]:
         st.one_of(st.lists(_numbers, max_size=6), _numbers.map(lambda n: list(range(n, n + 400)))), max_size=5
     )
 )
+@pytest.mark.integration
 def test_trees_are_a_function_of_their_entries(rust: ModuleType, batches: list[list[int]]) -> None:
     trees = [rust.Tree(), reference.Tree()]
     steps = [trees[1]]
@@ -92,6 +94,7 @@ def test_trees_over_stored_rows(rust: ModuleType, first: list[int], more: list[i
 
 @repeatable(200)
 @given(data=st.data())
+@pytest.mark.integration
 def test_answers_that_break_the_rules_of_the_tree_are_refused_alike(rust: ModuleType, data: st.DataObject) -> None:
     tree = reference.Tree().insert(entries(range(300)))
     level = data.draw(st.integers(1, tree.root.level))

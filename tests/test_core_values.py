@@ -173,6 +173,7 @@ def test_the_text_of_links_is_read_alike(rust: ModuleType, text: str) -> None:
 @given(data=strategies.prototype_maps)
 @example(data=bytes.fromhex("a4613701695f5f70726f746f5f5f4100613702695f5f70726f746f5f5f80"))
 @example(data=bytes.fromhex("a3695f5f70726f746f5f5f4100642d6e616e01695f5f70726f746f5f5ff6"))
+@pytest.mark.integration
 def test_what_prototypes_make_of_maps_is_alike(rust: ModuleType, data: bytes) -> None:
     normalized = [outcome(lambda core=core: core.cbor_encode(core.cbor_decode(data))) for core in (rust, reference)]
     assert normalized[0] == normalized[1]

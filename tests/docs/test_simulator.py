@@ -26,6 +26,7 @@ def test_there_is_nothing_else_than_what_is_tested() -> None:
     assert len(SESSIONS) > 3
 
 
+@pytest.mark.integration
 def test_the_plots_are_those_of_the_command(tmp_path: Path) -> None:
     text = PAGE.read_text(encoding="utf-8")
     (command,) = re.findall(r"`(gossiplog simulate .*) --plots docs/simulator`", text)
@@ -96,6 +97,7 @@ def test_the_medians_of_the_tables_are_close_to_what_was_published() -> None:
         *(pytest.param(name, marks=LONG) for name in ("run-2", "run-3", "run-4", "run-4-late")),
     ],
 )
+@pytest.mark.integration
 def test_a_run_of_the_tables_is_what_they_say(name: str) -> None:
     lines = simulator_tables.table([RUNS[name]], simulator_tables.SEEDS, counts)
     assert len(lines) == 5

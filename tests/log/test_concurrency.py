@@ -108,6 +108,7 @@ def test_threads_append_insert_and_read(log: Log, opened: Callable[..., Log], ot
 
 
 @pytest.mark.parametrize("ours", [3, 300])
+@pytest.mark.integration
 def test_an_append_follows_what_another_log_wrote_since(
     path: Path, opened: Callable[..., Log], signer: Signer, ours: int
 ) -> None:

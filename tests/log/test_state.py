@@ -177,6 +177,7 @@ def test_what_another_process_wrote_is_read_without_the_whole_index(
         assert reader.root == writer.root
 
 
+@pytest.mark.integration
 def test_heads_are_found_among_very_many(signer: Signer, opened: Callable[..., Log]) -> None:
     log = opened(topic=TOPIC, signer=signer)
     siblings = [signer.sign(TOPIC, 1, [], number)[1] for number in range(1000)]

@@ -14,6 +14,7 @@ CHECKLISTS = Path(__file__).parent.parent / "pubsub" / "checklists"
 MUTANTS = catalogue.read()
 
 
+@pytest.mark.integration
 def test_each_mutant_changes_its_source() -> None:
     for mutant in MUTANTS:
         source = catalogue.source_of(mutant)

@@ -287,6 +287,7 @@ class TestVirtualTime:
         # A quarter of the time, and what it may owe.
         assert 1000 * (0.25 * 7.5) <= inserted <= 1000 * (0.25 * 7.5 + 0.25) + 2 * TURN_MESSAGES
 
+    @pytest.mark.integration
     async def test_the_first_message_of_another_writer_waits_for_one_turn_among_readers(
         self, opened: Open, signer: Signer
     ) -> None:

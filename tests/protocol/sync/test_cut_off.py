@@ -97,6 +97,7 @@ def test_every_budget_brings_a_sync_to_its_end(case: tuple[Log, Log, SyncServerC
 @pytest.mark.parametrize(
     ("limits", "count"), [({"requests": 8}, 20_000), ({"requests": 300}, 100_000), ({"bytes": 60_000}, 100_000)]
 )
+@pytest.mark.integration
 def test_a_long_log_through_small_budgets(limits: dict[str, int], count: int) -> None:
     """Sync client, 7."""
     ours, theirs = logs("both apart", count, 100, seed=7)

@@ -112,6 +112,7 @@ def test_round_trips_for_a_longer_log() -> None:
     assert outcome.end.statistics.round_trips == len(outcome.flights) <= 5
 
 
+@pytest.mark.integration
 def test_round_trips_for_scattered_messages() -> None:
     """Sync client, 2."""
     shared = old_entries(MANY)

@@ -232,6 +232,7 @@ def test_the_ttl_of_leave_is_its_senders_up_to_a_bound() -> None:
 
 
 @pytest.mark.parametrize("eager", [True, False])
+@pytest.mark.integration
 def test_a_node_that_left_is_forgotten(eager: bool) -> None:
     """Seed 004, 18 and 19: by LEAVE at once in nearly all active lists, by DISCONNECT in time."""
     net = Net(40, eager_leave=eager, check=(1.0, 2.0), idle=5.0)

@@ -147,6 +147,7 @@ def test_nodes_that_leave_and_join_at_any_time_have_no_neighbours_meanwhile(
     assert net.symmetric()
 
 
+@pytest.mark.integration
 def test_the_first_message_makes_a_tree_and_later_ones_hardly_any_copies() -> None:
     """Seed 004, 45."""
     net = Net(60, alpha=float("inf"), seed=1)

@@ -116,6 +116,7 @@ def test_the_honest_nodes_do_as_without_an_attack_until_it_begins() -> None:
 
 
 @pytest.mark.parametrize("router", ["gossipsub", "episub"])
+@pytest.mark.integration
 def test_a_seed_is_one_run(router: str) -> None:
     first, found = attacked(router, "spam")
     again = Simulation(kind_named(router), first.plan)

@@ -128,6 +128,7 @@ def test_a_node_that_comes_back_is_of_the_same_kind() -> None:
         assert router is None or type(router).__name__.lower() == kind.name
 
 
+@pytest.mark.integration
 def test_hostile_nodes_pass_for_the_first_kind() -> None:
     plan = Plan(nodes=20, messages=3, connections=5, attack=with_hostile(ATTACKS["sybil"], 2))
     simulation = run(MIXED, plan)

@@ -59,6 +59,7 @@ def test_the_six_published_runs(name: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "seeds"), [("run-1", 20), ("run-2", 5)])
+@pytest.mark.integration
 def test_small_runs_are_reproduced(name: str, seeds: int) -> None:
     """Seed 002, 17 and 18."""
     check(deviations(name, seeds), [*CLOSE, "ihave"])

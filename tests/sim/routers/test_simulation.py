@@ -176,6 +176,7 @@ def test_two_kinds_with_one_seed_have_the_same_connections_and_publishers() -> N
     assert links["simsub"] == links["floodsub"]
 
 
+@pytest.mark.integration
 def test_amplification_grows_with_connections_where_all_are_flooded() -> None:
     """Seed 001, 45."""
     sent: dict[tuple[str, int], float] = {}

@@ -90,6 +90,7 @@ def test_a_mesh_with_one_fault_alone(seed: int, fault: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("machine", "seed", "said"), ALL_BROKEN, ids=[machine.__name__ for machine, _, _ in ALL_BROKEN]
 )
+@pytest.mark.integration
 def test_a_machine_without_one_of_its_rules_is_caught(
     machine: Callable[[Random, BroadcastConfig], Broadcast], seed: int, said: str
 ) -> None:
@@ -102,6 +103,7 @@ def test_a_machine_without_one_of_its_rules_is_caught(
 @pytest.mark.parametrize(
     ("insert", "seed", "said"), BROKEN_REPORTS, ids=[insert.__name__ for insert, _, _ in BROKEN_REPORTS]
 )
+@pytest.mark.integration
 def test_a_driver_that_misreports_is_caught(
     monkeypatch: pytest.MonkeyPatch, insert: Callable[..., object], seed: int, said: str
 ) -> None:
