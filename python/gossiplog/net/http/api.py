@@ -171,11 +171,11 @@ class _Api:
         _query(request, ())
 
         def read() -> bytes:
-            # Of one state: the clock is what follows from the heads.
-            heads = self._log.heads
-            # They are in the order of their clocks.
-            clock = core.decode_clock(core.decode_id(heads[-1]))[0] if heads else 0
-            return b'{"clock":%d,"parents":%b}' % (1 + clock, _ids_json(heads))
+            # Not all heads: anybody can make them many, and everybody may ask for them.
+            parents = self._log.replica.next_parents()
+            # Of one state: the clock follows from the parents, which are in the order of their clocks.
+            clock = core.decode_clock(core.decode_id(parents[-1]))[0] if parents else 0
+            return b'{"clock":%d,"parents":%b}' % (1 + clock, _ids_json(parents))
 
         return Response(await self._admission.run_cheap(read), media_type=_JSON)
 
