@@ -52,14 +52,14 @@ check: setup ## the quick loop: the fast tests, in a minute
 test: system test-rust test-python ## every test, the wheel's and the processes' too
 
 test-rust: ## the tests of the Rust crates
-	cargo test
+	cargo test -- --include-ignored
 
 test-python: setup ## the tests of the package
 	$(PYTEST)
 
 quic: ## hosts over QUIC, a feature that is off otherwise; compiles for minutes the first time
 	cargo clippy -p gossiplog-net --all-targets --features quic -- -D warnings
-	cargo test -p gossiplog-net --features quic --lib --test mesh
+	cargo test -p gossiplog-net --features quic --lib --test mesh -- --include-ignored
 
 wheel: setup ## the tests of the wheel, compiled as it is released
 	GOSSIPLOG_WHEEL=release $(BIN)/pytest tests/integration/test_wheel.py
