@@ -59,6 +59,13 @@ LAYERS: Mapping[str, Sequence[Sequence[str]]] = {
         ("connection_graph",),
         ("__init__",),
     ),
+    "net.http": (
+        ("addresses", "message_json", "tls"),
+        ("access", "admission", "connections"),
+        ("api", "listener", "metrics", "uvicorn_internals"),
+        ("access_log", "application", "server"),
+        ("__init__",),
+    ),
     "sim": (("geography", "kernel", "latency"), ("routers", "whole"), ("__main__",), ("__init__",)),
     "spark": (
         ("failures", "launching", "payload"),

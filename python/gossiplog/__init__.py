@@ -84,7 +84,8 @@ if TYPE_CHECKING:
         Unsubscribed,
     )
     from gossiplog.net.http.access import Access, Token
-    from gossiplog.net.http.server import TLS, serve
+    from gossiplog.net.http.server import serve
+    from gossiplog.net.http.tls import TLS
     from gossiplog.net.hub import Hub
     from gossiplog.net.peer import Peer
     from gossiplog.net.peer_info import PeerInfo
@@ -108,7 +109,8 @@ else:
         "gossiplog.net.transport.limits": ("Limits",),
         "gossiplog.net.peer": ("Peer",),
         "gossiplog.net.peer_info": ("PeerInfo",),
-        "gossiplog.net.http.server": ("TLS", "serve"),
+        "gossiplog.net.http.server": ("serve",),
+        "gossiplog.net.http.tls": ("TLS",),
         "gossiplog.protocol.broadcast.config": ("BroadcastConfig",),
         "gossiplog.protocol.sync.server": ("SyncServerConfig",),
         "gossiplog.pubsub.gossipsub.config": ("GossipConfig",),

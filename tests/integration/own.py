@@ -23,7 +23,8 @@ import gossiplog
 from gossiplog import Node, Signer, core
 from gossiplog.net import client, events, hub, peer
 from gossiplog.net.http.access import EVERY, Access
-from gossiplog.net.http.server import Address, serve
+from gossiplog.net.http.listener import Address
+from gossiplog.net.http.server import serve
 from gossiplog.net.replicator import driver
 from gossiplog.protocol.broadcast.config import BroadcastConfig
 from gossiplog.protocol.broadcast.events import InEvent, Judged, OutEvent, SyncBrought, Verdict

@@ -23,7 +23,8 @@ from gossiplog.errors import NetworkError
 from gossiplog.net import events
 from gossiplog.net.background import background
 from gossiplog.net.event_loop import caller
-from gossiplog.net.http.server import Address, serve
+from gossiplog.net.http.listener import Address
+from gossiplog.net.http.server import serve
 from gossiplog.net.replicator.driver import Driver
 from gossiplog.net.transport.router import Answer
 from gossiplog.net.transport.stream import Signal

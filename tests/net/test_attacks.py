@@ -22,7 +22,8 @@ from benches.attacks import TOPIC as ATTACKED_TOPIC
 from gossiplog import Hub, Log, Signer, core
 from gossiplog.errors import NetworkError
 from gossiplog.net.http.admission import Admission
-from gossiplog.net.http.server import Address, serve
+from gossiplog.net.http.listener import Address
+from gossiplog.net.http.server import serve
 from gossiplog.net.replicator.protocols import Protocols
 from gossiplog.net.transport.limits import Limits
 from gossiplog.net.transport.streams import open_network

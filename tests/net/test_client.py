@@ -28,7 +28,8 @@ from gossiplog.net import client as client_module
 from gossiplog.net import events
 from gossiplog.net.background import background
 from gossiplog.net.http.access import Access, Token
-from gossiplog.net.http.server import TLS, serve
+from gossiplog.net.http.server import serve
+from gossiplog.net.http.tls import TLS
 from gossiplog.net.transport import connection as connection_module
 from gossiplog.net.transport.streams import Connection, Network, open_network
 from tests.net.support import TLS_FILES, TOPIC, Heard, serving, until_equal

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gossiplog.net.http.server import REQUEST_CONNECTIONS
+from gossiplog.net.http.connections import REQUEST_CONNECTIONS
 
 try:
     import resource

@@ -31,7 +31,9 @@ from gossiplog.net.http import server
 from gossiplog.net.http.access import Access, Token
 from gossiplog.net.http.access_log import AccessLog
 from gossiplog.net.http.application import create_monitor
-from gossiplog.net.http.server import TLS, Address, Listener, bind, expiry_scope, serve
+from gossiplog.net.http.listener import Address, Listener, bind
+from gossiplog.net.http.server import serve
+from gossiplog.net.http.tls import TLS, certificate_scope
 from gossiplog.net.hub import Hub
 from gossiplog.net.peer import Peer
 from gossiplog.net.peer_info import PeerInfo
@@ -431,7 +433,7 @@ def _monitor(log: Log, peer: Peer | None, hub: Hub | None, access: Access, tls: 
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         # The certificate is that of the hub's own port.
-        await monitor({**scope, **expiry_scope(tls)}, receive, send)
+        await monitor({**scope, **certificate_scope(tls)}, receive, send)
 
     return answer
 

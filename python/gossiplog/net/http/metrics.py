@@ -45,7 +45,7 @@ _RESULTS = ("complete", "failed")
 _ERRORS = ("CorruptLog", "NetworkError", "StorageError")
 _DEFECTS = ("broadcast", "connection", "gossip", "push", "serving", "storing", "sync")
 _LATENCIES = ("storing", "sync", "validation")
-# Those of `gossiplog.net.http.server`.
+# As the bundled server counts them: `connections`, `listener` and `uvicorn_internals`.
 _DROPS = (
     "bad_handshakes",
     "bad_requests",

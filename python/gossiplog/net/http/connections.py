@@ -1,0 +1,200 @@
+"""The connections of a server: how many each address may have, and which ones are dropped.
+
+A connection is dropped when there are too many and it is the oldest idle one, or when its client does not read what is
+sent to it. An address that goes on after many refusals is blocked: its connections are closed as they are accepted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from gossiplog.net.http.addresses import Rates, host_of, is_within, limit_of, read_networks, source_of
+from gossiplog.net.transport.limits import Limits
+
+REQUEST_CONNECTIONS = 64
+"""Beyond those of the limits: a hub that is full still says so, and answers requests for its metrics."""
+MAX_REFUSALS = 32
+"""Answers of status 429 that an address gets at once, and as many again in RENEWAL_SECONDS. Then it is blocked: to
+refuse a connection costs as much as to let it in."""
+UNREAD_SECONDS = 10.0
+"""How long a client may go without reading MIN_READ_BYTES of what waits for it; a client is dropped after this time or
+up to twice as long."""
+MIN_READ_BYTES = 2**14
+"""Bytes, or all that waits."""
+# https://www.rfc-editor.org/rfc/rfc6585#section-4
+_TOO_MANY_REQUESTS = 429
+
+
+class Connection(Protocol):
+    """What the table asks of a connection."""
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it is open and no request is under way."""
+
+    @property
+    def has_request(self) -> bool:
+        """Whether a request has begun on it."""
+
+    def drop(self, kind: str, text: str) -> None:
+        """End it at once.
+
+        Args:
+            kind: under which it is counted.
+            text: what the client did, as a clause.
+        """
+
+
+class ConnectionTable:
+    """The connections of a server by their addresses.
+
+    Args:
+        limits: of connections, in all and from one address; to each come REQUEST_CONNECTIONS.
+        trusted_proxies: from which any number may come.
+
+    Attributes:
+        capacity: connections in all.
+
+    Raises:
+        ValueError: a proxy that is neither an address nor a network.
+    """
+
+    def __init__(self, limits: Limits, trusted_proxies: Sequence[str]) -> None:
+        self.capacity = limits.connections + REQUEST_CONNECTIONS
+        self._per_address = limits.connections_per_address
+        self._proxies = read_networks(trusted_proxies)
+        # The oldest first.
+        self._by_source: dict[str, dict[asyncio.Transport, Connection]] = {}
+        self._sources: dict[asyncio.Transport, str] = {}
+        self._refusals = Rates(time.monotonic)
+
+    def admit(self, transport: asyncio.Transport, connection: Connection, host: str | None) -> None:
+        """Add a connection; where there are too many, drop the oldest idle one, or else this one."""
+        source = source_of(host)
+        own = self._by_source.setdefault(source, {})
+        limit = self.limit_of(host)
+        if limit is not None and len(own) >= limit:
+            dropped = _first_idle(own.values()) or connection
+            if not dropped.has_request:
+                # One after the other without a request: to accept the next costs more than to close it.
+                self.count_refusal(host)
+            dropped.drop("too_many_from_address", f"there are {limit} connections from its address")
+        elif len(self._sources) >= self.capacity:
+            dropped = self._oldest_idle() or connection
+            dropped.drop("too_many_connections", f"there are {len(self._sources)} connections")
+        own[transport] = connection
+        self._sources[transport] = source
+
+    def remove(self, transport: asyncio.Transport) -> None:
+        """Forget a connection that has ended."""
+        source = self._sources.pop(transport, None)
+        if source is not None:
+            own = self._by_source[source]
+            del own[transport]
+            if not own:
+                del self._by_source[source]
+
+    def limit_of(self, host: str | None) -> int | None:
+        """Return how many connections an address may have; None for any number."""
+        limit = limit_of(source_of(host), self._per_address)
+        if limit is None or host is None or is_within(host, self._proxies):
+            return None
+        return limit + REQUEST_CONNECTIONS
+
+    def count_refusal(self, host: str | None) -> None:
+        """Count that a client was refused, for too much or too often, or was dropped without a request."""
+        self._refusals.count(source_of(host), MAX_REFUSALS)
+
+    def is_blocked(self, host: str | None) -> bool:
+        """Return whether an address was refused so often that its connections are not accepted now."""
+        return self.limit_of(host) is not None and self._refusals.wait(source_of(host), MAX_REFUSALS) > 0
+
+    def _oldest_idle(self) -> Connection | None:
+        """Return the oldest idle connection of the address with the most connections that has one."""
+        by_count = sorted(self._by_source.values(), key=len, reverse=True)
+        return next(filter(None, (_first_idle(connections.values()) for connections in by_count)), None)
+
+
+def _first_idle(connections: Iterable[Connection]) -> Connection | None:
+    return next((connection for connection in connections if connection.is_idle), None)
+
+
+class CountRefusals:
+    """ASGI middleware that counts answers of status 429 by address, and ends the connections of blocked addresses."""
+
+    def __init__(self, app: ASGIApp, table: ConnectionTable) -> None:
+        self._app = app
+        self._table = table
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        host = host_of(scope)
+
+        async def counting_send(message: Message) -> None:
+            if message.get("status") == _TOO_MANY_REQUESTS:
+                self._table.count_refusal(host)
+                if message["type"] == "http.response.start" and self._table.is_blocked(host):
+                    # The client could go on with requests on the open connection.
+                    message = {**message, "headers": [*message.get("headers", ()), (b"connection", b"close")]}
+            await send(message)
+
+        is_limited = self._table.limit_of(host) is not None
+        await self._app(scope, receive, counting_send if is_limited else send)
+
+
+class ReadTimeout:
+    """Drops a connection whose client does not read what is written to it.
+
+    uvicorn waits for it without end, and a closed connection is there until the client has read the rest.
+
+    Args:
+        protocol: of the connection; once the connection has another one, this timeout does nothing more.
+        transport: of the connection.
+        drop: ends it, as `Connection.drop` does.
+    """
+
+    def __init__(
+        self, protocol: asyncio.Protocol, transport: asyncio.Transport, drop: Callable[[str, str], None]
+    ) -> None:
+        self._protocol = protocol
+        self._transport = transport
+        self._drop = drop
+        self._is_paused = False
+        # What waited at the last check; None when nothing did, or when it was read since.
+        self._unread: int | None = None
+        self._schedule()
+
+    def pause_writing(self) -> None:
+        """Much waits to be read, and nothing more is written."""
+        self._is_paused = True
+
+    def resume_writing(self) -> None:
+        """Most of it was read."""
+        self._is_paused = False
+        self._unread = None
+
+    def cancel(self) -> None:
+        """Stop checking: the connection has ended."""
+        self._timer.cancel()
+
+    def _schedule(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(UNREAD_SECONDS, self._check)
+
+    def _check(self) -> None:
+        if self._transport.get_protocol() is not self._protocol:
+            return
+        unread = self._transport.get_write_buffer_size()
+        # While nothing more is written, all that changes is what was read.
+        if unread == 0 or not (self._is_paused or self._transport.is_closing()):
+            self._unread = None
+        elif self._unread is not None and self._unread - unread < MIN_READ_BYTES:
+            text = f"it does not read what is sent to it: not {MIN_READ_BYTES} bytes in {UNREAD_SECONDS:g} s"
+            self._drop("unread", text)
+            return
+        else:
+            self._unread = unread
+        self._schedule()

@@ -1,0 +1,182 @@
+"""The listening socket of a server: its address, and what happens to connections that cannot be accepted."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import os
+import socket
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from gossiplog.net.http.connections import ConnectionTable
+from gossiplog.net.http.tls import CLIENT_NAME
+from gossiplog.net.rate_limited_log import RateLimitedLog, client_name
+
+NO_DESCRIPTORS = "the process has no file descriptor left: raise its limit (LimitNOFILE= of systemd, ulimit -n)"
+"""Why a connection is dropped that cannot be accepted."""
+# Connections that may wait to be accepted.
+_BACKLOG = 1024
+# What `accept` raises where the system lacks something that other connections may give back.
+_EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+# What to do about an address that cannot be used.
+_ADVICE = {
+    errno.EADDRINUSE: "; another program listens there: stop it, or take another port",
+    errno.EADDRNOTAVAIL: "; it is no address of this machine",
+    errno.EACCES: "; ports below 1024 need the right to bind them",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a server listens.
+
+    Attributes:
+        host: a numeric address.
+        port: the one that was given by the system where 0 was asked for.
+        secure: whether it speaks TLS.
+    """
+
+    host: str
+    port: int
+    secure: bool
+
+    def url(self, scheme: str) -> str:
+        """Return the base URL, for a scheme "http" or "ws"."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{scheme}{'s' if self.secure else ''}://{host}:{self.port}"
+
+
+def bind(host: str, port: int) -> Listener:
+    """Bind a socket for a server that does not listen yet; block while a name is resolved.
+
+    Args:
+        host: a name or an address; of a name the first address.
+        port: 0 takes one that is free.
+
+    Raises:
+        OSError: the address cannot be used; `strerror` says why.
+    """
+    listener = None
+    try:
+        (family, _, _, _, address), *_ = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        listener = Listener(family, socket.SOCK_STREAM)
+        if os.name == "posix":
+            # As servers do, to listen again at once after their end; on Windows others could take the port as well.
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        listener.bind(address)
+    except OSError as error:
+        if listener is not None:
+            listener.close()
+        number = error.errno or 0
+        reason = os.strerror(number) if number in errno.errorcode else error.strerror
+        raise OSError(number, f"cannot listen at {host}:{port}: {reason}{_ADVICE.get(number, '')}") from error
+    return listener
+
+
+class Listener(socket.socket):
+    """A socket with a backlog of its own: asyncio has one number for it and for the connections it accepts at once.
+
+    It sets `gossiplog.net.http.tls.CLIENT_NAME` for each connection, and closes those of blocked addresses. Where no
+    file descriptor is left, it closes a connection as soon as it is accepted, with a descriptor kept for that: a client
+    that waits without an answer would wait until its own time limit.
+    """
+
+    _incidents: RateLimitedLog | None = None
+    _table: ConnectionTable | None = None
+    # Set where it is reached: `accept` of this socket runs on the event loop alone.
+    _spare: int | None = None
+
+    def begin(self, incidents: RateLimitedLog, table: ConnectionTable) -> None:
+        """Listen.
+
+        Args:
+            incidents: counts and logs the connections that are not accepted.
+            table: says which addresses are blocked.
+        """
+        self._incidents = incidents
+        self._table = table
+        self.listen()
+
+    def listen(self, backlog: int = _BACKLOG, /) -> None:
+        # asyncio calls it with the number of connections to accept at once.
+        super().listen(_BACKLOG)
+        if self._spare is None:
+            self._open_spare()
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        try:
+            connection, address = super().accept()
+        except OSError as error:
+            if error.errno not in _EXHAUSTED or self._spare is None:
+                raise
+            self._close_next()
+            # asyncio tries again when the next connection waits.
+            raise BlockingIOError from error
+        if self._spare is None:
+            self._open_spare()
+        client = client_name(address[:2])
+        if self._table is not None and self._table.is_blocked(address[0]):
+            connection.close()
+            self._note("too_many_from_address", client, "not accepted: it went on after many refusals")
+            raise BlockingIOError
+        CLIENT_NAME.set(client)
+        return connection, address
+
+    def close(self) -> None:
+        self._close_spare()
+        super().close()
+
+    def _open_spare(self) -> None:
+        with contextlib.suppress(OSError):
+            self._spare = os.open(os.devnull, os.O_RDONLY)
+
+    def _close_spare(self) -> None:
+        if self._spare is not None:
+            os.close(self._spare)
+            self._spare = None
+
+    def _close_next(self) -> None:
+        """Accept the next connection with the spare descriptor, and close it."""
+        self._close_spare()
+        try:
+            connection, address = super().accept()
+        except OSError:
+            # Another thread has taken the descriptor, or the client has left.
+            pass
+        else:
+            connection.close()
+            self._note("no_descriptors", client_name(address[:2]), f"dropped: {NO_DESCRIPTORS}")
+        self._open_spare()
+
+    def _note(self, kind: str, client: str, text: str) -> None:
+        if self._incidents is not None:
+            self._incidents.note(kind, client, text)
+
+
+@contextlib.contextmanager
+def noting_accept_errors(loop: asyncio.AbstractEventLoop, incidents: RateLimitedLog) -> Iterator[None]:
+    """Count and log, in a block, the connections that asyncio cannot accept.
+
+    asyncio would repeat a traceback each second.
+    """
+    former = loop.get_exception_handler()
+
+    def handle(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        if isinstance(error, OSError) and error.errno in _EXHAUSTED and "socket" in context:
+            incidents.note("no_descriptors", "unknown", f"not accepted: {NO_DESCRIPTORS}")
+        elif former is not None:
+            former(loop, context)
+        else:
+            loop.default_exception_handler(context)
+
+    loop.set_exception_handler(handle)
+    try:
+        yield
+    finally:
+        loop.set_exception_handler(former)

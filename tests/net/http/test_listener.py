@@ -1,0 +1,79 @@
+"""The socket of the bundled server."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+from typing import Any
+
+import anyio
+import pytest
+
+from gossiplog.net.http.listener import Address, Listener, bind
+from gossiplog.net.http.server import serve
+from gossiplog.net.rate_limited_log import LINES
+from tests.net.http.clients import PATIENCE, request
+from tests.net.support import bundled_server, echo
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+def test_urls() -> None:
+    assert Address("::1", 443, secure=True).url("ws") == "wss://[::1]:443"
+
+
+async def test_an_address_in_use() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(OSError, match="in use"):
+        await serve(echo, port=taken.getsockname()[1])
+
+
+async def test_an_address_that_cannot_be_used_is_said_in_words() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(OSError, match="in use"):
+        bind("127.0.0.1", taken.getsockname()[1])
+    # An address of documentation (RFC 5737), which no machine has.
+    with pytest.raises(OSError, match="it is no address of this machine"):
+        bind("192.0.2.1", 0)
+
+
+async def test_a_connection_without_a_descriptor_is_closed_and_noted(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    accept, failures = socket.socket.accept, 0
+
+    def fail_at_first(listener: socket.socket) -> tuple[socket.socket, Any]:
+        nonlocal failures
+        # The spare descriptor is given up before the second attempt.
+        if isinstance(listener, Listener) and failures < 60 and listener._spare is not None:
+            failures += 1
+            raise OSError(errno.EMFILE, "Too many open files")
+        return accept(listener)
+
+    monkeypatch.setattr(socket.socket, "accept", fail_at_first)
+    async with bundled_server() as address:
+        for _ in range(60):
+            async with await anyio.connect_tcp(address.host, address.port) as stream:
+                with pytest.raises((anyio.EndOfStream, anyio.BrokenResourceError)), anyio.fail_after(PATIENCE):
+                    await stream.receive()
+        async with await anyio.connect_tcp(address.host, address.port) as stream:
+            assert (await request(stream, "GET / HTTP/1.1\r\nHost: a\r\n\r\n")).startswith(b"HTTP/1.1 200")
+    lines = [record.getMessage() for record in caplog.records]
+    assert len(lines) == LINES
+    assert all("dropped: the process has no file descriptor left" in line for line in lines)
+
+
+async def test_accepting_in_vain_makes_few_lines(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with bundled_server():
+        for _ in range(60):
+            context = {"message": "out of system resource", "exception": OSError(errno.EMFILE, "no"), "socket": None}
+            asyncio.get_running_loop().call_exception_handler(context)
+        assert len(caplog.records) == LINES
+        asyncio.get_running_loop().call_exception_handler({"message": "another"})
+        assert caplog.records[-1].getMessage() == "another"
