@@ -19,8 +19,7 @@ from gossiplog.net.http.access import SCOPE_KEY, Allowed
 from gossiplog.net.http.metrics import HEALTH_PATHS, metric_routes
 from gossiplog.net.peer_info import PeerInfo
 from gossiplog.net.rate_limited_log import CERTIFICATE_KEY, SERVER_KEY
-from gossiplog.net.replicator.histogram import Latency
-from gossiplog.net.replicator.telemetry import Counters
+from gossiplog.net.replicator.telemetry import Counters, Latency
 from tests.net.asgi import call
 from tests.net.support import TOPIC
 

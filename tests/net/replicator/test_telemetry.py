@@ -11,7 +11,7 @@ from gossiplog.core import encode_id
 from gossiplog.errors import CorruptLog, RefusedMessage, StorageError
 from gossiplog.net import events
 from gossiplog.net.rate_limited_log import LINES
-from gossiplog.net.replicator.telemetry import Counters, Telemetry, log_level_of
+from gossiplog.net.replicator.telemetry import BOUNDS, Counters, Histogram, Latency, Telemetry, log_level_of
 from gossiplog.protocol.sync import Statistics
 from tests.net.support import Heard
 
@@ -178,3 +178,14 @@ async def test_what_a_peer_is_dropped_for_is_one_line(caplog: pytest.LogCaptureF
         telemetry.emit(event)
     assert caplog.messages == [f"a: dropped: {reason}"]
     assert {log_level_of(event) for event in dropped} == {caplog.records[0].levelno}
+
+
+def test_counts_add_up_from_bound_to_bound() -> None:
+    histogram = Histogram()
+    assert histogram.latency == Latency()
+    for seconds in (0.0, BOUNDS[0], 0.002, 3600.0):
+        histogram.observe(seconds)
+    found = histogram.latency
+    assert found.counts[:3] == (2, 3, 3)
+    assert found.counts[-2:] == (3, 4)
+    assert found.seconds == 3600.0 + 0.002 + BOUNDS[0]

@@ -29,8 +29,7 @@ from gossiplog.log import Log
 from gossiplog.net.http.access import SCOPE_KEY, Allowed
 from gossiplog.net.peer_info import PeerInfo
 from gossiplog.net.rate_limited_log import CERTIFICATE_KEY, SERVER_KEY
-from gossiplog.net.replicator.histogram import BOUNDS, Latency
-from gossiplog.net.replicator.telemetry import REFUSALS, Counters
+from gossiplog.net.replicator.telemetry import BOUNDS, REFUSALS, Counters, Latency
 
 HEALTH_SECONDS = 5.0
 """How long the log may take to answer."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+from bisect import bisect_left
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from dataclasses import field
+from itertools import accumulate
 from types import MappingProxyType
 
 import anyio
@@ -15,7 +17,6 @@ from gossiplog.errors import RefusedMessage
 from gossiplog.net import events
 from gossiplog.net.latest import keep_latest
 from gossiplog.net.rate_limited_log import RateLimitedLog, one_line
-from gossiplog.net.replicator.histogram import Histogram, Latency
 from gossiplog.replication.batches import InsertOutcome
 from gossiplog.reprs import frozen
 
@@ -29,10 +30,43 @@ that of connections which one address opens; `banned` is who broke a rule before
 mesh; `topic` is another log's; the others are what `gossiplog.net.http.access` checks."""
 REFUSED_REMEMBERED = 2**14
 """Keys of refused messages that are remembered, so that each message counts once; about 3 MiB."""
+BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+"""Seconds. The last count is of what took longer."""
 
 _MOST_SOURCES = 16
 _MOST_AT_ONCE = 256
 _MOST_COPIES = 2**13
+
+
+@frozen
+class Latency:
+    """Durations of one kind, as Prometheus counts them in a histogram.
+
+    Attributes:
+        counts: how many took as long as each of BOUNDS at most, and last how many there were at all.
+        seconds: that all took together.
+    """
+
+    counts: tuple[int, ...] = (0,) * (len(BOUNDS) + 1)
+    seconds: float = 0.0
+
+
+class Histogram:
+    """Counts durations of one kind. prometheus_client's own would not do: docs/design/http.md."""
+
+    def __init__(self) -> None:
+        self._counts = [0] * (len(BOUNDS) + 1)
+        self._seconds = 0.0
+
+    def observe(self, seconds: float) -> None:
+        """Record one duration, in seconds."""
+        self._counts[bisect_left(BOUNDS, seconds)] += 1
+        self._seconds += seconds
+
+    @property
+    def latency(self) -> Latency:
+        """What was counted so far."""
+        return Latency(tuple(accumulate(self._counts)), self._seconds)
 
 
 @frozen
