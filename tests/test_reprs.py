@@ -13,6 +13,7 @@ import pytest
 
 import gossiplog
 from gossiplog import Signer, errors
+from gossiplog.reprs import counted
 
 # Of public types, and of the machines' events, which tests and traces show.
 MODULES = (
@@ -84,3 +85,8 @@ def test_what_logs_return_says_how_much_there_is() -> None:
         assert f"heads=({', '.join(map(repr, found.heads[:3]))}, ...) of 5, " in repr(found)
         arrivals = next(iter(log.subscribe(after=0)))
         assert repr(arrivals) == f"<Arrivals: 5 messages, cursor {arrivals.cursor}>"
+
+
+def test_a_count_agrees_with_its_noun() -> None:
+    assert [counted(number, "message") for number in (0, 1, 2000)] == ["0 messages", "1 message", "2,000 messages"]
+    assert [counted(number, "entry is", "entries are") for number in (1, 2)] == ["1 entry is", "2 entries are"]

@@ -1,4 +1,4 @@
-"""Short representations of values that hold what strangers chose."""
+"""Counts with their nouns, and short representations of values that hold what strangers chose."""
 
 from __future__ import annotations
 
@@ -15,6 +15,17 @@ _SHORT.maxtuple = _SHORT.maxlist = _SHORT.maxset = _SHORT.maxfrozenset = _SHORT.
 _SHORT.maxlevel = 3
 _SHORT.maxstring = 80
 _SHORT.maxother = 120
+
+
+def counted(count: int, singular: str, plural: str = "") -> str:
+    """Return a count with what it counts: "1 message", "2,000 messages".
+
+    Args:
+        count: of things.
+        singular: what stands behind 1; a verb may follow the noun.
+        plural: what stands behind other counts; "" is the singular with an s.
+    """
+    return f"{count:,} {singular if count == 1 else plural or singular + 's'}"
 
 
 def short_repr(kind: _Class) -> _Class:

@@ -167,7 +167,7 @@ def test_recover(program: Program, log: Path, home: Path) -> None:
     sequence, _ = plant(log, "notes", indexed=False)
     result = program("recover", log, "new.db")
     assert result.code == 1
-    assert "1 messages of" in result.err
+    assert "1 message of" in result.err
     assert "and 0 lack parents" in result.err
     assert "gossiplog sync new.db SOURCE" in result.err
     assert (result.record["damaged"], result.record["descendants"]) == (1, 0)
@@ -188,7 +188,7 @@ def test_recover_counts_descendants_apart(program: Program, log: Path) -> None:
     assert (result.code, result.record["inserted"]) == (1, 2)
     assert (result.record["damaged"], result.record["descendants"]) == (1, 27)
     assert [refusal["sequence"] for refusal in result.record["refused"]] == [3]
-    assert "1 messages of" in result.err
+    assert "1 message of" in result.err
     assert "and 27 lack parents" in result.err
 
 

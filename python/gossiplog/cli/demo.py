@@ -24,6 +24,7 @@ from gossiplog.cli.output import Json, Output, Stopwatch, headed_table, printabl
 from gossiplog.cli.sync.command import pull_timed
 from gossiplog.log import Log
 from gossiplog.message import SignedMessage
+from gossiplog.reprs import counted
 from gossiplog.signer import Signer
 
 TOPIC = "org.gossiplog.demo"
@@ -83,10 +84,10 @@ def _import(output: Output, log: Log, repository: Path | None) -> None:
         )
         return
     _heading(output, f"{source} becomes a log.")
-    what = f"{_counted(imported.commits, 'commit')} by {_counted(imported.authors, 'author')}"
+    what = f"{counted(imported.commits, 'commit')} by {counted(imported.authors, 'author')}"
     output.show(
         f"{what} in {watch.seconds:.2f} s: signed, verified and stored, {rate:,} a second."
-        f" {_counted(len(log.heads), 'head')}. The latest:",
+        f" {counted(len(log.heads), 'head')}. The latest:",
         _drawing(log),
     )
 
@@ -115,7 +116,9 @@ def _part(output: Output, peers: dict[str, Log]) -> None:
         if output.json:
             output.record({"step": "append", "peer": name, "ids": ids, "appends_per_second": rate} | _state(log))
         else:
-            output.show(f"{name}: root {log.root.hash.hex()}, {len(log):,} messages, {rate:,} durable appends a second")
+            output.show(
+                f"{name}: root {log.root.hash.hex()}, {counted(len(log), 'message')}, {rate:,} durable appends a second"
+            )
             output.show(*(f"     {id}" for id in ids))
 
 
@@ -160,7 +163,7 @@ def _agree(output: Output, peers: dict[str, Log]) -> None:
     _heading(output, "The same messages make the same root." if equal else "The roots differ.")
     for name, log in peers.items():
         output.show(
-            f"{name}: root {log.root.hash.hex()}, {_counted(len(log), 'message')}, {_counted(len(log.heads), 'head')}"
+            f"{name}: root {log.root.hash.hex()}, {counted(len(log), 'message')}, {counted(len(log.heads), 'head')}"
         )
     output.show(_drawing(logs[0]))
 
@@ -168,10 +171,6 @@ def _agree(output: Output, peers: dict[str, Log]) -> None:
 def _state(log: Log) -> dict[str, Any]:
     root = {"level": log.root.level, "hash": log.root.hash.hex()}
     return {"messages": len(log), "heads": len(log.heads), "root": root}
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" + ("" if count == 1 else "s")
 
 
 def _heading(output: Output, text: str) -> None:

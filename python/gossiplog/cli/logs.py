@@ -27,6 +27,7 @@ from gossiplog.cli.output import (
 from gossiplog.errors import CorruptLog, MissingParents, NotALog, StorageError, TreeError, ValuesRefused
 from gossiplog.files import explain_denial
 from gossiplog.log import Log
+from gossiplog.reprs import counted
 from gossiplog.storage.sqlite_tables import COMPANIONS, PREFIX
 
 _HEADS = 20  # shown on a terminal: the latest
@@ -233,9 +234,11 @@ def verify(path: LogPath, json: Json = False) -> None:
         root = {"level": verified.root.level, "hash": verified.root.hash.hex()}
         output.record({"messages": verified.messages, "root": root, "seconds": round(watch.seconds, 6)})
     else:
-        rate = watch.rate(verified.messages)
+        all_messages = counted(verified.messages, "message")
+        rate = counted(watch.rate(verified.messages), "message")
         output.show(
-            f"All {verified.messages:,} messages, the tree and the indexes are sound ({rate:,} messages a second)."
+            f"{'' if verified.messages == 1 else 'All '}{all_messages}, the tree and the indexes are sound"
+            f" ({rate} a second)."
         )
 
 
@@ -279,10 +282,11 @@ def recover(
     else:
         for refusal in refused:
             output.show(printable("sequence {sequence}: {error}".format_map(refusal)))
-        output.show(f"{new} holds {recovered.inserted:,} messages of {path}.")
+        output.show(f"{new} holds {counted(recovered.inserted, 'message')} of {path}.")
     if refused:
         raise ValuesRefused(
-            f"{len(damaged)} messages of {path} are damaged, and {descendants} lack parents because they descend from"
+            f"{counted(len(damaged), f'message of {path} is damaged', f'messages of {path} are damaged')}, and"
+            f" {counted(descendants, 'lacks parents because it descends', 'lack parents because they descend')} from"
             f" damaged or missing ones; the others are in {new}. Get them from a peer, a hub or a backup:"
             f" gossiplog sync {new} SOURCE"
         )

@@ -32,6 +32,7 @@ from rich.text import Text
 
 from gossiplog import core
 from gossiplog.errors import EncodeError, GossipLogError
+from gossiplog.reprs import counted
 
 Json = Annotated[bool, typer.Option("--json", help="Write JSON Lines, on a terminal as well.")]
 
@@ -235,7 +236,7 @@ def exchange(description: str) -> Iterator[Callable[[int, int], None]]:
         nonlocal told
         update(received=received, sent=sent)
         if not sys.stderr.isatty() and time.monotonic() - told >= _TELLING:
-            note(f"{description}: {received:,} messages received, {sent:,} sent")
+            note(f"{description}: {counted(received, 'message')} received, {sent:,} sent")
             told = time.monotonic()
 
     with _shown(description, None, BarColumn(), counters, received=0, sent=0) as update:

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
+from gossiplog.reprs import counted
+
 MOST_BYTES = 2**20
 """Bytes of lines that wait to be written; what does not fit is dropped."""
 # For what waits to be written at the end.
@@ -17,7 +19,7 @@ _LAST_SECONDS = 2.0
 
 def missing_lines(count: int) -> str:
     """Return the text that stands for lines that were dropped."""
-    return f"{count:,} lines are missing here: they were not read in time"
+    return counted(count, "line is missing here: it was", "lines are missing here: they were") + " not read in time"
 
 
 class Printer:

@@ -16,6 +16,7 @@ from gossiplog.cli.gossip_option import Gossip, gossip_config
 from gossiplog.cli.output import Json, Output, headed_table, progress, spinner
 from gossiplog.errors import ScenarioError
 from gossiplog.files import open_file
+from gossiplog.reprs import counted
 
 if TYPE_CHECKING:
     from gossiplog.sim.routers.attacks import Attack
@@ -237,7 +238,7 @@ def _run_one(
         else:
             typer.echo(line)
 
-    with spinner(f"Simulating {run.plan.population:,} nodes"):
+    with spinner(f"Simulating {counted(run.plan.population, 'node')}"):
         simulation = run_plan(run.routers(), run.plan, tell if trace else None, transcript)
         summary = simulation.summary()
     if deliveries is not None:
@@ -275,7 +276,7 @@ def _run_many(run: Named, seeds: range, processes: int, output: Output) -> None:
     from gossiplog.sim.routers import comparison
 
     found = []
-    with progress(f"Simulating {run.plan.population:,} nodes", len(seeds)) as advance:
+    with progress(f"Simulating {counted(run.plan.population, 'node')}", len(seeds)) as advance:
         for counts in comparison.run_seeds(run, seeds, processes):
             found.append(counts)
             advance(1)

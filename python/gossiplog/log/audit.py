@@ -17,6 +17,7 @@ from gossiplog.errors import CorruptLog, DecodeError, GossipLogError, StorageErr
 from gossiplog.log.results import VerifyResult
 from gossiplog.log.state import State, named_by_key, raising_corrupt_log, replayed, stored_state
 from gossiplog.reference.ancestors import MAX_SHORTCUT, link_distances, write_links
+from gossiplog.reprs import counted
 from gossiplog.storage import Storage
 from gossiplog.storage.base import Reader
 
@@ -84,7 +85,7 @@ class Audit:
         self._check_messages(position.count)
         wrong = self._heads.items() ^ set(state.heads)
         if wrong:
-            self._report(f"{len(wrong)} heads are stored or missing wrongly")
+            self._report(f"{counted(len(wrong), 'head')} stored or missing wrongly")
         self._check_tree(state.tree, state.count)
         with self._reported("the tree over the leaves"):
             self._check_held()

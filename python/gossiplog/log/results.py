@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from gossiplog.core import Node, SignedMessage
 from gossiplog.errors import GossipLogError, RefusedMessage
-from gossiplog.reprs import frozen
+from gossiplog.reprs import counted, frozen
 
 # Of an application's exception, those nearest to where it was raised.
 _SHOWN_FRAMES = 8
@@ -120,7 +120,7 @@ class Arrivals(list[SignedMessage]):
         self.cursor = cursor
 
     def __repr__(self) -> str:
-        return f"<Arrivals: {len(self)} messages, cursor {self.cursor}>"
+        return f"<Arrivals: {counted(len(self), 'message')}, cursor {self.cursor}>"
 
 
 def without_frames(error: RefusedMessage) -> None:

@@ -20,6 +20,7 @@ from gossiplog.core import SignedMessage, Tree
 from gossiplog.errors import CorruptLog, DecodeError, InvalidMessage, TreeError
 from gossiplog.log import encodings
 from gossiplog.log.heads import Heads, split
+from gossiplog.reprs import counted
 from gossiplog.storage import Storage
 from gossiplog.storage.base import Position, Reader, Transaction
 
@@ -179,7 +180,7 @@ def stored_state(reader: Reader, position: Position) -> State:
     # The next message would name them as its parents, and every peer would keep that.
     wrong = [sequence for key, sequence in heads if sequences.get(key) != sequence or sequence > position.indexed]
     if wrong:
-        raise CorruptLog([f"{len(wrong)} heads are stored wrongly: they are no messages that the index covers"])
+        raise CorruptLog([f"{counted(len(wrong), 'head')} stored wrongly, of no message that the index covers"])
     contents = {sequence: key for key, sequence in heads}
     contents |= reader.contents([*contents]) if position.alternative else {}
     duplicates = encodings.stored_duplicates(reader, contents)

@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 
 from gossiplog.core import Plan
 from gossiplog.errors import CorruptLog, NewerSchema, StorageError
+from gossiplog.reprs import counted
 from gossiplog.storage.base import (
     PAGE_BYTES,
     SCHEMA,
@@ -224,7 +225,7 @@ class SQLiteReader(Reader):
             raise CorruptLog([f"the cursor of `apply` is {applied!r}: expected the sequence of a message, or 0"])
         if not isinstance(indexed, int) or not 0 <= indexed <= count:
             raise CorruptLog(
-                [f"the index goes up to {indexed!r}: expected the sequence of one of {count} messages, or 0"]
+                [f"the index goes up to {indexed!r}: expected the sequence of one of {counted(count, 'message')}, or 0"]
             )
         return Position(count, applied, indexed, alternative)
 

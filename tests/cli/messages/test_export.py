@@ -84,7 +84,7 @@ def test_what_is_imported_is_verified(program: Program, log: Path, home: Path, m
         ([0, 1, 3, 4], "line 4: 3 messages should precede this line, and 2 do: the export was cut off or changed"),
         ([0, 1, 0, 1, 2, 3, 4], "line 3: another export begins here, before the last line of the export, which has"),
         # As `tail` leaves it.
-        ([3, 4], "line 2: 3 messages should precede this line, and 1 do: the export was cut off or changed"),
+        ([3, 4], "line 2: 3 messages should precede this line, and 1 does: the export was cut off or changed"),
     ],
 )
 def test_an_export_that_was_cut_off_is_said(

@@ -126,7 +126,7 @@ def test_a_terminal_gets_sentences(
     source = write(home / "values.parquet", [messages[0].value, b"\x80"])
     result = program("import", log, source)
     assert f"{source}, row 1: " in result.out
-    assert "1 of 2 messages were new, 0 were there, 1 were refused; the log holds 1 messages." in result.out
+    assert "1 of 2 messages were new, 0 were there, 1 was refused; the log holds 1 message." in result.out
 
 
 def test_an_export_with_a_byte_order_mark(program: Program, log: Path, home: Path) -> None:

@@ -36,7 +36,7 @@ def test_a_table_on_a_terminal(program: Program, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("COLUMNS", "150")
     shown = program("network", "--peers", "3", "--offline-messages", "2", "--until-converged", "--messages", "1")
     assert shown.code == 0
-    for text in ("3, as a mesh", "one on all peers", "after", "1 messages", "without the first", "by bucket"):
+    for text in ("3, as a mesh", "one on all peers", "after", "1 message, ", "without the first", "by bucket"):
         assert text in shown.out
 
 

@@ -93,4 +93,4 @@ def test_lines_that_nobody_reads_are_counted(
         LOGGER.warning("longer than ten bytes")
     (line,) = capfd.readouterr().err.splitlines()
     text = json.loads(line)["message"] if format == "json" else line
-    assert text.endswith("1 lines are missing here: they were not read in time")
+    assert text.endswith("1 line is missing here: it was not read in time")

@@ -297,7 +297,7 @@ def test_heads_that_the_peer_has_not_got_back_off() -> None:
     bench = Bench("a")
     sync = bench.sync("a", 1)
     over = only(SyncOver, bench.all(SyncEnded(sync, SyncResult.FINISHED)))
-    assert over == SyncOver("a", True, 0, 0, Statistics(), "the peer advertised 1 messages that it does not have")
+    assert over == SyncOver("a", True, 0, 0, Statistics(), "the peer advertised 1 message that it does not have")
     assert SyncDue("a") in timers(bench.all(HeadsReceived("a", [key(2)])))
 
 

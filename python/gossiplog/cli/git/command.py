@@ -27,6 +27,7 @@ from gossiplog.cli.logs import LogPath, NewTopic, open_log
 from gossiplog.cli.output import Json, Output, Stopwatch, progress
 from gossiplog.errors import GossipLogError
 from gossiplog.log import Log
+from gossiplog.reprs import counted
 from gossiplog.signer import Signer
 
 _BATCH = 4096  # messages: large enough for batched verification, small enough for a progress bar
@@ -187,6 +188,7 @@ def import_git(
         )
     else:
         output.show(
-            f"{imported.inserted:,} of {imported.commits:,} commits were new, by {imported.authors:,} authors in all;"
-            f" {watch.rate(imported.commits):,} commits a second; the log holds {messages:,} messages."
+            f"{imported.inserted:,} of {counted(imported.commits, 'commit was', 'commits were')} new, by"
+            f" {counted(imported.authors, 'author')} in all; {counted(watch.rate(imported.commits), 'commit')} a"
+            f" second; the log holds {counted(messages, 'message')}."
         )

@@ -27,6 +27,7 @@ from gossiplog.cli.messages.parquet_values import NoValues, Rows
 from gossiplog.cli.output import Json, Output, Stopwatch, printable, progress
 from gossiplog.errors import DecodeError, GossipLogError, MissingParents, ValuesRefused
 from gossiplog.files import open_file
+from gossiplog.reprs import counted
 
 Advance: TypeAlias = Callable[[int], object]
 
@@ -100,14 +101,18 @@ def import_values(
         for refusal in causes:
             output.show(printable(_described(refusal)))
         output.show(
-            f"{inserted.inserted:,} of {values.count:,} messages were new, {inserted.duplicates:,} were there,"
-            f" {count:,} were refused; the log holds {messages:,} messages."
+            f"{inserted.inserted:,} of {counted(values.count, 'message was', 'messages were')} new,"
+            f" {counted(inserted.duplicates, 'was', 'were')} there, {counted(count, 'was', 'were')} refused; the log"
+            f" holds {counted(messages, 'message')}."
         )
     if count or values.incomplete:
         found = [_described(each) for each in values.incomplete]
         if count:
             others = f", the others are in {path}" if count < values.count else ""
-            found.append(f"{count} of {values.count} values were refused{others}; {_described(causes[0])}")
+            found.append(
+                f"{count:,} of {counted(values.count, 'value was', 'values were')} refused{others};"
+                f" {_described(causes[0])}"
+            )
         if inserted.more_refused:
             place = _place(values.refusal(*inserted.refused[-1]))
             found.append(
@@ -247,7 +252,10 @@ class _Lines:
             return index
         found = index - (start or 0)
         if mark != found:
-            self._note(line, f"{mark} messages should precede this line, and {found} do: {_CUT_OFF}")
+            self._note(
+                line,
+                f"{counted(mark, 'message')} should precede this line, and {counted(found, 'does', 'do')}: {_CUT_OFF}",
+            )
         return None
 
     def _first_fault(self) -> dict[str, Any]:

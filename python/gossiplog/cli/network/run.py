@@ -14,6 +14,7 @@ from gossiplog.errors import NetworkError
 from gossiplog.net.background import background
 from gossiplog.net.connection_graph import measure_graph
 from gossiplog.net.local_network import LocalNetwork, NetworkPlan
+from gossiplog.reprs import counted
 
 _SEVERAL = 3
 """Connections from which on a peer is not at the mercy of one other."""
@@ -50,7 +51,7 @@ def run_network(plan: NetworkPlan, task: Task, output: Output) -> None:
     if task.until_converged and not found["converged"]:
         raise NetworkError(
             f"the network did not converge within {task.seconds:g} s: {found['complete_peers']} of {plan.peers} logs"
-            f" have all {found['messages']:,} messages"
+            f" have all {counted(found['messages'], 'message')}"
         )
 
 
@@ -137,11 +138,13 @@ def _table(found: dict[str, Any]) -> Table:
     if appended is not None:
         latency = appended["latency_ms"]
         rows["delivery"] = (
-            f"{appended['messages']:,} messages, {appended['messages_per_second']:,.0f} a second:"
+            f"{counted(appended['messages'], 'message')}, {appended['messages_per_second']:,.0f} a second:"
             f" median {latency['p50']:.1f} ms, 95 % within {latency['p95']:.1f} ms, all within {latency['most']:.1f} ms"
         )
     if (graph := found.get("graph")) is not None:
-        diameter = "not all connected" if graph["diameter"] is None else f"{graph['diameter']} connections at most"
+        diameter = (
+            "not all connected" if graph["diameter"] is None else f"{counted(graph['diameter'], 'connection')} at most"
+        )
         spread = " ".join(f"{bucket['connections']:.1f}" for bucket in graph["buckets"])
         rows["without the first"] = (
             f"{diameter} from any peer to another, {graph['distance']:.1f} on average;"

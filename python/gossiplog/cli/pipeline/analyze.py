@@ -9,6 +9,7 @@ import typer
 from gossiplog.cli.output import Json, Output, fields_table
 from gossiplog.cli.pipeline.session import SessionOptions, spark_session
 from gossiplog.errors import OptionError
+from gossiplog.reprs import counted
 
 
 def analyze(
@@ -61,8 +62,8 @@ def _show(output: Output, figures: dict[str, Any]) -> None:
     for name, value in figures["totals"].items():
         table.add_row(name.replace("_", " "), f"{value:,}")
     for author in figures["suspects"]:
-        messages = f"{author['messages']:,} messages ({author['messages_ratio']:,.1f} × the median author)"
-        size = f"{author['bytes']:,} bytes ({author['bytes_ratio']:,.1f} × the median author)"
+        messages = f"{counted(author['messages'], 'message')} ({author['messages_ratio']:,.1f} × the median author)"
+        size = f"{counted(author['bytes'], 'byte')} ({author['bytes_ratio']:,.1f} × the median author)"
         table.add_row("suspect", f"{author['author']}: {messages}, {size}")
     if figures["report"] is not None:
         table.add_row("report", f"{figures['report']}/report.html")

@@ -41,6 +41,7 @@ from gossiplog.net.rate_limited_log import RateLimitedLog, one_line
 from gossiplog.net.replicator.telemetry import LOGGER, Counters, log_level_of
 from gossiplog.net.transport.limits import Limits
 from gossiplog.pubsub.gossipsub.config import GossipConfig
+from gossiplog.reprs import counted
 from gossiplog.signer import read_secret
 
 _ENDING = (signal.SIGINT, signal.SIGTERM)
@@ -383,7 +384,8 @@ def _reload(hub: Hub | None, tls: TLS | None, options: Options, show: Show) -> N
         LOGGER.error("the tokens and the certificate stay as they were: %s", failure(error))
         return
     gone = hub.replace_tokens(access.read_token, access.write_token) if hub is not None else 0
-    text = f"read the files of tokens and certificates again; {gone} clients disconnected, whose token was replaced"
+    clients = counted(gone, "client")
+    text = f"read the files of tokens and certificates again; {clients} disconnected, whose token was replaced"
     if options.events:
         _timed(show)(text, {"event": "reloaded", "disconnected": gone})
     else:
@@ -468,7 +470,7 @@ def _show_event(show: Show, event: events.Event) -> None:
                 "error": error,
             }
             state = "" if complete else ", not all that it has"
-            show(f"{peer} brought {inserted:,} messages{state}{f': {error}' if error else ''}", fields)
+            show(f"{peer} brought {counted(inserted, 'message')}{state}{f': {error}' if error else ''}", fields)
         case events.Committed(messages, root, inserted, sources, authors):
             fields = {
                 "event": "committed",
@@ -479,7 +481,7 @@ def _show_event(show: Show, event: events.Event) -> None:
                 "root": {"level": root.level, "hash": root.hash.hex()},
             }
             origin = f" from {', '.join(sources)}" if sources else ""
-            show(f"{messages:,} messages, {inserted:,} new{origin}, by {', '.join(authors)}", fields)
+            show(f"{counted(messages, 'message')}, {inserted:,} new{origin}, by {', '.join(authors)}", fields)
         case events.Failed(doing, error):
             show(f"{doing}: {error}", {"event": "failed", "doing": doing, "error": str(error)})
         case events.Defect(peer, doing, error, times):

@@ -16,6 +16,7 @@ from gossiplog.cli.logs import LogPath, open_log
 from gossiplog.cli.output import Json, Output, Stopwatch, fields_table, printable, spinner
 from gossiplog.errors import CorruptLog, CorruptSource, GossipLogError, NotALog, ProtocolError
 from gossiplog.log import Log
+from gossiplog.reprs import counted
 from gossiplog.storage.sqlite_tables import COMPANIONS
 
 # As the core's own parser of URLs sees it.
@@ -174,10 +175,10 @@ def _fields(pull: dict[str, Any]) -> Table:
     table = fields_table()
     table.add_row("log", printable(pull["log"]))
     table.add_row("source", printable(pull["source"]))
-    table.add_row("new", f"{pull['inserted']:,} messages, {pull['messages_per_second']:,} a second")
+    table.add_row("new", f"{counted(pull['inserted'], 'message')}, {pull['messages_per_second']:,} a second")
     if "sent" in pull:
-        table.add_row("sent", f"{pull['sent']:,} messages")
-    table.add_row("requests", f"{pull['requests']:,} in {pull['round_trips']:,} round trips")
+        table.add_row("sent", counted(pull["sent"], "message"))
+    table.add_row("requests", f"{pull['requests']:,} in {counted(pull['round_trips'], 'round trip')}")
     table.add_row("bytes", f"{pull['bytes_sent']:,} sent, {pull['bytes_received']:,} received")
     table.add_row("seconds", f"{pull['seconds']:.3f}")
     table.add_row("messages", f"{pull['messages']:,}")

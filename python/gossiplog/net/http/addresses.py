@@ -21,6 +21,7 @@ import anyio
 from starlette.types import Scope
 
 from gossiplog.net.latest import keep_latest
+from gossiplog.reprs import counted
 
 UNIX = "a Unix socket"
 UNKNOWN = "an unknown address"
@@ -219,7 +220,7 @@ class Addresses:
         if limit is None:
             return None
         if self._counts[source] >= limit:
-            return Refusal("address", f"{source} has its {limit} connections: close one first", FIRST_PAUSE)
+            return Refusal("address", f"{source} has its {counted(limit, 'connection')}: close one first", FIRST_PAUSE)
         if seconds := self._opened.wait(source, _burst(limit)):
             burst = _burst(limit)
             reason = (

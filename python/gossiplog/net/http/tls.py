@@ -16,7 +16,7 @@ import anyio
 
 from gossiplog.files import check_file
 from gossiplog.net.rate_limited_log import CERTIFICATE_KEY
-from gossiplog.reprs import short_repr
+from gossiplog.reprs import counted, short_repr
 
 WARNING_DAYS = 14
 """A certificate that expires earlier is reported once a day."""
@@ -180,12 +180,11 @@ def expiry_warning(expiry: float, now: float) -> str:
     days = (expiry - now) / _DAY
     if days >= WARNING_DAYS:
         return ""
-    rounded = f"{days:.0f} day" + ("" if round(days) == 1 else "s")
     when = datetime.fromtimestamp(expiry, UTC).strftime("%Y-%m-%d %H:%M UTC")
     advice = "renew it, and send the server SIGHUP"
     if days <= 0:
         return f"the certificate has expired at {when}, so that clients refuse it: {advice}"
-    return f"the certificate expires at {when}, in {rounded}: {advice}"
+    return f"the certificate expires at {when}, in {counted(round(days), 'day')}: {advice}"
 
 
 async def watch_certificate(

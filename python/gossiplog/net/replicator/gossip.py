@@ -27,6 +27,7 @@ from gossiplog.net.transport.stream import Signal
 from gossiplog.protocol import gossip
 from gossiplog.protocol.broadcast import events as broadcast
 from gossiplog.protocol.broadcast.events import Delivery, Gossip
+from gossiplog.reprs import counted
 
 _NOBODY = 0
 """The number of a peer that is gone."""
@@ -164,8 +165,8 @@ class GossipAdapter:
             self._give(ticket, "ignore")
         if old:
             reason = (
-                f"{len(old)} messages were not judged within {_ANSWER_SECONDS:g} s, and are not passed on: an apply or"
-                " payload function of the application, or the database, takes longer"
+                f"{counted(len(old), 'message was', 'messages were')} not judged within {_ANSWER_SECONDS:g} s, nor"
+                " passed on: an apply or payload function of the application, or the database, takes longer"
             )
             self._telemetry.emit(events.Failed("validating gossip", TimeoutError(reason)))
         return bool(old)

@@ -18,7 +18,7 @@ from gossiplog.net import events
 from gossiplog.net.latest import keep_latest
 from gossiplog.net.rate_limited_log import RateLimitedLog, one_line
 from gossiplog.replication.batches import InsertOutcome
-from gossiplog.reprs import frozen
+from gossiplog.reprs import counted, frozen
 
 LOGGER = logging.getLogger("gossiplog")
 # An application that does not set logging up gets nothing on its standard error.
@@ -304,7 +304,9 @@ class Telemetry:
             case events.SyncEnded(peer=peer, complete=complete, inserted=inserted, error=error):
                 self._syncs["complete" if complete else "failed"] += 1
                 if error and not logged:
-                    LOGGER.warning("a sync with %s brought %d messages: %s", one_line(peer), inserted, one_line(error))
+                    LOGGER.warning(
+                        "a sync with %s brought %s: %s", one_line(peer), counted(inserted, "message"), one_line(error)
+                    )
             case events.Failed(doing, error):
                 self._errors[type(error).__name__] += 1
                 # A database that fails does so at each attempt, and clients make as many as they like.

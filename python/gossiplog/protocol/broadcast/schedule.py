@@ -21,6 +21,7 @@ from gossiplog.protocol.broadcast.events import (
     SyncResult,
 )
 from gossiplog.protocol.sync.skipped import SkippedMessages
+from gossiplog.reprs import counted
 
 Emit: TypeAlias = Callable[[OutEvent], None]
 
@@ -242,7 +243,7 @@ class Schedule:
             sync.unreliable = source.broken_promises >= self._config.broken_promises
             fruitless = not sync.inserted and not sync.retry and bool(absent or sync.more or sync.skipped.is_forgetful)
             self._wait(source, now, fruitless, cooldown)
-            return f"the peer advertised {len(absent)} messages that it does not have" if absent else ""
+            return f"the peer advertised {counted(len(absent), 'message')} that it does not have" if absent else ""
         source.more |= sync.more
         source.retry |= sync.retry
         if event.result is SyncResult.ABORTED and not sync.stalled:

@@ -74,6 +74,7 @@ from gossiplog.protocol.sync.events import (
 )
 from gossiplog.protocol.sync.hints import hints
 from gossiplog.protocol.sync.server import PART
+from gossiplog.reprs import counted
 
 _BATCH_MESSAGES = 4096
 _BATCH_BYTES = 4 * 2**20
@@ -406,7 +407,7 @@ class Client:
 
     def _take_values(self, keys: Sequence[bytes], values: list[bytes]) -> None:
         if len(values) != len(keys):
-            wrong = f"{len(values)} values in answer to GetValues of {len(keys)} keys"
+            wrong = f"{counted(len(values), 'value')} in answer to GetValues of {counted(len(keys), 'key')}"
             missing = f": the first without one is {encode_id(keys[len(values)])}" if len(values) < len(keys) else ""
             raise ProtocolError(wrong + missing)
         self._values_asked -= 1

@@ -23,6 +23,7 @@ import gossiplog.log
 from gossiplog.errors import EventsRefused, StorageError
 from gossiplog.log.insertion import insert_many
 from gossiplog.message import check_topic
+from gossiplog.reprs import counted
 from gossiplog.spark.failures import worker_errors
 from gossiplog.spark.folders import check_staging, locked, remove_locked, sync
 from gossiplog.spark.jobs.components import components
@@ -227,7 +228,7 @@ def _store(messages: DataFrame, stage: _Stage, topic: str) -> int:
         while some := list(islice(values, _SLICE)):
             inserted += insert_many(log.replica, some, signed=True).inserted
     if inserted != number:
-        raise StorageError(f"of {number} messages, {inserted} could be stored in {stage.path('log')}")
+        raise StorageError(f"of {counted(number, 'message')}, {inserted:,} could be stored in {stage.path('log')}")
     return number
 
 

@@ -19,6 +19,7 @@ from pyspark.sql import functions as F
 
 from gossiplog import columns, core
 from gossiplog.errors import ColumnError
+from gossiplog.reprs import counted
 from gossiplog.spark.failures import worker_errors
 from gossiplog.spark.jobs.log_metadata import LogMetadata, log_metadata
 from gossiplog.spark.jobs.root import entries_fragment, in_order, joined
@@ -168,7 +169,8 @@ def _of_the_whole(whole: core.Fragment, own: LogMetadata | None) -> Iterator[tup
     if own.problem is not None:
         yield "index", own.problem
     if whole.count != own.count:
-        yield "count", f"{whole.count} messages have a key and a value; the log says that it has {own.count}"
+        found = counted(whole.count, "message has", "messages have")
+        yield "count", f"{found} a key and a value; the log says that it has {own.count:,}"
     if own.root is not None and whole.root != own.root:
         yield "root", f"the root of the messages is {_text(whole.root)}, the log's own is {_text(own.root)}"
 

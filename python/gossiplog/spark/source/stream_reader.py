@@ -24,6 +24,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark.sql.types import StructType
 
 from gossiplog.errors import CorruptLog, StorageError
+from gossiplog.reprs import counted
 from gossiplog.spark.source.batches import BATCH, Columns, gathered
 from gossiplog.spark.source.locations import identity, locations, opened
 from gossiplog.spark.source.options import ReadOptions
@@ -162,7 +163,9 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             count = reader.position().count
             for sequence, digest in map(_parts, reached):
                 if count < sequence:
-                    raise _another(log, f"it has {count} messages, and {sequence} were read")
+                    raise _another(
+                        log, f"it has {counted(count, 'message')}, and {counted(sequence, 'was', 'were')} read"
+                    )
                 if digest is not None and _digest(reader, sequence) != digest:
                     raise _another(log, f"the message of sequence {sequence} is not the one that was read")
         return count

@@ -25,6 +25,7 @@ import gossiplog.log
 from gossiplog.errors import NotALog, OptionError, ValuesRefused
 from gossiplog.log.insertion import insert_many
 from gossiplog.message import check_topic
+from gossiplog.reprs import counted
 from gossiplog.spark.failures import worker_errors
 from gossiplog.spark.folders import building, check_building
 from gossiplog.spark.source.locations import is_uri, opened
@@ -103,8 +104,9 @@ class LogWriter(DataSourceArrowWriter):
             remove_folder(self._staging)
         if self._report is None and report.refused:
             raise ValuesRefused(
-                f"{report.refused} of {values} values were refused, the others are in {self._path}; the first:"
-                f" {report.first} (the option report, a new folder, gets all of them instead of this error)"
+                f"{report.refused:,} of {counted(values, 'value was', 'values were')} refused, the others are in"
+                f" {self._path}; the first: {report.first} (the option report, a new folder, gets all of them instead"
+                " of this error)"
             )
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
