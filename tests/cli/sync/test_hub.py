@@ -118,7 +118,7 @@ def test_what_keeps_logs_different_is_said_soon(capfd: pytest.CaptureFixture[str
     ("topic", "token", "cause"), [("notes", "another-0123456789", "token"), ("another", READ, "topic")]
 )
 async def test_who_follows_ends_where_the_hub_refuses_the_token_or_the_topic(
-    opened: Callable[..., Log], topic: str, token: str, cause: str
+    opened: Callable[..., Log], topic: str, token: str, cause: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     hub = gossiplog.Hub(opened(topic="notes"), access=gossiplog.Access(read_token=READ))
     async with serving(hub) as url:
@@ -126,6 +126,8 @@ async def test_who_follows_ends_where_the_hub_refuses_the_token_or_the_topic(
         with pytest.raises(ConnectionLost) as lost:
             await anyio.to_thread.run_sync(partial(follow, done=[].append))
     assert lost.value.cause == cause
+    # The command says it as it ends, and nothing before.
+    assert capfd.readouterr().err == ""
 
 
 @pytest.mark.anyio

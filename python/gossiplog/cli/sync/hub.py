@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -32,8 +32,6 @@ _HUB_REASONS = (
     "the hub does not take what this log has (writing may need a token), or this log's application refuses what the hub"
     " has"
 )
-
-
 _IN_VAIN = "it asks again for messages that it was sent, so that it may be unable to store them: see its log"
 
 
@@ -113,6 +111,7 @@ class Listener:
         show: is called with how many messages were received and sent so far.
         held: gives the number of messages in the log.
         aloud: whether to say on stderr what becomes of the connection.
+        final: causes of ConnectionLost that end the command, which then says them itself.
 
     Attributes:
         sums: of all syncs.
@@ -120,13 +119,16 @@ class Listener:
         in_vain: whether the hub asks again for messages that it was sent.
     """
 
-    def __init__(self, show: Callable[[int, int], None], held: Callable[[], int], *, aloud: bool) -> None:
+    def __init__(
+        self, show: Callable[[int, int], None], held: Callable[[], int], *, aloud: bool, final: Collection[Cause] = ()
+    ) -> None:
         self.sums = _Sums()
         self.failure = ""
         self.in_vain = False
         self._show = show
         self._held = held
         self._aloud = aloud
+        self._final = final
         # Received by the syncs that have ended; received and inserted by the one that runs.
         self._values = self._receiving = self._inserting = 0
 
@@ -163,6 +165,8 @@ class Listener:
                 note(f"connected to {peer}")
             case events.Disconnected(peer, reason) if self._aloud:
                 note(f"{peer}: {reason}")
+            case events.Failed(error=ConnectionLost(cause=cause)) if cause in self._final:
+                pass
             case events.Failed(doing, error) if self._aloud:
                 text, subject = str(error), doing.rpartition(" ")[2]
                 note(text if text.startswith(subject) else f"{doing}: {text}")
@@ -216,7 +220,7 @@ def sync_with_hub(
 
     async def run() -> None:
         with exchange(f"{name} ⇄ {hub}") as show, Stopwatch() as watch:
-            listener = Listener(show, lambda: len(log), aloud=follow)
+            listener = Listener(show, lambda: len(log), aloud=follow, final=_FINAL)
             own = _OwnMessages(hub)
 
             def on_event(event: events.Event) -> None:
