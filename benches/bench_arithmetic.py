@@ -2,8 +2,8 @@ from __future__ import annotations
 
 from conftest import Results
 
-from gossiplog.bench import arithmetic
-from gossiplog.bench.stage import Stage
+from gossiplog.cli.bench import arithmetic
+from gossiplog.cli.bench.stage import Stage
 
 
 def test_verify_batch(stage: Stage, results: Results) -> None:

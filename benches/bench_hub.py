@@ -18,10 +18,10 @@ import pytest
 from conftest import Results
 from network import Process
 
-from gossiplog.bench import logs, syncs
-from gossiplog.bench.histories import TOPIC, private_key
-from gossiplog.bench.stage import Logs, Stage
-from gossiplog.bench.turns import ROUNDS, Result, Turns, timed
+from gossiplog.cli.bench import logs, syncs
+from gossiplog.cli.bench.histories import TOPIC, private_key
+from gossiplog.cli.bench.stage import Logs, Stage
+from gossiplog.cli.bench.turns import ROUNDS, Result, Turns, timed
 from tests.integration.javascript import JavaScriptPeer, install
 
 SMALL = 100_000

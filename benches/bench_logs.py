@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 from conftest import Results
 
-from gossiplog.bench import logs
-from gossiplog.bench.stage import Stage
+from gossiplog.cli.bench import logs
+from gossiplog.cli.bench.stage import Stage
 
 
 def test_insert_many(stage: Stage, results: Results) -> None:

@@ -22,9 +22,9 @@ from pyspark.sql import functions as F
 import gossiplog.log
 from gossiplog import columns, core
 from gossiplog import spark as logs
-from gossiplog.bench.histories import TOPIC
-from gossiplog.bench.stage import Stage
-from gossiplog.bench.turns import Result, timed
+from gossiplog.cli.bench.histories import TOPIC
+from gossiplog.cli.bench.stage import Stage
+from gossiplog.cli.bench.turns import Result, timed
 
 _BATCH = 10_000
 # Java compiles what it runs again and again: a job is at its usual speed after so many messages.

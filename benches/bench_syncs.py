@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 from conftest import Results
 
-from gossiplog.bench import syncs
-from gossiplog.bench.stage import Stage
-from gossiplog.bench.turns import Result
+from gossiplog.cli.bench import syncs
+from gossiplog.cli.bench.stage import Stage
+from gossiplog.cli.bench.turns import Result
 
 SMALL = 100_000
 rates: dict[int, float] = {}

@@ -8,13 +8,13 @@ from __future__ import annotations
 import struct
 from pathlib import Path
 
-from gossiplog.bench import histories
+from gossiplog.cli.bench import histories
 
 FOLDER = Path(__file__).parents[1] / ".bench"
 
 
 def history(name: str, count: int) -> list[bytes]:
-    """As `gossiplog.bench.histories.history`."""
+    """As `gossiplog.cli.bench.histories.history`."""
     path = FOLDER / f"{name}-{count}.values"
     if not path.exists():
         FOLDER.mkdir(exist_ok=True)

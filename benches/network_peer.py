@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 import anyio
 
 import gossiplog.log
-from gossiplog.bench.histories import TOPIC, private_key
+from gossiplog.cli.bench.histories import TOPIC, private_key
 from gossiplog.core import SignedMessage, Tree
 from gossiplog.net import events
 from gossiplog.net.client import connect

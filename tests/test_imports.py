@@ -32,7 +32,6 @@ LAYERS: Mapping[str, Sequence[Sequence[str]]] = {
         ("__init__",),
         ("sim",),
         ("spark",),
-        ("bench",),
         ("cli",),
         ("__main__",),
     ),

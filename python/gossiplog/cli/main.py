@@ -18,7 +18,8 @@ from typing import Annotated
 
 import typer
 
-from gossiplog.cli import bench, completion, demo, help, keys, logs, peers, simulate
+from gossiplog.cli import completion, demo, help, keys, logs, peers, simulate
+from gossiplog.cli.bench.command import bench
 from gossiplog.cli.command import Command, Group
 from gossiplog.cli.git.command import import_git
 from gossiplog.cli.graph.command import graph
@@ -92,7 +93,7 @@ app.command("import", cls=Command)(import_values)
 app.command("import-git", cls=Command)(import_git)
 app.add_typer(pipeline)
 app.command("demo", cls=Command)(demo.demo)
-app.command("bench", cls=Command)(bench.bench)
+app.command("bench", cls=Command)(bench)
 app.command("completion", cls=Command)(completion.completion)
 app.command("help", cls=Command)(help.show_help)
 

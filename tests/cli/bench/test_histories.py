@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from gossiplog import core
-from gossiplog.bench.histories import TOPIC, history
+from gossiplog.cli.bench.histories import TOPIC, history
 
 
 @pytest.mark.parametrize("name", ["mixed", "chain", "braid", "gossip", "roots"])

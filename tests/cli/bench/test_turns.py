@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from gossiplog.bench import turns
-from gossiplog.bench.turns import ROUNDS, Turns
+from gossiplog.cli.bench import turns
+from gossiplog.cli.bench.turns import ROUNDS, Turns
 
 
 def test_work_and_floor_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,13 +4,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from gossiplog.bench import suite
-from gossiplog.bench.turns import Result
+from gossiplog.cli.bench import suite
+from gossiplog.cli.bench.turns import Result
 from tests.cli.support import Program
 
 RESULTS = [
     Result("`pull` of some", "1.3x `insert_many`", "1.10x", True, 1.1, 1.0, "100/s beside 110/s"),
     Result("open a log", "0.1 s", "0.05 s", True, 0.05),
+    Result("a tree", "3x hashing", "90/s", None, 0.05),
 ]
 
 
@@ -28,16 +29,18 @@ def sizes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def test_results_are_records(program: Program, sizes: list[int]) -> None:
-    first, second = program("bench", "--size", "500").records
+    first, second, third = program("bench", "--size", "500").records
     assert first == {
         "work": "`pull` of some",
-        "must": "1.3x `insert_many`",
-        "reached": "1.10x",
+        "target": "1.3x `insert_many`",
+        "result": "1.10x",
         "seconds": 1.1,
         "floor_seconds": 1,
         "detail": "100/s beside 110/s",
     }
     assert second["floor_seconds"] is None
+    # A share of what only a checkout measures is no target of a rate.
+    assert third["target"] == ""
     assert sizes == [500]
 
 

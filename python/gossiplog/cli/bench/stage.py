@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Protocol
 
 import gossiplog.log
-from gossiplog.bench.histories import TOPIC
-from gossiplog.bench.turns import Turns
+from gossiplog.cli.bench.histories import TOPIC
+from gossiplog.cli.bench.turns import Turns
 
 
 class Floors(Protocol):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gossiplog.bench import suite
+from gossiplog.cli.bench import suite
 
 pytestmark = pytest.mark.integration
 

@@ -6,9 +6,9 @@ import hashlib
 import statistics
 
 from gossiplog import core
-from gossiplog.bench.histories import AUTHORS, TOPIC
-from gossiplog.bench.stage import Stage
-from gossiplog.bench.turns import Result
+from gossiplog.cli.bench.histories import AUTHORS, TOPIC
+from gossiplog.cli.bench.stage import Stage
+from gossiplog.cli.bench.turns import Result
 
 _BATCH = 10_000
 _INSERTS = 1000

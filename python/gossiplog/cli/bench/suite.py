@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from gossiplog.bench import arithmetic, logs, syncs
-from gossiplog.bench.histories import history
-from gossiplog.bench.stage import Logs, Stage
-from gossiplog.bench.turns import Result, Turns
+from gossiplog.cli.bench import arithmetic, logs, syncs
+from gossiplog.cli.bench.histories import history
+from gossiplog.cli.bench.stage import Logs, Stage
+from gossiplog.cli.bench.turns import Result, Turns
 
 
 def run(size: int) -> Iterator[Result]:
