@@ -96,8 +96,8 @@ def environment(home: Path) -> dict[str, str]:
     }
 
 
-def run_program(text: str, folder: Path, timeout: float) -> str:
-    """What a program prints that says nothing on stderr and succeeds."""
+def run_program(text: str, folder: Path, timeout: float, stderr: str = "") -> str:
+    """What a program prints that says this on stderr and succeeds."""
     run = subprocess.run(
         [sys.executable, "-W", "error", "-c", text],
         cwd=folder,
@@ -107,7 +107,7 @@ def run_program(text: str, folder: Path, timeout: float) -> str:
         timeout=timeout,
         check=False,
     )
-    assert run.stderr == ""
+    assert run.stderr == stderr
     assert run.returncode == 0
     return run.stdout
 

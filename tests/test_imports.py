@@ -67,7 +67,7 @@ LAYERS: Mapping[str, Sequence[Sequence[str]]] = {
     ),
     "sim": (("geography", "kernel", "latency"), ("routers", "whole"), ("__main__",), ("__init__",)),
     "spark": (
-        ("failures", "launching", "payload"),
+        ("failures", "payload"),
         ("folders", "session"),
         ("source",),
         ("jobs",),

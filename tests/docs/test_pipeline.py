@@ -8,6 +8,8 @@ import pytest
 
 from tests.readme import DOCS, README, blocks, fits, run_here, run_program, steps, words
 
+JAVA = "WARNING: Using incubator modules: jdk.incubator.vector\n"
+"""Java's line as Spark starts, which the page mentions."""
 TIMEOUT = 600  # seconds: Spark takes its time where others work, too
 
 
@@ -19,7 +21,7 @@ def test_the_tutorial(workplace: Path) -> None:
     for block in found:
         match block.language:
             case "python":
-                printed = run_program(block.text, workplace, TIMEOUT)
+                printed = run_program(block.text, workplace, TIMEOUT, JAVA if "spark.session()" in block.text else "")
             case "text":
                 assert fits(block.text, printed), f"line {block.line}\n{printed}"
             case "console":

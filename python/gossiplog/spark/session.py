@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -17,7 +18,6 @@ from pyspark.sql import SparkSession
 
 from gossiplog.errors import SparkError
 from gossiplog.spark.failures import worker_errors
-from gossiplog.spark.launching import launch
 
 JAVA = 17
 """The least release of Java that Spark 4.3 runs on."""
@@ -27,6 +27,7 @@ _ALL_CORES = "local[*]"
 _NAME = "gossiplog"
 # The name that spark-submit gives what PySpark starts.
 _NAMELESS = "pyspark-shell"
+_SUBMIT_ARGS = "PYSPARK_SUBMIT_ARGS"
 # After a shuffle Spark has 200 partitions: made for clusters, and on a few cores most of what a small job does.
 _LOCAL = {
     "spark.ui.enabled": "false",
@@ -78,8 +79,32 @@ def session(
             os.environ.setdefault("SPARK_LOCAL_IP", _LOOPBACK)
     check_java()
     with worker_errors():
-        launch(settings, complete)
-    return _built({})
+        _start_java(settings)
+        # Java runs: this is what Spark's files and variables say.
+        completed = SparkConf().setAll(list(settings.items()))
+        complete(completed)
+        return SparkSession.builder.config(conf=completed).getOrCreate()
+
+
+def _start_java(settings: Mapping[str, str]) -> None:
+    """Start the Java process, where this process has none yet, with properties that go before those of Spark's files.
+
+    Some hold only from the start of the process, such as `spark.driver.memory`.
+
+    Raises:
+        PySparkRuntimeError: the process ended at once; what it said is on stderr.
+    """
+    given = os.environ.get(_SUBMIT_ARGS)
+    options = [word for key, value in settings.items() for word in ("--conf", f"{key}={value}")]
+    os.environ[_SUBMIT_ARGS] = f"{shlex.join(options)} {given or _NAMELESS}"
+    try:
+        # Whichever property is asked for: PySpark's one public way to start Java without a session.
+        SparkContext.getSystemProperty("java.version")
+    finally:
+        if given is None:
+            del os.environ[_SUBMIT_ARGS]
+        else:
+            os.environ[_SUBMIT_ARGS] = given
 
 
 def has_settings(environment: Mapping[str, str]) -> bool:
@@ -89,7 +114,7 @@ def has_settings(environment: Mapping[str, str]) -> bool:
         environment: variables of the process.
     """
     ours = _conf_folder()
-    if "PYSPARK_SUBMIT_ARGS" in environment or environment.get("SPARK_CONF_DIR", ours) != ours:
+    if _SUBMIT_ARGS in environment or environment.get("SPARK_CONF_DIR", ours) != ours:
         return True
     folder = os.path.join(environment.get("SPARK_HOME", os.path.dirname(pyspark.__file__)), "conf")
     # A distribution of Spark brings templates alone.
