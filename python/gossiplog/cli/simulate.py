@@ -228,9 +228,9 @@ def seed_range(text: str) -> range:
 def _run_one(
     run: Named, output: Output, trace: bool, transcript: Path | None, deliveries: Path | None, plots: Path | None
 ) -> None:
-    from gossiplog.sim.routers.deliveries import write_parquet
     from gossiplog.sim.routers.plots import write_plots
     from gossiplog.sim.routers.simulation import simulate as run_plan
+    from gossiplog.sim.routers.tally import write_parquet
 
     def tell(line: str) -> None:
         if output.json:

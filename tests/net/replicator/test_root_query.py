@@ -7,7 +7,7 @@ import pytest
 
 from gossiplog import core
 from gossiplog.errors import NetworkError, ProtocolError
-from gossiplog.net.replicator import root_query
+from gossiplog.net.replicator import sync
 from gossiplog.net.transport.streams import Connection, Network
 from gossiplog.protocol import wire
 from tests.net.support import connect_pair
@@ -34,7 +34,7 @@ async def ask(ends: tuple[Connection, Connection], answer: bytes | None) -> core
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(serve)
-        return await root_query.query_root(ends[0], SYNC)
+        return await sync.query_root(ends[0], SYNC)
 
 
 async def test_a_root_and_a_peer_that_is_busy(ends: tuple[Connection, Connection]) -> None:
@@ -52,6 +52,6 @@ async def test_what_is_no_answer(network: Network, answer: bytes) -> None:
 async def test_no_answer(ends: tuple[Connection, Connection], monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.RaisesGroup(pytest.RaisesExc(NetworkError, match="closed the stream without an answer")):
         await ask(ends, b"")
-    monkeypatch.setattr(root_query, "_ANSWER_SECONDS", 0.05)
+    monkeypatch.setattr(sync, "_ROOT_SECONDS", 0.05)
     with pytest.RaisesGroup(pytest.RaisesExc(NetworkError, match=r"did not send its root within 0\.05 s")):
         await ask(ends, None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import anyio
 import pytest
 
-from gossiplog.net.replicator.timers import Timers
+from gossiplog.net.replicator.machine import Timers
 from gossiplog.protocol.broadcast.events import SyncDue, Timer
 
 pytestmark = pytest.mark.anyio

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Annotated
+import importlib
+import os
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from gossiplog.cli.output import Json, Output, Stopwatch
-from gossiplog.cli.pipeline.code import load_object
 from gossiplog.cli.pipeline.session import (
     OutputFolder,
     SessionOptions,
@@ -60,7 +62,7 @@ def materialize(
     from gossiplog import spark
     from gossiplog.spark.jobs.materialize import check_state
 
-    recipe = spark.Recipe(_fold(fold), key, value, removed, load_object("--type", type_) if type_ else None)
+    recipe = spark.Recipe(_fold(fold), key, value, removed, _load_object("--type", type_) if type_ else None)
     # Raises for a type that no columns can hold.
     recipe.describe()
     check_state(log, state)
@@ -87,7 +89,7 @@ def _fold(name: str) -> Fold:
             return spark.ElementSet()
         case _ if ":" not in name:
             raise typer.BadParameter(f"--fold {name}: expected last, count, set or MODULE:FUNCTION")
-    return spark.FunctionFold(load_object("--fold", name))
+    return spark.FunctionFold(_load_object("--fold", name))
 
 
 def _schema(text: str) -> DataType:
@@ -98,3 +100,31 @@ def _schema(text: str) -> DataType:
         return StructType.fromDDL(text)
     except ParseException as error:
         raise OptionError(f"--schema {text}: {str(error).strip().splitlines()[0]}") from error
+
+
+def _load_object(option: str, text: str) -> Any:
+    """Return what a module has under a name. Spark's workers get the module as it is here: they need not have its file.
+
+    Args:
+        option: that gives it, in errors.
+        text: as MODULE:NAME; modules are looked for in the working folder, too.
+
+    Raises:
+        typer.BadParameter: no such module, or nothing of that name in it.
+    """
+    from pyspark import cloudpickle
+
+    module_name, _, name = text.partition(":")
+    if not module_name or not name:
+        raise typer.BadParameter(f"{option} {text}: expected MODULE:NAME")
+    folder = os.getcwd()
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    try:
+        module = importlib.import_module(module_name)
+    except ImportError as error:
+        raise typer.BadParameter(f"{option} {text}: {error}") from error
+    if not hasattr(module, name):
+        raise typer.BadParameter(f"{option} {text}: the module {module_name} has no {name}")
+    cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
+    return getattr(module, name)

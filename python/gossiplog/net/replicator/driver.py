@@ -42,14 +42,12 @@ from gossiplog.net.replicator.fairness import MESH, Shares
 from gossiplog.net.replicator.gossip import GossipAdapter
 from gossiplog.net.replicator.inserts import InsertQueue
 from gossiplog.net.replicator.log_writer import LogWriter
-from gossiplog.net.replicator.machine import SharedMachine
+from gossiplog.net.replicator.machine import SharedMachine, Timers
 from gossiplog.net.replicator.protocols import Protocols
 from gossiplog.net.replicator.push import Pushes
-from gossiplog.net.replicator.root_query import query_root
 from gossiplog.net.replicator.sessions import PeerSession
-from gossiplog.net.replicator.sync import Syncs, serve_sync
+from gossiplog.net.replicator.sync import Syncs, query_root, serve_sync
 from gossiplog.net.replicator.telemetry import Counters, Telemetry
-from gossiplog.net.replicator.timers import Timers
 from gossiplog.net.replicator.workers import WorkerPool
 from gossiplog.net.service import Service
 from gossiplog.net.transport.connection import Connection

@@ -19,7 +19,7 @@ import anyio.abc
 from anyio.streams.memory import MemoryObjectReceiveStream as Receiver
 from anyio.streams.memory import MemoryObjectSendStream as Sender
 
-from gossiplog.core import decode_clock, encode_id
+from gossiplog.core import Node, decode_clock, encode_id
 from gossiplog.errors import CorruptLog, GossipLogError, NetworkError, ProtocolError, RefusedMessage, StorageError
 from gossiplog.log.replica import Replica
 from gossiplog.log.source import CompleteSnapshot
@@ -34,6 +34,7 @@ from gossiplog.net.replicator.tracing import span
 from gossiplog.net.replicator.workers import WorkerPool
 from gossiplog.net.transport.connection import Connection
 from gossiplog.net.transport.stream import CHUNK, Signal, Stream
+from gossiplog.protocol import wire
 from gossiplog.protocol.broadcast import events as broadcast
 from gossiplog.protocol.broadcast.events import SyncEnded, SyncResult
 from gossiplog.protocol.sync import Aborted, Client, Event, Finished, Received, Send, Server, SyncClientConfig
@@ -52,6 +53,8 @@ _Part: TypeAlias = tuple[VerifiedBatch, float]
 
 _WRITE_SECONDS = 30.0
 """How long a client may take to read 64 KiB of an answer before its stream is given up."""
+_ROOT_SECONDS = 30.0
+"""How long a peer may take to answer with its root."""
 
 
 class _Sync(SyncSession):
@@ -339,3 +342,40 @@ async def _answer(
 def _receive(server: Server, data: bytes, now: float) -> bytes:
     with raising_corrupt_log:
         return server.receive(data, now)
+
+
+async def query_root(connection: Connection, protocol: str) -> Node | None:
+    """Return the root of a peer's log, on a stream of its own; None if it is too busy to say.
+
+    Args:
+        connection: to the peer.
+        protocol: the sync protocol of the log.
+
+    Raises:
+        ProtocolError: the answer is none.
+        NetworkError: the peer does not answer.
+    """
+    try:
+        with anyio.fail_after(_ROOT_SECONDS):
+            frame = await _ask_root(connection, protocol)
+    except TimeoutError:
+        raise NetworkError(f"the peer did not send its root within {_ROOT_SECONDS:g} s") from None
+    match wire.decode_answer(frame):
+        case wire.Root(root):
+            return root
+        case wire.Abort():
+            return None
+        case answer:
+            raise ProtocolError(f"the answer to GetRoot is {type(answer).__name__}")
+
+
+async def _ask_root(connection: Connection, protocol: str) -> bytes:
+    frames = wire.FrameReader(wire.MAX_FRAME)
+    async with await connection.open_stream(protocol) as stream:
+        await stream.send(wire.encode_request(wire.GetRoot()))
+        while (frame := frames.next()) is None:
+            data = await stream.receive()
+            if not data:
+                raise NetworkError("the peer closed the stream without an answer")
+            frames.feed(data)
+        return frame
