@@ -20,8 +20,7 @@ from network import Process
 
 from gossiplog.cli.bench import logs, syncs
 from gossiplog.cli.bench.histories import TOPIC, private_key
-from gossiplog.cli.bench.stage import Logs, Stage
-from gossiplog.cli.bench.turns import ROUNDS, Result, Turns, timed
+from gossiplog.cli.bench.stage import ROUNDS, Logs, Result, Stage, Turns, timed
 from tests.integration.javascript import JavaScriptPeer, install
 
 SMALL = 100_000

@@ -23,8 +23,7 @@ from conftest import ROOT, Results
 from network import Process
 
 import gossiplog
-from gossiplog.cli.bench.stage import Logs
-from gossiplog.cli.bench.turns import ROUNDS, Result
+from gossiplog.cli.bench.stage import ROUNDS, Logs, Result
 from gossiplog.net.local_network import LocalNetwork, NetworkPlan
 from gossiplog.net.peer import Peer
 

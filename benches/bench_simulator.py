@@ -14,7 +14,7 @@ import sys
 import pytest
 from conftest import Results
 
-from gossiplog.cli.bench.turns import ROUNDS, Result
+from gossiplog.cli.bench.stage import ROUNDS, Result
 
 PROGRAM = """
 import json, re, sys, time

@@ -23,8 +23,7 @@ import gossiplog.log
 from gossiplog import columns, core
 from gossiplog import spark as logs
 from gossiplog.cli.bench.histories import TOPIC
-from gossiplog.cli.bench.stage import Stage
-from gossiplog.cli.bench.turns import Result, timed
+from gossiplog.cli.bench.stage import Result, Stage, timed
 
 _BATCH = 10_000
 # Java compiles what it runs again and again: a job is at its usual speed after so many messages.

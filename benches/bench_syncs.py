@@ -4,8 +4,7 @@ import pytest
 from conftest import Results
 
 from gossiplog.cli.bench import syncs
-from gossiplog.cli.bench.stage import Stage
-from gossiplog.cli.bench.turns import Result
+from gossiplog.cli.bench.stage import Result, Stage
 
 SMALL = 100_000
 rates: dict[int, float] = {}

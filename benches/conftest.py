@@ -26,8 +26,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import data
 
 from benches.pages import head, line, rewrite
-from gossiplog.cli.bench.stage import Logs, Stage
-from gossiplog.cli.bench.turns import ROUNDS, Prepare, Result, Turns
+from gossiplog.cli.bench.stage import ROUNDS, Logs, Prepare, Result, Stage, Turns
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benches" / "RESULTS.md"

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from gossiplog.cli.bench import suite
-from gossiplog.cli.bench.turns import Result
+from gossiplog.cli.bench.stage import Result
 from tests.cli.support import Program
 
 RESULTS = [

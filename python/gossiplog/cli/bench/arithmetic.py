@@ -7,8 +7,7 @@ import statistics
 
 from gossiplog import core
 from gossiplog.cli.bench.histories import AUTHORS, TOPIC
-from gossiplog.cli.bench.stage import Stage
-from gossiplog.cli.bench.turns import Result
+from gossiplog.cli.bench.stage import Result, Stage
 
 _BATCH = 10_000
 _INSERTS = 1000

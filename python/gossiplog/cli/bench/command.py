@@ -10,7 +10,7 @@ from rich.table import Table
 from gossiplog.cli.output import Json, Output, headed_table, progress
 
 if TYPE_CHECKING:
-    from gossiplog.cli.bench.turns import Result
+    from gossiplog.cli.bench.stage import Result
 
 
 def bench(

@@ -18,8 +18,7 @@ from typing import IO, cast
 import gossiplog.log
 from gossiplog import core
 from gossiplog.cli.bench.histories import TOPIC, payload, private_key
-from gossiplog.cli.bench.stage import Stage
-from gossiplog.cli.bench.turns import ROUNDS, Result, timed
+from gossiplog.cli.bench.stage import ROUNDS, Result, Stage, timed
 from gossiplog.log import Log
 from gossiplog.signer import Signer
 

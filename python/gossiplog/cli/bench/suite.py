@@ -9,8 +9,7 @@ from tempfile import TemporaryDirectory
 
 from gossiplog.cli.bench import arithmetic, logs, syncs
 from gossiplog.cli.bench.histories import history
-from gossiplog.cli.bench.stage import Logs, Stage
-from gossiplog.cli.bench.turns import Result, Turns
+from gossiplog.cli.bench.stage import Logs, Result, Stage, Turns
 
 
 def run(size: int) -> Iterator[Result]:

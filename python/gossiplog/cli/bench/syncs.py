@@ -9,8 +9,7 @@ from pathlib import Path
 import gossiplog.log
 from gossiplog import core
 from gossiplog.cli.bench.histories import AUTHORS, TOPIC, private_key
-from gossiplog.cli.bench.stage import Stage
-from gossiplog.cli.bench.turns import Result, timed
+from gossiplog.cli.bench.stage import Result, Stage, timed
 from gossiplog.log import Log, PullResult
 
 _MISSING = 1000

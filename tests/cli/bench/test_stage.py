@@ -2,15 +2,15 @@ from __future__ import annotations
 
 import pytest
 
-from gossiplog.cli.bench import turns
-from gossiplog.cli.bench.turns import ROUNDS, Turns
+from gossiplog.cli.bench import stage
+from gossiplog.cli.bench.stage import ROUNDS, Turns
 
 
 def test_work_and_floor_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[object] = []
     seconds = iter([6.0, 4.0, 9.0])
     floors = iter([2.0, 2.0, 1.0])
-    monkeypatch.setattr(turns, "timed", lambda work: (work(), next(seconds))[1])
+    monkeypatch.setattr(stage, "timed", lambda work: (work(), next(seconds))[1])
 
     def floor() -> float:
         calls.append("floor")
