@@ -1,4 +1,4 @@
-"""A log as the driver of a network uses it: keys and batches of stored values, where the application has messages."""
+"""A log as the driver of a network uses it: verifies, checks and inserts batches of stored values, and reads by key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the broadcast machine learns of messages after their insertion: the verdicts, by which it blames.
+"""What the broadcast machine learns of messages after their insertion: the verdicts. The machine decides on blame.
 
 The table of the verdicts, and the reasons, are in docs/design/replication.md.
 """

@@ -2,7 +2,7 @@
 
 One connection writes, guarded by a lock that a thread may hold; SQLite's own lock (BEGIN IMMEDIATE) keeps other
 processes out. Readers have connections of their own, so that they never wait for a writer; a database in memory has
-only one connection for both.
+only one connection for both. The statements that read and write messages are in `sqlite_tables`.
 """
 
 from __future__ import annotations
