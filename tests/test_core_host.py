@@ -99,27 +99,27 @@ def test_a_peer_is_reported_before_its_connection(sides: tuple[Side, Side]) -> N
 
 def test_streams(sides: tuple[Side, Side]) -> None:
     first, second = sides
-    stream = second.host.open(second.connection(), SYNC)
+    stream = second.host.streams.open(second.connection(), SYNC)
     theirs = first.until(lambda: next((event for event in first.events(StreamEvent) if event.inbound), None))
     assert (theirs.connection, theirs.protocol) == (first.connection(), SYNC)
     second.until(lambda: any(event.protocol == SYNC for event in second.events(StreamEvent)) or None)
-    assert second.host.write(stream, b"..question", 2) == 8
-    assert first.until(lambda: first.host.read(theirs.stream, 100)) == b"question"
-    assert first.host.read(theirs.stream, 100) is None
-    first.host.hold(theirs.stream, 10)
+    assert second.host.streams.write(stream, b"..question", 2) == 8
+    assert first.until(lambda: first.host.streams.read(theirs.stream, 100)) == b"question"
+    assert first.host.streams.read(theirs.stream, 100) is None
+    first.host.streams.reserve_memory(theirs.stream, 10)
     assert first.host.held() >= 10
-    second.host.finish(stream)
-    assert first.until(lambda: first.host.read(theirs.stream, 100)) == b""
-    first.host.finish(theirs.stream)
+    second.host.streams.finish(stream)
+    assert first.until(lambda: first.host.streams.read(theirs.stream, 100)) == b""
+    first.host.streams.finish(theirs.stream)
     with pytest.raises(NetworkError, match="no stream"):
-        first.host.read(theirs.stream, 100)
+        first.host.streams.read(theirs.stream, 100)
     with pytest.raises(NetworkError, match="limit is 0"):
-        second.host.read(stream, 0)
+        second.host.streams.read(stream, 0)
 
 
 def test_a_reset_and_a_lost_connection_are_told_apart(sides: tuple[Side, Side]) -> None:
     first, second = sides
-    streams = [second.host.open(second.connection(), SYNC) for _ in range(2)]
+    streams = [second.host.streams.open(second.connection(), SYNC) for _ in range(2)]
 
     def accepted() -> list[int] | None:
         inbound = [event.stream for event in first.events(StreamEvent) if event.inbound and event.protocol]
@@ -127,14 +127,14 @@ def test_a_reset_and_a_lost_connection_are_told_apart(sides: tuple[Side, Side]) 
 
     def failure(stream: int) -> type[Exception] | None:
         try:
-            first.host.read(stream, 100)
+            first.host.streams.read(stream, 100)
         except (StreamReset, ConnectionLost) as error:
             return type(error)
         return None
 
     inbound = first.until(accepted)
     second.until(lambda: len([event for event in second.events(StreamEvent) if event.protocol]) == 2 or None)
-    second.host.reset(streams[0])
+    second.host.streams.reset(streams[0])
     assert first.until(lambda: next((kind for kind in map(failure, inbound) if kind), None)) is StreamReset
     second.host.stop()
     lost = first.until(lambda: {failure(stream) for stream in inbound} - {None, StreamReset} or None)
@@ -142,7 +142,7 @@ def test_a_reset_and_a_lost_connection_are_told_apart(sides: tuple[Side, Side]) 
     closed = first.until(lambda: next((event.closed for event in first.events(ConnectionEvent) if event.closed), None))
     assert closed.cause == "transport"
     with pytest.raises(ConnectionLost):
-        first.host.open(first.connection(), SYNC)
+        first.host.streams.open(first.connection(), SYNC)
 
 
 def test_gossip(sides: tuple[Side, Side]) -> None:
@@ -176,7 +176,7 @@ def test_who_is_there(sides: tuple[Side, Side]) -> None:
     (listening,) = [address for event in second.events(HostEvent) for address in event.listening]
     assert [listening] == second.host.addresses()
     assert listening.endswith(f"/p2p/{second.host.peer_id}")
-    first.host.release(first.connection())
+    first.host.streams.release(first.connection())
     assert first.host.peers() == []
 
 

@@ -557,13 +557,54 @@ class StreamEvent:
         """Why it could not be opened."""
 
 @final
+class Streams:
+    """The connections of a network or a host, and their streams, by their handles. No call waits."""
+
+    def close(self, connection: int) -> None:
+        """Begin to close a connection: what was written goes out first, if the peer takes it in time.
+
+        A host closes all its connections to the peer, and does not dial it by itself for the next minutes.
+        """
+    def release(self, connection: int) -> None:
+        """Release a connection and its streams; end it if it has not ended.
+
+        Does nothing for an unknown handle.
+        """
+    def open(self, connection: int, protocol: str) -> int:
+        """Begin to open a stream; return its handle. An event tells how it went.
+
+        Raises:
+            ConnectionLost: the connection has ended.
+            NetworkError: too many streams are open.
+        """
+    def read(self, stream: int, limit: int) -> bytes | None:
+        """Take what a stream received: None if there is nothing now, b"" if the peer sent all it had to.
+
+        Raises:
+            StreamReset: by the peer.
+            ConnectionLost: before the stream's end.
+        """
+    def write(self, stream: int, data: bytes, start: int = 0) -> int:
+        """Write bytes to a stream, those from `start` on; return how many were taken: 0 if there is no room now.
+
+        Raises:
+            StreamReset: by the peer.
+            ConnectionLost: nothing is taken any more.
+        """
+    def reserve_memory(self, stream: int, bytes: int) -> None:
+        """Set how many bytes the caller itself keeps for a stream; they count as those do that were not read."""
+    def finish(self, stream: int) -> None:
+        """Release a stream: all that was written is sent, and the peer has `closing_seconds` to end its direction."""
+    def reset(self, stream: int) -> None:
+        """Release a stream at once: the peer sees a reset. Like `finish`, does nothing for an unknown handle."""
+
+@final
 class Network:
     """Connections and their streams, driven on a thread of their own. No call waits.
 
-    Handles are integers, never used again. A call that finds nothing to do says so, and `poll` tells when it is worth
-    trying
-    again: never before it was tried. Every call raises NetworkError in a process that was forked from the network's
-    own.
+    Handles are integers, never used again. A call that finds nothing to do says so, and `poll` reports when it is worth
+    trying again: never before it was tried. Every call raises NetworkError in a process that was forked from the
+    network's own, and after `stop`; so do those of `streams`.
 
     Beside what `peer_bytes` and `total_bytes` limit, a connection has at most 192 KiB a stream in memory that was
     written and not sent, and 8 MiB of buffers and book-keeping, most of it only if the peer sends very many small
@@ -572,8 +613,8 @@ class Network:
     Args:
         connections: at the same time, those that ended and were not released included.
         streams: that either side has on a connection; more of the peer's are reset.
-        peer_bytes: received from a peer and not read, or held (`hold`); a peer that exceeds them is closed with the
-            cause "violation". A quarter is what the windows of a connection's streams may grow by.
+        peer_bytes: received from a peer and not read, or reserved (`Streams.reserve_memory`); a peer that exceeds them
+            is closed with the cause "violation". A quarter is what the windows of a connection's streams may grow by.
         total_bytes: of all peers together; when they are exceeded, the connection that has most is closed with the
             cause "overload".
         negotiation_seconds: in which a new stream must agree on a protocol.
@@ -590,6 +631,8 @@ class Network:
         negotiation_seconds: float,
         closing_seconds: float,
     ) -> Network: ...
+    @property
+    def streams(self) -> Streams: ...
     def fileno(self) -> int:
         """Return a file descriptor (on Windows a socket handle) that is readable when `poll` has something."""
     def poll(self) -> list[ConnectionEvent | StreamEvent]:
@@ -605,7 +648,7 @@ class Network:
     def held(self) -> int:
         """Return the bytes that are kept for all peers now.
 
-        They were received and not read, or are held, or are those of `set_external_bytes`.
+        They were received and not read, or are reserved, or are those of `set_external_bytes`.
         """
     def set_external_bytes(self, bytes: int) -> None:
         """Set the bytes kept outside of connections.
@@ -652,39 +695,6 @@ class Network:
         """Report that no more bytes come from the peer."""
     def drain(self, connection: int, limit: int) -> bytes | None:
         """Take bytes to send to the peer: None if there are none now, b"" if there will be no more."""
-    def close(self, connection: int) -> None:
-        """Begin to close: what was written goes out first, if the peer takes it in time."""
-    def release(self, connection: int) -> None:
-        """Release a connection and its streams; end it if it has not ended.
-
-        Does nothing for an unknown handle.
-        """
-    def open(self, connection: int, protocol: str) -> int:
-        """Begin to open a stream; return its handle. An event tells how it went.
-
-        Raises:
-            ConnectionLost: the connection has ended.
-        """
-    def read(self, stream: int, limit: int) -> bytes | None:
-        """Take what a stream received: None if there is nothing now, b"" if the peer sent all it had to.
-
-        Raises:
-            StreamReset: by the peer.
-            ConnectionLost: before the stream's end.
-        """
-    def write(self, stream: int, data: bytes, start: int = 0) -> int:
-        """Write bytes to a stream, those from `start` on; return how many were taken: 0 if there is no room now.
-
-        Raises:
-            StreamReset: by the peer.
-            ConnectionLost: nothing is taken any more.
-        """
-    def hold(self, stream: int, bytes: int) -> None:
-        """Set how many bytes the caller itself keeps for a stream; they count as those do that were not read."""
-    def finish(self, stream: int) -> None:
-        """Release a stream: all that was written is sent, and the peer has `closing_seconds` to end its direction."""
-    def reset(self, stream: int) -> None:
-        """Release a stream at once: the peer sees a reset. Like `finish`, does nothing for an unknown handle."""
     def stop(self) -> None:
         """End every connection at once, the thread, and the file descriptors.
 
@@ -884,6 +894,8 @@ class Host:
         closing_seconds: float,
     ) -> Host: ...
     @property
+    def streams(self) -> Streams: ...
+    @property
     def peer_id(self) -> str:
         """This host's, in base58."""
     def addresses(self) -> list[str]:
@@ -939,42 +951,8 @@ class Host:
     def held(self) -> int:
         """Return the bytes that are kept for all peers now.
 
-        They were received on streams and not read, are frames of gossip that are not whole, or are held.
+        They were received on streams and not read, are frames of gossip that are not whole, or are reserved.
         """
-    def close(self, connection: int) -> None:
-        """Begin to close all connections to a peer. The host does not dial it by itself for the next minutes."""
-    def release(self, connection: int) -> None:
-        """Release a connection and its streams; end it if it has not ended.
-
-        Does nothing for an unknown handle.
-        """
-    def open(self, connection: int, protocol: str) -> int:
-        """Begin to open a stream; return its handle. An event tells how it went.
-
-        Raises:
-            ConnectionLost: the connection has ended.
-            NetworkError: too many streams are open.
-        """
-    def read(self, stream: int, limit: int) -> bytes | None:
-        """Take what a stream received: None if there is nothing now, b"" if the peer sent all it had to.
-
-        Raises:
-            StreamReset: by the peer.
-            ConnectionLost: before the stream's end.
-        """
-    def write(self, stream: int, data: bytes, start: int = 0) -> int:
-        """Write bytes to a stream, those from `start` on; return how many were taken: 0 if there is no room now.
-
-        Raises:
-            StreamReset: by the peer.
-            ConnectionLost: nothing is taken any more.
-        """
-    def hold(self, stream: int, bytes: int) -> None:
-        """Set how many bytes the caller itself keeps for a stream; they count as those do that were not read."""
-    def finish(self, stream: int) -> None:
-        """Release a stream: all that was written is sent, and the peer has `closing_seconds` to end its direction."""
-    def reset(self, stream: int) -> None:
-        """Release a stream at once: the peer sees a reset. Like `finish`, does nothing for an unknown handle."""
     def stop(self) -> None:
         """End every connection at once, the thread, and the file descriptors.
 

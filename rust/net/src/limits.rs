@@ -17,8 +17,8 @@ pub struct Limits {
     pub inbound_streams: usize,
     /// Streams that this side may have open on a connection.
     pub outbound_streams: usize,
-    /// Bytes that are kept in memory for a peer: received and not read, frames of gossip that are not whole, or held by the
-    /// caller ([`crate::StreamTable::hold`]). What a frame of gossip is kept in may have twice its size.
+    /// Bytes that are kept in memory for a peer: received and not read, frames of gossip that are not whole, or reserved
+    /// by the caller ([`crate::StreamTable::reserve_memory`]). What a frame of gossip is kept in may have twice its size.
     /// Beside them a connection has 192 KiB a stream that were written and not sent (twelve of yamux's data frames), and
     /// 8 MiB of buffers and book-keeping at most, most of it only if the peer sends very many small frames.
     pub peer_bytes: usize,

@@ -288,37 +288,6 @@ impl Network {
         Ok(Some(read))
     }
 
-    /// Begins to close a connection: what was written goes out first, if the peer takes it in time.
-    pub fn close(&self, connection: Handle) -> Result<(), Error> {
-        let (link, _) = self.find(connection)?;
-        link.end(Closed::new(Cause::Local, "this side closed the connection"));
-        Ok(())
-    }
-
-    /// Lets go of a connection and its streams, and closes it at once if it is not closed yet.
-    pub fn release(&self, connection: Handle) -> Result<(), Error> {
-        self.check()?;
-        let mut members = lock(&self.members);
-        let Some(member) = members.connections.remove(&connection) else { return Ok(()) };
-        drop(members);
-        let streams = member.link.forget(Closed::new(Cause::Local, "this side let go of the connection"));
-        let mut members = lock(&self.members);
-        let streams: Vec<_> = streams.iter().filter_map(|stream| members.streams.remove(stream)).collect();
-        // Unlocked: the last reference to a stream may end it.
-        drop(members);
-        drop(streams);
-        Ok(())
-    }
-
-    /// Begins to open a stream that speaks `protocol`.
-    pub fn open(&self, connection: Handle, protocol: &str) -> Result<Handle, Error> {
-        let (link, _) = self.find(connection)?;
-        check_protocol(protocol)?;
-        let (handle, slot) = link.open(protocol)?;
-        lock(&self.members).streams.insert(handle, slot);
-        Ok(handle)
-    }
-
     /// Closes everything at once and ends the thread. Nothing but this can be called afterwards.
     pub fn stop(&self) -> Result<(), Error> {
         match self.check() {
@@ -333,6 +302,18 @@ impl Network {
         Ok(())
     }
 
+    fn release_stream(&self, stream: Handle, finishing: bool) -> Result<(), Error> {
+        self.check()?;
+        let mut members = lock(&self.members);
+        let Some(slot) = members.streams.remove(&stream) else { return Ok(()) };
+        let link = members.connections.get(&slot.connection).map(|member| Arc::clone(&member.link));
+        drop(members);
+        if let Some(link) = link {
+            link.release(stream, finishing);
+        }
+        Ok(())
+    }
+
     fn forget(&self) {
         let members = std::mem::take(&mut *lock(&self.members));
         for member in members.connections.into_values() {
@@ -343,22 +324,46 @@ impl Network {
 }
 
 impl StreamTable for Network {
+    fn close(&self, connection: Handle) -> Result<(), Error> {
+        let (link, _) = self.find(connection)?;
+        link.end(Closed::new(Cause::Local, "this side closed the connection"));
+        Ok(())
+    }
+
+    fn release(&self, connection: Handle) -> Result<(), Error> {
+        self.check()?;
+        let mut members = lock(&self.members);
+        let Some(member) = members.connections.remove(&connection) else { return Ok(()) };
+        drop(members);
+        let streams = member.link.forget(Closed::new(Cause::Local, "this side let go of the connection"));
+        let mut members = lock(&self.members);
+        let streams: Vec<_> = streams.iter().filter_map(|stream| members.streams.remove(stream)).collect();
+        // Unlocked: the last reference to a stream may end it.
+        drop(members);
+        drop(streams);
+        Ok(())
+    }
+
+    fn open(&self, connection: Handle, protocol: &str) -> Result<Handle, Error> {
+        let (link, _) = self.find(connection)?;
+        check_protocol(protocol)?;
+        let (handle, slot) = link.open(protocol)?;
+        lock(&self.members).streams.insert(handle, slot);
+        Ok(handle)
+    }
+
     fn slot(&self, stream: Handle) -> Result<Arc<Slot>, Error> {
         self.check()?;
         let unknown = || Error::Invalid(format!("there is no stream {stream}, or it was let go"));
         lock(&self.members).streams.get(&stream).cloned().ok_or_else(unknown)
     }
 
-    fn let_go(&self, stream: Handle, finishing: bool) -> Result<(), Error> {
-        self.check()?;
-        let mut members = lock(&self.members);
-        let Some(slot) = members.streams.remove(&stream) else { return Ok(()) };
-        let link = members.connections.get(&slot.connection).map(|member| Arc::clone(&member.link));
-        drop(members);
-        if let Some(link) = link {
-            link.release(stream, finishing);
-        }
-        Ok(())
+    fn finish(&self, stream: Handle) -> Result<(), Error> {
+        self.release_stream(stream, true)
+    }
+
+    fn reset(&self, stream: Handle) -> Result<(), Error> {
+        self.release_stream(stream, false)
     }
 }
 

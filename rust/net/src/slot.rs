@@ -105,8 +105,8 @@ impl Slot {
         Ok(taken)
     }
 
-    /// The caller keeps so many bytes for it.
-    pub fn hold(&self, bytes: usize) {
+    /// Sets how many bytes the caller keeps for it.
+    pub fn reserve_memory(&self, bytes: usize) {
         let mut before = self.held.load(Ordering::Relaxed);
         loop {
             // Counted before others can see it: or it would be given back by one of them before it is taken.
@@ -156,7 +156,7 @@ fn attempt<T>(
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        self.hold(0);
+        self.reserve_memory(0);
     }
 }
 

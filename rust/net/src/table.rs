@@ -1,4 +1,4 @@
-//! Streams by their handles, whoever carries them.
+//! Connections and streams by their handles: the interface that a network and a host share.
 
 use std::sync::Arc;
 
@@ -6,29 +6,41 @@ use crate::error::Error;
 use crate::inbox::Handle;
 use crate::slot::Slot;
 
-/// Streams by their handles: what a network and a host have in common. No call waits.
-pub trait StreamTable {
-    /// The stream that a handle stands for.
+/// Connections and streams by their handles. No call waits.
+pub trait StreamTable: Send + Sync {
+    /// Begins to close a connection: what was written goes out first, if the peer takes it in time.
+    fn close(&self, connection: Handle) -> Result<(), Error>;
+
+    /// Releases a connection and its streams, and ends it at once if it has not ended. Does nothing for an unknown handle.
+    fn release(&self, connection: Handle) -> Result<(), Error>;
+
+    /// Begins to open a stream that speaks `protocol`.
+    fn open(&self, connection: Handle, protocol: &str) -> Result<Handle, Error>;
+
+    /// Finds the stream that a handle stands for.
     fn slot(&self, stream: Handle) -> Result<Arc<Slot>, Error>;
 
-    /// Lets go of a stream: at once, so that the peer sees a reset; or (`finishing`) with all that was written sent and
-    /// both directions ended, for which the peer has the time that the limits allow.
-    fn let_go(&self, stream: Handle, finishing: bool) -> Result<(), Error>;
+    /// Releases a stream once all that was written is sent and both directions have ended, for which the peer has the time
+    /// that the limits allow. Does nothing for an unknown handle.
+    fn finish(&self, stream: Handle) -> Result<(), Error>;
+
+    /// Releases a stream at once: the peer sees a reset. Does nothing for an unknown handle.
+    fn reset(&self, stream: Handle) -> Result<(), Error>;
 
     /// Takes what a stream received, as much as fits. None: nothing now. 0: the peer sent all it had to.
     fn read(&self, stream: Handle, buffer: &mut [u8]) -> Result<Option<usize>, Error> {
         self.slot(stream)?.read(buffer)
     }
 
-    /// Gives a stream bytes to send, and says how many were taken: 0 if there is no room now.
+    /// Gives a stream bytes to send, and returns how many were taken: 0 if there is no room now.
     fn write(&self, stream: Handle, bytes: &[u8]) -> Result<usize, Error> {
         self.slot(stream)?.write(bytes)
     }
 
-    /// Says how many bytes the caller itself keeps in memory for a stream. They count with those that were not read, until
-    /// it says otherwise or lets go of the stream.
-    fn hold(&self, stream: Handle, bytes: usize) -> Result<(), Error> {
-        self.slot(stream)?.hold(bytes);
+    /// Sets how many bytes the caller itself keeps in memory for a stream. They count with those that were not read, until
+    /// the next call or the release of the stream.
+    fn reserve_memory(&self, stream: Handle, bytes: usize) -> Result<(), Error> {
+        self.slot(stream)?.reserve_memory(bytes);
         Ok(())
     }
 }

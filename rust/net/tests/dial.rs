@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use futures::StreamExt;
-use gossiplog_net::{Cause, Closed, Error, Event, Handle, Network, Target};
+use gossiplog_net::{Cause, Closed, Error, Event, Handle, Network, StreamTable, Target};
 use support::{PROTOCOL, closed_of, limits, network, seconds};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};

@@ -176,15 +176,15 @@ async fn what_the_caller_holds_counts_until_it_lets_go() {
     let mut peer = Hostile::new(Limits { peer_bytes: WINDOW, ..limits() });
     peer.send(&negotiated(1)).await;
     let stream = take_inbound(&mut peer.events).unwrap();
-    peer.network.hold(stream, WINDOW).unwrap();
-    peer.network.hold(stream, 1000).unwrap();
+    peer.network.reserve_memory(stream, WINDOW).unwrap();
+    peer.network.reserve_memory(stream, 1000).unwrap();
     assert_eq!(peer.network.held(), Ok(1000));
-    peer.network.let_go(stream, false).unwrap();
+    peer.network.reset(stream).unwrap();
     peer.settle().await;
     assert_eq!(peer.network.held(), Ok(0));
     peer.send(&negotiated(3)).await;
     let stream = take_inbound(&mut peer.events).unwrap();
-    peer.network.hold(stream, WINDOW + 1).unwrap();
+    peer.network.reserve_memory(stream, WINDOW + 1).unwrap();
     peer.settle().await;
     assert_eq!(peer.closed().unwrap().cause, Cause::Violation);
 }
@@ -276,8 +276,8 @@ async fn random_frames_harm_nobody_else() {
                 let _ = pair.network.read(stream, &mut buffer);
                 let _ = pair.network.write(stream, &buffer);
                 match random.below(3) {
-                    0 => pair.network.let_go(stream, false).unwrap(),
-                    1 => pair.network.let_go(stream, true).unwrap(),
+                    0 => pair.network.reset(stream).unwrap(),
+                    1 => pair.network.finish(stream).unwrap(),
                     _ => {}
                 }
             }

@@ -26,7 +26,7 @@ async fn bytes_arrive_in_both_directions() {
         }
         assert!(received == sent);
     }
-    pair.network.let_go(ours, true).unwrap();
+    pair.network.finish(ours).unwrap();
     assert_eq!(pair.read(theirs).await, Ok(Vec::new()));
     assert_eq!(pair.network.counts().unwrap().streams, 2);
 }
@@ -54,7 +54,7 @@ async fn a_protocol_that_is_not_offered_is_refused() {
     let stream = pair.network.open(pair.client, "/other/1").unwrap();
     let failed = pair.until(|pair| failure_of(&pair.events, stream)).await;
     assert_eq!(failed.cause, Cause::Refused);
-    pair.network.let_go(stream, false).unwrap();
+    pair.network.reset(stream).unwrap();
     let (ours, theirs) = pair.stream().await;
     assert_eq!(pair.network.write(ours, b"still"), Ok(5));
     assert_eq!(pair.read(theirs).await, Ok(b"still".to_vec()));
@@ -65,7 +65,7 @@ async fn a_protocol_that_is_not_offered_is_refused() {
 async fn a_reset_is_told_from_an_end() {
     let mut pair = Pair::new(limits());
     let (ours, theirs) = pair.stream().await;
-    pair.network.let_go(ours, false).unwrap();
+    pair.network.reset(ours).unwrap();
     let reset = |pair: &mut Pair| (pair.network.write(theirs, b"?") == Err(Error::Reset)).then_some(());
     pair.until(reset).await;
     let mut buffer = [0; 10];
@@ -78,7 +78,7 @@ async fn a_finished_stream_delivers_what_was_written() {
     let mut pair = Pair::new(limits());
     let (ours, theirs) = pair.stream().await;
     assert_eq!(pair.network.write(ours, b"last words"), Ok(10));
-    pair.network.let_go(ours, true).unwrap();
+    pair.network.finish(ours).unwrap();
     assert_eq!(pair.read(theirs).await, Ok(b"last words".to_vec()));
     assert_eq!(pair.read(theirs).await, Ok(Vec::new()));
 }
@@ -87,7 +87,7 @@ async fn a_finished_stream_delivers_what_was_written() {
 async fn a_peer_that_does_not_end_a_finished_stream_is_told_in_time() {
     let mut pair = Pair::new(limits());
     let (ours, theirs) = pair.stream().await;
-    pair.network.let_go(ours, true).unwrap();
+    pair.network.finish(ours).unwrap();
     assert_eq!(pair.read(theirs).await, Ok(Vec::new()));
     assert_eq!(pair.network.write(theirs, b"ignored"), Ok(7));
     pair.step().await;
@@ -118,15 +118,15 @@ async fn streams_are_limited_on_both_sides() {
     let third = pair.network.open(pair.client, PROTOCOL).unwrap();
     let failed = pair.until(|pair| failure_of(&pair.events, third)).await;
     assert_eq!(failed.cause, Cause::Remote);
-    pair.network.let_go(third, false).unwrap();
+    pair.network.reset(third).unwrap();
     assert_eq!(pair.network.counts().unwrap().streams_over_limit, 1);
     for stream in [first.1, second.1] {
-        pair.network.let_go(stream, false).unwrap();
+        pair.network.reset(stream).unwrap();
     }
     pair.step().await;
     let open = [pair.stream().await.0, pair.stream().await.0];
     assert!(matches!(pair.network.open(pair.client, PROTOCOL), Err(Error::Limit(_))));
-    pair.network.let_go(open[0], false).unwrap();
+    pair.network.reset(open[0]).unwrap();
     pair.step().await;
     assert!(pair.network.open(pair.client, PROTOCOL).is_ok());
 }
@@ -137,7 +137,7 @@ async fn opening_and_resetting_many_streams_ends_nothing() {
     for _ in 0..500 {
         for _ in 0..6 {
             if let Ok(stream) = pair.network.open(pair.client, PROTOCOL) {
-                pair.network.let_go(stream, false).unwrap();
+                pair.network.reset(stream).unwrap();
             }
         }
         pair.step().await;

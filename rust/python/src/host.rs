@@ -1,14 +1,15 @@
 //! The host of gossiplog-net: a peer of a libp2p network. Connections and streams are as `net` has them.
 
-use std::sync::Mutex;
+use std::sync::Arc;
 
-use gossiplog_net::{Answer, CHATTER, Config, GossipConfig, Limits, Notice, StreamTable};
+use gossiplog_net::{Answer, CHATTER, Config, GossipConfig, Limits, Notice};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
 
 use crate::errors::NetworkError;
-use crate::net::{convert, event_object, network_counts, seconds, take};
+use crate::net::{event_object, network_counts, seconds};
+use crate::streams::{Streams, convert};
 
 /// Checks that a host can use a text as an address. Raises ValueError.
 #[pyfunction]
@@ -94,9 +95,9 @@ fn object(py: Python<'_>, notice: Notice) -> PyResult<Bound<'_, PyAny>> {
 /// A libp2p host, driven on a thread of its own.
 #[pyclass(frozen, module = "gossiplog._core")]
 pub struct Host {
-    inner: gossiplog_net::Host,
-    // What is read passes through here: how much it is shows only afterwards.
-    buffer: Mutex<Vec<u8>>,
+    inner: Arc<gossiplog_net::Host>,
+    #[pyo3(get)]
+    streams: Py<Streams>,
 }
 
 /// `gossiplog.pubsub.gossipsub.GossipConfig`.
@@ -190,8 +191,8 @@ impl Host {
             per_address,
             allowed,
         };
-        let inner = py.detach(|| gossiplog_net::Host::start(config)).map_err(convert)?;
-        Ok(Self { inner, buffer: Mutex::default() })
+        let inner = Arc::new(py.detach(|| gossiplog_net::Host::start(config)).map_err(convert)?);
+        Ok(Self { streams: Streams::of(py, &inner)?, inner })
     }
 
     #[getter]
@@ -268,39 +269,6 @@ impl Host {
 
     fn held(&self) -> PyResult<usize> {
         self.inner.held().map_err(convert)
-    }
-
-    fn close(&self, connection: u64) -> PyResult<()> {
-        self.inner.close(connection).map_err(convert)
-    }
-
-    fn release(&self, connection: u64) -> PyResult<()> {
-        self.inner.release(connection).map_err(convert)
-    }
-
-    fn open(&self, connection: u64, protocol: &str) -> PyResult<u64> {
-        self.inner.open(connection, protocol).map_err(convert)
-    }
-
-    fn read<'py>(&self, py: Python<'py>, stream: u64, limit: usize) -> PyResult<Option<Bound<'py, PyBytes>>> {
-        take(py, &self.buffer, limit, |buffer| self.inner.read(stream, buffer))
-    }
-
-    #[pyo3(signature = (stream, data, start = 0))]
-    fn write(&self, stream: u64, data: &[u8], start: usize) -> PyResult<usize> {
-        self.inner.write(stream, data.get(start..).unwrap_or_default()).map_err(convert)
-    }
-
-    fn hold(&self, stream: u64, bytes: usize) -> PyResult<()> {
-        self.inner.hold(stream, bytes).map_err(convert)
-    }
-
-    fn finish(&self, stream: u64) -> PyResult<()> {
-        self.inner.let_go(stream, true).map_err(convert)
-    }
-
-    fn reset(&self, stream: u64) -> PyResult<()> {
-        self.inner.let_go(stream, false).map_err(convert)
     }
 
     fn stop(&self, py: Python<'_>) -> PyResult<()> {

@@ -1,5 +1,5 @@
-//! gossiplog._core: the Python bindings. Each module wraps modules of gossiplog-core, `net` and `host` those of
-//! gossiplog-net; nothing is computed here.
+//! gossiplog._core: the Python bindings. Each module wraps modules of gossiplog-core, `net`, `host` and `streams`
+//! those of gossiplog-net; nothing is computed here.
 
 // pyo3's macros expand to items without documentation.
 #![allow(missing_docs)]
@@ -16,6 +16,7 @@ mod message;
 mod message_json;
 mod net;
 mod nodes;
+mod streams;
 mod tree;
 mod unlocked;
 mod value;
@@ -52,6 +53,8 @@ mod _core {
     use super::net::{Closed, ConnectionEvent, Network, StreamEvent, shown_url};
     #[pymodule_export]
     use super::nodes::Nodes;
+    #[pymodule_export]
+    use super::streams::Streams;
     #[pymodule_export]
     use super::tree::{ChildrenCheck, Node, Tree, check_children, is_boundary, leaf_hash};
     #[pymodule_export]

@@ -1,26 +1,15 @@
 //! The network of gossiplog-net: handles are integers, events small frozen objects.
 
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use gossiplog_net::{Counts, Error, Event, Incident, Limits, StreamTable, Target};
+use gossiplog_net::{Counts, Event, Incident, Limits, Target};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
 
-use crate::errors::{ConnectionLost, NetworkError, StreamReset};
-
-/// The most that one read or drain returns, in bytes, whatever is asked for.
-const LARGEST_READ: usize = 1 << 20;
-
-/// An error of the network as its exception.
-pub fn convert(error: Error) -> PyErr {
-    match error {
-        Error::Lost(closed) => ConnectionLost::new_err((closed.cause.name(), closed.reason, closed.status)),
-        Error::Reset => StreamReset::new_err(Error::Reset.to_string()),
-        error => NetworkError::new_err(error.to_string()),
-    }
-}
+use crate::errors::NetworkError;
+use crate::streams::{ReadBuffer, Streams, convert};
 
 /// A number of seconds above 0.
 pub fn seconds(name: &str, seconds: f64) -> PyResult<Duration> {
@@ -85,28 +74,10 @@ pub struct StreamEvent {
 /// Connections and their streams, driven on a thread of their own.
 #[pyclass(frozen, module = "gossiplog._core")]
 pub struct Network {
-    inner: gossiplog_net::Network,
-    // What is read passes through here: how much it is shows only afterwards.
-    buffer: Mutex<Vec<u8>>,
-}
-
-/// What `taken` takes through `buffer`, at most `limit` bytes.
-pub fn take<'py>(
-    py: Python<'py>,
-    buffer: &Mutex<Vec<u8>>,
-    limit: usize,
-    taken: impl FnOnce(&mut [u8]) -> Result<Option<usize>, Error>,
-) -> PyResult<Option<Bound<'py, PyBytes>>> {
-    if limit == 0 {
-        return Err(NetworkError::new_err("the limit is 0; expected a number of bytes above 0"));
-    }
-    let limit = limit.min(LARGEST_READ);
-    let mut buffer = buffer.lock().unwrap_or_else(PoisonError::into_inner);
-    if buffer.len() < limit {
-        buffer.resize(limit, 0);
-    }
-    let read = taken(&mut buffer[..limit]).map_err(convert)?;
-    Ok(read.map(|read| PyBytes::new(py, &buffer[..read])))
+    inner: Arc<gossiplog_net::Network>,
+    #[pyo3(get)]
+    streams: Py<Streams>,
+    buffer: ReadBuffer,
 }
 
 /// News of a connection or a stream as its event.
@@ -146,6 +117,7 @@ impl Network {
     #[new]
     #[pyo3(signature = (*, connections, streams, peer_bytes, total_bytes, negotiation_seconds, closing_seconds))]
     fn new(
+        py: Python<'_>,
         connections: usize,
         streams: u16,
         peer_bytes: usize,
@@ -162,7 +134,8 @@ impl Network {
             negotiation: seconds("negotiation_seconds", negotiation_seconds)?,
             closing: seconds("closing_seconds", closing_seconds)?,
         };
-        Ok(Self { inner: gossiplog_net::Network::start(limits).map_err(convert)?, buffer: Mutex::default() })
+        let inner = Arc::new(gossiplog_net::Network::start(limits).map_err(convert)?);
+        Ok(Self { streams: Streams::of(py, &inner)?, inner, buffer: ReadBuffer::default() })
     }
 
     fn fileno(&self) -> PyResult<i64> {
@@ -221,40 +194,7 @@ impl Network {
     }
 
     fn drain<'py>(&self, py: Python<'py>, connection: u64, limit: usize) -> PyResult<Option<Bound<'py, PyBytes>>> {
-        take(py, &self.buffer, limit, |buffer| self.inner.drain(connection, buffer))
-    }
-
-    fn close(&self, connection: u64) -> PyResult<()> {
-        self.inner.close(connection).map_err(convert)
-    }
-
-    fn release(&self, connection: u64) -> PyResult<()> {
-        self.inner.release(connection).map_err(convert)
-    }
-
-    fn open(&self, connection: u64, protocol: &str) -> PyResult<u64> {
-        self.inner.open(connection, protocol).map_err(convert)
-    }
-
-    fn read<'py>(&self, py: Python<'py>, stream: u64, limit: usize) -> PyResult<Option<Bound<'py, PyBytes>>> {
-        take(py, &self.buffer, limit, |buffer| self.inner.read(stream, buffer))
-    }
-
-    #[pyo3(signature = (stream, data, start = 0))]
-    fn write(&self, stream: u64, data: &[u8], start: usize) -> PyResult<usize> {
-        self.inner.write(stream, data.get(start..).unwrap_or_default()).map_err(convert)
-    }
-
-    fn hold(&self, stream: u64, bytes: usize) -> PyResult<()> {
-        self.inner.hold(stream, bytes).map_err(convert)
-    }
-
-    fn finish(&self, stream: u64) -> PyResult<()> {
-        self.inner.let_go(stream, true).map_err(convert)
-    }
-
-    fn reset(&self, stream: u64) -> PyResult<()> {
-        self.inner.let_go(stream, false).map_err(convert)
+        self.buffer.read(py, limit, |buffer| self.inner.drain(connection, buffer))
     }
 
     fn stop(&self, py: Python<'_>) -> PyResult<()> {

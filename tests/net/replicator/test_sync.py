@@ -84,7 +84,7 @@ class End:
         except anyio.EndOfStream:
             return b""
 
-    def hold(self, size: int) -> None:
+    def reserve_memory(self, size: int) -> None:
         assert size >= 0
 
     async def __aenter__(self) -> Self:

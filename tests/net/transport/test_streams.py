@@ -317,11 +317,11 @@ async def test_what_a_peer_does_in_vain_is_told(network: Network) -> None:
 async def test_what_is_held_for_a_stream_counts_until_it_is_let_go(network: Network) -> None:
     client, server = connect_pair(network, PROTOCOLS)
     _, theirs = await open_pair(client, server)
-    theirs.hold(1000)
-    theirs.hold(500)
+    theirs.reserve_memory(1000)
+    theirs.reserve_memory(500)
     assert network.held() == 500
     theirs.reset()
-    theirs.hold(1000)
+    theirs.reserve_memory(1000)
     assert network.held() == 0
 
 
@@ -415,7 +415,7 @@ async def test_a_forked_process_is_told_to_start_its_own(network: Network) -> No
     child = os.fork()
     if child == 0:
         told = 0
-        calls = (core.poll, core.fileno, core.stop, core.counts, lambda: core.read(ours._handle, 1))
+        calls = (core.poll, core.fileno, core.stop, core.counts, lambda: core.streams.read(ours._handle, 1))
         for call in calls:
             try:
                 call()

@@ -169,7 +169,9 @@ class Pushes:
 
     async def _read(self, peer: PeerSession, stream: Stream, machine: Push, data: bytes) -> None:
         found, error = await self._workers.read(collect, machine.receive(data))
-        stream.hold(machine.held + sum(len(event.value) for event in found if isinstance(event, push.Deliver)))
+        stream.reserve_memory(
+            machine.held + sum(len(event.value) for event in found if isinstance(event, push.Deliver))
+        )
         time_slice = TimeSlice()
         for event in found if peer.may_write else ():
             await time_slice.rest()
@@ -181,7 +183,7 @@ class Pushes:
                     self._report(broadcast.HeadsReceived(peer.number, keys, unchecked))
         # What is left in the queue is a turn's, and not worth counting.
         await self._inserts.room(peer.writer)
-        stream.hold(machine.held)
+        stream.reserve_memory(machine.held)
         if isinstance(error, ProtocolError):
             peer.drop(f"it broke the push protocol: {error}")
         elif error is not None:

@@ -190,7 +190,7 @@ class Syncs:
             sync.end(SyncResult.FAILED, "the source closed the stream")
             return
         events, error = await self._workers.read(collect, client.receive(data))
-        stream.hold(client.held)
+        stream.reserve_memory(client.held)
         sync.pending.extend(events)
         self._report(broadcast.SyncAdvanced(sync.order.sync, client.statistics))
         while sync.pending:
@@ -329,14 +329,14 @@ async def _answer(
     values = server.values
     while answer := await workers.read(_receive, server, data, anyio.current_time()):
         data = b""
-        stream.hold(server.held + len(answer))
+        stream.reserve_memory(server.held + len(answer))
         # In pieces: a slow line takes an answer of megabytes, too, as long as it takes something.
         for start in range(0, len(answer), CHUNK):
             with anyio.fail_after(_WRITE_SECONDS):
                 await stream.send(answer[start : start + CHUNK])
         served(server.values - values, len(answer))
         values = server.values
-    stream.hold(server.held)
+    stream.reserve_memory(server.held)
 
 
 def _receive(server: Server, data: bytes, now: float) -> bytes:

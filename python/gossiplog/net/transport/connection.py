@@ -19,10 +19,10 @@ import anyio
 import anyio.abc
 import anyio.lowlevel
 
-from gossiplog._core import Closed, ConnectionEvent, StreamEvent
+from gossiplog._core import Closed, ConnectionEvent, StreamEvent, Streams
 from gossiplog.errors import ConnectionLost, NetworkError, StreamRefused, StreamReset
 from gossiplog.net.transport.pacing import TimeSlice
-from gossiplog.net.transport.stream import Signal, Stream, StreamCore
+from gossiplog.net.transport.stream import Signal, Stream
 
 __all__ = ["Closed", "Connection", "Transport"]
 
@@ -30,14 +30,13 @@ _FAREWELL_SECONDS = 2.0
 """How long a cancelled task still waits for the peer to take what was sent and the close."""
 
 
-class Core(StreamCore, Protocol):
-    """What moves the bytes of connections (`gossiplog._core.Network`, `gossiplog._core.Host`). No call waits."""
+class Core(Protocol):
+    """The thread that drives connections: `gossiplog._core.Network` or `gossiplog._core.Host`. No call waits."""
 
+    @property
+    def streams(self) -> Streams: ...
     def fileno(self) -> int: ...
     def poll(self) -> Sequence[object]: ...
-    def open(self, connection: int, protocol: str) -> int: ...
-    def close(self, connection: int) -> None: ...
-    def release(self, connection: int) -> None: ...
     def counts(self) -> dict[str, int]: ...
     def held(self) -> int: ...
     def stop(self) -> None: ...
@@ -46,27 +45,30 @@ class Core(StreamCore, Protocol):
 class Connection:
     """A connection to a peer. Leaving its context closes it.
 
-    Iterating gives the streams that the peer opens, as `accept` does, until the connection ends.
+    Iterating gives the streams that the peer opens, as `accept` does, until the connection ends. Its transport calls
+    `wait_established`, `deliver`, `deliver_stream`, `release` and `mark_released`.
 
     Attributes:
+        established: whether it has been established.
         closed: how it ended; None while it stands.
         hello: what a hub said of itself when it was dialled: values of headers by their names.
     """
 
-    def __init__(self, manager: Transport, handle: int, name: str) -> None:
+    def __init__(self, streams: Streams, handle: int, name: str, forget: Callable[[int], object]) -> None:
+        self.established = False
         self.closed: Closed | None = None
         self.hello: Mapping[str, str] = {}
-        self._manager = manager
-        self._core = manager._core
+        self._table = streams
         self._handle = handle
         self._name = name
+        # Notifies the transport that the handle was released.
+        self._forget = forget
         self._streams: dict[int, Stream] = {}
         self._inbound: deque[Stream] = deque()
-        self._established = False
         self._gone: str | None = None
-        # What the peer did in vain, until somebody wants to be told: how often and what, by kind.
+        # Until there is a function to call with them: how often and what the peer did, by kind.
         self._incidents: dict[str, tuple[int, str]] = {}
-        self._told: Callable[[str, int, str], None] | None = None
+        self._on_incident: Callable[[str, int, str], None] | None = None
         self._changed = Signal()
         self._readable = Signal()
         self._writable = Signal()
@@ -92,9 +94,9 @@ class Connection:
         """
         await anyio.lowlevel.checkpoint()
         self._check()
-        stream = self._add(self._core.open(self._handle, protocol), protocol)
+        stream = self._add(self._table.open(self._handle, protocol), protocol)
         try:
-            await stream._open()
+            await stream.wait_opened()
         except (StreamRefused, StreamReset):
             self._check()
             if self.closed is not None:
@@ -134,21 +136,21 @@ class Connection:
             await self._changed.wait()
         return self.closed
 
-    def watch(self, told: Callable[[str, int, str], None]) -> None:
-        """Call a function with what the peer does in vain, and has done so far.
+    def watch(self, on_incident: Callable[[str, int, str], None]) -> None:
+        """Call a function with the peer's failed attempts, those so far included.
 
         Its arguments are the kind (one of `Network.counts`), how often, and what the peer did the last time, as a
         clause.
         """
-        self._told = told
+        self._on_incident = on_incident
         for kind, (count, text) in self._incidents.items():
-            told(kind, count, text)
+            on_incident(kind, count, text)
         self._incidents.clear()
 
     def close(self) -> None:
         """Begin to close: what was sent goes out first, if the peer takes it in time. `wait_closed` waits for that."""
         if self._gone is None and self.closed is None:
-            self._core.close(self._handle)
+            self._table.close(self._handle)
 
     async def aclose(self) -> None:
         """Close the connection, wait until it is closed, and release it and its streams.
@@ -162,52 +164,46 @@ class Connection:
                 with contextlib.suppress(ConnectionLost):
                     await self.wait_closed()
             finally:
-                self._let_go("this side let go of the connection")
+                self.release("this side released the connection")
 
     async def leave(self) -> None:
         """Close in order even when cancelled, in two seconds at most: the peer is not to take it for a failure."""
         with anyio.move_on_after(_FAREWELL_SECONDS, shield=True):
             await self.aclose()
 
-    def _check(self) -> None:
-        if self._gone is not None:
-            raise ConnectionLost("local", self._gone)
-
-    @staticmethod
-    def _lost(closed: Closed) -> ConnectionLost:
-        return ConnectionLost(closed.cause, closed.reason, closed.status)
-
-    def _let_go(self, reason: str) -> None:
+    def release(self, reason: str) -> None:
+        """End the connection at once if it has not ended, and fail all further calls. Does nothing the second time."""
         if self._gone is None:
-            self._manager._connections.pop(self._handle, None)
-            self._core.release(self._handle)
-            self._stop(reason)
+            self._forget(self._handle)
+            self._table.release(self._handle)
+            self.mark_released(reason)
 
-    def _stop(self, reason: str) -> None:
+    def mark_released(self, reason: str) -> None:
         """Wake every task, to find that the connection is gone."""
         self._gone = self._gone or reason
         self._inbound.clear()
         for stream in self._streams.values():
-            stream._stop(reason)
+            stream.mark_released(reason)
         self._streams.clear()
         for signal in (self._changed, self._readable, self._writable):
             signal.set()
 
-    async def _establish(self) -> None:
-        """Wait until a dialled connection stands."""
-        while not self._established:
+    async def wait_established(self) -> None:
+        """Wait until a dialled connection is established.
+
+        Raises:
+            ConnectionLost: it has failed, or this side released it.
+        """
+        while not self.established:
             self._check()
             if self.closed is not None:
                 raise self._lost(self.closed)
             await self._changed.wait()
 
-    def _add(self, handle: int, protocol: str) -> Stream:
-        stream = self._streams[handle] = Stream(self._core, handle, protocol, self._streams.pop)
-        return stream
-
-    def _deliver(self, event: ConnectionEvent) -> None:
+    def deliver(self, event: ConnectionEvent) -> None:
+        """Wake the tasks that the event concerns."""
         if event.established:
-            self._established = True
+            self.established = True
             self.hello = dict(event.hello)
         self.closed = event.closed or self.closed
         if event.established or event.closed is not None:
@@ -217,20 +213,33 @@ class Connection:
         if event.writable:
             self._writable.set()
         for kind, count, text in event.incidents:
-            if self._told is not None:
-                self._told(kind, count, text)
+            if self._on_incident is not None:
+                self._on_incident(kind, count, text)
             else:
                 before, _ = self._incidents.get(kind, (0, ""))
                 self._incidents[kind] = before + count, text
 
-    def _deliver_stream(self, event: StreamEvent) -> None:
+    def deliver_stream(self, event: StreamEvent) -> None:
+        """Pass an event to its stream, and make the stream if the peer has opened it."""
         stream = self._streams.get(event.stream)
         if stream is None and event.inbound and event.protocol is not None:
             stream = self._add(event.stream, event.protocol)
             self._inbound.append(stream)
             self._changed.set()
         if stream is not None:
-            stream._deliver(event)
+            stream.deliver(event)
+
+    def _check(self) -> None:
+        if self._gone is not None:
+            raise ConnectionLost("local", self._gone)
+
+    @staticmethod
+    def _lost(closed: Closed) -> ConnectionLost:
+        return ConnectionLost(closed.cause, closed.reason, closed.status)
+
+    def _add(self, handle: int, protocol: str) -> Stream:
+        stream = self._streams[handle] = Stream(self._table, handle, protocol, self._streams.pop)
+        return stream
 
 
 class Transport:
@@ -270,7 +279,7 @@ class Transport:
             self._last = self._core.counts()
             self._core.stop()
             for connection in self._connections.values():
-                connection._stop("the network was stopped")
+                connection.mark_released("the network was stopped")
             self._connections.clear()
 
     def counts(self) -> dict[str, int]:
@@ -295,15 +304,22 @@ class Transport:
                     self._take(event)
                     await time_slice.rest()
 
+    def _add(self, handle: int, name: str) -> Connection:
+        connection = self._connections[handle] = Connection(self._core.streams, handle, name, self._forget)
+        return connection
+
+    def _forget(self, handle: int) -> None:
+        self._connections.pop(handle, None)
+
     def _fail(self, error: NetworkError) -> None:
-        """Wake every task: what moves the bytes has ended before its time."""
+        """Wake every task: the thread that drives the connections has failed."""
         for connection in self._connections.values():
-            connection._stop(str(error))
+            connection.mark_released(str(error))
 
     def _take(self, event: object) -> None:
-        """Something happened."""
+        """Pass an event to its connection."""
         match event:
             case ConnectionEvent() if (connection := self._connections.get(event.connection)) is not None:
-                connection._deliver(event)
+                connection.deliver(event)
             case StreamEvent() if (connection := self._connections.get(event.connection)) is not None:
-                connection._deliver_stream(event)
+                connection.deliver_stream(event)

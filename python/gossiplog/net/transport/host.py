@@ -92,16 +92,16 @@ class Host(Transport):
         """
         await anyio.lowlevel.checkpoint()
         handle = self._host.dial(address)
-        connection = self._connections[handle] = Connection(self, handle, f"to {address}")
+        connection = self._add(handle, f"to {address}")
         try:
-            await connection._establish()
+            await connection.wait_established()
         except ConnectionLost:
             # The peer is connected under another handle.
             if connection.closed is None or connection.closed.cause != "local":
                 raise
         finally:
-            if not connection._established:
-                connection._let_go("it was not established")
+            if not connection.established:
+                connection.release("it was not established")
 
     async def accept(self) -> Arrival:
         """Return the next peer that is connected, whichever side dialled. Waits for it.
@@ -170,8 +170,7 @@ class Host(Transport):
             case PeerEvent():
                 connection = self._connections.get(event.connection)
                 if connection is None:
-                    connection = Connection(self, event.connection, f"to {event.peer_id}")
-                    self._connections[event.connection] = connection
+                    connection = self._add(event.connection, f"to {event.peer_id}")
                 self._arrived.append(Arrival(connection, event.peer_id, event.address, event.dialer))
                 self._arriving.set()
             case HostEvent():

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import TracebackType
-from typing import Protocol
 
 import anyio
 import anyio.lowlevel
 
-from gossiplog._core import Closed, StreamEvent
+from gossiplog._core import Closed, StreamEvent, Streams
 from gossiplog.errors import StreamRefused, StreamReset
 
 # How many bytes move in one call: a few of yamux's data frames, of 16 KiB.
@@ -33,37 +32,27 @@ class Signal:
         await self._event.wait()
 
 
-class StreamCore(Protocol):
-    """What moves the bytes of streams (see `gossiplog._core.Network`). No call waits."""
-
-    def read(self, stream: int, limit: int) -> bytes | None: ...
-    def write(self, stream: int, data: bytes, start: int = 0) -> int: ...
-    def hold(self, stream: int, bytes: int) -> None: ...
-    def finish(self, stream: int) -> None: ...
-    def reset(self, stream: int) -> None: ...
-
-
 class Stream:
     """A stream of bytes in both directions. Leaving its context closes it, or resets it after an exception.
 
-    One task may receive while another sends.
+    One task may receive while another sends. Its connection calls `wait_opened`, `deliver` and `mark_released`.
 
     Attributes:
         protocol: the protocol that both sides agreed on.
     """
 
-    def __init__(self, core: StreamCore, handle: int, protocol: str, forget: Callable[[int], object]) -> None:
+    def __init__(self, streams: Streams, handle: int, protocol: str, forget: Callable[[int], object]) -> None:
         self.protocol = protocol
-        self._core = core
+        self._streams = streams
         self._handle = handle
-        # Tells the connection that the handle was let go.
+        # Notifies the connection that the handle was released.
         self._forget = forget
         self._readable = Signal()
         self._writable = Signal()
         self._receiving = anyio.ResourceGuard("receiving from")
         self._sending = anyio.ResourceGuard("sending on")
         self._opened = False
-        self._held = 0
+        self._reserved = 0
         self._failed: Closed | None = None
         self._gone: str | None = None
 
@@ -85,14 +74,14 @@ class Stream:
         """Return what the peer sent, from 1 to `limit` bytes; b"" at the end. Waits for it.
 
         Raises:
-            StreamReset: the peer gave the stream up, or this side let go of it.
+            StreamReset: the peer reset the stream, or this side released it.
             ConnectionLost: before the stream's end.
         """
         await anyio.lowlevel.checkpoint()
         with self._receiving:
             while True:
                 self._check()
-                data = self._core.read(self._handle, limit)
+                data = self._streams.read(self._handle, limit)
                 if data is not None:
                     return data
                 await self._readable.wait()
@@ -103,7 +92,7 @@ class Stream:
         Cancelled after a part of it was taken, it resets the stream: whatever is sent next would be misread.
 
         Raises:
-            StreamReset: the peer gave the stream up, or this side let go of it.
+            StreamReset: the peer reset the stream, or this side released it.
             ConnectionLost: the connection ended.
         """
         await anyio.lowlevel.checkpoint()
@@ -112,60 +101,45 @@ class Stream:
             try:
                 while taken < len(data):
                     self._check()
-                    wrote = self._core.write(self._handle, data, taken)
+                    wrote = self._streams.write(self._handle, data, taken)
                     taken += wrote
                     if wrote == 0:
                         await self._writable.wait()
             except anyio.get_cancelled_exc_class():
                 if taken:
-                    self._let_go("a send was cancelled halfway")
+                    self._reset("a send was cancelled halfway")
                 raise
 
-    def hold(self, size: int) -> None:
+    def reserve_memory(self, size: int) -> None:
         """Set how many bytes this side keeps in memory for the stream.
 
         They are what is not a whole message yet, or an answer that waits, and count with what was not received (see
         `Limits`) until the next call, or until the stream is released.
         """
-        if self._gone is None and size != self._held:
-            self._held = size
-            self._core.hold(self._handle, size)
+        if self._gone is None and size != self._reserved:
+            self._reserved = size
+            self._streams.reserve_memory(self._handle, size)
 
     def reset(self) -> None:
-        """Give up the stream at once: the peer sees a reset. Does nothing on a stream that was let go."""
-        self._let_go("this side reset the stream")
+        """Release the stream at once: the peer sees a reset. Does nothing on a stream that was released."""
+        self._reset("this side reset the stream")
 
     async def aclose(self) -> None:
         """Release the stream in order, without waiting: what was sent will arrive, what arrives is passed over."""
         if self._gone is None:
             self._gone = "this side closed the stream"
-            self._core.finish(self._handle)
+            self._streams.finish(self._handle)
             self._forget(self._handle)
             self._wake()
         await anyio.lowlevel.checkpoint()
 
-    def _check(self) -> None:
-        if self._gone is not None:
-            raise StreamReset(self._gone)
+    async def wait_opened(self) -> None:
+        """Wait until the peer has agreed on the protocol; reset the stream if that fails or is cancelled.
 
-    def _let_go(self, reason: str) -> None:
-        if self._gone is None:
-            self._gone = reason
-            self._core.reset(self._handle)
-            self._forget(self._handle)
-            self._wake()
-
-    def _stop(self, reason: str) -> None:
-        """Mark the stream as released by the connection."""
-        self._gone = self._gone or reason
-        self._wake()
-
-    def _wake(self) -> None:
-        self._readable.set()
-        self._writable.set()
-
-    async def _open(self) -> None:
-        """Wait until the stream is open."""
+        Raises:
+            StreamRefused: the peer does not offer the protocol, or did not agree in time.
+            StreamReset: this side released the stream.
+        """
         try:
             while not self._opened:
                 await self._readable.wait()
@@ -176,7 +150,8 @@ class Stream:
             if not self._opened:
                 self.reset()
 
-    def _deliver(self, event: StreamEvent) -> None:
+    def deliver(self, event: StreamEvent) -> None:
+        """Wake the tasks that the event concerns."""
         opened = event.protocol is not None and not self._opened
         self._opened |= opened
         self._failed = event.failed or self._failed
@@ -184,3 +159,23 @@ class Stream:
             self._readable.set()
         if event.writable:
             self._writable.set()
+
+    def mark_released(self, reason: str) -> None:
+        """Fail all further calls: the connection has released the stream."""
+        self._gone = self._gone or reason
+        self._wake()
+
+    def _check(self) -> None:
+        if self._gone is not None:
+            raise StreamReset(self._gone)
+
+    def _reset(self, reason: str) -> None:
+        if self._gone is None:
+            self._gone = reason
+            self._streams.reset(self._handle)
+            self._forget(self._handle)
+            self._wake()
+
+    def _wake(self) -> None:
+        self._readable.set()
+        self._writable.set()

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 
 import anyio
@@ -36,9 +36,9 @@ class PipeConnection(Connection):
     What comes from the peer is fed, what goes to the peer is drained.
     """
 
-    def __init__(self, manager: Network, handle: int, name: str) -> None:
-        super().__init__(manager, handle, name)
-        self._pipes = manager.pipes
+    def __init__(self, pipes: _core.Network, handle: int, name: str, forget: Callable[[int], object]) -> None:
+        super().__init__(pipes.streams, handle, name, forget)
+        self._pipes = pipes
         self._feeding = anyio.ResourceGuard("feeding")
         self._draining = anyio.ResourceGuard("draining")
 
@@ -72,7 +72,7 @@ class PipeConnection(Connection):
         """Return bytes to send to the peer, from 1 to `limit`; b"" when there will be no more. Waits for them.
 
         Raises:
-            ConnectionLost: this side let go of the connection.
+            ConnectionLost: this side released the connection.
         """
         await anyio.lowlevel.checkpoint()
         with self._draining:
@@ -85,15 +85,11 @@ class PipeConnection(Connection):
 
 
 class Network(Transport):
-    """Connections, driven on a thread of its own: made by `open_network`, for the time of its context.
-
-    Attributes:
-        pipes: moves the bytes.
-    """
+    """Connections, driven on a thread of its own: made by `open_network`, for the time of its context."""
 
     def __init__(self, core: _core.Network) -> None:
         super().__init__(core)
-        self.pipes = core
+        self._network = core
 
     def attach(self, protocols: Sequence[str], *, client: bool) -> PipeConnection:
         """Return a connection over bytes that somebody else carries, such as an ASGI server's WebSocket.
@@ -105,15 +101,16 @@ class Network(Transport):
         Raises:
             NetworkError: too many connections, or a name that cannot be a protocol's.
         """
-        connection = PipeConnection(self, self.pipes.attach(protocols, client), "over a pipe")
-        self._connections[connection._handle] = connection
+        handle = self._network.attach(protocols, client)
+        connection = PipeConnection(self._network, handle, "over a pipe", self._forget)
+        self._connections[handle] = connection
         return connection
 
     def set_external_bytes(self, size: int) -> None:
         """Count so many bytes, which are kept outside of connections now, against the total of the limits."""
         # A network that has failed counts no more.
         with contextlib.suppress(NetworkError):
-            self.pipes.set_external_bytes(size)
+            self._network.set_external_bytes(size)
 
     async def dial(
         self,
@@ -144,10 +141,10 @@ class Network(Transport):
         await anyio.lowlevel.checkpoint()
         if ca_file is not None:
             _check_authorities(ca_file)
-        handle = self.pipes.dial(url, protocols, headers, ca_file, connect_timeout, keepalive, max_message)
-        connection = self._connections[handle] = Connection(self, handle, f"to {shown_url(url)}")
+        handle = self._network.dial(url, protocols, headers, ca_file, connect_timeout, keepalive, max_message)
+        connection = self._add(handle, f"to {shown_url(url)}")
         try:
-            await connection._establish()
+            await connection.wait_established()
         except BaseException:
             # The hub may have accepted the connection already: close it in order.
             await connection.leave()

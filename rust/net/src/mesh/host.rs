@@ -309,35 +309,6 @@ impl Host {
         Ok(self.shared.members.peers().iter().filter_map(info).collect())
     }
 
-    /// Begins to close all connections to a peer: what was written goes out first, if the peer takes it in time.
-    pub fn close(&self, connection: Handle) -> Result<(), Error> {
-        self.check()?;
-        let link = self.shared.members.find(connection)?;
-        match link.known() {
-            Some(known) => self.command(Command::Close(known.peer, link.close())),
-            // It does not stand yet, and is not wanted once it does.
-            None => link.finished(Closed::new(Cause::Local, "this side closed the connection")),
-        }
-        Ok(())
-    }
-
-    /// Lets go of a peer and its streams, and closes its connections at once.
-    pub fn release(&self, connection: Handle) -> Result<(), Error> {
-        self.check()?;
-        self.shared.members.release(connection);
-        Ok(())
-    }
-
-    /// Begins to open a stream that speaks `protocol`.
-    pub fn open(&self, connection: Handle, protocol: &str) -> Result<Handle, Error> {
-        self.alive()?;
-        check_protocol(protocol)?;
-        let opening = self.shared.members.open(connection, protocol)?;
-        let handle = opening.handle();
-        self.command(Command::Open(opening));
-        Ok(handle)
-    }
-
     /// Closes everything at once and ends the thread. Nothing but this can be called afterwards.
     pub fn stop(&self) -> Result<(), Error> {
         match self.check() {
@@ -359,18 +330,50 @@ impl Host {
 }
 
 impl StreamTable for Host {
+    fn close(&self, connection: Handle) -> Result<(), Error> {
+        self.check()?;
+        let link = self.shared.members.find(connection)?;
+        match link.known() {
+            Some(known) => self.command(Command::Close(known.peer, link.close())),
+            // It does not stand yet, and is not wanted once it does.
+            None => link.finished(Closed::new(Cause::Local, "this side closed the connection")),
+        }
+        Ok(())
+    }
+
+    fn release(&self, connection: Handle) -> Result<(), Error> {
+        self.check()?;
+        self.shared.members.release(connection);
+        Ok(())
+    }
+
+    fn open(&self, connection: Handle, protocol: &str) -> Result<Handle, Error> {
+        self.alive()?;
+        check_protocol(protocol)?;
+        let opening = self.shared.members.open(connection, protocol)?;
+        let handle = opening.handle();
+        self.command(Command::Open(opening));
+        Ok(handle)
+    }
+
     fn slot(&self, stream: Handle) -> Result<Arc<Slot>, Error> {
         self.check()?;
         self.shared.members.stream(stream)
     }
 
-    fn let_go(&self, stream: Handle, finishing: bool) -> Result<(), Error> {
+    fn finish(&self, stream: Handle) -> Result<(), Error> {
         self.check()?;
         let Some(carrier) = self.shared.members.release_stream(stream) else { return Ok(()) };
-        if !finishing {
-            carrier.reset();
-        } else if let Some(running) = &*lock(&self.running) {
+        if let Some(running) = &*lock(&self.running) {
             running.runtime.spawn(finish(carrier, self.closing));
+        }
+        Ok(())
+    }
+
+    fn reset(&self, stream: Handle) -> Result<(), Error> {
+        self.check()?;
+        if let Some(carrier) = self.shared.members.release_stream(stream) {
+            carrier.reset();
         }
         Ok(())
     }

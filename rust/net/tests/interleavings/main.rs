@@ -275,7 +275,7 @@ fn what_is_held_for_a_stream_is_given_back() {
     let holders = [5, 0, 7].map(|bytes| {
         let slot = Arc::clone(&slot);
         spawn(move || {
-            slot.hold(bytes);
+            slot.reserve_memory(bytes);
             let _ = slot.read(&mut [0; 10]);
             let _ = slot.write(&[0; 10]);
         })

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use futures::StreamExt;
-use gossiplog_net::Answer;
+use gossiplog_net::{Answer, StreamTable};
 use libp2p::gossipsub::{self, IdentTopic, MessageAuthenticity, MessageId, ValidationMode};
 use libp2p::swarm::{NetworkBehaviour, SwarmEvent};
 use libp2p::{Multiaddr, Swarm, SwarmBuilder, identify, kad, noise, ping, tcp};
@@ -303,7 +303,7 @@ fn what_a_peer_does_on_one_of_two_connections_ends_both() {
     let closed = first.until("it is cut off", |peer| {
         twins.iter_mut().for_each(Peer::poll);
         // The host's own stream of gossip may come later, and then the host listens to that alone.
-        if gossiplog_net::StreamTable::write(&twins[1].host, stream, &[0; 1000]) == Err(gossiplog_net::Error::Reset) {
+        if twins[1].host.write(stream, &[0; 1000]) == Err(gossiplog_net::Error::Reset) {
             stream = twins[1].host.open(connections[1], "/meshsub/1.1.0").unwrap();
         }
         peer.events().find_map(|event| match event {

@@ -60,7 +60,7 @@ fn send(from: &mut Peer, to: &mut Peer, connection: Handle, protocol: &str, byte
         if !rest.is_empty() {
             return None;
         }
-        peer.host.let_go(stream, true).unwrap();
+        peer.host.finish(stream).unwrap();
         Some(true)
     })
 }
@@ -134,7 +134,7 @@ fn answer(liar: &mut Peer, peer: &mut Peer, answer: &[u8]) {
         liar.host.read(stream, &mut [0; 1000]).unwrap()
     });
     liar.write(stream, answer);
-    liar.host.let_go(stream, true).unwrap();
+    liar.host.finish(stream).unwrap();
 }
 
 fn connect(first: &mut Peer, address: &str, other: &mut Peer) -> Handle {

@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, UdpSocket};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use gossiplog_net::{Cause, Config, Event, Notice};
+use gossiplog_net::{Cause, Config, Event, Notice, StreamTable};
 use libp2p::PeerId;
 use sha2::{Digest, Sha256};
 

@@ -1,6 +1,6 @@
 //! What differs over QUIC: streams are its own, and so is the end of a connection.
 
-use gossiplog_net::{Answer, Cause, Config, Error};
+use gossiplog_net::{Answer, Cause, Config, Error, StreamTable};
 
 use crate::support::{Peer, bytes, config, pair};
 

@@ -25,7 +25,7 @@ fn bytes_arrive_in_both_directions_over_each_transport() {
                 (received.len() >= sent.len()).then_some(())
             });
             assert!(received == sent);
-            from.host.let_go(ours, true).unwrap();
+            from.host.finish(ours).unwrap();
             assert_eq!(to.read(theirs), Ok(Vec::new()));
         }
         assert_eq!(first.host.counts().unwrap().network.streams, 2);
@@ -37,10 +37,10 @@ fn an_end_a_reset_and_a_lost_connection_are_told_apart() {
     let (mut first, mut second) = pair(config(), config());
     let streams: Vec<_> = (0..3).map(|_| second.stream(&mut first)).collect();
     second.write(streams[0].0, b"last words");
-    second.host.let_go(streams[0].0, true).unwrap();
+    second.host.finish(streams[0].0).unwrap();
     assert_eq!(first.read(streams[0].1), Ok(b"last words".to_vec()));
     assert_eq!(first.read(streams[0].1), Ok(Vec::new()));
-    second.host.let_go(streams[1].0, false).unwrap();
+    second.host.reset(streams[1].0).unwrap();
     assert_eq!(first.read(streams[1].1), Err(Error::Reset));
     let connection = first.connection(&second);
     second.host.stop().unwrap();
@@ -72,7 +72,7 @@ fn a_protocol_that_is_not_offered_is_refused() {
     let connection = second.connection(&first);
     let stream = second.host.open(connection, "/other/1").unwrap();
     assert_eq!(second.failed(stream).cause, Cause::Refused);
-    second.host.let_go(stream, false).unwrap();
+    second.host.reset(stream).unwrap();
     second.stream(&mut first);
     for name in ["sync", "", "/two\nlines", &format!("/{}", "x".repeat(1024))] {
         assert!(matches!(second.host.open(connection, name), Err(Error::Invalid(_))), "{name}");
@@ -99,10 +99,10 @@ fn streams_are_limited_on_both_sides() {
     assert_eq!(first.host.counts().unwrap().network.streams_over_limit, 1);
     second.host.open(connection, PROTOCOL).unwrap();
     assert!(matches!(second.host.open(connection, PROTOCOL), Err(Error::Limit(_))));
-    second.host.let_go(third, false).unwrap();
+    second.host.reset(third).unwrap();
     for (ours, theirs) in open {
-        second.host.let_go(ours, false).unwrap();
-        first.host.let_go(theirs, false).unwrap();
+        second.host.reset(ours).unwrap();
+        first.host.reset(theirs).unwrap();
     }
     second.stream(&mut first);
 }
@@ -138,9 +138,9 @@ fn what_the_caller_holds_counts() {
     let (_, theirs) = second.stream(&mut first);
     // Asked for before it ends: the other host may dial again at once.
     let connection = first.connection(&second);
-    first.host.hold(theirs, 1000).unwrap();
+    first.host.reserve_memory(theirs, 1000).unwrap();
     assert!(first.host.held().unwrap() >= 1000);
-    first.host.hold(theirs, (1 << 20) + 1).unwrap();
+    first.host.reserve_memory(theirs, (1 << 20) + 1).unwrap();
     assert_eq!(first.closed(connection).cause, Cause::Violation);
 }
 
