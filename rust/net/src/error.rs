@@ -63,6 +63,14 @@ impl Closed {
     }
 }
 
+impl fmt::Display for Closed {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.reason)
+    }
+}
+
+impl std::error::Error for Closed {}
+
 /// What a call fails with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Error {
@@ -83,7 +91,7 @@ pub enum Error {
 impl fmt::Display for Error {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Lost(closed) => formatter.write_str(&closed.reason),
+            Self::Lost(closed) => closed.fmt(formatter),
             Self::Reset => formatter.write_str("the peer reset the stream"),
             Self::Limit(reason) | Self::Invalid(reason) | Self::Stopped(reason) | Self::System(reason) => {
                 formatter.write_str(reason)

@@ -15,10 +15,10 @@ use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
 
 use crate::budget::Budget;
-use crate::connection::{Link, Shared};
 use crate::inbox::Inbox;
 use crate::ledger::{HEADER, Header, Ledger, Scanner};
 use crate::limits::Limits;
+use crate::link::{Link, Shared};
 use crate::mesh::frames::Frames;
 use crate::watched::PIPE;
 use crate::websocket::{run, upgrade};

@@ -13,7 +13,9 @@
 //! | `halt`, `budget` | having a connection end; the bytes that peers make this side keep, and who has too many |
 //! | `ledger`, `watched` | what yamux does not tell: resets, ends, violations; read off the frames' headers |
 //! | `verdict` | why a connection's yamux stopped |
-//! | `stream`, `slot`, `table` | one stream; in the caller's hands; streams by handle |
+//! | `slot`, `table` | a stream in the caller's hands; connections and streams by handle |
+//! | `link` | a connection, as the caller and its task share it |
+//! | `muxed`, `stream` | a stream of yamux; one whose protocol is agreed on |
 //! | `sync` | what threads share values by |
 //! | `negotiation`, `connection` | agreeing on a stream's protocol; the task that drives a connection |
 //! | `shown` | URLs without their secrets |
@@ -34,7 +36,9 @@ mod halt;
 mod inbox;
 mod ledger;
 mod limits;
+mod link;
 mod mesh;
+mod muxed;
 mod negotiation;
 mod network;
 mod shown;

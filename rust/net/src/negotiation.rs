@@ -9,10 +9,15 @@ use multistream_select::{
     Negotiated, NegotiationError, ProtocolError, Version, dialer_select_proto, listener_select_proto,
 };
 
-use crate::connection::Link;
-use crate::error::{Cause, Closed};
+use crate::error::{Cause, Closed, Error};
+use crate::link::Link;
+use crate::muxed::Muxed;
 use crate::slot::Slot;
-use crate::stream::{Agreed, Muxed};
+use crate::stream::Agreed;
+
+/// The longest name of a protocol, in bytes: multistream-select's frames hold no more than 16 KiB, and nobody needs
+/// nearly that.
+const LONGEST_PROTOCOL: usize = 1024;
 
 /// How a negotiation ended.
 #[derive(Debug)]
@@ -85,4 +90,14 @@ fn judge(error: &NegotiationError) -> Closed {
             Closed::new(Cause::Violation, format!("the peer broke the rules of multistream-select: {error}"))
         }
     }
+}
+
+/// Whether multistream-select can carry the name.
+pub fn check_protocol(protocol: &str) -> Result<(), Error> {
+    if protocol.starts_with('/') && !protocol.contains('\n') && protocol.len() <= LONGEST_PROTOCOL {
+        return Ok(());
+    }
+    let shown: String = protocol.chars().take(40).collect();
+    let rule = format!("it begins with a slash and has at most {LONGEST_PROTOCOL} bytes in one line");
+    Err(Error::Invalid(format!("{shown:?} is not the name of a protocol: {rule}")))
 }

@@ -17,18 +17,16 @@ use tokio::runtime::{Builder, Handle as RuntimeHandle, Runtime};
 use tokio::time::timeout;
 use yamux::Mode;
 
-use crate::connection::{Link, Shared, drive};
+use crate::connection::drive;
 use crate::error::{Cause, Closed, Error, lock};
 use crate::inbox::{Event, Handle, Inbox};
 use crate::limits::{Counters, Counts, Limits};
+use crate::link::{Link, Shared};
+use crate::negotiation::check_protocol;
 use crate::slot::Slot;
 use crate::table::StreamTable;
 use crate::watched::PIPE;
 use crate::websocket::{Address, Target, connect, run};
-
-/// The longest name of a protocol, in bytes: multistream-select's frames hold no more than 16 KiB, and nobody needs
-/// nearly that.
-const LONGEST_PROTOCOL: usize = 1024;
 
 /// How long stopping waits for the thread. It never waits for peers, only for the host's resolver of names.
 const STOPPING: Duration = Duration::from_secs(1);
@@ -396,14 +394,4 @@ async fn speak(link: &Arc<Link>, address: Address, keepalive: Duration) -> Close
         news.hello = hello;
     });
     run(link, socket, keepalive).await
-}
-
-/// Whether multistream-select can carry the name.
-pub fn check_protocol(protocol: &str) -> Result<(), Error> {
-    if protocol.starts_with('/') && !protocol.contains('\n') && protocol.len() <= LONGEST_PROTOCOL {
-        return Ok(());
-    }
-    let shown: String = protocol.chars().take(40).collect();
-    let rule = format!("it begins with a slash and has at most {LONGEST_PROTOCOL} bytes in one line");
-    Err(Error::Invalid(format!("{shown:?} is not the name of a protocol: {rule}")))
 }

@@ -30,8 +30,9 @@ use tokio_tungstenite::tungstenite::{Error as WebSocketError, Message};
 use tokio_tungstenite::{WebSocketStream, client_async_with_config};
 use yamux::Mode;
 
-use crate::connection::{Link, drive};
+use crate::connection::drive;
 use crate::error::{Cause, Closed, Error};
+use crate::link::Link;
 use crate::shown::shown;
 use crate::tls;
 use crate::watched::PIPE;
@@ -420,9 +421,9 @@ mod tests {
     use tokio_tungstenite::tungstenite::Bytes as Body;
 
     use super::*;
-    use crate::connection::Shared;
     use crate::inbox::{Event, Inbox};
     use crate::limits::Limits;
+    use crate::link::Shared;
 
     const KEEPALIVE: Duration = Duration::from_secs(20);
     const LIMIT: usize = 100_000;

@@ -5,7 +5,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use crate::errors::convert;
-use crate::tree::{Node, leaf};
+use crate::nodes::{Node, leaf};
 use crate::unlocked::{FEW, SHORT, unlocked};
 
 /// What a run of neighbouring entries contributes to a tree.

@@ -52,11 +52,11 @@ mod _core {
     #[pymodule_export]
     use super::net::{Closed, ConnectionEvent, Network, StreamEvent, shown_url};
     #[pymodule_export]
-    use super::nodes::Nodes;
+    use super::nodes::{Node, Nodes};
     #[pymodule_export]
     use super::streams::Streams;
     #[pymodule_export]
-    use super::tree::{ChildrenCheck, Node, Tree, check_children, is_boundary, leaf_hash};
+    use super::tree::{ChildrenCheck, Tree, check_children, is_boundary, leaf_hash};
     #[pymodule_export]
     use super::value::Cid;
 

@@ -5,57 +5,11 @@ use gossiplog_core::{Error, parallel};
 use pyo3::exceptions::{PyKeyError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
-use pyo3::types::{PyBytes, PyList, PyTuple};
+use pyo3::types::{PyBytes, PyList};
 
-use crate::errors::{Failure, TreeError, convert};
-use crate::nodes::Nodes;
+use crate::errors::{Failure, convert};
+use crate::nodes::{Node, Nodes, leaf, read_hash};
 use crate::unlocked::{FEW, unlocked};
-
-fn hash(data: &[u8]) -> PyResult<Hash> {
-    Hash::try_from(data)
-        .map_err(|_| TreeError::new_err(format!("a hash has {} bytes, this has {}", size_of::<Hash>(), data.len())))
-}
-
-/// A node of the tree.
-#[pyclass(frozen, eq, hash, module = "gossiplog._core")]
-#[derive(PartialEq, Eq, Hash)]
-pub struct Node(pub(crate) tree::Node);
-
-impl Node {
-    pub(crate) fn list<'py>(py: Python<'py>, nodes: Vec<tree::Node>) -> PyResult<Bound<'py, PyList>> {
-        let nodes: PyResult<Vec<_>> = nodes.into_iter().map(|node| Bound::new(py, Self(node))).collect();
-        PyList::new(py, nodes?)
-    }
-}
-
-#[pymethods]
-impl Node {
-    #[new]
-    fn new(level: u32, key: Option<&[u8]>, hash: &[u8]) -> PyResult<Self> {
-        Ok(Self(tree::Node { level, key: key.map(Key::from), hash: self::hash(hash)? }))
-    }
-
-    #[getter]
-    fn level(&self) -> u32 {
-        self.0.level
-    }
-
-    #[getter]
-    fn key<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyBytes>> {
-        self.0.key.as_ref().map(|key| PyBytes::new(py, key))
-    }
-
-    #[getter]
-    fn hash<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
-        PyBytes::new(py, &self.0.hash)
-    }
-
-    fn __repr__(&self) -> String {
-        let hex = |data: &[u8]| data.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-        let key = self.0.key.as_ref().map_or_else(|| "None".to_owned(), |key| hex(key));
-        format!("<Node level={} key={key} hash={}>", self.0.level, hex(&self.0.hash))
-    }
-}
 
 /// The hash of an entry of the tree: 16 bytes.
 #[pyfunction]
@@ -66,7 +20,7 @@ pub fn leaf_hash<'py>(py: Python<'py>, key: &[u8], value: &[u8]) -> Bound<'py, P
 /// Whether a hash begins a new node of the level above.
 #[pyfunction]
 pub fn is_boundary(hash: &[u8]) -> PyResult<bool> {
-    Ok(tree::is_boundary(&self::hash(hash)?))
+    Ok(tree::is_boundary(&read_hash(hash)?))
 }
 
 /// Holds an untrusted answer to GetChildren against the rules of the tree. Raises TreeError.
@@ -127,16 +81,6 @@ fn load(leaves: Option<&Bound<'_, PyAny>>, start: &[u8], end: Option<&[u8]>) -> 
 /// Like `load`, from work without the interpreter's lock.
 fn load_locked(leaves: Option<&Py<PyAny>>, start: &[u8], end: Option<&[u8]>) -> Result<Vec<Leaf>, Failure> {
     Python::attach(|py| load(leaves.map(|leaves| leaves.bind(py)), start, end))
-}
-
-/// A row that begins with a key and a hash.
-pub(crate) fn leaf(row: &Bound<'_, PyAny>) -> PyResult<Leaf> {
-    let row = row.cast::<PyTuple>()?;
-    let (key, hash) = (row.get_item(0)?, row.get_item(1)?);
-    Ok(Leaf {
-        key: Key::from(key.cast::<PyBytes>()?.as_bytes()),
-        hash: self::hash(hash.cast::<PyBytes>()?.as_bytes())?,
-    })
 }
 
 fn rows(level1: &Bound<'_, PyAny>) -> PyResult<Vec<(Key, Hash)>> {

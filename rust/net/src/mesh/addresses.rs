@@ -19,8 +19,8 @@ use libp2p::multiaddr::Protocol;
 
 use crate::error::lock;
 use crate::limits::Counters;
+use crate::mesh::metrics::HostMetrics;
 use crate::mesh::scope::embedded;
-use crate::mesh::shared::Figures;
 
 /// Connections from one address, if nothing else is said.
 const USUAL: usize = 32;
@@ -168,15 +168,15 @@ impl Drop for Turn {
 pub struct Gate<T> {
     inner: T,
     addresses: Arc<Addresses>,
-    figures: Arc<Figures>,
+    metrics: Arc<HostMetrics>,
     pending: Arc<Pending>,
 }
 
 impl<T> Gate<T> {
-    /// `figures`: count whom it refuses.
-    pub fn new(inner: T, addresses: &Arc<Addresses>, figures: &Arc<Figures>) -> Self {
-        let (addresses, figures) = (Arc::clone(addresses), Arc::clone(figures));
-        Self { inner, addresses, figures, pending: Arc::default() }
+    /// `metrics`: count whom it refuses.
+    pub fn new(inner: T, addresses: &Arc<Addresses>, metrics: &Arc<HostMetrics>) -> Self {
+        let (addresses, metrics) = (Arc::clone(addresses), Arc::clone(metrics));
+        Self { inner, addresses, metrics, pending: Arc::default() }
     }
 }
 
@@ -213,7 +213,7 @@ where
                 let source = source(&send_back_addr);
                 let is_full = source.is_some_and(|source| this.addresses.is_full(source));
                 if is_full {
-                    Counters::add(&this.figures.refused);
+                    Counters::add(&this.metrics.refused);
                 }
                 let admitted = (!is_full).then(|| (upgrade, this.pending.enter(source)));
                 TransportEvent::Incoming { listener_id, upgrade: Admission(admitted), local_addr, send_back_addr }

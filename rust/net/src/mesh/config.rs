@@ -9,7 +9,7 @@ use libp2p::{Multiaddr, PeerId, StreamProtocol};
 
 use crate::error::Error;
 use crate::limits::Limits;
-use crate::network::check_protocol;
+use crate::negotiation::check_protocol;
 
 /// Bytes of the largest frame that gossip reads or writes: canvas-js's limit.
 pub const LARGEST_FRAME: usize = 4 << 20;

@@ -201,11 +201,11 @@ impl Driver {
             Command::Publish(data) => self.outgoing.push_back(Outgoing::New(data)),
             Command::Answer(answers) => {
                 for (origin, answer) in answers {
-                    let figures = &self.shared.figures;
+                    let metrics = &self.shared.metrics;
                     Counters::add(match answer {
-                        Answer::Accept => &figures.accepted,
-                        Answer::Ignore => &figures.ignored,
-                        Answer::Reject => &figures.rejected,
+                        Answer::Accept => &metrics.accepted,
+                        Answer::Ignore => &metrics.ignored,
+                        Answer::Reject => &metrics.rejected,
                     });
                     match answer {
                         Answer::Accept => self.outgoing.push_back(Outgoing::Forward(origin)),
@@ -273,9 +273,9 @@ impl Driver {
 
     /// Hand a message to gossip if it `fits`. Whether gossip has it for others.
     fn hand_over(&mut self, outgoing: Outgoing, fits: bool, now: Instant) -> bool {
-        let figures = &self.shared.figures;
+        let metrics = &self.shared.metrics;
         if !fits {
-            Counters::add(&figures.dropped);
+            Counters::add(&metrics.dropped);
         }
         match outgoing {
             Outgoing::New(data) => {
@@ -287,7 +287,7 @@ impl Driver {
                 // A duplicate, or nobody to send it to any more: the caller was told all that was known.
                 let published = self.swarm.behaviour_mut().gossip.publish(self.topic.clone(), data);
                 if let Ok(id) = &published {
-                    Counters::add(&self.shared.figures.published);
+                    Counters::add(&self.shared.metrics.published);
                     self.shared.recent.add(&id.0, length, now);
                 }
                 published.is_ok()
@@ -336,7 +336,7 @@ impl Driver {
             SwarmEvent::OutgoingConnectionError { connection_id, .. } => {
                 self.upkeep.failed(Instant::now(), connection_id);
                 if self.dialled.remove(&connection_id).is_some_and(|dial| dial.own) {
-                    Counters::add(&self.shared.figures.dials_failed);
+                    Counters::add(&self.shared.metrics.dials_failed);
                 }
             }
             _ => {}
@@ -377,14 +377,14 @@ impl Driver {
     fn pass_on_gossip(&mut self, event: gossipsub::Event) {
         match event {
             gossipsub::Event::Message { propagation_source, message_id, message } => {
-                let figures = &self.shared.figures;
-                Counters::add(&figures.received);
+                let metrics = &self.shared.metrics;
+                Counters::add(&metrics.received);
                 let (now, origin) = (Instant::now(), (message_id, propagation_source));
                 self.shared.recent.add(&origin.0.0, message.data.len(), now);
                 if self.shared.waiting.offer(origin.clone(), message.data, now) {
                     self.shared.tell();
                 } else {
-                    Counters::add(&figures.dropped);
+                    Counters::add(&metrics.dropped);
                     self.answer(&origin, MessageAcceptance::Ignore);
                 }
             }
@@ -479,7 +479,7 @@ impl Driver {
     fn look(&mut self) {
         let now = Instant::now();
         for origin in self.shared.waiting.expired(now) {
-            Counters::add(&self.shared.figures.expired);
+            Counters::add(&self.shared.metrics.expired);
             self.answer(&origin, MessageAcceptance::Ignore);
         }
         self.shared.recent.expire(self.sizes_ttl, now);
@@ -590,13 +590,13 @@ impl Driver {
 
     fn dial(&mut self, options: DialOpts) {
         let (connection, peer) = (options.connection_id(), options.get_peer_id());
-        Counters::add(&self.shared.figures.dials);
+        Counters::add(&self.shared.metrics.dials);
         if self.swarm.dial(options).is_ok() {
             self.dialled.insert(connection, Dial { own: true, peer });
         } else {
             self.upkeep.failed(Instant::now(), connection);
             self.shared.members.unreachable(connection, Closed::new(Cause::Transport, "it was not dialled"));
-            Counters::add(&self.shared.figures.dials_failed);
+            Counters::add(&self.shared.metrics.dials_failed);
         }
     }
 }

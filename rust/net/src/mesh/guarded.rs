@@ -13,8 +13,8 @@ use futures::task::AtomicWaker;
 use libp2p::StreamProtocol;
 use libp2p::core::muxing::{StreamMuxer, StreamMuxerEvent};
 
+use crate::error::Closed;
 use crate::mesh::frames::{Frame, Frames};
-use crate::mesh::muxer::Ended;
 use crate::mesh::outbox::{ANSWER, Outlet};
 use crate::mesh::party::Party;
 
@@ -33,13 +33,13 @@ impl<M> Guarded<M> {
         Self { muxer, driver: party.driver(), party, others: Arc::clone(others), outlet: Arc::default() }
     }
 
-    fn check(&self, context: &Context<'_>) -> Result<(), Ended> {
+    fn check(&self, context: &Context<'_>) -> Result<(), Closed> {
         self.driver.register(context.waker());
         // libp2p asks the muxer once the handlers have nothing more to do: gossipsub's has emptied its queue.
         if self.outlet.is_idle() {
             self.party.outbox.drained();
         }
-        self.party.halt.reason().map_or(Ok(()), |closed| Err(Ended(closed)))
+        self.party.halt.reason().map_or(Ok(()), Err)
     }
 }
 
@@ -51,14 +51,14 @@ impl<M> Drop for Guarded<M> {
 
 impl<M: StreamMuxer + Unpin> Guarded<M>
 where
-    M::Error: Into<Ended>,
+    M::Error: Into<Closed>,
 {
     /// `outlet`: of a stream that this side opened.
     fn guarded(
         &self,
         opened: Poll<Result<M::Substream, M::Error>>,
         outlet: Option<&Arc<Outlet>>,
-    ) -> Poll<Result<Counted<M::Substream>, Ended>> {
+    ) -> Poll<Result<Counted<M::Substream>, Closed>> {
         let counted = |stream| Counted {
             stream,
             frames: Frames::new(&self.others),
@@ -75,29 +75,29 @@ where
 impl<M: StreamMuxer + Unpin> StreamMuxer for Guarded<M>
 where
     M::Substream: Unpin,
-    M::Error: Into<Ended>,
+    M::Error: Into<Closed>,
 {
     type Substream = Counted<M::Substream>;
-    type Error = Ended;
+    type Error = Closed;
 
-    fn poll_inbound(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<Self::Substream, Ended>> {
+    fn poll_inbound(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<Self::Substream, Closed>> {
         self.check(context)?;
         let stream = Pin::new(&mut self.muxer).poll_inbound(context);
         self.guarded(stream, None)
     }
 
-    fn poll_outbound(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<Self::Substream, Ended>> {
+    fn poll_outbound(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<Self::Substream, Closed>> {
         self.check(context)?;
         let stream = Pin::new(&mut self.muxer).poll_outbound(context);
         self.guarded(stream, Some(&self.outlet))
     }
 
-    fn poll_close(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<(), Ended>> {
+    fn poll_close(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<(), Closed>> {
         self.check(context)?;
         Pin::new(&mut self.muxer).poll_close(context).map_err(Into::into)
     }
 
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<StreamMuxerEvent, Ended>> {
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<StreamMuxerEvent, Closed>> {
         self.check(context)?;
         Pin::new(&mut self.muxer).poll(context).map_err(Into::into)
     }
@@ -210,7 +210,7 @@ mod tests {
     use crate::mesh::outbox::Queues;
     use crate::mesh::party::Parties;
 
-    impl From<Infallible> for Ended {
+    impl From<Infallible> for Closed {
         fn from(never: Infallible) -> Self {
             match never {}
         }

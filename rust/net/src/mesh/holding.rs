@@ -10,14 +10,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::mesh::allowance::Allowance;
-use crate::mesh::party::Party;
+use crate::mesh::party::{Party, SLOW_REGAINED};
 
 /// How long messages wait at a time, at most, for peers that take less than comes.
 const HOLD: Duration = Duration::from_secs(1);
-
-/// For how long a peer may be slow while others are not, in microseconds, and the time in which that comes back.
-pub const MOST_SLOW: usize = 2_000_000;
-pub const SLOW_REGAINED: Duration = Duration::from_secs(60);
 
 /// For how long messages may wait so for all peers together, in microseconds. That comes back in the same time.
 const MOST_HELD: usize = 6_000_000;

@@ -24,15 +24,16 @@ use crate::mesh::config::{Config, LARGEST_MESSAGE, address, peer_of};
 use crate::mesh::driver::{Command, Driver};
 use crate::mesh::link::{Link, Standing};
 use crate::mesh::members::Members;
+use crate::mesh::metrics::{HostCounts, HostMetrics};
 use crate::mesh::nearby::Near;
 use crate::mesh::outbox::Queues;
 use crate::mesh::party::Parties;
-use crate::mesh::shared::{Figures, Shared};
-use crate::mesh::told::{HostCounts, Message, Notice, PeerInfo};
+use crate::mesh::shared::Shared;
+use crate::mesh::told::{Message, Notice, PeerInfo};
 use crate::mesh::transport::{is_free, transport};
 use crate::mesh::upkeep::Upkeep;
 use crate::mesh::waiting::{Answer, Waiting};
-use crate::network::check_protocol;
+use crate::negotiation::check_protocol;
 use crate::slot::Slot;
 use crate::stream::finish;
 use crate::table::StreamTable;
@@ -75,14 +76,14 @@ impl Host {
         let budget = Arc::new(Budget::new(config.limits.peer_bytes, config.limits.total_bytes));
         let queues = Queues::new(config.limits.peer_bytes / 2, config.limits.total_bytes / 2);
         let parties = Arc::new(Parties::new(&budget, config.chatter, queues));
-        let (figures, addresses) = (Arc::<Figures>::default(), Arc::new(Addresses::new(config.per_address)));
+        let (metrics, addresses) = (Arc::<HostMetrics>::default(), Arc::new(Addresses::new(config.per_address)));
         let members = Arc::new(Members::new(
             &inbox,
             &counters,
             &config.limits,
             &parties,
             &addresses,
-            &figures,
+            &metrics,
             config.allowed.clone(),
         ));
         let peer = config.key.public().to_peer_id();
@@ -90,7 +91,7 @@ impl Host {
         let near = Arc::<Near>::default();
         config.bootstrap.iter().for_each(|(address, _)| near.trust(address));
         let within = runtime.enter();
-        let transport = Gate::new(transport(&config, &parties, &counters, &near)?, &addresses, &figures).boxed();
+        let transport = Gate::new(transport(&config, &parties, &counters, &near)?, &addresses, &metrics).boxed();
         let parts = Parts::new(&config, &members, &near)?;
         let mut swarm = Swarm::new(transport, parts, peer, swarm::Config::with_executor(spawning(&counters)));
         for address in config.listen {
@@ -109,7 +110,7 @@ impl Host {
             recent: Arc::clone(&parties.recent),
             queues: Arc::clone(&parties.queues),
             notices: Mutex::default(),
-            figures,
+            metrics,
             outgoing: AtomicUsize::new(0),
             inbox,
             counters,
@@ -227,7 +228,7 @@ impl Host {
     /// What was counted since the start.
     pub fn counts(&self) -> Result<HostCounts, Error> {
         self.check()?;
-        Ok(self.shared.counts())
+        Ok(self.shared.metrics.read(self.shared.counters.read()))
     }
 
     /// Bytes that are kept for all peers now: see [`crate::Limits::peer_bytes`].

@@ -11,8 +11,8 @@ use crate::inbox::{Event, Handle, Inbox};
 use crate::limits::{Counters, Limits};
 use crate::mesh::addresses::{Addresses, Place, source};
 use crate::mesh::link::{Known, Link, Opening, Wire};
+use crate::mesh::metrics::HostMetrics;
 use crate::mesh::party::{Parties, Party};
-use crate::mesh::shared::Figures;
 use crate::slot::{Carrier, Slot};
 
 /// Denied peers that are kept for the caller.
@@ -52,7 +52,7 @@ pub struct Members {
     limits: Limits,
     parties: Arc<Parties>,
     addresses: Arc<Addresses>,
-    figures: Arc<Figures>,
+    metrics: Arc<HostMetrics>,
     allowed: Option<HashSet<PeerId>>,
     state: Mutex<State>,
 }
@@ -65,7 +65,7 @@ impl Members {
         limits: &Limits,
         parties: &Arc<Parties>,
         addresses: &Arc<Addresses>,
-        figures: &Arc<Figures>,
+        metrics: &Arc<HostMetrics>,
         allowed: Option<HashSet<PeerId>>,
     ) -> Self {
         Self {
@@ -74,7 +74,7 @@ impl Members {
             limits: limits.clone(),
             parties: Arc::clone(parties),
             addresses: Arc::clone(addresses),
-            figures: Arc::clone(figures),
+            metrics: Arc::clone(metrics),
             allowed,
             state: Mutex::default(),
         }
@@ -122,7 +122,7 @@ impl Members {
         let mut state = lock(&self.state);
         if let Err(closed) = self.check_allowed(&known.peer) {
             if !known.dialer {
-                Counters::add(&self.figures.refused);
+                Counters::add(&self.metrics.refused);
                 if state.denied.len() < MOST_DENIED {
                     state.denied.push(known.peer.to_string());
                 }
@@ -134,7 +134,7 @@ impl Members {
         let is_wanted = state.trusted.remove(&connection) || dialled.is_some();
         let source = source(&known.address);
         if let Some(source) = source.filter(|source| !is_wanted && self.addresses.is_full(*source)) {
-            Counters::add(&self.figures.refused);
+            Counters::add(&self.metrics.refused);
             let limit = self.addresses.limit(source);
             let reason = format!("there are {limit} connections from {source}, as many as there may be");
             return Err(Closed::new(Cause::Local, reason));

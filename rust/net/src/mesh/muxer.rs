@@ -5,7 +5,6 @@
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
-use std::fmt;
 use std::future::{Future, Ready, ready};
 use std::iter::{Once, once};
 use std::pin::Pin;
@@ -26,25 +25,13 @@ use crate::ledger::Ledger;
 use crate::limits::{Counters, INITIAL_WINDOW, Limits, Permit};
 use crate::mesh::guarded::Guarded;
 use crate::mesh::party::Party;
-use crate::stream::Muxed;
+use crate::muxed::Muxed;
 use crate::verdict::verdict;
 use crate::watched::Watched;
 
 /// Streams that each side may have open for libp2p's own protocols, beside those that the limits allow: Kademlia's
 /// handler answers 32 at a time, and identify, ping and gossipsub have a few.
 pub const OWN_STREAMS: usize = 64;
-
-/// How a connection ended, as it travels through libp2p.
-#[derive(Clone, Debug)]
-pub struct Ended(pub Closed);
-
-impl fmt::Display for Ended {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(&self.0.reason)
-    }
-}
-
-impl std::error::Error for Ended {}
 
 /// Agrees on yamux for one connection to a peer.
 #[derive(Clone)]
@@ -134,7 +121,7 @@ pub struct Muxer<T> {
 
 impl<T: AsyncRead + AsyncWrite + Unpin> Muxer<T> {
     /// Moves everything on that can be moved on now.
-    fn advance(&mut self, context: &mut Context<'_>) -> Result<(), Ended> {
+    fn advance(&mut self, context: &mut Context<'_>) -> Result<(), Closed> {
         loop {
             match self.yamux.poll_next_inbound(context) {
                 Poll::Ready(Some(Ok(stream))) => self.accept(stream),
@@ -156,7 +143,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Muxer<T> {
         }
     }
 
-    fn open(&mut self, context: &mut Context<'_>) -> Poll<Result<Muxed, Ended>> {
+    fn open(&mut self, context: &mut Context<'_>) -> Poll<Result<Muxed, Closed>> {
         // While written bytes wait, yamux may still count streams that were dropped, and one beyond its limit would end
         // the connection.
         if self.ledger.blocked() {
@@ -174,37 +161,37 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Muxer<T> {
         }
     }
 
-    fn ended(&self, error: Option<&ConnectionError>) -> Ended {
-        Ended(verdict(&self.ledger, self.party.halt.reason(), error))
+    fn ended(&self, error: Option<&ConnectionError>) -> Closed {
+        verdict(&self.ledger, self.party.halt.reason(), error)
     }
 }
 
 impl<T: AsyncRead + AsyncWrite + Unpin> StreamMuxer for Muxer<T> {
     type Substream = Muxed;
-    type Error = Ended;
+    type Error = Closed;
 
-    fn poll_inbound(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<Muxed, Ended>> {
+    fn poll_inbound(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<Muxed, Closed>> {
         self.advance(context)?;
         self.arrived.pop_front().map_or(Poll::Pending, |stream| Poll::Ready(Ok(stream)))
     }
 
-    fn poll_outbound(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<Muxed, Ended>> {
+    fn poll_outbound(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<Muxed, Closed>> {
         self.open(context)
     }
 
-    fn poll_close(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<(), Ended>> {
+    fn poll_close(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<(), Closed>> {
         let limit = self.limits.closing;
         let late = self.closing.get_or_insert_with(|| Box::pin(sleep(limit))).as_mut().poll(context).is_ready();
         if late && self.ledger.ended() {
             return Poll::Ready(Ok(()));
         }
         if late {
-            return Poll::Ready(Err(Ended(Closed::new(Cause::Transport, "the peer did not take what was written"))));
+            return Poll::Ready(Err(Closed::new(Cause::Transport, "the peer did not take what was written")));
         }
         self.yamux.poll_close(context).map_err(|error| self.ended(Some(&error)))
     }
 
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<StreamMuxerEvent, Ended>> {
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<StreamMuxerEvent, Closed>> {
         self.advance(context)?;
         Poll::Pending
     }

@@ -12,7 +12,6 @@ use crate::budget::{Account, Budget};
 use crate::error::{Cause, Closed, lock};
 use crate::halt::Halt;
 use crate::mesh::allowance::{Allowance, REGAINED};
-use crate::mesh::holding::{MOST_SLOW, SLOW_REGAINED};
 use crate::mesh::outbox::{Id, Named, Outbox, Queues, Recent};
 use crate::sync::{AtomicBool, AtomicWaker, Mutex, Ordering};
 
@@ -20,6 +19,10 @@ use crate::sync::{AtomicBool, AtomicWaker, Mutex, Ordering};
 /// back in each second.
 const MOST_TOGGLES: usize = 64;
 const MOST_INTRODUCTIONS: usize = 256;
+
+/// For how long a peer may be slow while others are not, in microseconds, and the time in which that comes back.
+pub const MOST_SLOW: usize = 2_000_000;
+pub const SLOW_REGAINED: Duration = Duration::from_secs(60);
 
 type Table = Mutex<HashMap<PeerId, Weak<Party>>>;
 

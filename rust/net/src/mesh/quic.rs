@@ -11,12 +11,12 @@ use crate::error::{Cause, Closed};
 use crate::limits::INITIAL_WINDOW;
 use crate::mesh::config::Checked;
 use crate::mesh::guarded::Guarded;
-use crate::mesh::muxer::{Ended, OWN_STREAMS};
+use crate::mesh::muxer::OWN_STREAMS;
 use crate::mesh::party::Parties;
 
-impl From<quic::Error> for Ended {
+impl From<quic::Error> for Closed {
     fn from(error: quic::Error) -> Self {
-        Self(Closed::new(Cause::Transport, format!("the connection was lost: {error}")))
+        Self::new(Cause::Transport, format!("the connection was lost: {error}"))
     }
 }
 

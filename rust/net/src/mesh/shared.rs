@@ -1,7 +1,7 @@
 //! What the caller's calls and libp2p's task share.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use libp2p::multiaddr::Protocol;
@@ -13,25 +13,11 @@ use crate::inbox::{Handle, Inbox};
 use crate::limits::Counters;
 use crate::mesh::link::Standing;
 use crate::mesh::members::Members;
+use crate::mesh::metrics::HostMetrics;
 use crate::mesh::nearby::Near;
 use crate::mesh::outbox::{Queues, Recent};
-use crate::mesh::told::{HostCounts, Notice};
+use crate::mesh::told::Notice;
 use crate::mesh::waiting::Waiting;
-
-/// What a host counts beside what [`Counters`] do.
-#[derive(Debug, Default)]
-pub struct Figures {
-    pub received: AtomicU64,
-    pub accepted: AtomicU64,
-    pub ignored: AtomicU64,
-    pub rejected: AtomicU64,
-    pub expired: AtomicU64,
-    pub dropped: AtomicU64,
-    pub published: AtomicU64,
-    pub dials: AtomicU64,
-    pub dials_failed: AtomicU64,
-    pub refused: AtomicU64,
-}
 
 /// What concerns no single peer, since the caller last asked.
 #[derive(Debug, Default)]
@@ -60,7 +46,7 @@ pub struct Shared {
     /// What of gossip may wait for peers.
     pub queues: Arc<Queues>,
     pub notices: Mutex<Notices>,
-    pub figures: Arc<Figures>,
+    pub metrics: Arc<HostMetrics>,
     /// Bytes of messages that wait until libp2p's task takes them.
     pub outgoing: AtomicUsize,
     pub inbox: Arc<Inbox>,
@@ -84,7 +70,7 @@ impl Shared {
 
     /// Wakes the caller if connections were refused since it was last told.
     pub fn tell_of_refused(&self) {
-        if lock(&self.notices).refused < self.figures.refused.load(Ordering::Relaxed) {
+        if lock(&self.notices).refused < self.metrics.refused.load(Ordering::Relaxed) {
             self.tell();
         }
     }
@@ -127,36 +113,6 @@ impl Shared {
         notices.addresses.remove(address);
     }
 
-    /// What was counted since the start.
-    pub fn counts(&self) -> HostCounts {
-        let Figures {
-            received,
-            accepted,
-            ignored,
-            rejected,
-            expired,
-            dropped,
-            published,
-            dials,
-            dials_failed,
-            refused,
-        } = &*self.figures;
-        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        HostCounts {
-            network: self.counters.read(),
-            gossip_received: read(received),
-            gossip_accepted: read(accepted),
-            gossip_ignored: read(ignored),
-            gossip_rejected: read(rejected),
-            gossip_expired: read(expired),
-            gossip_dropped: read(dropped),
-            published: read(published),
-            dials: read(dials),
-            dials_failed: read(dials_failed),
-            refused: read(refused),
-        }
-    }
-
     /// The addresses that the host listens on.
     pub fn addresses(&self) -> Vec<String> {
         lock(&self.notices).addresses.iter().map(|address| self.own(address)).collect()
@@ -194,7 +150,7 @@ impl Shared {
         let listening: Vec<_> = std::mem::take(&mut news.listening).iter().map(|address| self.own(address)).collect();
         let failed = std::mem::take(&mut news.failed);
         let gossip = self.waiting.any();
-        let refused = self.figures.refused.load(Ordering::Relaxed);
+        let refused = self.metrics.refused.load(Ordering::Relaxed);
         let refused = refused - std::mem::replace(&mut news.refused, refused);
         if gossip || !listening.is_empty() || !failed.is_empty() || refused > 0 || !denied.is_empty() {
             notices.push(Notice::Host { gossip, listening, failed, refused, denied });

@@ -23,7 +23,6 @@ use libp2p::{Multiaddr, PeerId, TransportError};
 use crate::error::{Cause, Closed};
 use crate::mesh::link::{Known, Opening, Wire};
 use crate::mesh::members::Members;
-use crate::mesh::muxer::Ended;
 
 /// Streams by protocol name, of all peers.
 pub struct Streams {
@@ -60,7 +59,7 @@ impl Streams {
     }
 
     fn handler(&self, connection: ConnectionId, known: Known) -> Result<Handler, ConnectionDenied> {
-        let wire = self.members.connected(connection, known).map_err(|closed| ConnectionDenied::new(Ended(closed)))?;
+        let wire = self.members.connected(connection, known).map_err(ConnectionDenied::new)?;
         Ok(Handler { wire, protocols: Arc::clone(&self.protocols), opening: VecDeque::new(), waker: None })
     }
 }
@@ -79,7 +78,7 @@ impl NetworkBehaviour for Streams {
         // Those that are only known by their address are checked when they say who they are.
         match peer.map_or(Ok(()), |peer| self.members.check_allowed(&peer)) {
             Ok(()) => Ok(Vec::new()),
-            Err(closed) => Err(ConnectionDenied::new(Ended(closed))),
+            Err(closed) => Err(ConnectionDenied::new(closed)),
         }
     }
 
@@ -145,9 +144,9 @@ pub fn verdict(cause: Option<&ConnectionError>) -> Closed {
         None => Closed::new(Cause::Local, "this side closed the connection"),
         Some(ConnectionError::KeepAliveTimeout) => Closed::new(Cause::Local, "nobody used the connection"),
         Some(ConnectionError::IO(error)) => {
-            let ended = error.get_ref().and_then(|error| error.downcast_ref::<Ended>());
+            let ended = error.get_ref().and_then(|error| error.downcast_ref::<Closed>());
             let lost = || Closed::new(Cause::Transport, format!("the connection was lost: {error}"));
-            ended.map_or_else(lost, |ended| ended.0.clone())
+            ended.cloned().unwrap_or_else(lost)
         }
     }
 }

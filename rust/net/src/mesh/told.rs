@@ -1,7 +1,6 @@
 //! What a host tells the caller.
 
 use crate::inbox::{Event, Handle};
-use crate::limits::Counts;
 
 /// What happened since the last [`crate::Host::poll`].
 #[derive(Clone, Debug, PartialEq)]
@@ -78,32 +77,4 @@ pub struct PeerInfo {
     pub score: f64,
     /// The last round trip, in seconds.
     pub rtt: Option<f64>,
-}
-
-/// A reading of what a host counted since its start.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct HostCounts {
-    /// Of connections and streams. What libp2p does not tell is 0: streams that were refused or never agreed on.
-    pub network: Counts,
-    /// Messages that came by gossip, for the first time each.
-    pub gossip_received: u64,
-    /// Messages that the caller accepted.
-    pub gossip_accepted: u64,
-    /// Messages that the caller ignored.
-    pub gossip_ignored: u64,
-    /// Messages that the caller rejected.
-    pub gossip_rejected: u64,
-    /// Messages that waited too long to be judged.
-    pub gossip_expired: u64,
-    /// Messages for which there was no room.
-    pub gossip_dropped: u64,
-    /// Messages that were published.
-    pub published: u64,
-    /// Peers that the host dialled by itself.
-    pub dials: u64,
-    /// Those that it did not reach.
-    pub dials_failed: u64,
-    /// Connections that were refused, because there were as many from their address as there may be, or because their peer
-    /// is not allowed.
-    pub refused: u64,
 }
