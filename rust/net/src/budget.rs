@@ -133,9 +133,11 @@ impl Account {
 impl Drop for Account {
     fn drop(&mut self) {
         let mut state = lock(&self.budget.state);
-        if let Some(member) = state.members.remove(&self.number) {
-            state.held -= member.held;
-        }
+        let member = state.members.remove(&self.number);
+        state.held -= member.as_ref().map_or(0, |member| member.held);
+        drop(state);
+        // Unlocked: with the last reference to its close signal goes a waker, and with that perhaps a task.
+        drop(member);
     }
 }
 
@@ -170,6 +172,12 @@ mod tests {
         }
     }
 
+    impl Drop for Woken {
+        fn drop(&mut self) {
+            self.budget.held();
+        }
+    }
+
     #[test]
     fn nobody_is_woken_while_the_budget_is_locked() {
         let budget = Arc::new(Budget::new(10, 100));
@@ -179,6 +187,16 @@ mod tests {
         account.add(11);
         assert!(lock(&woken.share).is_none());
         assert_eq!(causes(&[(account, halt)]), [Some(Cause::Violation)]);
+    }
+
+    #[test]
+    fn nothing_is_dropped_while_the_budget_is_locked() {
+        let budget = Arc::new(Budget::new(10, 100));
+        let [(account, halt)] = <[_; 1]>::try_from(peers(&budget, 1)).unwrap();
+        halt.driver.register(&Waker::from(Arc::new(Woken { budget: Arc::clone(&budget), share: Mutex::new(None) })));
+        drop(halt);
+        drop(account);
+        assert_eq!(Arc::strong_count(&budget), 1);
     }
 
     #[test]

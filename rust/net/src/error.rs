@@ -1,7 +1,9 @@
 //! Why connections and streams end, and what calls fail with.
 
-use std::fmt;
-use std::sync::PoisonError;
+use std::fmt::Display;
+use std::sync::{Arc, PoisonError};
+
+use thiserror::Error;
 
 use crate::sync::{Mutex, MutexGuard};
 
@@ -46,7 +48,8 @@ impl Cause {
 }
 
 /// How something ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{reason}")]
 pub struct Closed {
     /// Who ended it.
     pub cause: Cause,
@@ -63,44 +66,72 @@ impl Closed {
     }
 }
 
-impl fmt::Display for Closed {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(&self.reason)
-    }
-}
-
-impl std::error::Error for Closed {}
-
 /// What a call fails with.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
 pub enum Error {
     /// The connection has ended.
+    #[error(transparent)]
     Lost(Closed),
     /// The peer reset the stream.
+    #[error("the peer reset the stream")]
     Reset,
-    /// A limit of this side is reached.
-    Limit(String),
-    /// An argument cannot be used, or the call does not fit the handle's state.
+    /// There are as many connections as there may be.
+    #[error("the {owner} has its {limit} connections: close one first")]
+    ConnectionLimit {
+        /// What has them: `network` or `host`.
+        owner: &'static str,
+        /// How many there may be.
+        limit: usize,
+    },
+    /// There are as many streams on the connection as there may be.
+    #[error("{0} streams are open on the connection: close one first")]
+    StreamLimit(usize),
+    /// No connection has the handle.
+    #[error("there is no connection {0}, or it was released")]
+    UnknownConnection(u64),
+    /// No stream has the handle.
+    #[error("there is no stream {0}, or it was released")]
+    UnknownStream(u64),
+    /// The stream is not open yet, or not any more.
+    #[error("the stream is not open")]
+    NotOpen,
+    /// An argument cannot be used, or the call does not fit the handle's state: the text names it and what was expected.
+    #[error("{0}")]
     Invalid(String),
-    /// The network was stopped, or belongs to the process that forked this one.
-    Stopped(String),
-    /// The operating system refused something.
-    System(String),
+    /// The network was stopped or has failed, or belongs to the process that forked this one.
+    #[error("{0}")]
+    Stopped(&'static str),
+    /// The operating system or a library refused something.
+    #[error("{reason}")]
+    System {
+        /// What was refused, and why.
+        reason: String,
+        /// The error as it came.
+        source: Source,
+    },
 }
 
-impl fmt::Display for Error {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Lost(closed) => closed.fmt(formatter),
-            Self::Reset => formatter.write_str("the peer reset the stream"),
-            Self::Limit(reason) | Self::Invalid(reason) | Self::Stopped(reason) | Self::System(reason) => {
-                formatter.write_str(reason)
-            }
-        }
+impl Error {
+    /// An error of the operating system or a library. `refused`: a clause.
+    pub fn system(refused: impl Display, error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        let source = Source(Arc::from(error.into()));
+        Self::System { reason: format!("{refused}: {source}"), source }
     }
 }
 
-impl std::error::Error for Error {}
+/// An error of the operating system or a library, shared by the copies of an [`Error`].
+#[derive(Clone, Debug, Error)]
+#[error(transparent)]
+pub struct Source(Arc<dyn std::error::Error + Send + Sync>);
+
+impl PartialEq for Source {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for Source {}
 
 /// Locks. A panic under the lock fails the connection it belongs to (`Cause::Internal`), not whoever comes next.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

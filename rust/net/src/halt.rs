@@ -3,13 +3,13 @@
 use std::future::poll_fn;
 use std::task::Poll;
 
-use crate::error::{Closed, lock};
-use crate::sync::{AtomicWaker, Mutex};
+use crate::error::Closed;
+use crate::sync::{AtomicWaker, OnceLock};
 
 /// The first reason that anybody gave, and the task that waits for one.
 #[derive(Debug, Default)]
 pub struct Halt {
-    reason: Mutex<Option<Closed>>,
+    reason: OnceLock<Closed>,
     /// The task that drives the connection.
     pub driver: AtomicWaker,
 }
@@ -17,13 +17,14 @@ pub struct Halt {
 impl Halt {
     /// Has the connection end, unless somebody has already.
     pub fn end(&self, closed: Closed) {
-        lock(&self.reason).get_or_insert(closed);
+        // Before anybody is woken, who looks for it.
+        let _ = self.reason.set(closed);
         self.driver.wake();
     }
 
     /// Why it is to end, if it is.
     pub fn reason(&self) -> Option<Closed> {
-        lock(&self.reason).clone()
+        self.reason.get().cloned()
     }
 
     /// Waits until somebody has it end.

@@ -95,13 +95,12 @@ impl Link {
     /// Begins to open a stream.
     pub fn open(self: &Arc<Self>, protocol: &str) -> Result<(Handle, Arc<Slot>), Error> {
         let limit = self.shared.limits.outbound_streams;
-        let too_many = || Error::Limit(format!("{limit} streams are open on the connection: close one first"));
         let mut state = lock(&self.state);
         // Under the lock, which the end of the task takes after it said why: it finds the stream, or the stream the end.
         if let Some(closed) = self.closed() {
             return Err(Error::Lost(closed));
         }
-        let permit = Permit::take(&self.outbound, limit).ok_or_else(too_many)?;
+        let permit = Permit::take(&self.outbound, limit).ok_or(Error::StreamLimit(limit))?;
         let handle = self.shared.inbox.add_stream(self.handle, false);
         let slot = Arc::new(Slot::opening(&self.shared.inbox, self.handle, handle, &self.ledger.account));
         state.streams.insert(handle, Arc::clone(&slot));

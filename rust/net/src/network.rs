@@ -1,20 +1,19 @@
 //! A network: the handles in the caller's hands, and the thread that drives what is behind them.
 
 use std::collections::HashMap;
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::{Either, select};
-use futures::task::AtomicWaker;
 use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf, duplex};
 use tokio::runtime::{Builder, Handle as RuntimeHandle, Runtime};
 use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
 use yamux::Mode;
 
 use crate::connection::drive;
@@ -43,20 +42,8 @@ struct Pipe {
     end: Mutex<DuplexStream>,
     readable: Waker,
     writable: Waker,
-    /// The caller has taken everything.
-    drained: AtomicBool,
-    waiting: AtomicWaker,
-}
-
-impl Pipe {
-    /// Waits until the caller has taken everything.
-    async fn drained(&self) {
-        poll_fn(|context| {
-            self.waiting.register(context.waker());
-            if self.drained.load(Ordering::Acquire) { Poll::Ready(()) } else { Poll::Pending }
-        })
-        .await;
-    }
+    /// Cancelled once the caller has taken everything.
+    drained: CancellationToken,
 }
 
 #[derive(Debug, Default)]
@@ -86,7 +73,7 @@ pub struct Network {
 impl Network {
     /// Starts the thread.
     pub fn start(limits: Limits) -> Result<Self, Error> {
-        let failure = |error: std::io::Error| Error::System(format!("the network cannot be started: {error}"));
+        let failure = |error: std::io::Error| Error::system("the network cannot be started", error);
         let mut builder = Builder::new_multi_thread();
         let runtime = builder.worker_threads(1).thread_name("gossiplog-net").enable_all().build().map_err(failure)?;
         Self::on(Host::Own(runtime), limits)
@@ -98,7 +85,7 @@ impl Network {
     }
 
     fn on(host: Host, limits: Limits) -> Result<Self, Error> {
-        let failure = |error: std::io::Error| Error::System(format!("the network cannot be started: {error}"));
+        let failure = |error: std::io::Error| Error::system("the network cannot be started", error);
         let shared = Shared::new(Arc::new(Inbox::new().map_err(failure)?), limits);
         Ok(Self {
             shared: Arc::new(shared),
@@ -118,13 +105,13 @@ impl Network {
         } else {
             return Ok(());
         };
-        Err(Error::Stopped(reason.to_owned()))
+        Err(Error::Stopped(reason))
     }
 
     /// What an event loop waits for: readable when [`Self::poll`] has something.
     pub fn fileno(&self) -> Result<i64, Error> {
         self.check()?;
-        let stopped = || Error::Stopped("the network is being stopped".to_owned());
+        let stopped = || Error::Stopped("the network is being stopped");
         self.shared.inbox.fileno().ok_or_else(stopped)
     }
 
@@ -170,8 +157,7 @@ impl Network {
         let link = self.link(protocols)?;
         let inbox = &self.shared.inbox;
         let (readable, writable) = (inbox.readable(link.handle), inbox.writable(link.handle));
-        let (drained, waiting) = (AtomicBool::new(false), AtomicWaker::new());
-        let pipe = Arc::new(Pipe { end: Mutex::new(far), readable, writable, drained, waiting });
+        let pipe = Arc::new(Pipe { end: Mutex::new(far), readable, writable, drained: CancellationToken::new() });
         self.enter(&link, Some(Arc::clone(&pipe)))?;
         Counters::add(&self.shared.counters.connections);
         let mode = if client { Mode::Client } else { Mode::Server };
@@ -180,7 +166,7 @@ impl Network {
             let closed = drive(&driven, near, mode).await;
             if closed.cause == Cause::Local {
                 // A pipe holds what was written until somebody takes it to the peer.
-                let _ = timeout(driven.shared.limits.closing, pipe.drained()).await;
+                let _ = timeout(driven.shared.limits.closing, pipe.drained.cancelled()).await;
             }
             closed
         });
@@ -209,7 +195,7 @@ impl Network {
         let limit = self.shared.limits.connections;
         if members.connections.len() >= limit {
             self.shared.inbox.remove(link.handle);
-            return Err(Error::Limit(format!("the network has its {limit} connections: close one first")));
+            return Err(Error::ConnectionLimit { owner: "network", limit });
         }
         members.connections.insert(link.handle, Member { link: Arc::clone(link), pipe });
         Ok(())
@@ -222,18 +208,20 @@ impl Network {
             let closed = AssertUnwindSafe(driven).catch_unwind().await.unwrap_or_else(defect);
             link.finished(closed);
         };
-        match &*lock(&self.host) {
-            Some(Host::Own(runtime)) => drop(runtime.spawn(task)),
-            Some(Host::Callers(handle)) => drop(handle.spawn(task)),
-            None => {}
+        // Unlocked before it spawns: this wakes the runtime, or drops the task.
+        let runtime = lock(&self.host).as_ref().map(|host| match host {
+            Host::Own(runtime) => runtime.handle().clone(),
+            Host::Callers(handle) => handle.clone(),
+        });
+        if let Some(runtime) = runtime {
+            runtime.spawn(task);
         }
     }
 
     fn find(&self, connection: Handle) -> Result<(Arc<Link>, Option<Arc<Pipe>>), Error> {
         self.check()?;
         let members = lock(&self.members);
-        let unknown = || Error::Invalid(format!("there is no connection {connection}, or it was let go"));
-        let member = members.connections.get(&connection).ok_or_else(unknown)?;
+        let member = members.connections.get(&connection).ok_or(Error::UnknownConnection(connection))?;
         Ok((Arc::clone(&member.link), member.pipe.clone()))
     }
 
@@ -278,10 +266,11 @@ impl Network {
         if Pin::new(&mut *end).poll_read(&mut Context::from_waker(&pipe.readable), &mut buffer).is_pending() {
             return Ok(None);
         }
+        // Unlocked: this wakes the connection's task.
+        drop(end);
         let read = buffer.filled().len();
         if read == 0 {
-            pipe.drained.store(true, Ordering::Release);
-            pipe.waiting.wake();
+            pipe.drained.cancel();
         }
         Ok(Some(read))
     }
@@ -352,8 +341,7 @@ impl StreamTable for Network {
 
     fn slot(&self, stream: Handle) -> Result<Arc<Slot>, Error> {
         self.check()?;
-        let unknown = || Error::Invalid(format!("there is no stream {stream}, or it was let go"));
-        lock(&self.members).streams.get(&stream).cloned().ok_or_else(unknown)
+        lock(&self.members).streams.get(&stream).cloned().ok_or(Error::UnknownStream(stream))
     }
 
     fn finish(&self, stream: Handle) -> Result<(), Error> {

@@ -84,14 +84,14 @@ impl Slot {
     /// Takes what was received, as much as fits. None: nothing now. 0: the peer sent all it had to.
     pub fn read(&self, buffer: &mut [u8]) -> Result<Option<usize>, Error> {
         let mut state = lock(&self.state);
-        let State::Open(carrier) = &mut *state else { return Err(not_open()) };
+        let State::Open(carrier) = &mut *state else { return Err(Error::NotOpen) };
         attempt(carrier, &self.readable, |carrier, context| Pin::new(carrier).poll_read(context, buffer)).transpose()
     }
 
     /// Gives bytes to send, and says how many were taken: 0 if there is no room now.
     pub fn write(&self, bytes: &[u8]) -> Result<usize, Error> {
         let mut state = lock(&self.state);
-        let State::Open(carrier) = &mut *state else { return Err(not_open()) };
+        let State::Open(carrier) = &mut *state else { return Err(Error::NotOpen) };
         let mut taken = 0;
         while taken < bytes.len() {
             match attempt(carrier, &self.writable, |carrier, context| {
@@ -158,8 +158,4 @@ impl Drop for Slot {
     fn drop(&mut self) {
         self.reserve_memory(0);
     }
-}
-
-fn not_open() -> Error {
-    Error::Invalid("the stream is not open".to_owned())
 }

@@ -1,27 +1,46 @@
 //! TLS for clients: the platform's roots, and a file of others on request.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::pem::{self, PemObject};
 use rustls::{CertificateError, ClientConfig};
 use rustls_platform_verifier::Verifier;
+use thiserror::Error;
 use tokio_rustls::TlsConnector;
 
 /// Names of a certificate that are shown.
 const MOST_NAMES: usize = 5;
 
+/// Why there is no TLS: a clause.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum SetupError {
+    /// The platform's certificate authorities cannot be used.
+    #[error("TLS cannot be set up: {0}")]
+    Refused(#[from] rustls::Error),
+    /// A file cannot be read.
+    #[error("the file of certificate authorities {} cannot be read: {source}", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// What reading it failed with.
+        source: pem::Error,
+    },
+    /// A file has nothing to trust.
+    #[error("the file of certificate authorities {} holds no certificate in PEM", .0.display())]
+    Empty(PathBuf),
+}
+
 /// A connector that trusts the platform's certificate authorities, and those in a PEM file. Reads files.
-pub fn connector(ca_file: Option<&Path>) -> Result<TlsConnector, String> {
+pub fn connector(ca_file: Option<&Path>) -> Result<TlsConnector, SetupError> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let roots = ca_file.map_or_else(|| Ok(Vec::new()), certificates)?;
-    let failure = |error: rustls::Error| format!("TLS cannot be set up: {error}");
-    let verifier = Verifier::new_with_extra_roots(roots, Arc::clone(&provider)).map_err(failure)?;
+    let verifier = Verifier::new_with_extra_roots(roots, Arc::clone(&provider))?;
     let config = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(failure)?
+        .with_safe_default_protocol_versions()?
         .dangerous() // The name of every verifier but rustls's own.
         .with_custom_certificate_verifier(Arc::new(verifier))
         .with_no_client_auth();
@@ -78,14 +97,11 @@ fn doubt(wrong: &CertificateError, ca_file: Option<&Path>) -> String {
     }
 }
 
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
-    let failure = |error| format!("the file of certificate authorities {} cannot be read: {error}", path.display());
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, SetupError> {
+    let failure = |source| SetupError::Unreadable { path: path.to_owned(), source };
     let found: Vec<_> =
         CertificateDer::pem_file_iter(path).map_err(failure)?.collect::<Result<_, _>>().map_err(failure)?;
-    if found.is_empty() {
-        return Err(format!("the file of certificate authorities {} holds no certificate in PEM", path.display()));
-    }
-    Ok(found)
+    if found.is_empty() { Err(SetupError::Empty(path.to_owned())) } else { Ok(found) }
 }
 
 #[cfg(test)]
@@ -118,9 +134,9 @@ mod tests {
     #[test]
     fn a_file_without_certificates_is_named() {
         let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-        let error = connector(Some(&here.join("Cargo.toml"))).err().unwrap();
+        let error = connector(Some(&here.join("Cargo.toml"))).err().unwrap().to_string();
         assert!(error.contains("Cargo.toml") && error.contains("no certificate"), "{error}");
-        let error = connector(Some(&here.join("missing.pem"))).err().unwrap();
+        let error = connector(Some(&here.join("missing.pem"))).err().unwrap().to_string();
         assert!(error.contains("missing.pem"), "{error}");
     }
 }

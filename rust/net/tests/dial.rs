@@ -190,7 +190,7 @@ async fn letting_go_ends_what_was_dialled() {
             network.release(dialled).unwrap();
             while !matches!(socket.read(&mut [0; 4096]).await, Ok(0) | Err(_)) {}
         }
-        assert!(matches!(network.open(dialled, PROTOCOL), Err(Error::Invalid(_))));
+        assert!(matches!(network.open(dialled, PROTOCOL), Err(Error::UnknownConnection(_))));
     }
     assert_eq!(network.poll().unwrap(), []);
 }

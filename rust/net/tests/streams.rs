@@ -70,7 +70,7 @@ async fn a_reset_is_told_from_an_end() {
     pair.until(reset).await;
     let mut buffer = [0; 10];
     assert_eq!(pair.network.read(theirs, &mut buffer), Err(Error::Reset));
-    assert!(matches!(pair.network.read(ours, &mut buffer), Err(Error::Invalid(_))));
+    assert!(matches!(pair.network.read(ours, &mut buffer), Err(Error::UnknownStream(_))));
 }
 
 #[tokio::test]
@@ -125,7 +125,7 @@ async fn streams_are_limited_on_both_sides() {
     }
     pair.step().await;
     let open = [pair.stream().await.0, pair.stream().await.0];
-    assert!(matches!(pair.network.open(pair.client, PROTOCOL), Err(Error::Limit(_))));
+    assert!(matches!(pair.network.open(pair.client, PROTOCOL), Err(Error::StreamLimit(_))));
     pair.network.reset(open[0]).unwrap();
     pair.step().await;
     assert!(pair.network.open(pair.client, PROTOCOL).is_ok());
@@ -151,10 +151,10 @@ async fn opening_and_resetting_many_streams_ends_nothing() {
 async fn connections_are_limited_until_they_are_let_go() {
     let network = support::network(Limits { connections: 1, ..limits() });
     let first = network.attach(Vec::new(), true).unwrap();
-    assert!(matches!(network.attach(Vec::new(), true), Err(Error::Limit(_))));
+    assert!(matches!(network.attach(Vec::new(), true), Err(Error::ConnectionLimit { .. })));
     network.release(first).unwrap();
     assert!(network.attach(Vec::new(), true).is_ok());
-    assert!(matches!(network.feed(first, b""), Err(Error::Invalid(_))));
+    assert!(matches!(network.feed(first, b""), Err(Error::UnknownConnection(_))));
 }
 
 #[tokio::test]

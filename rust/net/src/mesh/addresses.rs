@@ -7,15 +7,14 @@ use std::future::Future;
 use std::io;
 use std::net::{IpAddr, Ipv6Addr};
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 
-use futures::task::AtomicWaker;
 use libp2p::Multiaddr;
 use libp2p::core::Transport;
 use libp2p::core::transport::{DialOpts, ListenerId, PortUse, TransportError, TransportEvent};
 use libp2p::multiaddr::Protocol;
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 use crate::error::lock;
 use crate::limits::Counters;
@@ -92,17 +91,11 @@ impl Drop for Place {
 }
 
 #[derive(Debug, Default)]
-struct Ticket {
-    evicted: AtomicBool,
-    waker: AtomicWaker,
-}
-
-#[derive(Debug, Default)]
 struct State {
     last: u64,
     count: usize,
-    /// By address, the oldest first.
-    sources: HashMap<Option<IpAddr>, VecDeque<(u64, Arc<Ticket>)>>,
+    /// By address, the oldest first: what has them give way.
+    sources: HashMap<Option<IpAddr>, VecDeque<(u64, CancellationToken)>>,
 }
 
 impl State {
@@ -117,12 +110,11 @@ impl State {
     }
 
     /// The oldest of the address that has the most.
-    fn evict(&mut self) -> Option<Arc<Ticket>> {
+    fn evict(&mut self) -> Option<CancellationToken> {
         let (source, tickets) = self.sources.iter().max_by_key(|(_, tickets)| tickets.len())?;
-        let (source, (number, ticket)) =
-            (*source, tickets.front().map(|(number, ticket)| (*number, Arc::clone(ticket)))?);
+        let (source, (number, evicted)) = (*source, tickets.front().cloned()?);
         self.remove(source, number);
-        Some(ticket)
+        Some(evicted)
     }
 }
 
@@ -134,17 +126,17 @@ impl Pending {
     /// One more begins. Where there are as many as may be, the oldest of the address with the most gives way.
     fn enter(self: &Arc<Self>, source: Option<IpAddr>) -> Turn {
         let mut state = lock(&self.0);
-        let evicted = if state.count >= MOST_PENDING { state.evict() } else { None };
+        let oldest = if state.count >= MOST_PENDING { state.evict() } else { None };
         state.last += 1;
         state.count += 1;
-        let (number, ticket) = (state.last, Arc::<Ticket>::default());
-        state.sources.entry(source).or_default().push_back((number, Arc::clone(&ticket)));
+        let (number, evicted) = (state.last, CancellationToken::new());
+        state.sources.entry(source).or_default().push_back((number, evicted.clone()));
         drop(state);
-        if let Some(evicted) = evicted {
-            evicted.evicted.store(true, Ordering::Release);
-            evicted.waker.wake();
+        // Unlocked: this wakes its task.
+        if let Some(oldest) = oldest {
+            oldest.cancel();
         }
-        Turn { pending: Arc::clone(self), source, number, ticket }
+        Turn { pending: Arc::clone(self), source, number, evicted: Box::pin(evicted.cancelled_owned()) }
     }
 }
 
@@ -154,7 +146,8 @@ struct Turn {
     pending: Arc<Pending>,
     source: Option<IpAddr>,
     number: u64,
-    ticket: Arc<Ticket>,
+    /// Ready once it is to give way.
+    evicted: Pin<Box<WaitForCancellationFutureOwned>>,
 }
 
 impl Drop for Turn {
@@ -234,8 +227,7 @@ impl<T, F: Future<Output = io::Result<T>> + Unpin> Future for Admission<F> {
         let Some((upgrade, turn)) = &mut self.0 else {
             return refused("there are as many connections from the address as there may be");
         };
-        turn.ticket.waker.register(context.waker());
-        if turn.ticket.evicted.load(Ordering::Acquire) {
+        if turn.evicted.as_mut().poll(context).is_ready() {
             return refused("others wait, and the address has the most connections that are not agreed on");
         }
         Pin::new(upgrade).poll(context)
@@ -244,6 +236,8 @@ impl<T, F: Future<Output = io::Result<T>> + Unpin> Future for Admission<F> {
 
 #[cfg(test)]
 mod tests {
+    use futures::FutureExt;
+
     use super::*;
 
     fn ip(text: &str) -> IpAddr {
@@ -279,13 +273,13 @@ mod tests {
     #[test]
     fn the_oldest_of_the_address_with_the_most_gives_way() {
         let pending = Arc::<Pending>::default();
-        let evicted = |turn: &Turn| turn.ticket.evicted.load(Ordering::Acquire);
-        let others: Vec<_> = (0..8).map(|number| pending.enter(Some(ip(&format!("10.0.0.{number}"))))).collect();
-        let greedy: Vec<_> = (0..1000).map(|_| pending.enter(Some(ip("10.0.1.1")))).collect();
-        let late = pending.enter(Some(ip("10.0.0.9")));
-        assert!(!others.iter().any(evicted) && !evicted(&late));
+        let evicted = |turn: &mut Turn| (&mut turn.evicted).now_or_never().is_some();
+        let mut others: Vec<_> = (0..8).map(|number| pending.enter(Some(ip(&format!("10.0.0.{number}"))))).collect();
+        let mut greedy: Vec<_> = (0..1000).map(|_| pending.enter(Some(ip("10.0.1.1")))).collect();
+        let mut late = pending.enter(Some(ip("10.0.0.9")));
+        assert!(!others.iter_mut().any(evicted) && !evicted(&mut late));
         let left = MOST_PENDING - others.len() - 1;
-        assert_eq!(greedy.iter().position(|turn| !evicted(turn)), Some(greedy.len() - left));
+        assert_eq!(greedy.iter_mut().position(|turn| !evicted(turn)), Some(greedy.len() - left));
         assert_eq!(lock(&pending.0).count, MOST_PENDING);
         drop((others, greedy, late));
         let state = lock(&pending.0);

@@ -64,7 +64,7 @@ impl Parts {
         let limits = ConnectionLimits::default()
             .with_max_established_per_peer(Some(MOST_CONNECTIONS))
             .with_max_pending_outgoing(Some(MOST_PENDING));
-        let failure = |error| Error::System(format!("no peers can be looked for in the local network: {error}"));
+        let failure = |error| Error::system("no peers can be looked for in the local network", error);
         let mdns = config.mdns.then(|| mdns::tokio::Behaviour::new(mdns::Config::default(), me)).transpose();
         Ok(Self {
             limits: connection_limits::Behaviour::new(limits),

@@ -49,9 +49,12 @@ pub const UNHEARD: f64 = -400.0;
 /// gets and announces nothing by gossip, but what it sends is heeded. Below what [`thresholds`] has for publishing.
 pub const LEFT_OUT: f64 = -200.0;
 
+fn failure(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
+    Error::system("gossip cannot be started", error)
+}
+
 /// gossipsub, subscribed to `topic`.
 pub fn gossip(topic: &IdentTopic, parameters: &GossipConfig) -> Result<Gossip, Error> {
-    let failure = |error: &dyn std::fmt::Display| Error::System(format!("gossip cannot be started: {error}"));
     let mut config = ConfigBuilder::default();
     config
         .validation_mode(ValidationMode::Anonymous)
@@ -75,16 +78,16 @@ pub fn gossip(topic: &IdentTopic, parameters: &GossipConfig) -> Result<Gossip, E
         .duplicate_cache_time(parameters.seen_ttl)
         .heartbeat_interval(parameters.heartbeat_interval)
         .heartbeat_initial_delay(parameters.heartbeat_interval);
-    let config = config.build().map_err(|error| failure(&error))?;
+    let config = config.build().map_err(failure)?;
     let filter = MaxCountSubscriptionFilter {
         filter: WhitelistSubscriptionFilter([topic.hash()].into()),
         max_subscribed_topics: 1,
         max_subscriptions_per_request: MOST_SUBSCRIPTIONS,
     };
-    let mut gossip = Gossip::new_with_subscription_filter(MessageAuthenticity::Anonymous, config, filter)
-        .map_err(|error| failure(&error))?;
-    gossip.with_peer_score(scores(topic), thresholds()).map_err(|error| failure(&error))?;
-    gossip.subscribe(topic).map_err(|error| failure(&error))?;
+    let mut gossip =
+        Gossip::new_with_subscription_filter(MessageAuthenticity::Anonymous, config, filter).map_err(failure)?;
+    gossip.with_peer_score(scores(topic), thresholds()).map_err(failure)?;
+    gossip.subscribe(topic).map_err(failure)?;
     Ok(gossip)
 }
 

@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use futures::FutureExt;
-use libp2p::Swarm;
 use libp2p::core::Transport as _;
 use libp2p::swarm;
 use libp2p::swarm::dial_opts::DialOpts;
+use libp2p::{Swarm, TransportError};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
@@ -68,7 +68,7 @@ impl Host {
     /// Starts the thread, and listens.
     pub fn start(config: Config) -> Result<Self, Error> {
         let config = config.check()?;
-        let failure = |error: std::io::Error| Error::System(format!("the host cannot be started: {error}"));
+        let failure = |error: std::io::Error| Error::system("the host cannot be started", error);
         let mut builder = Builder::new_multi_thread();
         let runtime = builder.worker_threads(1).thread_name("gossiplog-host").enable_all().build().map_err(failure)?;
         let inbox = Arc::new(Inbox::new().map_err(failure)?);
@@ -95,9 +95,12 @@ impl Host {
         let parts = Parts::new(&config, &members, &near)?;
         let mut swarm = Swarm::new(transport, parts, peer, swarm::Config::with_executor(spawning(&counters)));
         for address in config.listen {
-            let failure = |error: String| Error::System(format!("the host cannot listen on {address}: {error}"));
-            is_free(&address).map_err(|error| failure(error.to_string()))?;
-            swarm.listen_on(address.clone()).map_err(|error| failure(format!("{error:?}")))?;
+            let refused = format!("the host cannot listen on {address}");
+            is_free(&address).map_err(|error| Error::system(&refused, error))?;
+            swarm.listen_on(address.clone()).map_err(|error| match error {
+                TransportError::Other(error) => Error::system(&refused, error),
+                error => Error::system(&refused, error),
+            })?;
         }
         config.announce.into_iter().for_each(|address| swarm.add_external_address(address));
         drop(within);
@@ -156,19 +159,21 @@ impl Host {
         } else {
             return Ok(());
         };
-        Err(Error::Stopped(reason.to_owned()))
+        Err(Error::Stopped(reason))
     }
 
     /// Fails as [`Self::check`] does, and once the host's task has panicked.
     fn alive(&self) -> Result<(), Error> {
         self.check()?;
-        self.shared.failure.get().map_or(Ok(()), |reason| Err(Error::Stopped((*reason).to_owned())))
+        self.shared.failure.get().map_or(Ok(()), |reason| Err(Error::Stopped(reason)))
     }
 
     fn command(&self, command: Command) {
-        if let Some(running) = &*lock(&self.running) {
+        // Unlocked before it sends: this wakes the task.
+        let commands = lock(&self.running).as_ref().map(|running| running.commands.clone());
+        if let Some(commands) = commands {
             // Refused only by a task that has just panicked, which everybody is told.
-            let _ = running.commands.send(command);
+            let _ = commands.send(command);
         }
     }
 
@@ -186,7 +191,7 @@ impl Host {
     /// What an event loop waits for: readable when [`Self::poll`] has something.
     pub fn fileno(&self) -> Result<i64, Error> {
         self.check()?;
-        let stopped = || Error::Stopped("the host is being stopped".to_owned());
+        let stopped = || Error::Stopped("the host is being stopped");
         self.shared.inbox.fileno().ok_or_else(stopped)
     }
 
@@ -365,8 +370,9 @@ impl StreamTable for Host {
     fn finish(&self, stream: Handle) -> Result<(), Error> {
         self.check()?;
         let Some(carrier) = self.shared.members.release_stream(stream) else { return Ok(()) };
-        if let Some(running) = &*lock(&self.running) {
-            running.runtime.spawn(finish(carrier, self.closing));
+        let runtime = lock(&self.running).as_ref().map(|running| running.runtime.handle().clone());
+        if let Some(runtime) = runtime {
+            runtime.spawn(finish(carrier, self.closing));
         }
         Ok(())
     }
@@ -469,7 +475,7 @@ mod tests {
         assert_eq!(closed(&second).cause, Cause::Internal);
         let failed = until(&second, |notices| notices.err());
         let reason = "a defect of gossiplog-net: the host's task panicked";
-        assert_eq!(failed, Error::Stopped(reason.to_owned()));
+        assert_eq!(failed, Error::Stopped(reason));
         for result in [
             second.dial(&address).map(|_| ()),
             second.open(connection, "/sync").map(|_| ()),

@@ -136,26 +136,11 @@ impl Link {
         Some(wire)
     }
 
-    /// A connection ended. True: it was the last one.
-    pub fn unwire(&self, connection: ConnectionId, closed: &Closed) -> bool {
+    /// Removes a connection that ended; returns it, and whether it was the last one.
+    pub fn unwire(&self, connection: ConnectionId) -> Option<(Arc<Wire>, bool)> {
         let mut state = lock(&self.state);
-        let Some(wire) = state.wires.remove(&connection) else { return false };
-        let last = state.wires.is_empty();
-        drop(state);
-        if closed.cause == Cause::Violation {
-            // What a peer did on one connection ends all of them.
-            wire.party.halt.end(closed.clone());
-        }
-        // Set before anybody is woken: whoever looks then finds the reason.
-        let _ = wire.closed.set(closed.clone());
-        if last {
-            self.finished(closed.clone());
-        }
-        let streams = take(&mut *lock(&wire.streams));
-        for handle in streams {
-            self.inbox.tell(handle, |news| (news.readable, news.writable) = (true, true));
-        }
-        last
+        let wire = state.wires.remove(&connection)?;
+        Some((wire, state.wires.is_empty()))
     }
 
     /// Mark as closing, so that further connections get another link; return the connections to close.
@@ -182,7 +167,9 @@ impl Link {
     pub fn lost(&self, closed: &Closed) {
         let connections: Vec<_> = lock(&self.state).wires.keys().copied().collect();
         for connection in &connections {
-            self.unwire(*connection, closed);
+            if let Some((wire, last)) = self.unwire(*connection) {
+                wire.ended(closed, last);
+            }
         }
         if connections.is_empty() && self.closed().is_none() {
             self.finished(closed.clone());
@@ -204,7 +191,6 @@ impl Link {
     /// Begin to open a stream on the newest connection of this link; the caller passes the result to its handler.
     pub fn open(self: &Arc<Self>, protocol: &str) -> Result<Opening, Error> {
         let limit = self.limits.outbound_streams;
-        let too_many = || Error::Limit(format!("{limit} streams are open on the connection: close one first"));
         let mut state = lock(&self.state);
         if let Some(closed) = self.closed() {
             return Err(Error::Lost(closed));
@@ -215,7 +201,7 @@ impl Link {
         let ending = || Error::Lost(Closed::new(Cause::Transport, "the connection ended before the stream was opened"));
         // An older one may lead to where the peer was before it started anew.
         let connection = state.wires.keys().max().copied().ok_or_else(ending)?;
-        let permit = Permit::take(&self.outbound, limit).ok_or_else(too_many)?;
+        let permit = Permit::take(&self.outbound, limit).ok_or(Error::StreamLimit(limit))?;
         let handle = self.inbox.add_stream(self.handle, false);
         let slot = Arc::new(Slot::opening(&self.inbox, self.handle, handle, &account));
         state.streams.insert(handle, Arc::clone(&slot));
@@ -273,6 +259,23 @@ impl Wire {
     /// The limits that it is under.
     pub fn limits(&self) -> &Limits {
         &self.link.limits
+    }
+
+    /// It ended, and its streams with it. `last`: the peer has no other.
+    pub fn ended(&self, closed: &Closed, last: bool) {
+        if closed.cause == Cause::Violation {
+            // What a peer did on one connection ends all of them.
+            self.party.halt.end(closed.clone());
+        }
+        // Set before anybody is woken: whoever looks then finds the reason.
+        let _ = self.closed.set(closed.clone());
+        if last {
+            self.link.finished(closed.clone());
+        }
+        let streams = take(&mut *lock(&self.streams));
+        for handle in streams {
+            self.link.inbox.tell(handle, |news| (news.readable, news.writable) = (true, true));
+        }
     }
 
     /// The peer opened a stream, and both sides agreed on its protocol.

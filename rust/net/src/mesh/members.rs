@@ -83,7 +83,7 @@ impl Members {
     fn link(&self, state: &mut State) -> Result<Arc<Link>, Error> {
         let limit = self.limits.connections;
         if state.links.len() >= limit {
-            return Err(Error::Limit(format!("the host has its {limit} connections: close one first")));
+            return Err(Error::ConnectionLimit { owner: "host", limit });
         }
         let link = Arc::new(Link::new(&self.inbox, &self.counters, &self.limits));
         state.links.insert(link.handle, Arc::clone(&link));
@@ -168,10 +168,15 @@ impl Members {
     /// A connection ended.
     pub fn disconnected(&self, peer: PeerId, connection: ConnectionId, closed: &Closed) {
         let mut state = lock(&self.state);
-        let Some((link, _place)) = state.wires.remove(&connection) else { return };
-        if link.unwire(connection, closed) && state.peers.get(&peer).is_some_and(|known| known.handle == link.handle) {
+        let Some((link, place)) = state.wires.remove(&connection) else { return };
+        let Some((wire, last)) = link.unwire(connection) else { return };
+        if last && state.peers.get(&peer).is_some_and(|known| known.handle == link.handle) {
             state.part(&peer);
         }
+        // Unlocked: this wakes tasks.
+        drop(state);
+        drop(place);
+        wire.ended(closed, last);
     }
 
     /// A peer that was dialled cannot be reached.
@@ -225,14 +230,12 @@ impl Members {
 
     /// A peer by its handle.
     pub fn find(&self, connection: Handle) -> Result<Arc<Link>, Error> {
-        let unknown = || Error::Invalid(format!("there is no connection {connection}, or it was let go"));
-        lock(&self.state).links.get(&connection).cloned().ok_or_else(unknown)
+        lock(&self.state).links.get(&connection).cloned().ok_or(Error::UnknownConnection(connection))
     }
 
     /// A stream by its handle.
     pub fn stream(&self, stream: Handle) -> Result<Arc<Slot>, Error> {
-        let unknown = || Error::Invalid(format!("there is no stream {stream}, or it was let go"));
-        lock(&self.state).streams.get(&stream).cloned().ok_or_else(unknown)
+        lock(&self.state).streams.get(&stream).cloned().ok_or(Error::UnknownStream(stream))
     }
 
     /// The caller is about to open a stream, or hears of one that its peer opened.

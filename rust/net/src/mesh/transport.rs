@@ -55,7 +55,7 @@ pub fn transport(
 ) -> Result<Boxed<(PeerId, StreamMuxerBox)>, Error> {
     let mut sockets = websocket::Config::new(resolving(near));
     sockets.set_max_data_size(LARGEST_FRAME);
-    let failure = |error| Error::System(format!("the host's key cannot be used: {error}"));
+    let failure = |error| Error::system("the host's key cannot be used", error);
     let noise = noise::Config::new(&config.key).map_err(failure)?;
     let protocols: Arc<[StreamProtocol]> = config.protocols.clone().into();
     let upgrade = {

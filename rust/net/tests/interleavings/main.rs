@@ -33,6 +33,31 @@ mod sync {
     pub use shuttle::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
     pub use shuttle::sync::{Mutex, MutexGuard};
 
+    /// What `std::sync::OnceLock` does, where threads may be interrupted before and after.
+    #[derive(Debug)]
+    pub struct OnceLock<T> {
+        value: std::sync::OnceLock<T>,
+        turn: Mutex<()>,
+    }
+
+    impl<T> Default for OnceLock<T> {
+        fn default() -> Self {
+            Self { value: std::sync::OnceLock::new(), turn: Mutex::default() }
+        }
+    }
+
+    impl<T> OnceLock<T> {
+        pub fn set(&self, value: T) -> Result<(), T> {
+            let _turn = self.turn.lock().unwrap();
+            self.value.set(value)
+        }
+
+        pub fn get(&self) -> Option<&T> {
+            let _turn = self.turn.lock().unwrap();
+            self.value.get()
+        }
+    }
+
     /// What `futures::task::AtomicWaker` does, where threads may be interrupted in between.
     #[derive(Debug, Default)]
     pub struct AtomicWaker(Mutex<Option<std::task::Waker>>);

@@ -68,7 +68,7 @@ impl Hostile {
             match peer.host.write(stream, rest) {
                 Ok(taken) => rest = &rest[taken..],
                 // It is not open yet.
-                Err(gossiplog_net::Error::Invalid(_)) => {}
+                Err(gossiplog_net::Error::NotOpen) => {}
                 Err(_) => return Some(false),
             }
             rest.is_empty().then_some(true)

@@ -273,7 +273,7 @@ fn connections_are_limited() {
     let refused = fourth.host.dial(&address).unwrap();
     fourth.closed(refused);
     assert_eq!(first.host.peers().unwrap().len(), 2);
-    assert!(matches!(first.host.dial("/ip4/127.0.0.1/tcp/1"), Err(gossiplog_net::Error::Limit(_))));
+    assert!(matches!(first.host.dial("/ip4/127.0.0.1/tcp/1"), Err(gossiplog_net::Error::ConnectionLimit { .. })));
     third.host.release(handle).unwrap();
     let gone = first.until("the third is gone", |peer| {
         peer.events().find_map(|event| match event {

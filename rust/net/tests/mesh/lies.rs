@@ -50,7 +50,7 @@ fn send(from: &mut Peer, to: &mut Peer, connection: Handle, protocol: &str, byte
         match peer.host.write(stream, rest) {
             Ok(taken) => rest = &rest[taken..],
             // It is not open yet.
-            Err(gossiplog_net::Error::Invalid(_)) => {}
+            Err(gossiplog_net::Error::NotOpen) => {}
             Err(_) => return Some(false),
         }
         let is_lost = |event: &gossiplog_net::Event| matches!(event, gossiplog_net::Event::Stream { stream: lost, failed: Some(_), .. } if *lost == stream);
@@ -73,7 +73,7 @@ fn ask(peer: &mut Peer, asker: &mut Peer, connection: Handle) -> HashMap<PeerId,
         peer.poll();
         match asker.host.write(stream, &request) {
             Ok(taken) => (taken == request.len()).then_some(()),
-            Err(gossiplog_net::Error::Invalid(_)) => None,
+            Err(gossiplog_net::Error::NotOpen) => None,
             error => panic!("{error:?}"),
         }
     });

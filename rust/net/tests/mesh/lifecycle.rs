@@ -68,7 +68,7 @@ fn a_port_that_is_taken_is_told_of() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("/ip4/127.0.0.1/tcp/{}", taken.local_addr().unwrap().port());
     let error = Host::start(Config { listen: vec![address.clone()], ..config() }).unwrap_err();
-    assert!(matches!(&error, Error::System(reason) if reason.contains(&address)), "{error:?}");
+    assert!(matches!(&error, Error::System { reason, .. } if reason.contains(&address)), "{error:?}");
 }
 
 fn has_ipv6() -> bool {
@@ -88,14 +88,14 @@ fn two_hosts_do_not_share_a_port() {
     for host in ["/ip4/127.0.0.1", "/ip4/0.0.0.0", "/ip6/::1", "/ip6/::"] {
         let on = |port: &str| Config { listen: vec![format!("{host}/tcp/{port}/ws")], ..config() };
         if !has_ipv6() && host.starts_with("/ip6") {
-            assert!(matches!(Host::start(on("0")), Err(Error::System(_))));
+            assert!(matches!(Host::start(on("0")), Err(Error::System { .. })));
             continue;
         }
         let (_first, address) = Peer::listening(on("0"));
         let port = address.split('/').nth(4).unwrap();
         let error = Host::start(on(port)).unwrap_err();
         let said = format!("cannot listen on {host}/tcp/{port}/ws: Address already in use");
-        assert!(matches!(&error, Error::System(reason) if reason.contains(&said)), "{error:?}");
+        assert!(matches!(&error, Error::System { reason, .. } if reason.contains(&said)), "{error:?}");
     }
 }
 

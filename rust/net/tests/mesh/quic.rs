@@ -33,5 +33,5 @@ fn two_hosts_do_not_share_a_port() {
     let (_first, address) = Peer::listening(listening());
     let address = address.split("/p2p/").next().unwrap().to_owned();
     let error = gossiplog_net::Host::start(Config { listen: vec![address.clone()], ..config() }).unwrap_err();
-    assert!(matches!(&error, Error::System(reason) if reason.contains(&address)), "{error:?}");
+    assert!(matches!(&error, Error::System { reason, .. } if reason.contains(&address)), "{error:?}");
 }

@@ -91,14 +91,14 @@ fn streams_are_limited_on_both_sides() {
     second.until("the third stream is reset", |peer| {
         let gone = match peer.host.write(third, b"?") {
             Err(Error::Reset) => true,
-            Err(Error::Invalid(_)) | Ok(_) => false,
+            Err(Error::NotOpen) | Ok(_) => false,
             Err(error) => panic!("{error}"),
         };
         gone.then_some(())
     });
     assert_eq!(first.host.counts().unwrap().network.streams_over_limit, 1);
     second.host.open(connection, PROTOCOL).unwrap();
-    assert!(matches!(second.host.open(connection, PROTOCOL), Err(Error::Limit(_))));
+    assert!(matches!(second.host.open(connection, PROTOCOL), Err(Error::StreamLimit(_))));
     second.host.reset(third).unwrap();
     for (ours, theirs) in open {
         second.host.reset(ours).unwrap();
