@@ -417,7 +417,7 @@ class Tree:
     def diff(self, other: Tree, leaves: Leaves | None = None, other_leaves: Leaves | None = None) -> Iterator[bytes]:
         """Return the keys that only `other` has, ascending. Costs grow with the difference."""
 
-def shown_url(url: str) -> str:
+def redacted_url(url: str) -> str:
     """Return a URL for messages and logs, without what may be a secret.
 
     That is its query, or all but its scheme if it holds an `@`.
@@ -513,7 +513,7 @@ class ConnectionEvent:
     def connection(self) -> int: ...
     @property
     def established(self) -> bool:
-        """A dialled connection stands; on a host, also one that a peer dialled."""
+        """A dialled connection is established; on a host, also one that a peer dialled."""
     @property
     def hello(self) -> list[tuple[str, str]]:
         """With `established`: what a hub said of itself, the names in lower case and the values of headers."""
@@ -571,7 +571,7 @@ class Streams:
         Does nothing for an unknown handle.
         """
     def open(self, connection: int, protocol: str) -> int:
-        """Begin to open a stream; return its handle. An event tells how it went.
+        """Begin to open a stream; return its handle. An event reports how it went.
 
         Raises:
             ConnectionLost: the connection has ended.
@@ -672,7 +672,7 @@ class Network:
         keepalive: float = 20.0,
         max_message: int = 1048576,
     ) -> int:
-        """Begin to connect to a WebSocket, as yamux's client; return the handle. An event tells how it went.
+        """Begin to connect to a WebSocket, as yamux's client; return the handle. An event reports how it went.
 
         Args:
             url: `ws://` or `wss://`.
@@ -719,7 +719,7 @@ class PeerEvent:
 
 @final
 class MeshEvent:
-    """How a peer stands with the topic has changed since the last poll."""
+    """A peer's status with the topic has changed since the last poll."""
 
     @property
     def peer_id(self) -> str: ...
@@ -832,13 +832,13 @@ class Host:
 
     It has connections to peers and streams on them, gossip on one topic, and finds peers through Kademlia.
 
-    What `Network` has under the same name means the same here. A connection's handle stands for a peer: it is
+    What `Network` has under the same name means the same here. A connection's handle is its peer's: it is
     established with the first connection to the peer and closed with the last. Connections that the peer or the host
     itself dialled have handles, too: PeerEvent announces each.
 
     Transports are TCP and WebSocket, noise and yamux; and QUIC, where the core was built with its cargo feature `quic`.
-    Streams are told apart as `Network` does: ended, reset, lost. Not told are streams of the peer that speak no
-    protocol offered here, or do not agree on one in time: they are dropped.
+    Streams end as those of `Network` do: finished, reset, lost. Streams of the peer that speak no protocol offered
+    here, or do not agree on one in time, are dropped without an event.
 
     Gossip is signed by nobody (StrictNoSign), and a message's id is the SHA-256 of its data. Each message waits for an
     answer (`validate`), and is forwarded once it is accepted. One that waits for 30 seconds is answered "ignore" by the
@@ -848,7 +848,7 @@ class Host:
     limits frames may wait to be sent, for 5 seconds at most, and a connection over QUIC may have a quarter of
     `peer_bytes` received and not read.
 
-    A peer is parted from (with "violation") when its score falls below -400, and when it says more by gossip that is no
+    A peer is dropped (with "violation") when its score falls below -400, and when it sends more by gossip that is no
     message (subscriptions, GRAFT, PRUNE, IHAVE, IWANT, IDONTWANT) than 16 MiB at once or 1 MiB a second for long. Each
     frame and each of its fields counts as 32 bytes more than it has.
 
@@ -870,7 +870,7 @@ class Host:
 
     Raises:
         NetworkError: an argument that cannot be used, an address that cannot be listened on, or the system refuses a
-            thread or a socket. Listeners that fail later are told by HostEvent.
+            thread or a socket. HostEvent reports listeners that fail later.
     """
 
     def __new__(
@@ -903,7 +903,7 @@ class Host:
     def dial(self, address: str) -> int:
         """Begin to connect to a multiaddr; return the connection's handle.
 
-        An event tells how it went. If the peer turns out to be connected already, the new handle is closed with the
+        An event reports how it went. If the peer turns out to be connected already, the new handle is closed with the
         cause "local", and the peer keeps the one it has.
 
         Raises:
@@ -937,7 +937,7 @@ class Host:
         """Return what happened since the last call: of a handle in one event, a connection's before its streams'.
 
         Raises:
-            NetworkError: the host has ended by a defect (its thread panicked) and all that happened before was told.
+            NetworkError: the host has ended by a defect (its thread panicked) and all earlier events were returned.
                 Nothing connects, publishes or opens any more; `counts`, `release` and `stop` work as before.
         """
     def counts(self) -> dict[str, int]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from gossiplog._core import shown_url
+from gossiplog._core import redacted_url
 from gossiplog.cli.output import Json, Output, printable
 from gossiplog.errors import NetworkError
 from gossiplog.files import check_file
@@ -55,7 +55,7 @@ def peers(
     """List the peers and clients that are connected to a server."""
     if socket := _SOCKET.match(url):
         right = f"http{socket[1].lower()}://{url[socket.end() :]}"
-        raise typer.BadParameter(f"peers are listed over HTTP: {shown_url(right)}")
+        raise typer.BadParameter(f"peers are listed over HTTP: {redacted_url(right)}")
     if not (found := _URL.fullmatch(url)):
         raise typer.BadParameter(f"{url!r} is no address of a server: expected one like {_DEFAULT}")
     headers = {}

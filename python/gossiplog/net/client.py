@@ -11,7 +11,7 @@ from typing import Any, NoReturn, get_args
 
 import anyio
 
-from gossiplog._core import shown_url
+from gossiplog._core import redacted_url
 from gossiplog.core import Node, SignedMessage
 from gossiplog.errors import Cause, ConnectionLost, NetworkError, ProtocolError, RefusedMessage, StreamRefused
 from gossiplog.log import Log
@@ -73,7 +73,7 @@ class Client(Service):
             raise ValueError(f"give_up_on is {give_up_on!r}: expected some of {', '.join(get_args(Cause))}")
         self._log = log
         self._url = url
-        self._name = shown_url(url)
+        self._name = redacted_url(url)
         self._headers = headers
         self._ca_file = ca_file
         self._reconnect = reconnect

@@ -1,20 +1,20 @@
 //! The bytes that peers make this side keep in memory: so many each, and so many all together.
 //!
 //! A peer that exceeds its own budget is to blame. When all together exceed theirs, the one that has the most kept is
-//! ended without blame, the newest of equals: to stop reading instead would let those who hold memory and never
+//! ended without blame, the newest of equals: to stop reading instead would let peers that hold memory and never
 //! finish stop everybody, and to refuse newcomers would leave them in its possession.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::close_signal::CloseSignal;
 use crate::error::{Cause, Closed, lock};
-use crate::halt::Halt;
 use crate::sync::Mutex;
 
 #[derive(Debug)]
 struct Member {
     held: usize,
-    halt: Arc<Halt>,
+    close_signal: Arc<CloseSignal>,
 }
 
 #[derive(Debug, Default)]
@@ -29,14 +29,14 @@ struct State {
 
 impl State {
     /// Count a peer no more; return how to end its connection once the lock is released, since that wakes others.
-    fn expel(&mut self, number: u64, cause: Cause, reason: String) -> Option<(Arc<Halt>, Closed)> {
+    fn expel(&mut self, number: u64, cause: Cause, reason: String) -> Option<(Arc<CloseSignal>, Closed)> {
         let member = self.members.remove(&number)?;
         self.held -= member.held;
-        Some((member.halt, Closed::new(cause, reason)))
+        Some((member.close_signal, Closed::new(cause, reason)))
     }
 
     /// Count those who have the most no more, until the rest is within `total`.
-    fn expel_most(&mut self, total: usize) -> Vec<(Arc<Halt>, Closed)> {
+    fn expel_most(&mut self, total: usize) -> Vec<(Arc<CloseSignal>, Closed)> {
         let mut expelled = Vec::new();
         while self.held.saturating_add(self.other) > total {
             let most = self.members.iter().max_by_key(|(_, member)| member.held);
@@ -58,26 +58,26 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// A budget of `peer` bytes each and `total` bytes together.
+    /// Create a budget of `peer` bytes each and `total` bytes together.
     pub fn new(peer: usize, total: usize) -> Self {
         Self { peer, total, state: Mutex::default() }
     }
 
-    /// Bytes that are kept now.
+    /// Return bytes that are kept now.
     pub fn held(&self) -> usize {
         let state = lock(&self.state);
         state.held.saturating_add(state.other)
     }
 
-    /// So many bytes are kept outside of connections now. They count with those of peers, and end the connection of the peer
+    /// Set the bytes kept outside of connections. They count with those of peers, and end the connection of the peer
     /// that has the most where all together exceed the total.
     pub fn set_other(&self, bytes: usize) {
         let mut state = lock(&self.state);
         state.other = bytes;
         let expelled = state.expel_most(self.total);
         drop(state);
-        for (halt, closed) in expelled {
-            halt.end(closed);
+        for (close_signal, closed) in expelled {
+            close_signal.end(closed);
         }
     }
 }
@@ -90,16 +90,16 @@ pub struct Account {
 }
 
 impl Account {
-    /// An empty one. `halt`: of the peer's connection.
-    pub fn open(budget: &Arc<Budget>, halt: &Arc<Halt>) -> Self {
+    /// Create an empty one. `close_signal`: of the peer's connection.
+    pub fn open(budget: &Arc<Budget>, close_signal: &Arc<CloseSignal>) -> Self {
         let mut state = lock(&budget.state);
         state.last += 1;
         let number = state.last;
-        state.members.insert(number, Member { held: 0, halt: Arc::clone(halt) });
+        state.members.insert(number, Member { held: 0, close_signal: Arc::clone(close_signal) });
         Self { budget: Arc::clone(budget), number }
     }
 
-    /// More bytes are kept for the peer. Ends the connection that takes too much, which may be another.
+    /// Charge bytes to the peer. End the connection that exceeds a budget, which may be another.
     pub fn add(&self, bytes: usize) {
         let Budget { peer, total, state } = &*self.budget;
         let mut expelled = Vec::new();
@@ -115,12 +115,12 @@ impl Account {
         }
         expelled.extend(state.expel_most(*total));
         drop(state);
-        for (halt, closed) in expelled {
-            halt.end(closed);
+        for (close_signal, closed) in expelled {
+            close_signal.end(closed);
         }
     }
 
-    /// Fewer bytes are kept for the peer.
+    /// Give back bytes of the peer.
     pub fn subtract(&self, bytes: usize) {
         let mut state = lock(&self.budget.state);
         let Some(member) = state.members.get_mut(&self.number) else { return };
@@ -147,19 +147,19 @@ mod tests {
 
     use super::*;
 
-    fn peers(budget: &Arc<Budget>, count: usize) -> Vec<(Account, Arc<Halt>)> {
+    fn peers(budget: &Arc<Budget>, count: usize) -> Vec<(Account, Arc<CloseSignal>)> {
         let peer = |_| {
-            let halt = Arc::default();
-            (Account::open(budget, &halt), halt)
+            let close_signal = Arc::default();
+            (Account::open(budget, &close_signal), close_signal)
         };
         (0..count).map(peer).collect()
     }
 
-    fn causes(peers: &[(Account, Arc<Halt>)]) -> Vec<Option<Cause>> {
-        peers.iter().map(|(_, halt)| halt.reason().map(|closed| closed.cause)).collect()
+    fn causes(peers: &[(Account, Arc<CloseSignal>)]) -> Vec<Option<Cause>> {
+        peers.iter().map(|(_, close_signal)| close_signal.reason().map(|closed| closed.cause)).collect()
     }
 
-    /// What a task may do that is woken: look at the budget, and let go of its own share.
+    /// What a task may do that is woken: look at the budget, and release its own share.
     struct Woken {
         budget: Arc<Budget>,
         share: Mutex<Option<Account>>,
@@ -179,28 +179,30 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_woken_while_the_budget_is_locked() {
+    fn no_task_is_woken_while_the_budget_is_locked() {
         let budget = Arc::new(Budget::new(10, 100));
-        let [(account, halt), (other, _)] = <[_; 2]>::try_from(peers(&budget, 2)).unwrap();
+        let [(account, close_signal), (other, _)] = <[_; 2]>::try_from(peers(&budget, 2)).unwrap();
         let woken = Arc::new(Woken { budget: Arc::clone(&budget), share: Mutex::new(Some(other)) });
-        halt.driver.register(&Waker::from(Arc::clone(&woken)));
+        close_signal.task.register(&Waker::from(Arc::clone(&woken)));
         account.add(11);
         assert!(lock(&woken.share).is_none());
-        assert_eq!(causes(&[(account, halt)]), [Some(Cause::Violation)]);
+        assert_eq!(causes(&[(account, close_signal)]), [Some(Cause::Violation)]);
     }
 
     #[test]
     fn nothing_is_dropped_while_the_budget_is_locked() {
         let budget = Arc::new(Budget::new(10, 100));
-        let [(account, halt)] = <[_; 1]>::try_from(peers(&budget, 1)).unwrap();
-        halt.driver.register(&Waker::from(Arc::new(Woken { budget: Arc::clone(&budget), share: Mutex::new(None) })));
-        drop(halt);
+        let [(account, close_signal)] = <[_; 1]>::try_from(peers(&budget, 1)).unwrap();
+        close_signal
+            .task
+            .register(&Waker::from(Arc::new(Woken { budget: Arc::clone(&budget), share: Mutex::new(None) })));
+        drop(close_signal);
         drop(account);
         assert_eq!(Arc::strong_count(&budget), 1);
     }
 
     #[test]
-    fn who_exceeds_its_own_is_to_blame_and_counts_no_more() {
+    fn a_peer_that_exceeds_its_own_budget_is_blamed_and_no_longer_counted() {
         let budget = Arc::new(Budget::new(10, 100));
         let peers = peers(&budget, 2);
         peers[0].0.add(10);

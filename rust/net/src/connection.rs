@@ -23,7 +23,7 @@ use crate::stream::finish;
 use crate::verdict::verdict;
 use crate::watched::Watched;
 
-/// Drives the streams of `link` over `pipe` until the connection ends, and says how it did.
+/// Drive the streams of `link` over `pipe` until the connection ends, and says how it did.
 pub async fn drive<P: AsyncRead + AsyncWrite + Unpin>(link: &Arc<Link>, pipe: P, mode: Mode) -> Closed {
     let limits = &link.shared.limits;
     // One more than the limits: a stream too many is there until its reset is written.
@@ -37,9 +37,9 @@ pub async fn drive<P: AsyncRead + AsyncWrite + Unpin>(link: &Arc<Link>, pipe: P,
             Driver { link, muxer: yamux::Connection::new(watched, config, mode), tasks: FuturesUnordered::new() };
         let closed = {
             let ended = poll_fn(|context| driver.poll(context));
-            let closed = select(pin!(link.ledger.halt.wait()), ended).await.factor_first().0;
+            let closed = select(pin!(link.ledger.close_signal.wait()), ended).await.factor_first().0;
             // This side may have closed the connection while the muxer was polled, before it found the bytes to end.
-            link.ledger.halt.reason().filter(|reason| reason.cause == Cause::Local).unwrap_or(closed)
+            link.ledger.close_signal.reason().filter(|reason| reason.cause == Cause::Local).unwrap_or(closed)
         };
         driver.tasks.clear();
         if closed.cause == Cause::Local {
@@ -59,7 +59,7 @@ struct Driver<'a, P> {
 }
 
 impl<P: AsyncRead + AsyncWrite + Unpin> Driver<'_, P> {
-    /// Moves everything on that can be moved on now.
+    /// Move everything on that can be moved on now.
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Closed> {
         loop {
             match self.muxer.poll_next_inbound(context) {
@@ -102,7 +102,7 @@ impl<P: AsyncRead + AsyncWrite + Unpin> Driver<'_, P> {
         self.tasks.push(listen(Arc::clone(self.link), stream, number, Arc::clone(&self.link.protocols)));
     }
 
-    /// Opens what is to be opened. Not while written bytes wait: yamux may then still count streams that were dropped,
+    /// Open what is to be opened. Not while written bytes wait: yamux may then still count streams that were dropped,
     /// and one beyond its limit would end the connection.
     fn open(&mut self, context: &mut Context<'_>) -> Result<bool, ConnectionError> {
         let mut opened = false;
@@ -126,7 +126,7 @@ impl<P: AsyncRead + AsyncWrite + Unpin> Driver<'_, P> {
         Ok(opened)
     }
 
-    /// Takes over the streams that the caller let go of, to end them in order.
+    /// Take over the streams that the caller released, to end them in order.
     fn finish(&mut self) -> bool {
         let finishing = self.link.take_finishing();
         let some = !finishing.is_empty();
@@ -159,14 +159,14 @@ impl<P: AsyncRead + AsyncWrite + Unpin> Driver<'_, P> {
             Done::Outbound(handle, slot, Outcome::Agreed(protocol, agreed)) => {
                 if slot.opened(agreed) {
                     Counters::add(&counters.streams);
-                    inbox.tell(handle, |news| news.begun = Some(protocol));
+                    inbox.notify(handle, |news| news.begun = Some(protocol));
                 }
             }
             Done::Outbound(handle, _, Outcome::TimedOut(closed) | Outcome::Failed(closed)) => {
                 if closed.cause == Cause::Violation {
                     return Err(closed);
                 }
-                inbox.tell(handle, |news| news.ended = Some(closed));
+                inbox.notify(handle, |news| news.ended = Some(closed));
             }
             Done::Finished => {}
         }
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_this_side_closed_did_not_break() {
+    async fn a_local_close_takes_precedence_over_the_error_that_follows() {
         let shared = Arc::new(Shared::new(Arc::new(Inbox::new().unwrap()), Limits::small()));
         let link = Arc::new(Link::new(&shared, Vec::new()));
         let pipe = Breaking(Arc::clone(&link));

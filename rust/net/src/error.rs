@@ -7,7 +7,7 @@ use thiserror::Error;
 
 use crate::sync::{Mutex, MutexGuard};
 
-/// Who or what ended a connection, or kept a stream from opening.
+/// What ended a connection, or kept a stream from opening.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
     /// This side asked for it.
@@ -31,7 +31,7 @@ pub enum Cause {
 }
 
 impl Cause {
-    /// One word for programs.
+    /// Return one word for programs.
     pub fn name(self) -> &'static str {
         match self {
             Self::Local => "local",
@@ -51,7 +51,7 @@ impl Cause {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{reason}")]
 pub struct Closed {
-    /// Who ended it.
+    /// What ended it.
     pub cause: Cause,
     /// What happened, as a clause for people.
     pub reason: String,
@@ -60,7 +60,7 @@ pub struct Closed {
 }
 
 impl Closed {
-    /// An end with its cause.
+    /// Create an end with its cause.
     pub fn new(cause: Cause, reason: impl Into<String>) -> Self {
         Self { cause, reason: reason.into(), status: None }
     }
@@ -96,7 +96,8 @@ pub enum Error {
     /// The stream is not open yet, or not any more.
     #[error("the stream is not open")]
     NotOpen,
-    /// An argument cannot be used, or the call does not fit the handle's state: the text names it and what was expected.
+    /// An argument cannot be used, or the call does not fit the handle's state: the text names it and what was
+    /// expected.
     #[error("{0}")]
     Invalid(String),
     /// The network was stopped or has failed, or belongs to the process that forked this one.
@@ -113,7 +114,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// An error of the operating system or a library. `refused`: a clause.
+    /// Wrap an error of the operating system or a library. `refused`: a clause.
     pub fn system(refused: impl Display, error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         let source = Source(Arc::from(error.into()));
         Self::System { reason: format!("{refused}: {source}"), source }
@@ -133,7 +134,7 @@ impl PartialEq for Source {
 
 impl Eq for Source {}
 
-/// Locks. A panic under the lock fails the connection it belongs to (`Cause::Internal`), not whoever comes next.
+/// Lock a mutex. A panic under the lock fails the connection it belongs to (`Cause::Internal`), not the next caller.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

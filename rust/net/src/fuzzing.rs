@@ -26,12 +26,12 @@ use crate::websocket::{run, upgrade};
 /// The largest message of a WebSocket, in bytes.
 const LARGEST: usize = 1 << 16;
 
-/// Splits the bytes: what the first of them says how to cut, and the rest.
+/// Split the bytes: what the first of them says how to cut, and the rest.
 fn cut(data: &[u8]) -> Option<(usize, &[u8])> {
     data.split_first().map(|(first, rest)| (usize::from(*first) + 1, rest))
 }
 
-/// Keeps the account of a connection's frames, between calls of its caller: what is kept is what was not read.
+/// Keep the account of a connection's frames, between calls of its caller: what is kept is what was not read.
 pub fn ledger(data: &[u8]) {
     let budget = Arc::new(Budget::new(usize::MAX, usize::MAX));
     let ledger = Ledger::new(&budget);
@@ -80,7 +80,7 @@ pub fn ledger(data: &[u8]) {
     assert_eq!(budget.held(), 0, "bytes of streams that are gone");
 }
 
-/// Finds yamux's headers and gossip's frames: the same however the bytes are cut.
+/// Find yamux's headers and gossip's frames: the same however the bytes are cut.
 pub fn frames(data: &[u8]) {
     let Some((size, rest)) = cut(data) else { return };
     let (mut whole, mut pieces) = (Vec::new(), Vec::new());
@@ -97,7 +97,7 @@ pub fn frames(data: &[u8]) {
         let mut cost = frames.advance(agreed);
         rest.chunks(sizes).for_each(|piece| cost += frames.advance(piece));
         assert!(frames.kept() <= agreed.len() + rest.len(), "more is kept than there was");
-        (cost, frames.kept(), frames.are_gossip(), frames.named())
+        (cost, frames.kept(), frames.are_gossip(), frames.take_control())
     };
     assert_eq!(read(rest.len().max(1)), read(size));
 }
@@ -106,7 +106,7 @@ thread_local! {
     static RUNTIME: RefCell<Option<Runtime>> = const { RefCell::new(None) };
 }
 
-/// Runs what a hub sends: as the answer to a client's handshake, or as frames of a WebSocket with yamux's in them.
+/// Run what a hub sends: as the answer to a client's handshake, or as frames of a WebSocket with yamux's in them.
 pub fn websocket(data: &[u8]) {
     let Some((size, rest)) = cut(data) else { return };
     RUNTIME.with_borrow_mut(|runtime| {
@@ -147,7 +147,7 @@ async fn connect(size: usize, sent: &[u8]) {
 mod tests {
     use super::*;
 
-    /// Bytes that look a little like headers.
+    /// Return bytes that look a little like headers.
     fn bytes(state: &mut u64, count: usize) -> Vec<u8> {
         let mut next = || {
             *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

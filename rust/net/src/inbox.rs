@@ -1,7 +1,7 @@
 //! What became ready since the caller last asked.
 //!
 //! A set, not a queue: each handle is in it once, with everything that happened to it. So it is no larger than the
-//! number of handles, which the limits bound, however long nobody asks.
+//! number of handles, which the limits bound, however rarely it is polled.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
@@ -16,7 +16,7 @@ use crate::wake::Wake;
 /// Names a connection or a stream. Never used again.
 pub type Handle = u64;
 
-/// What a peer did on a connection that came to nothing, and left the connection standing.
+/// A peer's failed attempt on a connection, which goes on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Incident {
     /// What [`crate::Counts`] counts it as.
@@ -35,7 +35,7 @@ pub enum Event {
     Connection {
         /// The connection.
         connection: Handle,
-        /// A dialled connection stands.
+        /// A dialled connection is established.
         established: bool,
         /// With that: what a hub said of itself, names and values of headers.
         hello: Vec<(String, String)>,
@@ -43,7 +43,7 @@ pub enum Event {
         readable: bool,
         /// There is room to feed.
         writable: bool,
-        /// What the peer did in vain, one entry a kind.
+        /// The peer's failed attempts, one entry a kind.
         incidents: Vec<Incident>,
         /// It ended.
         closed: Option<Closed>,
@@ -78,14 +78,14 @@ pub struct News {
     pub readable: bool,
     /// Worth writing again.
     pub writable: bool,
-    /// What the peer did in vain on a connection: how often, and the last time, by kind.
+    /// The peer's failed attempts on a connection by kind: how often, and what it did the last time.
     pub incidents: BTreeMap<&'static str, (u64, String)>,
     /// A connection ended, or a stream could not be opened.
     pub ended: Option<Closed>,
 }
 
 impl News {
-    /// The peer did something in vain.
+    /// Record a failed attempt of the peer.
     pub fn incident(&mut self, kind: &'static str, text: String) {
         let (count, last) = self.incidents.entry(kind).or_default();
         *count += 1;
@@ -101,7 +101,7 @@ enum Kind {
 
 #[derive(Debug)]
 struct State {
-    /// None once nobody asks any more.
+    /// None once it was closed.
     wake: Option<Wake>,
     last: Handle,
     members: HashMap<Handle, (Kind, News)>,
@@ -116,18 +116,18 @@ pub struct Inbox {
 }
 
 impl Inbox {
-    /// An empty one.
+    /// Create an empty one.
     pub fn new() -> io::Result<Self> {
         let state = State { wake: Some(Wake::new()?), last: 0, members: HashMap::new(), ready: BTreeSet::new() };
         Ok(Self { state: Mutex::new(state) })
     }
 
-    /// Readable while [`Self::take`] has something. None: it was closed.
+    /// Return a file descriptor that is readable while [`Self::take`] has something. None: it was closed.
     pub fn fileno(&self) -> Option<i64> {
         lock(&self.state).wake.as_ref().map(Wake::fileno)
     }
 
-    /// Lets go of every handle, and of the sockets.
+    /// Release every handle, and of the sockets.
     pub fn close(&self) {
         let mut state = lock(&self.state);
         state.wake = None;
@@ -135,12 +135,12 @@ impl Inbox {
         state.ready.clear();
     }
 
-    /// A handle for a new connection.
+    /// Return a handle for a new connection.
     pub fn add_connection(&self) -> Handle {
         self.add(Kind::Connection)
     }
 
-    /// A handle for a new stream.
+    /// Return a handle for a new stream.
     pub fn add_stream(&self, connection: Handle, inbound: bool) -> Handle {
         self.add(Kind::Stream { connection, inbound })
     }
@@ -153,15 +153,15 @@ impl Inbox {
         handle
     }
 
-    /// Lets go of a handle: nothing is heard of it any more.
+    /// Release a handle: no more events come from it.
     pub fn remove(&self, handle: Handle) {
         let mut state = lock(&self.state);
         state.members.remove(&handle);
         state.ready.remove(&handle);
     }
 
-    /// Records news of a handle, and wakes the caller. Does nothing for a handle that was let go.
-    pub fn tell(&self, handle: Handle, record: impl FnOnce(&mut News)) {
+    /// Record news of a handle, and wake the caller. Does nothing for a handle that was released.
+    pub fn notify(&self, handle: Handle, record: impl FnOnce(&mut News)) {
         let mut state = lock(&self.state);
         let State { wake, members, ready, .. } = &mut *state;
         if let Some((_, news)) = members.get_mut(&handle) {
@@ -175,7 +175,7 @@ impl Inbox {
         }
     }
 
-    /// Everything that is ready, once.
+    /// Take everything that is ready.
     pub fn take(&self) -> Vec<Event> {
         let mut state = lock(&self.state);
         let State { wake, members, ready, .. } = &mut *state;
@@ -210,12 +210,12 @@ impl Inbox {
         mem::take(ready).into_iter().filter_map(event).collect()
     }
 
-    /// A waker that says `handle` is worth reading again.
+    /// Return a waker that says `handle` is worth reading again.
     pub fn readable(self: &Arc<Self>, handle: Handle) -> Waker {
         Arc::new(Readable(Arc::clone(self), handle)).into()
     }
 
-    /// A waker that says `handle` is worth writing again.
+    /// Return a waker that says `handle` is worth writing again.
     pub fn writable(self: &Arc<Self>, handle: Handle) -> Waker {
         Arc::new(Writable(Arc::clone(self), handle)).into()
     }
@@ -225,7 +225,7 @@ struct Readable(Arc<Inbox>, Handle);
 
 impl TaskWake for Readable {
     fn wake(self: Arc<Self>) {
-        self.0.tell(self.1, |news| news.readable = true);
+        self.0.notify(self.1, |news| news.readable = true);
     }
 }
 
@@ -233,7 +233,7 @@ struct Writable(Arc<Inbox>, Handle);
 
 impl TaskWake for Writable {
     fn wake(self: Arc<Self>) {
-        self.0.tell(self.1, |news| news.writable = true);
+        self.0.notify(self.1, |news| news.writable = true);
     }
 }
 
@@ -250,7 +250,7 @@ mod tests {
             inbox.readable(stream).wake();
         }
         inbox.writable(stream).wake();
-        inbox.tell(stream, |news| news.begun = Some("/a".to_owned()));
+        inbox.notify(stream, |news| news.begun = Some("/a".to_owned()));
         let expected = Event::Stream {
             stream,
             connection,
@@ -265,11 +265,11 @@ mod tests {
     }
 
     #[test]
-    fn a_handle_that_was_let_go_is_silent() {
+    fn a_released_handle_has_no_events() {
         let inbox = Arc::new(Inbox::new().unwrap());
         let connection = inbox.add_connection();
         let late = inbox.readable(connection);
-        inbox.tell(connection, |news| news.writable = true);
+        inbox.notify(connection, |news| news.writable = true);
         inbox.remove(connection);
         late.wake();
         assert_eq!(inbox.take(), []);

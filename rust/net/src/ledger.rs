@@ -1,5 +1,5 @@
-//! What yamux does not tell: which streams were reset and which ended, whom its frames keep in memory, and what a peer
-//! did wrong.
+//! What yamux does not report: which streams were reset and which ended, how much memory its frames take, and what a
+//! peer did wrong.
 //!
 //! The yamux crate reports a reset, an end and a lost connection alike as the end of the bytes; answers a violation
 //! with GoAway but reads on; cannot reset a stream that was half-closed; and stores frames one by one, 64 bytes of
@@ -11,8 +11,8 @@ use std::fmt;
 use std::sync::{Arc, Mutex};
 
 use crate::budget::{Account, Budget};
+use crate::close_signal::CloseSignal;
 use crate::error::lock;
-use crate::halt::Halt;
 
 /// Bytes of a frame's header.
 pub const HEADER: usize = 12;
@@ -40,7 +40,7 @@ pub struct Header {
 }
 
 impl Header {
-    /// Reads a header; what is wrong with it is yamux's to find.
+    /// Read a header; what is wrong with it is yamux's to find.
     pub fn parse(bytes: &[u8; HEADER]) -> Self {
         let [_, kind, f0, f1, s0, s1, s2, s3, l0, l1, l2, l3] = *bytes;
         Self {
@@ -51,14 +51,14 @@ impl Header {
         }
     }
 
-    /// The frame that resets a stream.
+    /// Return the frame that resets a stream.
     pub fn reset(stream: u32) -> [u8; HEADER] {
         let [s0, s1, s2, s3] = stream.to_be_bytes();
         let [f0, f1] = RST.to_be_bytes();
         [0, DATA, f0, f1, s0, s1, s2, s3, 0, 0, 0, 0]
     }
 
-    /// Whether it accuses the receiver: a GoAway with an error code.
+    /// Return whether it accuses the receiver: a GoAway with an error code.
     pub fn accuses(&self) -> bool {
         self.kind == GO_AWAY && self.length != 0
     }
@@ -84,12 +84,12 @@ pub struct Scanner {
 }
 
 impl Scanner {
-    /// Whether what was seen ends where a frame does.
+    /// Return whether what was seen ends where a frame does.
     pub fn at_boundary(&self) -> bool {
         self.filled == 0 && self.body == 0
     }
 
-    /// Passes over `bytes`, naming the headers that end in them.
+    /// Pass over `bytes`, naming the headers that end in them.
     pub fn advance(&mut self, mut bytes: &[u8], mut found: impl FnMut(Header)) {
         while !bytes.is_empty() {
             if self.body > 0 {
@@ -112,7 +112,7 @@ impl Scanner {
     }
 }
 
-/// How the peer's direction of a stream stands.
+/// The state of the peer's direction of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
     /// The peer neither ended nor reset it.
@@ -134,7 +134,7 @@ struct Record {
 struct State {
     records: HashMap<u32, Record>,
     unread: usize,
-    /// Frames of streams that were let go, which yamux may keep until it can write.
+    /// Frames of streams that were released, which yamux may keep until it can write.
     stray: usize,
     blocked: bool,
     resets: VecDeque<u32>,
@@ -150,28 +150,29 @@ pub struct Ledger {
     state: Mutex<State>,
     /// Bytes that are kept for the peer.
     pub account: Arc<Account>,
-    /// How the connection is told to end.
-    pub halt: Arc<Halt>,
+    /// The signal that ends the connection.
+    pub close_signal: Arc<CloseSignal>,
 }
 
 impl Ledger {
-    /// An empty one, of a connection whose peer has no other and shares in `budget`.
+    /// Create an empty one, of a connection whose peer has no other and shares in `budget`.
     pub fn new(budget: &Arc<Budget>) -> Self {
-        let halt = Arc::default();
-        let account = Arc::new(Account::open(budget, &halt));
-        Self::sharing(account, halt)
+        let close_signal = Arc::default();
+        let account = Arc::new(Account::open(budget, &close_signal));
+        Self::sharing(account, close_signal)
     }
 
-    /// An empty one, of a connection that shares its peer's account with others. `halt`: of them all.
-    pub fn sharing(account: Arc<Account>, halt: Arc<Halt>) -> Self {
-        Self { state: Mutex::default(), account, halt }
+    /// Create an empty one, of a connection that shares its peer's account with others. `close_signal`: of them all.
+    pub fn sharing(account: Arc<Account>, close_signal: Arc<CloseSignal>) -> Self {
+        Self { state: Mutex::default(), account, close_signal }
     }
 
-    /// A frame's header was received.
+    /// Record the header of a frame that was received.
     pub fn received(&self, header: Header) {
         let kept = self.record(header);
         if kept > 0 {
-            // Its bytes are about to follow. With the ledger unlocked: this may end connections, which wakes their tasks.
+            // Its bytes are about to follow. With the ledger unlocked: this may end connections, which wakes their
+            // tasks.
             self.account.add(kept);
         }
     }
@@ -215,12 +216,12 @@ impl Ledger {
         kept
     }
 
-    /// This side opened a stream.
+    /// Record a stream that this side opened.
     pub fn opened(&self, stream: u32) {
         lock(&self.state).records.insert(stream, Record { ending: Ending::None, unread: VecDeque::new() });
     }
 
-    /// Bytes of a stream were read.
+    /// Record that bytes of a stream were read.
     pub fn read(&self, stream: u32, mut bytes: usize) {
         let mut state = lock(&self.state);
         let State { records, unread, .. } = &mut *state;
@@ -239,12 +240,12 @@ impl Ledger {
         }
     }
 
-    /// How the peer's direction of a stream stands.
+    /// Return the state of the peer's direction of a stream.
     pub fn ending(&self, stream: u32) -> Ending {
         lock(&self.state).records.get(&stream).map_or(Ending::Reset, |record| record.ending)
     }
 
-    /// A stream was let go.
+    /// Forget a stream that was released.
     pub fn dropped(&self, stream: u32) {
         let mut state = lock(&self.state);
         if let Some(record) = state.records.remove(&stream) {
@@ -256,22 +257,22 @@ impl Ledger {
         }
     }
 
-    /// Has the peer told that a stream is over, unless the peer reset it itself. Yamux cannot, once it was half-closed.
+    /// Send a reset of a stream, unless the peer reset it itself. Yamux cannot, once it was half-closed.
     pub fn reset(&self, stream: u32) {
         let mut state = lock(&self.state);
         if state.records.get(&stream).is_some_and(|record| record.ending != Ending::Reset) {
             state.resets.push_back(stream);
             drop(state);
-            self.halt.driver.wake();
+            self.close_signal.task.wake();
         }
     }
 
-    /// The next stream whose reset is to be sent.
+    /// Take the next stream whose reset is to be sent.
     pub fn next_reset(&self) -> Option<u32> {
         lock(&self.state).resets.pop_front()
     }
 
-    /// Whether the peer has taken what was written.
+    /// Record whether written bytes wait for the peer.
     pub fn set_blocked(&self, blocked: bool) {
         let mut state = lock(&self.state);
         state.blocked = blocked;
@@ -280,12 +281,12 @@ impl Ledger {
         }
     }
 
-    /// Whether written bytes wait for the peer.
+    /// Return whether written bytes wait for the peer.
     pub fn blocked(&self) -> bool {
         lock(&self.state).blocked
     }
 
-    /// Yamux is about to accuse the peer: because of the frame that it has just read.
+    /// Record that yamux is about to accuse the peer, because of the frame that it has just read.
     pub fn accused(&self) {
         let mut state = lock(&self.state);
         let reason = match state.last {
@@ -295,7 +296,7 @@ impl Ledger {
         state.violation.get_or_insert(reason);
     }
 
-    /// What the peer did wrong.
+    /// Return what the peer did wrong.
     pub fn violation(&self) -> Option<String> {
         lock(&self.state).violation.clone()
     }
@@ -305,18 +306,18 @@ impl Ledger {
         lock(&self.state).ended = true;
     }
 
-    /// Whether this side's direction is closed.
+    /// Return whether this side's direction is closed.
     pub fn ended(&self) -> bool {
         lock(&self.state).ended
     }
 
-    /// The code of the peer's GoAway: 0 for an end in order.
+    /// Return the code of the peer's GoAway: 0 for an end in order.
     pub fn farewell(&self) -> Option<u32> {
         lock(&self.state).farewell
     }
 }
 
-/// What a frame that yamux refused did wrong. `known`: its stream was open.
+/// Return what a frame that yamux refused did wrong. `known`: its stream was open.
 fn offence(header: &Header, known: bool) -> &'static str {
     match header.kind {
         PING => "answered a ping that was not sent",
@@ -446,8 +447,8 @@ mod tests {
         ledger.dropped(3);
         assert_eq!(budget.held(), 10);
         ledger.received(header(DATA, 0, 3, 1000));
-        assert_eq!((budget.held(), ledger.halt.reason()), (10, None));
+        assert_eq!((budget.held(), ledger.close_signal.reason()), (10, None));
         ledger.received(header(DATA, 0, 1, 91));
-        assert!(ledger.halt.reason().unwrap().reason.contains("101 bytes kept in memory"));
+        assert!(ledger.close_signal.reason().unwrap().reason.contains("101 bytes kept in memory"));
     }
 }

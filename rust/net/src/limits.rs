@@ -11,16 +11,17 @@ pub const INITIAL_WINDOW: usize = 256 * 1024;
 /// What a network and its peers may use.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Connections at the same time, those that ended and were not let go included.
+    /// Connections at the same time, those that ended and were not released included.
     pub connections: usize,
     /// Streams that the peer may have open on a connection. It is sent a reset for each one more.
     pub inbound_streams: usize,
     /// Streams that this side may have open on a connection.
     pub outbound_streams: usize,
-    /// Bytes that are kept in memory for a peer: received and not read, frames of gossip that are not whole, or reserved
-    /// by the caller ([`crate::StreamTable::reserve_memory`]). What a frame of gossip is kept in may have twice its size.
-    /// Beside them a connection has 192 KiB a stream that were written and not sent (twelve of yamux's data frames), and
-    /// 8 MiB of buffers and book-keeping at most, most of it only if the peer sends very many small frames.
+    /// Bytes that are kept in memory for a peer: received and not read, frames of gossip that are not whole, or
+    /// reserved by the caller ([`crate::StreamTable::reserve_memory`]). What a frame of gossip is kept in may have
+    /// twice its size. Beside them a connection has 192 KiB a stream that were written and not sent (twelve of yamux's
+    /// data frames), and 8 MiB of buffers and book-keeping at most, most of it only if the peer sends very many small
+    /// frames.
     pub peer_bytes: usize,
     /// Bytes that are kept so for all peers together.
     pub total_bytes: usize,
@@ -31,13 +32,13 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Bytes by which the receive windows of a connection's streams may together grow beyond their start, which they do
-    /// where the round trip is long and the caller reads fast: a quarter of what a peer may have kept.
+    /// Return bytes by which the receive windows of a connection's streams may together grow beyond their start, which
+    /// they do where the round trip is long and the caller reads fast: a quarter of what a peer may have kept.
     pub fn window_growth(&self) -> usize {
         self.peer_bytes / 4
     }
 
-    /// Small limits, for unit tests and the fuzzer.
+    /// Return small limits, for unit tests and the fuzzer.
     #[cfg(any(test, fuzzing))]
     pub fn small() -> Self {
         Self {
@@ -87,12 +88,12 @@ pub struct Counts {
 }
 
 impl Counters {
-    /// Counts one more.
+    /// Count one more.
     pub fn add(counter: &AtomicU64) {
         counter.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The figures now.
+    /// Return the figures now.
     pub fn read(&self) -> Counts {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         Counts {
@@ -113,7 +114,7 @@ impl Counters {
 pub struct Permit(Arc<AtomicUsize>);
 
 impl Permit {
-    /// A place, if there is one.
+    /// Return a place, if there is one.
     pub fn take(used: &Arc<AtomicUsize>, limit: usize) -> Option<Self> {
         let more = |used| (used < limit).then_some(used + 1);
         used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok().map(|_| Self(Arc::clone(used)))

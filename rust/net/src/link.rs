@@ -22,7 +22,7 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// Nothing counted yet.
+    /// Create it with nothing counted.
     pub fn new(inbox: Arc<Inbox>, limits: Limits) -> Self {
         let budget = Arc::new(Budget::new(limits.peer_bytes, limits.total_bytes));
         Self { inbox, limits, budget, counters: Counters::default() }
@@ -45,7 +45,7 @@ struct State {
     finishing: Vec<Box<dyn Carrier>>,
     /// Why its bytes stopped, if they did.
     explanation: Option<Closed>,
-    /// The caller let go of it.
+    /// The caller released it.
     forgotten: bool,
 }
 
@@ -63,7 +63,7 @@ pub struct Link {
 }
 
 impl Link {
-    /// A connection that offers `protocols` on the streams which the peer opens.
+    /// Create a connection that offers `protocols` on the streams which the peer opens.
     pub fn new(shared: &Arc<Shared>, protocols: Vec<String>) -> Self {
         Self {
             handle: shared.inbox.add_connection(),
@@ -77,26 +77,27 @@ impl Link {
         }
     }
 
-    /// How it ended, once it has.
+    /// Return how it ended, once it has.
     pub fn closed(&self) -> Option<Closed> {
         self.closed.get().cloned()
     }
 
-    /// Has it end, for the first reason that anybody gives.
+    /// End it, for the first reason given.
     pub fn end(&self, closed: Closed) {
-        self.ledger.halt.end(closed);
+        self.ledger.close_signal.end(closed);
     }
 
-    /// Says why its bytes stop where they do. What came before is still worth reading.
+    /// Report why its bytes stop where they do. What came before is still worth reading.
     pub fn explain(&self, closed: Closed) {
         lock(&self.state).explanation.get_or_insert(closed);
     }
 
-    /// Begins to open a stream.
+    /// Begin to open a stream.
     pub fn open(self: &Arc<Self>, protocol: &str) -> Result<(Handle, Arc<Slot>), Error> {
         let limit = self.shared.limits.outbound_streams;
         let mut state = lock(&self.state);
-        // Under the lock, which the end of the task takes after it said why: it finds the stream, or the stream the end.
+        // Under the lock, which the end of the task takes after it said why: it finds the stream, or the stream the
+        // end.
         if let Some(closed) = self.closed() {
             return Err(Error::Lost(closed));
         }
@@ -107,16 +108,16 @@ impl Link {
         let opening = Opening { handle, slot: Arc::clone(&slot), protocol: protocol.to_owned(), permit };
         state.opening.push_back(opening);
         drop(state);
-        self.ledger.halt.driver.wake();
+        self.ledger.close_signal.task.wake();
         Ok((handle, slot))
     }
 
-    /// A stream by its handle.
+    /// Return a stream by its handle.
     pub fn stream(&self, handle: Handle) -> Option<Arc<Slot>> {
         lock(&self.state).streams.get(&handle).cloned()
     }
 
-    /// Lets go of a stream: at once, or (`finish`) after both directions have ended in order.
+    /// Release a stream: at once, or (`finish`) after both directions have ended in order.
     pub fn release(&self, handle: Handle, finish: bool) {
         self.shared.inbox.remove(handle);
         let Some(slot) = lock(&self.state).streams.remove(&handle) else { return };
@@ -125,14 +126,14 @@ impl Link {
         if finish && self.closed().is_none() {
             state.finishing.push(carrier);
             drop(state);
-            self.ledger.halt.driver.wake();
+            self.ledger.close_signal.task.wake();
         } else {
             drop(state);
             carrier.reset();
         }
     }
 
-    /// Lets go of everything: the connection ends, and nothing is heard of it any more. Return its streams.
+    /// Release everything: the connection ends, and no more events come from it. Return its streams.
     pub fn forget(&self, closed: Closed) -> Vec<Handle> {
         let mut state = lock(&self.state);
         state.forgotten = true;
@@ -147,12 +148,12 @@ impl Link {
         streams.into_keys().collect()
     }
 
-    /// Takes a place for a stream that the peer opened, if it may have one more.
+    /// Take a place for a stream that the peer opened, if it may have one more.
     pub fn inbound_permit(&self) -> Option<Permit> {
         Permit::take(&self.inbound, self.shared.limits.inbound_streams)
     }
 
-    /// Adds a stream that the peer opened.
+    /// Add a stream that the peer opened.
     pub fn accept(&self, protocol: String, carrier: Box<dyn Carrier>) {
         let Shared { inbox, counters, .. } = &*self.shared;
         let mut state = lock(&self.state);
@@ -165,36 +166,36 @@ impl Link {
         slot.opened(carrier);
         state.streams.insert(handle, Arc::new(slot));
         drop(state);
-        inbox.tell(handle, |news| news.begun = Some(protocol));
+        inbox.notify(handle, |news| news.begun = Some(protocol));
     }
 
-    /// Takes the next stream that is to be opened.
+    /// Take the next stream that is to be opened.
     pub fn next_opening(&self) -> Option<Opening> {
         lock(&self.state).opening.pop_front()
     }
 
-    /// Gives back a stream that cannot be opened yet: it is the next one again.
+    /// Give back a stream that cannot be opened yet: it is the next one again.
     pub fn postpone(&self, opening: Opening) {
         lock(&self.state).opening.push_front(opening);
     }
 
-    /// Takes the streams that were released and are to be ended in order.
+    /// Take the streams that were released and are to be ended in order.
     pub fn take_finishing(&self) -> Vec<Box<dyn Carrier>> {
         take(&mut lock(&self.state).finishing)
     }
 
-    /// Why its bytes stopped, if that is known.
+    /// Return why its bytes stopped, if that is known.
     pub fn explanation(&self) -> Option<Closed> {
         lock(&self.state).explanation.clone()
     }
 
-    /// The peer did something in vain: `kind` is the counter's name.
+    /// Count and report a failed attempt of the peer. `kind`: the counter's name.
     pub fn incident(&self, kind: &'static str, counter: &AtomicU64, text: String) {
         Counters::add(counter);
-        self.shared.inbox.tell(self.handle, |news| news.incident(kind, text));
+        self.shared.inbox.notify(self.handle, |news| news.incident(kind, text));
     }
 
-    /// The task is over: tells everybody who waits.
+    /// End the link: its task is over. Notify everybody who waits.
     pub fn finished(&self, closed: Closed) {
         match closed.cause {
             Cause::Violation => Counters::add(&self.shared.counters.violations),
@@ -202,23 +203,23 @@ impl Link {
             Cause::Internal => Counters::add(&self.shared.counters.defects),
             _ => {}
         }
-        // Set before anybody is woken: whoever looks then finds the reason.
+        // Set before anybody is woken, who then finds the reason.
         let _ = self.closed.set(closed.clone());
         let mut state = lock(&self.state);
         let (finishing, opening) = (take(&mut state.finishing), take(&mut state.opening));
         let streams: Vec<_> = state.streams.iter().map(|(handle, slot)| (*handle, Arc::clone(slot))).collect();
         drop(state);
-        // Unlocked: streams that are let go wake tasks.
+        // Unlocked: streams that are released wake tasks.
         drop((finishing, opening));
         let inbox = &self.shared.inbox;
-        // Before the streams, as in one `take`: whoever hears that a stream failed knows already if its connection ended.
-        inbox.tell(self.handle, |news| {
+        // Before the streams, as in one `take`: a stream's failure is reported after its connection's end.
+        inbox.notify(self.handle, |news| {
             (news.readable, news.writable) = (true, true);
             news.ended = Some(closed.clone());
         });
         for (handle, slot) in streams {
             let failed = slot.is_opening().then(|| closed.clone());
-            inbox.tell(handle, |news| {
+            inbox.notify(handle, |news| {
                 (news.readable, news.writable) = (true, true);
                 news.ended = failed;
             });

@@ -10,7 +10,7 @@ use futures::io::{AsyncRead, AsyncWrite};
 use crate::ledger::{Ending, Ledger};
 use crate::limits::Permit;
 
-/// A yamux stream that tells an end from a reset, and a reset from a lost connection.
+/// A yamux stream that distinguishes an end, a reset and a lost connection.
 ///
 /// Reading and writing go straight into yamux's windows: there is no other buffer, and credit goes back to the peer
 /// only as bytes are read.
@@ -22,7 +22,7 @@ pub struct Muxed {
 }
 
 impl Muxed {
-    /// Wraps a stream that the ledger knows.
+    /// Wrap a stream that the ledger knows.
     pub fn new(stream: yamux::Stream, ledger: Arc<Ledger>, permit: Permit) -> Self {
         Self { stream, ledger, _permit: permit }
     }
@@ -31,7 +31,7 @@ impl Muxed {
         self.stream.id().val()
     }
 
-    /// Why a call on the stream failed, or found the end of its bytes.
+    /// Return why a call on the stream failed, or found the end of its bytes.
     fn failure(&self) -> io::ErrorKind {
         match self.ledger.ending(self.number()) {
             Ending::Reset => io::ErrorKind::ConnectionReset,

@@ -44,7 +44,7 @@ pub enum Done {
     Finished,
 }
 
-/// Answers the peer's proposals.
+/// Answer the peer's proposals.
 pub fn listen(link: Arc<Link>, stream: Muxed, number: u32, protocols: Arc<[String]>) -> Task {
     Box::pin(async move {
         let names: Vec<String> = protocols.to_vec();
@@ -52,7 +52,7 @@ pub fn listen(link: Arc<Link>, stream: Muxed, number: u32, protocols: Arc<[Strin
     })
 }
 
-/// Proposes a protocol.
+/// Propose a protocol.
 pub fn propose(link: Arc<Link>, stream: Muxed, number: u32, handle: u64, slot: Arc<Slot>, protocol: String) -> Task {
     Box::pin(async move {
         let selection = dialer_select_proto(stream, [protocol], Version::V1);
@@ -76,7 +76,7 @@ async fn within(
     }
 }
 
-/// Whether a failed negotiation was the peer's fault.
+/// Return whether a failed negotiation was the peer's fault.
 fn judge(error: &NegotiationError) -> Closed {
     match error {
         NegotiationError::Failed => Closed::new(Cause::Refused, "the peer does not offer the protocol"),
@@ -92,7 +92,7 @@ fn judge(error: &NegotiationError) -> Closed {
     }
 }
 
-/// Whether multistream-select can carry the name.
+/// Return whether multistream-select can carry the name.
 pub fn check_protocol(protocol: &str) -> Result<(), Error> {
     if protocol.starts_with('/') && !protocol.contains('\n') && protocol.len() <= LONGEST_PROTOCOL {
         return Ok(());

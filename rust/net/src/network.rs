@@ -71,7 +71,7 @@ pub struct Network {
 }
 
 impl Network {
-    /// Starts the thread.
+    /// Start the thread.
     pub fn start(limits: Limits) -> Result<Self, Error> {
         let failure = |error: std::io::Error| Error::system("the network cannot be started", error);
         let mut builder = Builder::new_multi_thread();
@@ -79,7 +79,7 @@ impl Network {
         Self::on(Host::Own(runtime), limits)
     }
 
-    /// One that runs on the caller's runtime.
+    /// Create a network that runs on the caller's runtime.
     pub fn within(handle: &RuntimeHandle, limits: Limits) -> Result<Self, Error> {
         Self::on(Host::Callers(handle.clone()), limits)
     }
@@ -95,7 +95,7 @@ impl Network {
         })
     }
 
-    /// Fails after [`Self::stop`], and in a process that was forked from the one in which the network was started: its
+    /// Fail after [`Self::stop`], and in a process that was forked from the one in which the network was started: its
     /// thread is not there, and its locks may be held for ever.
     fn check(&self) -> Result<(), Error> {
         let reason = if self.process != std::process::id() {
@@ -108,14 +108,14 @@ impl Network {
         Err(Error::Stopped(reason))
     }
 
-    /// What an event loop waits for: readable when [`Self::poll`] has something.
+    /// Return what an event loop waits for: readable when [`Self::poll`] has something.
     pub fn fileno(&self) -> Result<i64, Error> {
         self.check()?;
         let stopped = || Error::Stopped("the network is being stopped");
         self.shared.inbox.fileno().ok_or_else(stopped)
     }
 
-    /// What happened since the last call, one event a handle.
+    /// Return what happened since the last call, one event a handle.
     pub fn poll(&self) -> Result<Vec<Event>, Error> {
         self.check()?;
         let events = self.shared.inbox.take();
@@ -131,26 +131,26 @@ impl Network {
         Ok(events)
     }
 
-    /// What was counted since the start.
+    /// Return what was counted since the start.
     pub fn counts(&self) -> Result<Counts, Error> {
         self.check()?;
         Ok(self.shared.counters.read())
     }
 
-    /// Bytes that are kept for all peers now: see [`Limits::peer_bytes`].
+    /// Return bytes that are kept for all peers now: see [`Limits::peer_bytes`].
     pub fn held(&self) -> Result<usize, Error> {
         self.check()?;
         Ok(self.shared.budget.held())
     }
 
-    /// So many bytes are kept outside of connections now, which count against [`Limits::total_bytes`].
+    /// Set the bytes kept outside of connections, which count against [`Limits::total_bytes`].
     pub fn set_external_bytes(&self, bytes: usize) -> Result<(), Error> {
         self.check()?;
         self.shared.budget.set_other(bytes);
         Ok(())
     }
 
-    /// Makes a connection over a pipe whose far end is [`Self::feed`] and [`Self::drain`]. `protocols`: what the peer's
+    /// Make a connection over a pipe whose far end is [`Self::feed`] and [`Self::drain`]. `protocols`: what the peer's
     /// streams may speak. `client`: this end is yamux's client; the other must not be.
     pub fn attach(&self, protocols: Vec<String>, client: bool) -> Result<Handle, Error> {
         let (near, far) = duplex(PIPE);
@@ -173,7 +173,7 @@ impl Network {
         Ok(link.handle)
     }
 
-    /// Begins to connect to a WebSocket, as yamux's client.
+    /// Begin to connect to a WebSocket, as yamux's client.
     pub fn dial(&self, target: Target, protocols: Vec<String>) -> Result<Handle, Error> {
         let keepalive = target.keepalive;
         let address = target.check()?;
@@ -232,7 +232,7 @@ impl Network {
         Ok((link, pipe.ok_or_else(dialled)?))
     }
 
-    /// Gives bytes that came from the peer, and says how many were taken: 0 if there is no room now.
+    /// Give bytes that came from the peer, and says how many were taken: 0 if there is no room now.
     pub fn feed(&self, connection: Handle, bytes: &[u8]) -> Result<usize, Error> {
         let (link, pipe) = self.pipe(connection)?;
         let mut taken = 0;
@@ -249,7 +249,7 @@ impl Network {
         Ok(taken)
     }
 
-    /// Says that no more bytes come from the peer.
+    /// Report that no more bytes come from the peer.
     pub fn feed_end(&self, connection: Handle) -> Result<(), Error> {
         let (_, pipe) = self.pipe(connection)?;
         let mut end = lock(&pipe.end);
@@ -258,7 +258,7 @@ impl Network {
         Ok(())
     }
 
-    /// Takes bytes to send to the peer, as much as fits. None: nothing now. 0: there will be no more.
+    /// Take bytes to send to the peer, as much as fits. None: nothing now. 0: there will be no more.
     pub fn drain(&self, connection: Handle, buffer: &mut [u8]) -> Result<Option<usize>, Error> {
         let (_, pipe) = self.pipe(connection)?;
         let mut buffer = ReadBuf::new(buffer);
@@ -275,7 +275,7 @@ impl Network {
         Ok(Some(read))
     }
 
-    /// Closes everything at once and ends the thread. Nothing but this can be called afterwards.
+    /// Close everything at once and ends the thread. Nothing but this can be called afterwards.
     pub fn stop(&self) -> Result<(), Error> {
         match self.check() {
             Err(_) if self.process == std::process::id() => return Ok(()),
@@ -322,7 +322,7 @@ impl StreamTable for Network {
         let mut members = lock(&self.members);
         let Some(member) = members.connections.remove(&connection) else { return Ok(()) };
         drop(members);
-        let streams = member.link.forget(Closed::new(Cause::Local, "this side let go of the connection"));
+        let streams = member.link.forget(Closed::new(Cause::Local, "this side released the connection"));
         let mut members = lock(&self.members);
         let streams: Vec<_> = streams.iter().filter_map(|stream| members.streams.remove(stream)).collect();
         // Unlocked: the last reference to a stream may end it.
@@ -363,21 +363,21 @@ impl Drop for Network {
             // A panic in a destructor would end the process.
             let _ = catch_unwind(AssertUnwindSafe(|| self.forget()));
         } else {
-            // A forked process has neither the thread that this would wait for, nor whoever held a lock then.
+            // A forked process has neither the thread that this would wait for, nor the threads that held a lock then.
             let members = self.members.get_mut().unwrap_or_else(PoisonError::into_inner);
             std::mem::forget((host, std::mem::take(members)));
         }
     }
 }
 
-/// A dialled connection, from the first packet to the last.
+/// Drive a dialled connection, from the first packet to the last.
 async fn speak(link: &Arc<Link>, address: Address, keepalive: Duration) -> Closed {
-    let (socket, hello) = match select(pin!(link.ledger.halt.wait()), pin!(connect(address))).await {
+    let (socket, hello) = match select(pin!(link.ledger.close_signal.wait()), pin!(connect(address))).await {
         Either::Left((closed, _)) | Either::Right((Err(closed), _)) => return closed,
         Either::Right((Ok(opened), _)) => opened,
     };
     Counters::add(&link.shared.counters.connections);
-    link.shared.inbox.tell(link.handle, |news| {
+    link.shared.inbox.notify(link.handle, |news| {
         news.begun = Some(String::new());
         news.hello = hello;
     });

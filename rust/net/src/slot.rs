@@ -19,13 +19,13 @@ use crate::sync::{AtomicUsize, Mutex, Ordering};
 /// A reset by the peer fails reading and writing with `ConnectionReset`; whatever else they fail with is the
 /// connection's end.
 pub trait Carrier: AsyncRead + AsyncWrite + Debug + Send + Unpin {
-    /// How the connection under the stream ended, once it has.
+    /// Return how the connection under the stream ended, once it has.
     fn closed(&self) -> Option<Closed>;
 
-    /// Has the connection under the stream end.
+    /// End the connection under the stream.
     fn end(&self, closed: Closed);
 
-    /// Lets go of the stream at once: the peer sees a reset, even if this side has ended its direction.
+    /// Release the stream at once: the peer sees a reset, even if this side has ended its direction.
     fn reset(self: Box<Self>);
 }
 
@@ -49,7 +49,7 @@ pub struct Slot {
 }
 
 impl Slot {
-    /// For an outbound stream that is not open yet. `account`: the peer's.
+    /// Create the slot of a stream that is not open yet. `account`: the peer's.
     pub fn opening(inbox: &Arc<Inbox>, connection: Handle, handle: Handle, account: &Arc<Account>) -> Self {
         Self {
             connection,
@@ -61,7 +61,8 @@ impl Slot {
         }
     }
 
-    /// The stream is open. False: the caller let go of it meanwhile, and it is dropped, which resets it.
+    /// Give the slot its open stream. False: the caller has released it meanwhile, and the stream is dropped, which
+    /// resets it.
     pub fn opened(&self, carrier: Box<dyn Carrier>) -> bool {
         let mut state = lock(&self.state);
         let wanted = !matches!(*state, State::Gone);
@@ -71,24 +72,24 @@ impl Slot {
         wanted
     }
 
-    /// Whether it is an outbound stream that is not open yet.
+    /// Return whether it is an outbound stream that is not open yet.
     pub fn is_opening(&self) -> bool {
         matches!(*lock(&self.state), State::Opening)
     }
 
-    /// Whether the caller let go of it.
+    /// Return whether the caller released it.
     pub fn gone(&self) -> bool {
         matches!(*lock(&self.state), State::Gone)
     }
 
-    /// Takes what was received, as much as fits. None: nothing now. 0: the peer sent all it had to.
+    /// Take what was received, as much as fits. None: nothing now. 0: the peer sent all it had to.
     pub fn read(&self, buffer: &mut [u8]) -> Result<Option<usize>, Error> {
         let mut state = lock(&self.state);
         let State::Open(carrier) = &mut *state else { return Err(Error::NotOpen) };
         attempt(carrier, &self.readable, |carrier, context| Pin::new(carrier).poll_read(context, buffer)).transpose()
     }
 
-    /// Gives bytes to send, and says how many were taken: 0 if there is no room now.
+    /// Give bytes to send, and says how many were taken: 0 if there is no room now.
     pub fn write(&self, bytes: &[u8]) -> Result<usize, Error> {
         let mut state = lock(&self.state);
         let State::Open(carrier) = &mut *state else { return Err(Error::NotOpen) };
@@ -105,7 +106,7 @@ impl Slot {
         Ok(taken)
     }
 
-    /// Sets how many bytes the caller keeps for it.
+    /// Set how many bytes the caller keeps for it.
     pub fn reserve_memory(&self, bytes: usize) {
         let mut before = self.held.load(Ordering::Relaxed);
         loop {
@@ -124,7 +125,7 @@ impl Slot {
         }
     }
 
-    /// Takes the stream out of the caller's hands: None if it was not open (yet, or any more).
+    /// Take the stream out of the caller's hands: None if it was not open (yet, or any more).
     pub fn take(&self) -> Option<Box<dyn Carrier>> {
         match std::mem::replace(&mut *lock(&self.state), State::Gone) {
             State::Open(carrier) => Some(carrier),
@@ -133,7 +134,7 @@ impl Slot {
     }
 }
 
-/// Polls once, on the caller's thread. None: nothing to do now, the waker will tell.
+/// Poll once, on the caller's thread. None: nothing to do now, the waker will notify.
 fn attempt<T>(
     carrier: &mut Box<dyn Carrier>,
     waker: &Waker,
@@ -144,7 +145,7 @@ fn attempt<T>(
         Ok(Poll::Pending) => None,
         Ok(Poll::Ready(Ok(value))) => Some(Ok(value)),
         Ok(Poll::Ready(Err(error))) if error.kind() == io::ErrorKind::ConnectionReset => Some(Err(Error::Reset)),
-        // Until the connection's task says why it ended, which wakes this stream, there is nothing to tell.
+        // Until the connection's task says why it ended, which wakes this stream, there is nothing to report.
         Ok(Poll::Ready(Err(_))) => carrier.closed().map(|closed| Err(Error::Lost(closed))),
         Err(_) => {
             let closed = Closed::new(Cause::Internal, "a defect of gossiplog-net: a stream panicked");

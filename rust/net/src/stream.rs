@@ -16,7 +16,7 @@ use crate::link::Link;
 use crate::muxed::Muxed;
 use crate::slot::Carrier;
 
-/// Ends this side's direction and passes over what the peer still sends, until the peer ends its own; resets the stream
+/// End this side's direction and passes over what the peer still sends, until the peer ends its own; resets the stream
 /// if that takes longer than `limit`.
 pub async fn finish(mut carrier: Box<dyn Carrier>, limit: Duration) {
     let ended = async {
@@ -39,7 +39,7 @@ pub struct Agreed {
 }
 
 impl Agreed {
-    /// `number` is the stream's on the connection of `link`.
+    /// Wrap a negotiated stream. `number`: its number on the connection of `link`.
     pub fn new(bytes: Negotiated<Muxed>, number: u32, link: &Arc<Link>) -> Self {
         Self { bytes, number, link: Arc::clone(link) }
     }

@@ -34,7 +34,7 @@ pub enum SetupError {
     Empty(PathBuf),
 }
 
-/// A connector that trusts the platform's certificate authorities, and those in a PEM file. Reads files.
+/// Return a connector that trusts the platform's certificate authorities, and those in a PEM file. Reads files.
 pub fn connector(ca_file: Option<&Path>) -> Result<TlsConnector, SetupError> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let roots = ca_file.map_or_else(|| Ok(Vec::new()), certificates)?;
@@ -47,7 +47,7 @@ pub fn connector(ca_file: Option<&Path>) -> Result<TlsConnector, SetupError> {
     Ok(Arc::new(config).into())
 }
 
-/// Why a connection could not be secured: a clause about the hub.
+/// Return why a connection could not be secured: a clause about the hub.
 pub fn explain(error: &io::Error, ca_file: Option<&Path>) -> String {
     match error.get_ref().and_then(|inner| inner.downcast_ref()) {
         Some(rustls::Error::InvalidCertificate(wrong)) => {
@@ -62,7 +62,7 @@ pub fn explain(error: &io::Error, ca_file: Option<&Path>) -> String {
     }
 }
 
-/// What is wrong with a certificate, and what to do.
+/// Return what is wrong with a certificate, and what to do.
 fn doubt(wrong: &CertificateError, ca_file: Option<&Path>) -> String {
     match wrong {
         // The last one: an authority by the issuer's name is trusted, but has a key of another kind.
@@ -87,7 +87,8 @@ fn doubt(wrong: &CertificateError, ca_file: Option<&Path>) -> String {
         CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
             "is not valid yet; is this machine's clock right?".to_owned()
         }
-        // Of webpki, behind a type of the verifier's. An authority's certificate stands for no server, also if it is trusted.
+        // Of webpki, behind a type of the verifier's. An authority's certificate stands for no server, also if it is
+        // trusted.
         CertificateError::Other(other) if format!("{other:?}").contains("CaUsedAsEndEntity") => {
             "is an authority's (CA:TRUE), which no server may show; make one for the server, with CA:FALSE, and give that to the \
              clients (docs/hub.md, \"TLS\")"

@@ -5,8 +5,8 @@ use yamux::{ConnectionError, FrameDecodeError};
 use crate::error::{Cause, Closed};
 use crate::ledger::Ledger;
 
-/// Why yamux stopped, with an error or at the end of the bytes: what is known from elsewhere is closer to the cause.
-/// `explanation`: of whoever brought the bytes, if they have one.
+/// Return why yamux stopped, with an error or at the end of the bytes: what is known from elsewhere is closer to the
+/// cause. `explanation`: of the transport, if it has one.
 pub fn verdict(ledger: &Ledger, explanation: Option<Closed>, error: Option<&ConnectionError>) -> Closed {
     if let Some(reason) = ledger.violation() {
         return Closed::new(Cause::Violation, reason);

@@ -18,7 +18,7 @@ pub struct Wake {
 }
 
 impl Wake {
-    /// A pair of non-blocking sockets.
+    /// Create a pair of non-blocking sockets.
     pub fn new() -> io::Result<Self> {
         #[cfg(unix)]
         let (waiting, waking) = Socket::pair()?;
@@ -29,7 +29,7 @@ impl Wake {
         Ok(Self { waiting, waking })
     }
 
-    /// What an event loop waits for: a file descriptor, on Windows a socket handle.
+    /// Return what an event loop waits for: a file descriptor, on Windows a socket handle.
     pub fn fileno(&self) -> i64 {
         #[cfg(unix)]
         let number = i64::from(std::os::fd::AsRawFd::as_raw_fd(&self.waiting));
@@ -38,19 +38,19 @@ impl Wake {
         number
     }
 
-    /// Makes it readable. A send that fails found the buffer full: it is readable already.
+    /// Make it readable. A send that fails found the buffer full: it is readable already.
     pub fn notify(&self) {
         let _ = (&self.waking).write(&[0]);
     }
 
-    /// Makes it not readable.
+    /// Make it not readable.
     pub fn clear(&self) {
         let mut bytes = [0; 16];
         while matches!((&self.waiting).read(&mut bytes), Ok(read) if read == bytes.len()) {}
     }
 }
 
-/// A pair over loopback, where the platform has no other: only the connection that was just made is let in.
+/// Return a pair over loopback, where the platform has no other: only the connection that was just made is let in.
 #[cfg(any(windows, test))]
 fn loopback_pair() -> io::Result<(std::net::TcpStream, std::net::TcpStream)> {
     let listener = std::net::TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0))?;

@@ -9,7 +9,7 @@ use futures::io::{AsyncRead, AsyncWrite};
 
 use crate::ledger::{HEADER, Header, Ledger, Scanner};
 
-/// Bytes that a pipe holds in each direction: enough that whoever is at its other end moves four of yamux's data frames
+/// Bytes that a pipe holds in each direction: enough that the other end moves four of yamux's data frames
 /// at a time.
 pub const PIPE: usize = 64 * 1024;
 
@@ -35,8 +35,8 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Watched<T> {
         Self { pipe, ledger, input, output, own: None, lingers: false, flushed: false }
     }
 
-    /// Frames through a `pipe` that ends at a socket. Closing discards what the peer still sends until it ends, too: the
-    /// system resets a connection that is let go with bytes unread, and the peer may lose what was written last.
+    /// Frames through a `pipe` that ends at a socket. Closing discards what the peer still sends until it ends, too:
+    /// the system resets a connection that is released with bytes unread, and the peer may lose what was written last.
     pub fn lingering(pipe: T, ledger: Arc<Ledger>) -> Self {
         Self { lingers: true, ..Self::new(pipe, ledger) }
     }
@@ -55,7 +55,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Watched<T> {
         }
     }
 
-    /// Writes the resets that wait, between two of yamux's frames.
+    /// Write the resets that wait, between two of yamux's frames.
     fn write_own(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         if !self.output.at_boundary() {
             return Poll::Ready(Ok(()));
@@ -88,7 +88,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Watched<T> {
         ready!(this.write_own(context))?;
         let header = bytes.first_chunk().filter(|_| this.output.at_boundary());
         if header.is_some_and(|header| Header::parse(header).accuses()) {
-            // The peer is told if there is room. Yamux would go on reading; the error ends the connection.
+            // The peer is notified if there is room. Yamux would go on reading; the error ends the connection.
             this.ledger.accused();
             let _ = this.write(context, bytes);
             this.check()?;

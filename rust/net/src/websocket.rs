@@ -33,7 +33,7 @@ use yamux::Mode;
 use crate::connection::drive;
 use crate::error::{Cause, Closed, Error};
 use crate::link::Link;
-use crate::shown::shown;
+use crate::redacted_url::redacted_url;
 use crate::tls;
 use crate::watched::PIPE;
 
@@ -76,10 +76,10 @@ pub struct Address {
 }
 
 impl Target {
-    /// Checks the URL and the headers.
+    /// Check the URL and the headers.
     pub fn check(self) -> Result<Address, Error> {
         let wrong = |what: &str| {
-            Error::Invalid(format!("{:?} {what}; expected something like ws://localhost:8000", shown(&self.url)))
+            Error::Invalid(format!("{:?} {what}; expected something like ws://localhost:8000", redacted_url(&self.url)))
         };
         let mut request =
             self.url.as_str().into_client_request().map_err(|_| wrong("is not the URL of a WebSocket"))?;
@@ -126,15 +126,15 @@ pub type Socket = WebSocketStream<Box<dyn Bytes>>;
 /// What a hub said of itself when it opened a WebSocket: names and values of headers.
 pub type Hello = Vec<(String, String)>;
 
-/// Opens a connection, in the time that the target allows.
+/// Open a connection, in the time that the target allows.
 pub async fn connect(address: Address) -> Result<(Socket, Hello), Closed> {
-    let (limit, url) = (address.target.connect, shown(&address.target.url));
+    let (limit, url) = (address.target.connect, redacted_url(&address.target.url));
     let late = |_| Closed::new(Cause::Transport, format!("{url} did not answer within {} s", limit.as_secs_f64()));
     let failed = |closed: Closed| Closed { reason: format!("{url} {}", closed.reason), ..closed };
     timeout(limit, handshake(address)).await.map_err(late)?.map_err(failed)
 }
 
-/// Nobody's fault. A clause about the hub, as all reasons of a handshake are.
+/// Return an end that is nobody's fault. `reason`: a clause about the hub, as all reasons of a handshake are.
 fn transport(reason: impl Display) -> Closed {
     Closed::new(Cause::Transport, format!("cannot be reached: {reason}"))
 }
@@ -211,7 +211,7 @@ impl AsyncWrite for Lent {
     }
 }
 
-/// The body of an answer, as far as it is looked at and comes in time. `begun`: what has come with its head.
+/// Return the body of an answer, as far as it is looked at and comes in time. `begun`: what has come with its head.
 async fn read_answer(headers: &HeaderMap, mut begun: Vec<u8>, bytes: oneshot::Receiver<Box<dyn Bytes>>) -> Vec<u8> {
     let length = headers.get("content-length").and_then(|length| length.to_str().ok()?.parse().ok());
     let wanted = length.unwrap_or(0).min(LONGEST_ANSWER);
@@ -224,7 +224,7 @@ async fn read_answer(headers: &HeaderMap, mut begun: Vec<u8>, bytes: oneshot::Re
     begun
 }
 
-/// The reason in an answer, as this package's hubs give it: the first text in JSON that is named `error`.
+/// Return the reason in an answer, as this package's hubs give it: the first text in JSON that is named `error`.
 fn said(body: &str) -> Option<String> {
     let (_, text) = body.split_once("\"error\"")?;
     let text = text.trim_start().strip_prefix(':')?.trim_start().strip_prefix('"')?;
@@ -252,7 +252,7 @@ fn said(body: &str) -> Option<String> {
     Some(reason.trim().to_owned()).filter(|reason| !reason.is_empty())
 }
 
-/// What an answer means that opens no WebSocket. `said`: the reason that it gives.
+/// Return what an answer means that opens no WebSocket. `said`: the reason that it gives.
 fn refusal(status: StatusCode, said: Option<String>) -> Closed {
     let (cause, meaning) = match status {
         StatusCode::REQUEST_TIMEOUT => (Cause::Unavailable, ""),
@@ -270,7 +270,7 @@ fn refusal(status: StatusCode, said: Option<String>) -> Closed {
     Closed { status: Some(status.as_u16()), ..Closed::new(cause, reason) }
 }
 
-/// What it means that no answer came, or one that is none.
+/// Return what it means that no answer came, or one that is none.
 fn unanswered(error: &WebSocketError, secure: bool) -> Closed {
     let hint = if secure { "" } else { "; a hub with TLS is reached by wss://" };
     let reason = match error {
@@ -283,19 +283,19 @@ fn unanswered(error: &WebSocketError, secure: bool) -> Closed {
     Closed::new(Cause::Transport, reason)
 }
 
-/// What a hub says of itself.
+/// Return what a hub says of itself.
 fn hello(headers: &HeaderMap) -> Hello {
     let text = |name: &str| headers.get(name)?.to_str().ok().filter(|text| text.len() <= LONGEST_HELLO);
     HELLO.iter().filter_map(|&name| Some((name.to_owned(), text(name)?.to_owned()))).collect()
 }
 
-/// Drives a connection over a WebSocket until it ends.
+/// Drive a connection over a WebSocket until it ends.
 pub async fn run(link: &Arc<Link>, socket: Socket, keepalive: Duration) -> Closed {
     let (near, far) = duplex(PIPE);
     join(drive(link, near, Mode::Client), carry(link, socket, far, keepalive)).await.0
 }
 
-/// Carries bytes between a WebSocket and the far end of a connection's pipe until either ends.
+/// Carry bytes between a WebSocket and the far end of a connection's pipe until either ends.
 async fn carry(link: &Link, socket: Socket, pipe: DuplexStream, keepalive: Duration) {
     let (mut sink, mut stream) = socket.split();
     let (from_pipe, to_pipe) = tokio::io::split(pipe);
@@ -312,7 +312,7 @@ async fn carry(link: &Link, socket: Socket, pipe: DuplexStream, keepalive: Durat
             sleep_until(last + 2 * keepalive).await;
         }
     };
-    // A block, so that the pipe is gone after it: the connection's own task finds the end while the peer is told.
+    // A block, so that the pipe is gone after it: the connection's own task finds the end while the peer is notified.
     let ended = {
         let received = pin!(receive(&mut stream, to_pipe, seen));
         let sent = pin!(send(&mut sink, from_pipe, keepalive));
@@ -327,20 +327,22 @@ async fn carry(link: &Link, socket: Socket, pipe: DuplexStream, keepalive: Durat
     let code = match ended.as_ref().map(|closed| closed.cause) {
         Some(Cause::Violation) => CloseCode::Policy,
         _ if link.ledger.violation().is_some() => CloseCode::Protocol,
-        _ if link.ledger.halt.reason().is_some_and(|closed| closed.cause == Cause::Violation) => CloseCode::Policy,
+        _ if link.ledger.close_signal.reason().is_some_and(|closed| closed.cause == Cause::Violation) => {
+            CloseCode::Policy
+        }
         _ => CloseCode::Normal,
     };
     let farewell = async {
         let _ = sink.send(Message::Close(Some(CloseFrame { code, reason: "".into() }))).await;
         let _ = sink.close().await;
-        // The system resets a connection that is let go with bytes unread, and the peer may lose what was sent last. So what
-        // it still sends is discarded until it ends, too, as RFC 6455 has it (section 7.1.1).
+        // The system resets a connection that is released with bytes unread, and the peer may lose what was sent last.
+        // So what it still sends is discarded until it ends, too, as RFC 6455 has it (section 7.1.1).
         while ended.is_none() && code == CloseCode::Normal && matches!(stream.next().await, Some(Ok(_))) {}
     };
     let _ = timeout(link.shared.limits.closing, farewell).await;
 }
 
-/// From the WebSocket into the pipe.
+/// Copy from the WebSocket into the pipe.
 async fn receive(stream: &mut SplitStream<Socket>, mut pipe: WriteHalf<DuplexStream>, seen: impl Fn()) -> Closed {
     loop {
         let message = stream.next().await;
@@ -373,7 +375,7 @@ async fn receive(stream: &mut SplitStream<Socket>, mut pipe: WriteHalf<DuplexStr
     }
 }
 
-/// From the pipe into the WebSocket, with a ping now and then. Ends well when the pipe does.
+/// Copy from the pipe into the WebSocket, with regular pings. Ok: the pipe has ended.
 async fn send(
     sink: &mut SplitSink<Socket, Message>,
     mut pipe: ReadHalf<DuplexStream>,
@@ -397,7 +399,7 @@ async fn send(
     }
 }
 
-/// Whose fault a WebSocket's error is.
+/// Return whose fault a WebSocket's error is.
 fn judge(error: &WebSocketError) -> Closed {
     match error {
         WebSocketError::Capacity(CapacityError::MessageTooLong { size, max_size }) => {
@@ -430,7 +432,7 @@ mod tests {
 
     type Server = WebSocketStream<DuplexStream>;
 
-    /// A connection, and the server's end of its WebSocket.
+    /// Create a connection, and the server's end of its WebSocket.
     async fn connected() -> (Arc<Link>, JoinHandle<Closed>, Server) {
         let inbox = Arc::new(Inbox::new().unwrap());
         let limits = Limits { closing: Duration::from_secs(5), ..Limits::small() };
@@ -443,7 +445,7 @@ mod tests {
         (link, task, server.unwrap())
     }
 
-    /// Reads to the end; the code that the client closed with.
+    /// Read to the end; the code that the client closed with.
     async fn close_code(server: &mut Server) -> Option<CloseCode> {
         while let Some(Ok(message)) = server.next().await {
             if let Message::Close(frame) = message {
@@ -476,7 +478,7 @@ mod tests {
         }
     }
 
-    /// What a client makes of an answer that comes in parts.
+    /// Return what a client makes of an answer that comes in parts.
     async fn answered(parts: &[&[u8]]) -> Result<Hello, Closed> {
         let (ours, mut theirs) = duplex(PIPE);
         let request = "ws://localhost".into_client_request().unwrap();
@@ -514,7 +516,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_reason_is_not_waited_for_long() {
+    async fn waiting_for_a_reason_times_out() {
         let (ours, mut theirs) = duplex(PIPE);
         let request = "ws://localhost".into_client_request().unwrap();
         theirs.write_all(b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 40\r\n\r\n").await.unwrap();
@@ -527,7 +529,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_speaks_another_protocol_is_said() {
+    async fn another_protocol_is_named() {
         let closed = answered(&[]).await.unwrap_err();
         assert_eq!(closed.reason, "closed the connection before it answered; a hub with TLS is reached by wss://");
         // An alert of TLS.

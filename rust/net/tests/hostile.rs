@@ -146,7 +146,7 @@ async fn slow_negotiations_are_given_up() {
 }
 
 #[tokio::test]
-async fn protocols_that_are_not_offered_are_told_of() {
+async fn protocols_that_are_not_offered_are_reported() {
     let mut peer = Hostile::new(limits());
     peer.send(&data(SYN | FIN, 1, &lines(&["/multistream/1.0.0", "/another"]))).await;
     peer.settle().await;
@@ -158,7 +158,7 @@ async fn protocols_that_are_not_offered_are_told_of() {
 }
 
 #[tokio::test]
-async fn who_fills_every_window_is_dropped() {
+async fn a_peer_that_fills_every_window_is_dropped() {
     let mut peer = Hostile::new(Limits { peer_bytes: 10 * WINDOW, ..limits() });
     let body = vec![0; WINDOW - 100];
     for number in (1..40).step_by(2) {

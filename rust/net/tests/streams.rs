@@ -62,7 +62,7 @@ async fn a_protocol_that_is_not_offered_is_refused() {
 }
 
 #[tokio::test]
-async fn a_reset_is_told_from_an_end() {
+async fn a_reset_is_distinguished_from_an_end() {
     let mut pair = Pair::new(limits());
     let (ours, theirs) = pair.stream().await;
     pair.network.reset(ours).unwrap();
@@ -84,7 +84,7 @@ async fn a_finished_stream_delivers_what_was_written() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_peer_that_does_not_end_a_finished_stream_is_told_in_time() {
+async fn a_finished_stream_that_the_peer_does_not_end_is_reset_in_time() {
     let mut pair = Pair::new(limits());
     let (ours, theirs) = pair.stream().await;
     pair.network.finish(ours).unwrap();
@@ -148,7 +148,7 @@ async fn opening_and_resetting_many_streams_ends_nothing() {
 }
 
 #[tokio::test]
-async fn connections_are_limited_until_they_are_let_go() {
+async fn connections_are_limited_until_they_are_released() {
     let network = support::network(Limits { connections: 1, ..limits() });
     let first = network.attach(Vec::new(), true).unwrap();
     assert!(matches!(network.attach(Vec::new(), true), Err(Error::ConnectionLimit { .. })));

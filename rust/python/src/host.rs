@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use gossiplog_net::{Answer, CHATTER, Config, GossipConfig, Limits, Notice};
+use gossiplog_net::{Answer, CONTROL_BYTES, Config, GossipConfig, Limits, Notice};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
@@ -32,7 +32,7 @@ pub struct PeerEvent {
     dialer: bool,
 }
 
-/// How a peer stands with the topic has changed.
+/// A peer's status with the topic has changed.
 #[pyclass(frozen, get_all, module = "gossiplog._core")]
 pub struct MeshEvent {
     peer_id: String,
@@ -82,10 +82,10 @@ fn answer(ticket: u64, name: &str) -> PyResult<(u64, Answer)> {
 fn object(py: Python<'_>, notice: Notice) -> PyResult<Bound<'_, PyAny>> {
     match notice {
         Notice::Event(event) => event_object(py, event),
-        Notice::Peer { connection, peer, address, dialer } => {
-            Bound::new(py, PeerEvent { connection, peer_id: peer, address, dialer }).map(Bound::into_any)
+        Notice::Peer { connection, peer_id, address, dialer } => {
+            Bound::new(py, PeerEvent { connection, peer_id, address, dialer }).map(Bound::into_any)
         }
-        Notice::Mesh { peer, kind } => Bound::new(py, MeshEvent { peer_id: peer, kind }).map(Bound::into_any),
+        Notice::Mesh { peer_id, kind } => Bound::new(py, MeshEvent { peer_id, kind }).map(Bound::into_any),
         Notice::Host { gossip, listening, failed, refused, denied } => {
             Bound::new(py, HostEvent { gossip, listening, failed, refused, denied }).map(Bound::into_any)
         }
@@ -175,7 +175,7 @@ impl Host {
             negotiation: seconds("negotiation_seconds", negotiation_seconds)?,
             closing: seconds("closing_seconds", closing_seconds)?,
         };
-        let chatter = CHATTER;
+        let control_bytes = CONTROL_BYTES;
         let per_address = connections_per_address;
         let config = Config {
             identity,
@@ -186,7 +186,7 @@ impl Host {
             announce,
             mdns,
             gossip,
-            chatter,
+            control_bytes,
             limits,
             per_address,
             allowed,
@@ -214,8 +214,8 @@ impl Host {
 
     fn gossip<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let message = |message: gossiplog_net::Message| {
-            let gossiplog_net::Message { ticket, connection, peer, data } = message;
-            GossipMessage { ticket, connection, peer_id: peer, data: PyBytes::new(py, &data).unbind() }
+            let gossiplog_net::Message { ticket, connection, peer_id, data } = message;
+            GossipMessage { ticket, connection, peer_id, data: PyBytes::new(py, &data).unbind() }
         };
         PyList::new(py, self.inner.gossip().map_err(convert)?.into_iter().map(message).collect::<Vec<_>>())
     }
@@ -228,7 +228,7 @@ impl Host {
     fn peers(&self) -> PyResult<Vec<PeerInfo>> {
         let info = |info: gossiplog_net::PeerInfo| PeerInfo {
             connection: info.connection,
-            peer_id: info.peer,
+            peer_id: info.peer_id,
             address: info.address,
             dialer: info.dialer,
             agent: info.agent,

@@ -50,7 +50,7 @@ mod _core {
     #[pymodule_export]
     use super::message_json::{MessageJson, read_message_line, read_message_map};
     #[pymodule_export]
-    use super::net::{Closed, ConnectionEvent, Network, StreamEvent, shown_url};
+    use super::net::{Closed, ConnectionEvent, Network, StreamEvent, redacted_url};
     #[pymodule_export]
     use super::nodes::{Node, Nodes};
     #[pymodule_export]

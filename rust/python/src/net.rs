@@ -19,8 +19,8 @@ pub fn seconds(name: &str, seconds: f64) -> PyResult<Duration> {
 
 /// A URL without what may be a secret.
 #[pyfunction]
-pub fn shown_url(url: &str) -> String {
-    gossiplog_net::shown(url)
+pub fn redacted_url(url: &str) -> String {
+    gossiplog_net::redacted_url(url)
 }
 
 /// How a connection or stream ended.

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from gossiplog._core import shown_url
+from gossiplog._core import redacted_url
 from gossiplog.cli.logs import LogPath, open_log
 from gossiplog.cli.output import Json, Output, Stopwatch, fields_table, printable, spinner
 from gossiplog.errors import CorruptLog, CorruptSource, GossipLogError, NotALog, ProtocolError
@@ -77,7 +77,7 @@ def sync(
 
     if page := _PAGE.match(source):
         right = f"ws{page[1].lower()}://{source[page.end() :]}"
-        raise typer.BadParameter(f"a hub's address begins with ws:// or wss://: {shown_url(right)}")
+        raise typer.BadParameter(f"a hub's address begins with ws:// or wss://: {redacted_url(right)}")
     if _HUB.match(source):
         # What it needs takes half a second to load, which a sync with a file should not wait for.
         from gossiplog.cli.sync.hub import sync_with_hub

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import anyio
 
-from gossiplog._core import shown_url
+from gossiplog._core import redacted_url
 from gossiplog.cli.output import Stopwatch, exchange, note
 from gossiplog.core import Node
 from gossiplog.errors import Cause, ConnectionLost, GossipLogError
@@ -216,7 +216,7 @@ def sync_with_hub(
         ProtocolError: the hub broke a rule of the protocols.
         LogsDiffer: the logs do not become equal.
     """
-    hub = shown_url(url)
+    hub = redacted_url(url)
 
     async def run() -> None:
         with exchange(f"{name} ⇄ {hub}") as show, Stopwatch() as watch:

@@ -20,7 +20,7 @@ import anyio
 import anyio.lowlevel
 
 from gossiplog import _core
-from gossiplog._core import Closed, shown_url
+from gossiplog._core import Closed, redacted_url
 from gossiplog.errors import ConnectionLost, NetworkError
 from gossiplog.files import check_file
 from gossiplog.net.transport.connection import Connection, Transport
@@ -142,7 +142,7 @@ class Network(Transport):
         if ca_file is not None:
             _check_authorities(ca_file)
         handle = self._network.dial(url, protocols, headers, ca_file, connect_timeout, keepalive, max_message)
-        connection = self._add(handle, f"to {shown_url(url)}")
+        connection = self._add(handle, f"to {redacted_url(url)}")
         try:
             await connection.wait_established()
         except BaseException:

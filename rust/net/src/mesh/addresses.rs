@@ -1,6 +1,7 @@
-//! Connections from one address: how many there may be, and who gives way while many are being agreed on.
+//! Connections from one address: how many there may be, and which give way while many are being agreed on.
 //!
-//! Identities cost nothing, addresses do. So neither all places for connections nor all for handshakes go to one address.
+//! Identities cost nothing, addresses do. So neither all places for connections nor all for handshakes go to one
+//! address.
 
 use std::collections::{HashMap, VecDeque};
 use std::future::Future;
@@ -27,8 +28,8 @@ const USUAL: usize = 32;
 /// Inbound connections that are being agreed on.
 const MOST_PENDING: usize = 128;
 
-/// Whom connections are counted for: an address of version 4, that in one of version 6 if it is made of one, or a network of
-/// 64 bits of version 6, which is what one customer has. None: an address without a number.
+/// Return what connections are counted for: an address of version 4, that in one of version 6 if it is made of one, or
+/// a network of 64 bits of version 6, which is what one customer has. None: an address without a number.
 pub fn source(address: &Multiaddr) -> Option<IpAddr> {
     match address.iter().next()? {
         Protocol::Ip4(ip) => Some(ip.into()),
@@ -49,17 +50,18 @@ pub struct Addresses {
 }
 
 impl Addresses {
-    /// None yet. `limit`: of connections from one address; None for the usual one, and as many as one likes from loopback.
+    /// Create it without connections. `limit`: of connections from one address; None for the usual one, and no limit
+    /// for loopback.
     pub fn new(limit: Option<usize>) -> Self {
         Self { limit, counts: Mutex::default() }
     }
 
-    /// How many an address may have.
+    /// Return how many an address may have.
     pub fn limit(&self, source: IpAddr) -> usize {
         self.limit.unwrap_or(if source.is_loopback() { usize::MAX } else { USUAL })
     }
 
-    /// Whether an address has as many connections as it may have.
+    /// Return whether an address has as many connections as it may have.
     pub fn is_full(&self, source: IpAddr) -> bool {
         lock(&self.counts).get(&source).is_some_and(|count| *count >= self.limit(source))
     }
@@ -109,7 +111,7 @@ impl State {
         }
     }
 
-    /// The oldest of the address that has the most.
+    /// Remove the oldest of the address that has the most, and return it.
     fn evict(&mut self) -> Option<CancellationToken> {
         let (source, tickets) = self.sources.iter().max_by_key(|(_, tickets)| tickets.len())?;
         let (source, (number, evicted)) = (*source, tickets.front().cloned()?);
@@ -123,7 +125,7 @@ impl State {
 struct Pending(Mutex<State>);
 
 impl Pending {
-    /// One more begins. Where there are as many as may be, the oldest of the address with the most gives way.
+    /// Add a handshake. At the limit, evict the oldest of the address that has the most.
     fn enter(self: &Arc<Self>, source: Option<IpAddr>) -> Turn {
         let mut state = lock(&self.0);
         let oldest = if state.count >= MOST_PENDING { state.evict() } else { None };
@@ -156,8 +158,8 @@ impl Drop for Turn {
     }
 }
 
-/// A transport whose inbound connections are limited by their addresses before anything is agreed on, and that dials from
-/// ports of its own.
+/// A transport whose inbound connections are limited by their addresses before anything is agreed on, and that dials
+/// from ports of its own.
 pub struct Gate<T> {
     inner: T,
     addresses: Arc<Addresses>,
@@ -166,7 +168,7 @@ pub struct Gate<T> {
 }
 
 impl<T> Gate<T> {
-    /// `metrics`: count whom it refuses.
+    /// Wrap a transport. `metrics`: count what it refuses.
     pub fn new(inner: T, addresses: &Arc<Addresses>, metrics: &Arc<HostMetrics>) -> Self {
         let (addresses, metrics) = (Arc::clone(addresses), Arc::clone(metrics));
         Self { inner, addresses, metrics, pending: Arc::default() }
@@ -192,7 +194,8 @@ where
     }
 
     fn dial(&mut self, address: Multiaddr, options: DialOpts) -> Result<T::Dial, TransportError<io::Error>> {
-        // From the port that is listened on, a dial fails where a connection from there to the same port has just ended.
+        // From the port that is listened on, a dial fails where a connection from there to the same port has just
+        // ended.
         self.inner.dial(address, DialOpts { port_use: PortUse::New, ..options })
     }
 

@@ -1,4 +1,4 @@
-//! libp2p's parts, joined.
+//! libp2p's behaviours, combined.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -14,9 +14,9 @@ use libp2p::{identify, mdns, ping};
 
 use crate::error::Error;
 use crate::mesh::config::Checked;
+use crate::mesh::dial_filter::{DialFilter, FilteredBehaviour};
 use crate::mesh::gossip::{Gossip, gossip};
-use crate::mesh::members::Members;
-use crate::mesh::nearby::{Near, Nearby};
+use crate::mesh::peer_table::PeerTable;
 use crate::mesh::rename::Renamed;
 use crate::mesh::streams::Streams;
 
@@ -35,14 +35,14 @@ const QUERIED: NonZeroUsize = NonZeroUsize::new(6).unwrap();
 /// How long a query of Kademlia may take.
 pub const QUERY: Duration = Duration::from_secs(20);
 
-/// All parts. The order matters: limits are asked first, and streams before those who only look on. Nobody after them
-/// refuses a connection.
+/// All behaviours. The order matters: limits are asked first, and streams before those that only observe. None after
+/// them refuses a connection.
 #[derive(NetworkBehaviour)]
-pub struct Parts {
+pub struct HostBehaviour {
     limits: connection_limits::Behaviour,
     pub streams: Streams,
     pub gossip: Gossip,
-    pub kademlia: Nearby<kad::Behaviour<MemoryStore>>,
+    pub kademlia: FilteredBehaviour<kad::Behaviour<MemoryStore>>,
     identify: identify::Behaviour,
     canvas_identify: Renamed<identify::Behaviour>,
     ping: ping::Behaviour,
@@ -50,9 +50,9 @@ pub struct Parts {
     mdns: Toggle<mdns::tokio::Behaviour>,
 }
 
-impl Parts {
-    /// Those of a host.
-    pub fn new(config: &Checked, members: &Arc<Members>, near: &Arc<Near>) -> Result<Self, Error> {
+impl HostBehaviour {
+    /// Create the behaviours of a host.
+    pub fn new(config: &Checked, peer_table: &Arc<PeerTable>, dial_filter: &Arc<DialFilter>) -> Result<Self, Error> {
         let me = config.key.public().to_peer_id();
         // canvas-js checks signed records by other rules, and drops identify over them: there are none.
         let identity = || {
@@ -68,9 +68,9 @@ impl Parts {
         let mdns = config.mdns.then(|| mdns::tokio::Behaviour::new(mdns::Config::default(), me)).transpose();
         Ok(Self {
             limits: connection_limits::Behaviour::new(limits),
-            streams: Streams::new(Arc::clone(members), config.protocols.clone()),
+            streams: Streams::new(Arc::clone(peer_table), config.protocols.clone()),
             gossip: gossip(&IdentTopic::new(&config.topic), &config.gossip)?,
-            kademlia: Nearby::new(kademlia(config), near),
+            kademlia: FilteredBehaviour::new(kademlia(config), dial_filter),
             identify: identity(),
             canvas_identify: Renamed::to_canvas(identity()),
             ping: pinging(),
@@ -80,7 +80,7 @@ impl Parts {
     }
 }
 
-/// Kademlia for finding peers, and nothing else: it stores nothing for anybody.
+/// Create Kademlia for finding peers, and nothing else: it stores nothing for anybody.
 fn kademlia(config: &Checked) -> kad::Behaviour<MemoryStore> {
     let me = config.key.public().to_peer_id();
     let nothing = MemoryStoreConfig {
@@ -95,7 +95,7 @@ fn kademlia(config: &Checked) -> kad::Behaviour<MemoryStore> {
         .set_query_timeout(QUERY)
         // What peers want stored is handed out instead, and nobody takes it.
         .set_record_filtering(StoreInserts::FilterBoth)
-        // Walks do as much: see `upkeep`.
+        // Discoveries do as much: see `dialer`.
         .set_periodic_bootstrap_interval(None);
     let mut kademlia = kad::Behaviour::with_config(me, MemoryStore::with_config(me, nothing), kademlia);
     kademlia.set_mode(Some(Mode::Server));

@@ -1,11 +1,11 @@
-//! Whom to be connected to, by distance.
+//! Which peers to be connected to, by distance.
 //!
-//! Kademlia sorts peers into buckets by the logarithm of their distance: the farthest one has half of all peers, the next
-//! one a quarter, and so on (Maymounkov and Mazières, "Kademlia", 2002, 2.4). A host has about as many connections in
-//! each: then every peer is a few steps away, and no part of the network hangs on few of them. Both ends of a
+//! Kademlia sorts peers into buckets by the logarithm of their distance: the farthest one has half of all peers, the
+//! next one a quarter, and so on (Maymounkov and Mazières, "Kademlia", 2002, 2.4). A host has about as many connections
+//! in each: then every peer is a few steps away, and no part of the network hangs on few of them. Both ends of a
 //! connection have it in a bucket of one number, so one that fills a place here fills one there.
 //!
-//! Here is what is decided; `upkeep` says when, `driver` carries it out.
+//! Here is what is decided; `dialer` says when, `driver` carries it out.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -19,10 +19,10 @@ use rand::{Rng, RngExt};
 pub const PER_BUCKET: usize = 2;
 
 /// Fewer peers than that are too few, however they are spread: a small network has few buckets.
-pub const FEW: usize = 8;
+pub const FEW_PEERS: usize = 8;
 
 /// A host dials no more for its buckets while it has dialled so many peers that are connected.
-pub const MANY: usize = 32;
+pub const MAX_DIALLED: usize = 32;
 
 /// The number of the farthest bucket: peers whose hash differs in the first bit.
 const FARTHEST: u32 = 255;
@@ -57,12 +57,12 @@ pub struct Buckets {
 }
 
 impl Buckets {
-    /// Without peers. `me`: the host.
+    /// Create empty buckets. `me`: the host.
     pub fn new(me: PeerId) -> Self {
         Self { me: me.into(), buckets: BTreeMap::new() }
     }
 
-    /// The number of a peer's bucket. None: it is the host.
+    /// Return the number of a peer's bucket. None: it is the host.
     fn number(&self, peer: impl Into<KBucketKey<PeerId>>) -> Option<u32> {
         self.me.distance(&peer.into()).ilog2()
     }
@@ -95,11 +95,12 @@ impl Buckets {
         }
     }
 
-    /// So many connections a bucket is to have: [`PER_BUCKET`], or as many more as it takes to have [`FEW`] in all.
+    /// Return how many connections a bucket is to have: [`PER_BUCKET`], or as many more as it takes to have
+    /// [`FEW_PEERS`] in all.
     fn level(&self, count: impl Fn(&Bucket) -> usize) -> usize {
         let counts: Vec<_> = self.buckets.values().map(count).collect();
         let most = counts.iter().copied().max().unwrap_or_default();
-        let enough = |level: &usize| counts.iter().map(|count| count.min(level)).sum::<usize>() >= FEW;
+        let enough = |level: &usize| counts.iter().map(|count| count.min(level)).sum::<usize>() >= FEW_PEERS;
         (PER_BUCKET..most).find(enough).unwrap_or(most.max(PER_BUCKET))
     }
 
@@ -117,7 +118,7 @@ impl Buckets {
         wanted.into_iter().map(|(_, peer)| peer).take(room).collect()
     }
 
-    /// Whether enough are connected in a peer's bucket without the peer. If so, it counts no more.
+    /// Return whether enough are connected in a peer's bucket without the peer. If so, it counts no more.
     pub fn spare(&mut self, peer: PeerId) -> bool {
         let level = self.level(|bucket| bucket.connected);
         let Some(bucket) = self.bucket(peer) else { return false };
@@ -128,19 +129,19 @@ impl Buckets {
         spared
     }
 
-    /// How many places are filled of those that the host wants to be. Rises with each peer that helps.
+    /// Return how many places are filled of those that the host wants to be. Rises with each peer that helps.
     pub fn filled(&self) -> usize {
         let level = self.level(Bucket::reachable);
         self.buckets.values().map(|bucket| bucket.connected.min(level)).sum()
     }
 
-    /// The buckets that have [`FEW`] peers or more nearer than themselves. A bucket has about as many as all nearer ones
-    /// together: beside eight there, it has two or more in 99 of 100 cases.
+    /// Return the buckets that have [`FEW_PEERS`] peers or more nearer than themselves. A bucket has about as many as
+    /// all nearer ones together: beside eight there, it has two or more in 99 of 100 cases.
     fn far(&self) -> RangeInclusive<u32> {
         let mut nearer = 0;
         for (number, bucket) in &self.buckets {
             nearer += bucket.reachable();
-            if nearer >= FEW {
+            if nearer >= FEW_PEERS {
                 return (number + 1).min(FARTHEST)..=FARTHEST;
             }
         }
@@ -153,17 +154,18 @@ impl Buckets {
         self.far().filter(lacks).collect()
     }
 
-    /// Whether to look for peers soon.
+    /// Return whether to look for peers soon.
     pub fn lacks(&self) -> bool {
         let taken: usize = self.buckets.values().map(Bucket::taken).sum();
-        taken < FEW || !self.lacking().is_empty()
+        taken < FEW_PEERS || !self.lacking().is_empty()
     }
 
-    /// Choose whom to look for next, someone near this identity: one in a bucket that lacks peers, every other time; else
-    /// in any, or the host's own, near which are the peers of all buckets that are too near to be hit by chance.
+    /// Choose whom to look for next, someone near this identity: one in a bucket that lacks peers, every other time;
+    /// else in any, or the host's own, near which are the peers of all buckets that are too near to be hit by chance.
     pub fn target(&self, rng: &mut impl Rng) -> PeerId {
         let lacking = self.lacking();
-        // Not always: to an attacked host, near which somebody made identities, the network seems to have millions of peers.
+        // Not always: to an attacked host, near which somebody made identities, the network seems to have millions of
+        // peers.
         let number = match lacking.choose(rng) {
             Some(number) if rng.random_bool(0.5) => Some(*number),
             _ => self.far().map(Some).chain([None]).choose(rng).flatten(),
@@ -188,7 +190,7 @@ mod tests {
         StdRng::seed_from_u64(16)
     }
 
-    /// A host's buckets, and so many peers of each, the farthest first.
+    /// Return a host's buckets, and so many peers of each, the farthest first.
     fn network<const N: usize>(counts: [usize; N]) -> (Buckets, [Vec<PeerId>; N]) {
         let buckets = Buckets::new(PeerId::random());
         let mut peers = counts.map(|_| Vec::new());
@@ -221,17 +223,17 @@ mod tests {
 
     #[test]
     fn each_bucket_gets_what_it_lacks() {
-        let (mut buckets, [far, next, near, last]) = network([20, 10, 4, 2]);
+        let (mut buckets, [far, next, dial_filter, last]) = network([20, 10, 4, 2]);
         far[..5].iter().for_each(|peer| buckets.add_connected(*peer));
         buckets.add_connected(next[0]);
-        buckets.add_dialling(near[0]);
-        for peers in [&far[5..], &next[1..], &near[1..], &last] {
+        buckets.add_dialling(dial_filter[0]);
+        for peers in [&far[5..], &next[1..], &dial_filter[1..], &last] {
             peers.iter().for_each(|peer| buckets.add_free(*peer));
         }
-        let dials = buckets.dials(MANY, &mut rng());
+        let dials = buckets.dials(MAX_DIALLED, &mut rng());
         // What has least comes first, and then what is nearest.
         assert!(last.contains(&dials[0]) && last.contains(&dials[1]), "{dials:?}");
-        assert!(near[1..].contains(&dials[2]) && next[1..].contains(&dials[3]), "{dials:?}");
+        assert!(dial_filter[1..].contains(&dials[2]) && next[1..].contains(&dials[3]), "{dials:?}");
         assert_eq!(dials.len(), 4);
         assert_eq!(buckets.dials(2, &mut rng()), dials[..2]);
         assert_eq!(buckets.dials(0, &mut rng()), []);
@@ -242,53 +244,53 @@ mod tests {
         let (mut buckets, [far, next]) = network([20, 20]);
         [far, next].concat().iter().for_each(|peer| buckets.add_free(*peer));
         let mut rng = rng();
-        let chosen: HashSet<_> = (0..200).flat_map(|_| buckets.dials(MANY, &mut rng)).collect();
+        let chosen: HashSet<_> = (0..200).flat_map(|_| buckets.dials(MAX_DIALLED, &mut rng)).collect();
         assert_eq!(chosen.len(), 40);
     }
 
     #[test]
     fn where_few_buckets_have_peers_each_gets_more() {
-        for (counts, expected) in [([20, 20], 2 * FEW / 2), ([20, 1], 1 + FEW - 1), ([3, 2], 5)] {
+        for (counts, expected) in [([20, 20], 2 * FEW_PEERS / 2), ([20, 1], 1 + FEW_PEERS - 1), ([3, 2], 5)] {
             let (mut buckets, peers) = network(counts);
             peers.concat().iter().for_each(|peer| buckets.add_free(*peer));
-            assert_eq!(buckets.dials(MANY, &mut rng()).len(), expected, "{counts:?}");
+            assert_eq!(buckets.dials(MAX_DIALLED, &mut rng()).len(), expected, "{counts:?}");
         }
     }
 
     #[test]
     fn a_connection_is_spare_where_its_bucket_has_enough_and_there_are_not_few() {
-        let (mut buckets, [far, next, near, _]) = network([20, 10, 4, 1]);
+        let (mut buckets, [far, next, dial_filter, _]) = network([20, 10, 4, 1]);
         far[..6].iter().for_each(|peer| buckets.add_connected(*peer));
         assert!(!buckets.spare(far[0]));
         next[..2].iter().for_each(|peer| buckets.add_connected(*peer));
-        near[..4].iter().for_each(|peer| buckets.add_connected(*peer));
+        dial_filter[..4].iter().for_each(|peer| buckets.add_connected(*peer));
         assert!(!buckets.spare(next[0]));
         let spared =
             |peers: &[PeerId], buckets: &mut Buckets| peers.iter().filter(|peer| buckets.spare(**peer)).count();
-        assert_eq!(spared(&near, &mut buckets), 1);
+        assert_eq!(spared(&dial_filter, &mut buckets), 1);
         assert_eq!(spared(&far[..6], &mut buckets), 3);
-        assert_eq!(spared(&[far, next, near].concat(), &mut buckets), 0);
+        assert_eq!(spared(&[far, next, dial_filter].concat(), &mut buckets), 0);
     }
 
     #[test]
     fn a_bucket_lacks_peers_where_nearer_ones_have_many() {
-        let (mut buckets, [far, _, near, last]) = network([20, 0, 6, 2]);
+        let (mut buckets, [far, _, dial_filter, last]) = network([20, 0, 6, 2]);
         assert!(buckets.lacks());
-        near[1..].iter().chain(&last).for_each(|peer| buckets.add_connected(*peer));
+        dial_filter[1..].iter().chain(&last).for_each(|peer| buckets.add_connected(*peer));
         assert_eq!(buckets.lacking(), [FARTHEST]);
         far[..2].iter().for_each(|peer| buckets.add_connected(*peer));
         // There may be nobody in the one that is empty.
         assert_eq!(buckets.lacking(), [0; 0]);
         assert!(!buckets.lacks());
-        buckets.add_free(near[0]);
+        buckets.add_free(dial_filter[0]);
         assert_eq!(buckets.lacking(), [FARTHEST - 1]);
         assert!(buckets.lacks());
     }
 
     #[test]
     fn places_are_filled_by_those_that_help() {
-        let (mut buckets, [far, near]) = network([20, 9]);
-        for (peers, expected) in [(&far[..3], 3), (&far[3..], 8), (&near[..1], 8), (&near[1..], 8)] {
+        let (mut buckets, [far, dial_filter]) = network([20, 9]);
+        for (peers, expected) in [(&far[..3], 3), (&far[3..], 8), (&dial_filter[..1], 8), (&dial_filter[1..], 8)] {
             peers.iter().for_each(|peer| buckets.add_connected(*peer));
             assert_eq!(buckets.filled(), expected);
         }
@@ -296,8 +298,8 @@ mod tests {
 
     #[test]
     fn every_bucket_is_looked_in_and_more_often_one_that_lacks_peers() {
-        let (mut buckets, [far, _, near, last]) = network([8, 0, 6, 2]);
-        [far, near, last].concat().iter().for_each(|peer| buckets.add_connected(*peer));
+        let (mut buckets, [far, _, dial_filter, last]) = network([8, 0, 6, 2]);
+        [far, dial_filter, last].concat().iter().for_each(|peer| buckets.add_connected(*peer));
         let (mut rng, mut counts) = (rng(), BTreeMap::new());
         for _ in 0..600 {
             *counts.entry(buckets.number(buckets.target(&mut rng))).or_insert(0) += 1;
@@ -312,15 +314,16 @@ mod tests {
     fn a_bucket_that_no_identity_hits_by_chance_is_looked_for_at_the_host() {
         let me = PeerId::random();
         let mut buckets = Buckets::new(me);
-        buckets.buckets.insert(100, Bucket { connected: FEW, ..Bucket::default() });
+        buckets.buckets.insert(100, Bucket { connected: FEW_PEERS, ..Bucket::default() });
         let mut rng = rng();
         let targets: Vec<_> = (0..20).map(|_| buckets.target(&mut rng)).collect();
         assert!(targets.iter().filter(|target| **target == me).count() > 10);
     }
 
-    /// What a host does that has fewer than eight peers, in the simplest way: dial some of all that it knows, until it has twelve.
+    /// Connect a host that has fewer than eight peers in the simplest way: dial some of all that it knows, until it has
+    /// twelve.
     fn dial_any(taken: usize, free: &[PeerId], rng: &mut StdRng) -> Vec<PeerId> {
-        free.sample(rng, if taken < FEW { 12 - taken } else { 0 }).copied().collect()
+        free.sample(rng, if taken < FEW_PEERS { 12 - taken } else { 0 }).copied().collect()
     }
 
     /// The hosts of a network by number, and whom each is connected to.
@@ -381,10 +384,11 @@ mod tests {
             let mut buckets = Buckets::new(self.peers[host]);
             self.joined[host].iter().for_each(|other| buckets.add_connected(self.peers[*other]));
             free.iter().for_each(|peer| buckets.add_free(*peer));
-            buckets.dials(MANY, rng)
+            buckets.dials(MAX_DIALLED, rng)
         }
 
-        /// By bucket, the farthest first: of each host that has peers there, how many are connected, and how many there are.
+        /// By bucket, the farthest first: of each host that has peers there, how many are connected, and how many there
+        /// are.
         fn places(&self) -> Vec<Vec<(usize, usize)>> {
             let mut places: BTreeMap<_, Vec<_>> = BTreeMap::new();
             for host in 0..self.peers.len() {
@@ -399,7 +403,7 @@ mod tests {
             places.into_values().rev().collect()
         }
 
-        /// The connections between a host and the farthest one; None if one cannot be reached.
+        /// Return the connections between a host and the farthest one; None if one cannot be reached.
         fn depth(&self, host: usize) -> Option<usize> {
             let (mut reached, mut last, mut depth) = (BTreeSet::from([host]), BTreeSet::from([host]), 0);
             while reached.len() < self.joined.len() {
@@ -433,7 +437,7 @@ mod tests {
             let rule = if by_bucket { "by bucket" } else { "any known" };
             let (least, median, most) = (counts[0], counts[size / 2], counts[size - 1]);
             println!("| {size} | {rule} | {} | {least}, {median}, {most} | {diameter} |", shown.join(" | "));
-            assert!(diameter <= 4 && least >= FEW);
+            assert!(diameter <= 4 && least >= FEW_PEERS);
             if by_bucket {
                 let has_enough = |(connected, all): &(usize, usize)| *connected >= PER_BUCKET.min(*all);
                 assert!(places.iter().flatten().all(has_enough));

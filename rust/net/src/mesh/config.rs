@@ -48,8 +48,8 @@ pub struct GossipConfig {
     pub mcache_len: usize,
     /// Heartbeats at which a message is announced.
     pub mcache_gossip: usize,
-    /// For how long the id of a message is remembered: at least twice as long as it can be asked for, or it may travel for
-    /// ever.
+    /// For how long the id of a message is remembered: at least twice as long as it can be asked for, or it may travel
+    /// for ever.
     pub seen_ttl: Duration,
 }
 
@@ -70,7 +70,7 @@ impl Default for GossipConfig {
 }
 
 impl GossipConfig {
-    /// For how long the size of a message is known: some heartbeats longer than it can be asked for.
+    /// Return for how long the size of a message is known: some heartbeats longer than it can be requested.
     pub fn sizes_ttl(&self) -> Duration {
         self.heartbeat_interval * (self.mcache_len as u32 + SPARE_HEARTBEATS)
     }
@@ -121,13 +121,13 @@ pub struct Config {
     pub mdns: bool,
     /// The parameters of gossip.
     pub gossip: GossipConfig,
-    /// Bytes that a peer may say by gossip at once and that are no message: usually [`crate::CHATTER`]. A sixteenth of it
-    /// comes back in each second.
-    pub chatter: usize,
+    /// Bytes that a peer may say by gossip at once and that are no message: usually [`crate::CONTROL_BYTES`]. A
+    /// sixteenth of it comes back in each second.
+    pub control_bytes: usize,
     /// What the host and its peers may use.
     pub limits: Limits,
-    /// Connections at a time from one address, or from one network of 64 bits of IPv6; more are refused, but for those that
-    /// the caller dials and those to bootstrap peers. None: 32, and any number from a loopback address.
+    /// Connections at a time from one address, or from one network of 64 bits of IPv6; more are refused, but for those
+    /// that the caller dials and those to bootstrap peers. None: 32, and any number from a loopback address.
     pub per_address: Option<usize>,
     /// The only peers that connections are kept to, beside those that `bootstrap` names; none for any peer.
     pub allowed: Vec<String>,
@@ -145,7 +145,7 @@ pub struct Checked {
     pub announce: Vec<Multiaddr>,
     pub mdns: bool,
     pub gossip: GossipConfig,
-    pub chatter: usize,
+    pub control_bytes: usize,
     pub limits: Limits,
     pub per_address: Option<usize>,
     /// None for any peer.
@@ -153,7 +153,7 @@ pub struct Checked {
 }
 
 impl Config {
-    /// Checks all of it.
+    /// Check all of it.
     pub fn check(self) -> Result<Checked, Error> {
         let wrong = |error| Error::Invalid(format!("the identity is no seed of an Ed25519 key: {error}"));
         let key = Keypair::ed25519_from_bytes(self.identity).map_err(wrong)?;
@@ -182,7 +182,7 @@ impl Config {
             announce: addresses(&self.announce)?,
             mdns: self.mdns,
             gossip: self.gossip,
-            chatter: self.chatter,
+            control_bytes: self.control_bytes,
             limits: self.limits,
             per_address: self.per_address,
             allowed,
@@ -202,7 +202,7 @@ fn addresses(texts: &[String]) -> Result<Vec<Multiaddr>, Error> {
     texts.iter().map(|text| address(text)).collect()
 }
 
-/// Reads a peer's id.
+/// Read a peer's id.
 pub fn peer_id(text: &str) -> Result<PeerId, Error> {
     let shown: String = text.chars().take(100).collect();
     text.parse().map_err(|error| {
@@ -210,8 +210,8 @@ pub fn peer_id(text: &str) -> Result<PeerId, Error> {
     })
 }
 
-/// Reads a multiaddr that the transports can reach: an IP address or a name, TCP, and a WebSocket or nothing; or, with the
-/// feature `quic`, an IP address and QUIC.
+/// Read a multiaddr that the transports can reach: an IP address or a name, TCP, and a WebSocket or nothing; or, with
+/// the feature `quic`, an IP address and QUIC.
 pub fn address(text: &str) -> Result<Multiaddr, Error> {
     let shown: String = text.chars().take(100).collect();
     let example = "/ip4/127.0.0.1/tcp/4001/ws or /dns4/example.org/tcp/4001";
@@ -230,7 +230,7 @@ pub fn address(text: &str) -> Result<Multiaddr, Error> {
     })
 }
 
-/// Whether the transports can reach an address.
+/// Return whether the transports can reach an address.
 pub fn reachable(address: &Multiaddr) -> bool {
     let mut protocols = address.iter();
     let host = protocols.next();
@@ -248,7 +248,7 @@ pub fn reachable(address: &Multiaddr) -> bool {
     (ip || name) && tcp && rest
 }
 
-/// The peer that an address leads to, if it names one.
+/// Return the peer that an address leads to, if it names one.
 pub fn peer_of(address: &Multiaddr) -> Option<PeerId> {
     match address.iter().last() {
         Some(Protocol::P2p(peer)) => Some(peer),

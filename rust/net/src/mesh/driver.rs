@@ -1,4 +1,4 @@
-//! The task that drives libp2p: carries out what the caller asks for, and passes on what happens.
+//! The task that drives libp2p: executes the caller's commands and handles the swarm's events.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::num::NonZeroUsize;
@@ -19,51 +19,51 @@ use tokio::time::{Interval, MissedTickBehavior, interval, sleep};
 
 use crate::error::{Cause, Closed, lock};
 use crate::limits::Counters;
-use crate::mesh::behaviour::{Parts, PartsEvent, QUERY};
-use crate::mesh::buckets::{Buckets, FEW, MANY};
+use crate::mesh::backpressure::{Backpressure, admit};
+use crate::mesh::behaviour::{HostBehaviour, HostBehaviourEvent, QUERY};
+use crate::mesh::buckets::{Buckets, FEW_PEERS, MAX_DIALLED};
 use crate::mesh::config::reachable;
-use crate::mesh::gossip::{LEFT_OUT, UNHEARD};
-use crate::mesh::holding::{Holding, admit};
-use crate::mesh::link::Opening;
+use crate::mesh::dialer::Dialer;
+use crate::mesh::gossip::{MIN_SCORE, SUSPENDED_SCORE};
 use crate::mesh::outbox::size_of;
-use crate::mesh::party::Party;
+use crate::mesh::peer::Opening;
+use crate::mesh::peer_account::PeerAccount;
+use crate::mesh::pending::{Answer, Origin};
 use crate::mesh::scope::Scope;
 use crate::mesh::shared::Shared;
 use crate::mesh::streams::{bare, verdict};
-use crate::mesh::upkeep::Upkeep;
-use crate::mesh::waiting::{Answer, Origin};
 
 /// Addresses of a peer that are remembered, and bytes of them: a message of Kademlia has 16 KiB and names six peers.
-const MOST_ADDRESSES: usize = 16;
-const MOST_ADDRESS_BYTES: usize = 1536;
+const MAX_ADDRESSES: usize = 16;
+const MAX_ADDRESS_BYTES: usize = 1536;
 
 /// Protocols of a peer that are remembered, and characters of what it calls its program.
-const MOST_PROTOCOLS: usize = 128;
-const LONGEST_AGENT: usize = 256;
+const MAX_PROTOCOLS: usize = 128;
+const MAX_AGENT_LENGTH: usize = 256;
 
-/// Peers that a walk looks for.
-const WALKED: NonZeroUsize = NonZeroUsize::new(6).unwrap();
+/// Peers that a discovery looks for.
+const DISCOVERED_PEERS: NonZeroUsize = NonZeroUsize::new(6).unwrap();
 
 /// Peers of the local network that are taken up at once.
-const MOST_NEARBY: usize = 12;
+const MAX_NEARBY: usize = 12;
 
-/// Streams of a connection at which nothing is done on it: one stays open for as long as it stands.
+/// Streams of a connection that is idle: one stays open as long as it does.
 const IDLE_STREAMS: usize = 1;
 
 /// Pings in a row that may go unanswered.
-const MOST_LOST: u32 = 2;
+const MAX_MISSED_PINGS: u32 = 2;
 
 /// Sentences about listeners that failed that are kept for the caller.
-const MOST_FAILURES: usize = 64;
+const MAX_FAILURES: usize = 64;
 
 /// Bytes of messages that are handed to gossip before peers' connections have their turn.
-const TURN: usize = 1 << 20;
+const MAX_BATCH_BYTES: usize = 1 << 20;
 
-/// The time between two looks whether messages still wait for peers that take less than comes.
-const HOLD_LOOK: Duration = Duration::from_millis(10);
+/// The time between two checks whether messages still wait for slow peers.
+const BACKPRESSURE_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Messages that wait so, at most.
-const MOST_HELD: usize = 4096;
+const MAX_WAITING: usize = 4096;
 
 /// A message for gossip: a new one, or one that came by it and is good.
 #[derive(Debug)]
@@ -90,28 +90,28 @@ pub enum Command {
     Panic,
 }
 
-/// libp2p, and what its upkeep needs.
+/// libp2p, and the state it needs to find peers.
 pub struct Driver {
-    swarm: Swarm<Parts>,
+    swarm: Swarm<HostBehaviour>,
     shared: Arc<Shared>,
     commands: UnboundedReceiver<Command>,
     topic: IdentTopic,
-    upkeep: Upkeep,
+    dialer: Dialer,
     kademlia: String,
     /// For how long the sizes of messages are known.
     sizes_ttl: Duration,
-    round: Duration,
+    tick_interval: Duration,
     /// Messages for gossip, in order.
     outgoing: VecDeque<Outgoing>,
-    holding: Holding,
+    backpressure: Backpressure,
     /// Unanswered pings in a row.
-    lost: HashMap<ConnectionId, u32>,
+    missed_pings: HashMap<ConnectionId, u32>,
     /// What was dialled on purpose.
     dialled: HashMap<ConnectionId, Dial>,
-    /// Connections that Kademlia made on its walks, by the time at which they were looked at last.
-    visits: VecDeque<Visit>,
-    /// Visits that are being closed.
-    leaving: HashMap<ConnectionId, PeerId>,
+    /// Connections that Kademlia made in its discoveries, by the time at which they were looked at last.
+    discovered: VecDeque<DiscoveryConnection>,
+    /// Discovery connections that are being closed.
+    closing: HashMap<ConnectionId, PeerId>,
 }
 
 /// A connection that is being made on purpose.
@@ -119,30 +119,31 @@ pub struct Driver {
 struct Dial {
     /// By the host itself, not because the caller said so.
     own: bool,
-    /// Who is to answer, if that is known.
-    peer: Option<PeerId>,
+    /// The peer that is to answer, if it is known.
+    peer_id: Option<PeerId>,
 }
 
-/// A connection that Kademlia made on a walk.
+/// A connection that Kademlia made in a discovery.
 #[derive(Debug)]
-struct Visit {
+struct DiscoveryConnection {
     since: Instant,
-    peer: PeerId,
+    peer_id: PeerId,
     connection: ConnectionId,
 }
 
 impl Driver {
-    /// `sizes_ttl`: for how long the sizes of messages are known. `round`: what passes between two looks at how everything stands.
+    /// Create the task's state. `sizes_ttl`: for how long the sizes of messages are known. `tick_interval`: the time
+    /// between two ticks.
     #[expect(clippy::too_many_arguments, reason = "the parts of one whole")]
     pub fn new(
-        swarm: Swarm<Parts>,
+        swarm: Swarm<HostBehaviour>,
         shared: Arc<Shared>,
         commands: UnboundedReceiver<Command>,
         topic: &str,
         kademlia: &str,
-        upkeep: Upkeep,
+        dialer: Dialer,
         sizes_ttl: Duration,
-        round: Duration,
+        tick_interval: Duration,
     ) -> Self {
         let (topic, kademlia) = (IdentTopic::new(topic), kademlia.to_owned());
         Self {
@@ -150,52 +151,52 @@ impl Driver {
             shared,
             commands,
             topic,
-            upkeep,
+            dialer,
             kademlia,
             sizes_ttl,
-            round,
+            tick_interval,
             outgoing: VecDeque::new(),
-            holding: Holding::new(Instant::now()),
-            lost: HashMap::new(),
+            backpressure: Backpressure::new(Instant::now()),
+            missed_pings: HashMap::new(),
             dialled: HashMap::new(),
-            visits: VecDeque::new(),
-            leaving: HashMap::new(),
+            discovered: VecDeque::new(),
+            closing: HashMap::new(),
         }
     }
 
-    /// Runs until the caller has gone.
+    /// Run until the caller has gone.
     pub async fn run(mut self) {
-        let mut rounds = ticker(self.round);
+        let mut ticks = ticker(self.tick_interval);
         loop {
-            let held = self.hand_out();
+            let held = self.publish_outgoing();
             let more = !self.outgoing.is_empty();
             tokio::select! {
                 command = self.commands.recv() => match command {
-                    Some(command) => self.obey(command),
+                    Some(command) => self.execute(command),
                     None => return,
                 },
-                event = self.swarm.select_next_some() => self.pass_on(event),
-                _ = rounds.tick() => self.look(),
+                event = self.swarm.select_next_some() => self.handle_event(event),
+                _ = ticks.tick() => self.tick(),
                 () = yield_now(), if more && !held => {}
-                () = sleep(HOLD_LOOK), if more && held => {}
+                () = sleep(BACKPRESSURE_INTERVAL), if more && held => {}
             }
         }
     }
 
-    fn obey(&mut self, command: Command) {
+    fn execute(&mut self, command: Command) {
         match command {
             Command::Dial(options) => {
-                let (connection, peer) = (options.connection_id(), options.get_peer_id());
+                let (connection, peer_id) = (options.connection_id(), options.get_peer_id());
                 // `streams` hears of a failure, even of one at once.
                 if self.swarm.dial(options).is_ok() {
-                    self.dialled.insert(connection, Dial { own: false, peer });
+                    self.dialled.insert(connection, Dial { own: false, peer_id });
                 }
             }
             Command::Open(opening) => self.swarm.behaviour_mut().streams.open(opening),
-            Command::Close(peer, connections) => {
-                self.upkeep.parted(Instant::now(), peer);
+            Command::Close(peer_id, connections) => {
+                self.dialer.dropped(Instant::now(), peer_id);
                 for connection in connections {
-                    self.swarm.behaviour_mut().streams.close(peer, connection);
+                    self.swarm.behaviour_mut().streams.close(peer_id, connection);
                 }
             }
             Command::Publish(data) => self.outgoing.push_back(Outgoing::New(data)),
@@ -225,45 +226,46 @@ impl Driver {
 
     /// Hand messages to gossip, as fast as peers take them: of what comes faster, gossipsub would queue any number of
     /// bytes. Return whether the next message is to wait.
-    fn hand_out(&mut self) -> bool {
+    fn publish_outgoing(&mut self) -> bool {
         if self.outgoing.is_empty() {
             return false;
         }
         let (now, mut bytes) = (Instant::now(), 0);
         let topic = self.topic.hash();
-        let members = Arc::clone(&self.shared.members);
-        let mesh = |driver: &Self| -> Vec<(PeerId, Arc<Party>)> {
-            let party = |peer: &PeerId| Some((*peer, members.peer(peer)?.party().filter(Party::stays)?));
-            driver.swarm.behaviour().gossip.mesh_peers(&topic).filter_map(party).collect()
+        let peer_table = Arc::clone(&self.shared.peer_table);
+        let mesh = |driver: &Self| -> Vec<(PeerId, Arc<PeerAccount>)> {
+            let account =
+                |peer_id: &PeerId| Some((*peer_id, peer_table.peer(peer_id)?.account().filter(PeerAccount::is_open)?));
+            driver.swarm.behaviour().gossip.mesh_peers(&topic).filter_map(account).collect()
         };
         let (mesh, mut subscribers) = (mesh(self), None);
-        while bytes < TURN
+        while bytes < MAX_BATCH_BYTES
             && let Some(first) = self.outgoing.front()
         {
             let (recipients, size): (Vec<_>, _) = match first {
                 Outgoing::New(data) => {
                     // Gossipsub floods with what is published here.
-                    let all: &Vec<_> = subscribers.get_or_insert_with(|| members.subscribers());
-                    (all.iter().filter(|party| !party.is_left_out()).collect(), data.len())
+                    let all: &Vec<_> = subscribers.get_or_insert_with(|| peer_table.subscribers());
+                    (all.iter().filter(|account| !account.is_suspended()).collect(), data.len())
                 }
                 Outgoing::Forward((id, source)) => {
-                    let others = mesh.iter().filter(|(peer, _)| peer != source);
-                    (others.map(|(_, party)| party).collect(), self.shared.recent.get(&id.0))
+                    let others = mesh.iter().filter(|(peer_id, _)| peer_id != source);
+                    (others.map(|(_, account)| account).collect(), self.shared.recent.get(&id.0))
                 }
             };
             let size = size_of(size, self.topic.hash().as_str().len());
-            let members: Vec<_> = mesh.iter().map(|(_, party)| party).collect();
-            if self.holding.waits(&recipients, &members, now) && self.outgoing.len() <= MOST_HELD {
+            let mesh_accounts: Vec<_> = mesh.iter().map(|(_, account)| account).collect();
+            if self.backpressure.must_wait(&recipients, &mesh_accounts, now) && self.outgoing.len() <= MAX_WAITING {
                 return true;
             }
             let fits = admit(&recipients, size, now) && self.shared.queues.fit(size * recipients.len());
             let recipients: Vec<_> = recipients.into_iter().cloned().collect();
             let Some(first) = self.outgoing.pop_front() else { break };
-            if self.hand_over(first, fits, now) {
-                for party in recipients {
-                    party.outbox.charge(size, now);
-                    // Whoever does not get it has nothing to write, and gives back what it was charged.
-                    party.wake();
+            if self.give_to_gossip(first, fits, now) {
+                for account in recipients {
+                    account.outbox.charge(size, now);
+                    // A peer that does not get it has nothing to write, and gives back what it was charged.
+                    account.wake();
                 }
             }
             bytes += size;
@@ -271,8 +273,8 @@ impl Driver {
         false
     }
 
-    /// Hand a message to gossip if it `fits`. Whether gossip has it for others.
-    fn hand_over(&mut self, outgoing: Outgoing, fits: bool, now: Instant) -> bool {
+    /// Give a message to gossip if it `fits`. Return whether gossip has it for others.
+    fn give_to_gossip(&mut self, outgoing: Outgoing, fits: bool, now: Instant) -> bool {
         let metrics = &self.shared.metrics;
         if !fits {
             Counters::add(&metrics.dropped);
@@ -284,7 +286,7 @@ impl Driver {
                 if !fits {
                     return false;
                 }
-                // A duplicate, or nobody to send it to any more: the caller was told all that was known.
+                // A duplicate, or nobody to send it to any more: the caller knows all that was known.
                 let published = self.swarm.behaviour_mut().gossip.publish(self.topic.clone(), data);
                 if let Ok(id) = &published {
                     Counters::add(&self.shared.metrics.published);
@@ -300,41 +302,41 @@ impl Driver {
         }
     }
 
-    fn pass_on(&mut self, event: SwarmEvent<PartsEvent>) {
+    fn handle_event(&mut self, event: SwarmEvent<HostBehaviourEvent>) {
         match event {
-            SwarmEvent::Behaviour(event) => self.pass_on_part(event),
+            SwarmEvent::Behaviour(event) => self.handle_behaviour_event(event),
             SwarmEvent::NewListenAddr { address, .. } => self.shared.listening(address),
-            SwarmEvent::ExpiredListenAddr { address, .. } => self.shared.silent(&address),
+            SwarmEvent::ExpiredListenAddr { address, .. } => self.shared.not_listening(&address),
             SwarmEvent::ListenerClosed { listener_id, addresses, reason } => {
-                addresses.iter().for_each(|address| self.shared.silent(address));
+                addresses.iter().for_each(|address| self.shared.not_listening(address));
                 if let Err(error) = reason {
-                    self.complain(listener_id, &addresses, &error);
+                    self.report_listener_error(listener_id, &addresses, &error);
                 }
             }
-            SwarmEvent::ListenerError { listener_id, error } => self.complain(listener_id, &[], &error),
+            SwarmEvent::ListenerError { listener_id, error } => self.report_listener_error(listener_id, &[], &error),
             SwarmEvent::ConnectionEstablished { peer_id, connection_id, endpoint, .. } => {
                 let now = Instant::now();
                 if self.dialled.remove(&connection_id).is_none() && endpoint.is_dialer() {
-                    self.visits.push_back(Visit { since: now, peer: peer_id, connection: connection_id });
+                    self.discovered.push_back(DiscoveryConnection { since: now, peer_id, connection: connection_id });
                 }
-                self.upkeep.connected(now, connection_id, peer_id);
+                self.dialer.connected(now, connection_id, peer_id);
             }
             SwarmEvent::ConnectionClosed { peer_id, connection_id, cause, .. } => {
-                self.lost.remove(&connection_id);
-                self.leaving.remove(&connection_id);
-                self.visits.retain(|visit| visit.connection != connection_id);
+                self.missed_pings.remove(&connection_id);
+                self.closing.remove(&connection_id);
+                self.discovered.retain(|visit| visit.connection != connection_id);
                 let now = Instant::now();
                 if verdict(cause.as_ref()).cause == Cause::Violation {
-                    self.upkeep.parted(now, peer_id);
+                    self.dialer.dropped(now, peer_id);
                 }
-                // Also where the caller closed it. Or the next walk would connect to it.
-                if !self.upkeep.may_dial(now, &peer_id) {
+                // Also where the caller closed it. Or the next discovery would connect to it.
+                if !self.dialer.may_dial(now, &peer_id) {
                     self.swarm.behaviour_mut().kademlia.inner.remove_peer(&peer_id);
                 }
-                self.shared.tell_of(peer_id);
+                self.shared.notify_peer(peer_id);
             }
             SwarmEvent::OutgoingConnectionError { connection_id, .. } => {
-                self.upkeep.failed(Instant::now(), connection_id);
+                self.dialer.failed(Instant::now(), connection_id);
                 if self.dialled.remove(&connection_id).is_some_and(|dial| dial.own) {
                     Counters::add(&self.shared.metrics.dials_failed);
                 }
@@ -343,30 +345,30 @@ impl Driver {
         }
     }
 
-    fn complain(&self, listener: ListenerId, addresses: &[Multiaddr], error: &std::io::Error) {
+    fn report_listener_error(&self, listener: ListenerId, addresses: &[Multiaddr], error: &std::io::Error) {
         let addresses: Vec<_> = addresses.iter().map(ToString::to_string).collect();
         let which = if addresses.is_empty() { listener.to_string() } else { addresses.join(", ") };
         let mut notices = lock(&self.shared.notices);
-        if notices.failed.len() < MOST_FAILURES {
+        if notices.failed.len() < MAX_FAILURES {
             notices.failed.push(format!("{which} listens no more: {error}"));
         }
         drop(notices);
-        self.shared.tell();
+        self.shared.notify();
     }
 
-    fn pass_on_part(&mut self, event: PartsEvent) {
+    fn handle_behaviour_event(&mut self, event: HostBehaviourEvent) {
         match event {
-            PartsEvent::Gossip(event) => self.pass_on_gossip(event),
-            PartsEvent::Identify(identify::Event::Received { peer_id, info, .. })
-            | PartsEvent::CanvasIdentify(identify::Event::Received { peer_id, info, .. }) => {
+            HostBehaviourEvent::Gossip(event) => self.handle_gossip_event(event),
+            HostBehaviourEvent::Identify(identify::Event::Received { peer_id, info, .. })
+            | HostBehaviourEvent::CanvasIdentify(identify::Event::Received { peer_id, info, .. }) => {
                 self.identified(peer_id, info);
             }
-            PartsEvent::Ping(event) | PartsEvent::CanvasPing(event) => self.pinged(&event),
-            PartsEvent::Mdns(mdns::Event::Discovered(found)) => {
-                for (peer, address) in found.into_iter().take(MOST_NEARBY) {
-                    self.swarm.behaviour_mut().kademlia.inner.add_address(&peer, address.clone());
-                    if self.shared.members.connections() < FEW {
-                        self.dial(DialOpts::peer_id(peer).addresses(vec![address]).build());
+            HostBehaviourEvent::Ping(event) | HostBehaviourEvent::CanvasPing(event) => self.pinged(&event),
+            HostBehaviourEvent::Mdns(mdns::Event::Discovered(found)) => {
+                for (peer_id, address) in found.into_iter().take(MAX_NEARBY) {
+                    self.swarm.behaviour_mut().kademlia.inner.add_address(&peer_id, address.clone());
+                    if self.shared.peer_table.connections() < FEW_PEERS {
+                        self.dial(DialOpts::peer_id(peer_id).addresses(vec![address]).build());
                     }
                 }
             }
@@ -374,15 +376,15 @@ impl Driver {
         }
     }
 
-    fn pass_on_gossip(&mut self, event: gossipsub::Event) {
+    fn handle_gossip_event(&mut self, event: gossipsub::Event) {
         match event {
             gossipsub::Event::Message { propagation_source, message_id, message } => {
                 let metrics = &self.shared.metrics;
                 Counters::add(&metrics.received);
                 let (now, origin) = (Instant::now(), (message_id, propagation_source));
                 self.shared.recent.add(&origin.0.0, message.data.len(), now);
-                if self.shared.waiting.offer(origin.clone(), message.data, now) {
-                    self.shared.tell();
+                if self.shared.pending.push(origin.clone(), message.data, now) {
+                    self.shared.notify();
                 } else {
                     Counters::add(&metrics.dropped);
                     self.answer(&origin, MessageAcceptance::Ignore);
@@ -394,79 +396,80 @@ impl Driver {
         }
     }
 
-    fn subscribed(&mut self, peer: PeerId, subscribed: bool) {
-        if !self.shared.members.subscribe(&peer, subscribed) {
+    fn subscribed(&mut self, peer_id: PeerId, subscribed: bool) {
+        if !self.shared.peer_table.subscribe(&peer_id, subscribed) {
             return;
         }
-        if let Some(link) = self.shared.members.peer(&peer) {
-            if let Some(party) = link.party() {
-                party.toggled(Instant::now());
+        if let Some(peer) = self.shared.peer_table.peer(&peer_id) {
+            if let Some(account) = peer.account() {
+                account.changed_subscription(Instant::now());
             }
-            // Of this peer alone: whoever subscribes often must not cost what all together do.
-            let in_mesh = self.swarm.behaviour().gossip.mesh_peers(&self.topic.hash()).any(|member| *member == peer);
-            link.stand(|standing| standing.in_mesh = in_mesh);
+            // Of this peer alone: frequent subscriptions must not cost what all peers together do.
+            let in_mesh = self.swarm.behaviour().gossip.mesh_peers(&self.topic.hash()).any(|member| *member == peer_id);
+            peer.update_status(|status| status.in_mesh = in_mesh);
         }
-        self.shared.tell_of(peer);
+        self.shared.notify_peer(peer_id);
     }
 
-    /// A peer said who it is. Where others reach it goes into Kademlia's table, if it takes part.
-    fn identified(&mut self, peer: PeerId, info: identify::Info) {
-        let Some(link) = self.shared.members.peer(&peer) else { return };
-        let (Some(known), Some(party)) = (link.known(), link.party()) else { return };
-        party.introduced(Instant::now());
-        let from = Scope::of(&known.address);
+    /// Record what a peer says of itself. Its addresses go into Kademlia's table, if it takes part.
+    fn identified(&mut self, peer_id: PeerId, info: identify::Info) {
+        let Some(peer) = self.shared.peer_table.peer(&peer_id) else { return };
+        let (Some(remote), Some(account)) = (peer.remote(), peer.account()) else { return };
+        account.was_identified(Instant::now());
+        let from = Scope::of(&remote.address);
         let serves = info.protocols.iter().any(|protocol| protocol.as_ref() == self.kademlia);
-        let mut protocols: Vec<_> = info.protocols.iter().take(MOST_PROTOCOLS).map(ToString::to_string).collect();
+        let mut protocols: Vec<_> = info.protocols.iter().take(MAX_PROTOCOLS).map(ToString::to_string).collect();
         protocols.sort_unstable();
         protocols.dedup();
-        link.stand(|standing| {
-            standing.agent = Some(info.agent_version.chars().take(LONGEST_AGENT).collect());
-            standing.protocols = protocols;
+        peer.update_status(|status| {
+            status.agent = Some(info.agent_version.chars().take(MAX_AGENT_LENGTH).collect());
+            status.protocols = protocols;
         });
         let wanted = |address: &&Multiaddr| reachable(address) && from.gives(Scope::of(address));
         let mut bytes = 0;
         let fits = |address: &Multiaddr| {
             bytes += address.len();
-            bytes <= MOST_ADDRESS_BYTES
+            bytes <= MAX_ADDRESS_BYTES
         };
-        let listed = info.listen_addrs.iter().filter(wanted).map(bare).take(MOST_ADDRESSES);
+        let listed = info.listen_addrs.iter().filter(wanted).map(bare).take(MAX_ADDRESSES);
         let listed: Vec<_> = listed.take_while(fits).collect();
         if serves && !listed.is_empty() {
-            self.list(&peer, listed, known.dialer.then_some(&known.address));
+            self.update_addresses(&peer_id, listed, remote.dialer.then_some(&remote.address));
         }
     }
 
-    /// Put addresses of a peer into Kademlia's table instead of those that are there, but for the one where it was reached.
-    fn list(&mut self, peer: &PeerId, listed: Vec<Multiaddr>, reached: Option<&Multiaddr>) {
+    /// Put addresses of a peer into Kademlia's table instead of those that are there, but for the one where it was
+    /// reached.
+    fn update_addresses(&mut self, peer_id: &PeerId, listed: Vec<Multiaddr>, reached: Option<&Multiaddr>) {
         let kademlia = &mut self.swarm.behaviour_mut().kademlia.inner;
         let mut old = Vec::new();
-        if let Some(bucket) = kademlia.kbucket(*peer) {
-            let entry = bucket.iter().find(|entry| entry.node.key.preimage() == peer);
+        if let Some(bucket) = kademlia.kbucket(*peer_id) {
+            let entry = bucket.iter().find(|entry| entry.node.key.preimage() == peer_id);
             old.extend(entry.iter().flat_map(|entry| entry.node.value.iter().map(bare)));
         }
         old.retain(|address| !listed.contains(address) && Some(address) != reached);
         for address in listed {
-            kademlia.add_address(peer, address);
+            kademlia.add_address(peer_id, address);
         }
         // Afterwards: with its last address, the peer would go.
         for address in old {
-            kademlia.remove_address(peer, &address);
+            kademlia.remove_address(peer_id, &address);
         }
     }
 
     fn pinged(&mut self, event: &ping::Event) {
         match &event.result {
             Ok(rtt) => {
-                self.lost.remove(&event.connection);
-                if let Some(link) = self.shared.members.peer(&event.peer) {
-                    link.stand(|standing| standing.rtt = Some(rtt.as_secs_f64()));
+                self.missed_pings.remove(&event.connection);
+                if let Some(peer) = self.shared.peer_table.peer(&event.peer) {
+                    peer.update_status(|status| status.rtt = Some(rtt.as_secs_f64()));
                 }
             }
             // Where nothing gets through any more, a ping after the first has no stream to go out on.
             Err(ping::Failure::Timeout | ping::Failure::Other { .. }) => {
-                let lost = self.lost.entry(event.connection).or_default();
-                *lost += 1;
-                if *lost >= MOST_LOST {
+                let missed_pings = self.missed_pings.entry(event.connection).or_default();
+                *missed_pings += 1;
+                if *missed_pings >= MAX_MISSED_PINGS {
                     self.swarm.close_connection(event.connection);
                 }
             }
@@ -475,64 +478,72 @@ impl Driver {
         }
     }
 
-    /// Sees how everything stands, and does what is due.
-    fn look(&mut self) {
+    /// Do what is due: expire messages, update scores, dial, discover.
+    fn tick(&mut self) {
         let now = Instant::now();
-        for origin in self.shared.waiting.expired(now) {
+        for origin in self.shared.pending.expire(now) {
             Counters::add(&self.shared.metrics.expired);
             self.answer(&origin, MessageAcceptance::Ignore);
         }
         self.shared.recent.expire(self.sizes_ttl, now);
-        self.shared.tell_of_refused();
-        self.grade(now);
-        let peers = self.shared.members.connections();
-        let members = Arc::clone(&self.shared.members);
-        for (number, address) in self.upkeep.seeds(now, peers, |peer| members.peer(peer).is_some()) {
+        self.shared.notify_refused();
+        self.refresh_scores(now);
+        let peers = self.shared.peer_table.connections();
+        let peer_table = Arc::clone(&self.shared.peer_table);
+        for (number, address) in self.dialer.bootstrap(now, peers, |peer_id| peer_table.peer(peer_id).is_some()) {
             let options = DialOpts::from(address);
-            self.upkeep.dialling(number, options.connection_id());
-            self.shared.members.trust(options.connection_id());
+            self.dialer.dialling(number, options.connection_id());
+            self.shared.peer_table.trust(options.connection_id());
             self.dial(options);
         }
         let mut buckets = self.buckets(now);
         let pending = self.swarm.network_info().connection_counters().num_pending_outgoing() as usize;
-        let outbound = members.peers().iter().filter_map(|link| link.known()).filter(|known| known.dialer).count();
+        let outbound =
+            peer_table.peers().iter().filter_map(|peer| peer.remote()).filter(|remote| remote.dialer).count();
         // With what is pending, or a slow network would be dialled to pieces.
-        for peer in buckets.dials(MANY.saturating_sub(outbound + pending), &mut rand::rng()) {
-            self.upkeep.dials(now, peer);
-            self.dial(DialOpts::peer_id(peer).condition(PeerCondition::DisconnectedAndNotDialing).build());
+        for peer_id in buckets.dials(MAX_DIALLED.saturating_sub(outbound + pending), &mut rand::rng()) {
+            self.dialer.dialled(now, peer_id);
+            self.dial(DialOpts::peer_id(peer_id).condition(PeerCondition::DisconnectedAndNotDialing).build());
         }
         let kademlia = &mut self.swarm.behaviour_mut().kademlia.inner;
         let idle = kademlia.iter_queries().next().is_none() && kademlia.kbuckets().next().is_some();
-        if idle && self.upkeep.walks(now, buckets.lacks(), buckets.filled()) {
-            kademlia.get_n_closest_peers(buckets.target(&mut rand::rng()), WALKED);
+        if idle && self.dialer.is_discovery_due(now, buckets.lacks(), buckets.filled()) {
+            kademlia.get_n_closest_peers(buckets.target(&mut rand::rng()), DISCOVERED_PEERS);
         }
-        // While its table is small, Kademlia looks up this host whenever a peer comes, so that it knows those nearest to it, and
-        // then peers in every bucket.
-        if peers + pending >= FEW {
-            let own = self.shared.peer;
+        // While its table is small, Kademlia looks up this host whenever a peer comes, so that it knows those nearest
+        // to it, and then peers in every bucket.
+        if peers + pending >= FEW_PEERS {
+            let own = self.shared.peer_id;
             for mut query in kademlia.iter_queries_mut() {
-                if matches!(query.info(), QueryInfo::Bootstrap { peer, .. } if *peer != own) {
+                if matches!(query.info(), QueryInfo::Bootstrap { peer: peer_id, .. } if *peer_id != own) {
                     query.finish();
                 }
             }
         }
-        self.leave(&mut buckets, now);
+        self.close_surplus(&mut buckets, now);
     }
 
-    /// What the buckets hold now: who is connected, and who is in Kademlia's table.
+    /// Return what the buckets hold now: who is connected, and who is in Kademlia's table.
     fn buckets(&mut self, now: Instant) -> Buckets {
-        let mut buckets = Buckets::new(self.shared.peer);
+        let mut buckets = Buckets::new(self.shared.peer_id);
         let connected: HashSet<_> =
-            self.shared.members.peers().iter().filter_map(|link| Some(link.known()?.peer)).collect();
-        let leaving: HashSet<_> = self.leaving.values().collect();
-        let dialling: HashSet<_> =
-            self.dialled.values().filter_map(|dial| dial.peer).filter(|peer| !connected.contains(peer)).collect();
-        connected.iter().filter(|peer| !leaving.contains(peer)).for_each(|peer| buckets.add_connected(*peer));
-        dialling.iter().for_each(|peer| buckets.add_dialling(*peer));
+            self.shared.peer_table.peers().iter().filter_map(|peer| Some(peer.remote()?.peer_id)).collect();
+        let closing: HashSet<_> = self.closing.values().collect();
+        let dialling: HashSet<_> = self
+            .dialled
+            .values()
+            .filter_map(|dial| dial.peer_id)
+            .filter(|peer_id| !connected.contains(peer_id))
+            .collect();
+        connected
+            .iter()
+            .filter(|peer_id| !closing.contains(peer_id))
+            .for_each(|peer_id| buckets.add_connected(*peer_id));
+        dialling.iter().for_each(|peer_id| buckets.add_dialling(*peer_id));
         for bucket in self.swarm.behaviour_mut().kademlia.inner.kbuckets() {
             for key in bucket.iter().map(|entry| entry.node.key) {
-                let peer = key.preimage();
-                if !connected.contains(peer) && !dialling.contains(peer) && self.upkeep.may_dial(now, peer) {
+                let peer_id = key.preimage();
+                if !connected.contains(peer_id) && !dialling.contains(peer_id) && self.dialer.may_dial(now, peer_id) {
                     buckets.add_free(*key);
                 }
             }
@@ -540,62 +551,62 @@ impl Driver {
         buckets
     }
 
-    /// Close connections that walks have made, where their buckets have enough without them, once the walk is over and nothing is
-    /// done on them.
-    fn leave(&mut self, buckets: &mut Buckets, now: Instant) {
-        let over = |visit: &Visit| now.saturating_duration_since(visit.since) > QUERY;
-        while self.visits.front().is_some_and(over)
-            && let Some(visit) = self.visits.pop_front()
+    /// Close connections that discoveries have made, where their buckets have enough without them, once the discovery
+    /// is over and nothing is done on them.
+    fn close_surplus(&mut self, buckets: &mut Buckets, now: Instant) {
+        let over = |visit: &DiscoveryConnection| now.saturating_duration_since(visit.since) > QUERY;
+        while self.discovered.front().is_some_and(over)
+            && let Some(visit) = self.discovered.pop_front()
         {
-            let Some(link) = self.shared.members.peer(&visit.peer) else { continue };
-            if link.streams() > IDLE_STREAMS {
-                self.visits.push_back(Visit { since: now, ..visit });
-            } else if buckets.spare(visit.peer) {
-                self.leaving.insert(visit.connection, visit.peer);
+            let Some(peer) = self.shared.peer_table.peer(&visit.peer_id) else { continue };
+            if peer.streams() > IDLE_STREAMS {
+                self.discovered.push_back(DiscoveryConnection { since: now, ..visit });
+            } else if buckets.spare(visit.peer_id) {
+                self.closing.insert(visit.connection, visit.peer_id);
                 self.swarm.close_connection(visit.connection);
             }
         }
     }
 
-    /// How gossip stands with each peer. Whoever is unheard is parted from, and who takes nothing; who is slow for too long
-    /// is left out for a while.
-    fn grade(&mut self, now: Instant) {
+    /// Update the peers' scores. Drop those below the minimum and those that take nothing; suspend those that are slow
+    /// for too long is left out for a while.
+    fn refresh_scores(&mut self, now: Instant) {
         let gossip = &mut self.swarm.behaviour_mut().gossip;
         let topic = self.topic.hash();
         let mesh: Vec<_> = gossip.mesh_peers(&topic).copied().collect();
-        for link in self.shared.members.peers() {
-            let (Some(known), Some(party)) = (link.known(), link.party()) else { continue };
-            let in_mesh = mesh.contains(&known.peer);
-            party.readmit(now);
-            let slowness = if party.is_left_out() { LEFT_OUT } else { 0.0 };
-            gossip.set_application_score(&known.peer, slowness);
-            let score = gossip.peer_score(&known.peer).unwrap_or_default();
-            if score - slowness < UNHEARD {
+        for peer in self.shared.peer_table.peers() {
+            let (Some(remote), Some(account)) = (peer.remote(), peer.account()) else { continue };
+            let in_mesh = mesh.contains(&remote.peer_id);
+            account.resume(now);
+            let slowness = if account.is_suspended() { SUSPENDED_SCORE } else { 0.0 };
+            gossip.set_application_score(&remote.peer_id, slowness);
+            let score = gossip.peer_score(&remote.peer_id).unwrap_or_default();
+            if score - slowness < MIN_SCORE {
                 let reason = format!("too many of the peer's messages were rejected: its score is {score:.0}");
-                link.end(Closed::new(Cause::Violation, reason));
+                peer.end(Closed::new(Cause::Violation, reason));
             }
-            if let Some(closed) = party.outbox.stalled(now) {
-                link.end(closed);
+            if let Some(closed) = account.outbox.stalled(now) {
+                peer.end(closed);
             }
             let mut changed = false;
-            link.stand(|standing| {
-                changed = standing.in_mesh != in_mesh;
-                (standing.in_mesh, standing.score) = (in_mesh, score);
+            peer.update_status(|status| {
+                changed = status.in_mesh != in_mesh;
+                (status.in_mesh, status.score) = (in_mesh, score);
             });
             if changed {
-                self.shared.tell_of(known.peer);
+                self.shared.notify_peer(remote.peer_id);
             }
         }
     }
 
     fn dial(&mut self, options: DialOpts) {
-        let (connection, peer) = (options.connection_id(), options.get_peer_id());
+        let (connection, peer_id) = (options.connection_id(), options.get_peer_id());
         Counters::add(&self.shared.metrics.dials);
         if self.swarm.dial(options).is_ok() {
-            self.dialled.insert(connection, Dial { own: true, peer });
+            self.dialled.insert(connection, Dial { own: true, peer_id });
         } else {
-            self.upkeep.failed(Instant::now(), connection);
-            self.shared.members.unreachable(connection, Closed::new(Cause::Transport, "it was not dialled"));
+            self.dialer.failed(Instant::now(), connection);
+            self.shared.peer_table.unreachable(connection, Closed::new(Cause::Transport, "it was not dialled"));
             Counters::add(&self.shared.metrics.dials_failed);
         }
     }

@@ -1,7 +1,7 @@
 //! What of a stream's bytes gossipsub keeps, and what of them is no message: read off as they pass.
 //!
-//! gossipsub reads a frame whole before it looks at it, so half of one stays in memory for as long as the peer likes. And
-//! it heeds whatever a peer tells of the mesh and of ids, however much that is. Frames are told apart here by their
+//! gossipsub reads a frame whole before it looks at it, so half of one stays in memory for as long as the peer likes.
+//! And it heeds whatever a peer tells of the mesh and of ids, however much that is. Frames are told apart here by their
 //! lengths and by the tags of their fields; what they mean is gossipsub's to find. A stream speaks gossip once
 //! multistream-select names it on it: <https://github.com/multiformats/multistream-select>. Frames:
 //! <https://github.com/libp2p/specs/blob/master/pubsub/README.md#the-rpc>.
@@ -10,9 +10,10 @@ use std::sync::Arc;
 
 use libp2p::StreamProtocol;
 
-use crate::mesh::outbox::{Id, Named};
+use crate::mesh::outbox::{ControlSummary, Id};
 
-/// What the names of gossipsub's protocols begin with, whatever their version, and those of floodsub's: their frames are alike.
+/// What the names of gossipsub's protocols begin with, whatever their version, and those of floodsub's: their frames
+/// are alike.
 const GOSSIP: [&[u8]; 2] = [b"/meshsub/", b"/floodsub/"];
 
 /// The longest message of multistream-select, in bytes: its lengths have two.
@@ -31,10 +32,12 @@ const PRUNE: u64 = 4;
 /// … and messages are not wanted.
 const IDONTWANT: u64 = 5;
 
-/// Bytes that a frame, each of its fields and each id count as, beside their own: they cost work however small they are.
+/// Bytes that a frame, each of its fields and each id count as, beside their own: they cost work however small they
+/// are.
 const EACH: usize = 32;
 
-/// Bytes that the id of a message counts as which is not wanted: gossipsub compares it with all that waits for the peer.
+/// Bytes that the id of a message counts as which is not wanted: gossipsub compares it with all that waits for the
+/// peer.
 const UNWANTED: usize = 1024;
 
 /// One direction of a stream, as far as it was read.
@@ -54,12 +57,12 @@ enum State {
 }
 
 impl Frames {
-    /// Of a new stream. `others`: the protocols whose streams are not looked into.
+    /// Create it for a new stream. `others`: the protocols whose streams are not looked into.
     pub fn new(others: &Arc<[StreamProtocol]>) -> Self {
         Self { state: State::Agreeing(Lines::default()), others: Arc::clone(others) }
     }
 
-    /// More bytes were read. What they cost beside messages, in bytes.
+    /// Take bytes that were read. Return what they cost beside messages, in bytes.
     pub fn advance(&mut self, mut bytes: &[u8]) -> usize {
         while let State::Agreeing(lines) = &mut self.state
             && let Some((first, rest)) = bytes.split_first()
@@ -79,20 +82,20 @@ impl Frames {
         }
     }
 
-    /// Whether both sides agreed on gossip.
+    /// Return whether both sides agreed on gossip.
     pub fn are_gossip(&self) -> bool {
         matches!(self.state, State::Gossip(_))
     }
 
-    /// What the peer has named in control messages since the last call.
-    pub fn named(&mut self) -> Named {
+    /// Take what the peer has named in control messages since the last call.
+    pub fn take_control(&mut self) -> ControlSummary {
         match &mut self.state {
-            State::Gossip(frame) => std::mem::take(&mut frame.control.named),
-            _ => Named::default(),
+            State::Gossip(frame) => std::mem::take(&mut frame.control.summary),
+            _ => ControlSummary::default(),
         }
     }
 
-    /// Bytes of a frame that is not whole.
+    /// Return bytes of a frame that is not whole.
     pub fn kept(&self) -> usize {
         match &self.state {
             State::Gossip(frame) => frame.seen,
@@ -110,7 +113,7 @@ struct Lines {
 }
 
 impl Lines {
-    /// One more byte. A line, once it is whole; an empty one for what is none.
+    /// Take one more byte. Return a line once it is complete; an empty one for what is none.
     fn advance(&mut self, byte: u8) -> Option<Vec<u8>> {
         if self.left == 0 {
             match self.length.advance(byte)? {
@@ -164,12 +167,12 @@ enum Part {
 const REST: Part = Part::Body { left: usize::MAX, field: Field::Other };
 
 impl Frame {
-    /// Pass over bytes that this side wrote; return how many of them are of messages, and how many answers to what the peer
-    /// announced and asked for they hold.
+    /// Pass over bytes that this side wrote; return how many of them are of messages, and how many answers to what the
+    /// peer announced and asked for they hold.
     pub fn written(&mut self, bytes: &[u8]) -> (usize, usize) {
         self.advance(bytes);
-        let named = std::mem::take(&mut self.control.named);
-        (std::mem::take(&mut self.messages), named.requested.len() + named.prunes)
+        let summary = std::mem::take(&mut self.control.summary);
+        (std::mem::take(&mut self.messages), summary.requested.len() + summary.prunes)
     }
 
     fn advance(&mut self, mut bytes: &[u8]) -> usize {
@@ -195,14 +198,14 @@ impl Frame {
                 bytes = &bytes[1..];
             }
             if self.left == 0 && !matches!(self.part, Part::Length) {
-                let control = Control { named: std::mem::take(&mut self.control.named), ..Control::default() };
+                let control = Control { summary: std::mem::take(&mut self.control.summary), ..Control::default() };
                 *self = Self { messages: self.messages, control, ..Self::default() };
             }
         }
         cost
     }
 
-    /// One more byte of a number. What begins with it costs.
+    /// Take one more byte of a number. Return the cost of what begins with it.
     fn byte(&mut self, byte: u8) -> usize {
         self.seen += 1;
         let inside = !matches!(self.part, Part::Length);
@@ -249,7 +252,7 @@ impl Frame {
 /// The ids of messages in control messages.
 #[derive(Debug, Default)]
 struct Control {
-    named: Named,
+    summary: ControlSummary,
     part: ControlPart,
     number: Varint,
     /// What is being read of a list of ids: its field and the bytes that are still to come; None outside of one.
@@ -274,13 +277,13 @@ enum ControlPart {
 }
 
 impl Control {
-    /// A control message begins.
+    /// Begin a control message.
     fn begin(&mut self) {
-        *self = Self { named: std::mem::take(&mut self.named), ..Self::default() };
+        *self = Self { summary: std::mem::take(&mut self.summary), ..Self::default() };
     }
 
-    /// Take more bytes of a control message; return what their ids cost. What gossipsub cannot read it refuses as a whole:
-    /// nothing is missed.
+    /// Take more bytes of a control message; return what their ids cost. What gossipsub cannot read it refuses as a
+    /// whole: nothing is missed.
     fn advance(&mut self, mut bytes: &[u8]) -> usize {
         let mut cost = 0;
         while let Some(first) = bytes.first() {
@@ -311,18 +314,18 @@ impl Control {
         cost
     }
 
-    /// An id is whole.
+    /// Record an id that is complete.
     fn found(&mut self) {
         let id = Id::try_from(std::mem::take(&mut self.id).as_slice());
         match self.inside {
-            Some((IHAVE, _)) => self.named.announced.extend(id),
-            Some((IWANT, _)) => self.named.requested.extend(id),
+            Some((IHAVE, _)) => self.summary.announced.extend(id),
+            Some((IWANT, _)) => self.summary.requested.extend(id),
             _ => {}
         }
         self.part = ControlPart::Key;
     }
 
-    /// So many bytes of a list have passed.
+    /// Count bytes of a list.
     fn leave(&mut self, bytes: usize) {
         if let Some((_, inside)) = &mut self.inside {
             *inside -= bytes;
@@ -333,7 +336,7 @@ impl Control {
         }
     }
 
-    /// One more byte of a number. An id that begins with it costs.
+    /// Take one more byte of a number. Return the cost of an id that begins with it.
     fn byte(&mut self, byte: u8) -> usize {
         let Some(number) = self.number.advance(byte) else { return 0 };
         let skip = |left: usize| if left == 0 { ControlPart::Key } else { ControlPart::Skip { left } };
@@ -353,8 +356,8 @@ impl Control {
                 ControlPart::Key
             }
             (ControlPart::Size { field: action @ (GRAFT | PRUNE) }, None) => {
-                self.named.grafts += usize::from(action == GRAFT);
-                self.named.prunes += usize::from(action == PRUNE);
+                self.summary.grafts += usize::from(action == GRAFT);
+                self.summary.prunes += usize::from(action == PRUNE);
                 skip(size)
             }
             // An announcement's first field is its topic.
@@ -363,7 +366,7 @@ impl Control {
                 if size == size_of::<Id>() {
                     ControlPart::Id { left: size }
                 } else {
-                    self.named.malformed = Some(size);
+                    self.summary.malformed = Some(size);
                     skip(size)
                 }
             }
@@ -382,7 +385,7 @@ struct Varint {
 }
 
 impl Varint {
-    /// One more byte. The number, once it is whole; None inside if it has too many bytes.
+    /// Take one more byte. Return the number once it is complete; None inside if it has too many bytes.
     fn advance(&mut self, byte: u8) -> Option<Option<u64>> {
         if self.shift > 63 {
             *self = Self::default();
@@ -425,7 +428,7 @@ mod tests {
         Frames::new(&others)
     }
 
-    /// What the bytes cost, and what is kept after each, cut so.
+    /// Return what the bytes cost, and what is kept after each, cut so.
     fn read(frames: &mut Frames, bytes: &[u8], cut: usize) -> usize {
         bytes.chunks(cut).map(|piece| frames.advance(piece)).sum()
     }
@@ -495,29 +498,32 @@ mod tests {
             read(&mut frames, &frame.repeat(2), cut);
             let requested = [&ids[..], &ids].concat();
             let announced = vec![ids[0]; 2];
-            assert_eq!(frames.named(), Named { requested, announced, ..Named::default() });
-            assert_eq!(frames.named(), Named::default());
+            assert_eq!(frames.take_control(), ControlSummary { requested, announced, ..ControlSummary::default() });
+            assert_eq!(frames.take_control(), ControlSummary::default());
         }
     }
 
     #[test]
-    fn who_joins_and_who_leaves_is_counted() {
+    fn joins_and_leaves_are_counted() {
         let topic = field(1, b"topic");
         let control = [field(3, &topic), field(4, &topic), field(3, b""), field(1, &field(3, &topic))].concat();
         let mut frames = frames();
         read(&mut frames, &stream(&["/meshsub/1.1.0"]), 7);
         read(&mut frames, &prefixed(&field(3, &control)).repeat(2), 3);
-        assert_eq!(frames.named(), Named { grafts: 4, prunes: 2, ..Named::default() });
+        assert_eq!(frames.take_control(), ControlSummary { grafts: 4, prunes: 2, ..ControlSummary::default() });
     }
 
     #[test]
-    fn what_is_no_id_is_told() {
+    fn malformed_ids_are_reported() {
         for (list, id) in [(1, 2), (2, 1), (5, 1)] {
             for length in [0, 1, 31, 33, 1000] {
                 let mut frames = frames();
                 read(&mut frames, &stream(&["/meshsub/1.1.0"]), 7);
                 read(&mut frames, &prefixed(&field(3, &field(list, &field(id, &vec![7; length])))), 5);
-                assert_eq!(frames.named(), Named { malformed: Some(length), ..Named::default() });
+                assert_eq!(
+                    frames.take_control(),
+                    ControlSummary { malformed: Some(length), ..ControlSummary::default() }
+                );
             }
         }
     }
@@ -540,12 +546,12 @@ mod tests {
             read(&mut frames, &stream(&["/meshsub/1.1.0"]), 7);
             let good = field(3, &field(2, &field(1, &[4; 32])));
             read(&mut frames, &prefixed(&[field(3, nonsense), good].concat()), 5);
-            assert_eq!(frames.named().requested, [[4; 32]], "{nonsense:?}");
+            assert_eq!(frames.take_control().requested, [[4; 32]], "{nonsense:?}");
         }
     }
 
     #[test]
-    fn bytes_of_messages_are_told_apart() {
+    fn bytes_of_messages_are_distinguished() {
         let mut frame = Frame::default();
         let bytes =
             prefixed(&[field(1, &[1; 50]), field(2, &[1; 300]), field(3, &[2; 40]), field(2, &[3; 5])].concat());

@@ -1,8 +1,8 @@
 //! How gossip is configured.
 //!
 //! Nobody signs (StrictNoSign), and a message's id is the SHA-256 of its data: what canvas-js does. Peers that speak
-//! floodsub alone get every message. All else is the caller's choice ([`GossipConfig`]) or gossipsub 1.1's, but for bounds
-//! on what a peer can make this side do.
+//! floodsub alone get every message. All else is the caller's choice ([`GossipConfig`]) or gossipsub 1.1's, but for
+//! bounds on what a peer can make this side do.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -26,7 +26,7 @@ const MOST_SUBSCRIPTIONS: usize = 1024;
 /// Bytes of ids and topics in one message of a peer: canvas-js announces up to 5,000 ids of 32 bytes at a time.
 const MOST_CONTROL: usize = 512 << 10;
 
-/// Announcements that are heeded from a peer in one heartbeat.
+/// Announcements that are taken from a peer in one heartbeat.
 const MOST_ANNOUNCEMENTS: usize = 10;
 
 /// Peers of the mesh that this side dialled itself, at least, where it has so many: gossipsub 1.1's D_out.
@@ -35,25 +35,25 @@ const MOST_OUTBOUND: usize = 2;
 /// Messages in one frame of a peer.
 const MOST_MESSAGES: usize = 4096;
 
-/// What the square of the number of rejected messages is multiplied with: after three, announcements neither go to a peer
-/// nor are heeded from it; after five, it gets messages only as a member of the mesh; after seven, it is unheard.
+/// What the square of the number of rejected messages is multiplied with: after three, announcements neither go to a
+/// peer nor are taken from it; after five, it gets messages only as a member of the mesh; after seven, it is dropped.
 const PENALTY: f64 = -10.0;
 
 /// How long it takes until a rejected message is forgiven.
 const FORGIVENESS: Duration = Duration::from_secs(600);
 
-/// Below it nothing that a peer says by gossip is heeded, and the host parts from it.
-pub const UNHEARD: f64 = -400.0;
+/// Below it gossipsub ignores a peer, and the host drops it.
+pub const MIN_SCORE: f64 = -400.0;
 
-/// What a peer loses while it is left out because it takes less than comes, which is no fault: it is in nobody's mesh, and
-/// gets and announces nothing by gossip, but what it sends is heeded. Below what [`thresholds`] has for publishing.
-pub const LEFT_OUT: f64 = -200.0;
+/// What a peer loses while it is suspended because it is slow, which is no fault: it is in nobody's mesh, and
+/// gets and announces nothing by gossip, but what it sends is taken. Below what [`thresholds`] has for publishing.
+pub const SUSPENDED_SCORE: f64 = -200.0;
 
 fn failure(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
     Error::system("gossip cannot be started", error)
 }
 
-/// gossipsub, subscribed to `topic`.
+/// Create gossipsub, subscribed to `topic`.
 pub fn gossip(topic: &IdentTopic, parameters: &GossipConfig) -> Result<Gossip, Error> {
     let mut config = ConfigBuilder::default();
     config
@@ -91,9 +91,9 @@ pub fn gossip(topic: &IdentTopic, parameters: &GossipConfig) -> Result<Gossip, E
     Ok(gossip)
 }
 
-/// Peers lose by messages that are rejected, and by nothing else but [`LEFT_OUT`]: the host parts from who loses too much,
-/// so only what is proven counts. Whoever is quiet loses nothing: a log may be quiet for days. Addresses do not count: hosts share
-/// them, behind NAT and on one machine.
+/// Return the parameters of scores. Peers lose by messages that are rejected, and by nothing else but
+/// [`SUSPENDED_SCORE`]: the host drops those that lose too much, so only what is proven counts. Quiet peers lose
+/// nothing: a log may be quiet for days. Addresses do not count: hosts share them, behind NAT and on one machine.
 fn scores(topic: &IdentTopic) -> PeerScoreParams {
     let scores = TopicScoreParams {
         topic_weight: 1.0,
@@ -125,7 +125,7 @@ fn thresholds() -> PeerScoreThresholds {
     PeerScoreThresholds {
         gossip_threshold: -40.0,
         publish_threshold: -160.0,
-        graylist_threshold: UNHEARD,
+        graylist_threshold: MIN_SCORE,
         opportunistic_graft_threshold: 1.0,
         ..PeerScoreThresholds::default()
     }
@@ -146,10 +146,10 @@ mod tests {
         let scores = &scores.topics[&topic.hash()];
         assert_eq!([scores.mesh_message_deliveries_weight, scores.mesh_failure_penalty_weight], [0.0; 2]);
         let seven = 7.0 * 7.0 * scores.invalid_message_deliveries_weight;
-        assert!(seven + scores.time_in_mesh_weight * scores.time_in_mesh_cap < UNHEARD);
+        assert!(seven + scores.time_in_mesh_weight * scores.time_in_mesh_cap < MIN_SCORE);
         let best = scores.time_in_mesh_weight * scores.time_in_mesh_cap
             + scores.first_message_deliveries_weight * scores.first_message_deliveries_cap;
         let thresholds = thresholds();
-        assert!(UNHEARD < LEFT_OUT && LEFT_OUT + best < thresholds.publish_threshold);
+        assert!(MIN_SCORE < SUSPENDED_SCORE && SUSPENDED_SCORE + best < thresholds.publish_threshold);
     }
 }

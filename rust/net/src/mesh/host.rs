@@ -19,20 +19,20 @@ use crate::error::{Cause, Closed, Error, lock};
 use crate::inbox::{Event, Handle, Inbox};
 use crate::limits::Counters;
 use crate::mesh::addresses::{Addresses, Gate};
-use crate::mesh::behaviour::Parts;
+use crate::mesh::behaviour::HostBehaviour;
 use crate::mesh::config::{Config, LARGEST_MESSAGE, address, peer_of};
+use crate::mesh::dial_filter::DialFilter;
+use crate::mesh::dialer::Dialer;
 use crate::mesh::driver::{Command, Driver};
-use crate::mesh::link::{Link, Standing};
-use crate::mesh::members::Members;
 use crate::mesh::metrics::{HostCounts, HostMetrics};
-use crate::mesh::nearby::Near;
+use crate::mesh::notice::{Message, Notice, PeerInfo};
 use crate::mesh::outbox::Queues;
-use crate::mesh::party::Parties;
+use crate::mesh::peer::{Peer, PeerStatus};
+use crate::mesh::peer_account::PeerAccounts;
+use crate::mesh::peer_table::PeerTable;
+use crate::mesh::pending::{Answer, PendingMessages};
 use crate::mesh::shared::Shared;
-use crate::mesh::told::{Message, Notice, PeerInfo};
 use crate::mesh::transport::{is_free, transport};
-use crate::mesh::upkeep::Upkeep;
-use crate::mesh::waiting::{Answer, Waiting};
 use crate::negotiation::check_protocol;
 use crate::slot::Slot;
 use crate::stream::finish;
@@ -44,8 +44,8 @@ const MOST_OUTGOING: usize = 16 << 20;
 /// How long stopping waits for the thread. It never waits for peers, only for the host's resolver of names.
 const STOPPING: Duration = Duration::from_secs(1);
 
-/// The longest time between two looks at how everything stands.
-const ROUND: Duration = Duration::from_millis(250);
+/// The longest time between two ticks.
+const TICK_INTERVAL: Duration = Duration::from_millis(250);
 
 /// What is there until the host is stopped.
 #[derive(Debug)]
@@ -65,7 +65,7 @@ pub struct Host {
 }
 
 impl Host {
-    /// Starts the thread, and listens.
+    /// Start the thread, and listens.
     pub fn start(config: Config) -> Result<Self, Error> {
         let config = config.check()?;
         let failure = |error: std::io::Error| Error::system("the host cannot be started", error);
@@ -75,25 +75,26 @@ impl Host {
         let counters = Arc::<Counters>::default();
         let budget = Arc::new(Budget::new(config.limits.peer_bytes, config.limits.total_bytes));
         let queues = Queues::new(config.limits.peer_bytes / 2, config.limits.total_bytes / 2);
-        let parties = Arc::new(Parties::new(&budget, config.chatter, queues));
+        let accounts = Arc::new(PeerAccounts::new(&budget, config.control_bytes, queues));
         let (metrics, addresses) = (Arc::<HostMetrics>::default(), Arc::new(Addresses::new(config.per_address)));
-        let members = Arc::new(Members::new(
+        let peer_table = Arc::new(PeerTable::new(
             &inbox,
             &counters,
             &config.limits,
-            &parties,
+            &accounts,
             &addresses,
             &metrics,
             config.allowed.clone(),
         ));
-        let peer = config.key.public().to_peer_id();
+        let peer_id = config.key.public().to_peer_id();
 
-        let near = Arc::<Near>::default();
-        config.bootstrap.iter().for_each(|(address, _)| near.trust(address));
+        let dial_filter = Arc::<DialFilter>::default();
+        config.bootstrap.iter().for_each(|(address, _)| dial_filter.trust(address));
         let within = runtime.enter();
-        let transport = Gate::new(transport(&config, &parties, &counters, &near)?, &addresses, &metrics).boxed();
-        let parts = Parts::new(&config, &members, &near)?;
-        let mut swarm = Swarm::new(transport, parts, peer, swarm::Config::with_executor(spawning(&counters)));
+        let transport =
+            Gate::new(transport(&config, &accounts, &counters, &dial_filter)?, &addresses, &metrics).boxed();
+        let parts = HostBehaviour::new(&config, &peer_table, &dial_filter)?;
+        let mut swarm = Swarm::new(transport, parts, peer_id, swarm::Config::with_executor(spawning(&counters)));
         for address in config.listen {
             let refused = format!("the host cannot listen on {address}");
             is_free(&address).map_err(|error| Error::system(&refused, error))?;
@@ -107,11 +108,11 @@ impl Host {
 
         let own = inbox.add_connection();
         let shared = Arc::new(Shared {
-            members,
-            near,
-            waiting: Waiting::default(),
-            recent: Arc::clone(&parties.recent),
-            queues: Arc::clone(&parties.queues),
+            peer_table,
+            dial_filter,
+            pending: PendingMessages::default(),
+            recent: Arc::clone(&accounts.recent),
+            queues: Arc::clone(&accounts.queues),
             notices: Mutex::default(),
             metrics,
             outgoing: AtomicUsize::new(0),
@@ -120,36 +121,36 @@ impl Host {
             budget,
             failure: OnceLock::new(),
             over: AtomicBool::new(false),
-            peer,
+            peer_id,
             own,
         });
-        let (commands, obeyed) = unbounded_channel();
+        let (commands, received) = unbounded_channel();
         // The same list serves all hosts, those on it too.
-        let others = config.bootstrap.into_iter().filter(|(_, known)| *known != Some(peer));
-        let upkeep = Upkeep::new(others.collect(), Instant::now());
-        let round = config.gossip.heartbeat_interval.min(ROUND);
+        let others = config.bootstrap.into_iter().filter(|(_, remote)| *remote != Some(peer_id));
+        let dialer = Dialer::new(others.collect(), Instant::now());
+        let tick_interval = config.gossip.heartbeat_interval.min(TICK_INTERVAL);
         let kademlia = config.kademlia.as_ref();
         let driver = Driver::new(
             swarm,
             Arc::clone(&shared),
-            obeyed,
+            received,
             &config.topic,
             kademlia,
-            upkeep,
+            dialer,
             config.gossip.sizes_ttl(),
-            round,
+            tick_interval,
         );
-        let watched = Arc::clone(&shared);
+        let monitored = Arc::clone(&shared);
         runtime.spawn(async move {
             if AssertUnwindSafe(driver.run()).catch_unwind().await.is_err() {
-                watched.fail("a defect of gossiplog-net: the host's task panicked");
+                monitored.fail("a defect of gossiplog-net: the host's task panicked");
             }
         });
         let running = Mutex::new(Some(Running { runtime, commands }));
         Ok(Self { shared, closing: config.limits.closing, running, process: std::process::id() })
     }
 
-    /// Fails after [`Self::stop`], and in a process that was forked from the one in which the host was started: its
+    /// Fail after [`Self::stop`], and in a process that was forked from the one in which the host was started: its
     /// thread is not there, and its locks may be held for ever.
     fn check(&self) -> Result<(), Error> {
         let reason = if self.process != std::process::id() {
@@ -162,7 +163,7 @@ impl Host {
         Err(Error::Stopped(reason))
     }
 
-    /// Fails as [`Self::check`] does, and once the host's task has panicked.
+    /// Fail as [`Self::check`] does, and once the host's task has panicked.
     fn alive(&self) -> Result<(), Error> {
         self.check()?;
         self.shared.failure.get().map_or(Ok(()), |reason| Err(Error::Stopped(reason)))
@@ -172,52 +173,52 @@ impl Host {
         // Unlocked before it sends: this wakes the task.
         let commands = lock(&self.running).as_ref().map(|running| running.commands.clone());
         if let Some(commands) = commands {
-            // Refused only by a task that has just panicked, which everybody is told.
+            // Refused only by a task that has just panicked, which is reported.
             let _ = commands.send(command);
         }
     }
 
-    /// Who this host is.
+    /// Return this host's peer id.
     pub fn peer(&self) -> String {
-        self.shared.peer.to_string()
+        self.shared.peer_id.to_string()
     }
 
-    /// The addresses that the host listens on.
+    /// Return the addresses that the host listens on.
     pub fn addresses(&self) -> Result<Vec<String>, Error> {
         self.check()?;
         Ok(self.shared.addresses())
     }
 
-    /// What an event loop waits for: readable when [`Self::poll`] has something.
+    /// Return what an event loop waits for: readable when [`Self::poll`] has something.
     pub fn fileno(&self) -> Result<i64, Error> {
         self.check()?;
         let stopped = || Error::Stopped("the host is being stopped");
         self.shared.inbox.fileno().ok_or_else(stopped)
     }
 
-    /// What happened since the last call, one event a handle. Fails once all was told of a host whose task has panicked:
-    /// nothing will happen any more.
+    /// Return what happened since the last call, one event a handle. Fails once all events were returned of a host
+    /// whose task has panicked: nothing will happen any more.
     pub fn poll(&self) -> Result<Vec<Notice>, Error> {
         self.check()?;
-        // Before anything is taken: what was told until then is among it.
+        // Before anything is taken: what was reported until then is among it.
         let over = self.shared.over.load(Ordering::Acquire);
         let (mut notices, mut own) = (Vec::new(), false);
-        for (event, known) in self.shared.members.take() {
+        for (event, remote) in self.shared.peer_table.take() {
             if matches!(event, Event::Connection { connection, .. } if connection == self.shared.own) {
                 own = true;
                 continue;
             }
-            if let (Event::Connection { connection, .. }, Some(known)) = (&event, known) {
+            if let (Event::Connection { connection, .. }, Some(remote)) = (&event, remote) {
                 notices.push(Notice::Peer {
                     connection: *connection,
-                    peer: known.peer.to_string(),
-                    address: known.address.to_string(),
-                    dialer: known.dialer,
+                    peer_id: remote.peer_id.to_string(),
+                    address: remote.address.to_string(),
+                    dialer: remote.dialer,
                 });
             }
             notices.push(Notice::Event(event));
         }
-        // Last: a peer is told of before how it stands.
+        // Last: a peer is reported before its status.
         if own {
             self.shared.take_notices(&mut notices);
         }
@@ -225,38 +226,38 @@ impl Host {
             if notices.is_empty() {
                 self.alive()?;
             }
-            self.shared.tell();
+            self.shared.notify();
         }
         Ok(notices)
     }
 
-    /// What was counted since the start.
+    /// Return what was counted since the start.
     pub fn counts(&self) -> Result<HostCounts, Error> {
         self.check()?;
         Ok(self.shared.metrics.read(self.shared.counters.read()))
     }
 
-    /// Bytes that are kept for all peers now: see [`crate::Limits::peer_bytes`].
+    /// Return bytes that are kept for all peers now: see [`crate::Limits::peer_bytes`].
     pub fn held(&self) -> Result<usize, Error> {
         self.check()?;
         Ok(self.shared.budget.held())
     }
 
-    /// Begins to connect to a multiaddr.
+    /// Begin to connect to a multiaddr.
     pub fn dial(&self, text: &str) -> Result<Handle, Error> {
         self.alive()?;
         let address = address(text)?;
-        if peer_of(&address) == Some(self.shared.peer) {
+        if peer_of(&address) == Some(self.shared.peer_id) {
             return Err(Error::Invalid(format!("{address} leads to this host itself")));
         }
-        self.shared.near.trust(&address);
+        self.shared.dial_filter.trust(&address);
         let options = DialOpts::from(address);
-        let handle = self.shared.members.dialled(options.connection_id())?;
+        let handle = self.shared.peer_table.dialled(options.connection_id())?;
         self.command(Command::Dial(options));
         Ok(handle)
     }
 
-    /// Gives a message to those who subscribed to the topic. False: nobody did, or there is no room.
+    /// Publish a message to the peers that subscribed to the topic. False: there are none, or there is no room.
     pub fn publish(&self, data: Vec<u8>) -> Result<bool, Error> {
         self.alive()?;
         let length = data.len();
@@ -264,7 +265,7 @@ impl Host {
             return Err(Error::Invalid(format!("the message has {length} bytes; expected {LARGEST_MESSAGE} at most")));
         }
         let room = |outgoing: usize| Some(outgoing + length).filter(|outgoing| *outgoing <= MOST_OUTGOING);
-        if !self.shared.members.is_heard()
+        if !self.shared.peer_table.has_subscribers()
             || self.shared.outgoing.fetch_update(Ordering::Relaxed, Ordering::Relaxed, room).is_err()
         {
             return Ok(false);
@@ -273,37 +274,37 @@ impl Host {
         Ok(true)
     }
 
-    /// Takes the messages that wait.
+    /// Take the messages that wait.
     pub fn gossip(&self) -> Result<Vec<Message>, Error> {
         self.alive()?;
         let message = |(ticket, source, data)| {
-            let connection = self.shared.members.peer(&source).map_or(0, |link| link.handle);
-            Message { ticket, connection, peer: source.to_string(), data }
+            let connection = self.shared.peer_table.peer(&source).map_or(0, |peer| peer.handle);
+            Message { ticket, connection, peer_id: source.to_string(), data }
         };
-        Ok(self.shared.waiting.take().into_iter().map(message).collect())
+        Ok(self.shared.pending.take().into_iter().map(message).collect())
     }
 
-    /// Answers messages by their tickets.
+    /// Answer messages by their tickets.
     pub fn validate(&self, answers: &[(u64, Answer)]) -> Result<(), Error> {
         self.alive()?;
-        let settled = self.shared.waiting.settle(answers);
-        if !settled.is_empty() {
-            self.command(Command::Answer(settled));
+        let answered = self.shared.pending.answer(answers);
+        if !answered.is_empty() {
+            self.command(Command::Answer(answered));
         }
         Ok(())
     }
 
-    /// The connected peers, the oldest first.
+    /// Return the connected peers, the oldest first.
     pub fn peers(&self) -> Result<Vec<PeerInfo>, Error> {
         self.check()?;
-        let info = |link: &Arc<Link>| {
-            let known = link.known()?;
-            let Standing { agent, protocols, in_mesh, subscribed, score, rtt } = link.standing();
+        let info = |peer: &Arc<Peer>| {
+            let remote = peer.remote()?;
+            let PeerStatus { agent, protocols, in_mesh, subscribed, score, rtt } = peer.status();
             Some(PeerInfo {
-                connection: link.handle,
-                peer: known.peer.to_string(),
-                address: known.address.to_string(),
-                dialer: known.dialer,
+                connection: peer.handle,
+                peer_id: remote.peer_id.to_string(),
+                address: remote.address.to_string(),
+                dialer: remote.dialer,
                 agent,
                 protocols,
                 in_mesh,
@@ -312,10 +313,10 @@ impl Host {
                 rtt,
             })
         };
-        Ok(self.shared.members.peers().iter().filter_map(info).collect())
+        Ok(self.shared.peer_table.peers().iter().filter_map(info).collect())
     }
 
-    /// Closes everything at once and ends the thread. Nothing but this can be called afterwards.
+    /// Close everything at once and ends the thread. Nothing but this can be called afterwards.
     pub fn stop(&self) -> Result<(), Error> {
         match self.check() {
             Err(_) if self.process == std::process::id() => return Ok(()),
@@ -330,7 +331,7 @@ impl Host {
     }
 
     fn forget(&self) {
-        self.shared.members.forget("the host was stopped");
+        self.shared.peer_table.forget("the host was stopped");
         self.shared.inbox.close();
     }
 }
@@ -338,25 +339,25 @@ impl Host {
 impl StreamTable for Host {
     fn close(&self, connection: Handle) -> Result<(), Error> {
         self.check()?;
-        let link = self.shared.members.find(connection)?;
-        match link.known() {
-            Some(known) => self.command(Command::Close(known.peer, link.close())),
-            // It does not stand yet, and is not wanted once it does.
-            None => link.finished(Closed::new(Cause::Local, "this side closed the connection")),
+        let peer = self.shared.peer_table.find(connection)?;
+        match peer.remote() {
+            Some(remote) => self.command(Command::Close(remote.peer_id, peer.close())),
+            // It is not established yet, and is not wanted once it does.
+            None => peer.finished(Closed::new(Cause::Local, "this side closed the connection")),
         }
         Ok(())
     }
 
     fn release(&self, connection: Handle) -> Result<(), Error> {
         self.check()?;
-        self.shared.members.release(connection);
+        self.shared.peer_table.release(connection);
         Ok(())
     }
 
     fn open(&self, connection: Handle, protocol: &str) -> Result<Handle, Error> {
         self.alive()?;
         check_protocol(protocol)?;
-        let opening = self.shared.members.open(connection, protocol)?;
+        let opening = self.shared.peer_table.open(connection, protocol)?;
         let handle = opening.handle();
         self.command(Command::Open(opening));
         Ok(handle)
@@ -364,12 +365,12 @@ impl StreamTable for Host {
 
     fn slot(&self, stream: Handle) -> Result<Arc<Slot>, Error> {
         self.check()?;
-        self.shared.members.stream(stream)
+        self.shared.peer_table.stream(stream)
     }
 
     fn finish(&self, stream: Handle) -> Result<(), Error> {
         self.check()?;
-        let Some(carrier) = self.shared.members.release_stream(stream) else { return Ok(()) };
+        let Some(carrier) = self.shared.peer_table.release_stream(stream) else { return Ok(()) };
         let runtime = lock(&self.running).as_ref().map(|running| running.runtime.handle().clone());
         if let Some(runtime) = runtime {
             runtime.spawn(finish(carrier, self.closing));
@@ -379,14 +380,14 @@ impl StreamTable for Host {
 
     fn reset(&self, stream: Handle) -> Result<(), Error> {
         self.check()?;
-        if let Some(carrier) = self.shared.members.release_stream(stream) {
+        if let Some(carrier) = self.shared.peer_table.release_stream(stream) {
             carrier.reset();
         }
         Ok(())
     }
 }
 
-/// Runs the tasks of libp2p's connections. One that panics is a connection that stands still, and is counted.
+/// Run the tasks of libp2p's connections. One that panics is a connection that stalls, and is counted.
 fn spawning(counters: &Arc<Counters>) -> impl Fn(Pin<Box<dyn Future<Output = ()> + Send>>) + Send + 'static {
     let counters = Arc::clone(counters);
     move |task| {
@@ -409,7 +410,7 @@ impl Drop for Host {
             // A panic in a destructor would end the process.
             let _ = std::panic::catch_unwind(AssertUnwindSafe(|| self.forget()));
         } else {
-            // A forked process has neither the thread that this would wait for, nor whoever held a lock then.
+            // A forked process has neither the thread that this would wait for, nor the threads that held a lock then.
             std::mem::forget((running, Arc::clone(&self.shared)));
         }
     }
@@ -422,8 +423,8 @@ mod tests {
 
     use super::*;
     use crate::limits::Limits;
-    use crate::mesh::allowance::CHATTER;
     use crate::mesh::config::GossipConfig;
+    use crate::mesh::rate_limiter::CONTROL_BYTES;
 
     fn host(seed: u8) -> Host {
         let config = Config {
@@ -435,7 +436,7 @@ mod tests {
             announce: Vec::new(),
             mdns: false,
             gossip: GossipConfig::default(),
-            chatter: CHATTER,
+            control_bytes: CONTROL_BYTES,
             limits: Limits::small(),
             per_address: None,
             allowed: Vec::new(),
@@ -464,13 +465,13 @@ mod tests {
     }
 
     #[test]
-    fn a_host_whose_task_panicked_says_so_and_does_nothing_more() {
+    fn a_host_whose_task_panicked_reports_it_and_refuses_calls() {
         let (first, second) = (host(1), host(2));
         let address = until(&first, |_| first.addresses().unwrap().pop());
         let connection = second.dial(&address).unwrap();
         until(&second, |_| (second.peers().unwrap().len() == 1).then_some(()));
-        let origin = (MessageId::new(b"untaken"), first.shared.peer);
-        assert!(second.shared.waiting.offer(origin, b"data".to_vec(), Instant::now()));
+        let origin = (MessageId::new(b"untaken"), first.shared.peer_id);
+        assert!(second.shared.pending.push(origin, b"data".to_vec(), Instant::now()));
         second.command(Command::Panic);
         assert_eq!(closed(&second).cause, Cause::Internal);
         let failed = until(&second, |notices| notices.err());
@@ -494,11 +495,11 @@ mod tests {
     }
 
     #[test]
-    fn a_host_that_fails_says_so_after_all_else_is_told() {
+    fn a_failed_host_reports_it_after_all_other_events() {
         let host = host(3);
         let listens = |notice: &Notice| matches!(notice, Notice::Host { .. });
         until(&host, |notices| notices.unwrap().iter().any(listens).then_some(()));
-        let handle = host.shared.members.dialled(ConnectionId::new_unchecked(0)).unwrap();
+        let handle = host.shared.peer_table.dialled(ConnectionId::new_unchecked(0)).unwrap();
         host.shared.failure.set("a test's fault").unwrap();
         assert!(host.dial("/ip4/127.0.0.1/tcp/1").is_err());
         host.poll().unwrap();

@@ -20,7 +20,7 @@ pub struct HostMetrics {
 }
 
 impl HostMetrics {
-    /// Reads all of them. `network`: of connections and streams.
+    /// Read all of them. `network`: of connections and streams.
     pub fn read(&self, network: Counts) -> HostCounts {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         HostCounts {
@@ -42,7 +42,7 @@ impl HostMetrics {
 /// A reading of what a host counted since its start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HostCounts {
-    /// Of connections and streams. What libp2p does not tell is 0: streams that were refused or never agreed on.
+    /// Of connections and streams. What libp2p does not report is 0: streams that were refused or never agreed on.
     pub network: Counts,
     /// Messages that came by gossip, for the first time each.
     pub gossip_received: u64,
@@ -62,7 +62,7 @@ pub struct HostCounts {
     pub dials: u64,
     /// Those that it did not reach.
     pub dials_failed: u64,
-    /// Connections that were refused, because there were as many from their address as there may be, or because their peer
-    /// is not allowed.
+    /// Connections that were refused, because there were as many from their address as there may be, or because their
+    /// peer is not allowed.
     pub refused: u64,
 }

@@ -7,53 +7,53 @@
 //! | module | holds |
 //! | --- | --- |
 //! | `config` | what a host is made of, checked |
-//! | `party`, `allowance` | a peer's account over all its connections, and how much it may say beside messages |
-//! | `frames`, `guarded`, `muxer` | what gossip costs and keeps; a connection under the account's eyes; yamux for libp2p |
-//! | `outbox`, `holding` | what of gossip waits for a peer; whether messages wait for slow ones |
+//! | `scope`, `dial_filter` | from where an address can be reached; which addresses of strangers are dialled |
+//! | `metrics`, `notice` | what a host counts; events and readings for the caller |
+//! | `rate_limiter`, `outbox`, `peer_account` | rates; what gossip queues for a peer; a peer's account over all its connections |
+//! | `backpressure` | whether messages wait for slow peers |
 //! | `addresses` | how many connections an address may have |
+//! | `frames`, `accounted_connection`, `muxer` | what gossip costs and keeps; a connection charged to the account; yamux for libp2p |
 //! | `transport`, `quic` | the transports |
-//! | `scope`, `nearby` | from where an address can be reached; which of those that strangers give are dialled |
 //! | `rename` | behaviours whose protocols have other names on the wire |
-//! | `link`, `members` | a peer in the caller's hands, its connections and streams; who is there |
-//! | `streams` | opening and accepting streams |
-//! | `gossip`, `waiting` | how gossip is configured; messages that wait to be judged |
-//! | `buckets`, `upkeep` | whom to be connected to; when to dial, and to look for peers |
-//! | `behaviour`, `driver` | libp2p's parts, joined; the task that drives them |
-//! | `told`, `shared` | what the caller is told; what its calls and the task share |
+//! | `peer`, `peer_table` | a peer in the caller's hands, its connections and streams; all of them |
+//! | `streams` | the behaviour that opens and accepts streams |
+//! | `gossip`, `pending` | how gossip is configured; messages that wait for the caller's answer |
+//! | `buckets`, `dialer` | which peers to be connected to; when to dial, and to discover peers |
+//! | `behaviour`, `shared`, `driver` | libp2p's behaviours, combined; what calls and the task share; the task |
 //! | `host` | the calls, and the runtime |
 
+mod accounted_connection;
 mod addresses;
-mod allowance;
+mod backpressure;
 mod behaviour;
 mod buckets;
 mod config;
+mod dial_filter;
+mod dialer;
 mod driver;
 pub(crate) mod frames;
 mod gossip;
-mod guarded;
-mod holding;
 mod host;
-mod link;
-mod members;
 mod metrics;
 mod muxer;
-mod nearby;
+mod notice;
 mod outbox;
-mod party;
+mod peer;
+mod peer_account;
+mod peer_table;
+mod pending;
 #[cfg(feature = "quic")]
 mod quic;
+mod rate_limiter;
 mod rename;
 mod scope;
 mod shared;
 mod streams;
-mod told;
 mod transport;
-mod upkeep;
-mod waiting;
 
-pub use allowance::CHATTER;
 pub use config::{Config, GossipConfig, LARGEST_MESSAGE, address, peer_id};
 pub use host::Host;
 pub use metrics::HostCounts;
-pub use told::{Message, Notice, PeerInfo};
-pub use waiting::Answer;
+pub use notice::{Message, Notice, PeerInfo};
+pub use pending::Answer;
+pub use rate_limiter::CONTROL_BYTES;

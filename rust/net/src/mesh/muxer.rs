@@ -1,7 +1,7 @@
 //! Yamux for libp2p, under the ledger's eyes: what `crate::connection` does for the streams of a WebSocket.
 //!
-//! libp2p's own tells neither a reset from an end nor what a peer did wrong, and limits the bytes that a peer makes this
-//! side keep by stream, not by peer.
+//! libp2p's own tells neither a reset from an end nor what a peer did wrong, and limits the bytes that a peer makes
+//! this side keep by stream, not by peer.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -23,8 +23,8 @@ use yamux::{ConnectionError, Mode};
 use crate::error::{Cause, Closed};
 use crate::ledger::Ledger;
 use crate::limits::{Counters, INITIAL_WINDOW, Limits, Permit};
-use crate::mesh::guarded::Guarded;
-use crate::mesh::party::Party;
+use crate::mesh::accounted_connection::AccountedConnection;
+use crate::mesh::peer_account::PeerAccount;
 use crate::muxed::Muxed;
 use crate::verdict::verdict;
 use crate::watched::Watched;
@@ -36,26 +36,26 @@ pub const OWN_STREAMS: usize = 64;
 /// Agrees on yamux for one connection to a peer.
 #[derive(Clone)]
 pub struct Upgrade {
-    party: Arc<Party>,
+    account: Arc<PeerAccount>,
     protocols: Arc<[StreamProtocol]>,
     limits: Limits,
     counters: Arc<Counters>,
 }
 
 impl Upgrade {
-    /// For a connection to `party`. `protocols`: that the caller speaks.
+    /// Create the upgrade of a connection to `account`. `protocols`: that the caller speaks.
     pub fn new(
-        party: Arc<Party>,
+        account: Arc<PeerAccount>,
         protocols: &Arc<[StreamProtocol]>,
         limits: &Limits,
         counters: &Arc<Counters>,
     ) -> Self {
-        Self { party, protocols: Arc::clone(protocols), limits: limits.clone(), counters: Arc::clone(counters) }
+        Self { account, protocols: Arc::clone(protocols), limits: limits.clone(), counters: Arc::clone(counters) }
     }
 
-    fn muxer<T: AsyncRead + AsyncWrite + Unpin>(self, pipe: T, mode: Mode) -> Guarded<Muxer<T>> {
-        let Self { party, protocols, limits, counters } = self;
-        let ledger = Arc::new(Ledger::sharing(Arc::clone(&party.account), Arc::clone(&party.halt)));
+    fn muxer<T: AsyncRead + AsyncWrite + Unpin>(self, pipe: T, mode: Mode) -> AccountedConnection<Muxer<T>> {
+        let Self { account, protocols, limits, counters } = self;
+        let ledger = Arc::new(Ledger::sharing(Arc::clone(&account.memory), Arc::clone(&account.close_signal)));
         // One more than may be open: a stream too many is there until its reset is written.
         let streams = limits.inbound_streams + limits.outbound_streams + 2 * OWN_STREAMS + 1;
         let mut config = yamux::Config::default();
@@ -64,7 +64,7 @@ impl Upgrade {
         let muxer = Muxer {
             yamux: yamux::Connection::new(Watched::lingering(pipe, Arc::clone(&ledger)), config, mode),
             ledger,
-            party: Arc::clone(&party),
+            account: Arc::clone(&account),
             arrived: VecDeque::new(),
             inbound: Arc::default(),
             outbound: Arc::default(),
@@ -72,7 +72,7 @@ impl Upgrade {
             limits,
             counters,
         };
-        Guarded::new(muxer, party, &protocols)
+        AccountedConnection::new(muxer, account, &protocols)
     }
 }
 
@@ -86,7 +86,7 @@ impl UpgradeInfo for Upgrade {
 }
 
 impl<T: AsyncRead + AsyncWrite + Unpin> InboundConnectionUpgrade<T> for Upgrade {
-    type Output = Guarded<Muxer<T>>;
+    type Output = AccountedConnection<Muxer<T>>;
     type Error = Infallible;
     type Future = Ready<Result<Self::Output, Self::Error>>;
 
@@ -96,7 +96,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> InboundConnectionUpgrade<T> for Upgrade 
 }
 
 impl<T: AsyncRead + AsyncWrite + Unpin> OutboundConnectionUpgrade<T> for Upgrade {
-    type Output = Guarded<Muxer<T>>;
+    type Output = AccountedConnection<Muxer<T>>;
     type Error = Infallible;
     type Future = Ready<Result<Self::Output, Self::Error>>;
 
@@ -109,7 +109,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> OutboundConnectionUpgrade<T> for Upgrade
 pub struct Muxer<T> {
     yamux: yamux::Connection<Watched<T>>,
     ledger: Arc<Ledger>,
-    party: Arc<Party>,
+    account: Arc<PeerAccount>,
     /// The peer's, until libp2p takes them. One task drives all of this: nobody has to be woken.
     arrived: VecDeque<Muxed>,
     inbound: Arc<AtomicUsize>,
@@ -120,7 +120,7 @@ pub struct Muxer<T> {
 }
 
 impl<T: AsyncRead + AsyncWrite + Unpin> Muxer<T> {
-    /// Moves everything on that can be moved on now.
+    /// Move everything on that can be moved on now.
     fn advance(&mut self, context: &mut Context<'_>) -> Result<(), Closed> {
         loop {
             match self.yamux.poll_next_inbound(context) {
@@ -162,7 +162,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Muxer<T> {
     }
 
     fn ended(&self, error: Option<&ConnectionError>) -> Closed {
-        verdict(&self.ledger, self.party.halt.reason(), error)
+        verdict(&self.ledger, self.account.close_signal.reason(), error)
     }
 }
 

@@ -1,10 +1,10 @@
 //! What waits in gossipsub's queue for a peer, in bytes.
 //!
-//! gossipsub bounds a queue by its number of messages, whatever their size, and lets nobody look into it. So its bytes are
-//! estimated, never too low: a message is charged to each peer that may get it, and given back as its bytes are written to
-//! the peer's stream. Charges for what gossipsub did not send after all are given back when a connection's stream has
-//! nothing left to write: its task asks the stream's handler first, and the handler takes from the queue until it is
-//! blocked. All connections to a peer share one queue, so what remains then is what the others are writing.
+//! gossipsub bounds a queue by its number of messages, whatever their size, and lets nobody look into it. So its bytes
+//! are estimated, never too low: a message is charged to each peer that may get it, and given back as its bytes are
+//! written to the peer's stream. Charges for what gossipsub did not send after all are given back when a connection's
+//! stream has nothing left to write: its task asks the stream's handler first, and the handler takes from the queue
+//! until it is blocked. All connections to a peer share one queue, so what remains then is what the others are writing.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -26,7 +26,7 @@ pub const ANSWER: usize = 128;
 /// What a message has in a frame of gossip beside its data and topic.
 const OVERHEAD: usize = 32;
 
-/// Bytes that a message takes in a frame of gossip, at most.
+/// Return bytes that a message takes in a frame of gossip, at most.
 pub fn size_of(data: usize, topic: usize) -> usize {
     data + topic + OVERHEAD
 }
@@ -40,12 +40,12 @@ pub struct Queues {
 }
 
 impl Queues {
-    /// Nothing waits. `each`: bytes for a peer, `all`: for all together.
+    /// Create it with nothing queued. `each`: bytes for a peer, `all`: for all together.
     pub fn new(each: usize, all: usize) -> Self {
         Self { each, all, queued: AtomicUsize::new(0) }
     }
 
-    /// Whether so many more bytes may wait.
+    /// Return whether so many more bytes may wait.
     pub fn fit(&self, bytes: usize) -> bool {
         self.queued.load(Ordering::Relaxed).saturating_add(bytes) <= self.all
     }
@@ -54,7 +54,7 @@ impl Queues {
 /// The bytes that wait for one peer, over all its connections.
 #[derive(Debug)]
 pub struct Outbox {
-    account: Arc<Account>,
+    memory: Arc<Account>,
     queues: Arc<Queues>,
     queued: AtomicUsize,
     /// Bytes that gossipsub took from its queue and that no connection has taken yet.
@@ -72,25 +72,25 @@ struct Pace {
 }
 
 impl Outbox {
-    /// An empty one. What waits in it counts as kept for the peer.
-    pub fn new(account: &Arc<Account>, queues: &Arc<Queues>, now: Instant) -> Self {
-        let (account, queues) = (Arc::clone(account), Arc::clone(queues));
+    /// Create an empty one. What waits in it counts as kept for the peer.
+    pub fn new(memory: &Arc<Account>, queues: &Arc<Queues>, now: Instant) -> Self {
+        let (memory, queues) = (Arc::clone(memory), Arc::clone(queues));
         let (queued, writing) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        Self { account, queues, queued, writing, pace: Mutex::new(Pace { progress: now, slow: None }) }
+        Self { memory, queues, queued, writing, pace: Mutex::new(Pace { progress: now, slow: None }) }
     }
 
-    /// Bytes that wait.
+    /// Return bytes that wait.
     pub fn queued(&self) -> usize {
         self.queued.load(Ordering::Relaxed)
     }
 
-    /// Whether so many more may wait. One message always may.
+    /// Return whether so many more may wait. One message always may.
     pub fn fits(&self, bytes: usize) -> bool {
         let queued = self.queued();
         queued == 0 || queued.saturating_add(bytes) <= self.queues.each
     }
 
-    /// How long the queue has been slow: since it was more than half full, until at most a quarter is left.
+    /// Return how long the queue has been slow: since it was more than half full, until at most a quarter is left.
     pub fn slow_for(&self, now: Instant) -> Option<Duration> {
         let (queued, most) = (self.queued(), self.queues.each);
         let mut pace = lock(&self.pace);
@@ -101,7 +101,7 @@ impl Outbox {
         Some(now.saturating_duration_since(*pace.slow.get_or_insert(now)))
     }
 
-    /// For how long the peer has taken nothing.
+    /// Return for how long the peer has taken nothing.
     pub fn idle_for(&self, now: Instant) -> Duration {
         now.saturating_duration_since(lock(&self.pace).progress)
     }
@@ -110,7 +110,7 @@ impl Outbox {
     pub fn charge(&self, bytes: usize, now: Instant) {
         if bytes > 0 {
             // In the opposite order of giving back, so that nothing is given back that was not taken.
-            self.account.add(bytes);
+            self.memory.add(bytes);
             self.queues.queued.fetch_add(bytes, Ordering::Relaxed);
             if self.queued.fetch_add(bytes, Ordering::Relaxed) == 0 {
                 lock(&self.pace).progress = now;
@@ -118,7 +118,7 @@ impl Outbox {
         }
     }
 
-    /// So many bytes of messages were written to the peer.
+    /// Record bytes of messages that were written to the peer.
     pub fn sent(&self, bytes: usize, now: Instant) {
         let mut taken = 0;
         let less = |queued: usize| {
@@ -130,18 +130,18 @@ impl Outbox {
         lock(&self.pace).progress = now;
     }
 
-    /// A stream has so many bytes to write, and had `before` when it was last asked.
+    /// Record that a stream has so many bytes to write, and had `before` at the last call.
     pub fn write(&self, before: usize, bytes: usize) {
         self.writing.fetch_add(bytes, Ordering::Relaxed);
         self.writing.fetch_sub(before, Ordering::Relaxed);
     }
 
-    /// gossipsub's queue is empty: nothing waits but what is being written.
+    /// Record that gossipsub's queue is empty: nothing is queued but what is being written.
     pub fn drained(&self) {
         self.shrink(self.writing.load(Ordering::Relaxed));
     }
 
-    /// Nothing waits any more.
+    /// Empty the queue.
     pub fn clear(&self) {
         self.shrink(0);
     }
@@ -155,17 +155,17 @@ impl Outbox {
 
     fn give_back(&self, bytes: usize) {
         self.queues.queued.fetch_sub(bytes, Ordering::Relaxed);
-        self.account.subtract(bytes);
+        self.memory.subtract(bytes);
     }
 
-    /// How to end a peer for which too much waits.
+    /// Return the error for a peer for which too much is queued.
     pub fn overflow(&self) -> Closed {
         let (queued, limit) = (self.queued(), self.queues.each);
         let reason = format!("the peer reads gossip too slowly: {queued} bytes are queued, the limit is {limit}");
         Closed::new(Cause::Overload, reason)
     }
 
-    /// How to end a peer that has taken nothing for too long.
+    /// Return the error for a peer that has taken nothing for too long.
     pub fn stalled(&self, now: Instant) -> Option<Closed> {
         let queued = self.queued();
         (queued > 0 && self.idle_for(now) >= PATIENCE).then(|| {
@@ -192,7 +192,7 @@ pub struct Outlet {
 }
 
 impl Outlet {
-    /// Whether gossipsub would write at once what it had.
+    /// Return whether gossipsub would write at once what it had.
     pub fn is_idle(&self) -> bool {
         self.open.load(Ordering::Relaxed) > 0 && self.writing.load(Ordering::Relaxed) == 0
     }
@@ -203,7 +203,7 @@ pub type Id = [u8; 32];
 
 /// What a peer said in control messages.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Named {
+pub struct ControlSummary {
     /// Messages that it asked for.
     pub requested: Vec<Id>,
     /// Messages that it announced.
@@ -227,7 +227,7 @@ struct State {
 pub struct Recent(Mutex<State>);
 
 impl Recent {
-    /// gossipsub has a message.
+    /// Record the size of a message that gossipsub has.
     pub fn add(&self, id: &[u8], bytes: usize, now: Instant) {
         let Ok(id) = Id::try_from(id) else { return };
         let mut state = lock(&self.0);
@@ -236,7 +236,7 @@ impl Recent {
         }
     }
 
-    /// The size of a message; of one that is forgotten, what it counts as.
+    /// Return the size of a message; of one that is forgotten, what it counts as.
     pub fn get(&self, id: &[u8]) -> usize {
         let id = Id::try_from(id).ok();
         id.and_then(|id| lock(&self.0).sizes.get(&id).copied()).unwrap_or(SMALL)
@@ -253,10 +253,10 @@ impl Recent {
         }
     }
 
-    /// Bytes that gossipsub may queue for a peer that said so: messages that it asked for, if gossipsub has them, requests
-    /// for those that it announced, if gossipsub has not, and refusals.
-    pub fn queued_for(&self, named: &Named) -> usize {
-        let Named { requested, announced, grafts, .. } = named;
+    /// Return bytes that gossipsub may queue for a peer that said so: messages that it asked for, if gossipsub has
+    /// them, requests for those that it announced, if gossipsub has not, and refusals.
+    pub fn queued_for(&self, summary: &ControlSummary) -> usize {
+        let ControlSummary { requested, announced, grafts, .. } = summary;
         if requested.is_empty() && announced.is_empty() {
             return ANSWER * grafts;
         }
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn who_takes_nothing_has_stalled() {
+    fn a_peer_that_takes_nothing_has_stalled() {
         let start = Instant::now();
         let (outbox, _) = outbox(100, start);
         let later = start + 10 * PATIENCE;
@@ -348,13 +348,16 @@ mod tests {
         recent.add(&[3; 5], 5000, start);
         let requested = |ids: &[u8]| {
             let requested = ids.iter().map(|id| [*id; 32]).collect();
-            recent.queued_for(&Named { requested, ..Named::default() })
+            recent.queued_for(&ControlSummary { requested, ..ControlSummary::default() })
         };
         assert_eq!(requested(&[1, 1, 2]), 10_010);
         // Of those that gossipsub does not have, it sends nothing.
         assert_eq!(requested(&[7, 8, 9]), 0);
         let announced = vec![[1; 32], [8; 32], [9; 32]];
-        assert_eq!(recent.queued_for(&Named { announced, grafts: 3, ..Named::default() }), 5 * ANSWER);
+        assert_eq!(
+            recent.queued_for(&ControlSummary { announced, grafts: 3, ..ControlSummary::default() }),
+            5 * ANSWER
+        );
         let kept = 8 * heartbeat;
         recent.expire(kept, start + 7 * heartbeat);
         assert_eq!(requested(&[1]), 5000);

@@ -9,10 +9,10 @@ use libp2p::{PeerId, StreamProtocol};
 
 use crate::error::{Cause, Closed};
 use crate::limits::INITIAL_WINDOW;
+use crate::mesh::accounted_connection::AccountedConnection;
 use crate::mesh::config::Checked;
-use crate::mesh::guarded::Guarded;
 use crate::mesh::muxer::OWN_STREAMS;
-use crate::mesh::party::Parties;
+use crate::mesh::peer_account::PeerAccounts;
 
 impl From<quic::Error> for Closed {
     fn from(error: quic::Error) -> Self {
@@ -23,7 +23,7 @@ impl From<quic::Error> for Closed {
 /// Connections over UDP, encrypted by QUIC. `protocols`: that the caller speaks.
 pub fn transport(
     config: &Checked,
-    parties: &Arc<Parties>,
+    accounts: &Arc<PeerAccounts>,
     protocols: &Arc<[StreamProtocol]>,
 ) -> impl Transport<
     Output = (PeerId, StreamMuxerBox),
@@ -33,13 +33,14 @@ pub fn transport(
 > + Send
 + Unpin
 + 'static {
-    let (parties, protocols, limits) = (Arc::clone(parties), Arc::clone(protocols), &config.limits);
+    let (accounts, protocols, limits) = (Arc::clone(accounts), Arc::clone(protocols), &config.limits);
     let narrow = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
     let mut quic = quic::Config::new(&config.key);
     quic.handshake_timeout = limits.negotiation;
     quic.max_concurrent_stream_limit = narrow(limits.inbound_streams + OWN_STREAMS);
     quic.max_stream_data = narrow(4 * INITIAL_WINDOW);
     quic.max_connection_data = narrow(limits.window_growth());
-    Quic::new(quic)
-        .map(move |(peer, muxer), _| (peer, StreamMuxerBox::new(Guarded::new(muxer, parties.enter(peer), &protocols))))
+    Quic::new(quic).map(move |(peer, muxer), _| {
+        (peer, StreamMuxerBox::new(AccountedConnection::new(muxer, accounts.enter(peer), &protocols)))
+    })
 }

@@ -26,7 +26,7 @@ pub struct Renamed<T> {
 }
 
 impl<T> Renamed<T> {
-    /// Names what `inner` calls `/ipfs/...` `/canvas/...`.
+    /// Name what `inner` calls `/ipfs/...` `/canvas/...`.
     pub fn to_canvas(inner: T) -> Self {
         Self { inner, name: |name| name.replacen("/ipfs/", "/canvas/", 1) }
     }

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use libp2p::Multiaddr;
 use libp2p::multiaddr::Protocol;
 
-/// The address of version 4 that one of version 6 leads to, for those that are made of one.
+/// Return the address of version 4 that one of version 6 leads to, for those that are made of one.
 pub fn embedded(ip: Ipv6Addr) -> Option<Ipv4Addr> {
     let ip4 = |high: u16, low: u16| Some(Ipv4Addr::from_bits(u32::from(high) << 16 | u32::from(low)));
     match ip.segments() {
@@ -42,7 +42,7 @@ pub enum Scope {
 }
 
 impl Scope {
-    /// The scope of an address.
+    /// Return the scope of an address.
     pub fn of(address: &Multiaddr) -> Self {
         match address.iter().next() {
             Some(Protocol::Ip4(ip)) => Self::of_ip4(ip),
@@ -66,11 +66,11 @@ impl Scope {
     }
 
     fn of_ip6(ip: Ipv6Addr) -> Self {
-        let near = |bits: u32| Self::Private(Ipv6Addr::from_bits(ip.to_bits() >> bits << bits).into());
+        let dial_filter = |bits: u32| Self::Private(Ipv6Addr::from_bits(ip.to_bits() >> bits << bits).into());
         match ip.segments() {
             [0, 0, 0, 0, 0, 0, 0, 1] => Self::Machine,
             // RFC 8215: what a network's own translators lead to. RFC 4193, and RFC 3879 of before.
-            [0x64, 0xff9b, 1, ..] | [0xfc00..=0xfdff | 0xfec0..=0xfeff, ..] => near(80),
+            [0x64, 0xff9b, 1, ..] | [0xfc00..=0xfdff | 0xfec0..=0xfeff, ..] => dial_filter(80),
             // RFC 6666: nothing answers.
             [0, 0, 0, 0, 0, 0, 0, 0] | [0x100, 0, 0, 0, ..] | [0xff00..=0xffff, ..] => Self::Nowhere,
             [0xfe80..=0xfebf, ..] => Self::Link,
@@ -78,8 +78,8 @@ impl Scope {
         }
     }
 
-    /// Of a name, which nobody has looked up: what special names mean (RFC 6761, RFC 6762, RFC 8375), and those without a
-    /// dot.
+    /// Return the scope of a name, which is not resolved: what special names mean (RFC 6761, RFC 6762, RFC 8375), and
+    /// those without a dot.
     fn of_name(name: &str) -> Self {
         let name = name.trim_end_matches('.').to_ascii_lowercase();
         match name.rsplit('.').next() {
@@ -90,12 +90,12 @@ impl Scope {
         }
     }
 
-    /// Whether only some can reach what has it.
+    /// Return whether it is limited to a machine or a network.
     pub fn is_near(self) -> bool {
         !matches!(self, Self::Global | Self::Nowhere)
     }
 
-    /// Whether a peer at an address of this scope may give others one of `scope`.
+    /// Return whether a peer at an address of this scope may give others one of `scope`.
     pub fn gives(self, scope: Self) -> bool {
         match scope {
             Self::Global => true,
@@ -179,12 +179,12 @@ mod tests {
 
     #[test]
     fn peers_give_addresses_from_where_they_are() {
-        let (near, far) = (private("10.1.0.0"), private("10.2.0.0"));
-        for giver in [Scope::Global, near, Scope::Link, Scope::Machine] {
+        let (dial_filter, far) = (private("10.1.0.0"), private("10.2.0.0"));
+        for giver in [Scope::Global, dial_filter, Scope::Link, Scope::Machine] {
             assert!(giver.gives(Scope::Global));
             assert!(!giver.gives(Scope::Nowhere));
             assert_eq!(giver.gives(Scope::Name), giver != Scope::Global);
-            assert_eq!(giver.gives(near), giver == near || giver == Scope::Machine);
+            assert_eq!(giver.gives(dial_filter), giver == dial_filter || giver == Scope::Machine);
             assert_eq!(giver.gives(far), giver == Scope::Machine);
             assert_eq!(giver.gives(Scope::Machine), giver == Scope::Machine);
         }

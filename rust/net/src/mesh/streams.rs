@@ -21,12 +21,12 @@ use libp2p::swarm::{
 use libp2p::{Multiaddr, PeerId, TransportError};
 
 use crate::error::{Cause, Closed};
-use crate::mesh::link::{Known, Opening, Wire};
-use crate::mesh::members::Members;
+use crate::mesh::peer::{Opening, PeerConnection, Remote};
+use crate::mesh::peer_table::PeerTable;
 
 /// Streams by protocol name, of all peers.
 pub struct Streams {
-    members: Arc<Members>,
+    peer_table: Arc<PeerTable>,
     protocols: Arc<[StreamProtocol]>,
     opening: VecDeque<Opening>,
     closing: VecDeque<(PeerId, ConnectionId)>,
@@ -34,21 +34,21 @@ pub struct Streams {
 }
 
 impl Streams {
-    /// Offers `protocols` on the streams that peers open.
-    pub fn new(members: Arc<Members>, protocols: Vec<StreamProtocol>) -> Self {
+    /// Offer `protocols` on the streams that peers open.
+    pub fn new(peer_table: Arc<PeerTable>, protocols: Vec<StreamProtocol>) -> Self {
         let protocols = protocols.into();
-        Self { members, protocols, opening: VecDeque::new(), closing: VecDeque::new(), waker: None }
+        Self { peer_table, protocols, opening: VecDeque::new(), closing: VecDeque::new(), waker: None }
     }
 
-    /// Opens a stream on any of its peer's connections.
+    /// Open a stream on any of its peer's connections.
     pub fn open(&mut self, opening: Opening) {
         self.opening.push_back(opening);
         self.wake();
     }
 
-    /// Closes a connection to a peer; what was written goes out first.
-    pub fn close(&mut self, peer: PeerId, connection: ConnectionId) {
-        self.closing.push_back((peer, connection));
+    /// Close a connection to a peer; what was written goes out first.
+    pub fn close(&mut self, peer_id: PeerId, connection: ConnectionId) {
+        self.closing.push_back((peer_id, connection));
         self.wake();
     }
 
@@ -58,9 +58,9 @@ impl Streams {
         }
     }
 
-    fn handler(&self, connection: ConnectionId, known: Known) -> Result<Handler, ConnectionDenied> {
-        let wire = self.members.connected(connection, known).map_err(ConnectionDenied::new)?;
-        Ok(Handler { wire, protocols: Arc::clone(&self.protocols), opening: VecDeque::new(), waker: None })
+    fn handler(&self, connection: ConnectionId, remote: Remote) -> Result<Handler, ConnectionDenied> {
+        let peer_connection = self.peer_table.connected(connection, remote).map_err(ConnectionDenied::new)?;
+        Ok(Handler { peer_connection, protocols: Arc::clone(&self.protocols), opening: VecDeque::new(), waker: None })
     }
 }
 
@@ -71,12 +71,12 @@ impl NetworkBehaviour for Streams {
     fn handle_pending_outbound_connection(
         &mut self,
         _: ConnectionId,
-        peer: Option<PeerId>,
+        peer_id: Option<PeerId>,
         _: &[Multiaddr],
         _: Endpoint,
     ) -> Result<Vec<Multiaddr>, ConnectionDenied> {
         // Those that are only known by their address are checked when they say who they are.
-        match peer.map_or(Ok(()), |peer| self.members.check_allowed(&peer)) {
+        match peer_id.map_or(Ok(()), |peer_id| self.peer_table.check_allowed(&peer_id)) {
             Ok(()) => Ok(Vec::new()),
             Err(closed) => Err(ConnectionDenied::new(closed)),
         }
@@ -85,31 +85,31 @@ impl NetworkBehaviour for Streams {
     fn handle_established_inbound_connection(
         &mut self,
         connection: ConnectionId,
-        peer: PeerId,
+        peer_id: PeerId,
         _: &Multiaddr,
         remote: &Multiaddr,
     ) -> Result<THandler<Self>, ConnectionDenied> {
-        self.handler(connection, Known { peer, address: bare(remote), dialer: false })
+        self.handler(connection, Remote { peer_id, address: bare(remote), dialer: false })
     }
 
     fn handle_established_outbound_connection(
         &mut self,
         connection: ConnectionId,
-        peer: PeerId,
+        peer_id: PeerId,
         address: &Multiaddr,
         _: Endpoint,
         _: PortUse,
     ) -> Result<THandler<Self>, ConnectionDenied> {
-        self.handler(connection, Known { peer, address: bare(address), dialer: true })
+        self.handler(connection, Remote { peer_id, address: bare(address), dialer: true })
     }
 
     fn on_swarm_event(&mut self, event: FromSwarm) {
         match event {
             FromSwarm::ConnectionClosed(ConnectionClosed { peer_id, connection_id, cause, .. }) => {
-                self.members.disconnected(peer_id, connection_id, &verdict(cause));
+                self.peer_table.disconnected(peer_id, connection_id, &verdict(cause));
             }
             FromSwarm::DialFailure(DialFailure { connection_id, error, .. }) => {
-                self.members.unreachable(connection_id, explain(error));
+                self.peer_table.unreachable(connection_id, explain(error));
             }
             _ => {}
         }
@@ -125,7 +125,7 @@ impl NetworkBehaviour for Streams {
             return Poll::Ready(ToSwarm::CloseConnection { peer_id, connection });
         }
         if let Some(event) = self.opening.pop_front() {
-            let (peer_id, handler) = (event.peer, NotifyHandler::One(event.connection));
+            let (peer_id, handler) = (event.peer_id, NotifyHandler::One(event.connection));
             return Poll::Ready(ToSwarm::NotifyHandler { peer_id, handler, event });
         }
         self.waker = Some(context.waker().clone());
@@ -133,12 +133,12 @@ impl NetworkBehaviour for Streams {
     }
 }
 
-/// An address without the peer that it leads to.
+/// Return an address without the peer that it leads to.
 pub fn bare(address: &Multiaddr) -> Multiaddr {
     address.iter().filter(|protocol| !matches!(protocol, libp2p::multiaddr::Protocol::P2p(_))).collect()
 }
 
-/// How a connection ended.
+/// Return how a connection ended.
 pub fn verdict(cause: Option<&ConnectionError>) -> Closed {
     match cause {
         None => Closed::new(Cause::Local, "this side closed the connection"),
@@ -151,7 +151,7 @@ pub fn verdict(cause: Option<&ConnectionError>) -> Closed {
     }
 }
 
-/// Why a peer could not be reached.
+/// Return why a peer could not be reached.
 fn explain(error: &DialError) -> Closed {
     match error {
         DialError::Transport(attempts) => {
@@ -176,7 +176,7 @@ fn explain(error: &DialError) -> Closed {
     }
 }
 
-/// The innermost error, which says most.
+/// Return the text of the innermost error, which is the most specific.
 fn root(error: &(dyn std::error::Error + 'static)) -> String {
     let mut error = error;
     while let Some(source) = error.source() {
@@ -187,7 +187,7 @@ fn root(error: &(dyn std::error::Error + 'static)) -> String {
 
 /// The streams of one connection.
 pub struct Handler {
-    wire: Arc<Wire>,
+    peer_connection: Arc<PeerConnection>,
     protocols: Arc<[StreamProtocol]>,
     opening: VecDeque<Opening>,
     waker: Option<Waker>,
@@ -202,7 +202,8 @@ impl ConnectionHandler for Handler {
     type OutboundOpenInfo = Opening;
 
     fn listen_protocol(&self) -> SubstreamProtocol<Offer> {
-        SubstreamProtocol::new(Offer(Arc::clone(&self.protocols)), ()).with_timeout(self.wire.limits().negotiation)
+        SubstreamProtocol::new(Offer(Arc::clone(&self.protocols)), ())
+            .with_timeout(self.peer_connection.limits().negotiation)
     }
 
     fn connection_keep_alive(&self) -> bool {
@@ -215,7 +216,8 @@ impl ConnectionHandler for Handler {
             match StreamProtocol::try_from_owned(opening.protocol.clone()) {
                 Ok(protocol) => {
                     let offer = Offer([protocol].into());
-                    let protocol = SubstreamProtocol::new(offer, opening).with_timeout(self.wire.limits().negotiation);
+                    let protocol =
+                        SubstreamProtocol::new(offer, opening).with_timeout(self.peer_connection.limits().negotiation);
                     return Poll::Ready(ConnectionHandlerEvent::OutboundSubstreamRequest { protocol });
                 }
                 Err(error) => opening.failed(Closed::new(Cause::Internal, error.to_string())),
@@ -235,13 +237,13 @@ impl ConnectionHandler for Handler {
     fn on_connection_event(&mut self, event: ConnectionEvent<Offer, Offer, (), Opening>) {
         match event {
             ConnectionEvent::FullyNegotiatedInbound(FullyNegotiatedInbound { protocol: (stream, name), .. }) => {
-                self.wire.accept(stream, name.to_string());
+                self.peer_connection.accept(stream, name.to_string());
             }
             ConnectionEvent::FullyNegotiatedOutbound(FullyNegotiatedOutbound { protocol: (stream, _), info }) => {
-                info.agreed(stream, &self.wire);
+                info.agreed(stream, &self.peer_connection);
             }
             ConnectionEvent::DialUpgradeError(DialUpgradeError { info, error }) => {
-                let limit = self.wire.limits().negotiation.as_secs_f64();
+                let limit = self.peer_connection.limits().negotiation.as_secs_f64();
                 info.failed(match error {
                     StreamUpgradeError::Timeout => {
                         let reason = format!("the peer did not agree on a protocol within {limit} s");
@@ -256,7 +258,7 @@ impl ConnectionHandler for Handler {
                     StreamUpgradeError::Apply(never) => match never {},
                 });
             }
-            // Of streams that the peer opened and that speak nothing offered here, libp2p does not tell.
+            // Of streams that the peer opened and that speak nothing offered here, libp2p does not report.
             _ => {}
         }
     }

@@ -17,15 +17,15 @@ use socket2::{Domain, Socket, Type};
 use crate::error::Error;
 use crate::limits::Counters;
 use crate::mesh::config::Checked;
+use crate::mesh::dial_filter::{ByName, DialFilter, FilteredTransport};
 use crate::mesh::muxer::Upgrade;
-use crate::mesh::nearby::{ByName, Near, Screened};
-use crate::mesh::party::Parties;
+use crate::mesh::peer_account::PeerAccounts;
 
 /// Bytes of a WebSocket's message, which is kept whole: noise's have 64 KiB, and peers may send several at once.
 const LARGEST_FRAME: usize = 1 << 20;
 
-/// Fails if somebody else listens at an address. libp2p's listeners share a port with any other of their kind, and then
-/// each gets some of the connections. (Those of QUIC do not.)
+/// Fail if another program listens at an address. libp2p's listeners share a port with any other of their kind, and
+/// then each gets some of the connections. (Those of QUIC do not.)
 pub fn is_free(address: &Multiaddr) -> io::Result<()> {
     let mut parts = address.iter();
     let host = match parts.next() {
@@ -46,25 +46,26 @@ pub fn is_free(address: &Multiaddr) -> io::Result<()> {
     socket.bind(&address.into())
 }
 
-/// The transports of a host. `near`: what names that strangers give may lead to. `config.limits.negotiation` is what a connection has to be agreed on.
+/// Return the transports of a host. `dial_filter`: what names that strangers give may lead to.
+/// `config.limits.negotiation` is what a connection has to be agreed on.
 pub fn transport(
     config: &Checked,
-    parties: &Arc<Parties>,
+    accounts: &Arc<PeerAccounts>,
     counters: &Arc<Counters>,
-    near: &Arc<Near>,
+    dial_filter: &Arc<DialFilter>,
 ) -> Result<Boxed<(PeerId, StreamMuxerBox)>, Error> {
-    let mut sockets = websocket::Config::new(resolving(near));
+    let mut sockets = websocket::Config::new(resolving(dial_filter));
     sockets.set_max_data_size(LARGEST_FRAME);
     let failure = |error| Error::system("the host's key cannot be used", error);
     let noise = noise::Config::new(&config.key).map_err(failure)?;
     let protocols: Arc<[StreamProtocol]> = config.protocols.clone().into();
     let upgrade = {
-        let (parties, protocols) = (Arc::clone(parties), Arc::clone(&protocols));
+        let (accounts, protocols) = (Arc::clone(accounts), Arc::clone(&protocols));
         let (limits, counters) = (config.limits.clone(), Arc::clone(counters));
-        move |peer: &PeerId, _: &_| Upgrade::new(parties.enter(*peer), &protocols, &limits, &counters)
+        move |peer: &PeerId, _: &_| Upgrade::new(accounts.enter(*peer), &protocols, &limits, &counters)
     };
     let transport = sockets
-        .or_transport(resolving(near))
+        .or_transport(resolving(dial_filter))
         .upgrade(Version::V1)
         .authenticate(noise)
         .multiplex_ext(upgrade)
@@ -72,7 +73,7 @@ pub fn transport(
         .map(|(peer, muxer), _| (peer, StreamMuxerBox::new(muxer)));
     // QUIC first: the others take any address, and fail on it later.
     #[cfg(feature = "quic")]
-    let transport = crate::mesh::quic::transport(config, parties, &protocols)
+    let transport = crate::mesh::quic::transport(config, accounts, &protocols)
         .or_transport(transport)
         .map(|reached, _| reached.into_inner());
     Ok(transport.map_err(io::Error::other).boxed())
@@ -80,13 +81,13 @@ pub fn transport(
 
 type Tcp = tcp::tokio::Transport;
 
-/// TCP, to names too.
-fn resolving(near: &Arc<Near>) -> ByName<Dns<Tcp>, Dns<Screened<Tcp>>> {
+/// Create a TCP transport that resolves names.
+fn resolving(dial_filter: &Arc<DialFilter>) -> ByName<Dns<Tcp>, Dns<FilteredTransport<Tcp>>> {
     let tcp = || Tcp::new(tcp::Config::default());
-    ByName::new(dns(tcp), dns(|| Screened::new(tcp(), near)), near)
+    ByName::new(dns(tcp), dns(|| FilteredTransport::new(tcp(), dial_filter)), dial_filter)
 }
 
-/// A host without a list of resolvers asks nobody, and reaches addresses all the same.
+/// Resolve names. A host without a list of resolvers asks nobody, and reaches addresses all the same.
 fn dns<T>(inner: impl Fn() -> T) -> Dns<T> {
     let none = |_| Dns::custom(inner(), ResolverConfig::default(), ResolverOpts::default());
     Dns::system(inner()).unwrap_or_else(none)

@@ -1,27 +1,28 @@
-//! What threads share about peers (the budget, their accounts, streams in the caller's hands) in thousands of interleavings.
+//! What threads share about peers (the budget, their accounts, streams in the caller's hands) in thousands of
+//! interleavings.
 //!
-//! The sources are compiled once more, with a module `sync` whose locks and atomics are Shuttle's: it decides at each of them
-//! which thread goes on. A thread that locks what it holds, which a waker does that is woken under a lock, and threads that
-//! wait for ever, fail the test. `make interleavings` tries more.
+//! The sources are compiled once more, with a module `sync` whose locks and atomics are Shuttle's: it decides at each
+//! of them which thread goes on. A thread that locks what it holds, which a waker does that is woken under a lock, and
+//! threads that wait for ever, fail the test. `make interleavings` tries more.
 
 #![allow(clippy::panic, clippy::unwrap_used, dead_code, missing_docs, unused_imports)]
 
 #[path = "../../src/budget.rs"]
 mod budget;
+#[path = "../../src/close_signal.rs"]
+mod close_signal;
 #[path = "../../src/error.rs"]
 mod error;
-#[path = "../../src/halt.rs"]
-mod halt;
 #[path = "../../src/inbox.rs"]
 mod inbox;
 #[path = "../../src/limits.rs"]
 mod limits;
 #[path = "../../src/mesh"]
 mod mesh {
-    pub mod allowance;
-    pub mod holding;
+    pub mod backpressure;
     pub mod outbox;
-    pub mod party;
+    pub mod peer_account;
+    pub mod rate_limiter;
 }
 #[path = "../../src/slot.rs"]
 mod slot;
@@ -91,12 +92,12 @@ use shuttle::scheduler::{PctScheduler, RandomScheduler};
 use shuttle::thread::spawn;
 
 use crate::budget::{Account, Budget};
+use crate::close_signal::CloseSignal;
 use crate::error::{Cause, Closed, lock};
-use crate::halt::Halt;
 use crate::inbox::Inbox;
 use crate::limits::Permit;
-use crate::mesh::outbox::{Named, Queues};
-use crate::mesh::party::Parties;
+use crate::mesh::outbox::{ControlSummary, Queues};
+use crate::mesh::peer_account::PeerAccounts;
 use crate::slot::{Carrier, Slot};
 use crate::sync::{AtomicUsize, Mutex, Ordering};
 
@@ -157,9 +158,9 @@ impl<T: Send + 'static> Wake for Woken<T> {
 fn shares_of_a_budget_are_given_back() {
     let budget = Arc::new(Budget::new(10, 20));
     let peers = (0..3).map(|number| {
-        let (budget, halt) = (Arc::clone(&budget), Arc::<Halt>::default());
-        let account = Arc::new(Account::open(&budget, &halt));
-        halt.driver.register(&Woken::waker(&budget, Arc::clone(&account)));
+        let (budget, close_signal) = (Arc::clone(&budget), Arc::<CloseSignal>::default());
+        let account = Arc::new(Account::open(&budget, &close_signal));
+        close_signal.task.register(&Woken::waker(&budget, Arc::clone(&account)));
         spawn(move || {
             for bytes in [4, 5 + number] {
                 account.add(bytes);
@@ -167,7 +168,7 @@ fn shares_of_a_budget_are_given_back() {
                 account.subtract(bytes);
             }
             account.add(9 + number);
-            (account, halt)
+            (account, close_signal)
         })
     });
     let peers: Vec<_> = peers.collect();
@@ -175,79 +176,79 @@ fn shares_of_a_budget_are_given_back() {
     assert!(budget.held() <= 20);
     let peers: Vec<_> = peers.into_iter().map(|peer| peer.join().unwrap()).collect();
     // Two of them are too much for one, or for all with what is kept elsewhere.
-    assert!(peers.iter().filter(|(_, halt)| halt.reason().is_none()).count() <= 1);
+    assert!(peers.iter().filter(|(_, close_signal)| close_signal.reason().is_none()).count() <= 1);
     assert!(peers[2].1.reason().is_some());
     // Those that stay would keep their accounts by what is woken at their end.
-    peers.iter().for_each(|(_, halt)| halt.end(closed("a test")));
+    peers.iter().for_each(|(_, close_signal)| close_signal.end(closed("a test")));
     drop(peers);
     assert_eq!(budget.held(), 3);
 }
 
 fn the_end_of_a_connection_is_not_missed() {
-    let halt = Arc::<Halt>::default();
+    let close_signal = Arc::<CloseSignal>::default();
     let enders = ["first", "second"].map(|reason| {
-        let halt = Arc::clone(&halt);
-        spawn(move || halt.end(closed(reason)))
+        let close_signal = Arc::clone(&close_signal);
+        spawn(move || close_signal.end(closed(reason)))
     });
     // Deadlocks if nobody wakes it.
-    let reason = block_on(halt.wait());
+    let reason = block_on(close_signal.wait());
     enders.into_iter().for_each(|ender| ender.join().unwrap());
-    assert_eq!(halt.reason(), Some(reason));
+    assert_eq!(close_signal.reason(), Some(reason));
 }
 
 fn accounts_of_peers_are_given_back() {
     let budget = Arc::new(Budget::new(60, 100));
-    let parties = Arc::new(Parties::new(&budget, 1000, Queues::new(50, 80)));
+    let accounts = Arc::new(PeerAccounts::new(&budget, 1000, Queues::new(50, 80)));
     let peers = [PeerId::random(), PeerId::random()];
     let connections = [0, 0, 1].map(|peer| {
-        let (parties, peer, budget) = (Arc::clone(&parties), peers[peer], Arc::clone(&budget));
+        let (accounts, peer, budget) = (Arc::clone(&accounts), peers[peer], Arc::clone(&budget));
         spawn(move || {
-            let (party, now) = (parties.enter(peer), Instant::now());
-            let driver = party.driver();
-            driver.register(&Woken::waker(&budget, Arc::clone(&party)));
-            party.account.add(20);
-            party.outbox.charge(20, now);
+            let (account, now) = (accounts.enter(peer), Instant::now());
+            let waker = account.waker();
+            waker.register(&Woken::waker(&budget, Arc::clone(&account)));
+            account.memory.add(20);
+            account.outbox.charge(20, now);
             assert!(budget.held() <= 100);
-            party.named(&Named { grafts: 1, ..Named::default() });
-            party.outbox.sent(15, now);
-            party.account.subtract(20);
-            party.left(&driver);
+            account.received_control(&ControlSummary { grafts: 1, ..ControlSummary::default() });
+            account.outbox.sent(15, now);
+            account.memory.subtract(20);
+            account.left(&waker);
             // Or the waker would keep the peer's account.
-            driver.wake();
+            waker.wake();
         })
     });
-    let known = parties.enter(peers[0]);
-    known.halt.end(closed("the caller let go of it"));
+    let known = accounts.enter(peers[0]);
+    known.close_signal.end(closed("the caller let go of it"));
     known.wake();
-    assert!(!known.stays());
+    assert!(!known.is_open());
     drop(known);
     connections.into_iter().for_each(|connection| connection.join().unwrap());
     assert_eq!(budget.held(), 0);
-    assert!(parties.queues.fit(80));
+    assert!(accounts.queues.fit(80));
 }
 
 fn what_connections_of_a_peer_write_is_counted_once() {
     let budget = Arc::new(Budget::new(1000, 1000));
-    let parties = Parties::new(&budget, 1000, Queues::new(1000, 1000));
-    let party = parties.enter(PeerId::random());
+    let accounts = PeerAccounts::new(&budget, 1000, Queues::new(1000, 1000));
+    let account = accounts.enter(PeerId::random());
     let now = Instant::now();
     let writers = [30, 50].map(|bytes| {
-        let (party, driver) = (Arc::clone(&party), party.driver());
+        let (account, waker) = (Arc::clone(&account), account.waker());
         spawn(move || {
-            party.outbox.charge(bytes, now);
-            party.outbox.write(0, bytes);
-            party.outbox.sent(10, now);
-            party.outbox.write(bytes, bytes - 10);
-            party.outbox.sent(bytes - 10, now);
-            party.outbox.write(bytes - 10, 0);
-            party.outbox.drained();
-            party.left(&driver);
+            account.outbox.charge(bytes, now);
+            account.outbox.write(0, bytes);
+            account.outbox.sent(10, now);
+            account.outbox.write(bytes, bytes - 10);
+            account.outbox.sent(bytes - 10, now);
+            account.outbox.write(bytes - 10, 0);
+            account.outbox.drained();
+            account.left(&waker);
         })
     });
     assert!(budget.held() <= 80);
     writers.into_iter().for_each(|writer| writer.join().unwrap());
-    assert_eq!((party.outbox.queued(), budget.held()), (0, 0));
-    assert!(parties.queues.fit(1000));
+    assert_eq!((account.outbox.queued(), budget.held()), (0, 0));
+    assert!(accounts.queues.fit(1000));
 }
 
 /// The bytes of a stream: none.
@@ -309,7 +310,7 @@ fn what_is_held_for_a_stream_is_given_back() {
         let (slot, inbox, carriers) = (Arc::clone(&slot), Arc::clone(&inbox), Arc::clone(&carriers));
         spawn(move || {
             if slot.opened(Box::new(Nothing(carriers))) {
-                inbox.tell(handle, |news| news.begun = Some(String::new()));
+                inbox.notify(handle, |news| news.begun = Some(String::new()));
             }
         })
     };

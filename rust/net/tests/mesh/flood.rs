@@ -80,7 +80,7 @@ impl Hostile {
 fn meshed(first: &mut Peer, second: &mut Peer) {
     let has = |peer: &Peer, other: &Peer| {
         let other = other.host.peer();
-        peer.host.peers().unwrap().iter().any(|info| info.peer == other && info.in_mesh && info.subscribed)
+        peer.host.peers().unwrap().iter().any(|info| info.peer_id == other && info.in_mesh && info.subscribed)
     };
     first.until("the mesh stands", |peer| {
         second.poll();
@@ -137,9 +137,9 @@ fn subscription(topic: &str) -> Vec<u8> {
 }
 
 #[test]
-fn who_floods_gossip_is_cut_off() {
+fn a_peer_that_floods_gossip_is_dropped() {
     // So little that the slowest machine spends it faster than it comes back.
-    let (mut first, address, mut second) = honest(Config { chatter: 256 << 10, ..config() });
+    let (mut first, address, mut second) = honest(Config { control_bytes: 256 << 10, ..config() });
     let topics: Vec<_> = (0..MANY).map(|number| subscription(&format!("topic {number}"))).collect();
     let floods = [
         graft().repeat(1000),
@@ -164,8 +164,8 @@ fn who_floods_gossip_is_cut_off() {
 }
 
 #[test]
-fn who_asks_for_the_mesh_in_spite_of_having_left_it_is_cut_off() {
-    let (mut first, address, mut second) = honest(Config { chatter: 256 << 10, ..config() });
+fn a_peer_that_grafts_again_and_again_after_a_prune_is_dropped() {
+    let (mut first, address, mut second) = honest(Config { control_bytes: 256 << 10, ..config() });
     let mut hostile = Hostile::dial(&mut first, &address);
     let bytes = [frame(&subscription(TOPIC)), prune(), graft().repeat(20)].concat();
     while hostile.write(&mut first, &bytes) {}
@@ -214,7 +214,7 @@ fn half_frames_of_many_peers_stay_within_the_budget_of_all() {
 }
 
 #[test]
-fn who_changes_its_subscription_all_the_time_is_cut_off() {
+fn a_peer_that_changes_its_subscription_too_often_is_dropped() {
     let (mut first, address, mut second) = honest(config());
     let mut hostile = Hostile::dial(&mut first, &address);
     let unsubscribed = field(1, &[vec![8, 0], field(2, TOPIC.as_bytes())].concat());
@@ -235,7 +235,7 @@ fn deaf() -> Config {
 
 fn has_member(peer: &mut Peer, member: &Peer) {
     let member = member.host.peer();
-    let is_member = |info: &gossiplog_net::PeerInfo| info.peer == member && info.in_mesh && info.subscribed;
+    let is_member = |info: &gossiplog_net::PeerInfo| info.peer_id == member && info.in_mesh && info.subscribed;
     peer.until("it is a member", |peer| peer.host.peers().unwrap().iter().any(is_member).then_some(()));
 }
 
@@ -294,7 +294,7 @@ fn a_member_that_never_reads_is_ended_and_harms_nobody() {
 }
 
 #[test]
-fn a_member_that_is_slower_than_others_is_left_out_and_stays_connected() {
+fn a_member_that_is_slower_than_others_is_suspended_and_stays_connected() {
     let (mut first, address, mut second) = honest(config());
     let mut slow = Peer::start(deaf());
     slow.host.dial(&address).unwrap();
@@ -340,7 +340,7 @@ fn the_only_member_is_not_ended_for_being_slow() {
 }
 
 #[test]
-fn who_asks_for_more_messages_than_it_takes_is_ended() {
+fn a_peer_that_requests_more_messages_than_it_takes_is_dropped() {
     let (mut first, address, mut second) = honest(config());
     let mut hostile = Peer::start(deaf());
     hostile.host.dial(&address).unwrap();
@@ -366,7 +366,7 @@ fn who_asks_for_more_messages_than_it_takes_is_ended() {
 }
 
 #[test]
-fn who_announces_messages_and_takes_no_requests_is_ended() {
+fn a_peer_that_announces_messages_and_takes_no_requests_is_dropped() {
     let (mut first, address, mut second) = honest(config());
     let mut hostile = Peer::start(deaf());
     hostile.host.dial(&address).unwrap();
@@ -423,7 +423,7 @@ fn requests_for_messages_that_nobody_has_cost_neither_side() {
 }
 
 #[test]
-fn who_names_messages_by_what_is_no_id_is_cut_off() {
+fn a_peer_that_names_messages_by_malformed_ids_is_dropped() {
     let (mut first, address, mut second) = honest(config());
     for id in [vec![7; 4], vec![7; 100_000]] {
         for (list, number) in [(1, 2), (2, 1), (5, 1)] {

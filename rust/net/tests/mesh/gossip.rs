@@ -17,7 +17,7 @@ fn messages_of_every_size_arrive_both_ways() {
             assert_eq!(from.host.publish(data.clone()), Ok(true));
             let message = to.message(Answer::Accept);
             assert!(message.data == data);
-            assert_eq!(message.peer, from.host.peer());
+            assert_eq!(message.peer_id, from.host.peer());
             assert_eq!(message.connection, to.connection(from));
         }
     }
@@ -51,7 +51,7 @@ fn only_what_is_accepted_goes_on() {
     assert_eq!(third.message(Answer::Accept).data, b"fine");
     let sender = first.host.peer();
     let score = |peer: &Peer, other: &str| {
-        peer.host.peers().unwrap().iter().find(|info| info.peer == other).map(|info| info.score)
+        peer.host.peers().unwrap().iter().find(|info| info.peer_id == other).map(|info| info.score)
     };
     middle.until("the rejection is held against the sender", |peer| score(peer, &sender).filter(|score| *score < -5.0));
     assert!(score(&third, &middle.host.peer()).is_some_and(|score| score > -1.0));
@@ -60,7 +60,7 @@ fn only_what_is_accepted_goes_on() {
 }
 
 #[test]
-fn a_peer_whose_messages_are_rejected_is_parted_from_in_the_end() {
+fn a_peer_whose_messages_are_rejected_is_dropped_in_the_end() {
     let (mut first, mut second) = pair(config(), config());
     first.meshed(1);
     second.meshed(1);
@@ -88,12 +88,12 @@ fn a_peer_whose_messages_are_rejected_is_parted_from_in_the_end() {
 }
 
 #[test]
-fn how_peers_stand_with_the_topic_is_told() {
+fn changes_of_mesh_and_subscriptions_are_reported() {
     let (mut first, mut second) = pair(config(), config());
     let other = second.host.peer();
     for kind in ["subscribe", "graft"] {
         first.until(kind, |peer| {
-            let told = |notice: &Notice| matches!(notice, Notice::Mesh { peer, kind: told } if *peer == other && *told == kind);
+            let told = |notice: &Notice| matches!(notice, Notice::Mesh { peer_id, kind: told } if *peer_id == other && *told == kind);
             peer.told.iter().any(told).then_some(())
         });
     }
@@ -103,7 +103,7 @@ fn how_peers_stand_with_the_topic_is_told() {
     second.host.stop().unwrap();
     for kind in ["unsubscribe", "prune"] {
         first.until(kind, |peer| {
-            let told = |notice: &Notice| matches!(notice, Notice::Mesh { peer, kind: told } if *peer == other && *told == kind);
+            let told = |notice: &Notice| matches!(notice, Notice::Mesh { peer_id, kind: told } if *peer_id == other && *told == kind);
             peer.told.iter().any(told).then_some(())
         });
     }

@@ -110,7 +110,7 @@ fn host() -> (Peer, String) {
 }
 
 #[test]
-fn who_speaks_floodsub_alone_gets_and_gives_every_message() {
+fn a_peer_that_speaks_only_floodsub_gets_and_gives_every_message() {
     let (mut first, address) = host();
     let mut stock = Stock::dial_with(&address, |config| {
         config.protocol_id("/floodsub/1.0.0", gossipsub::Version::V1_0);
@@ -289,22 +289,22 @@ fn connections_are_limited() {
 
 #[test]
 fn what_a_peer_does_on_one_of_two_connections_ends_both() {
-    let strict = gossiplog_net::Config { chatter: 100_000, ..config() };
+    let strict = gossiplog_net::Config { control_bytes: 100_000, ..config() };
     let (mut first, address) = Peer::listening(strict);
     // One identity on two machines.
-    let twin = gossiplog_net::Config { listen: Vec::new(), ..config() };
-    let mut twins = [Peer::start(twin.clone()), Peer::start(twin)];
-    let connections = twins.each_mut().map(|peer| {
+    let config = gossiplog_net::Config { listen: Vec::new(), ..config() };
+    let mut same = [Peer::start(config.clone()), Peer::start(config)];
+    let connections = same.each_mut().map(|peer| {
         peer.host.dial(&address).unwrap();
         peer.connection(&first)
     });
-    let known = first.connection(&twins[0]);
-    let mut stream = twins[1].host.open(connections[1], "/meshsub/1.1.0").unwrap();
+    let known = first.connection(&same[0]);
+    let mut stream = same[1].host.open(connections[1], "/meshsub/1.1.0").unwrap();
     let closed = first.until("it is cut off", |peer| {
-        twins.iter_mut().for_each(Peer::poll);
+        same.iter_mut().for_each(Peer::poll);
         // The host's own stream of gossip may come later, and then the host listens to that alone.
-        if twins[1].host.write(stream, &[0; 1000]) == Err(gossiplog_net::Error::Reset) {
-            stream = twins[1].host.open(connections[1], "/meshsub/1.1.0").unwrap();
+        if same[1].host.write(stream, &[0; 1000]) == Err(gossiplog_net::Error::Reset) {
+            stream = same[1].host.open(connections[1], "/meshsub/1.1.0").unwrap();
         }
         peer.events().find_map(|event| match event {
             gossiplog_net::Event::Connection { connection, closed, .. } if *connection == known => closed.clone(),
@@ -312,12 +312,12 @@ fn what_a_peer_does_on_one_of_two_connections_ends_both() {
         })
     });
     assert_eq!(closed.cause, gossiplog_net::Cause::Violation, "{closed:?}");
-    for (peer, connection) in twins.iter_mut().zip(connections) {
+    for (peer, connection) in same.iter_mut().zip(connections) {
         peer.closed(connection);
     }
     // One that comes again has an account of its own, and is listed.
-    twins[0].host.dial(&address).unwrap();
-    let again = first.connection(&twins[0]);
+    same[0].host.dial(&address).unwrap();
+    let again = first.connection(&same[0]);
     assert_ne!(again, known);
     first.until("it is listed and subscribed", |peer| {
         let peers = peer.host.peers().unwrap();

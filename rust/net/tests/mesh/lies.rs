@@ -229,7 +229,7 @@ fn new_addresses_of_a_peer_take_the_place_of_its_old_ones() {
 }
 
 #[test]
-fn who_says_who_it_is_all_the_time_is_cut_off() {
+fn a_peer_that_sends_identify_too_often_is_dropped() {
     let (mut first, at) = Peer::listening(config());
     let (mut honest, mut liar) = (Peer::start(config()), Peer::start(config()));
     connect(&mut first, &at, &mut honest);
@@ -275,7 +275,7 @@ fn lies_about_itself_change_nothing_for_others() {
     let peers = first.host.peers().unwrap();
     let info = peers.iter().find(|info| info.connection == known);
     if let Some(info) = info {
-        assert_eq!(info.peer, liar.host.peer());
+        assert_eq!(info.peer_id, liar.host.peer());
         assert!(info.protocols.len() <= 128 && info.agent.as_ref().is_none_or(|agent| agent.len() <= 256));
     }
     assert_eq!(first.host.addresses().unwrap(), own);

@@ -64,7 +64,7 @@ fn what_cannot_be_used_is_refused_before_anything_starts() {
 }
 
 #[test]
-fn a_port_that_is_taken_is_told_of() {
+fn a_port_in_use_is_reported() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("/ip4/127.0.0.1/tcp/{}", taken.local_addr().unwrap().port());
     let error = Host::start(Config { listen: vec![address.clone()], ..config() }).unwrap_err();
@@ -100,7 +100,7 @@ fn two_hosts_do_not_share_a_port() {
 }
 
 #[test]
-fn new_addresses_are_told() {
+fn new_addresses_are_reported() {
     let both = vec!["/ip4/127.0.0.1/tcp/0".to_owned(), "/ip4/127.0.0.1/tcp/0/ws".to_owned()];
     let mut peer = Peer::start(Config { listen: both, ..config() });
     peer.until("it listens on both", |peer| (peer.host.addresses().unwrap().len() == 2).then_some(()));

@@ -81,13 +81,13 @@ fn a_bootstrap_peer_that_is_not_there_yet_is_dialled_again() {
 }
 
 #[test]
-fn a_peer_tells_who_it_is() {
+fn a_peer_identifies_itself() {
     let (mut first, mut second) = crate::support::pair(config(), config());
     let info = first.until("it is identified and pinged", |peer| {
         let known = |info: &gossiplog_net::PeerInfo| info.agent.is_some() && info.rtt.is_some();
         peer.host.peers().unwrap().into_iter().find(known)
     });
-    assert_eq!((info.peer, info.dialer), (second.host.peer(), false));
+    assert_eq!((info.peer_id, info.dialer), (second.host.peer(), false));
     assert!(info.agent.unwrap().starts_with("gossiplog/"));
     for name in ["/canvas/kad/1.0.0/com.example.test", "/canvas/id/1.0.0", "/ipfs/id/1.0.0", "/canvas/ping/1.0.0"] {
         assert!(info.protocols.contains(&name.to_owned()), "{:?}", info.protocols);
@@ -99,18 +99,20 @@ fn a_peer_tells_who_it_is() {
 }
 
 #[test]
-fn a_peer_is_told_of_before_its_connection() {
+fn a_peer_is_reported_before_its_connection() {
     let (mut first, second) = crate::support::pair(config(), config());
     first.poll();
-    let told =
-        first.told.iter().position(|notice| matches!(notice, Notice::Peer { peer, .. } if *peer == second.host.peer()));
+    let told = first
+        .told
+        .iter()
+        .position(|notice| matches!(notice, Notice::Peer { peer_id, .. } if *peer_id == second.host.peer()));
     let established = |notice: &Notice| matches!(notice, Notice::Event(Event::Connection { established: true, .. }));
     let established = first.told.iter().position(established);
     assert_eq!(told.map(|index| index + 1), established);
 }
 
 #[test]
-fn a_peer_that_the_caller_parted_from_is_not_dialled_at_once() {
+fn a_peer_that_the_caller_dropped_is_not_dialled_at_once() {
     let (mut bootstrap, address) = Peer::listening(config());
     let mut peer = Peer::start(Config { bootstrap: vec![address], ..config() });
     let connection = peer.connection(&bootstrap);
@@ -127,7 +129,7 @@ fn a_peer_that_the_caller_parted_from_is_not_dialled_at_once() {
     assert_eq!(peer.host.counts().unwrap().dials, dials);
     // The other side may dial: it was not it that parted.
     let peers = peer.host.peers().unwrap();
-    let dialled: Vec<String> = peers.iter().filter(|info| info.dialer).map(|info| info.peer.clone()).collect();
+    let dialled: Vec<String> = peers.iter().filter(|info| info.dialer).map(|info| info.peer_id.clone()).collect();
     assert_eq!(dialled, [other.host.peer()], "{peers:?}");
 }
 
@@ -137,7 +139,7 @@ fn a_peer_that_was_cut_off_is_not_dialled_again_at_once() {
     // Nobody is there; what is tried again shows that time has passed.
     let nobody = "/ip4/127.0.0.1/tcp/1".to_owned();
     // Not even the subscription may be said.
-    let strict = Config { listen: Vec::new(), bootstrap: vec![address, nobody], chatter: 1, ..config() };
+    let strict = Config { listen: Vec::new(), bootstrap: vec![address, nobody], control_bytes: 1, ..config() };
     let mut peer = Peer::start(strict);
     let closed = peer.until("it is cut off", |peer| {
         bootstrap.poll();
@@ -166,7 +168,7 @@ fn bucket(one: &str, other: &str) -> u32 {
 /// For each bucket, how many peers are connected, and how many there are.
 fn buckets(peer: &Peer, all: &[String]) -> BTreeMap<u32, (usize, usize)> {
     let (own, mut found) = (peer.host.peer(), BTreeMap::new());
-    let connected: HashSet<_> = peer.host.peers().unwrap().into_iter().map(|info| info.peer.clone()).collect();
+    let connected: HashSet<_> = peer.host.peers().unwrap().into_iter().map(|info| info.peer_id.clone()).collect();
     for other in all.iter().filter(|other| **other != own) {
         let (here, there) = found.entry(bucket(&own, other)).or_insert((0, 0));
         *here += usize::from(connected.contains(other));

@@ -20,7 +20,7 @@ fn gossip_travels_over_quic() {
 }
 
 #[test]
-fn a_connection_ends_for_both_when_it_is_let_go() {
+fn a_released_connection_ends_for_both() {
     let (mut first, mut second) = pair(listening(), listening());
     let (there, here) = (second.connection(&first), first.connection(&second));
     second.host.release(there).unwrap();

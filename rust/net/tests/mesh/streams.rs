@@ -33,7 +33,7 @@ fn bytes_arrive_in_both_directions_over_each_transport() {
 }
 
 #[test]
-fn an_end_a_reset_and_a_lost_connection_are_told_apart() {
+fn an_end_a_reset_and_a_lost_connection_are_distinguished() {
     let (mut first, mut second) = pair(config(), config());
     let streams: Vec<_> = (0..3).map(|_| second.stream(&mut first)).collect();
     second.write(streams[0].0, b"last words");
@@ -168,7 +168,7 @@ fn one_peer_has_one_handle_however_often_it_is_dialled() {
 }
 
 #[test]
-fn a_peer_that_cannot_be_reached_is_told_of() {
+fn a_peer_that_cannot_be_reached_is_reported() {
     let mut peer = Peer::start(config());
     let (other, address) = Peer::listening(config());
     let handle = peer.host.dial("/ip4/127.0.0.1/tcp/1/ws").unwrap();

@@ -8,7 +8,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use gossiplog_net::{
-    Answer, CHATTER, Closed, Config, Error, Event, GossipConfig, Handle, Host, Message, Notice, StreamTable,
+    Answer, CONTROL_BYTES, Closed, Config, Error, Event, GossipConfig, Handle, Host, Message, Notice, StreamTable,
 };
 
 pub use limits::limits;
@@ -35,7 +35,7 @@ pub fn config() -> Config {
         announce: Vec::new(),
         mdns: false,
         gossip: GossipConfig { heartbeat_interval: Duration::from_millis(100), ..GossipConfig::default() },
-        chatter: CHATTER,
+        control_bytes: CONTROL_BYTES,
         limits: limits(),
         per_address: None,
         allowed: Vec::new(),
@@ -87,7 +87,7 @@ impl Peer {
         let other = other.host.peer();
         let connected = |peer: &mut Self| {
             let peers = peer.host.peers().unwrap();
-            peers.iter().find(|info| info.peer == other).map(|info| info.connection)
+            peers.iter().find(|info| info.peer_id == other).map(|info| info.connection)
         };
         let handle = self.until("the peers are connected", connected);
         self.until("its connection is established", |peer| peer.established(handle).then_some(handle))

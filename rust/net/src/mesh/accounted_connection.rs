@@ -1,4 +1,4 @@
-//! A connection's streams under the eyes of the peer's account: what all transports have in common.
+//! A connection whose memory and gossip are charged to the peer's account: what all transports have in common.
 
 use std::cmp::Ordering;
 use std::io;
@@ -16,53 +16,53 @@ use libp2p::core::muxing::{StreamMuxer, StreamMuxerEvent};
 use crate::error::Closed;
 use crate::mesh::frames::{Frame, Frames};
 use crate::mesh::outbox::{ANSWER, Outlet};
-use crate::mesh::party::Party;
+use crate::mesh::peer_account::PeerAccount;
 
 /// A connection that ends when all of its peer's are to, and whose streams' gossip is counted.
-pub struct Guarded<M> {
+pub struct AccountedConnection<M> {
     muxer: M,
-    party: Arc<Party>,
-    driver: Arc<AtomicWaker>,
+    account: Arc<PeerAccount>,
+    waker: Arc<AtomicWaker>,
     others: Arc<[StreamProtocol]>,
     outlet: Arc<Outlet>,
 }
 
-impl<M> Guarded<M> {
-    /// A connection to `party`. `others`: protocols that the caller speaks, in which no gossip is looked for.
-    pub fn new(muxer: M, party: Arc<Party>, others: &Arc<[StreamProtocol]>) -> Self {
-        Self { muxer, driver: party.driver(), party, others: Arc::clone(others), outlet: Arc::default() }
+impl<M> AccountedConnection<M> {
+    /// Create a connection to `account`. `others`: protocols that the caller speaks, in which no gossip is looked for.
+    pub fn new(muxer: M, account: Arc<PeerAccount>, others: &Arc<[StreamProtocol]>) -> Self {
+        Self { muxer, waker: account.waker(), account, others: Arc::clone(others), outlet: Arc::default() }
     }
 
     fn check(&self, context: &Context<'_>) -> Result<(), Closed> {
-        self.driver.register(context.waker());
+        self.waker.register(context.waker());
         // libp2p asks the muxer once the handlers have nothing more to do: gossipsub's has emptied its queue.
         if self.outlet.is_idle() {
-            self.party.outbox.drained();
+            self.account.outbox.drained();
         }
-        self.party.halt.reason().map_or(Ok(()), Err)
+        self.account.close_signal.reason().map_or(Ok(()), Err)
     }
 }
 
-impl<M> Drop for Guarded<M> {
+impl<M> Drop for AccountedConnection<M> {
     fn drop(&mut self) {
-        self.party.left(&self.driver);
+        self.account.left(&self.waker);
     }
 }
 
-impl<M: StreamMuxer + Unpin> Guarded<M>
+impl<M: StreamMuxer + Unpin> AccountedConnection<M>
 where
     M::Error: Into<Closed>,
 {
-    /// `outlet`: of a stream that this side opened.
-    fn guarded(
+    /// Wrap a stream. `outlet`: of a stream that this side opened.
+    fn accounted(
         &self,
         opened: Poll<Result<M::Substream, M::Error>>,
         outlet: Option<&Arc<Outlet>>,
-    ) -> Poll<Result<Counted<M::Substream>, Closed>> {
-        let counted = |stream| Counted {
+    ) -> Poll<Result<AccountedStream<M::Substream>, Closed>> {
+        let counted = |stream| AccountedStream {
             stream,
             frames: Frames::new(&self.others),
-            party: Arc::clone(&self.party),
+            account: Arc::clone(&self.account),
             kept: 0,
             outlet: outlet.cloned(),
             written: None,
@@ -72,24 +72,24 @@ where
     }
 }
 
-impl<M: StreamMuxer + Unpin> StreamMuxer for Guarded<M>
+impl<M: StreamMuxer + Unpin> StreamMuxer for AccountedConnection<M>
 where
     M::Substream: Unpin,
     M::Error: Into<Closed>,
 {
-    type Substream = Counted<M::Substream>;
+    type Substream = AccountedStream<M::Substream>;
     type Error = Closed;
 
     fn poll_inbound(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<Self::Substream, Closed>> {
         self.check(context)?;
         let stream = Pin::new(&mut self.muxer).poll_inbound(context);
-        self.guarded(stream, None)
+        self.accounted(stream, None)
     }
 
     fn poll_outbound(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<Self::Substream, Closed>> {
         self.check(context)?;
         let stream = Pin::new(&mut self.muxer).poll_outbound(context);
-        self.guarded(stream, Some(&self.outlet))
+        self.accounted(stream, Some(&self.outlet))
     }
 
     fn poll_close(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<(), Closed>> {
@@ -104,10 +104,10 @@ where
 }
 
 /// A stream whose gossip is counted as it is read.
-pub struct Counted<S> {
+pub struct AccountedStream<S> {
     stream: S,
     frames: Frames,
-    party: Arc<Party>,
+    account: Arc<PeerAccount>,
     kept: usize,
     outlet: Option<Arc<Outlet>>,
     /// What gossipsub writes, once both sides agreed on gossip on a stream that this side opened.
@@ -116,17 +116,17 @@ pub struct Counted<S> {
     writing: Option<usize>,
 }
 
-impl<S> Counted<S> {
+impl<S> AccountedStream<S> {
     fn keep(&mut self, kept: usize) {
         let before = std::mem::replace(&mut self.kept, kept);
         match kept.cmp(&before) {
-            Ordering::Less => self.party.account.subtract(before - kept),
+            Ordering::Less => self.account.memory.subtract(before - kept),
             Ordering::Equal => {}
-            Ordering::Greater => self.party.account.add(kept - before),
+            Ordering::Greater => self.account.memory.add(kept - before),
         }
     }
 
-    /// Both sides agreed on gossip, if they did.
+    /// Register the stream with its outlet once both sides have agreed on gossip.
     fn agree(&mut self) {
         if let Some(outlet) = &self.outlet
             && self.written.is_none()
@@ -137,11 +137,11 @@ impl<S> Counted<S> {
         }
     }
 
-    /// How many bytes gossipsub has to write here; None once all is flushed.
+    /// Record how many bytes gossipsub has to write here; None once all is flushed.
     fn set_writing(&mut self, writing: Option<usize>) {
         let (Some(outlet), true) = (&self.outlet, self.written.is_some()) else { return };
         let before = std::mem::replace(&mut self.writing, writing);
-        self.party.outbox.write(before.unwrap_or(0), writing.unwrap_or(0));
+        self.account.outbox.write(before.unwrap_or(0), writing.unwrap_or(0));
         match (before, writing) {
             (None, Some(_)) => drop(outlet.writing.fetch_add(1, Relaxed)),
             (Some(_), None) => drop(outlet.writing.fetch_sub(1, Relaxed)),
@@ -150,7 +150,7 @@ impl<S> Counted<S> {
     }
 }
 
-impl<S> Drop for Counted<S> {
+impl<S> Drop for AccountedStream<S> {
     fn drop(&mut self) {
         self.keep(0);
         self.set_writing(None);
@@ -160,13 +160,13 @@ impl<S> Drop for Counted<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Counted<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for AccountedStream<S> {
     fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
         let read = ready!(Pin::new(&mut self.stream).poll_read(context, buffer))?;
         let cost = self.frames.advance(&buffer[..read]);
-        self.party.chatted(cost);
-        let named = self.frames.named();
-        self.party.named(&named);
+        self.account.spend_control(cost);
+        let summary = self.frames.take_control();
+        self.account.received_control(&summary);
         self.agree();
         let kept = self.frames.kept();
         self.keep(kept);
@@ -174,7 +174,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Counted<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Counted<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for AccountedStream<S> {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         // The codec offers all that it has.
         self.set_writing(Some(bytes.len()));
@@ -182,7 +182,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Counted<S> {
         self.set_writing(Some(bytes.len() - written));
         if let Some(frame) = &mut self.written {
             let (sent, answers) = frame.written(&bytes[..written]);
-            self.party.outbox.sent(sent + answers * ANSWER, Instant::now());
+            self.account.outbox.sent(sent + answers * ANSWER, Instant::now());
         }
         Poll::Ready(Ok(written))
     }
@@ -208,7 +208,7 @@ mod tests {
     use crate::budget::Budget;
     use crate::error::lock;
     use crate::mesh::outbox::Queues;
-    use crate::mesh::party::Parties;
+    use crate::mesh::peer_account::PeerAccounts;
 
     impl From<Infallible> for Closed {
         fn from(never: Infallible) -> Self {
@@ -275,21 +275,21 @@ mod tests {
 
     /// One connection of a peer, as gossipsub's handler uses it.
     struct Connection {
-        guarded: Guarded<Pipes>,
-        stream: Counted<Pipe>,
+        connection: AccountedConnection<Pipes>,
+        stream: AccountedStream<Pipe>,
         room: Arc<Mutex<usize>>,
     }
 
     impl Connection {
-        fn open(party: &Arc<Party>) -> Self {
+        fn open(account: &Arc<PeerAccount>) -> Self {
             let (room, others): (_, Arc<[StreamProtocol]>) = (Arc::default(), Arc::new([]));
-            let mut guarded = Guarded::new(Pipes(Arc::clone(&room)), Arc::clone(party), &others);
+            let mut connection = AccountedConnection::new(Pipes(Arc::clone(&room)), Arc::clone(account), &others);
             let mut context = Context::from_waker(Waker::noop());
-            let Poll::Ready(Ok(mut stream)) = Pin::new(&mut guarded).poll_outbound(&mut context) else {
+            let Poll::Ready(Ok(mut stream)) = Pin::new(&mut connection).poll_outbound(&mut context) else {
                 panic!("no stream")
             };
             assert!(Pin::new(&mut stream).poll_read(&mut context, &mut [0; 100]).is_ready());
-            Self { guarded, stream, room }
+            Self { connection, stream, room }
         }
 
         /// Write as much of `bytes` as the peer takes, of which there is room for `room`; return what is left.
@@ -306,36 +306,36 @@ mod tests {
             bytes
         }
 
-        /// The handler has nothing more to do.
+        /// Poll the connection as libp2p does once the handler has nothing more to do.
         fn rest(&mut self) {
-            assert!(Pin::new(&mut self.guarded).poll(&mut Context::from_waker(Waker::noop())).is_pending());
+            assert!(Pin::new(&mut self.connection).poll(&mut Context::from_waker(Waker::noop())).is_pending());
         }
     }
 
     #[test]
     fn what_each_connection_of_a_peer_writes_counts_until_it_is_written() {
         let (budget, now) = (Arc::new(Budget::new(100_000, 100_000)), Instant::now());
-        let party = Parties::new(&budget, 1000, Queues::new(50_000, 50_000)).enter(libp2p::PeerId::random());
-        let mut connections: Vec<_> = (0..4).map(|_| Connection::open(&party)).collect();
+        let account = PeerAccounts::new(&budget, 1000, Queues::new(50_000, 50_000)).enter(libp2p::PeerId::random());
+        let mut connections: Vec<_> = (0..4).map(|_| Connection::open(&account)).collect();
         // Of a frame of 1,003 bytes each begins with, the peer takes 103.
         let frame = [&[0xe9, 0x07, 0x12, 0xe6, 0x07][..], &[0; 998]].concat();
         let mut left = Vec::new();
         for connection in &mut connections[..3] {
-            party.outbox.charge(998, now);
+            account.outbox.charge(998, now);
             left.push(connection.write(&frame, 103));
         }
         // A message that gossipsub did not send after all.
-        party.outbox.charge(500, now);
+        account.outbox.charge(500, now);
         connections.iter_mut().for_each(Connection::rest);
-        assert_eq!((party.outbox.queued(), budget.held()), (3 * 900, 3 * 900));
+        assert_eq!((account.outbox.queued(), budget.held()), (3 * 900, 3 * 900));
         assert_eq!(connections[0].write(left[0], 1000), b"");
         connections.iter_mut().for_each(Connection::rest);
-        assert_eq!(party.outbox.queued(), 2 * 900);
+        assert_eq!(account.outbox.queued(), 2 * 900);
         drop(connections.remove(1));
         connections[0].rest();
-        assert_eq!(party.outbox.queued(), 900);
+        assert_eq!(account.outbox.queued(), 900);
         assert_eq!(connections[1].write(left[2], 1000), b"");
         connections[1].rest();
-        assert_eq!((party.outbox.queued(), budget.held()), (0, 0));
+        assert_eq!((account.outbox.queued(), budget.held()), (0, 0));
     }
 }

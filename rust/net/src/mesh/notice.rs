@@ -1,27 +1,27 @@
-//! What a host tells the caller.
+//! Events and readings that a host gives to the caller.
 
 use crate::inbox::{Event, Handle};
 
 /// What happened since the last [`crate::Host::poll`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum Notice {
-    /// Of a connection or a stream, as [`crate::Network`] tells it.
+    /// Of a connection or a stream, as [`crate::Network`] reports it.
     Event(Event),
     /// A peer is connected; comes before the event that says its connection is established.
     Peer {
-        /// What stands for the peer.
+        /// The peer's handle.
         connection: Handle,
         /// Its identity.
-        peer: String,
+        peer_id: String,
         /// Its end of the first connection.
         address: String,
         /// This side dialled the first connection.
         dialer: bool,
     },
-    /// How a peer stands with the topic has changed.
+    /// A peer's status with the topic has changed.
     Mesh {
         /// Its identity.
-        peer: String,
+        peer_id: String,
         /// `graft` or `prune`, `subscribe` or `unsubscribe`.
         kind: &'static str,
     },
@@ -46,10 +46,10 @@ pub enum Notice {
 pub struct Message {
     /// Names it in the answer.
     pub ticket: u64,
-    /// What stands for the peer that passed it on; 0 if that is not connected any more.
+    /// The handle of the peer that passed it on; 0 if that is not connected any more.
     pub connection: Handle,
     /// The peer that passed it on.
-    pub peer: String,
+    pub peer_id: String,
     /// What it says.
     pub data: Vec<u8>,
 }
@@ -57,10 +57,10 @@ pub struct Message {
 /// A connected peer.
 #[derive(Clone, Debug)]
 pub struct PeerInfo {
-    /// What stands for it.
+    /// Its handle.
     pub connection: Handle,
     /// Its identity.
-    pub peer: String,
+    pub peer_id: String,
     /// Its end of the first connection.
     pub address: String,
     /// This side dialled the first connection.

@@ -1,7 +1,9 @@
-//! Addresses that strangers give are dialled if anybody could reach them. Those of this machine, of its local network and
-//! of a private one are dialled once a peer was connected from there: or a stranger's answer would have a host talk to
-//! whatever listens behind its owner's firewall. Where a name leads shows when it is resolved: what comes of one that the
-//! caller did not give is looked at before it is dialled.
+//! Which addresses are dialled of those that strangers give.
+//!
+//! Addresses that anybody could reach are dialled. Those of this machine, of its local network and of a private one are
+//! dialled once a peer was connected from there: or a stranger's answer would have a host connect to whatever listens
+//! behind its owner's firewall. Where a name leads shows when it is resolved: what comes of one that the caller did not
+//! give is checked before it is dialled.
 
 use std::collections::HashSet;
 use std::io;
@@ -19,43 +21,43 @@ use libp2p::swarm::{
 use libp2p::{Multiaddr, PeerId};
 
 use crate::error::lock;
-use crate::mesh::allowance::Allowance;
+use crate::mesh::rate_limiter::RateLimiter;
 use crate::mesh::scope::Scope;
 
 /// Private networks that peers were connected from which are remembered.
-const MOST_NEAR: usize = 256;
+const MAX_SCOPES: usize = 256;
 
 /// Addresses that are tried of one peer, and bytes of the longest.
-const MOST_TRIED: usize = 16;
+const MAX_TRIED: usize = 16;
 const LONGEST: usize = 256;
 
-/// Addresses that are tried because a behaviour dials by itself: so many at once, which come back within this time. Of what a
-/// stranger answers to Kademlia, one walk would try hundreds, wherever they lead.
-const MOST_DIALLED: usize = 256;
-const DIALLED_REGAINED: Duration = Duration::from_secs(60);
+/// Addresses that are tried because a behaviour dials by itself: so many at once, which come back within this time. Of
+/// what a stranger answers to Kademlia, one discovery would try hundreds, wherever they lead.
+const MAX_DIALLED: usize = 256;
+const DIALLED_PERIOD: Duration = Duration::from_secs(60);
 
 /// What addresses that strangers give may lead to, beside what anybody can reach.
 #[derive(Debug, Default)]
-pub struct Near {
+pub struct DialFilter {
     /// From where peers were connected.
     scopes: Mutex<HashSet<Scope>>,
     /// Names that the caller gave.
     names: Mutex<HashSet<String>>,
 }
 
-impl Near {
-    /// A peer was connected at an address. One that has a name shows nothing: `localhost` may be the end of a tunnel.
-    pub fn met(&self, address: &Multiaddr) {
+impl DialFilter {
+    /// Record the address of a connection. A name proves nothing: `localhost` may be the end of a tunnel.
+    pub fn record_connection(&self, address: &Multiaddr) {
         if name(address).is_some() {
             return;
         }
         let (scope, mut scopes) = (Scope::of(address), lock(&self.scopes));
-        if scope.is_near() && scopes.len() < MOST_NEAR {
+        if scope.is_near() && scopes.len() < MAX_SCOPES {
             scopes.insert(scope);
         }
     }
 
-    /// The caller gave an address: its name may lead anywhere.
+    /// Trust an address that the caller gave: its name may lead anywhere.
     pub fn trust(&self, address: &Multiaddr) {
         lock(&self.names).extend(name(address));
     }
@@ -64,7 +66,7 @@ impl Near {
         lock(&self.names).contains(name)
     }
 
-    fn is_dialled(&self, address: &Multiaddr) -> bool {
+    fn allows(&self, address: &Multiaddr) -> bool {
         match Scope::of(address) {
             Scope::Global => true,
             Scope::Nowhere => false,
@@ -74,7 +76,7 @@ impl Near {
     }
 }
 
-/// The name in an address, if it begins with one.
+/// Return the name in an address, if it begins with one.
 fn name(address: &Multiaddr) -> Option<String> {
     match address.iter().next() {
         Some(Protocol::Dns(name) | Protocol::Dns4(name) | Protocol::Dns6(name)) => {
@@ -86,19 +88,19 @@ fn name(address: &Multiaddr) -> Option<String> {
 
 /// A transport under one that resolves names which strangers gave: dials what they may lead to.
 #[derive(Debug)]
-pub struct Screened<T> {
+pub struct FilteredTransport<T> {
     inner: T,
-    near: Arc<Near>,
+    filter: Arc<DialFilter>,
 }
 
-impl<T> Screened<T> {
+impl<T> FilteredTransport<T> {
     /// Wrap a transport.
-    pub fn new(inner: T, near: &Arc<Near>) -> Self {
-        Self { inner, near: Arc::clone(near) }
+    pub fn new(inner: T, filter: &Arc<DialFilter>) -> Self {
+        Self { inner, filter: Arc::clone(filter) }
     }
 }
 
-impl<T: Transport<Error = io::Error> + Unpin> Transport for Screened<T> {
+impl<T: Transport<Error = io::Error> + Unpin> Transport for FilteredTransport<T> {
     type Output = T::Output;
     type Error = io::Error;
     type ListenerUpgrade = T::ListenerUpgrade;
@@ -113,7 +115,7 @@ impl<T: Transport<Error = io::Error> + Unpin> Transport for Screened<T> {
     }
 
     fn dial(&mut self, address: Multiaddr, options: DialOpts) -> Result<T::Dial, TransportError<io::Error>> {
-        if self.near.is_dialled(&address) {
+        if self.filter.allows(&address) {
             return self.inner.dial(address, options);
         }
         let reason = format!("a name that a peer gave leads to {address}, and no peer was connected from there yet");
@@ -133,13 +135,13 @@ impl<T: Transport<Error = io::Error> + Unpin> Transport for Screened<T> {
 pub struct ByName<T, S> {
     trusted: T,
     strange: S,
-    near: Arc<Near>,
+    filter: Arc<DialFilter>,
 }
 
 impl<T, S> ByName<T, S> {
     /// Join two transports. The first one listens.
-    pub fn new(trusted: T, strange: S, near: &Arc<Near>) -> Self {
-        Self { trusted, strange, near: Arc::clone(near) }
+    pub fn new(trusted: T, strange: S, filter: &Arc<DialFilter>) -> Self {
+        Self { trusted, strange, filter: Arc::clone(filter) }
     }
 }
 
@@ -162,7 +164,7 @@ where
     }
 
     fn dial(&mut self, address: Multiaddr, options: DialOpts) -> Result<T::Dial, TransportError<T::Error>> {
-        if name(&address).is_none_or(|name| self.near.trusts(&name)) {
+        if name(&address).is_none_or(|name| self.filter.trusts(&name)) {
             self.trusted.dial(address, options)
         } else {
             self.strange.dial(address, options)
@@ -175,24 +177,24 @@ where
 }
 
 /// A behaviour whose addresses come from strangers.
-pub struct Nearby<B> {
+pub struct FilteredBehaviour<B> {
     /// The behaviour.
     pub inner: B,
-    near: Arc<Near>,
-    dialled: Allowance,
+    filter: Arc<DialFilter>,
+    dialled: RateLimiter,
     /// What the behaviour has just begun to dial.
     dialling: Option<ConnectionId>,
 }
 
-impl<B> Nearby<B> {
+impl<B> FilteredBehaviour<B> {
     /// Wrap a behaviour. Only global addresses are dialled until a peer connects from nearby.
-    pub fn new(inner: B, near: &Arc<Near>) -> Self {
-        let dialled = Allowance::new(MOST_DIALLED, DIALLED_REGAINED, Instant::now());
-        Self { inner, near: Arc::clone(near), dialled, dialling: None }
+    pub fn new(inner: B, filter: &Arc<DialFilter>) -> Self {
+        let dialled = RateLimiter::new(MAX_DIALLED, DIALLED_PERIOD, Instant::now());
+        Self { inner, filter: Arc::clone(filter), dialled, dialling: None }
     }
 }
 
-impl<B: NetworkBehaviour> NetworkBehaviour for Nearby<B> {
+impl<B: NetworkBehaviour> NetworkBehaviour for FilteredBehaviour<B> {
     type ConnectionHandler = B::ConnectionHandler;
     type ToSwarm = B::ToSwarm;
 
@@ -212,7 +214,7 @@ impl<B: NetworkBehaviour> NetworkBehaviour for Nearby<B> {
         local: &Multiaddr,
         remote: &Multiaddr,
     ) -> Result<THandler<Self>, ConnectionDenied> {
-        self.near.met(remote);
+        self.filter.record_connection(remote);
         self.inner.handle_established_inbound_connection(connection, peer, local, remote)
     }
 
@@ -225,14 +227,12 @@ impl<B: NetworkBehaviour> NetworkBehaviour for Nearby<B> {
     ) -> Result<Vec<Multiaddr>, ConnectionDenied> {
         let mut found = self.inner.handle_pending_outbound_connection(connection, peer, addresses, role)?;
         let mut seen = HashSet::new();
-        found.retain(|address| {
-            address.len() <= LONGEST && self.near.is_dialled(address) && seen.insert(address.clone())
-        });
+        found.retain(|address| address.len() <= LONGEST && self.filter.allows(address) && seen.insert(address.clone()));
         // What was proven comes first, what others say of the peer last.
-        found.truncate(MOST_TRIED);
+        found.truncate(MAX_TRIED);
         if self.dialling.take() == Some(connection) {
             let now = Instant::now();
-            if self.dialled.left(now) < found.len() {
+            if self.dialled.remaining(now) < found.len() {
                 return Err(ConnectionDenied::new(io::Error::other("too many addresses of strangers were tried")));
             }
             self.dialled.spend(found.len(), now);
@@ -248,7 +248,7 @@ impl<B: NetworkBehaviour> NetworkBehaviour for Nearby<B> {
         role: Endpoint,
         port: PortUse,
     ) -> Result<THandler<Self>, ConnectionDenied> {
-        self.near.met(address);
+        self.filter.record_connection(address);
         self.inner.handle_established_outbound_connection(connection, peer, address, role, port)
     }
 
@@ -291,22 +291,22 @@ mod tests {
         let (me, peer) = (PeerId::random(), PeerId::random());
         let config = Config::new(StreamProtocol::new("/kad"));
         let kademlia = Behaviour::with_config(me, MemoryStore::new(me), config);
-        let mut nearby = Nearby::new(kademlia, &Arc::default());
+        let mut filtered = FilteredBehaviour::new(kademlia, &Arc::default());
         let known =
             ["/ip4/127.0.0.1/tcp/1", "/ip4/10.1.2.3/tcp/2", "/ip4/169.254.169.254/tcp/80", "/ip4/203.0.113.7/tcp/3"];
         for text in known {
-            nearby.inner.add_address(&peer, address(text));
+            filtered.inner.add_address(&peer, address(text));
         }
         let connection = ConnectionId::new_unchecked(1);
-        let dialled = |nearby: &mut Nearby<_>| {
-            let dialled = nearby.handle_pending_outbound_connection(connection, Some(peer), &[], Endpoint::Dialer);
+        let dialled = |filtered: &mut FilteredBehaviour<_>| {
+            let dialled = filtered.handle_pending_outbound_connection(connection, Some(peer), &[], Endpoint::Dialer);
             let port = |address: &Multiaddr| match address.iter().nth(1) {
                 Some(Protocol::Tcp(port)) => port,
                 _ => 0,
             };
             dialled.unwrap().iter().map(port).collect::<Vec<_>>()
         };
-        assert_eq!(dialled(&mut nearby), [3]);
+        assert_eq!(dialled(&mut filtered), [3]);
         for (remote, expected) in [
             ("/ip4/198.51.100.1/tcp/9", vec![3]),
             ("/ip4/10.2.0.1/tcp/9", vec![3]),
@@ -314,20 +314,22 @@ mod tests {
             ("/ip6/::1/tcp/9", vec![1, 2, 3]),
         ] {
             let (local, remote) = (address("/ip4/10.0.0.1/tcp/1"), address(remote));
-            drop(nearby.handle_established_inbound_connection(connection, PeerId::random(), &local, &remote).unwrap());
-            assert_eq!(dialled(&mut nearby), expected, "{remote}");
+            drop(
+                filtered.handle_established_inbound_connection(connection, PeerId::random(), &local, &remote).unwrap(),
+            );
+            assert_eq!(dialled(&mut filtered), expected, "{remote}");
         }
     }
 
-    /// Answers every question for an address of version 4 with 127.0.0.1. Return where.
+    /// Answer every question for an address of version 4 with 127.0.0.1. Return where.
     fn resolver() -> SocketAddr {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         let address = socket.local_addr().unwrap();
         std::thread::spawn(move || {
             let mut buffer = [0; 512];
             while let Ok((length, from)) = socket.recv_from(&mut buffer) {
-                // RFC 1035: the header says it is an answer with one record; then the question, up to its type and class;
-                // then the record, whose name is that of the question.
+                // RFC 1035: the header says it is an answer with one record; then the question, up to its type and
+                // class; then the record, whose name is that of the question.
                 let end = 12 + buffer[12..length].iter().position(|byte| *byte == 0).unwrap() + 5;
                 let head = [&buffer[..2], &[0x81, 0x80, 0, 1, 0, 1, 0, 0, 0, 0]].concat();
                 let record = [0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 60, 0, 4, 127, 0, 0, 1];
@@ -340,7 +342,7 @@ mod tests {
     #[tokio::test]
     async fn names_that_strangers_give_lead_to_where_their_addresses_may() {
         let server = resolver();
-        let near = Arc::<Near>::default();
+        let filter = Arc::<DialFilter>::default();
         let tcp = || tcp::tokio::Transport::new(tcp::Config::default());
         let config = || {
             let mut connection = ConnectionConfig::udp();
@@ -348,8 +350,8 @@ mod tests {
             ResolverConfig::from_parts(None, vec![], vec![NameServerConfig::new(server.ip(), true, vec![connection])])
         };
         let trusted = Dns::custom(tcp(), config(), ResolverOpts::default());
-        let strange = Dns::custom(Screened::new(tcp(), &near), config(), ResolverOpts::default());
-        let mut transport = ByName::new(trusted, strange, &near);
+        let strange = Dns::custom(FilteredTransport::new(tcp(), &filter), config(), ResolverOpts::default());
+        let mut transport = ByName::new(trusted, strange, &filter);
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -359,12 +361,12 @@ mod tests {
             (dialled.is_ok(), listener.accept().is_ok())
         };
         assert_eq!(dialled("hub.example.org").await, (false, false));
-        near.trust(&address("/dns4/Hub.example.org./tcp/1/ws"));
+        filter.trust(&address("/dns4/Hub.example.org./tcp/1/ws"));
         assert_eq!(dialled("hub.example.org").await, (true, true));
         assert_eq!(dialled("other.example.org").await, (false, false));
-        near.met(&address("/ip4/10.1.2.3/tcp/1"));
+        filter.record_connection(&address("/ip4/10.1.2.3/tcp/1"));
         assert_eq!(dialled("other.example.org").await, (false, false));
-        near.met(&address("/ip4/127.0.0.1/tcp/1"));
+        filter.record_connection(&address("/ip4/127.0.0.1/tcp/1"));
         assert_eq!(dialled("other.example.org").await, (true, true));
     }
 }

@@ -1,4 +1,4 @@
-//! A peer in the caller's hands: the connections to it, and the streams on them.
+//! A peer: the connections to it, and the streams on them.
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -15,23 +15,23 @@ use libp2p::{Multiaddr, PeerId};
 use crate::error::{Cause, Closed, Error, lock};
 use crate::inbox::{Handle, Inbox};
 use crate::limits::{Counters, Limits, Permit};
-use crate::mesh::party::Party;
+use crate::mesh::peer_account::PeerAccount;
 use crate::slot::{Carrier, Slot};
 
-/// Whom a connection leads to, once that is known.
+/// The remote end of a connection, once it is known.
 #[derive(Clone, Debug)]
-pub struct Known {
+pub struct Remote {
     /// Its identity, proven.
-    pub peer: PeerId,
+    pub peer_id: PeerId,
     /// Its end of the first connection.
     pub address: Multiaddr,
     /// Whether this side dialled the first connection.
     pub dialer: bool,
 }
 
-/// What a peer says of itself, and how it stands with the topic.
+/// What a peer says of itself, and its status with the topic.
 #[derive(Clone, Debug, Default)]
-pub struct Standing {
+pub struct PeerStatus {
     /// What it calls its program.
     pub agent: Option<String>,
     /// What it says its streams may speak.
@@ -48,20 +48,20 @@ pub struct Standing {
 
 #[derive(Debug, Default)]
 struct State {
-    known: Option<(Known, Arc<Party>)>,
-    wires: HashMap<ConnectionId, Arc<Wire>>,
+    remote: Option<(Remote, Arc<PeerAccount>)>,
+    connections: HashMap<ConnectionId, Arc<PeerConnection>>,
     streams: HashMap<Handle, Arc<Slot>>,
-    standing: Standing,
+    status: PeerStatus,
     /// No further connection is added.
     closing: bool,
-    /// The caller let go of it.
+    /// The caller released it.
     forgotten: bool,
 }
 
-/// A peer, however many connections there are to it; or a dialled one that does not stand yet.
+/// A peer, however many connections there are to it; or a dialled one that is not established yet.
 #[derive(Debug)]
-pub struct Link {
-    /// What the caller knows it by.
+pub struct Peer {
+    /// Its handle.
     pub handle: Handle,
     inbox: Arc<Inbox>,
     counters: Arc<Counters>,
@@ -72,8 +72,8 @@ pub struct Link {
     closed: OnceLock<Closed>,
 }
 
-impl Link {
-    /// One without connections.
+impl Peer {
+    /// Create a peer without connections.
     pub fn new(inbox: &Arc<Inbox>, counters: &Arc<Counters>, limits: &Limits) -> Self {
         Self {
             handle: inbox.add_connection(),
@@ -87,88 +87,94 @@ impl Link {
         }
     }
 
-    /// How its last connection ended, once it has.
+    /// Return how its last connection ended, once it has.
     pub fn closed(&self) -> Option<Closed> {
         self.closed.get().cloned()
     }
 
-    /// Whom it leads to.
-    pub fn known(&self) -> Option<Known> {
-        lock(&self.state).known.as_ref().map(|(known, _)| known.clone())
+    /// Return the remote end, once it is known.
+    pub fn remote(&self) -> Option<Remote> {
+        lock(&self.state).remote.as_ref().map(|(remote, _)| remote.clone())
     }
 
-    /// Its account.
-    pub fn party(&self) -> Option<Arc<Party>> {
-        lock(&self.state).known.as_ref().map(|(_, party)| Arc::clone(party))
+    /// Return its account, once it is connected.
+    pub fn account(&self) -> Option<Arc<PeerAccount>> {
+        lock(&self.state).remote.as_ref().map(|(_, account)| Arc::clone(account))
     }
 
-    /// How the peer stands now.
-    pub fn standing(&self) -> Standing {
-        lock(&self.state).standing.clone()
+    /// Return the peer's status.
+    pub fn status(&self) -> PeerStatus {
+        lock(&self.state).status.clone()
     }
 
-    /// Changes how the peer stands.
-    pub fn stand(&self, change: impl FnOnce(&mut Standing)) {
-        change(&mut lock(&self.state).standing);
+    /// Change the peer's status.
+    pub fn update_status(&self, change: impl FnOnce(&mut PeerStatus)) {
+        change(&mut lock(&self.state).status);
     }
 
-    /// One more connection. None: the caller let go of the peer, closes it, or closed the connection before it stood.
-    pub fn wire(self: &Arc<Self>, connection: ConnectionId, party: Arc<Party>, known: Known) -> Option<Arc<Wire>> {
+    /// Add a connection. None: the caller has released the peer, closes it, or closed the connection before it was
+    /// established.
+    pub fn add_connection(
+        self: &Arc<Self>,
+        connection: ConnectionId,
+        account: Arc<PeerAccount>,
+        remote: Remote,
+    ) -> Option<Arc<PeerConnection>> {
         let mut state = lock(&self.state);
         if state.forgotten || state.closing || self.closed().is_some() {
             return None;
         }
-        let first = state.known.is_none();
-        let (_, party) = state.known.get_or_insert((known, party));
-        let wire = Wire {
-            link: Arc::clone(self),
-            party: Arc::clone(party),
+        let first = state.remote.is_none();
+        let (_, account) = state.remote.get_or_insert((remote, account));
+        let peer_connection = PeerConnection {
+            peer: Arc::clone(self),
+            account: Arc::clone(account),
             streams: Mutex::default(),
             closed: OnceLock::new(),
         };
-        let wire = Arc::new(wire);
-        state.wires.insert(connection, Arc::clone(&wire));
+        let peer_connection = Arc::new(peer_connection);
+        state.connections.insert(connection, Arc::clone(&peer_connection));
         drop(state);
         if first {
             Counters::add(&self.counters.connections);
-            self.inbox.tell(self.handle, |news| news.begun = Some(String::new()));
+            self.inbox.notify(self.handle, |news| news.begun = Some(String::new()));
         }
-        Some(wire)
+        Some(peer_connection)
     }
 
-    /// Removes a connection that ended; returns it, and whether it was the last one.
-    pub fn unwire(&self, connection: ConnectionId) -> Option<(Arc<Wire>, bool)> {
+    /// Remove a connection that ended; returns it, and whether it was the last one.
+    pub fn remove_connection(&self, connection: ConnectionId) -> Option<(Arc<PeerConnection>, bool)> {
         let mut state = lock(&self.state);
-        let wire = state.wires.remove(&connection)?;
-        Some((wire, state.wires.is_empty()))
+        let peer_connection = state.connections.remove(&connection)?;
+        Some((peer_connection, state.connections.is_empty()))
     }
 
-    /// Mark as closing, so that further connections get another link; return the connections to close.
+    /// Mark as closing, so that further connections get another handle; return the connections to close.
     pub fn close(&self) -> Vec<ConnectionId> {
         let mut state = lock(&self.state);
         state.closing = true;
-        state.wires.keys().copied().collect()
+        state.connections.keys().copied().collect()
     }
 
-    /// Whether its connections are being closed.
+    /// Return whether its connections are being closed.
     pub fn is_ending(&self) -> bool {
         let state = lock(&self.state);
-        state.closing || state.known.as_ref().is_some_and(|(_, party)| party.halt.reason().is_some())
+        state.closing || state.remote.as_ref().is_some_and(|(_, account)| account.close_signal.reason().is_some())
     }
 
-    /// Has its connections end.
+    /// End its connections.
     pub fn end(&self, closed: Closed) {
-        if let Some(party) = self.party() {
-            party.halt.end(closed);
+        if let Some(account) = self.account() {
+            account.close_signal.end(closed);
         }
     }
 
-    /// None of its connections goes on.
+    /// End all of its connections.
     pub fn lost(&self, closed: &Closed) {
-        let connections: Vec<_> = lock(&self.state).wires.keys().copied().collect();
+        let connections: Vec<_> = lock(&self.state).connections.keys().copied().collect();
         for connection in &connections {
-            if let Some((wire, last)) = self.unwire(*connection) {
-                wire.ended(closed, last);
+            if let Some((peer_connection, last)) = self.remove_connection(*connection) {
+                peer_connection.ended(closed, last);
             }
         }
         if connections.is_empty() && self.closed().is_none() {
@@ -176,7 +182,7 @@ impl Link {
         }
     }
 
-    /// There are no connections any more, or there never was one.
+    /// Report the end of the peer: there are no connections any more, or there never was one.
     pub fn finished(&self, closed: Closed) {
         match closed.cause {
             Cause::Violation => Counters::add(&self.counters.violations),
@@ -185,10 +191,10 @@ impl Link {
             _ => {}
         }
         let _ = self.closed.set(closed.clone());
-        self.inbox.tell(self.handle, |news| news.ended = Some(closed));
+        self.inbox.notify(self.handle, |news| news.ended = Some(closed));
     }
 
-    /// Begin to open a stream on the newest connection of this link; the caller passes the result to its handler.
+    /// Begin to open a stream on the peer's newest connection; the caller passes the result to its handler.
     pub fn open(self: &Arc<Self>, protocol: &str) -> Result<Opening, Error> {
         let limit = self.limits.outbound_streams;
         let mut state = lock(&self.state);
@@ -196,46 +202,46 @@ impl Link {
             return Err(Error::Lost(closed));
         }
         let not_yet = || Error::Invalid(format!("connection {} is not established yet", self.handle));
-        let (known, party) = state.known.as_ref().ok_or_else(not_yet)?;
-        let (peer, account) = (known.peer, Arc::clone(&party.account));
+        let (remote, account) = state.remote.as_ref().ok_or_else(not_yet)?;
+        let (peer_id, memory) = (remote.peer_id, Arc::clone(&account.memory));
         let ending = || Error::Lost(Closed::new(Cause::Transport, "the connection ended before the stream was opened"));
         // An older one may lead to where the peer was before it started anew.
-        let connection = state.wires.keys().max().copied().ok_or_else(ending)?;
+        let connection = state.connections.keys().max().copied().ok_or_else(ending)?;
         let permit = Permit::take(&self.outbound, limit).ok_or(Error::StreamLimit(limit))?;
         let handle = self.inbox.add_stream(self.handle, false);
-        let slot = Arc::new(Slot::opening(&self.inbox, self.handle, handle, &account));
+        let slot = Arc::new(Slot::opening(&self.inbox, self.handle, handle, &memory));
         state.streams.insert(handle, Arc::clone(&slot));
         drop(state);
-        let ticket = Ticket { link: Arc::clone(self), handle, slot, failure: None };
-        Ok(Opening { peer, connection, protocol: protocol.to_owned(), permit, ticket })
+        let ticket = Ticket { peer: Arc::clone(self), handle, slot, failure: None };
+        Ok(Opening { peer_id, connection, protocol: protocol.to_owned(), permit, ticket })
     }
 
-    /// How many streams there are that the caller has not let go of.
+    /// Return how many streams there are that the caller has not released.
     pub fn streams(&self) -> usize {
         lock(&self.state).streams.len()
     }
 
-    /// A stream by its handle.
+    /// Return a stream by its handle.
     pub fn stream(&self, handle: Handle) -> Option<Arc<Slot>> {
         lock(&self.state).streams.get(&handle).cloned()
     }
 
-    /// Lets go of a stream. What is returned, if it was open, is to be finished or reset.
+    /// Release a stream. What is returned, if it was open, is to be finished or reset.
     pub fn release(&self, handle: Handle) -> Option<Box<dyn Carrier>> {
         self.inbox.remove(handle);
         let slot = lock(&self.state).streams.remove(&handle);
         slot.and_then(|slot| slot.take())
     }
 
-    /// Lets go of everything: the connections end at once, and nothing is heard of the peer any more. Return its streams.
+    /// Release everything: the connections end at once, and no more events come from it. Return its streams.
     pub fn forget(&self, closed: Closed) -> Vec<Handle> {
         let mut state = lock(&self.state);
         state.forgotten = true;
         let streams = take(&mut state.streams);
-        let party = state.known.as_ref().map(|(_, party)| Arc::clone(party));
+        let account = state.remote.as_ref().map(|(_, account)| Arc::clone(account));
         drop(state);
-        if let Some(party) = party.filter(|_| self.closed().is_none()) {
-            party.halt.end(closed);
+        if let Some(account) = account.filter(|_| self.closed().is_none()) {
+            account.close_signal.end(closed);
         }
         self.inbox.remove(self.handle);
         for (handle, slot) in &streams {
@@ -248,89 +254,89 @@ impl Link {
 
 /// One connection to a peer.
 #[derive(Debug)]
-pub struct Wire {
-    link: Arc<Link>,
-    party: Arc<Party>,
+pub struct PeerConnection {
+    peer: Arc<Peer>,
+    account: Arc<PeerAccount>,
     streams: Mutex<HashSet<Handle>>,
     closed: OnceLock<Closed>,
 }
 
-impl Wire {
-    /// The limits that it is under.
+impl PeerConnection {
+    /// Return the host's limits.
     pub fn limits(&self) -> &Limits {
-        &self.link.limits
+        &self.peer.limits
     }
 
-    /// It ended, and its streams with it. `last`: the peer has no other.
+    /// End the connection and its streams. `last`: the peer has no other.
     pub fn ended(&self, closed: &Closed, last: bool) {
         if closed.cause == Cause::Violation {
             // What a peer did on one connection ends all of them.
-            self.party.halt.end(closed.clone());
+            self.account.close_signal.end(closed.clone());
         }
-        // Set before anybody is woken: whoever looks then finds the reason.
+        // Set before anybody is woken, who then finds the reason.
         let _ = self.closed.set(closed.clone());
         if last {
-            self.link.finished(closed.clone());
+            self.peer.finished(closed.clone());
         }
         let streams = take(&mut *lock(&self.streams));
         for handle in streams {
-            self.link.inbox.tell(handle, |news| (news.readable, news.writable) = (true, true));
+            self.peer.inbox.notify(handle, |news| (news.readable, news.writable) = (true, true));
         }
     }
 
-    /// The peer opened a stream, and both sides agreed on its protocol.
+    /// Add a stream that the peer opened, once its protocol is agreed on.
     pub fn accept(self: &Arc<Self>, stream: Stream, protocol: String) {
-        let Link { handle: connection, inbox, counters, limits, .. } = &*self.link;
-        let Some(permit) = Permit::take(&self.link.inbound, limits.inbound_streams) else {
+        let Peer { handle: connection, inbox, counters, limits, .. } = &*self.peer;
+        let Some(permit) = Permit::take(&self.peer.inbound, limits.inbound_streams) else {
             // Dropping it resets it.
             Counters::add(&counters.streams_over_limit);
             let text = format!("it opened a stream beyond the {} that it may have", limits.inbound_streams);
-            return inbox.tell(*connection, |news| news.incident("streams_over_limit", text));
+            return inbox.notify(*connection, |news| news.incident("streams_over_limit", text));
         };
-        let mut state = lock(&self.link.state);
+        let mut state = lock(&self.peer.state);
         if state.forgotten {
             return;
         }
         Counters::add(&counters.streams);
         let handle = inbox.add_stream(*connection, true);
-        let slot = Arc::new(Slot::opening(inbox, *connection, handle, &self.party.account));
+        let slot = Arc::new(Slot::opening(inbox, *connection, handle, &self.account.memory));
         slot.opened(self.carry(stream, permit, handle));
         state.streams.insert(handle, slot);
         drop(state);
-        inbox.tell(handle, |news| news.begun = Some(protocol));
+        inbox.notify(handle, |news| news.begun = Some(protocol));
     }
 
     fn carry(self: &Arc<Self>, stream: Stream, permit: Permit, handle: Handle) -> Box<dyn Carrier> {
         lock(&self.streams).insert(handle);
-        Box::new(Carried { stream, wire: Arc::clone(self), handle, _permit: permit })
+        Box::new(Carried { stream, peer_connection: Arc::clone(self), handle, _permit: permit })
     }
 }
 
-/// The bytes of a stream on a [`Wire`].
+/// The bytes of a stream on a [`PeerConnection`].
 #[derive(Debug)]
 struct Carried {
     stream: Stream,
-    wire: Arc<Wire>,
+    peer_connection: Arc<PeerConnection>,
     handle: Handle,
     _permit: Permit,
 }
 
 impl Drop for Carried {
     fn drop(&mut self) {
-        lock(&self.wire.streams).remove(&self.handle);
+        lock(&self.peer_connection.streams).remove(&self.handle);
     }
 }
 
 impl Carrier for Carried {
     fn closed(&self) -> Option<Closed> {
-        self.wire.closed.get().cloned()
+        self.peer_connection.closed.get().cloned()
     }
 
     fn end(&self, closed: Closed) {
-        self.wire.party.halt.end(closed);
+        self.peer_connection.account.close_signal.end(closed);
     }
 
-    /// Dropped, it is reset. Of a stream whose direction was ended here, the peer hears once it sends more.
+    /// Reset the stream by dropping it. If its direction was ended here, the peer notices once it sends more.
     fn reset(self: Box<Self>) {}
 }
 
@@ -354,11 +360,11 @@ impl AsyncWrite for Carried {
     }
 }
 
-/// A stream that is to be opened. Dropped before anything came of it, it tells that it failed.
+/// A stream that is to be opened. Dropped before anything came of it, it reports that it failed.
 #[derive(Debug)]
 pub struct Opening {
-    /// To whom.
-    pub peer: PeerId,
+    /// The peer.
+    pub peer_id: PeerId,
     /// The connection to open it on. Another link to the same peer may have others.
     pub connection: ConnectionId,
     /// What it is to speak.
@@ -369,34 +375,34 @@ pub struct Opening {
 
 #[derive(Debug)]
 struct Ticket {
-    link: Arc<Link>,
+    peer: Arc<Peer>,
     handle: Handle,
     slot: Arc<Slot>,
     failure: Option<Closed>,
 }
 
 impl Opening {
-    /// What the caller knows the stream by.
+    /// Return the stream's handle.
     pub fn handle(&self) -> Handle {
         self.ticket.handle
     }
 
-    /// The stream, as the caller will read and write it.
+    /// Return the stream, as the caller will read and write it.
     pub fn slot(&self) -> Arc<Slot> {
         Arc::clone(&self.ticket.slot)
     }
 
-    /// The peer agreed.
-    pub fn agreed(self, stream: Stream, wire: &Arc<Wire>) {
+    /// Complete the opening: the peer agreed.
+    pub fn agreed(self, stream: Stream, peer_connection: &Arc<PeerConnection>) {
         let Self { protocol, permit, ticket, .. } = self;
-        let link = Arc::clone(&ticket.link);
-        if ticket.slot.opened(wire.carry(stream, permit, ticket.handle)) {
-            Counters::add(&link.counters.streams);
-            link.inbox.tell(ticket.handle, |news| news.begun = Some(protocol));
+        let peer = Arc::clone(&ticket.peer);
+        if ticket.slot.opened(peer_connection.carry(stream, permit, ticket.handle)) {
+            Counters::add(&peer.counters.streams);
+            peer.inbox.notify(ticket.handle, |news| news.begun = Some(protocol));
         }
     }
 
-    /// It came to nothing.
+    /// Fail the opening.
     pub fn failed(mut self, closed: Closed) {
         self.ticket.failure = Some(closed);
     }
@@ -406,8 +412,8 @@ impl Drop for Ticket {
     fn drop(&mut self) {
         if self.slot.is_opening() {
             let lost = || Closed::new(Cause::Transport, "the connection ended before the stream was opened");
-            let failure = self.failure.take().or_else(|| self.link.closed()).unwrap_or_else(lost);
-            self.link.inbox.tell(self.handle, |news| news.ended = Some(failure));
+            let failure = self.failure.take().or_else(|| self.peer.closed()).unwrap_or_else(lost);
+            self.peer.inbox.notify(self.handle, |news| news.ended = Some(failure));
         }
     }
 }

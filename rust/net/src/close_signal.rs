@@ -1,4 +1,4 @@
-//! Why a connection is to end, as everybody who may have it end shares it.
+//! The signal that ends a connection, with its reason.
 
 use std::future::poll_fn;
 use std::task::Poll;
@@ -6,31 +6,31 @@ use std::task::Poll;
 use crate::error::Closed;
 use crate::sync::{AtomicWaker, OnceLock};
 
-/// The first reason that anybody gave, and the task that waits for one.
+/// The first reason given, and the task that waits for one.
 #[derive(Debug, Default)]
-pub struct Halt {
+pub struct CloseSignal {
     reason: OnceLock<Closed>,
     /// The task that drives the connection.
-    pub driver: AtomicWaker,
+    pub task: AtomicWaker,
 }
 
-impl Halt {
-    /// Has the connection end, unless somebody has already.
+impl CloseSignal {
+    /// End the connection, unless it is to end already.
     pub fn end(&self, closed: Closed) {
-        // Before anybody is woken, who looks for it.
+        // Set before the task is woken, which then finds it.
         let _ = self.reason.set(closed);
-        self.driver.wake();
+        self.task.wake();
     }
 
-    /// Why it is to end, if it is.
+    /// Return why it is to end, if it is.
     pub fn reason(&self) -> Option<Closed> {
         self.reason.get().cloned()
     }
 
-    /// Waits until somebody has it end.
+    /// Wait until it is to end.
     pub async fn wait(&self) -> Closed {
         poll_fn(|context| {
-            self.driver.register(context.waker());
+            self.task.register(context.waker());
             self.reason().map_or(Poll::Pending, Poll::Ready)
         })
         .await

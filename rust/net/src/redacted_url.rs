@@ -1,8 +1,8 @@
-//! What of a URL may be shown.
+//! URLs without their secrets.
 
-/// A URL for messages and logs, without what may be a secret: the query, where hubs take tokens, and all but the scheme
-/// where a user's name and password may stand in it.
-pub fn shown(url: &str) -> String {
+/// Return a URL for messages and logs, without what may be a secret: the query, where hubs take tokens, and all but the
+/// scheme where a user's name and password may stand in it.
+pub fn redacted_url(url: &str) -> String {
     if url.contains('@') {
         let scheme = url.split_once("://").map(|(scheme, _)| scheme).filter(|scheme| !scheme.contains('@'));
         return scheme.map_or_else(|| "…".to_owned(), |scheme| format!("{scheme}://…"));
@@ -15,7 +15,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn secrets_are_left_out() {
+    fn secrets_are_redacted() {
         for (url, expected) in [
             ("ws://localhost:8000/hub", "ws://localhost:8000/hub"),
             ("localhost", "localhost"),
@@ -28,7 +28,7 @@ mod tests {
             ("user:secret@ws://localhost", "…"),
             ("user:secret@localhost", "…"),
         ] {
-            assert_eq!(shown(url), expected);
+            assert_eq!(redacted_url(url), expected);
         }
     }
 }
