@@ -88,8 +88,8 @@ def test_it_is_sound_while_the_index_is_written(log: Log, monkeypatch: pytest.Mo
         ("DELETE FROM gossiplog_messages WHERE seq = (SELECT max(seq) FROM gossiplog_messages)", "the index goes up"),
         ("DELETE FROM gossiplog_children WHERE child = 20", "sequence 20: not stored as a child"),
         ("INSERT INTO gossiplog_children VALUES (1, 40)", "pairs of parent and child"),
-        ("DELETE FROM gossiplog_heads", "stored or missing wrongly"),
-        ("INSERT INTO gossiplog_heads VALUES (zeroblob(20), 1)", "stored wrongly, of no message"),
+        ("DELETE FROM gossiplog_heads", "heads are stored or missing wrongly"),
+        ("INSERT INTO gossiplog_heads VALUES (zeroblob(20), 1)", "stored wrongly: the index covers no such message"),
         ("UPDATE gossiplog_leaves SET hash = zeroblob(16) WHERE seq = 20", "its leaf is not that of its value"),
         ("DELETE FROM gossiplog_leaves WHERE seq = 20", "is not under its key"),
         ("UPDATE gossiplog_leaves SET seq = 21 WHERE seq = 20", "is not under its key"),
@@ -105,7 +105,10 @@ def test_it_is_sound_while_the_index_is_written(log: Log, monkeypatch: pytest.Mo
         ("UPDATE gossiplog_children SET child = 'abc' WHERE child = 20", "not stored as a child"),
         ("UPDATE gossiplog_meta SET value = 9999 WHERE name = 'applied'", "ran up to sequence 9999"),
         ("UPDATE gossiplog_meta SET value = 9999 WHERE name = 'indexed'", "the index goes up to 9999"),
-        ("UPDATE gossiplog_meta SET value = 20 WHERE name = 'indexed'", "stored wrongly, of no message"),
+        (
+            "UPDATE gossiplog_meta SET value = 20 WHERE name = 'indexed'",
+            "stored wrongly: the index covers no such message",
+        ),
     ],
 )
 def test_damage_is_named(braid: Path, sql: str, problem: str) -> None:

@@ -85,7 +85,7 @@ class Audit:
         self._check_messages(position.count)
         wrong = self._heads.items() ^ set(state.heads)
         if wrong:
-            self._report(f"{counted(len(wrong), 'head')} stored or missing wrongly")
+            self._report(f"{counted(len(wrong), 'head is', 'heads are')} stored or missing wrongly")
         self._check_tree(state.tree, state.count)
         with self._reported("the tree over the leaves"):
             self._check_held()

@@ -180,7 +180,8 @@ def stored_state(reader: Reader, position: Position) -> State:
     # The next message would name them as its parents, and every peer would keep that.
     wrong = [sequence for key, sequence in heads if sequences.get(key) != sequence or sequence > position.indexed]
     if wrong:
-        raise CorruptLog([f"{counted(len(wrong), 'head')} stored wrongly, of no message that the index covers"])
+        found = counted(len(wrong), "head is", "heads are")
+        raise CorruptLog([f"{found} stored wrongly: the index covers no such message"])
     contents = {sequence: key for key, sequence in heads}
     contents |= reader.contents([*contents]) if position.alternative else {}
     duplicates = encodings.stored_duplicates(reader, contents)

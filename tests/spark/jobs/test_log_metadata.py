@@ -75,4 +75,4 @@ def test_heads_that_are_no_messages_are_a_problem(make_log: MakeLog) -> None:
     database.close()
     found = log_metadata(str(path))
     assert (found.count, found.root, found.heads) == (INDEX_LAG + 40, None, None)
-    assert "1 head stored wrongly" in str(found.problem)
+    assert "1 head is stored wrongly: the index covers no such message" in str(found.problem)
