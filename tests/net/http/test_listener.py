@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import logging
 import socket
 from typing import Any
 
 import anyio
 import pytest
 
-from gossiplog.net.http.listener import Address, Listener, bind
+from gossiplog.net.http.listener import Address, Listener, bind, noting_accept_errors
 from gossiplog.net.http.server import serve
-from gossiplog.net.rate_limited_log import LINES
+from gossiplog.net.rate_limited_log import LINES, RateLimitedLog
 from tests.net.http.clients import PATIENCE, request
 from tests.net.support import bundled_server, echo
 
@@ -77,3 +78,23 @@ async def test_accepting_in_vain_makes_few_lines(
         assert len(caplog.records) == LINES
         asyncio.get_running_loop().call_exception_handler({"message": "another"})
         assert caplog.records[-1].getMessage() == "another"
+
+
+async def test_a_server_that_ends_leaves_the_handler_of_one_that_began_later() -> None:
+    loop, former = asyncio.get_running_loop(), asyncio.get_running_loop().get_exception_handler()
+    others: list[dict[str, Any]] = []
+    logs = [RateLimitedLog(logging.getLogger("gossiplog.net.http.server")) for _ in range(2)]
+    first, second = (noting_accept_errors(loop, log) for log in logs)
+    context = {"message": "out of system resource", "exception": OSError(errno.EMFILE, "no"), "socket": None}
+    loop.set_exception_handler(lambda loop, context: others.append(context))
+    try:
+        first.__enter__()
+        second.__enter__()
+        first.__exit__(None, None, None)
+        loop.call_exception_handler(context)
+        assert ([log.counts["no_descriptors"] for log in logs], others) == ([0, 1], [])
+        second.__exit__(None, None, None)
+        loop.call_exception_handler(context)
+        assert ([log.counts["no_descriptors"] for log in logs], others) == ([0, 1], [context])
+    finally:
+        loop.set_exception_handler(former)

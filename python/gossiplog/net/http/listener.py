@@ -165,10 +165,11 @@ def noting_accept_errors(loop: asyncio.AbstractEventLoop, incidents: RateLimited
     asyncio would repeat a traceback each second.
     """
     former = loop.get_exception_handler()
+    is_running = True
 
     def handle(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         error = context.get("exception")
-        if isinstance(error, OSError) and error.errno in _EXHAUSTED and "socket" in context:
+        if is_running and isinstance(error, OSError) and error.errno in _EXHAUSTED and "socket" in context:
             incidents.note("no_descriptors", "unknown", f"not accepted: {NO_DESCRIPTORS}")
         elif former is not None:
             former(loop, context)
@@ -179,4 +180,7 @@ def noting_accept_errors(loop: asyncio.AbstractEventLoop, incidents: RateLimited
     try:
         yield
     finally:
-        loop.set_exception_handler(former)
+        is_running = False
+        # A server that began later has a handler of its own, which passes on to this one, and may end later.
+        if loop.get_exception_handler() is handle:
+            loop.set_exception_handler(former)
