@@ -41,7 +41,7 @@ Json = Annotated[bool, typer.Option("--json", help="Write JSON Lines, on a termi
 _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 _PATIENCE = 1.0  # seconds before a progress bar appears
 _LOOKS = 0.25  # seconds between two looks at work that is done elsewhere
-_TELLING = 5.0  # seconds between lines that say how far an exchange is
+_NOTE_SECONDS = 5.0  # seconds between lines that say how far an exchange is
 
 
 class Output:
@@ -230,17 +230,17 @@ def exchange(description: str) -> Iterator[Callable[[int, int], None]]:
         A function to call with the numbers of messages received and sent so far.
     """
     counters = TextColumn("{task.fields[received]:,} received, {task.fields[sent]:,} sent")
-    told = time.monotonic()
+    noted = time.monotonic()
 
-    def tell(received: int, sent: int) -> None:
-        nonlocal told
+    def report(received: int, sent: int) -> None:
+        nonlocal noted
         update(received=received, sent=sent)
-        if not sys.stderr.isatty() and time.monotonic() - told >= _TELLING:
+        if not sys.stderr.isatty() and time.monotonic() - noted >= _NOTE_SECONDS:
             note(f"{description}: {counted(received, 'message')} received, {sent:,} sent")
-            told = time.monotonic()
+            noted = time.monotonic()
 
     with _shown(description, None, BarColumn(), counters, received=0, sent=0) as update:
-        yield tell
+        yield report
 
 
 @contextmanager
