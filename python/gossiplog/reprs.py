@@ -22,8 +22,8 @@ def counted(count: int, singular: str, plural: str = "") -> str:
 
     Args:
         count: of things.
-        singular: what stands behind 1; a verb may follow the noun.
-        plural: what stands behind other counts; "" is the singular with an s.
+        singular: what follows 1; the noun, and a verb if need be.
+        plural: what follows any other count; "" is the singular with an s.
     """
     return f"{count:,} {singular if count == 1 else plural or singular + 's'}"
 

@@ -140,7 +140,7 @@ class Peer(Service):
             gossip=gossip or GossipConfig(),
             allow_peers=allow_peers,
             limits=limits,
-            told=self._hear,
+            notify=self._hear,
         )
         self._make_driver = partial(
             Driver, log, broadcast=broadcast, sync_server=sync_server, on_event=on_event, on_message=on_message

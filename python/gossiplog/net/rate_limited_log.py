@@ -18,13 +18,13 @@ SECONDS = 60.0
 FIELDS = "gossiplog"
 """The attribute of a log record that has the facts of its text as a mapping, for logs that programs read."""
 SERVER_KEY = "gossiplog.server"
-"""Where a scope tells the application what its server has counted: a mapping from kinds to numbers."""
+"""The key of a scope for what its server has counted: a mapping from kinds to numbers."""
 CERTIFICATE_KEY = "gossiplog.certificate"
-"""Where a scope tells the application when its server's certificate expires, in seconds since the epoch; None
-if that is not known."""
+"""The key of a scope for the time when its server's certificate expires, in seconds since the epoch; None if that is
+not known."""
 VIOLATION_KEY = "gossiplog.violation"
-"""Where a `websocket.disconnect` tells the application which rule of WebSockets the client broke, as a clause; it lacks
-where the client left."""
+"""The key of a `websocket.disconnect` for the rule of WebSockets that the client broke, as a clause; absent where the
+client left."""
 
 _LONGEST_TEXT = 1000
 

@@ -128,7 +128,7 @@ class Insert:
 
 @frozen
 class Update:
-    """Tells the sender's heads."""
+    """Advertises the sender's heads."""
 
     heads: list[bytes]
 

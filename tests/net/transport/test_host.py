@@ -45,7 +45,7 @@ class Told:
 
 def host(number: int, told: Told | None = None, **options: Any) -> Host:
     arguments: dict[str, Any] = {"listen": [LISTEN], "protocols": [PROTOCOL], "gossip": GOSSIP} | options
-    return open_host(identity=bytes([number] * 32), topic=TOPIC, told=told or Told(), **arguments)
+    return open_host(identity=bytes([number] * 32), topic=TOPIC, notify=told or Told(), **arguments)
 
 
 async def listening(host: Host) -> str:

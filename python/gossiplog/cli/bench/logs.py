@@ -290,7 +290,7 @@ def _take_turns(path: Path, processes: int) -> float:
 
 
 class _Worker:
-    """A process that appends when it is told to."""
+    """A process that appends on request."""
 
     def __init__(self, path: Path, number: int) -> None:
         command = [sys.executable, "-c", _TURN, str(path), str(number)]

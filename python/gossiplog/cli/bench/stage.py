@@ -31,7 +31,7 @@ class Result:
         work: what was done.
         must: what it must reach, on logs of a million messages.
         reached: what it reached, in the same terms.
-        met: whether that is enough; None where there was no floor to tell.
+        met: whether that is enough; None where that takes a floor that was not measured.
         seconds: that the work took, all of it; for `is_ancestor` one call.
         floor_seconds: that its floor took, None where it has none.
         detail: the figures behind it.

@@ -142,18 +142,18 @@ class Listener:
         match event:
             case events.SyncProgressed(inserted=inserted, statistics=statistics):
                 self._receiving, self._inserting = statistics.values, inserted
-                self._tell()
+                self._show_progress()
             case events.Served(messages=messages, size=size):
                 sent, held = self.sums.sent + messages, self._held()
                 self.in_vain = sent > held
                 self.sums.sent = min(sent, held)
                 self.sums.bytes_sent += size
-                self._tell()
+                self._show_progress()
             case events.SyncEnded(peer, _, inserted, refused, statistics, error):
                 self._values += statistics.values
                 self._receiving = self._inserting = 0
                 self.sums.inserted += inserted
-                self._tell()
+                self._show_progress()
                 self.sums.refused += refused
                 self.sums.requests += statistics.requests
                 self.sums.round_trips += statistics.round_trips
@@ -184,7 +184,7 @@ class Listener:
             case events.SyncEnded(error=error):
                 self.failure = error
 
-    def _tell(self) -> None:
+    def _show_progress(self) -> None:
         self._show(self.sums.inserted + self._inserting, self.sums.sent)
 
 

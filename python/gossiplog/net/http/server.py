@@ -51,7 +51,7 @@ async def serve(
         trusted_proxies: addresses and networks whose `X-Forwarded-For` and `X-Forwarded-Proto` are believed.
         incidents: counts and logs what clients do in vain or against a limit; None makes its own. Servers may share it.
         listener: bound to the address already (see `bind`), in place of `host` and `port`.
-        task_status: is told the address once it listens.
+        task_status: gets the address once it listens.
 
     Raises:
         OSError: the address cannot be used, or the files of `tls` cannot be read.

@@ -539,7 +539,7 @@ class Driver(Service):
         self._update_all()
 
     def _update_all(self) -> None:
-        """Tell all peers the heads: what the log got may not have been passed on."""
+        """Advertise the heads to all peers: what the log got may not have been passed on."""
         self._pushes.update(self.peers)
 
     def _start_over(self, syncs: Sequence[int]) -> None:

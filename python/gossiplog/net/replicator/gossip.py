@@ -48,7 +48,7 @@ class GossipAdapter:
         router: that holds the messages back.
         workers: to run on.
         room: waits while the log has more to store than it takes.
-        report: notifies the broadcast machine, which answers.
+        report: is called with what came, for the broadcast machine, which answers.
         telemetry: counts, and notifies the application of failures.
     """
 

@@ -75,16 +75,16 @@ class SharedMachine:
 
     @property
     def skipped(self) -> Collection[bytes]:
-        """As the machine's."""
+        """Keys of the messages that the machine skips (see `Broadcast.skipped`)."""
         return self._machine.skipped
 
     @property
     def is_idle(self) -> bool:
-        """As the machine's."""
+        """Whether the machine is idle (see `Broadcast.is_idle`)."""
         return self._machine.is_idle
 
     def report(self, *happened: broadcast.InEvent) -> None:
-        """Tell the machine of events, in order, and do what it asks for, before returning.
+        """Report events to the machine, in order, and do what it asks for, before returning.
 
         While the machine handles others (what it asks for may report something), the events wait for their
         turn, and this returns at once. After `give_up` was called, events are ignored.

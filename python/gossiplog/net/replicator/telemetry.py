@@ -31,7 +31,7 @@ mesh; `topic` is another log's; the others are what `gossiplog.net.http.access` 
 REFUSED_REMEMBERED = 2**14
 """Keys of refused messages that are remembered, so that each message counts once; about 3 MiB."""
 BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
-"""Seconds. The last count is of what took longer."""
+"""The upper bounds of the buckets of a `Latency`, in seconds; a last bucket has none."""
 
 _MOST_SOURCES = 16
 _MOST_AT_ONCE = 256

@@ -32,7 +32,7 @@ from gossiplog.reprs import short_repr
 __all__ = ["Arrival", "Host", "News", "open_host"]
 
 News: TypeAlias = MeshEvent | HostEvent
-"""What a host tells beside connections: how peers stand with the topic, and what becomes of listeners."""
+"""What a host reports beside connections: how peers stand with the topic, and what becomes of listeners."""
 
 
 @short_repr
@@ -60,11 +60,11 @@ class Host(Transport):
         peer_id: this host's, in base58.
     """
 
-    def __init__(self, core: _core.Host, told: Callable[[News], object]) -> None:
+    def __init__(self, core: _core.Host, notify: Callable[[News], object]) -> None:
         super().__init__(core)
         self.peer_id = core.peer_id
         self._host = core
-        self._told = told
+        self._notify = notify
         self._arrived: deque[Arrival] = deque()
         self._arriving = Signal()
         self._gossiping = Signal()
@@ -177,9 +177,9 @@ class Host(Transport):
                 if event.gossip:
                     self._gossiping.set()
                 if event.listening or event.failed or event.refused or event.denied:
-                    self._told(event)
+                    self._notify(event)
             case MeshEvent():
-                self._told(event)
+                self._notify(event)
             case _:
                 super()._take(event)
 
@@ -196,7 +196,7 @@ def open_host(
     gossip: GossipConfig | None = None,
     allow_peers: Sequence[str] = (),
     limits: Limits | None = None,
-    told: Callable[[News], object] = lambda news: None,
+    notify: Callable[[News], object] = lambda news: None,
 ) -> Host:
     """Return a host that runs for the time of its context.
 
@@ -215,7 +215,7 @@ def open_host(
         allow_peers: ids of the only peers to which connections are kept, beside those that `bootstrap` names; none for
             any peer.
         limits: None for the usual ones.
-        told: is called on the event loop with what becomes of the mesh and of listeners; it must not block.
+        notify: is called on the event loop with what becomes of the mesh and of listeners; it must not block.
 
     Raises:
         NetworkError: an argument that cannot be used, or the system refuses a thread or a socket.
@@ -232,4 +232,4 @@ def open_host(
         allowed=allow_peers,
         **asdict(limits or Limits()),
     )
-    return Host(core, told)
+    return Host(core, notify)

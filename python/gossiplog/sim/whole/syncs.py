@@ -37,7 +37,7 @@ class Syncs:
 
     Args:
         config: how to ask.
-        report: notifies the broadcast machine what happened.
+        report: is called with what happened, for the broadcast machine.
         enqueue: has a transaction run, after those before it.
     """
 
