@@ -199,7 +199,7 @@ async def test_too_many_connections_are_refused(
         found = hub.counters
         assert (found.open_connections, found.connection_limits) == ({"hub": 2}, {"hub": 2})
         ready = await call(hub, "/readyz", headers=[("Host", "10.0.0.1")])
-        assert (ready.status, ready.error) == (503, "there are 2 clients, as many as there may be")
+        assert (ready.status, ready.error) == (503, "2 clients are connected, as many as there may be")
         assert (await call(hub, "/healthz", headers=[("Host", "10.0.0.1")])).status == 200
     assert "not let in: the network has its 2 connections" in caplog.text
 

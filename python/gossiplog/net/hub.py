@@ -44,6 +44,7 @@ from gossiplog.net.transport.stream import Signal
 from gossiplog.net.transport.streams import Network, PipeConnection, open_network
 from gossiplog.protocol.broadcast.config import BroadcastConfig
 from gossiplog.protocol.sync import SyncServerConfig
+from gossiplog.reprs import counted
 
 # https://www.rfc-editor.org/rfc/rfc6455#section-7.4.1, and for the last one the IANA registry.
 _GOING_AWAY, _UNSUPPORTED, _VIOLATION, _TRY_AGAIN = 1001, 1003, 1008, 1013
@@ -250,7 +251,7 @@ class Hub(Service):
             return _NOT_STARTED
         most = self._connections
         if self._running.joined >= most:
-            return f"there are {most} clients, as many as there may be"
+            return f"{counted(most, 'client is', 'clients are')} connected, as many as there may be"
         return self._running.driver.unready
 
     @property

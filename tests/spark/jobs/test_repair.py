@@ -97,7 +97,7 @@ def test_damage_in_every_holder(
     written = capfd.readouterr()
     lacks = [json.loads(line)["lacks"] for line in written.out.splitlines()]
     assert [(lack["messages"], lack["unreadable"]) for lack in lacks] == [(0, 0), (600, 1)]
-    assert "of the missing messages 1 are whole in none of the logs that have them" in written.err
+    assert "1 missing message is whole in none of the logs that have it" in written.err
     assert spark.read.parquet(str(folder / "b.db")).count() == 599
 
 

@@ -10,6 +10,7 @@ import typer
 from gossiplog.cli.output import Json, Output
 from gossiplog.cli.pipeline.session import Logs, SessionOptions, show_rows, spark_session
 from gossiplog.errors import CorruptLog
+from gossiplog.reprs import counted
 
 if TYPE_CHECKING:
     from gossiplog.spark import ReconcileResult
@@ -47,7 +48,9 @@ def reconcile(
     show_rows(result, rows if result.json else [_short(row) for row in rows])
     unreadable = max(lack.unreadable for lack in compared.lacks)
     if unreadable:
-        raise CorruptLog([f"of the missing messages {unreadable} are whole in none of the logs that have them"])
+        one = "missing message is whole in none of the logs that have it"
+        several = "missing messages are whole in none of the logs that have them"
+        raise CorruptLog([counted(unreadable, one, several)])
 
 
 def _rows(compared: ReconcileResult, repairs: tuple[str | None, ...]) -> list[dict[str, Any]]:
