@@ -45,7 +45,7 @@ class Client(Service):
 
     Args:
         headers: more headers for the opening request.
-        replication: for the driver. The others are those of `connect`.
+        replication: arguments of `Driver`. The others are those of `connect`.
 
     Attributes:
         hub_root: the root of the hub's log when `synced` looked last; None before.

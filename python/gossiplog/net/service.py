@@ -1,4 +1,4 @@
-"""Asynchronous contexts that run tasks until they end."""
+"""The base of asynchronous contexts that run something: hub, client, peer, driver and local network."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import ClassVar, Self
 
 
 class Service:
-    """A context that is entered once: what `_start` puts on its stack runs until the context ends."""
+    """A context that is entered once, and runs what `_start` has put on its stack until it ends."""
 
     _ENTERED_AGAIN: ClassVar[str] = "it runs once: make another"
 
@@ -17,7 +17,7 @@ class Service:
         self._stack = AsyncExitStack()
 
     async def _start(self, stack: AsyncExitStack) -> None:
-        """Start what runs; what is on the stack ends, last first, also where this raises."""
+        """Start what runs, and put its end on the stack, which is unwound when the context ends or this raises."""
         raise NotImplementedError
 
     async def __aenter__(self) -> Self:

@@ -386,9 +386,9 @@ class Driver(Service):
         await self._feed.committed()
 
     async def synced(self, is_in_step: Callable[[], Awaitable[bool]]) -> None:
-        """Wait until a condition on the peers' logs holds, and the application was notified of how that came.
+        """Wait until a condition on the peers' logs holds, the syncs have ended, and the application was notified.
 
-        It is checked after each commit, and now and then: peers do not acknowledge what is pushed to them.
+        The condition is checked after each commit, and now and then: peers do not acknowledge what is pushed to them.
         """
         pause = _FIRST_CHECK
         while not await is_in_step():

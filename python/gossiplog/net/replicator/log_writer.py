@@ -31,7 +31,7 @@ class LogWriter:
     Args:
         replica: of the log.
         workers: to run on.
-        telemetry: learns whether the log can be written.
+        telemetry: gets `cannot_store` set while writes fail.
         feed: of the log.
     """
 

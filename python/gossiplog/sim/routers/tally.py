@@ -1,4 +1,4 @@
-"""What happened in a simulation of routers: packets counted, deliveries noted, meshes looked at."""
+"""What happened in a simulation of routers: counts of packets, degrees of meshes, and deliveries, also as a file."""
 
 from __future__ import annotations
 
