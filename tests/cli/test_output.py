@@ -50,24 +50,24 @@ def test_an_exchange_shows_both_directions(monkeypatch: pytest.MonkeyPatch) -> N
     terminal = Terminal()
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.setattr(output, "_PATIENCE", 0.0)
-    monkeypatch.setattr(output, "_TELLING", 0.0)
+    monkeypatch.setattr(output, "_NOTE_SECONDS", 0.0)
     monkeypatch.setattr(sys, "stderr", terminal)
-    with output.exchange("Thinking") as tell:
-        tell(1234, 5678)
+    with output.exchange("Thinking") as report:
+        report(1234, 5678)
         assert terminal.written.wait(10)
     # The last state is drawn at the end.
     assert "1,234 received, 5,678 sent" in terminal.getvalue()
     assert "gossiplog:" not in terminal.getvalue()
 
 
-@pytest.mark.parametrize(("telling", "lines"), [(0.0, 3), (3600.0, 0)])
+@pytest.mark.parametrize(("seconds", "lines"), [(0.0, 3), (3600.0, 0)])
 def test_an_exchange_is_reported_in_lines_elsewhere(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], telling: float, lines: int
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], seconds: float, lines: int
 ) -> None:
-    monkeypatch.setattr(output, "_TELLING", telling)
-    with output.exchange("Thinking") as tell:
+    monkeypatch.setattr(output, "_NOTE_SECONDS", seconds)
+    with output.exchange("Thinking") as report:
         for step in range(3):
-            tell(step, 1000 * step)
+            report(step, 1000 * step)
     counts = ["0 messages received, 0", "1 message received, 1,000", "2 messages received, 2,000"]
     expected = [f"gossiplog: Thinking: {count} sent\n" for count in counts[:lines]]
     assert capfd.readouterr() == ("", "".join(expected))
