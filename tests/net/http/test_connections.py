@@ -238,23 +238,22 @@ class Transport:
     def __init__(self) -> None:
         self.left = 0
         self.closing = False
-        self.protocol: object = self
+        self.gone = False
 
     def get_write_buffer_size(self) -> int:
+        if self.gone:
+            raise AttributeError("as asyncio's does with TLS, once it was closed twice")
         return self.left
 
     def is_closing(self) -> bool:
         return self.closing
-
-    def get_protocol(self) -> object:
-        return self.protocol
 
 
 async def test_who_reads_a_little_now_and_then_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "UNREAD_SECONDS", 3600.0)
     transport: Any = Transport()
     dropped: list[bool] = []
-    timeout = ReadTimeout(transport, transport, lambda kind, text: dropped.append(True))
+    timeout = ReadTimeout(transport, lambda kind, text: dropped.append(True))
     looks = 0
 
     def look(left: int) -> None:
@@ -282,7 +281,7 @@ async def test_who_reads_a_little_now_and_then_is_kept(monkeypatch: pytest.Monke
     assert not dropped
     look(10)
     assert dropped == [True]
-    transport.protocol = None
+    transport.gone = True
     timeout._check()
     timeout.cancel()
     assert dropped == [True]

@@ -14,6 +14,7 @@ import anyio.to_thread
 import pytest
 from starlette.types import Receive, Scope, Send
 
+from gossiplog.net.http import connections
 from gossiplog.net.http.server import serve
 from gossiplog.net.http.tls import TLS, expiry_of, expiry_warning, reason_of, watch_certificate
 from gossiplog.net.rate_limited_log import (
@@ -145,6 +146,18 @@ async def test_a_failed_handshake_is_logged_with_the_client(
         ) as stream:
             await stream.send(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
             assert (await stream.receive()).startswith(b"HTTP/1.1 200")
+    assert caplog.messages == []
+
+
+async def test_what_is_timed_of_a_websocket_ends_with_it(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(connections, "UNREAD_SECONDS", 0.3)
+    async with bundled_server(tls=TLS(TLS_FILES / "localhost.pem", TLS_FILES / "localhost.key")) as address:
+        async with websocket(address, ssl=trusting(), server_hostname="localhost") as client:
+            await client.send(b"hi")
+            assert await client.recv() == b"hi"
+        await anyio.sleep(0.5)
     assert caplog.messages == []
 
 

@@ -152,15 +152,11 @@ class ReadTimeout:
     uvicorn waits for it without end, and a closed connection is there until the client has read the rest.
 
     Args:
-        protocol: of the connection; once the connection has another one, this timeout does nothing more.
         transport: of the connection.
         drop: ends it, as `Connection.drop` does.
     """
 
-    def __init__(
-        self, protocol: asyncio.Protocol, transport: asyncio.Transport, drop: Callable[[str, str], None]
-    ) -> None:
-        self._protocol = protocol
+    def __init__(self, transport: asyncio.Transport, drop: Callable[[str, str], None]) -> None:
         self._transport = transport
         self._drop = drop
         self._is_paused = False
@@ -178,16 +174,18 @@ class ReadTimeout:
         self._unread = None
 
     def cancel(self) -> None:
-        """Stop checking: the connection has ended."""
+        """Stop checking: the connection has ended, or has another protocol."""
         self._timer.cancel()
 
     def _schedule(self) -> None:
         self._timer = asyncio.get_running_loop().call_later(UNREAD_SECONDS, self._check)
 
     def _check(self) -> None:
-        if self._transport.get_protocol() is not self._protocol:
+        try:
+            unread = self._transport.get_write_buffer_size()
+        except AttributeError:
+            # A connection with TLS that was closed twice: asyncio has let go of it, and ends it itself.
             return
-        unread = self._transport.get_write_buffer_size()
         # While nothing more is written, all that changes is what was read.
         if unread == 0 or not (self._is_paused or self._transport.is_closing()):
             self._unread = None

@@ -140,7 +140,7 @@ class _LimitedConnection(Paced):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self.logger = _ConnectionLog(self.config.incidents, client_name(self.client))
-        self._read_timeout = ReadTimeout(self, transport, self.drop)
+        self._read_timeout = ReadTimeout(transport, self.drop)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._read_timeout.cancel()
@@ -222,6 +222,9 @@ class HTTPConnection(_LimitedConnection, H11Protocol):  # type: ignore[misc]
         protocol = self.transport.get_protocol()
         if isinstance(protocol, WebSocketConnection):
             self.successor = protocol
+            # It has timers of its own, and is told of the connection's end in place of this one.
+            self._request_timer.cancel()
+            self._read_timeout.cancel()
             # Frames of a client that does not wait for the answer. uvicorn loses them.
             early, _ = self.conn.trailing_data
             protocol.data_received(bytes(early))
@@ -230,8 +233,6 @@ class HTTPConnection(_LimitedConnection, H11Protocol):  # type: ignore[misc]
         self._request_timer = self.loop.call_later(REQUEST_SECONDS, self._check_request)
 
     def _check_request(self) -> None:
-        if self.successor is not None:
-            return
         if self._cycle is self._seen and self._is_answered:
             self.drop("no_request", f"no request within {REQUEST_SECONDS:g} s")
         else:
