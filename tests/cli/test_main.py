@@ -196,7 +196,7 @@ def test_a_terminal_gets_tables(program: Program, log: Path) -> None:
     assert [line.split()[0] for line in plain(written).splitlines()] == [
         "topic",
         "messages",
-        "clock",
+        "next",
         "authors",
         "bytes",
         "root",
@@ -207,7 +207,7 @@ def test_a_terminal_gets_tables(program: Program, log: Path) -> None:
 def test_colour_can_be_forced(program: Program, log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
     result = program("info", log)
-    assert plain(result.out).startswith("topic     notes")
+    assert plain(result.out).startswith("topic       notes")
     assert plain(result.out) != result.out
 
 

@@ -212,7 +212,7 @@ def info(
     table = fields_table()
     table.add_row("topic", printable(found.topic))
     for name, figure in figures.items():
-        table.add_row(name, f"{figure:,}")
+        table.add_row("next clock" if name == "clock" else name, f"{figure:,}")
     table.add_row("root", f"{root['hash']} at level {root['level']}")
     hidden = len(found.heads) - _HEADS
     table.add_row("heads", "\n".join(found.heads[-_HEADS:]) + (f"\nand {hidden:,} more" if hidden > 0 else ""))
