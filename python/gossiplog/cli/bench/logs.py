@@ -55,7 +55,7 @@ def insert_many(stage: Stage) -> Result:
         turns.ratio <= 1.5,
         turns.seconds,
         turns.floor_seconds,
-        f"{turns.seconds:.1f} s ({size / turns.seconds:,.0f}/s) beside {verify:.1f} s + {write:.1f} s",
+        f"{turns.seconds:.2f} s ({size / turns.seconds:,.0f}/s) beside {verify:.2f} s + {write:.2f} s",
     )
 
 
