@@ -167,6 +167,12 @@ def test_other_reasons_are_in_openssl_s_words() -> None:
     assert reason_of(error) == "bad key share"
 
 
+def test_a_certificate_that_is_not_its_authority_s_is_untrusted() -> None:
+    error = ssl.SSLError(1, "a text")
+    error.reason = "TLSV1_ALERT_DECRYPT_ERROR"
+    assert reason_of(error) == "it does not trust the certificate that it was shown"
+
+
 async def test_tls_files_that_cannot_be_used_are_named(tmp_path: Path) -> None:
     good, key, missing = TLS_FILES / "localhost.pem", TLS_FILES / "localhost.key", tmp_path / "missing.pem"
     for tls in (TLS(missing, key), TLS(good, missing)):

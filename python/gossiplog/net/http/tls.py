@@ -38,7 +38,14 @@ _REASONS = {
     "NO_SHARED_CIPHER": "it offered no cipher that is used here",
 }
 # How clients say that they do not trust a certificate: https://www.rfc-editor.org/rfc/rfc8446#section-6.2.
-_UNTRUSTED = ("ALERT_UNKNOWN_CA", "ALERT_BAD_CERTIFICATE", "ALERT_CERTIFICATE_UNKNOWN", "ALERT_UNSUPPORTED_CERTIFICATE")
+_UNTRUSTED = (
+    "ALERT_UNKNOWN_CA",
+    "ALERT_BAD_CERTIFICATE",
+    "ALERT_CERTIFICATE_UNKNOWN",
+    "ALERT_UNSUPPORTED_CERTIFICATE",
+    # rustls, of one whose signature is not that of the authority that it names.
+    "ALERT_DECRYPT_ERROR",
+)
 # What OpenSSL says of a key that is not the certificate's, of the same type or of another.
 _KEY_MISMATCH = ("KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH", "NO_CERTIFICATE_ASSIGNED")
 
