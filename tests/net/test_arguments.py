@@ -90,6 +90,10 @@ def test_what_is_no_log(make: Callable[..., object], wrong: Any) -> None:
         ("connect", {"url": None}),
         ("Hub", {"access": "x"}),
         ("Hub", {"limits": 5}),
+        ("Hub", {"broadcast": True}),
+        ("Hub", {"sync_server": False}),
+        ("Peer", {"broadcast": 4}),
+        ("connect", {"sync_server": 1}),
         ("Hub", {"peer": "/ip4/127.0.0.1/tcp/9000"}),
         ("Peer", {"limits": 5}),
         ("Peer", {"listen": "/ip4/127.0.0.1/tcp/9000"}),
@@ -103,6 +107,12 @@ def test_other_objects_of_another_kind(opened: Open, name: str, given: dict[str,
     (wrong,) = given
     with pytest.raises(TypeError, match=f"^{wrong} is .*: expected "):
         MAKERS[name](opened(), **given)
+
+
+@pytest.mark.parametrize("seconds", [0, -1, float("inf"), float("nan")])
+def test_a_push_timeout_is_above_0(opened: Open, seconds: float) -> None:
+    with pytest.raises(ValueError, match="^push_timeout of .*: expected a number above 0$"):
+        Hub(opened(), push_timeout=seconds)
 
 
 @pytest.mark.anyio

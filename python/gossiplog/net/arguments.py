@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable
 
 from gossiplog.log import Log
 from gossiplog.log.callbacks import check_runs
+from gossiplog.protocol.broadcast.config import BroadcastConfig
+from gossiplog.protocol.sync import SyncServerConfig
 
 
 def check_log(log: object, *, writes: bool) -> None:
@@ -41,6 +43,24 @@ def check_type(name: str, value: object, kind: type | tuple[type, ...], expected
     """
     if not isinstance(value, kind):
         raise TypeError(f"{name} is {value!r}: expected {expected}")
+
+
+def check_settings(broadcast: object, sync_server: object) -> None:
+    """Check the settings of the protocols; None may be given for the usual ones.
+
+    Args:
+        broadcast: what the caller gave for a BroadcastConfig.
+        sync_server: what it gave for a SyncServerConfig.
+
+    Raises:
+        TypeError: one is neither.
+    """
+    for name, value, kind in (
+        ("broadcast", broadcast, BroadcastConfig),
+        ("sync_server", sync_server, SyncServerConfig),
+    ):
+        if value is not None:
+            check_type(name, value, kind, f"a gossiplog.{kind.__name__}")
 
 
 def check_callbacks(**callbacks: Callable[..., object] | None) -> None:

@@ -16,7 +16,7 @@ from gossiplog.core import Node, SignedMessage
 from gossiplog.errors import Cause, ConnectionLost, NetworkError, ProtocolError, RefusedMessage, StreamRefused
 from gossiplog.log import Log
 from gossiplog.net import events
-from gossiplog.net.arguments import check_callbacks, check_log, check_texts, check_type
+from gossiplog.net.arguments import check_callbacks, check_log, check_settings, check_texts, check_type
 from gossiplog.net.background import background
 from gossiplog.net.http.access import bare_token
 from gossiplog.net.peer_info import PeerInfo
@@ -333,14 +333,14 @@ def connect(
         reconnect: False makes one connection only; `synced` then raises how it ended, or what keeps the logs different.
         give_up_on: causes of ConnectionLost after which no other connection is made; `synced` then raises that error,
             and `Client.ended` returns it.
-        broadcast: limits and delays of the broadcast machine.
-        sync_server: limits of the sync streams that are served to the hub.
+        broadcast: limits and delays of the exchange with the hub, a BroadcastConfig; None for the usual ones.
+        sync_server: limits of the sync streams that are served to the hub, a SyncServerConfig; likewise.
         on_event: is called with what happens, in order, on the event loop; it must not block.
         on_message: is called with each message that the log gets, once, in the order of arrival; likewise.
 
     Raises:
-        TypeError: a log, a URL or a token that is none, such as a path; or a coroutine or generator function, whose
-            body would not run, as a callback.
+        TypeError: a log, a URL, a token or settings that are none, such as a path; or a coroutine or generator function,
+            whose body would not run, as a callback.
         ValueError: a log that was opened read-only, a token with a character that no token has, or a cause that there
             is not.
         NetworkError: an address that is none, or the system refuses a thread or a socket.
@@ -348,6 +348,7 @@ def connect(
         StorageError: the database failed, or the log is closed.
     """
     check_callbacks(on_event=on_event, on_message=on_message)
+    check_settings(broadcast, sync_server)
     headers = [] if token is None else [("Authorization", f"Bearer {bare_token(token)}")]
     return Client(
         log,

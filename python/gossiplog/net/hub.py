@@ -7,6 +7,7 @@ server's start ("lifespan"); mounted in another application, that one enters it,
 from __future__ import annotations
 
 import itertools
+import math
 from collections import Counter
 from collections.abc import Callable, MutableMapping
 from contextlib import AsyncExitStack
@@ -24,7 +25,7 @@ from gossiplog.core import SignedMessage
 from gossiplog.errors import NetworkError
 from gossiplog.log import Log
 from gossiplog.net import events
-from gossiplog.net.arguments import check_callbacks, check_log, check_type
+from gossiplog.net.arguments import check_callbacks, check_log, check_settings, check_type
 from gossiplog.net.background import background
 from gossiplog.net.http.access import SCOPE_KEY, Access, Allowed, Tokens, as_response, as_tokens, protect
 from gossiplog.net.http.addresses import Addresses, Refusal, culprit_of, host_of, is_local, source_of
@@ -109,15 +110,15 @@ class Hub(Service):
         peer: of a mesh over the same log, which runs for as long as the hub does: what comes to one goes on to the
             other. Its settings are the hub's too, so that only `access` and `limits` may be given beside it.
         push_timeout: seconds in which a client must have opened its push stream; None for 30.
-        broadcast: limits and delays of the broadcast machine.
-        sync_server: limits of the sync streams that are served.
+        broadcast: limits and delays of the exchange with peers, a BroadcastConfig; None for the usual ones.
+        sync_server: limits of the sync streams that are served, a SyncServerConfig; likewise.
         on_event: is called with what happens, in order, on the event loop; it must not block.
         on_message: is called with each message that the log gets, once, in the order of arrival; likewise.
 
     Raises:
-        ValueError: a peer over another log, or a setting beside it that is the peer's.
-        TypeError: a log, an access, limits or a peer that is none, such as a path; or a coroutine or generator
-            function, whose body would not run, as a callback.
+        ValueError: a peer over another log, a setting beside it that is the peer's, or a timeout that is not above 0.
+        TypeError: a log, an access, limits, a peer or settings that are none, such as a path; or a coroutine or
+            generator function, whose body would not run, as a callback.
     """
 
     _ENTERED_AGAIN = "the hub is running already: enter it once, by its server or by your application"
@@ -138,6 +139,9 @@ class Hub(Service):
         super().__init__()
         check_log(log, writes=False)
         check_callbacks(on_event=on_event, on_message=on_message)
+        check_settings(broadcast, sync_server)
+        if push_timeout is not None and not 0 < push_timeout < math.inf:
+            raise ValueError(f"push_timeout of {push_timeout}: expected a number above 0")
         for name, value, kind in (("access", access, Access), ("limits", limits, Limits), ("peer", peer, Peer)):
             if value is not None:
                 check_type(name, value, kind, f"a gossiplog.{kind.__name__}")

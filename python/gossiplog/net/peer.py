@@ -20,7 +20,7 @@ from gossiplog.core import SignedMessage
 from gossiplog.errors import NetworkError, ProtocolError
 from gossiplog.log import Log
 from gossiplog.net import events
-from gossiplog.net.arguments import check_callbacks, check_log, check_texts, check_type
+from gossiplog.net.arguments import check_callbacks, check_log, check_settings, check_texts, check_type
 from gossiplog.net.background import background
 from gossiplog.net.latest import keep_latest
 from gossiplog.net.peer_info import PeerInfo
@@ -83,8 +83,8 @@ class Peer(Service):
         allow_peers: ids of the only peers that may connect, and are connected to, beside those that `bootstrap` names;
             none for any peer. Without it, everybody who reaches an address and knows the topic reads and writes.
         limits: of connections, streams and memory; None for the usual ones.
-        broadcast: limits and delays of the broadcast machine.
-        sync_server: limits of the sync streams that are served.
+        broadcast: limits and delays of the exchange with peers, a BroadcastConfig; None for the usual ones.
+        sync_server: limits of the sync streams that are served, a SyncServerConfig; likewise.
         on_event: is called with what happens, in order, on the event loop; it must not block.
         on_message: is called with each message that the log gets, once, in the order of arrival; likewise.
 
@@ -95,8 +95,8 @@ class Peer(Service):
         KeyFileError: the file of the identity cannot be read or made, is damaged, or open to others than its owner.
         ValueError: an address or an id that a host cannot use, an identity of another length than 32 bytes, or a log
             that was opened read-only.
-        TypeError: a log or limits that are none, such as a path; a single address where several may be given; or a
-            coroutine or generator function, whose body would not run, as a callback.
+        TypeError: a log, limits or settings that are none, such as a path; a single address where several may be given;
+            or a coroutine or generator function, whose body would not run, as a callback.
     """
 
     _ENTERED_AGAIN = "a peer runs once: make another"
@@ -121,6 +121,7 @@ class Peer(Service):
         super().__init__()
         check_log(log, writes=True)
         check_callbacks(on_event=on_event, on_message=on_message)
+        check_settings(broadcast, sync_server)
         if limits is not None:
             check_type("limits", limits, Limits, "gossiplog.Limits")
         listen = check_texts("listen", listen, _ADDRESS, check_address)
