@@ -87,6 +87,18 @@ def test_what_logs_return_says_how_much_there_is() -> None:
         assert repr(arrivals) == f"<Arrivals: 5 messages, cursor {arrivals.cursor}>"
 
 
+def test_a_view_of_a_mapping_is_shown_as_the_mapping() -> None:
+    committed = gossiplog.Committed(
+        1, gossiplog.Node(0, None, bytes(16)), 1, MappingProxyType({"ws://a": 1}), ("did:key:z6Mk",)
+    )
+    assert "sources={'ws://a': 1}" in repr(committed)
+
+
+def test_errors_about_one_thing_name_one() -> None:
+    assert "not in the log: parent 1" in str(errors.MissingParents("0" * 32, ["1" * 32]))
+    assert "not in the log: parents 1" in str(errors.MissingParents("0" * 32, ["1" * 32, "2" * 32]))
+
+
 def test_a_count_agrees_with_its_noun() -> None:
     assert [counted(number, "message") for number in (0, 1, 2000)] == ["0 messages", "1 message", "2,000 messages"]
     assert [counted(number, "entry is", "entries are") for number in (1, 2)] == ["1 entry is", "2 entries are"]

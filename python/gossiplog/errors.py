@@ -121,7 +121,7 @@ class MissingParents(GossipLogError):
 
     def __init__(self, id: str, parents: Sequence[str]) -> None:
         shown = ", ".join(parents[:3]) + (f" and {len(parents) - 3} more" if len(parents) > 3 else "")
-        super().__init__(f"message {id}: not in the log: parents {shown}")
+        super().__init__(f"message {id}: not in the log: {'parent' if len(parents) == 1 else 'parents'} {shown}")
         self.id = id
         self.parents = tuple(parents)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import reprlib
 from dataclasses import dataclass, field, fields
+from types import MappingProxyType
 from typing import Any, TypeVar, dataclass_transform
 
 _Class = TypeVar("_Class", bound=type)
@@ -46,6 +47,8 @@ def frozen(kind: type[_Value]) -> type[_Value]:
 
 
 def _shown(value: object) -> str:
+    if isinstance(value, MappingProxyType):
+        return _SHORT.repr_instance(dict(value), _SHORT.maxlevel)
     text = _SHORT.repr(value)
     if isinstance(value, (tuple, list, set, frozenset, dict)) and len(value) > _MOST_ITEMS:
         text += f" of {len(value):,}"

@@ -124,6 +124,12 @@ def test_clocks_that_no_message_has(log: Log, clock: int) -> None:
         log.frontier(id, clock)
 
 
+def test_a_clock_is_an_integer(log: Log) -> None:
+    id = log.append(1).id
+    with pytest.raises(TypeError, match="a clock of '1': expected an integer"):
+        log.frontier(id, "1")  # type: ignore[arg-type]
+
+
 def test_replay(log: Log) -> None:
     ids = chain(log, 10)
     seen: list[str] = []

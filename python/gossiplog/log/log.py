@@ -393,7 +393,10 @@ class Log:
             DecodeError: text that is no id.
             UnknownMessage: the message is not in the log.
             ValueError: a clock below 0, or above the largest that a message can have.
+            TypeError: a clock that is no integer.
         """
+        if not isinstance(clock, int):
+            raise TypeError(f"a clock of {clock!r}: expected an integer")
         if not 0 <= clock <= core.MAX_CLOCK:
             raise ValueError(f"a clock of {clock}: expected 0 to {core.MAX_CLOCK}")
         with self._storage.reader() as reader:
