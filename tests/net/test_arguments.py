@@ -111,7 +111,7 @@ def test_other_objects_of_another_kind(opened: Open, name: str, given: dict[str,
 
 @pytest.mark.parametrize("seconds", [0, -1, float("inf"), float("nan")])
 def test_a_push_timeout_is_above_0(opened: Open, seconds: float) -> None:
-    with pytest.raises(ValueError, match="^push_timeout of .*: expected a number above 0$"):
+    with pytest.raises(ValueError, match=r"^push_timeout of .*: expected a number above 0$"):
         Hub(opened(), push_timeout=seconds)
 
 

@@ -339,8 +339,8 @@ def connect(
         on_message: is called with each message that the log gets, once, in the order of arrival; likewise.
 
     Raises:
-        TypeError: a log, a URL, a token or settings that are none, such as a path; or a coroutine or generator function,
-            whose body would not run, as a callback.
+        TypeError: a log, a URL, a token or settings that are none, such as a path; or a coroutine or generator
+            function, whose body would not run, as a callback.
         ValueError: a log that was opened read-only, a token with a character that no token has, or a cause that there
             is not.
         NetworkError: an address that is none, or the system refuses a thread or a socket.
