@@ -206,6 +206,22 @@ async def test_a_certificate_is_renewed_without_a_restart(tmp_path: Path) -> Non
         assert await served() == made[1][0].decode()
 
 
+async def test_a_server_that_starts_after_a_reload_reads_the_files_again(tmp_path: Path) -> None:
+    """So does one that began earlier with the same files: `not_after` is that of the certificate that all show."""
+    certificate, key = tmp_path / "certificate.pem", tmp_path / "key.pem"
+    tls = TLS(certificate, key)
+    make_certificate(certificate, key, EC)
+    async with bundled_server(tls=tls) as first:
+        tls.reload()
+        renewed, _ = make_certificate(certificate, key, [*EC, "-days", "60"])
+        async with bundled_server(tls=tls) as second:
+            for address in (first, second):
+                place = (address.host, address.port)
+                shown = await anyio.to_thread.run_sync(ssl.get_server_certificate, place)
+                assert shown == renewed.decode()
+                assert tls.not_after == expiry_of(shown)
+
+
 async def test_a_certificate_that_is_about_to_expire_is_a_line_of_the_log(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -62,7 +62,7 @@ class TLS:
 
     certificate: str | os.PathLike[str]
     key: str | os.PathLike[str]
-    _renewed: ssl.SSLContext | None = field(default=None, init=False, repr=False, compare=False)
+    _latest: ssl.SSLContext | None = field(default=None, init=False, repr=False, compare=False)
     _not_after: float | None = field(default=None, init=False, repr=False, compare=False)
 
     @property
@@ -79,10 +79,10 @@ class TLS:
         Raises:
             OSError: a file cannot be read, or they do not hold a certificate and its key. The former ones stay in use.
         """
-        self._renewed = self._read()
+        self._read()
 
     def server_context(self, report: Callable[[str, str], None]) -> ssl.SSLContext:
-        """Return a context for a server, whose handshakes use what `reload` has read last.
+        """Return a context for a server, whose handshakes use what was read last, here or by `reload`.
 
         Args:
             report: called with the name of the client and the reason, as a clause, of each handshake that fails.
@@ -91,13 +91,14 @@ class TLS:
             OSError: a file cannot be read, or they do not hold a certificate and its key.
         """
         context = self._read()
-        context.sni_callback = self._use_renewed
+        context.sni_callback = self._use_latest
         report_failed_handshakes(context, report)
         return context
 
     def _read(self) -> ssl.SSLContext:
-        """Return a context of the files as they are now; note when the certificate expires."""
+        """Return a context of the files as they are now, for all handshakes; note when the certificate expires."""
         context = _load_context(self.certificate, self.key)
+        self._latest = context
         try:
             self._not_after = expiry_of(Path(self.certificate).read_text(encoding="utf-8", errors="replace"))
         except ValueError:
@@ -105,13 +106,13 @@ class TLS:
             self._not_after = None
         return context
 
-    def _use_renewed(self, connection: ssl.SSLObject, name: str | None, context: ssl.SSLContext) -> None:
-        """Use the renewed certificate for a handshake.
+    def _use_latest(self, connection: ssl.SSLObject, name: str | None, context: ssl.SSLContext) -> None:
+        """Use the certificate that was read last for a handshake.
 
         A chain that is loaded into the context itself would stand beside the former one if its key is of another type.
         """
-        if self._renewed is not None:
-            connection.context = self._renewed
+        if self._latest is not None:
+            connection.context = self._latest
 
 
 def certificate_scope(tls: TLS | None) -> dict[str, Any]:
