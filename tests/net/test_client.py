@@ -57,6 +57,19 @@ async def test_a_client_that_is_not_entered_says_so(opened: Open) -> None:
     assert not client.connected
 
 
+@pytest.mark.parametrize("wait", ["synced", "ended"])
+async def test_a_task_that_waits_for_a_client_ends_with_its_context(opened: Open, wait: str) -> None:
+    async def waiting(*, task_status: anyio.abc.TaskStatus[None]) -> None:
+        task_status.started()
+        with pytest.raises(RuntimeError, match="the client is not running"):
+            await getattr(client, wait)()
+
+    with anyio.fail_after(30):
+        async with anyio.create_task_group() as tasks, gossiplog.connect(opened(), "ws://127.0.0.1:9") as client:
+            await tasks.start(waiting)
+            await anyio.wait_all_tasks_blocked()
+
+
 async def test_a_client_runs_once(opened: Open) -> None:
     async with serving(Hub(opened())) as url:
         client = gossiplog.connect(opened(), url)

@@ -71,6 +71,18 @@ async def test_an_append_arrives_by_gossip(opened: Open, signer: Signer) -> None
     assert there.peers == ()
 
 
+async def test_a_task_that_waits_for_a_peer_ends_with_its_context(opened: Open) -> None:
+    async def waiting(*, task_status: anyio.abc.TaskStatus[None]) -> None:
+        task_status.started()
+        with pytest.raises(RuntimeError, match="the peer is not running"):
+            await peer.synced()
+
+    with anyio.fail_after(30):
+        async with anyio.create_task_group() as tasks, Peer(opened(), listen=()) as peer:
+            await tasks.start(waiting)
+            await anyio.sleep(0.1)
+
+
 async def test_what_was_appended_offline_is_merged(opened: Open) -> None:
     logs = [opened(signer=signer) for signer in signers(3)]
     for number, log in enumerate(logs):

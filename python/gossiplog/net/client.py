@@ -99,6 +99,8 @@ class Client(Service):
     def _stop(self) -> None:
         self._running = False
         self._driver.begin_shutdown()
+        # Tasks beside the context wait for a connection.
+        self._driver.peers_changed.set()
 
     def __await__(self) -> NoReturn:
         raise TypeError(f"a client cannot be awaited: {_ENTER}")
@@ -141,7 +143,7 @@ class Client(Service):
                 that the hub lacks, and the hub lets this client read only.
             RefusedMessage: `reconnect` is False, and this log's application refuses messages of the hub's log; its
                 exception is the cause.
-            RuntimeError: the client is not in its context.
+            RuntimeError: the client is not in its context, or leaves it meanwhile.
         """
         self._check_running()
         quiet_since, before = anyio.current_time(), None
@@ -170,11 +172,12 @@ class Client(Service):
         """Wait until the client makes no more connections; return why.
 
         Raises:
-            RuntimeError: the client is not in its context.
+            RuntimeError: the client is not in its context, or leaves it meanwhile.
         """
         self._check_running()
         while self._ended is None:
             await self._driver.peers_changed.wait()
+            self._check_running()
         return self._ended
 
     @property
@@ -211,10 +214,12 @@ class Client(Service):
             raise RuntimeError(f"the client is not running: {_ENTER}")
 
     async def _connected_peer(self) -> PeerSession:
+        self._check_running()
         while not self._driver.peers:
             if self._ended is not None:
                 raise self._ended
             await self._driver.peers_changed.wait()
+            self._check_running()
         return self._driver.peers[0]
 
     async def _keep(self, network: Network) -> None:

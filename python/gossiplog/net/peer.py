@@ -176,8 +176,10 @@ class Peer(Service):
         return f"<Peer {running.host.peer_id} of {self.log!r}, running, peers: {len(self.peers)}>"
 
     def _end(self) -> None:
-        self._counters = self.counters
+        running, self._counters = self._there, self.counters
         self._running = None
+        # Tasks beside the context wait for a peer.
+        running.driver.peers_changed.set()
 
     @property
     def driver(self) -> Driver:
@@ -243,10 +245,22 @@ class Peer(Service):
         write, the logs may be equal for no more than a moment between two of their messages.
 
         Raises:
-            RuntimeError: the peer is not running.
+            RuntimeError: the peer is not running, or ends meanwhile.
         """
-        driver = self._there.driver
-        await driver.synced(partial(_in_step, driver))
+        await self._there.driver.synced(self._in_step)
+
+    async def _in_step(self) -> bool:
+        """Return whether the log holds what those of all peers do."""
+        while not (driver := self._there.driver).peers:
+            await driver.peers_changed.wait()
+        for peer in driver.peers:
+            try:
+                if await driver.root_of(peer) != await driver.root():
+                    return False
+            except (NetworkError, ProtocolError):
+                # It is busy, or leaves, or is dropped.
+                return False
+        return True
 
     @property
     def _there(self) -> _Running:
@@ -386,20 +400,6 @@ async def _take_gossip(running: _Running) -> None:
         await running.driver.take_gossip(await running.host.gossip())
         # Where there is always more of it, neither of these waits.
         await anyio.lowlevel.checkpoint()
-
-
-async def _in_step(driver: Driver) -> bool:
-    """Return whether the log holds what those of all peers do."""
-    while not driver.peers:
-        await driver.peers_changed.wait()
-    for peer in driver.peers:
-        try:
-            if await driver.root_of(peer) != await driver.root():
-                return False
-        except (NetworkError, ProtocolError):
-            # It is busy, or leaves, or is dropped.
-            return False
-    return True
 
 
 def _seed(identity: Identity) -> bytes:
