@@ -42,6 +42,21 @@ async def test_an_address_that_cannot_be_used_is_said_in_words() -> None:
         bind("192.0.2.1", 0)
 
 
+@pytest.mark.parametrize(
+    ("host", "port", "reason"),
+    [
+        ("127.0.0.1", 70_000, "expected a port from 0 to 65535"),
+        ("127.0.0.1", -1, "expected a port from 0 to 65535"),
+        ("a..b", 0, "cannot be the name of a host"),
+        ("a" * 64, 0, "cannot be the name of a host"),
+    ],
+)
+def test_what_is_no_address_is_refused(host: str, port: int, reason: str) -> None:
+    with pytest.raises(OSError, match=f"cannot listen at {host}:{port}: .*{reason}") as caught:
+        bind(host, port)
+    assert reason in caught.value.strerror
+
+
 async def test_a_connection_without_a_descriptor_is_closed_and_noted(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

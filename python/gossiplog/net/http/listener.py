@@ -19,6 +19,7 @@ NO_DESCRIPTORS = "the process has no file descriptor left: raise its limit (Limi
 """Why a connection is dropped that cannot be accepted."""
 # Connections that may wait to be accepted.
 _BACKLOG = 1024
+_LARGEST_PORT = 2**16 - 1
 # What `accept` raises where the system lacks something that other connections may give back.
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 # What to do about an address that cannot be used.
@@ -59,6 +60,9 @@ def bind(host: str, port: int) -> Listener:
     Raises:
         OSError: the address cannot be used; `strerror` says why.
     """
+    if not 0 <= port <= _LARGEST_PORT:
+        # The resolver would take the remainder: 70000 would listen at 4464.
+        raise OSError(errno.EINVAL, f"cannot listen at {host}:{port}: expected a port from 0 to {_LARGEST_PORT}")
     listener = None
     try:
         (family, _, _, _, address), *_ = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
@@ -75,6 +79,9 @@ def bind(host: str, port: int) -> Listener:
         number = error.errno or 0
         reason = os.strerror(number) if number in errno.errorcode else error.strerror
         raise OSError(number, f"cannot listen at {host}:{port}: {reason}{_ADVICE.get(number, '')}") from error
+    except UnicodeError as error:
+        # A part of the name is empty or too long.
+        raise OSError(errno.EINVAL, f"cannot listen at {host}:{port}: this cannot be the name of a host") from error
     return listener
 
 
