@@ -6,6 +6,7 @@ import asyncio
 import errno
 import logging
 import socket
+from itertools import pairwise
 from typing import Any
 
 import anyio
@@ -113,3 +114,22 @@ async def test_a_server_that_ends_leaves_the_handler_of_one_that_began_later() -
         assert ([log.counts["no_descriptors"] for log in logs], others) == ([0, 1], [context])
     finally:
         loop.set_exception_handler(former)
+
+
+async def test_servers_that_take_each_other_s_place_leave_no_handlers() -> None:
+    """The next begins before the last one ends, as often as it likes: what is left would be called one in another."""
+    loop = asyncio.get_running_loop()
+    log = RateLimitedLog(logging.getLogger("gossiplog.net.http.server"))
+    before = loop.get_exception_handler()
+    servers = [noting_accept_errors(loop, log) for _ in range(2000)]
+    servers[0].__enter__()
+    for last, following in pairwise(servers):
+        following.__enter__()
+        last.__exit__(None, None, None)
+    others: list[str] = []
+    with pytest.MonkeyPatch.context() as patches:
+        patches.setattr(loop, "default_exception_handler", lambda context: others.append(context["message"]))
+        loop.call_exception_handler({"message": "another error"})
+    assert others == ["another error"]
+    servers[-1].__exit__(None, None, None)
+    assert loop.get_exception_handler() is before

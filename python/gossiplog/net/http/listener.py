@@ -7,9 +7,9 @@ import contextlib
 import errno
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from gossiplog.net.http.connections import ConnectionTable
 from gossiplog.net.http.tls import CLIENT_NAME
@@ -20,6 +20,7 @@ NO_DESCRIPTORS = "the process has no file descriptor left: raise its limit (Limi
 # Connections that may wait to be accepted.
 _BACKLOG = 1024
 _LARGEST_PORT = 2**16 - 1
+_ExceptionHandler: TypeAlias = Callable[[asyncio.AbstractEventLoop, dict[str, Any]], object]
 # What `accept` raises where the system lacks something that other connections may give back.
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 # What to do about an address that cannot be used.
@@ -171,23 +172,40 @@ def noting_accept_errors(loop: asyncio.AbstractEventLoop, incidents: RateLimited
 
     asyncio would repeat a traceback each second.
     """
-    former = loop.get_exception_handler()
-    is_running = True
-
-    def handle(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        error = context.get("exception")
-        if is_running and isinstance(error, OSError) and error.errno in _EXHAUSTED and "socket" in context:
-            incidents.note("no_descriptors", "unknown", f"not accepted: {NO_DESCRIPTORS}")
-        elif former is not None:
-            former(loop, context)
-        else:
-            loop.default_exception_handler(context)
-
-    loop.set_exception_handler(handle)
+    own = _AcceptErrorHandler(incidents, loop.get_exception_handler())
+    loop.set_exception_handler(own)
     try:
         yield
     finally:
-        is_running = False
+        own.is_running = False
         # A server that began later has a handler of its own, which passes on to this one, and may end later.
-        if loop.get_exception_handler() is handle:
-            loop.set_exception_handler(former)
+        handler = loop.get_exception_handler()
+        if handler is own:
+            loop.set_exception_handler(own.former)
+        while isinstance(handler, _AcceptErrorHandler):
+            if handler.former is own:
+                handler.former = own.former
+            handler = handler.former
+
+
+class _AcceptErrorHandler:
+    """A server's handler of the loop's exceptions, which passes on all but errors of `accept`.
+
+    Attributes:
+        former: the handler before it; None for that of asyncio.
+        is_running: whether the server runs. A handler of others may keep this one after its end.
+    """
+
+    def __init__(self, incidents: RateLimitedLog, former: _ExceptionHandler | None) -> None:
+        self.former = former
+        self.is_running = True
+        self._incidents = incidents
+
+    def __call__(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        if self.is_running and isinstance(error, OSError) and error.errno in _EXHAUSTED and "socket" in context:
+            self._incidents.note("no_descriptors", "unknown", f"not accepted: {NO_DESCRIPTORS}")
+        elif self.former is not None:
+            self.former(loop, context)
+        else:
+            loop.default_exception_handler(context)
