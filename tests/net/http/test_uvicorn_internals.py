@@ -281,6 +281,24 @@ async def test_defects_of_the_application_have_tracebacks(caplog: pytest.LogCapt
     assert all("ValueError: a defect" in str(record.exc_text) for record in caplog.records)
 
 
+async def test_an_answer_that_the_end_of_the_server_cuts_off_is_no_error(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(uvicorn_internals, "GRACE_SECONDS", 0.1)
+    begun = anyio.Event()
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        begun.set()
+        await anyio.sleep_forever()
+
+    async with bundled_server(app) as address:
+        stream = await anyio.connect_tcp(address.host, address.port)
+        await stream.send(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+        await begun.wait()
+    await stream.aclose()
+    assert [record.message for record in caplog.records if record.name.startswith("gossiplog")] == []
+
+
 async def test_a_refusal_is_no_error_of_the_server(caplog: pytest.LogCaptureFixture) -> None:
     async def refuse(scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "websocket.http.response.start", "status": 503, "headers": []})

@@ -125,6 +125,9 @@ class _ConnectionLog(logging.Logger):
     def handle(self, record: logging.LogRecord) -> None:
         """Note what uvicorn says, with the traceback of what the application raised."""
         error = record.exc_info[1] if record.exc_info else None
+        if isinstance(error, asyncio.CancelledError):
+            # The server ends, and nothing else cancels the application: a client did not read its answer in time.
+            return
         kind = "server_errors" if record.levelno >= logging.ERROR else "bad_requests"
         self._incidents.note(kind, self._client, record.getMessage(), error=error)
 
