@@ -90,9 +90,10 @@ class Encodings:
         self.random = random.Random(seed)
         self._pool = list(recorded)
         self._makers: list[Callable[[int], list[_Part]]] = (
-            [self._map] * 10 + [self._list] * 3 + [self._scalar] * 2 + [self._passing] * 4 + [self._linked]
+            [self._map] * 10 + [self._list] * 3 + [self._scalar] * 2 + [self._passing] * 4
         )
-        self._containers = self._makers[:13] + self._makers[-3:]
+        self._makers += [self._linked, self._copied_link]
+        self._containers = self._makers[:13] + self._makers[-4:]
         self._scalars = [self._make_scalar() for _ in range(_SCALARS)]
         self._parts: list[_Part] = []
         self._variable: list[int] = []
@@ -211,6 +212,21 @@ class Encodings:
         inner = self._entries(wrapped + entries[: self.choose(range(1, len(entries) + 1))])
         return self._entries([*wrapped, (_PROTO, inner), *entries[2:]]) if self.random.random() < 0.5 else inner
 
+    def _copied_link(self, depth: int) -> list[_Part]:
+        """Write a map whose copy inherits from a link, over entries that are not encoded if it is written as one."""
+        inner = [(_Kind.FIXED, self._make_link())]
+        if depth > 0 and self.random.random() < 0.3:
+            inner = self._copied_link(depth - 1)
+        entries: list[_Entry] = [(_PROTO, inner)]
+        for _ in range(self.choose((0, 1, 1, 2))):
+            value = self.choose((self._passing, self._linked, self._value))
+            entries.append((self.choose((b"7", b"a", b"version", self.choose(_KEYS))), value(depth - 1)))
+        if self.random.random() < 0.5:
+            # Mostly both, which make a link of their own.
+            entries += [(key, [(_Kind.FIXED, b"\x40")]) for key in (b"/", b"bytes") if self.random.random() < 0.9]
+        self.random.shuffle(entries)
+        return self._entries([(_PROTO, [(_Kind.FIXED, b"\xf6")]), *entries])
+
     def _length(self, depth: int) -> list[_Part]:
         if self.random.random() < 0.5:
             return [(_Kind.SCALAR, head(0, self.choose(_LENGTHS)))]
@@ -242,8 +258,11 @@ class Encodings:
             case 9 | 10:
                 return self._make_bytes()
             case _:
-                link = self.choose(_LINKS)
-                return b"\xd8\x2a" + head(2, len(link) + 1) + b"\0" + link
+                return self._make_link()
+
+    def _make_link(self) -> bytes:
+        link = self.choose(_LINKS)
+        return b"\xd8\x2a" + head(2, len(link) + 1) + b"\0" + link
 
     def _make_integer(self, number: int) -> bytes:
         # One in fifty takes more bytes than it needs, which is refused.

@@ -28,7 +28,6 @@ from gossiplog.reference.prototype import (
     element_text,
     is_index,
     matters,
-    same_number,
     to_number,
 )
 from gossiplog.reference.values import both_empty, same_primitive
@@ -177,14 +176,18 @@ class _Item:
             self.value = self.value if passing is None else passing
             return passing is not None
         slash, other = _mark(copy, "/"), _mark(copy, "bytes")
-        if both_empty(slash, other):
-            version = copy.keys["version"].value if "version" in copy.keys else None
-            self.value = CID.empty() if codec != "dag-json" else {"/": "" if same_number(version, 0) else "b"}
         if same_primitive(slash, other):
             self.fault = self.fault or DecodeError("a map whose `/` equals its `bytes`", start)
-        if isinstance(slash, CID) and slash is other:
-            # The copy inherits from a link's fields, and is written as that link.
-            self._write_link(slash, codec, as_version_0=copy.has_version_0())
+        is_empty_link = both_empty(slash, other)
+        if is_empty_link or (isinstance(slash, CID) and slash is other):
+            # The entries of what is written as a link are not encoded.
+            self.fault = None
+            as_version_0 = copy.has_version_0()
+            if is_empty_link:
+                self.value = CID.empty() if codec != "dag-json" else {"/": "" if as_version_0 else "b"}
+            else:
+                # The copy inherits from a link's fields, and is written as that link.
+                self._write_link(slash, codec, as_version_0=as_version_0)
         return False
 
     def _write_link(self, link: CID, codec: str, *, as_version_0: bool) -> None:

@@ -31,6 +31,9 @@ const inheritsFromList = (value) => {
   return false;
 };
 
+// Whether the encoders write a value as a link, and nothing that is in it.
+const isLink = (value) => (value.asCID === value || value["/"] === value.bytes) && CID.asCID(value) !== null;
+
 // How many bytes maps pass for, as far as they are encoded, and whether any do. Throws where canvas-js must not be asked.
 const weigh = (top) => {
   const pending = [[top, true]];
@@ -44,7 +47,8 @@ const weigh = (top) => {
     if (value instanceof CID && passes(value.bytes)) lists.push({ length: Infinity });
     found ||= passes(value);
     if (passes(value) && kept) passing.push(value);
-    for (const key of Object.keys(value)) pending.push([value[key], kept && !passes(value)]);
+    const entriesKept = kept && !passes(value) && !isLink(value);
+    for (const key of Object.keys(value)) pending.push([value[key], entriesKept]);
     const prototype = Object.getPrototypeOf(value);
     if (prototype !== null && prototype.constructor?.prototype !== prototype) pending.push([prototype, false]);
   }

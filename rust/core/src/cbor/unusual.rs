@@ -653,10 +653,13 @@ impl<'a> OpenMap<'a> {
                 }
                 None
             }
+            // The entries of what is written as a link are not encoded.
             (Mark::Empty, Mark::Empty) => {
-                let version = copy.and_then(|copy| copy.keys.get("version")).map(|found| found.start);
-                let version = version.or(self.version);
-                let as_version_0 = version.is_some_and(|at| is_number(data, at, 0));
+                faults.encoded = None;
+                let as_version_0 = match copy {
+                    Some(copy) => has_version_0(data, copy),
+                    None => self.version.is_some_and(|at| is_number(data, at, 0)),
+                };
                 Some(match form {
                     Form::Cbor => Rewrite::EmptyLink,
                     Form::Json => Rewrite::Text(if as_version_0 { "" } else { "b" }.into()),
@@ -664,15 +667,15 @@ impl<'a> OpenMap<'a> {
             }
             // The copy inherits from a link, and is written as that link.
             (Mark::Link(at), Mark::Link(_)) => {
+                faults.encoded = None;
                 let at = *at;
-                let Ok((Token::Link((link, is_version_0)), _)) = token(data, at) else { return None };
-                let version = copy.and_then(|copy| copy.keys.get("version"));
-                let as_version_0 = version.map_or(is_version_0, |found| is_number(data, found.start, 0));
+                let Ok((Token::Link((link, _)), _)) = token(data, at) else { return None };
+                let as_version_0 = copy.is_some_and(|copy| has_version_0(data, copy));
                 match link_as_text(&link, as_version_0, form) {
                     Ok(None) => Some(Rewrite::Link(at)),
                     Ok(Some(text)) => Some(Rewrite::Text(text)),
                     Err(error) => {
-                        faults.encoded.get_or_insert(Error::decode(error.to_string(), start));
+                        faults.encoded = Some(Error::decode(error.to_string(), start));
                         None
                     }
                 }
@@ -770,12 +773,16 @@ fn link_data<'a>(data: &'a [u8], chain: &Chain<'_>) -> Option<Cow<'a, [u8]>> {
 /// What a map that inherits from a link is converted to.
 fn link_text<'a>(data: &'a [u8], chain: &Chain<'a>) -> Primitive<'a> {
     let Some(bytes) = link_data(data, chain) else { return Primitive::Throws };
-    let is_version_0 = match chain.keys.get("version") {
+    Primitive::of_link(&bytes, has_version_0(data, chain))
+}
+
+/// Whether the text of a link, or of a map that passes for one, is that of a version 0.
+fn has_version_0(data: &[u8], chain: &Chain<'_>) -> bool {
+    match chain.keys.get("version") {
         Some(version) => is_number(data, version.start, 0),
         None => match chain.data.map(|at| token(data, at)) {
             Some(Ok((Token::Link((_, is_version_0)), _))) => is_version_0,
             _ => false,
         },
-    };
-    Primitive::of_link(&bytes, is_version_0)
+    }
 }
