@@ -140,6 +140,34 @@ def test_what_maps_pass_for_together_is_bounded(core: ModuleType) -> None:
     assert core.read_message(messages.stored(Payload(outer, "dag-json")), messages.TOPIC).payload == b"x"
 
 
+@pytest.mark.parametrize("codec", ["dag-cbor", "dag-json"])
+def test_what_maps_pass_for_is_bounded_where_they_are_stored_but_not_signed(core: ModuleType, codec: str) -> None:
+    def passing(length: int) -> bytes:
+        return b"\xa2" + write_cbor("length") + write_cbor(length) + write_cbor("__proto__") + b"\x40"
+
+    null, link = write_cbor("__proto__") + b"\xf6", write_cbor("__proto__") + b"\xd8\x2a\x44\x00\x12\x01a"
+    empty = write_cbor("/") + b"\x40" + write_cbor("bytes") + b"\x40"
+    half = 2**21
+
+    def is_read(payload: bytes) -> bool:
+        try:
+            core.read_message(messages.stored(Payload(payload, codec)), messages.TOPIC)
+        except InvalidMessage:
+            return False
+        return True
+
+    for lengths, fits in [((half, half), True), ((half, half + 1), False)]:
+        entries = write_cbor("a") + passing(lengths[0]) + write_cbor("b") + b"\x81" + passing(lengths[1])
+        # The copy is written as the link, but the entries are stored.
+        assert is_read(b"\xa4" + null + entries + link) == fits
+        assert is_read(b"\x81\xa4" + null + entries + link) == fits
+        # So is the prototype of the copy.
+        assert is_read(b"\xa2" + null + write_cbor("__proto__") + b"\xa2" + entries) == fits
+        # This is stored as a link, too, and nothing that is in it.
+        assert is_read(b"\xa4" + entries + empty)
+        assert is_read(b"\xa5" + null + entries + empty)
+
+
 @repeatable(60)
 @given(
     data=st.data(),

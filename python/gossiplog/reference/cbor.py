@@ -119,7 +119,16 @@ def read_cbor(data: bytes, codec: str) -> Read:
         return pending.make()
 
     passes = reader.passes
-    return Read(_replace(value, make, Pending) if passes else value, passes, item.unstorable)
+    value = _replace(value, make, Pending) if passes else value
+    return Read(value, passes, item.unstorable or _check_stored(item.stored))
+
+
+def _check_stored(stored: int) -> DecodeError | None:
+    try:
+        check_total(stored)
+    except DecodeError as error:
+        return error
+    return None
 
 
 def _replace(value: Any, make: Callable[[Any], Any], kind: type[Any]) -> Any:
@@ -147,6 +156,7 @@ class _Item:
         copy: the value in the copy that canvas-js makes of a message before it encodes it for the signature.
         fault: why that copy cannot be encoded; it counts only where the value is kept.
         uncopied: why that copy cannot be made.
+        stored: how many bytes maps pass for as the value is stored.
         unstorable: why the value cannot be encoded as it was decoded, which canvas-js does to store it.
         offset: of a map, where it begins.
     """
@@ -158,6 +168,7 @@ class _Item:
     unstorable: DecodeError | None = None
     offset: int | None = None
     uncopied: DecodeError | None = None
+    stored: int = 0
 
     def keep(self, codec: str) -> bool:
         """Judge a map as it is encoded; what is dropped is not. Return whether it passes for bytes."""
@@ -168,9 +179,10 @@ class _Item:
         raw, copy, start = cast(Chain, self.raw.chain), cast(Chain, self.copy.chain), self.offset
         if raw.end == "bytes":
             # It is stored in dag-json, and is its own copy.
-            self.unstorable, self.uncopied = _pend(raw, "dag-json", start)[1], None
-        else:
-            self.unstorable = _unstorable(raw, self.unstorable, start)
+            pending, self.unstorable = _pend(raw, "dag-json", start)
+            self.uncopied, self.stored = None, 0 if pending is None else pending.count
+        elif _is_stored_as_link(raw):
+            self.unstorable, self.stored = _unstorable(raw, start), 0
         if copy.end == "bytes":
             passing, self.fault = _pend(copy, codec, start)
             self.value = self.value if passing is None else passing
@@ -211,14 +223,16 @@ def _mark(chain: Chain, key: str) -> Any:
     return chain.data if isinstance(chain.data, CID) else None
 
 
-def _unstorable(raw: Chain, within: DecodeError | None, start: int) -> DecodeError | None:
-    """Return why a map cannot be encoded as decoded: it passes for a link that has no text, or for what is in it."""
+def _is_stored_as_link(raw: Chain) -> bool:
+    """Return whether a map passes for a link as it was decoded: nothing that is in it is stored."""
     slash, other = _mark(raw, "/"), _mark(raw, "bytes")
     same_link = slash is other and (slash is None or isinstance(slash, CID))
     equal = same_primitive(slash, other) or both_empty(slash, other) or same_link
-    is_link = equal or "asCID" not in raw.keys if raw.end == "link" else equal and slash is not None
-    if not is_link:
-        return within
+    return equal or "asCID" not in raw.keys if raw.end == "link" else equal and slash is not None
+
+
+def _unstorable(raw: Chain, start: int) -> DecodeError | None:
+    """Return why a map that passes for a link cannot be encoded as decoded: it has no text."""
     try:
         raw.link_data()
     except JavaScriptError as error:
@@ -292,6 +306,7 @@ class _OpenList:
     fault: DecodeError | None = None
     unstorable: DecodeError | None = None
     uncopied: DecodeError | None = None
+    stored: int = 0
     passes: bool = False
     raw: _Elements = field(default_factory=_Elements)
     copy: _Elements = field(default_factory=_Elements)
@@ -305,6 +320,7 @@ class _OpenList:
         self.fault = self.fault or item.fault
         self.unstorable = self.unstorable or item.unstorable
         self.uncopied = self.uncopied or item.uncopied
+        self.stored += item.stored
         # Of several elements only those count that may have no text.
         if self.total == 1 or item.raw.chain is not None:
             self.raw.add(item.raw, len(self.items), self.total)
@@ -313,7 +329,7 @@ class _OpenList:
 
     def close(self) -> _Item:
         raw, copy = self.raw.close(self.items), self.copy.close(self.items)
-        return _Item(self.items, raw, copy, self.fault, self.unstorable, uncopied=self.uncopied)
+        return _Item(self.items, raw, copy, self.fault, self.unstorable, None, self.uncopied, self.stored)
 
 
 @dataclass(slots=True)
@@ -333,6 +349,7 @@ class _OpenMap:
     fault: DecodeError | None = None
     unstorable: DecodeError | None = None
     uncopied: DecodeError | None = None
+    stored: int = 0
     passes: bool = False
 
     def open_entry(self, key: str, offset: int) -> None:
@@ -354,6 +371,7 @@ class _OpenMap:
             item.keep(self.codec)
             self.unstorable = self.unstorable or item.unstorable
             self.uncopied = self.uncopied or item.uncopied
+            self.stored += item.stored
         elif chain is not None and chain.blocks(key):
             raise DecodeError(
                 f"the map key {key!r} after a __proto__ that JavaScript cannot assign it to", self.key_offset
@@ -369,6 +387,7 @@ class _OpenMap:
         self.fault = self.fault or item.fault
         self.unstorable = self.unstorable or item.unstorable
         self.uncopied = self.uncopied or item.uncopied
+        self.stored += item.stored
         if not matters(key):
             return
         self.raw_keys[key] = item.raw
@@ -389,7 +408,8 @@ class _OpenMap:
         if raw.end == "bytes":
             copy = raw
         seen = [Seen(self.entries, chain, _inherited_join(chain)) for chain in (raw, copy)]
-        return _Item(self.entries, seen[0], seen[1], self.fault, self.unstorable, self.offset, self.uncopied)
+        faults = self.fault, self.unstorable, self.offset, self.uncopied
+        return _Item(self.entries, seen[0], seen[1], *faults, self.stored)
 
 
 def _scalar(value: Any, chain: Chain | None = None) -> _Item:

@@ -116,6 +116,14 @@ fn write_text(writer: &mut Writer, text: &str) {
     writer.item(Item::Text(text));
 }
 
+/// Refuses more bytes than all maps of a message together may pass for.
+pub(super) fn check_total(total: u64, at: usize) -> Result<(), Error> {
+    if total <= MAX_PASSING_BYTES {
+        return Ok(());
+    }
+    Err(Error::decode(format!("maps that pass for more than {MAX_PASSING_BYTES} bytes"), at))
+}
+
 /// The canonical form of what was checked, and the maps in it that pass for bytes.
 ///
 /// # Errors
@@ -149,10 +157,7 @@ pub(super) fn write(data: &[u8], rewrites: &mut Rewrites, form: Form) -> Result<
                     Rewrite::Text(text) => write_text(&mut writer, text),
                     Rewrite::Bytes(pending) => {
                         total += pending.count;
-                        if total > MAX_PASSING_BYTES {
-                            let reason = format!("maps that pass for more than {MAX_PASSING_BYTES} bytes");
-                            return Err(Error::decode(reason, start));
-                        }
+                        check_total(total, start)?;
                         let base = match self::token(data, pending.data)? {
                             (Token::Bytes(base), _) => base,
                             _ => &[],

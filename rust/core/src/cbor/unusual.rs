@@ -19,7 +19,7 @@ use super::normalize::normalize_usual;
 use super::order;
 use super::passing::{Form, Passing, Pending, pend};
 use super::prototype::{Chain, Elements, End, Primitive, Property, is_array_index, matters};
-use super::rewrite::{Rewrite, Rewrites, Token, link_as_text, text, token, write};
+use super::rewrite::{Rewrite, Rewrites, Token, check_total, link_as_text, text, token, write};
 use super::token::take;
 use super::write::{Item, Writer};
 use super::{MAX_DEPTH, key_order};
@@ -58,6 +58,8 @@ struct Faults {
     copied: Option<Error>,
     /// It cannot be encoded as it was decoded, which is done to store it.
     stored: Option<Error>,
+    /// How many bytes maps pass for as it is stored.
+    stored_bytes: u64,
 }
 
 impl Faults {
@@ -65,6 +67,7 @@ impl Faults {
         self.encoded = self.encoded.take().or(other.encoded);
         self.copied = self.copied.take().or(other.copied);
         self.stored = self.stored.take().or(other.stored);
+        self.stored_bytes += other.stored_bytes;
     }
 }
 
@@ -270,7 +273,8 @@ fn check(data: &[u8], form: Form) -> Result<(Rewrites, Option<Error>), Error> {
                         return Err(Error::decode("bytes follow the end of the item", at));
                     }
                     None => {
-                        let Faults { encoded, copied, stored } = seen.faults;
+                        let Faults { encoded, copied, stored, stored_bytes } = seen.faults;
+                        let stored = stored.or_else(|| check_total(stored_bytes, seen.start).err());
                         return encoded.or(copied).map_or(Ok((out.rewrites, stored)), Err);
                     }
                 }
@@ -588,14 +592,21 @@ impl<'a> OpenMap<'a> {
                 faults = Faults::default();
             }
             if let Some(raw) = raw.as_deref() {
-                faults.stored = if passes {
-                    pass(data, raw, Form::Json, start).err()
-                } else {
-                    unstorable(data, raw, faults.stored.take(), start, &mut out.digests)
-                };
+                if passes {
+                    match pass(data, raw, Form::Json, start) {
+                        Ok(pending) => faults.stored_bytes = pending.count,
+                        Err(error) => faults.stored = Some(error),
+                    }
+                } else if is_stored_as_link(data, raw, &mut out.digests) {
+                    faults.stored_bytes = 0;
+                    let reason = "a map that passes for a link, without the text of one, cannot be stored";
+                    faults.stored =
+                        if link_data(data, raw).is_some() { None } else { Some(Error::decode(reason, start)) };
+                }
             } else if [self.slash, self.bytes].iter().all(|at| is_empty_bytes(data, *at)) {
                 // It is stored as a link, and nothing within it is.
                 faults.stored = None;
+                faults.stored_bytes = 0;
             }
             let signed = if passes { raw.as_deref() } else { copy.as_deref() };
             // What is not signed may pass for anything.
@@ -733,27 +744,16 @@ fn is_byte(data: &[u8], at: usize) -> bool {
     }
 }
 
-/// Why a map cannot be encoded as it was decoded: it passes for a link that has no text, or for what is in it.
-fn unstorable(
-    data: &[u8],
-    raw: &Chain<'_>,
-    within: Option<Error>,
-    start: usize,
-    digests: &mut HashMap<usize, [u8; 32]>,
-) -> Option<Error> {
+/// Whether a map passes for a link as it was decoded: nothing that is in it is stored.
+fn is_stored_as_link(data: &[u8], raw: &Chain<'_>, digests: &mut HashMap<usize, [u8; 32]>) -> bool {
     let link = raw.data.filter(|_| raw.end == End::Link);
     let mut mark = |key: &str| Mark::of(data, raw.keys.get(key).map(|found| found.start), link, digests);
     let (slash, bytes) = (mark("/"), mark("bytes"));
     let equal = slash == bytes && slash != Mark::Other;
-    let is_link = match raw.end {
+    match raw.end {
         End::Link => equal || !raw.keys.contains_key("asCID"),
         _ => equal && !matches!(slash, Mark::Null | Mark::Absent),
-    };
-    if !is_link {
-        return within;
     }
-    let reason = "a map that passes for a link, without the text of one, cannot be stored";
-    if link_data(data, raw).is_some() { None } else { Some(Error::decode(reason, start)) }
 }
 
 /// The bytes from which a link, or a map that passes for one, is written as text; none where that throws.
