@@ -14,7 +14,7 @@ import anyio.to_thread
 import pytest
 from starlette.types import Receive, Scope, Send
 
-from gossiplog.net.http import connections
+from gossiplog.net.http import connections, uvicorn_internals
 from gossiplog.net.http.server import serve
 from gossiplog.net.http.tls import TLS, expiry_of, expiry_warning, reason_of, watch_certificate
 from gossiplog.net.rate_limited_log import (
@@ -159,6 +159,15 @@ async def test_what_is_timed_of_a_websocket_ends_with_it(
             assert await client.recv() == b"hi"
         await anyio.sleep(0.5)
     assert caplog.messages == []
+
+
+async def test_a_handshake_has_as_long_as_a_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that says nothing has no place in the table of connections before it is over."""
+    monkeypatch.setattr(uvicorn_internals, "REQUEST_SECONDS", 0.1)
+    tls = TLS(TLS_FILES / "localhost.pem", TLS_FILES / "localhost.key")
+    async with bundled_server(tls=tls) as address, await anyio.connect_tcp(address.host, address.port) as stream:
+        with anyio.fail_after(30), pytest.raises(anyio.EndOfStream):
+            await stream.receive()
 
 
 def test_other_reasons_are_in_openssl_s_words() -> None:

@@ -33,7 +33,7 @@ from gossiplog.net.http.uvicorn_internals import HTTPConnection, Server, WebSock
 ADVICE = __doc__.partition("\n\n")[2]
 
 OVERRIDDEN: Mapping[type, tuple[type, Mapping[str, tuple[str, ...]]]] = {
-    Server: (uvicorn.Server, {"capture_signals": ("self",)}),
+    Server: (uvicorn.Server, {"capture_signals": ("self",), "startup": ("self", "sockets")}),
     HTTPConnection: (
         H11Protocol,
         {
@@ -65,7 +65,7 @@ OVERRIDDEN: Mapping[type, tuple[type, Mapping[str, tuple[str, ...]]]] = {
 """Methods of our classes that stand in place of a base's, with the base's parameters."""
 
 READ: Mapping[type, frozenset[str]] = {
-    uvicorn.Server: frozenset({"server_state", "should_exit"}),
+    uvicorn.Server: frozenset({"config", "server_state", "should_exit", "started"}),
     ServerState: frozenset({"connections", "tasks"}),
     H11Protocol: frozenset({"client", "config", "conn", "cycle", "headers", "logger", "loop", "transport"}),
     RequestResponseCycle: frozenset({"response_complete"}),
@@ -160,4 +160,6 @@ def test_every_private_name_that_is_used_is_listed() -> None:
     own = {name for name in used() if name.startswith("_")}
     own |= {name for kind in (HTTPConnection, WebSocketConnection) for name in kind.__annotations__}
     own |= {"drop", "incidents", "is_idle", "successor", "table"}
+    # Set by `startup`, as by uvicorn's, for uvicorn to close.
+    own |= {"servers"} & set(uvicorn.Server.shutdown.__code__.co_names)
     assert set(used()) - own - listed - set(dir(asyncio.Transport)) == set()

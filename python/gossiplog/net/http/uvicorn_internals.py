@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import socket
 import ssl
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -36,7 +37,7 @@ MAX_HEAD_BYTES = 2**13
 MAX_FRAGMENTS = 256
 """Parts of a WebSocket message. Empty ones count for nothing in its length, but take memory."""
 REQUEST_SECONDS = 10.0
-"""How long a connection may take, about, to send the head of a request."""
+"""How long a connection may take, about, to send the head of a request, and before that for a handshake of TLS."""
 GRACE_SECONDS = 1
 """How long connections may take to end once the server is to stop; then their tasks are cancelled."""
 ACCEPTED_AT_ONCE = 8
@@ -101,6 +102,25 @@ class Server(uvicorn.Server):
     def capture_signals(self) -> Iterator[None]:
         """Leave signals to the program: one that has an event loop handles them already."""
         yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Serve on sockets, as uvicorn does, with a time limit for TLS handshakes: asyncio's is a minute."""
+        loop, config = asyncio.get_running_loop(), self.config
+
+        def create_protocol() -> asyncio.Protocol:
+            return HTTPConnection(config=config, server_state=self.server_state, app_state={})
+
+        self.servers = [
+            await loop.create_server(
+                create_protocol,
+                sock=listener,
+                ssl=config.ssl,
+                backlog=config.backlog,
+                ssl_handshake_timeout=None if config.ssl is None else REQUEST_SECONDS,
+            )
+            for listener in sockets or ()
+        ]
+        self.started = True
 
     async def drop_connections(self) -> None:
         """End what is left after the time of grace: connections whose peers do not read, tasks that were cancelled."""
