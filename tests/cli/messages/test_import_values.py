@@ -75,7 +75,7 @@ def test_refusals_are_named(program: Program, log: Path, messages: list[SignedMe
     refused = result.record["refused"]
     assert [(refusal["file"], refusal["row"]) for refusal in refused] == [(str(bad), row) for row in range(8)]
     assert [refusal["id"] for refusal in refused[2:]] == [message.id for message in messages[4:]]
-    assert "parents" in refused[2]["error"]
+    assert "not in the log: parent " in refused[2]["error"]
     with gossiplog.open(log) as ours:
         assert len(ours) == result.record["inserted"] == 3
 
