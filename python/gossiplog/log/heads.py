@@ -16,6 +16,7 @@ from itertools import chain, pairwise
 from typing import TypeAlias, final
 
 from gossiplog.core import Plan
+from gossiplog.message import MAX_PARENTS
 
 Head: TypeAlias = tuple[bytes, int]
 """A message that no other names as a parent: its key and sequence."""
@@ -151,6 +152,10 @@ class Heads:
 
     def __contains__(self, key: object) -> bool:
         return key in self.unique or key in self.duplicates
+
+    def next_parents(self) -> list[Head]:
+        """Return the heads that an own message follows, ascending: the last MAX_PARENTS."""
+        return self.unique.last(MAX_PARENTS)
 
     def after(self, plan: Plan, duplicates: Collection[int]) -> Heads:
         """Return the heads when a plan has been written.

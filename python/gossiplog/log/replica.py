@@ -14,7 +14,7 @@ from gossiplog.log.callbacks import PayloadCheck, check_payload
 from gossiplog.log.following import CommitNotifier, Listener
 from gossiplog.log.state import Snapshot, State, States, raising_corrupt_log
 from gossiplog.log.writing import Writer
-from gossiplog.message import MAX_PARENTS, ids_of, key_of
+from gossiplog.message import ids_of, key_of
 from gossiplog.replication.batches import InsertOutcome, VerifiedBatch
 from gossiplog.storage import Storage
 from gossiplog.storage.base import PAGE_BYTES
@@ -116,7 +116,7 @@ class Replica:
     def next_parents(self) -> tuple[str, ...]:
         """Return the ids, ascending, of the heads that an own message would name now: at most MAX_PARENTS."""
         with raising_corrupt_log, self._storage.reader() as reader:
-            return ids_of(key for key, _ in self._states.heads(reader, reader.position()).unique.last(MAX_PARENTS))
+            return ids_of(key for key, _ in self._states.heads(reader, reader.position()).next_parents())
 
     def root(self) -> core.Node:
         """Return the root of the tree."""

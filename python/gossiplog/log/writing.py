@@ -207,7 +207,7 @@ class Writer:
 
         The messages are returned as a batch and as objects.
         """
-        parents = dict(heads.unique.last(MAX_PARENTS))
+        parents = dict(heads.next_parents())
         with raising_corrupt_log:
             batch = signer.sign_chain(self._topic, [*parents], payloads, codec, _SIGNED_BYTES)
         messages = [_valid(message) for message in batch]
