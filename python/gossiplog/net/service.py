@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import ClassVar, Self
 
 
-class Service:
+class Service(ABC):
     """A context that is entered once, and runs what `_start` has put on its stack until it ends."""
 
     _ENTERED_AGAIN: ClassVar[str] = "it runs once: make another"
@@ -16,9 +17,9 @@ class Service:
         self._entered = False
         self._stack = AsyncExitStack()
 
+    @abstractmethod
     async def _start(self, stack: AsyncExitStack) -> None:
         """Start what runs, and put its end on the stack, which is unwound when the context ends or this raises."""
-        raise NotImplementedError
 
     async def __aenter__(self) -> Self:
         if self._entered:
