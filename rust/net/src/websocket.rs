@@ -270,7 +270,7 @@ fn refusal(status: StatusCode, said: Option<String>) -> Closed {
     Closed { status: Some(status.as_u16()), ..Closed::new(cause, reason) }
 }
 
-/// Return what it means that no answer came, or one that is none.
+/// Return the reason of a handshake that got no HTTP answer, or an invalid one.
 fn unanswered(error: &WebSocketError, secure: bool) -> Closed {
     let hint = if secure { "" } else { "; a hub with TLS is reached by wss://" };
     let reason = match error {

@@ -245,7 +245,7 @@ class HTTPConnection(_LimitedConnection, H11Protocol):  # type: ignore[misc]
         protocol = self.transport.get_protocol()
         if isinstance(protocol, WebSocketConnection):
             self.successor = protocol
-            # It has timers of its own, and is told of the connection's end in place of this one.
+            # The WebSocket has its own timers, and asyncio reports the end of the connection to it alone.
             self._request_timer.cancel()
             self._read_timeout.cancel()
             # Frames of a client that does not wait for the answer. uvicorn loses them.

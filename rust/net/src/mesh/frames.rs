@@ -1,8 +1,8 @@
-//! What of a stream's bytes gossipsub keeps, and what of them is no message: read off as they pass.
+//! Count the bytes of a stream that gossipsub keeps, and those that are no messages, as they pass.
 //!
 //! gossipsub reads a frame whole before it looks at it, so half of one stays in memory for as long as the peer likes.
-//! And it heeds whatever a peer tells of the mesh and of ids, however much that is. Frames are told apart here by their
-//! lengths and by the tags of their fields; what they mean is gossipsub's to find. A stream speaks gossip once
+//! It also handles any number of control messages and ids. This module parses only the lengths of frames and the
+//! tags of their fields; gossipsub interprets them. A stream speaks gossip once
 //! multistream-select names it on it: <https://github.com/multiformats/multistream-select>. Frames:
 //! <https://github.com/libp2p/specs/blob/master/pubsub/README.md#the-rpc>.
 
