@@ -8,7 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
@@ -16,13 +16,16 @@ import gossiplog
 from gossiplog.core import SignedMessage
 from gossiplog.errors import CorruptLog, NewerSchema, StorageError
 from gossiplog.log import Log
-from gossiplog.storage.base import SCHEMA
+from gossiplog.storage import sqlite_upgrades
+from gossiplog.storage.base import SCHEMA, Position
+from gossiplog.storage.sqlite import SQLiteStorage
 from gossiplog.storage.sqlite_upgrades import OLDEST
 from tests.storage.plant import UNREADABLE, UNSIGNED, plant
 
 SCHEMAS = Path(__file__).parent / "schemas"
 TOPIC = "schemas.example.com"
-ROOT = "892c732e19ab3cd0d4c15e44a4cd0fc6"
+# Own messages do not follow alternative encodings any more, since a version of schema 3.
+ROOTS = dict.fromkeys((2, 3), "892c732e19ab3cd0d4c15e44a4cd0fc6") | {4: "cca6ee739bd49ef000088323625297c3"}
 
 
 @pytest.fixture
@@ -40,8 +43,8 @@ def dump(path: Path) -> list[str]:
         return list(connection.iterdump())
 
 
-def check_log(log: Log) -> None:
-    assert (len(log), log.verify().root.hash.hex()) == (315, ROOT)
+def check_log(log: Log, schema: int) -> None:
+    assert (len(log), log.verify().root.hash.hex()) == (315, ROOTS[schema])
     alternatives = [message for message in log if not message.canonical]
     assert len(alternatives) == 3
     (content,) = {log.content_id(message.id) for message in alternatives}
@@ -54,29 +57,40 @@ def test_every_schema_opens(former: Callable[[int], Path], schema: int) -> None:
     path = former(schema)
     seen: list[tuple[int, int]] = []
     with gossiplog.open(path, progress=lambda *figures: seen.append(figures)) as log:
-        check_log(log)
-    assert seen == ([] if schema == SCHEMA else [(315, 315)])
+        check_log(log, schema)
+    assert seen == ([(315, 315)] if schema == 2 else [])
     with closing(sqlite3.connect(path)) as connection:
-        assert dict(connection.execute("SELECT name, value FROM gossiplog_meta"))["schema"] == SCHEMA
+        meta = dict(connection.execute("SELECT name, value FROM gossiplog_meta"))
         rows = connection.execute("SELECT seq FROM gossiplog_alternatives ORDER BY seq").fetchall()
     assert rows == [(311,), (312,), (313,)]
+    assert (meta["schema"], meta["generation"], meta["apply_version"], meta["rebuild"]) == (SCHEMA, 0, 1, 0)
+    assert len(meta["identity"]) == 32
     with gossiplog.open(path, progress=lambda done, total: pytest.fail("upgraded twice")) as log:
-        check_log(log)
+        check_log(log, schema)
 
 
 @pytest.mark.parametrize("schema", range(OLDEST, SCHEMA))
-def test_an_upgrade_that_fails_leaves_the_file_as_it_was(former: Callable[[int], Path], schema: int) -> None:
+def test_an_upgrade_that_fails_leaves_the_file_as_it_was(
+    former: Callable[[int], Path], schema: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = former(schema)
     before = dump(path)
 
-    def fail(done: int, total: int) -> None:
+    def fail(*_: object) -> NoReturn:
         raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt):
-        gossiplog.open(path, progress=fail)
+    with monkeypatch.context() as patch:
+        # The last step ends with it.
+        patch.setattr(sqlite_upgrades, "new_meta", fail)
+        with pytest.raises(KeyboardInterrupt):
+            gossiplog.open(path)
     assert dump(path) == before
+    if schema == 2:
+        with pytest.raises(KeyboardInterrupt):
+            gossiplog.open(path, progress=fail)
+        assert dump(path) == before
     with gossiplog.open(path) as log:
-        check_log(log)
+        check_log(log, schema)
 
 
 @pytest.mark.parametrize("schema", range(OLDEST, SCHEMA))
@@ -85,10 +99,18 @@ def test_a_log_that_cannot_be_written_is_read_as_it_is(former: Callable[[int], P
     path = former(schema)
     before = path.read_bytes()
     with gossiplog.open(f"file:{path}?{option}") as log:
-        check_log(log)
+        check_log(log, schema)
         with pytest.raises(StorageError, match="read-only"):
             log.append({"n": 0}, signer=gossiplog.Signer(bytes(32)))
     assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("schema", range(OLDEST, SCHEMA + 1))
+def test_every_schema_has_the_position_of_a_log_without_versions(former: Callable[[int], Path], schema: int) -> None:
+    storage = SQLiteStorage(former(schema), read_only=True)
+    storage.open(None, create=False)
+    with closing(storage), storage.reader() as reader:
+        assert reader.position() == Position(count=315, applied=310, indexed=300, alternative=313)
 
 
 def test_two_open_a_former_log_at_once(former: Callable[[int], Path]) -> None:
@@ -97,7 +119,7 @@ def test_two_open_a_former_log_at_once(former: Callable[[int], Path]) -> None:
 
     def open_log(_: int) -> None:
         with gossiplog.open(path, progress=lambda done, total: upgrades.append(done)) as log:
-            check_log(log)
+            check_log(log, OLDEST)
 
     with ThreadPoolExecutor(2) as threads:
         list(threads.map(open_log, range(2)))
@@ -180,4 +202,4 @@ def test_recovery_leaves_out_what_this_version_refuses(
     assert (recovered.inserted, recovered.duplicates, sum(read)) == (315, 0, 316)
     assert [number for number, _ in recovered.refused] == [sequence]
     with gossiplog.open(tmp_path / "new.db") as log:
-        check_log(log)
+        check_log(log, schema)

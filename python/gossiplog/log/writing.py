@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from gossiplog import core
@@ -268,7 +268,7 @@ class Writer:
         if self._apply is not None:
             transaction.set_applied(count)
             applied = count
-        position = Position(count, applied, indexed, alternative)
+        position = replace(position, count=count, applied=applied, indexed=indexed, alternative=alternative)
         return _Written(plan, position, heads, state, is_partial=bool(late))
 
     @staticmethod

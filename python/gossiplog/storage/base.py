@@ -23,12 +23,14 @@ from typing import Any, Literal, Protocol, TypeAlias
 from gossiplog.core import Plan, decode_id, encode_id
 from gossiplog.errors import StorageError, TopicMismatch, UnknownMessage
 
-SCHEMA = 3
+SCHEMA = 4
 """The version of what is stored. Older ones are upgraded when a log is opened, newer ones refused.
 
 Version 1, which wrote the index with every message, was never released and is refused, too. Version 3 added the
-alternative encodings.
+alternative encodings, version 4 the generation, the version of `apply` and what belongs to it, and the identity.
 """
+REBUILD_REQUESTED = -1
+"""The value of `Position.rebuild` for a rebuild that was requested and has not begun."""
 PAGE_BYTES = 4 * 2**20
 """Bytes of values after which a page of messages ends early."""
 
@@ -49,12 +51,19 @@ class Position:
         applied: the sequence up to which the application's `apply` has run.
         indexed: the sequence up to which the index goes.
         alternative: the sequence of the last alternative encoding, 0 where there is none.
+        generation: how many times the log was rebased. Sequences of an earlier generation are other messages'.
+        apply_version: the version of the `apply` that has run.
+        rebuild: the sequence up to which the last rebuild of the application's tables goes, 0 where there was none. It
+            is under way while `applied` is smaller. REBUILD_REQUESTED where it has yet to begin.
     """
 
     count: int = 0
     applied: int = 0
     indexed: int = 0
     alternative: int = 0
+    generation: int = 0
+    apply_version: int = 1
+    rebuild: int = 0
 
 
 class SequencesTaken(Exception):

@@ -33,10 +33,11 @@ from gossiplog.storage.sqlite_tables import (
     SQLiteTransaction,
     check_tables,
     error_code,
+    new_meta,
     schema_of_log,
     storage_error,
 )
-from gossiplog.storage.sqlite_upgrades import OLDEST, FormerContents, FormerReader, tables_of, upgrade
+from gossiplog.storage.sqlite_upgrades import OLDEST, FormerContents, former_reader, tables_of, upgrade
 
 Synchronous: TypeAlias = Literal["off", "normal", "full", "extra"]
 
@@ -229,7 +230,7 @@ class SQLiteStorage(Storage):
                 connection.execute(table)
             connection.executemany(
                 "INSERT INTO gossiplog_meta(name, value) VALUES (?, ?)",
-                [("schema", SCHEMA), ("topic", topic), ("applied", 0), ("indexed", 0)],
+                [("schema", SCHEMA), ("topic", topic), ("applied", 0), ("indexed", 0), *new_meta().items()],
             )
         return topic, SCHEMA
 
@@ -261,7 +262,9 @@ class SQLiteStorage(Storage):
                 yield self._reader_of(connection)
 
     def _reader_of(self, connection: sqlite3.Connection) -> Reader:
-        return SQLiteReader(connection) if self._schema == SCHEMA else FormerReader(connection, self._former)
+        if self._schema == SCHEMA:
+            return SQLiteReader(connection)
+        return former_reader(self._schema, connection, self._former)
 
     @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:

@@ -7,6 +7,7 @@ the right type and wrong, which it finds.
 
 from __future__ import annotations
 
+import secrets
 import sqlite3
 import sys
 import weakref
@@ -20,6 +21,7 @@ from gossiplog.errors import CorruptLog, NewerSchema, StorageError
 from gossiplog.reprs import counted
 from gossiplog.storage.base import (
     PAGE_BYTES,
+    REBUILD_REQUESTED,
     SCHEMA,
     Position,
     Reader,
@@ -43,6 +45,27 @@ TABLES = (
     "CREATE TABLE gossiplog_tree(key BLOB PRIMARY KEY, hash BLOB NOT NULL) WITHOUT ROWID",
     *ALTERNATIVES,
 )
+
+
+def new_meta() -> Mapping[str, int | str]:
+    """Return the rows of gossiplog_meta that schema 4 added, as a new log or one that was just upgraded has them.
+
+    They are the values of `Position`, and besides:
+
+    - setup: 1 where `setup` made the application's tables.
+    - tables: a JSON list of the names of the tables that `setup` and `apply` have written to.
+    - identity: random; no two files that are written to have the same.
+    """
+    position = Position()
+    return {
+        "generation": position.generation,
+        "apply_version": position.apply_version,
+        "rebuild": position.rebuild,
+        "setup": 0,
+        "tables": "[]",
+        "identity": secrets.token_hex(16),
+    }
+
 
 _KEY_HASH = "CAST(key AS BLOB), CAST(hash AS BLOB)"
 _SCANNED: Mapping[ScanColumn, str] = {
@@ -203,6 +226,11 @@ class SQLiteReader(Reader):
 
     _SCHEMA = SCHEMA
     _LAST_ALTERNATIVE = "(SELECT coalesce(max(seq), 0) FROM gossiplog_alternatives)"
+    # What schema 4 added of the position.
+    _ADDED = ", ".join(
+        f"(SELECT value FROM gossiplog_meta WHERE name = '{name}')"
+        for name in ("generation", "apply_version", "rebuild")
+    )
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
@@ -213,9 +241,9 @@ class SQLiteReader(Reader):
             " (SELECT coalesce(max(seq), 0) FROM gossiplog_messages),"
             " (SELECT value FROM gossiplog_meta WHERE name = 'applied'),"
             " (SELECT value FROM gossiplog_meta WHERE name = 'indexed'),"
-            f" {self._LAST_ALTERNATIVE}"
+            f" {self._LAST_ALTERNATIVE}, {self._ADDED}"
         ).fetchone()
-        schema, count, applied, indexed, alternative = row
+        schema, count, applied, indexed, alternative, generation, apply_version, rebuild = row
         if schema != self._SCHEMA:
             raise NewerSchema(
                 f"another process has changed the log's schema from {self._SCHEMA} to {schema!r}: open it again, with"
@@ -227,7 +255,15 @@ class SQLiteReader(Reader):
             raise CorruptLog(
                 [f"the index goes up to {indexed!r}: expected the sequence of one of {counted(count, 'message')}, or 0"]
             )
-        return Position(count, applied, indexed, alternative)
+        if not isinstance(generation, int) or generation < 0:
+            raise CorruptLog([f"the generation is {generation!r}: expected an integer of 0 or more"])
+        if not isinstance(apply_version, int) or apply_version < 1:
+            raise CorruptLog([f"the version of `apply` is {apply_version!r}: expected an integer of 1 or more"])
+        if not isinstance(rebuild, int) or not REBUILD_REQUESTED <= rebuild <= count:
+            raise CorruptLog(
+                [f"the rebuild of the application's tables goes up to {rebuild!r}: expected the sequence of a message"]
+            )
+        return Position(count, applied, indexed, alternative, generation, apply_version, rebuild)
 
     def last_sequence(self) -> int:
         """Return the sequence of the last message, 0 in an empty log."""

@@ -2,7 +2,7 @@
 
 An upgrade is one transaction: the log has its former schema or the new one, whenever the power fails. A step for each
 schema leads to the next. What a step changes stays readable by `SQLiteReader` alone: a log that cannot be upgraded,
-because its file is read-only, is read by `FormerReader`, which answers from the messages what a later schema stores.
+because its file is read-only, is read by a class for its schema, which answers otherwise what a later schema stores.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TypeAlias
 from gossiplog import core
 from gossiplog.core import SignedMessage, decode_id
 from gossiplog.storage.base import SCHEMA, Position, Progress
-from gossiplog.storage.sqlite_tables import ALTERNATIVES, TABLES, SQLiteReader
+from gossiplog.storage.sqlite_tables import ALTERNATIVES, TABLES, SQLiteReader, new_meta
 
 OLDEST = 2
 """The oldest schema that is read."""
@@ -27,7 +27,7 @@ _Step: TypeAlias = Callable[[sqlite3.Connection, str, Progress], None]
 
 def tables_of(schema: int) -> Sequence[str]:
     """Return the statements that made the tables of a schema, OLDEST or later."""
-    return TABLES if schema == SCHEMA else [statement for statement in TABLES if statement not in ALTERNATIVES]
+    return TABLES if schema > 2 else [statement for statement in TABLES if statement not in ALTERNATIVES]
 
 
 def upgrade(connection: sqlite3.Connection, schema: int, topic: str, progress: Progress | None) -> None:
@@ -40,11 +40,11 @@ def upgrade(connection: sqlite3.Connection, schema: int, topic: str, progress: P
         progress: is called with the messages that a step has gone through, and with all that there are.
     """
     for step in range(schema, SCHEMA):
-        _STEPS[step](connection, topic, progress or _unheard)
+        _STEPS[step](connection, topic, progress or _no_progress)
     connection.execute("UPDATE gossiplog_meta SET value = ? WHERE name = 'schema'", (SCHEMA,))
 
 
-def _unheard(done: int, total: int) -> None:
+def _no_progress(done: int, total: int) -> None:
     pass
 
 
@@ -58,7 +58,12 @@ def _add_alternatives(connection: sqlite3.Connection, topic: str, progress: Prog
     )
 
 
-_STEPS: Mapping[int, _Step] = {2: _add_alternatives}
+def _add_versions(connection: sqlite3.Connection, topic: str, progress: Progress) -> None:
+    """From schema 3 to 4."""
+    connection.executemany("INSERT INTO gossiplog_meta(name, value) VALUES (?, ?)", new_meta().items())
+
+
+_STEPS: Mapping[int, _Step] = {2: _add_alternatives, 3: _add_versions}
 
 
 def _alternatives(reader: SQLiteReader, after: int, topic: str, progress: Progress) -> Iterator[tuple[int, bytes]]:
@@ -74,6 +79,10 @@ def _alternatives(reader: SQLiteReader, after: int, topic: str, progress: Progre
                 yield sequence, decode_id(message.content_id)
         after = rows[-1][0]
         progress(after, total)
+
+
+# What a log that knows no versions of `apply` counts as.
+_FORMER = Position()
 
 
 class FormerContents:
@@ -93,13 +102,20 @@ class FormerContents:
         """Return the keys of the canonical encodings, by the sequences of the alternative ones, ascending."""
         with self._lock:
             last = reader.last_sequence()
-            self._contents.update(_alternatives(reader, self._last, self._topic, _unheard))
+            self._contents.update(_alternatives(reader, self._last, self._topic, _no_progress))
             self._last = last
             # Another thread may go on reading.
             return dict(self._contents)
 
 
-class FormerReader(SQLiteReader):
+class _Schema3Reader(SQLiteReader):
+    """Read a log of schema 3."""
+
+    _SCHEMA = 3
+    _ADDED = f"{_FORMER.generation}, {_FORMER.apply_version}, {_FORMER.rebuild}"
+
+
+class _Schema2Reader(_Schema3Reader):
     """Read a log of schema 2.
 
     Args:
@@ -129,3 +145,14 @@ class FormerReader(SQLiteReader):
             if content in wanted:
                 found.setdefault(content, sequence)
         return found
+
+
+def former_reader(schema: int, connection: sqlite3.Connection, contents: FormerContents) -> SQLiteReader:
+    """Return a reader of a log of a former schema.
+
+    Args:
+        schema: of the log, OLDEST or later, and below SCHEMA.
+        connection: to the database.
+        contents: of the log, common to its readers; schema 2 alone lacks them.
+    """
+    return _Schema2Reader(connection, contents) if schema == 2 else _Schema3Reader(connection)
