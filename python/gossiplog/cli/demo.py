@@ -16,9 +16,8 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
-from gossiplog.cli.git.command import import_history
-from gossiplog.cli.git.history import Commit, GitError, count_commits, read_history
-from gossiplog.cli.graph.command import drawing
+from gossiplog.cli.graph import drawing
+from gossiplog.cli.import_git import Commit, GitError, count_commits, import_history, read_history
 from gossiplog.cli.logs import open_log
 from gossiplog.cli.output import Json, Output, Stopwatch, headed_table, printable, progress
 from gossiplog.cli.sync.command import pull_timed

@@ -20,15 +20,14 @@ import typer
 
 from gossiplog.cli import completion, demo, help, keys, logs, peers, simulate
 from gossiplog.cli.bench.command import bench
-from gossiplog.cli.command import Command, Group
-from gossiplog.cli.git.command import import_git
-from gossiplog.cli.graph.command import graph
-from gossiplog.cli.messages.command import append, read, show
-from gossiplog.cli.messages.export import export
+from gossiplog.cli.graph import graph
+from gossiplog.cli.help import Command, Group
+from gossiplog.cli.import_git import import_git
+from gossiplog.cli.messages.command import append, export, read, show
 from gossiplog.cli.messages.import_values import import_values
 from gossiplog.cli.network.command import network
 from gossiplog.cli.output import failure, note, unwrapped
-from gossiplog.cli.pipeline.app import app as pipeline
+from gossiplog.cli.pipeline.command import app as pipeline
 from gossiplog.cli.serve.command import serve
 from gossiplog.cli.settings import SettingsCommand
 from gossiplog.cli.sync.command import sync

@@ -18,7 +18,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperOption
 
-from gossiplog.cli.command import Command
+from gossiplog.cli.help import Command
 from gossiplog.cli.output import printable
 from gossiplog.files import open_file
 

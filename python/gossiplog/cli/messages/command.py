@@ -1,4 +1,4 @@
-"""Messages in and out of a log: `gossiplog append`, `read`, `show`."""
+"""Messages in and out of a log: `gossiplog append`, `read`, `show`, `export`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rich.text import Text
 from gossiplog import core
 from gossiplog.cli.keys import Key, load_signer
 from gossiplog.cli.logs import LogPath, open_log
-from gossiplog.cli.messages.json_lines import read_lines
+from gossiplog.cli.messages.json_lines import first_line, last_line, message_line, read_lines
 from gossiplog.cli.messages.rendering import ENDING, Author, colour_of, is_by, message_record, payload_line, shortened
 from gossiplog.cli.output import Json, Output, fields_table, printable, progress
 from gossiplog.errors import DecodeError, GossipLogError
@@ -295,3 +295,26 @@ def _found(log: Log, prefix: str) -> SignedMessage:
     ids = sorted(message.id for message in found)[:_CANDIDATES]
     more = f" and {count - len(ids):,} more" if count > len(ids) else ""
     raise UnknownPrefix(f"the ids of {count:,} messages begin with {prefix}: {', '.join(ids)}{more}")
+
+
+def export(path: LogPath) -> None:
+    """Write all messages of a log to standard output, as JSON Lines.
+
+    Each line has the id, the signature and the message in dag-json. The first one has the topic and the last one the
+    number of messages, so that an export that was cut off is noticed. gossiplog import verifies the messages, and makes
+    the same log of them.
+    """
+    on_terminal = sys.stdout.isatty()
+
+    def write(line: bytes) -> None:
+        if on_terminal:
+            line = printable(line.decode("utf-8")).encode("utf-8")
+        sys.stdout.buffer.write(line + b"\n")
+
+    count = 0
+    with open_log(path, unlocked=True) as log:
+        write(first_line(log.topic))
+        for message in log.messages():
+            write(message_line(message))
+            count += 1
+    write(last_line(count))

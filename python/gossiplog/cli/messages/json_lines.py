@@ -1,4 +1,4 @@
-"""JSON Lines that `gossiplog append` and `import` read, and `gossiplog export` writes.
+"""JSON Lines that `gossiplog append` and `import` read, and `export` writes.
 
 A line of an export is the map `{id, signature, message}` of the HTTP API (wire format, "HTTP API"), in dag-json. Where
 that map does not give the message back byte for byte, as with alternative encodings, the line also has the stored

@@ -1,1 +1,0 @@
-"""`gossiplog import-git`: the history of a Git repository as a log."""

@@ -1,1 +1,0 @@
-"""`gossiplog graph`: a log's latest messages, drawn in text."""
