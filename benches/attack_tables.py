@@ -14,8 +14,8 @@ from statistics import median
 
 from benches.pages import DOCS, head, line, rewrite
 from gossiplog.sim.routers import named
-from gossiplog.sim.routers.attacks import ATTACKS, attack_named
 from gossiplog.sim.routers.kinds import KINDS, kind_named
+from gossiplog.sim.routers.plan import ATTACKS, attack_named
 from gossiplog.sim.routers.simulation import simulate
 from gossiplog.sim.routers.summary import Outcome, outcome
 

@@ -14,8 +14,7 @@ from functools import partial
 from typing import TypeAlias
 
 from benches.pages import DOCS, head, line, rewrite
-from gossiplog.sim.routers.comparison import Row, compare, run_seeds
-from gossiplog.sim.routers.named import Named, read
+from gossiplog.sim.routers.named import Named, Row, compare, read, run_seeds
 
 EXACT = ("publish", "deliver", "connect")
 CLOSE = ("graft", "!!publish", "ihave")

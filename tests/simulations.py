@@ -9,8 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from types import MappingProxyType
 
-from gossiplog.sim.routers.comparison import run_seeds
-from gossiplog.sim.routers.named import Named, read
+from gossiplog.sim.routers.named import Named, read, run_seeds
 
 RUNS: Mapping[str, Named] = MappingProxyType(read())
 

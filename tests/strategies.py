@@ -16,7 +16,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 from gossiplog import reference
-from gossiplog.reference.base58 import base58_decode, base58_encode
+from gossiplog.reference.multiformats import base58_decode, base58_encode
 
 TOPIC = "test.example.com"
 

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from gossiplog import reference
 from gossiplog.errors import EncodeError, InvalidMessage
-from gossiplog.reference.base58 import base58_encode
 from gossiplog.reference.canonical import write_cbor
-from gossiplog.reference.varint import write_uvarint
+from gossiplog.reference.multiformats import base58_encode, write_uvarint
 from tests import strategies, vectors
 from tests.cores import VERDICT_VALUES, decoded, encoded, outcome
 from tests.fuzzing import messages

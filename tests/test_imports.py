@@ -65,7 +65,7 @@ LAYERS: Mapping[str, Sequence[Sequence[str]]] = {
         ("access_log", "application", "server"),
         ("__init__",),
     ),
-    "sim": (("geography", "kernel", "latency"), ("routers", "whole"), ("__main__",), ("__init__",)),
+    "sim": (("kernel", "latency"), ("routers", "whole"), ("__main__",), ("__init__",)),
     "spark": (
         ("failures", "payload"),
         ("folders", "session"),

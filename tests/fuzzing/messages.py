@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 
 from gossiplog import _core, reference
 from gossiplog.errors import EncodeError, InvalidMessage
-from gossiplog.reference.base58 import base58_encode
 from gossiplog.reference.canonical import write_cbor
 from gossiplog.reference.id import message_key
 from gossiplog.reference.json import resolve_lookalikes
 from gossiplog.reference.message import Parsed, parse
-from gossiplog.reference.number import normalise_float
+from gossiplog.reference.multiformats import base58_encode
+from gossiplog.reference.values import normalise_float
 from tests.fuzzing.encodings import Encodings, head, text
 
 # The standard library reads nested text by recursion.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from gossiplog.sim.whole.soak import Failure, soak
+from gossiplog.sim.whole.run import Failure, soak
 
 pytestmark = pytest.mark.integration
 

@@ -6,7 +6,7 @@ from hashlib import sha256
 from itertools import pairwise
 
 from gossiplog.net.connection_graph import bucket_of, measure_graph
-from gossiplog.reference.base58 import base58_encode
+from gossiplog.reference.multiformats import base58_encode
 
 
 def peer_ids(count: int) -> list[str]:

@@ -2,7 +2,30 @@ from types import ModuleType
 
 import pytest
 
-from gossiplog.errors import DecodeError
+from gossiplog.errors import DecodeError, EncodeError
+from gossiplog.reference.id import read_clock
+
+
+@pytest.mark.parametrize("clock", [-1, 2**53])
+def test_a_clock_out_of_range_is_not_encoded(core: ModuleType, clock: int) -> None:
+    with pytest.raises((EncodeError, OverflowError)):
+        core.encode_clock(clock)
+
+
+@pytest.mark.parametrize("data", ["", "80", "8000", "807f", "ff00000000000000000000", "fe20000000000000", "c01fff"])
+def test_a_clock_that_is_cut_off_or_not_minimal_or_too_large_is_refused(core: ModuleType, data: str) -> None:
+    with pytest.raises(DecodeError):
+        core.decode_clock(bytes.fromhex(data))
+
+
+def test_the_bytes_of_clocks_sort_as_the_clocks_do(core: ModuleType) -> None:
+    clocks = sorted({2**bits + step for bits in range(1, 53) for step in (-1, 0, 1)})
+    assert [core.encode_clock(clock) for clock in clocks] == sorted(core.encode_clock(clock) for clock in clocks)
+
+
+def test_clocks_in_parents_need_not_be_minimal() -> None:
+    assert read_clock(bytes.fromhex("8001")) == (1, 2)
+    assert read_clock(b"\xfe" + b"\xff" * 7) == (2**56 - 1, 8)
 
 
 def test_ids_come_back(core: ModuleType) -> None:

@@ -3,7 +3,7 @@ from types import ModuleType
 import pytest
 
 from gossiplog.errors import DecodeError, EncodeError
-from gossiplog.reference.base58 import base58_encode
+from gossiplog.reference.multiformats import base58_encode
 from gossiplog.reference.signature import decode_did
 
 

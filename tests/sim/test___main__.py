@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from gossiplog.sim import __main__ as module
-from gossiplog.sim.whole import soak as soak_module
+from gossiplog.sim.whole import run as runs
 from gossiplog.sim.whole.checks import BrokenInvariantError
 
 
@@ -39,7 +39,7 @@ def broken(*_: object) -> None:
 
 def test_a_broken_invariant_ends_with_1_and_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "run_seed", broken)
-    monkeypatch.setattr(soak_module, "run_seed", broken)
+    monkeypatch.setattr(runs, "run_seed", broken)
     code, _, error = run("--seed", "1")
     assert (code, error) == (1, "seed 1: at rest\nreplay: the command\n")
     code, out, error = run("--seeds", "0:2", "--processes", "1")

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from gossiplog.sim.latency import Faults, MatrixLatency, UniformLatency
+from gossiplog.sim.latency import CITIES, Faults, GeographicLatency, MatrixLatency, UniformLatency, distance
 
 
 def test_a_pair_has_one_delay_in_both_directions() -> None:
@@ -38,3 +38,22 @@ def test_a_matrix_has_a_delay_for_each_direction() -> None:
         MatrixLatency([[0, 1], [2]])
     with pytest.raises(ValueError, match="row 1 of the latencies has inf: expected seconds"):
         MatrixLatency([[0, 1], [float("inf"), 0]])
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "kilometres"),
+    [("London", "Paris", 344), ("New York", "London", 5570), ("Sydney", "Santiago", 11_350), ("Tokyo", "Tokyo", 0)],
+)
+def test_distances(a: str, b: str, kilometres: float) -> None:
+    assert distance(CITIES[a], CITIES[b]) == pytest.approx(kilometres, rel=0.02)
+    assert distance(CITIES[a], CITIES[b]) == pytest.approx(distance(CITIES[b], CITIES[a]))
+
+
+def test_a_delay_is_that_of_the_way() -> None:
+    latency = GeographicLatency(Random(1), 300)
+    assert len(set(latency.cities)) == len(CITIES)
+    for a in range(0, 300, 7):
+        for b in range(1, 300, 11):
+            way = distance(CITIES[latency.cities[a]], CITIES[latency.cities[b]]) * 1.5 / 200_000
+            assert 0.004 <= latency(a, b) - way <= 0.024
+            assert latency(a, b) == pytest.approx(latency(b, a))

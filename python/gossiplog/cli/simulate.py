@@ -19,9 +19,8 @@ from gossiplog.files import open_file
 from gossiplog.reprs import counted
 
 if TYPE_CHECKING:
-    from gossiplog.sim.routers.attacks import Attack
-    from gossiplog.sim.routers.comparison import Row
-    from gossiplog.sim.routers.named import Named
+    from gossiplog.sim.routers.named import Named, Row
+    from gossiplog.sim.routers.plan import Attack
     from gossiplog.sim.routers.summary import KindSummary, Outcome
 
 _STAR_WIDTH = 60
@@ -170,7 +169,7 @@ def _changed(
     churn: float | None,
     attack: Attack | None,
 ) -> Named:
-    from gossiplog.sim.routers.conditions import Churn
+    from gossiplog.sim.routers.plan import Churn
 
     if latency is not None:
         conditions["latency"] = _latency(latency)
@@ -185,7 +184,7 @@ def _changed(
 
 
 def _attack(own: Attack | None, name: str | None, hostile: int | None) -> Attack | None:
-    from gossiplog.sim.routers.attacks import attack_named, with_hostile
+    from gossiplog.sim.routers.plan import attack_named, with_hostile
 
     chosen = own if name is None or (own is not None and own.name == name) else attack_named(name)
     return chosen if hostile is None else with_hostile(chosen, hostile)
@@ -273,17 +272,17 @@ def _attack_table(outcome: Outcome) -> Table:
 
 
 def _run_many(run: Named, seeds: range, processes: int, output: Output) -> None:
-    from gossiplog.sim.routers import comparison
+    from gossiplog.sim.routers.named import compare, record, run_seeds
 
     found = []
     with progress(f"Simulating {counted(run.plan.population, 'node')}", len(seeds)) as advance:
-        for counts in comparison.run_seeds(run, seeds, processes):
+        for counts in run_seeds(run, seeds, processes):
             found.append(counts)
             advance(1)
-    rows = comparison.compare(found, run.published)
+    rows = compare(found, run.published)
     if output.json:
         for row in rows:
-            output.record(comparison.record(row))
+            output.record(record(row))
     else:
         output.show(_table(rows))
 

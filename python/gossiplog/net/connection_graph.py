@@ -10,7 +10,7 @@ from hashlib import sha256
 from random import Random
 from typing import TypeAlias
 
-from gossiplog.reference.base58 import base58_decode
+from gossiplog.reference.multiformats import base58_decode
 
 Graph: TypeAlias = Mapping[str, Iterable[str]]
 """Peer ids, and those that each is connected to. A connection that one of both sees is one."""

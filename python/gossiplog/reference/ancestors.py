@@ -21,7 +21,7 @@ from typing import Final, TypeAlias
 
 from gossiplog.errors import DecodeError
 from gossiplog.reference.limits import MAX_CLOCK
-from gossiplog.reference.varint import read_uvarint, write_uvarint
+from gossiplog.reference.multiformats import read_uvarint, write_uvarint
 
 # For arrival sequences, their link records, in the same order.
 Links: TypeAlias = Callable[[Sequence[int]], Sequence[bytes]]

@@ -9,8 +9,7 @@ from typing import Any, TypeAlias, final, overload
 from gossiplog.errors import InvalidMessage
 from gossiplog.reference.ancestors import Ancestry, Links
 from gossiplog.reference.canonical import cbor_encode
-from gossiplog.reference.clock import decode_clock
-from gossiplog.reference.id import decode_id, encode_id
+from gossiplog.reference.id import decode_clock, decode_id, encode_id
 from gossiplog.reference.message import Parsed, SignedMessage, SigningKey, parse
 from gossiplog.reference.node import leaf_hash
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import struct
 from typing import Any, Final
 
-from gossiplog.reference.cid import CID
+from gossiplog.reference.multiformats import CID
 from gossiplog.reference.values import normalise
 
 # The major types of RFC 8949, 3.1, and its simple values, 3.3.

@@ -13,15 +13,12 @@ from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
 from gossiplog.errors import DecodeError
-from gossiplog.reference.base58 import base58_encode
 from gossiplog.reference.canonical import BYTES, LINK_TAG, SIMPLE, TEXT, TRUE, write_cbor
 from gossiplog.reference.chunks import encode_in_chunks
-from gossiplog.reference.cid import CID, MAX_BASE58_BYTES
 from gossiplog.reference.limits import MAX_DEPTH
-from gossiplog.reference.number import normalise_float
+from gossiplog.reference.multiformats import CID, MAX_BASE58_BYTES, base58_encode, read_number
 from gossiplog.reference.passing import Passing, Pending, check_total, pend
 from gossiplog.reference.prototype import (
-    PROTO,
     Chain,
     JavaScriptError,
     Seen,
@@ -30,8 +27,7 @@ from gossiplog.reference.prototype import (
     matters,
     to_number,
 )
-from gossiplog.reference.values import both_empty, same_primitive
-from gossiplog.reference.varint import read_number
+from gossiplog.reference.values import PROTO, both_empty, normalise_float, same_primitive
 
 _FLOATS: Final = {25: ">e", 26: ">f", 27: ">d"}
 

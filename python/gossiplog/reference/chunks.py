@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from gossiplog.reference.canonical import map_order, write_head, write_link, write_scalar
-from gossiplog.reference.cid import CID
 from gossiplog.reference.limits import MAX_CLOCK
+from gossiplog.reference.multiformats import CID
 from gossiplog.reference.passing import Passing
 from gossiplog.reference.prototype import JavaScriptError, to_number, to_text
 

@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from gossiplog.errors import DecodeError, EncodeError
-from gossiplog.reference.cid import CID
 from gossiplog.reference.limits import MAX_OWN_DEPTH
-from gossiplog.reference.number import format_number, normalise_float
-from gossiplog.reference.values import normalise, text_fault
+from gossiplog.reference.multiformats import CID
+from gossiplog.reference.values import format_number, normalise, normalise_float, text_fault
 
 _SPACE: Final = re.compile(r"[ \t\n\r]*")
 _NUMBER: Final = re.compile(r"(-?(?:0|[1-9][0-9]*))((?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)", re.ASCII)

@@ -12,8 +12,7 @@ from gossiplog.reference import ed25519
 from gossiplog.reference.canonical import write_cbor
 from gossiplog.reference.cbor import read_stored
 from gossiplog.reference.chunks import encode_in_chunks
-from gossiplog.reference.clock import decode_clock, read_clock
-from gossiplog.reference.id import decode_id, encode_id, message_key
+from gossiplog.reference.id import decode_clock, decode_id, encode_id, message_key, read_clock
 from gossiplog.reference.json import resolve_lookalikes, write_json
 from gossiplog.reference.limits import KEY_LENGTH, MAX_CLOCK
 from gossiplog.reference.passing import Passing

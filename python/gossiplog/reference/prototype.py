@@ -26,12 +26,10 @@ import re
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, TypeAlias
 
-from gossiplog.reference.base58 import base58_encode
-from gossiplog.reference.cid import CID
 from gossiplog.reference.limits import MAX_CLOCK
-from gossiplog.reference.number import format_number
+from gossiplog.reference.multiformats import CID, base58_encode
+from gossiplog.reference.values import format_number
 
-PROTO: Final = "__proto__"
 _LINK_GETTERS: Final = frozenset({"asCID", "byteLength", "byteOffset"})
 _BYTES_READ_ONLY: Final = frozenset({"BYTES_PER_ELEMENT", "buffer", "byteLength", "byteOffset", "length"})
 _NAMES: Final = _LINK_GETTERS | _BYTES_READ_ONLY | {"/", "bytes", "version", "join", "toString"}

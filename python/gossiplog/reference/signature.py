@@ -10,8 +10,7 @@ from typing import Final, Protocol
 
 from gossiplog.errors import DecodeError
 from gossiplog.reference import ed25519
-from gossiplog.reference.base58 import base58_decode, base58_encode
-from gossiplog.reference.varint import read_number, write_uvarint
+from gossiplog.reference.multiformats import base58_decode, base58_encode, read_number, write_uvarint
 
 _DID: Final = re.compile(r"did:key:z([1-9A-HJ-NP-Za-km-z]+)", re.ASCII)
 #: No key of a known scheme, behind the longest varint, is longer.

@@ -14,8 +14,7 @@ from typing import TypeAlias, final
 
 from gossiplog.errors import TreeError
 from gossiplog.reference.limits import HASH_LENGTH
-from gossiplog.reference.node import ANCHOR, Node, leaf_hash, parent_hash, parents_of
-from gossiplog.reference.nodes import Nodes
+from gossiplog.reference.node import ANCHOR, Node, Nodes, leaf_hash, parent_hash, parents_of
 
 # The leaves (key, 16-byte hash) with start <= key < end, ascending; an end of None is the end of the tree.
 Leaves: TypeAlias = Callable[[bytes, bytes | None], Sequence[tuple[bytes, bytes]]]

@@ -14,8 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from gossiplog.sim.kernel import TraceHash
 from gossiplog.sim.whole.checks import BrokenInvariantError
-from gossiplog.sim.whole.run import run_seed
-from gossiplog.sim.whole.soak import Failure, soak
+from gossiplog.sim.whole.run import Failure, run_seed, soak
 
 app = typer.Typer(add_completion=False)
 

@@ -14,11 +14,9 @@ from gossiplog.errors import ScenarioError
 from gossiplog.pubsub.events import Received
 from gossiplog.pubsub.gossipsub import GossipConfig, GossipSub
 from gossiplog.pubsub.rpc import FLOODSUB, GOSSIPSUB
-from gossiplog.sim.routers.attacks import ATTACKS, with_hostile
-from gossiplog.sim.routers.conditions import Churn, Conditions
 from gossiplog.sim.routers.kinds import KINDS, TOPIC, floodsub, gossipsub
 from gossiplog.sim.routers.mixture import Mixture, read_parts, read_routers
-from gossiplog.sim.routers.plan import Plan
+from gossiplog.sim.routers.plan import ATTACKS, Churn, Conditions, Plan, with_hostile
 from gossiplog.sim.routers.simulation import Simulation, simulate
 from gossiplog.sim.routers.summary import Summary
 from tests.strategies import repeatable

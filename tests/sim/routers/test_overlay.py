@@ -10,8 +10,8 @@ import pytest
 from gossiplog.pubsub.events import ConnectFailed, PeerConnected, PeerDisconnected, Received, RoundTrip
 from gossiplog.sim.kernel import Kernel
 from gossiplog.sim.latency import UniformLatency
-from gossiplog.sim.routers.conditions import Conditions, Partition
 from gossiplog.sim.routers.overlay import Overlay
+from gossiplog.sim.routers.plan import Conditions, Partition
 
 NODES = 4
 

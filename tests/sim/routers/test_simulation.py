@@ -25,9 +25,8 @@ from gossiplog.pubsub.events import (
 )
 from gossiplog.sim.kernel import TraceHash
 from gossiplog.sim.routers import tactics
-from gossiplog.sim.routers.conditions import Churn, Conditions, Failure, Partition
 from gossiplog.sim.routers.kinds import KINDS, OUTSIDE, RouterKind, Seat, Wiring, floodsub, simsub
-from gossiplog.sim.routers.plan import Plan
+from gossiplog.sim.routers.plan import Churn, Conditions, Failure, Partition, Plan
 from gossiplog.sim.routers.simulation import Simulation, simulate
 from tests.processes import printed_by_another_process
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-from gossiplog.sim.routers.attacks import ATTACKS, with_hostile
 from gossiplog.sim.routers.kinds import floodsub, simsub
 from gossiplog.sim.routers.mixture import Mixture
-from gossiplog.sim.routers.plan import Plan
+from gossiplog.sim.routers.plan import ATTACKS, Plan, with_hostile
 from gossiplog.sim.routers.simulation import simulate
 from gossiplog.sim.routers.summary import Outcome, Summary, outcome, summarize
 from gossiplog.sim.routers.tally import Deliveries, Tally

@@ -9,9 +9,8 @@ import pytest
 from gossiplog.errors import ScenarioError
 from gossiplog.pubsub import gossipsub, simsub
 from gossiplog.pubsub.gossipsub import GossipConfig
-from gossiplog.sim.routers.conditions import Churn, Conditions
 from gossiplog.sim.routers.kinds import kind_named
-from gossiplog.sim.routers.plan import Plan
+from gossiplog.sim.routers.plan import Churn, Conditions, Plan
 from gossiplog.sim.routers.simulation import simulate
 from gossiplog.sim.routers.sweep import Grid, Run
 

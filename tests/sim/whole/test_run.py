@@ -16,8 +16,9 @@ from gossiplog.pubsub.gossipsub import GossipSub
 from gossiplog.sim.kernel import TraceHash
 from gossiplog.sim.latency import Faults
 from gossiplog.sim.whole import gossip, peer
+from gossiplog.sim.whole import run as module
 from gossiplog.sim.whole.checks import BrokenInvariantError
-from gossiplog.sim.whole.run import Run, RunResult, replay_command, run_seed
+from gossiplog.sim.whole.run import Failure, Run, RunResult, replay_command, run_seed, soak
 from gossiplog.sim.whole.scenario import Append, Crash, Partition, draw
 from tests.processes import printed_by_another_process
 from tests.sim.broken import BROKEN, BROKEN_GOSSIP, BROKEN_REPORTS
@@ -140,3 +141,21 @@ def test_the_same_seed_leaves_the_same_trace() -> None:
 def test_the_same_seed_leaves_the_same_trace_in_another_process() -> None:
     program = "from tests.sim.whole.test_run import trace_of; print(trace_of(3))"
     assert printed_by_another_process(program) == trace_of(3)
+
+
+@pytest.mark.integration
+def test_results_come_in_the_order_of_the_seeds_in_one_process_or_several() -> None:
+    alone = [run_seed(seed, 4) for seed in range(3, 6)]
+    assert list(soak(range(3, 6), 4, 1)) == alone
+    assert list(soak(range(3, 6), 4, 2)) == alone
+
+
+def test_a_failure_is_told_and_the_next_seed_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(seed: int, peers: int) -> RunResult:
+        if seed == 1:
+            raise BrokenInvariantError("replay: …")
+        return run_seed(seed, peers)
+
+    monkeypatch.setattr(module, "run_seed", run)
+    kinds = [type(outcome) for outcome in soak(range(3), 4, 1)]
+    assert kinds == [RunResult, Failure, RunResult]

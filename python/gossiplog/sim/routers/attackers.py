@@ -1,4 +1,4 @@
-"""The machine of a hostile node. `tactics` has what it says, `attacks` why."""
+"""The machine of a hostile node. `tactics` has what it says, `plan` why."""
 
 from __future__ import annotations
 
@@ -16,9 +16,8 @@ from gossiplog.pubsub.events import (
     SetTimer,
     TimerExpired,
 )
-from gossiplog.sim.routers.attacks import SPAM_SECONDS
 from gossiplog.sim.routers.kinds import RouterKind, Seat, Wiring
-from gossiplog.sim.routers.plan import NUMBER_BYTES
+from gossiplog.sim.routers.plan import NUMBER_BYTES, SPAM_SECONDS
 
 _REDIAL_SECONDS = 1.0
 _SPAM = "spam"

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from gossiplog.pubsub.events import ConnectFailed, PeerConnected, PeerDisconnected, Received, RoundTrip
 from gossiplog.sim.kernel import Kernel
 from gossiplog.sim.latency import Latency
-from gossiplog.sim.routers.conditions import Conditions
+from gossiplog.sim.routers.plan import Conditions
 
 _SLOWEST_NOTICE = 0.5  # seconds until an end learns that its connection broke
 

@@ -1,13 +1,107 @@
-"""IPLD links. Source: wire format, "Links"; the multiformats CID specification."""
+"""Multiformats: unsigned varints, base58, and the CIDs that link records.
+
+The multiformats code of canvas-js adds the groups of seven bits up as JavaScript numbers, accepts longer forms than
+the minimal one, and has no limit but the range of a number. `read_number` does the same, so that the verdicts agree.
+
+Source: wire format, "Links"; the multiformats CID specification.
+"""
 
 from __future__ import annotations
 
 from base64 import b32decode, b32encode
-from typing import final
+from typing import Final, final
 
 from gossiplog.errors import DecodeError, EncodeError
-from gossiplog.reference.base58 import base58_decode, base58_encode
-from gossiplog.reference.varint import read_number, skip_uvarint, write_uvarint
+
+#: A group that begins at bit 1024 or above is not a finite JavaScript number any more, not even when it is zero.
+_NUMBER_BYTES: Final = 147
+
+
+def write_uvarint(number: int) -> bytes:
+    """Write a number of 0 or more in its minimal form."""
+    out = bytearray()
+    while number >= 0x80:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+
+def skip_uvarint(data: bytes, offset: int) -> int:
+    """Return the offset of the byte after the varint at `offset`, which may have any length.
+
+    Raises:
+        DecodeError: the data ends first.
+    """
+    while offset < len(data):
+        offset += 1
+        if data[offset - 1] < 0x80:
+            return offset
+    raise DecodeError("a varint is cut off", offset)
+
+
+def read_uvarint(data: bytes, offset: int) -> tuple[int, int]:
+    """Read a varint of at most 64 bits at `offset`, in its minimal form: (number, offset of the byte after).
+
+    Raises:
+        DecodeError: a varint cut off, too large, or longer than it need be.
+    """
+    end = skip_uvarint(data, offset)
+    number = sum((byte & 0x7F) << (7 * index) for index, byte in enumerate(data[offset : min(end, offset + 10)]))
+    if end - offset > 10 or number >= 2**64:
+        raise DecodeError("a varint is above 2^64-1", offset)
+    if end - offset > 1 and data[end - 1] == 0:
+        raise DecodeError("a varint is written in more bytes than it needs", offset)
+    return number, end
+
+
+def read_number(data: bytes, offset: int) -> tuple[int, int]:
+    """Read a varint of any form at `offset` as canvas-js does: (number, offset of the byte after).
+
+    Raises:
+        DecodeError: a varint cut off, or longer than a JavaScript number allows.
+    """
+    end = skip_uvarint(data, offset)
+    if end - offset > _NUMBER_BYTES:
+        raise DecodeError("a varint is longer than 147 bytes", offset)
+    number = 0.0
+    for index, byte in enumerate(data[offset:end]):
+        number += float(byte & 0x7F) * 2.0 ** (7 * index)
+    if number == float("inf"):
+        raise DecodeError("a varint is above the range of a number", offset)
+    return int(number), end
+
+
+_ALPHABET = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
+_DIGITS = {letter: digit for digit, letter in enumerate(_ALPHABET)}
+
+
+def base58_encode(data: bytes) -> str:
+    """Write bytes as base58; each leading zero byte becomes a `1`."""
+    zeros = len(data) - len(data.lstrip(b"\0"))
+    number = int.from_bytes(data)
+    letters = []
+    while number:
+        number, digit = divmod(number, 58)
+        letters.append(_ALPHABET[digit])
+    return "1" * zeros + "".join(reversed(letters))
+
+
+def base58_decode(text: str) -> bytes:
+    """Read base58. The time grows with the square of the length: callers bound it.
+
+    Raises:
+        DecodeError: a character outside the alphabet.
+    """
+    number = 0
+    for offset, letter in enumerate(text):
+        digit = _DIGITS.get(letter)
+        if digit is None:
+            raise DecodeError(f"{letter!r} is no base58 character", offset)
+        number = number * 58 + digit
+    zeros = len(text) - len(text.lstrip("1"))
+    return bytes(zeros) + number.to_bytes((number.bit_length() + 7) // 8)
+
 
 #: The multihash code of SHA-256: a CID that begins with it is a version 0.
 _SHA256 = 18
