@@ -13,6 +13,7 @@ Rule: TypeAlias = tuple[str, int]
 MACHINES = {
     "Broadcast": "protocol/broadcast/machine.py",
     "Push": "protocol/push.py",
+    "Refusals": "protocol/refusals.py",
     "Sync client": "protocol/sync/client.py",
     "Sync server": "protocol/sync/server.py",
 }

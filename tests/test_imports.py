@@ -35,7 +35,7 @@ LAYERS: Mapping[str, Sequence[Sequence[str]]] = {
         ("cli",),
         ("__main__",),
     ),
-    "protocol": (("wire_pb2",), ("wire",), ("push", "sync"), ("gossip",), ("broadcast",), ("__init__",)),
+    "protocol": (("wire_pb2",), ("wire",), ("push", "refusals", "sync"), ("gossip",), ("broadcast",), ("__init__",)),
     "pubsub": (
         ("rpc_pb2",),
         ("rpc",),

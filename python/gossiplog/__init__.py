@@ -11,12 +11,12 @@ Python lists what each inherits.
 - who may use a hub, and how much: Access, Token, TLS, Limits
 - settings of the protocols: BroadcastConfig, GossipConfig, SyncServerConfig
 - what `on_event` is called with, Event: Committed, Connected, Defect, Disconnected, Failed, Grafted, MessagesRefused,
-  Pruned, Rejected, Served, Subscribed, SyncEnded, SyncProgressed, SyncStarted, Unsubscribed
+  Pruned, RefusalsReported, Rejected, Served, Subscribed, SyncEnded, SyncProgressed, SyncStarted, Unsubscribed
 - errors, of which GossipLogError is the base, in `gossiplog.errors`:
     - of values and messages: DecodeError, EncodeError, InvalidMessage, MissingParents, RefusedMessage, UnknownMessage
     - of a log and its storage: StorageError (CorruptLog, CorruptSource, LogClosed, NewerSchema, NotALog, OlderSchema,
       TopicMismatch), TreeError, and the warning TopicWarning
-    - of networks: NetworkError (ConnectionLost, StreamRefused, StreamReset), ProtocolError
+    - of networks: NetworkError (ConnectionLost, RefusedByPeer, StreamRefused, StreamReset), ProtocolError
     - of keys: KeyFileError
 """
 
@@ -43,6 +43,7 @@ try:
         NotALog,
         OlderSchema,
         ProtocolError,
+        RefusedByPeer,
         RefusedMessage,
         StorageError,
         StreamRefused,
@@ -75,6 +76,7 @@ if TYPE_CHECKING:
         Grafted,
         MessagesRefused,
         Pruned,
+        RefusalsReported,
         Rejected,
         Served,
         Subscribed,
@@ -102,7 +104,16 @@ else:
         "gossiplog.net.client": ("Client", "connect"),
         "gossiplog.net.events": (
             *("Committed", "Connected", "Defect", "Disconnected", "Event", "Failed", "Grafted", "MessagesRefused"),
-            *("Pruned", "Rejected", "Served", "Subscribed", "SyncEnded", "SyncProgressed", "SyncStarted"),
+            *(
+                "Pruned",
+                "RefusalsReported",
+                "Rejected",
+                "Served",
+                "Subscribed",
+                "SyncEnded",
+                "SyncProgressed",
+                "SyncStarted",
+            ),
             "Unsubscribed",
         ),
         "gossiplog.net.hub": ("Hub",),
@@ -179,6 +190,8 @@ __all__ = [
     "ProtocolError",
     "Pruned",
     "PullResult",
+    "RefusalsReported",
+    "RefusedByPeer",
     "RefusedMessage",
     "Rejected",
     "SQLiteStorage",

@@ -278,6 +278,32 @@ class StreamReset(NetworkError):
     """The stream was given up before its end: what was sent may not have arrived, and no more will come."""
 
 
+class RefusedByPeer(NetworkError):
+    """A peer refuses messages of this log, so that it takes nothing that descends from them either.
+
+    Attributes:
+        peer: which; a hub's address, or a peer's id.
+        refused: (id, reason) of those that it names. The reasons are the peer's own words.
+        more: how many others it refuses.
+        command: the way back, for a shell: it signs the messages that descend from the refused ones anew. "" where the
+            log is in no file.
+    """
+
+    def __init__(self, peer: str, refused: Sequence[tuple[str, str]], more: int = 0, command: str = "") -> None:
+        shown = "; ".join(f"message {id}: {reason}" for id, reason in refused[:5])
+        others = len(refused) - 5 + more if len(refused) > 5 else more
+        count = "a message" if len(refused) + more == 1 else f"{len(refused) + more:,} messages"
+        way = f". To go on without what it refuses: {command}" if command else ""
+        super().__init__(
+            f"{peer} refuses {count} of this log, and so lacks what descends from"
+            f" {'it' if len(refused) + more == 1 else 'them'}: {shown}{f'; and {others:,} more' if others else ''}{way}"
+        )
+        self.peer = peer
+        self.refused = tuple(refused)
+        self.more = more
+        self.command = command
+
+
 class OptionError(GossipLogError, ValueError):
     """An option of the data source for Spark that there is not, or a value that it cannot have."""
 

@@ -1,4 +1,4 @@
-"""Counts with their nouns, and short representations of values that hold what strangers chose."""
+"""Counts with their nouns, and representations of what strangers chose: short ones of values, escaped ones of text."""
 
 from __future__ import annotations
 
@@ -27,6 +27,11 @@ def counted(count: int, singular: str, plural: str = "") -> str:
         plural: what follows any other count; "" is the singular with an s.
     """
     return f"{count:,} {singular if count == 1 else plural or singular + 's'}"
+
+
+def escaped(text: str) -> str:
+    """Return a text in which every character that does not print is escaped, as in Python's literals."""
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text)
 
 
 def short_repr(kind: _Class) -> _Class:

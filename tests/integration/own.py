@@ -44,6 +44,7 @@ class OwnPeer(LogReplica):
         directory: of the log.
         broadcast: limits and delays of the broadcast machine.
         abort_after: after how many milliseconds its sync server sends Abort; None leaves the default.
+        payload: checks payloads; None accepts all.
 
     Attributes:
         directory: as given.
@@ -59,6 +60,7 @@ class OwnPeer(LogReplica):
         directory: Path,
         broadcast: BroadcastConfig | None = None,
         abort_after: int | None = None,
+        payload: Callable[[Any], object] | None = None,
     ) -> None:
         directory.mkdir(exist_ok=True)
         self.directory = directory
@@ -71,7 +73,9 @@ class OwnPeer(LogReplica):
         self._hub: tuple[anyio.Event, Future[None]] | None = None
         self._clients: dict[str, ExitStack] = {}
         self._stack = ExitStack()
-        super().__init__(self._stack.enter_context(gossiplog.open(directory / "log.db", topic)), Signer(private_key))
+        super().__init__(
+            self._stack.enter_context(gossiplog.open(directory / "log.db", topic, payload=payload)), Signer(private_key)
+        )
         self._portal = self._stack.enter_context(anyio.from_thread.start_blocking_portal(backend))
 
     # The log

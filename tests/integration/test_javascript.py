@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from gossiplog import Signer, core
-from gossiplog.net.events import SyncEnded
+from gossiplog.net.events import Disconnected, MessagesRefused, SyncEnded
 from gossiplog.protocol.broadcast.config import BroadcastConfig
 from tests.integration.conftest import Start
 from tests.integration.contents import (
@@ -132,6 +132,35 @@ def test_what_one_client_appends_reaches_the_others(hub: Hub, client: Client, st
     last = client.append("apart")
     client.connect(url)
     assert other.wait_for_message(last) == "sync"
+
+
+def only_texts(payload: Any) -> None:
+    if isinstance(payload, int):
+        raise TypeError(f"{payload} is no text")
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_refusals_harm_no_exchange_with_a_peer_that_does_not_speak_of_them(
+    start: Start, topic: str, backend: str
+) -> None:
+    """The side that refuses opens a stream whose protocol canvas-js does not know."""
+    checked, plain = start(backend, topic, payload=only_texts), start("javascript", topic)
+    assert isinstance(checked, OwnPeer)
+    plain.connect(checked.listen())
+    meet(checked, plain)
+    bad = plain.append(5)
+    checked.wait_for_event(MessagesRefused, lambda event: [id for id, _ in event.refused] == [bad])
+    # What the hub appends still arrives, by the streams that stand: nothing descends from what was refused.
+    for number in range(10):
+        plain.wait_for_message(checked.append(f"after {number}"))
+    assert not any(isinstance(event, Disconnected) for event in checked.events)
+    hub = start("javascript", topic)
+    checked.connect(hub.listen())
+    hub.wait(count=checked.state().count)
+    worse = hub.append(6)
+    checked.wait_for_event(MessagesRefused, lambda event: [id for id, _ in event.refused] == [worse])
+    hub.wait_for_message(checked.append("to the hub"))
+    assert not any(isinstance(event, Disconnected) for event in checked.events)
 
 
 @pairs

@@ -23,7 +23,7 @@ from websockets.sync.server import ServerConnection
 
 import gossiplog
 from gossiplog import Hub, Log, Signer
-from gossiplog.errors import Cause, ConnectionLost, LogClosed, NetworkError, RefusedMessage
+from gossiplog.errors import Cause, ConnectionLost, LogClosed, NetworkError, RefusedByPeer, RefusedMessage
 from gossiplog.net import client as client_module
 from gossiplog.net import events
 from gossiplog.net.background import background
@@ -32,7 +32,7 @@ from gossiplog.net.http.server import serve
 from gossiplog.net.http.tls import TLS
 from gossiplog.net.transport import connection as connection_module
 from gossiplog.net.transport.streams import Connection, Network, open_network
-from tests.net.support import TLS_FILES, TOPIC, Heard, serving, until_equal
+from tests.net.support import QUICK, TLS_FILES, TOPIC, Heard, serving, until_equal, until_longer
 
 pytestmark = pytest.mark.anyio
 
@@ -372,6 +372,60 @@ async def test_a_pushed_message_that_the_application_refuses_is_told_and_reconne
                 await anyio.sleep(0.01)
             assert isinstance(client.obstacle, RefusedMessage)
             tasks.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("reconnect", [True, False])
+async def test_messages_that_the_hub_refuses_end_the_waiting_with_the_way_back(
+    opened: Open, signer: Signer, other_signer: Signer, monkeypatch: pytest.MonkeyPatch, reconnect: bool
+) -> None:
+    monkeypatch.setattr(client_module, "_QUIET_SECONDS", 0.1)
+    ours, theirs, heard, told = opened(signer=other_signer), opened(payload=only_texts, signer=signer), Heard(), Heard()
+    theirs.append("before")
+    bad = ours.append(5)
+    ours.append_many(f"good {number}" for number in range(20))
+    async with (
+        serving(Hub(theirs, on_event=told)) as url,
+        gossiplog.connect(ours, url, reconnect=reconnect, on_event=heard) as client,
+    ):
+        with pytest.raises(RefusedByPeer, match=f"{url} refuses a message of this log") as error:
+            await client.synced()
+        reason = "its payload is refused: 5 is no text"
+        assert (error.value.peer, error.value.refused, error.value.more) == (url, ((bad.id, reason),), 0)
+        assert f"message {bad.id}: {reason}" in str(error.value)
+        # It stays so, and what the hub has came all the same.
+        theirs.append("after")
+        await until_longer(ours, 22)
+        with pytest.raises(RefusedByPeer):
+            await client.synced()
+        assert len(ours) == 23
+        assert client.connected
+    assert [event.refused for event in heard.of(events.RefusalsReported)] == [((bad.id, reason),)]
+    (ended, *_) = [event for event in told.of(events.SyncEnded) if event.refused]
+    assert (ended.refused, ended.reasons) == (21, ((bad.id, reason),))
+
+
+async def test_what_a_hub_comes_to_take_ends_the_waiting(
+    opened: Open, signer: Signer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A refusal that was reported and is withdrawn is none."""
+    monkeypatch.setattr(client_module, "_QUIET_SECONDS", 3600.0)
+    accepted: list[object] = []
+
+    def check(payload: object) -> None:
+        if payload not in accepted:
+            raise ValueError("not yet")
+
+    ours, theirs, heard = opened(signer=signer), opened(payload=check), Heard()
+    ours.append(5)
+    async with (
+        serving(Hub(theirs, broadcast=QUICK)) as url,
+        gossiplog.connect(ours, url, broadcast=QUICK, on_event=heard) as client,
+    ):
+        await heard.wait(events.RefusalsReported)
+        accepted.append(5)
+        await client.synced()
+        assert client.obstacle is None
+    assert len(theirs) == 1
 
 
 async def test_a_reader_with_messages_of_its_own_does_not_wait_for_ever(

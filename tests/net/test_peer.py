@@ -16,7 +16,7 @@ import pytest
 
 import gossiplog
 from gossiplog import Hub, Log, Peer, Signer, _core, core
-from gossiplog.errors import ConnectionLost, KeyFileError, NetworkError
+from gossiplog.errors import ConnectionLost, KeyFileError, NetworkError, RefusedByPeer
 from gossiplog.net import events
 from gossiplog.net import peer as peer_module
 from gossiplog.net.background import background
@@ -143,6 +143,25 @@ async def test_a_function_that_raises_harms_nothing_else(
             await anyio.sleep(0.01)
         assert peers[1].counters.dropped == 0
     assert "a defect of theirs" in caplog.text
+
+
+async def test_messages_that_a_peer_refuses_end_the_waiting_once_the_others_have_them(
+    opened: Open, signer: Signer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(peer_module, "QUIET_SECONDS", 0.1)
+
+    def refuse(payload: object) -> None:
+        if payload == "bad":
+            raise ValueError("not here")
+
+    ours, theirs, others = opened(signer=signer), opened(payload=refuse), opened()
+    bad = ours.append("bad")
+    with anyio.fail_after(60):
+        async with running(ours, theirs, others) as (peers, _):
+            await until_equal(ours, others)
+            with pytest.raises(RefusedByPeer, match=f"{peers[1].peer_id} refuses a message of this log") as error:
+                await peers[0].synced()
+            assert error.value.refused == ((bad.id, "its payload is refused: not here"),)
 
 
 async def test_who_breaks_a_rule_is_dropped_and_shunned(opened: Open) -> None:

@@ -3,6 +3,7 @@
 0    done; of `serve`: after Ctrl-C or SIGTERM, which end it
 1    the command failed: one line on stderr says why
 2    it was called wrongly
+3    `sync`: the hub or the peer refuses messages of the log; one line on stderr says which, why, and what to run
 130  Ctrl-C (128 + SIGINT), except for `serve`
 141  who read the output stopped reading, as `head` does (128 + SIGPIPE)
 """
@@ -31,9 +32,10 @@ from gossiplog.cli.pipeline.command import app as pipeline
 from gossiplog.cli.serve.command import serve
 from gossiplog.cli.settings import SettingsCommand
 from gossiplog.cli.sync.command import sync
-from gossiplog.errors import GossipLogError
+from gossiplog.errors import GossipLogError, RefusedByPeer
 
 FAILED = 1
+REFUSED = 3
 INTERRUPTED = 130
 UNREAD = 141
 # What typer's validator, pydantic, says of values, and what that means.
@@ -133,7 +135,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return UNREAD
     except (GossipLogError, OSError) as error:
         note(failure(error))
-        return FAILED
+        return REFUSED if isinstance(error, RefusedByPeer) else FAILED
     return 0
 
 

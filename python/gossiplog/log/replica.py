@@ -46,6 +46,11 @@ class Replica:
         self._notifier = notifier
 
     @property
+    def place(self) -> str:
+        """Where the log is, for people: see `Storage.place`."""
+        return self._storage.place
+
+    @property
     def read_only(self) -> bool:
         """Whether the log was opened so that nothing can be stored."""
         return self._storage.read_only

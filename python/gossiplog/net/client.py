@@ -13,7 +13,15 @@ import anyio
 
 from gossiplog._core import redacted_url
 from gossiplog.core import Node, SignedMessage
-from gossiplog.errors import Cause, ConnectionLost, NetworkError, ProtocolError, RefusedMessage, StreamRefused
+from gossiplog.errors import (
+    Cause,
+    ConnectionLost,
+    NetworkError,
+    ProtocolError,
+    RefusedByPeer,
+    RefusedMessage,
+    StreamRefused,
+)
 from gossiplog.log import Log
 from gossiplog.net import events
 from gossiplog.net.arguments import check_callbacks, check_log, check_settings, check_texts, check_type
@@ -23,6 +31,7 @@ from gossiplog.net.peer_info import PeerInfo
 from gossiplog.net.replicator.defects import DefectFound
 from gossiplog.net.replicator.driver import Driver
 from gossiplog.net.replicator.protocols import ACCESS_HEADER, SHOWN_TOPIC, TOPIC_HEADER
+from gossiplog.net.replicator.refusals import refusals_of
 from gossiplog.net.replicator.sessions import PeerSession
 from gossiplog.net.replicator.telemetry import Counters
 from gossiplog.net.service import Service
@@ -78,6 +87,12 @@ class Client(Service):
         self._ca_file = ca_file
         self._reconnect = reconnect
         self._give_up_on = causes
+        # Of a command that reaches the hub as well. A token is not shown: its file is the caller's to name.
+        self._options: list[str] = []
+        if any(name.lower() == "authorization" for name, _ in headers) or "token=" in url.partition("?")[2]:
+            self._options += ["--token-file", "FILE"]
+        if ca_file is not None:
+            self._options += ["--ca-file", os.fsdecode(ca_file)]
         self._random = Random()
         self._driver = Driver(log, **replication)
         self._network: Network | None = None
@@ -133,11 +148,13 @@ class Client(Service):
     async def synced(self) -> None:
         """Wait until this log and the hub's hold the same messages, and `on_event` was called with how they came.
 
-        While others write, that may be a moment between two of their messages. It waits on while a side cannot take
-        what the other has: see `obstacle`. Without `reconnect` it raises, where that is known, once everything else has
-        been exchanged.
+        While others write, that may be a moment between two of their messages. It waits on while this side cannot take
+        what the hub has, or may not write: see `obstacle`. Without `reconnect` it raises, where that is known, once
+        everything else has been exchanged.
 
         Raises:
+            RefusedByPeer: the hub's application refuses messages of this log, and says so (wire format, "Refusals").
+                All else has been exchanged.
             ProtocolError: the hub broke a rule of the protocols; nothing more is exchanged with it.
             NetworkError: there is no connection, and none will be made. Or `reconnect` is False, this log has messages
                 that the hub lacks, and the hub lets this client read only.
@@ -146,7 +163,8 @@ class Client(Service):
             RuntimeError: the client is not in its context, or leaves it meanwhile.
         """
         self._check_running()
-        quiet_since, before = anyio.current_time(), None
+        began = quiet_since = anyio.current_time()
+        before = None
 
         async def is_in_step() -> bool:
             nonlocal quiet_since, before
@@ -160,6 +178,10 @@ class Client(Service):
                 # The connection ends, or the hub is busy.
                 pass
             obstacle = self.obstacle
+            # Others may write to the hub all the time: that it stays different is known.
+            reported = max(began, peer.reported_at)
+            if isinstance(obstacle, RefusedByPeer) and anyio.current_time() - reported >= _QUIET_SECONDS:
+                raise obstacle
             if found is None or found != before or obstacle is None:
                 quiet_since, before = anyio.current_time(), found
             elif not self._reconnect and anyio.current_time() - quiet_since >= _QUIET_SECONDS:
@@ -184,12 +206,15 @@ class Client(Service):
     def obstacle(self) -> RefusedMessage | NetworkError | None:
         """What keeps the logs different after all else has been exchanged; None where no obstacle is known.
 
-        This log's application refuses messages of the hub's log, or the hub lets this client read only, and lacks
-        messages of this log. None also while `synced` has not found the logs to differ, and while messages come or go.
+        The hub refuses messages of this log (RefusedByPeer), this log's application refuses messages of the hub's log,
+        or the hub lets this client read only, and lacks messages of this log. None also while `synced` has not found
+        the logs to differ, and while messages come or go.
         """
         driver = self._driver
         if not (self._differs and driver.peers and driver.is_idle):
             return None
+        if found := refusals_of(driver.peers[0], self._name, self._log, self._name, self._options):
+            return found
         last = driver.telemetry.last_refused
         if last is not None and last[0] in driver.skipped:
             refusal = RefusedMessage(

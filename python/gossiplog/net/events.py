@@ -109,9 +109,11 @@ class SyncEnded:
         complete: whether it brought everything that the source has.
         inserted: messages that are new to the log.
         refused: how many messages were skipped: those that the local application refuses, and those that descend from
-            them. `MessagesRefused` says which.
+            them.
         statistics: what it cost.
         error: why it is not complete, or what is wrong although it is; "" where nothing is.
+        reasons: (id, reason) of the first of those that the application refuses, MOST_NAMED of
+            `gossiplog.net.replicator.telemetry` at most. The others are counted in `refused` alone.
     """
 
     peer: str
@@ -120,6 +122,7 @@ class SyncEnded:
     refused: int
     statistics: Statistics
     error: str
+    reasons: tuple[tuple[str, str], ...] = ()
 
 
 @frozen
@@ -131,10 +134,33 @@ class MessagesRefused:
     in none.
 
     Attributes:
-        refused: (id, error) of each, as in `PullResult`; the application's exception is the error's `__cause__`.
+        refused: (id, error) of the first, as in `PullResult`; the application's exception is the error's `__cause__`.
+        peer: that sent them; "" where it is gone.
+        more: how many others there are.
     """
 
     refused: tuple[tuple[str, RefusedMessage], ...]
+    peer: str = ""
+    more: int = 0
+
+
+@frozen
+class RefusalsReported:
+    """A peer says that its application refuses messages of this log (wire format, "Refusals").
+
+    What descends from them cannot reach that peer either. `gossiplog rebase` is the way back to a log that it takes.
+    Other peers may take the messages: nothing changes for those.
+
+    Attributes:
+        peer: which.
+        refused: (id, reason) of those that it names for the first time. The reason is the peer's own text, in which
+            what does not print is escaped.
+        more: how many it refuses beside all that it has named.
+    """
+
+    peer: str
+    refused: tuple[tuple[str, str], ...]
+    more: int
 
 
 @frozen
@@ -217,6 +243,7 @@ Event: TypeAlias = (
     | SyncProgressed
     | SyncEnded
     | MessagesRefused
+    | RefusalsReported
     | Served
     | Committed
     | Failed

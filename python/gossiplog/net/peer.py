@@ -26,6 +26,8 @@ from gossiplog.net.latest import keep_latest
 from gossiplog.net.peer_info import PeerInfo
 from gossiplog.net.replicator.driver import Driver
 from gossiplog.net.replicator.protocols import Protocols
+from gossiplog.net.replicator.refusals import QUIET_SECONDS, refusals_of
+from gossiplog.net.replicator.sessions import PeerSession
 from gossiplog.net.replicator.telemetry import Counters
 from gossiplog.net.service import Service
 from gossiplog.net.transport.host import Arrival, Host, News, open_host
@@ -245,22 +247,52 @@ class Peer(Service):
         write, the logs may be equal for no more than a moment between two of their messages.
 
         Raises:
+            RefusedByPeer: a peer's application refuses messages of this log, and says so (wire format, "Refusals"). The
+                logs of all peers that do not say so are in step.
             RuntimeError: the peer is not running, or ends meanwhile.
         """
-        await self._there.driver.synced(self._in_step)
+        began = anyio.current_time()
 
-    async def _in_step(self) -> bool:
-        """Return whether the log holds what those of all peers do."""
+        async def is_in_step() -> bool:
+            return await self._in_step(began)
+
+        await self._there.driver.synced(is_in_step)
+
+    async def _in_step(self, began: float) -> bool:
+        """Return whether the log holds what those of all peers do.
+
+        Raises:
+            RefusedByPeer: all peers that differ have said what they refuse, and nothing has come of it since.
+        """
         while not (driver := self._there.driver).peers:
             await driver.peers_changed.wait()
+        refusing: PeerSession | None = None
         for peer in driver.peers:
             try:
-                if await driver.root_of(peer) != await driver.root():
-                    return False
+                if await driver.root_of(peer) == await driver.root():
+                    continue
             except (NetworkError, ProtocolError):
                 # It is busy, or leaves, or is dropped.
                 return False
-        return True
+            if not (peer.reported or peer.reported_more):
+                return False
+            refusing = refusing or peer
+        if refusing is None:
+            return True
+        last = max(began, *(peer.reported_at for peer in driver.peers))
+        if driver.is_idle and anyio.current_time() - last >= QUIET_SECONDS:
+            error = refusals_of(refusing, refusing.name, self.log, self._address_of(refusing))
+            if error is not None:
+                raise error
+        return False
+
+    def _address_of(self, peer: PeerSession) -> str:
+        """Return a multiaddr that leads to a peer, as far as one is known."""
+        for each in self._there.host.peers:
+            if each.peer_id == peer.name and each.dialer:
+                end = f"/p2p/{peer.name}"
+                return each.address if each.address.endswith(end) else each.address + end
+        return "ADDRESS"
 
     @property
     def _there(self) -> _Running:

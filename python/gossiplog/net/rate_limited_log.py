@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from gossiplog.reprs import escaped
+
 LINES = 20
 """Lines about one kind of incident, in each period of SECONDS, unless the caller says otherwise."""
 SECONDS = 60.0
@@ -112,4 +114,4 @@ def client_name(client: Sequence[str | int] | None) -> str:
 def one_line(text: str) -> str:
     """Return a text, parts of which a stranger may have written, in one line of a log."""
     shown = text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]}…"
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in shown)
+    return escaped(shown)

@@ -3,7 +3,8 @@
 Its layers, each over those before:
 
     wire            frames, and the messages in them
-    push, sync      a machine for each end of a stream
+    push, sync, refusals
+                    a machine for each end of a stream
     gossip          the data of one publication
     broadcast       one machine for all peers, which joins the others
 """

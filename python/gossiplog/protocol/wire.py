@@ -1,4 +1,4 @@
-"""The bytes of the push and sync protocols: frames, and the protobuf messages in them.
+"""The bytes of the push, sync and refusals protocols: frames, and the protobuf messages in them.
 
 Source: the wire format, "Frames". A frame is an unsigned LEB128 varint, the length, and as many bytes: one protobuf
 message. `wire.proto` holds the messages; nothing outside this module touches the generated classes. Encoders return
@@ -131,6 +131,19 @@ class Update:
     """Advertises the sender's heads."""
 
     heads: list[bytes]
+
+
+@frozen
+class Refusals:
+    """Names messages that the sender refuses.
+
+    Attributes:
+        refused: (key, reason) of each.
+        more: how many the sender refuses beside those that it has named on the stream.
+    """
+
+    refused: Sequence[tuple[bytes, str]]
+    more: int
 
 
 Request: TypeAlias = GetRoot | GetNode | GetChildren | GetValues
@@ -330,6 +343,22 @@ def decode_push(frame: bytes) -> Push:
             return Update(heads)
         case _:
             raise _no_kind(message, "event")
+
+
+def encode_refusals(refusals: Refusals) -> bytes:
+    """Return the frame of a message of the refusals protocol; its size is the caller's care."""
+    message = wire_pb2.Refusals(more=refusals.more)
+    for key, reason in refusals.refused:
+        message.refused.add(key=key, reason=reason)
+    return _frame(message)
+
+
+def decode_refusals(frame: bytes) -> Refusals:
+    """Return the message of the refusals protocol in a frame; raise ProtocolError as the module says."""
+    message = _checked(_parse(wire_pb2.Refusals, frame, "refusals"), "Refusals")
+    found = [(each.key, each.reason) for each in (_checked(each, "Refusal") for each in message.refused)]
+    _refuse_odd_keys([key for key, _ in found])
+    return Refusals(found, message.more)
 
 
 _AnyMessage = TypeVar("_AnyMessage", bound=Message)

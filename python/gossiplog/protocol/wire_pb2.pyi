@@ -110,3 +110,18 @@ class Event(_message.Message):
     insert: Event.Insert
     update: Event.Update
     def __init__(self, insert: _Optional[_Union[Event.Insert, _Mapping]] = ..., update: _Optional[_Union[Event.Update, _Mapping]] = ...) -> None: ...
+
+class Refusals(_message.Message):
+    __slots__ = ("refused", "more")
+    class Refusal(_message.Message):
+        __slots__ = ("key", "reason")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        REASON_FIELD_NUMBER: _ClassVar[int]
+        key: bytes
+        reason: str
+        def __init__(self, key: _Optional[bytes] = ..., reason: _Optional[str] = ...) -> None: ...
+    REFUSED_FIELD_NUMBER: _ClassVar[int]
+    MORE_FIELD_NUMBER: _ClassVar[int]
+    refused: _containers.RepeatedCompositeFieldContainer[Refusals.Refusal]
+    more: int
+    def __init__(self, refused: _Optional[_Iterable[_Union[Refusals.Refusal, _Mapping]]] = ..., more: _Optional[int] = ...) -> None: ...

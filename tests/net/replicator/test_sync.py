@@ -22,6 +22,7 @@ from gossiplog.errors import CorruptLog, StorageError, StreamReset
 from gossiplog.log import writing
 from gossiplog.log.state import Snapshot
 from gossiplog.net.replicator.fairness import Shares
+from gossiplog.net.replicator.refusals import Refusals
 from gossiplog.net.replicator.sessions import PeerSession
 from gossiplog.net.replicator.sync import Syncs, serve_sync
 from gossiplog.net.replicator.telemetry import Telemetry
@@ -181,7 +182,15 @@ class Bench:
         self._tasks = tasks
         self._numbers = 0
         self.syncs = Syncs(
-            log.replica, Inline(), self._insert, Shares(), self.reports.append, self._fail, self._find, self.telemetry
+            log.replica,
+            Inline(),
+            self._insert,
+            Shares(),
+            self.reports.append,
+            self._fail,
+            self._find,
+            self.telemetry,
+            Refusals(log.replica, Inline(), self.telemetry, "refusals", {}),
         )
 
     async def _insert(self, batch: VerifiedBatch) -> InsertOutcome:

@@ -101,23 +101,24 @@ async def test_a_refused_message_is_counted_and_logged_once(
     error = RefusedMessage("not here")
     a, b, c, d = (bytes(19) + name for name in (b"a", b"b", b"c", b"d"))
     for _ in range(5):
-        telemetry.refused_messages({a: error, b: error})
-    telemetry.refused_messages({b: error, c: error})
+        telemetry.refused_messages({a: error, b: error}, "a peer")
+    telemetry.refused_messages({b: error, c: error}, "")
     telemetry.flush()
     assert heard.events == [
-        events.MessagesRefused(((encode_id(a), error), (encode_id(b), error))),
+        events.MessagesRefused(((encode_id(a), error), (encode_id(b), error)), "a peer"),
         events.MessagesRefused(((encode_id(c), error),)),
     ]
     assert telemetry.counters.refused == 3
     assert caplog.messages == [
-        "the application: refused a message: not here (2 times)",
-        "the application: refused a message: not here",
+        f"a peer: the application refuses 2 messages that it sent: message {encode_id(a)}: not here;"
+        f" message {encode_id(b)}: not here",
+        f"a peer that is gone: the application refuses 1 message that it sent: message {encode_id(c)}: not here",
     ]
     # The latest are remembered, and no more.
-    telemetry.refused_messages({a: error, d: error})
-    telemetry.refused_messages({c: error})
+    telemetry.refused_messages({a: error, d: error}, "")
+    telemetry.refused_messages({c: error}, "")
     assert telemetry.counters.refused == 4
-    telemetry.refused_messages({b: error})
+    telemetry.refused_messages({b: error}, "")
     assert telemetry.counters.refused == 5
 
 

@@ -47,6 +47,7 @@ from gossiplog.signer import read_secret
 _ENDING = (signal.SIGINT, signal.SIGTERM)
 _ALL_INTERFACES = ("0.0.0.0", "::")
 
+_REFUSALS = 5  # shown of one event, on a terminal
 _NO_TOKENS_IN_MESH = (
     "the tokens hold for the hub alone: any peer of the mesh that knows the topic reads and writes without one. Name"
     " the peers that may connect with --allow-peer, or keep others from the port of the mesh"
@@ -440,6 +441,15 @@ def _monitor(log: Log, peer: Peer | None, hub: Hub | None, access: Access, tls: 
     return answer
 
 
+def _listed(refused: Sequence[tuple[str, str]]) -> list[dict[str, str]]:
+    return [{"id": id, "reason": reason} for id, reason in refused]
+
+
+def _first(refused: Sequence[tuple[str, str]]) -> str:
+    shown = "; ".join(f"message {id}: {reason}" for id, reason in refused[:_REFUSALS])
+    return shown + ("; …" if len(refused) > _REFUSALS else "")
+
+
 def _show_event(show: Show, event: events.Event) -> None:
     match event:
         case events.Connected(peer):
@@ -458,13 +468,22 @@ def _show_event(show: Show, event: events.Event) -> None:
             show(f"{peer} listens to gossip", {"event": "subscribed", "peer": peer})
         case events.Unsubscribed(peer):
             show(f"{peer} listens to gossip no more", {"event": "unsubscribed", "peer": peer})
-        case events.SyncEnded(peer, complete, inserted, refused, statistics, error):
+        case events.MessagesRefused(refused, peer, more):
+            named = [(id, error.reason) for id, error in refused]
+            fields = {"event": "refused", "peer": peer, "refused": _listed(named), "more": more}
+            count = counted(len(named) + more, "message")
+            show(f"{count} of {peer or 'a peer that is gone'} were refused: {_first(named)}", fields)
+        case events.RefusalsReported(peer, reported, more):
+            fields = {"event": "refusals_reported", "peer": peer, "refused": _listed(reported), "more": more}
+            show(f"{peer} refuses {counted(len(reported) + more, 'message')} of this log: {_first(reported)}", fields)
+        case events.SyncEnded(peer, complete, inserted, refused, statistics, error, reasons):
             fields = {
                 "event": "sync",
                 "peer": peer,
                 "complete": complete,
                 "inserted": inserted,
                 "refused": refused,
+                "reasons": _listed(reasons),
                 "requests": statistics.requests,
                 "bytes": statistics.bytes_received,
                 "error": error,

@@ -66,7 +66,10 @@ def sync(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Get from another log, a hub or a peer what this one lacks. LOG is made if it does not exist."""
+    """Get from another log, a hub or a peer what this one lacks. LOG is made if it does not exist.
+
+    The exit status is 3 if the hub or the peer refuses messages of LOG: one line says which, why, and what to run.
+    """
     output = Output(json)
 
     def show(pull: dict[str, Any]) -> None:
@@ -85,7 +88,8 @@ def sync(
 
         with _open_destination(path, topic) as log:
             token = load_token(token_file) if token_file is not None else None
-            sync_with_hub(log, str(path), source, token=token, ca_file=ca_file, follow=follow, done=show)
+            files = {"token_file": token_file, "ca_file": ca_file}
+            sync_with_hub(log, str(path), source, token=token, **files, follow=follow, done=show)
         return
     if _PEER.match(source):
         if token_file is not None or ca_file is not None:

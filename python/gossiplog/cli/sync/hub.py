@@ -14,8 +14,9 @@ import anyio
 from gossiplog._core import redacted_url
 from gossiplog.cli.output import Stopwatch, exchange, note
 from gossiplog.core import Node
-from gossiplog.errors import Cause, ConnectionLost, GossipLogError
+from gossiplog.errors import Cause, ConnectionLost, GossipLogError, RefusedByPeer
 from gossiplog.log import Log
+from gossiplog.log.rebasing import rebase_command
 from gossiplog.net import events
 from gossiplog.net.background import background
 from gossiplog.net.client import connect, reader_text
@@ -161,6 +162,8 @@ class Listener:
                 self.sums.bytes_received += statistics.bytes_received
                 if error:
                     note(f"syncing with {peer}: {error}")
+            case events.RefusalsReported(peer, named, more) if self._aloud:
+                note(str(RefusedByPeer(peer, named, more)))
             case events.Connected(peer) if self._aloud:
                 note(f"connected to {peer}")
             case events.Disconnected(peer, reason) if self._aloud:
@@ -194,6 +197,7 @@ def sync_with_hub(
     url: str,
     *,
     token: str | None,
+    token_file: Path | None = None,
     ca_file: Path | None,
     follow: bool,
     done: Callable[[dict[str, Any]], None],
@@ -205,12 +209,14 @@ def sync_with_hub(
         name: what to call it.
         url: of the hub.
         token: the hub's bearer token, if it asks for one.
+        token_file: that has the token, or None.
         ca_file: certificate authorities to trust beside the platform's, in PEM, or None.
         follow: whether to stay connected until Ctrl-C, and to connect again whenever the connection ends, unless the
             hub refuses the token or is one of another topic.
         done: is called with what that brought and cost, once both are equal.
 
     Raises:
+        RefusedByPeer: the hub refuses messages of this log; a follower stays connected.
         NetworkError: the hub cannot be reached, or does not let this client in, or the connection ended early; a
             follower gets it only for a refused token or another topic.
         ProtocolError: the hub broke a rule of the protocols.
@@ -258,6 +264,11 @@ def sync_with_hub(
         if error.cause != "token":
             raise
         raise ConnectionLost(error.cause, f"{error.reason} (--token-file)", error.status) from error
+    except RefusedByPeer as error:
+        options = [] if token_file is None else ["--token-file", str(token_file)]
+        options += [] if ca_file is None else ["--ca-file", str(ca_file)]
+        command = rebase_command(name, hub, [id for id, _ in error.refused], options)
+        raise RefusedByPeer(error.peer, error.refused, error.more, command) from error
 
 
 def result(log: Log, name: str, source: str, listener: Listener, watch: Stopwatch) -> dict[str, Any]:
@@ -295,12 +306,21 @@ async def in_step(
 
     Raises:
         LogsDiffer: nothing happened for a while.
+        RefusedByPeer: the other side refuses messages of this log.
         NetworkError: there is no connection, and none will be made.
         ProtocolError: the hub broke a rule of the protocols.
     """
     async with background() as tasks:
         tasks.start_soon(partial(_watch, source, listener, name, hub, give_up=give_up, reasons=reasons))
-        await source.synced()
+        while True:
+            try:
+                await source.synced()
+                return
+            except RefusedByPeer:
+                if give_up:
+                    raise
+            # The listener has said it. The other side may come to take them.
+            await anyio.sleep(_PATIENCE)
 
 
 async def _watch(source: Source, listener: Listener, name: str, hub: str, *, give_up: bool, reasons: str) -> None:

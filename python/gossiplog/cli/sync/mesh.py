@@ -12,8 +12,9 @@ import anyio
 from gossiplog.cli.output import Stopwatch, exchange
 from gossiplog.cli.sync.hub import Listener, in_step, result
 from gossiplog.core import Node
-from gossiplog.errors import NetworkError
+from gossiplog.errors import NetworkError, RefusedByPeer
 from gossiplog.log import Log
+from gossiplog.log.rebasing import rebase_command
 from gossiplog.net.background import background
 from gossiplog.net.peer import Peer
 
@@ -68,6 +69,7 @@ def sync_with_peer(log: Log, name: str, address: str, *, follow: bool, done: Cal
     Raises:
         NetworkError: the peer cannot be reached, has no log of the topic, or the connection ended early.
         LogsDiffer: the logs do not become equal.
+        RefusedByPeer: the peer refuses messages of this log.
     """
 
     async def run(stack: AsyncExitStack) -> None:
@@ -81,7 +83,11 @@ def sync_with_peer(log: Log, name: str, address: str, *, follow: bool, done: Cal
                     raise NetworkError(_advise(address, str(error))) from error
                 await _joined(peer, address, log.topic)
             member = _Member(peer, address, stays=follow)
-            await in_step(member, listener, name, address, give_up=not follow, reasons=_REASONS)
+            try:
+                await in_step(member, listener, name, address, give_up=not follow, reasons=_REASONS)
+            except RefusedByPeer as error:
+                command = rebase_command(name, address, [id for id, _ in error.refused])
+                raise RefusedByPeer(error.peer, error.refused, error.more, command) from error
         done(result(log, name, address, listener, watch))
         if follow:
             await anyio.sleep_forever()

@@ -42,7 +42,7 @@ _SOURCES = ("append", "gossip", "push", "sync")
 _REASONS = ("host", "origin", "rate", "token")
 _RESULTS = ("complete", "failed")
 _ERRORS = ("CorruptLog", "NetworkError", "StorageError")
-_DEFECTS = ("broadcast", "connection", "gossip", "push", "serving", "storing", "sync")
+_DEFECTS = ("broadcast", "connection", "gossip", "push", "refusals", "serving", "storing", "sync")
 _LATENCIES = ("storing", "sync", "validation")
 # As the bundled server counts them: `connections`, `listener` and `uvicorn_internals`.
 _DROPS = (
@@ -202,6 +202,8 @@ class _Snapshot(Collector):
         yield _counter("gossiplog_refused_requests", requests, "reason", _zeros(_REASONS, found.refused_requests))
         dropped = {"orphan": found.orphans, "invalid": found.invalid, "refused": found.refused}
         yield _counter("gossiplog_dropped_messages", "Messages that were not inserted.", "reason", dropped)
+        help = "Messages of this log that peers say they refuse."
+        yield CounterMetricFamily("gossiplog_reported_refusals", help, found.reported)
         yield _counter("gossiplog_syncs", "Syncs that have ended.", "result", _zeros(_RESULTS, found.syncs))
         yield _counter("gossiplog_errors", "Errors.", "kind", _zeros(_ERRORS, found.errors))
         help = "Defects of this package that peers' input brought to light."

@@ -22,7 +22,7 @@ from random import Random
 import anyio
 import anyio.abc
 
-from gossiplog.core import Node, SignedMessage
+from gossiplog.core import Node, SignedMessage, encode_id
 from gossiplog.errors import (
     ConnectionLost,
     CorruptLog,
@@ -45,9 +45,10 @@ from gossiplog.net.replicator.log_writer import LogWriter
 from gossiplog.net.replicator.machine import SharedMachine, Timers
 from gossiplog.net.replicator.protocols import Protocols
 from gossiplog.net.replicator.push import Pushes
+from gossiplog.net.replicator.refusals import Refusals
 from gossiplog.net.replicator.sessions import PeerSession
 from gossiplog.net.replicator.sync import Syncs, query_root, serve_sync
-from gossiplog.net.replicator.telemetry import Counters, Telemetry
+from gossiplog.net.replicator.telemetry import MOST_NAMED, Counters, Telemetry
 from gossiplog.net.replicator.workers import WorkerPool
 from gossiplog.net.service import Service
 from gossiplog.net.transport.connection import Connection
@@ -113,6 +114,12 @@ class Driver(Service):
         )
         self._writer = LogWriter(self.replica, self._workers, self.telemetry, self._feed)
         self._shares = Shares()
+        self._numbers = itertools.count(1)
+        # All that are being exchanged with, and those of them that have a push stream.
+        self._sessions: dict[int, PeerSession] = {}
+        self._peers: dict[int, PeerSession] = {}
+        self._by_connection: dict[Connection | None, int] = {}
+        self._refusals = Refusals(self.replica, self._workers, self.telemetry, self.protocols.refusals, self._sessions)
         self._inserts = InsertQueue(
             self._writer.insert_values,
             self._shares,
@@ -121,13 +128,14 @@ class Driver(Service):
             self._unjudged,
             self._name,
             is_read=lambda: len(self._peers) > 1,
+            note=lambda peers, outcome: self._refusals.note([_number(peer) for peer in peers], outcome),
         )
         self._pushes = Pushes(
             self.replica,
             self._workers,
             self._feed,
             self._inserts,
-            self._report,
+            self._report_pushed,
             self._fail,
             self._join,
             self._note_refusal,
@@ -146,12 +154,8 @@ class Driver(Service):
             self._fail,
             self._unsynced,
             self.telemetry,
+            self._refusals,
         )
-        self._numbers = itertools.count(1)
-        # All that are being exchanged with, and those of them that have a push stream.
-        self._sessions: dict[int, PeerSession] = {}
-        self._peers: dict[int, PeerSession] = {}
-        self._by_connection: dict[Connection | None, int] = {}
         self.defects = Defects(self.telemetry, self._sessions)
         make_machine = partial(Broadcast, random or Random(), broadcast, itertools.count(1))
         self._machine = SharedMachine(
@@ -272,6 +276,7 @@ class Driver(Service):
         opens = dialer and not peer.gossips
         stream = await peer.connection.open_stream(self.protocols.push) if opens else None
         async with background() as tasks:
+            peer.tasks = tasks
             if stream is not None:
                 tasks.start_soon(self._pushes.exchange, peer, stream)
             elif peer.gossips:
@@ -279,7 +284,10 @@ class Driver(Service):
             else:
                 tasks.start_soon(self._expect_push, peer)
             tasks.start_soon(self._accept, peer, tasks)
-            await peer.connection.wait_closed()
+            try:
+                await peer.connection.wait_closed()
+            finally:
+                peer.tasks = None
 
     def _join(self, peer: PeerSession) -> None:
         self._peers[peer.number] = peer
@@ -316,6 +324,7 @@ class Driver(Service):
             text = f"it left without opening {self.protocols.push}, a stream of this log: its topic may be another"
             self.telemetry.incident(peer.name, "left_at_once", 1, text)
         del self._sessions[peer.number], self._by_connection[peer.connection]
+        self._refusals.forget(peer)
         self.defects.leave(peer)
         self._session_ended.set()
         if self._peers.pop(peer.number, None) is None:
@@ -418,8 +427,17 @@ class Driver(Service):
         async for protocol, stream in peer.connection:
             if protocol == self.protocols.push:
                 tasks.start_soon(self._pushes.exchange, peer, stream)
+            elif protocol == self.protocols.refusals:
+                tasks.start_soon(self._hear_refusals, peer, stream)
             else:
                 tasks.start_soon(self._serve, peer, stream)
+
+    async def _hear_refusals(self, peer: PeerSession, stream: Stream) -> None:
+        try:
+            await self._refusals.read(peer, stream)
+        except BaseException as error:
+            if not self.defects.catch("refusals", peer.number, "reading what it refuses", error):
+                raise
 
     async def _serve(self, peer: PeerSession, stream: Stream) -> None:
         peer.served += 1
@@ -462,6 +480,16 @@ class Driver(Service):
         if self._gossip is not None:
             self._gossip.flush()
 
+    def _report_pushed(self, event: broadcast.InEvent) -> None:
+        """Report what came on a push stream, and name to the peer what is skipped of it."""
+        if skipped := self._machine.skipped:
+            match event:
+                case broadcast.Received(delivery) if delivery.key in skipped:
+                    self._refusals.name_again(_number(delivery.source), [delivery.key])
+                case broadcast.HeadsReceived(peer, keys):
+                    self._refusals.name_again(_number(peer), [key for key in keys if key in skipped])
+        self._report(event)
+
     def _expire(self, timer: broadcast.Timer) -> None:
         self._report(broadcast.TimerExpired(timer))
 
@@ -496,8 +524,15 @@ class Driver(Service):
             case broadcast.SyncOver(number, complete, inserted, refused, statistics, error, blamed):
                 peer = self._peers.get(_number(number))
                 is_dropped = blamed or (peer is not None and bool(peer.blame))
-                ended = events.SyncEnded(self._name(number), complete, inserted, refused, statistics, error)
+                reasons = self._reasons(_number(number)) if refused else ()
+                ended = events.SyncEnded(self._name(number), complete, inserted, refused, statistics, error, reasons)
                 self.telemetry.emit(ended, logged=is_dropped)
+
+    def _reasons(self, number: int) -> tuple[tuple[str, str], ...]:
+        """Return the ids and the reasons of the first refused messages that a peer has."""
+        skipped = self._machine.skipped
+        found = ((key, reason) for key, reason in self._refusals.named(number).items() if key in skipped)
+        return tuple((encode_id(key), reason) for key, reason in itertools.islice(found, MOST_NAMED))
 
     def _name(self, number: broadcast.PeerId) -> str:
         return self.defects.name(_number(number)) or "a peer that is gone"

@@ -34,6 +34,7 @@ class InsertQueue:
             other deliveries of the same peer without that.
         name: gives the name of a peer.
         is_read: says whether what one writer sends is passed on to others.
+        note: is called with the outcome of each batch, and with the peers that sent its values.
     """
 
     def __init__(
@@ -45,12 +46,14 @@ class InsertQueue:
         defect: Callable[[Delivery, BaseException | None], None],
         name: Callable[[broadcast.PeerId], str] = str,
         is_read: Callable[[], bool] = lambda: False,
+        note: Callable[[Sequence[broadcast.PeerId], InsertOutcome], object] = lambda peers, outcome: None,
     ) -> None:
         self._insert = insert
         self._telemetry = telemetry
         self._report = report
         self._defect = defect
         self._name = name
+        self._note = note
         self._queue = FairQueue(shares, is_read)
         self._changed = Signal()
 
@@ -134,4 +137,5 @@ class InsertQueue:
         self._telemetry.inserted("push", len(outcome.inserted) - gossiped)
         self._telemetry.count(orphans=len(outcome.orphans))
         self._telemetry.count_outcome(outcome)
+        self._note([delivery.source for delivery in deliveries], outcome)
         return report_deliveries(deliveries, outcome)

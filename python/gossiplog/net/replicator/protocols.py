@@ -33,6 +33,11 @@ class Protocols:
         return f"/canvas/v1/{self.topic}/sync"
 
     @property
+    def refusals(self) -> str:
+        """Which messages the opener refuses, and why; canvas-js does not speak it."""
+        return f"/gossiplog/v1/{self.topic}/refusals"
+
+    @property
     def all(self) -> tuple[str, ...]:
-        """Both."""
-        return (self.push, self.sync)
+        """All of them."""
+        return (self.push, self.sync, self.refusals)

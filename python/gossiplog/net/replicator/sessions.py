@@ -7,10 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import anyio
+import anyio.abc
 
 from gossiplog.net.replicator.fairness import MESH
 from gossiplog.net.transport.connection import Connection
 from gossiplog.net.transport.stream import CHUNK, Signal, Stream
+from gossiplog.reprs import short_repr
 
 _MOST_WAITING = 2**20
 """Bytes that wait to be written to a peer before it counts as behind."""
@@ -18,6 +20,7 @@ _WRITE_SECONDS = 60.0
 """How long a peer may take to read CHUNK bytes of what is pushed to it."""
 
 
+@short_repr
 @dataclass(slots=True, eq=False)
 class PeerSession:
     """A peer that is being exchanged with.
@@ -45,6 +48,10 @@ class PeerSession:
         farewell: whether it has ended its push stream.
         noted: whether the log has a line about its connection.
         refused: whether it has refused a push stream.
+        tasks: of the exchange with it; None before and after.
+        reported: messages of this log that it says it refuses: the reasons by id.
+        reported_more: how many it refuses beside those that it named.
+        reported_at: when it said so last.
     """
 
     number: int
@@ -68,6 +75,10 @@ class PeerSession:
     farewell: bool = False
     noted: bool = False
     refused: bool = False
+    tasks: anyio.abc.TaskGroup | None = None
+    reported: dict[str, str] = field(default_factory=dict)
+    reported_more: int = 0
+    reported_at: float = float("-inf")
 
     @property
     def writer(self) -> str:

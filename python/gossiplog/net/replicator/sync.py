@@ -28,6 +28,7 @@ from gossiplog.net.background import background
 from gossiplog.net.replicator.defects import defect_in
 from gossiplog.net.replicator.fairness import Shares, parts
 from gossiplog.net.replicator.protocols import Protocols
+from gossiplog.net.replicator.refusals import Refusals
 from gossiplog.net.replicator.sessions import PeerSession
 from gossiplog.net.replicator.telemetry import Telemetry
 from gossiplog.net.replicator.tracing import span
@@ -75,6 +76,7 @@ class Syncs:
         report: is called with how each sync goes, and its end in any case.
         fail: is called with what goes wrong on this side.
         defect: is called with what a source's answers made this side raise that it should not.
+        refusals: names refused messages to the sources that have them.
     """
 
     def __init__(
@@ -87,6 +89,7 @@ class Syncs:
         fail: Callable[[str, Exception], None],
         defect: Callable[[broadcast.PeerId, BaseException], None],
         telemetry: Telemetry,
+        refusals: Refusals,
     ) -> None:
         self._replica = replica
         self._workers = workers
@@ -96,6 +99,7 @@ class Syncs:
         self._fail = fail
         self._defect = defect
         self._telemetry = telemetry
+        self._refusals = refusals
         self._protocols = Protocols(replica.topic)
         self._running: dict[int, _Sync] = {}
         self._ended = Signal()
@@ -159,6 +163,7 @@ class Syncs:
             tasks.start_soon(self._write, sync, peer, writing)
             async with to_verify:
                 await self._walk(sync, client, peer.connection, to_verify)
+        self._refusals.name_again(peer.number, client.skipped)
         self._resumptions.keep(sync, client, peer.name, is_connected=peer.connection.closed is None)
         return sync.conclude(client, tuple(await self._workers.read(self._replica.known, order.advertised)))
 
@@ -225,11 +230,11 @@ class Syncs:
                 if sync.inserts:
                     await anyio.sleep_until(self._shares.due(peer.writer, anyio.current_time()))
                     began = anyio.current_time()
-                    await self._store(sync, peer.name, batch)
+                    await self._store(sync, peer, batch)
                     self._shares.charge(peer.writer, filled * (anyio.current_time() - began), anyio.current_time())
                 sync.judge(batch)
 
-    async def _store(self, sync: _Sync, source: str, batch: VerifiedBatch) -> None:
+    async def _store(self, sync: _Sync, source: PeerSession, batch: VerifiedBatch) -> None:
         try:
             outcome = await self._insert(batch)
         except (StorageError, RefusedMessage) as error:
@@ -237,8 +242,9 @@ class Syncs:
             sync.fail(str(error))
             return
         self._telemetry.inserted("sync", len(outcome.inserted))
-        self._telemetry.brought(source, len(outcome.inserted))
+        self._telemetry.brought(source.name, len(outcome.inserted))
         self._telemetry.count_outcome(outcome)
+        self._refusals.note([source.number] * len(outcome.keys), outcome)
         self._report(report_sync(sync.order.sync, outcome))
 
 

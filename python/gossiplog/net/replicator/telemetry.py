@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from bisect import bisect_left
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
 from itertools import accumulate
 from types import MappingProxyType
@@ -33,6 +33,14 @@ REFUSED_REMEMBERED = 2**14
 BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 """The upper bounds of the buckets of a `Latency`, in seconds; a last bucket has none."""
 
+MOST_NAMED = 64
+"""Refused messages that an event names."""
+
+_SHOWN = 5
+"""Refused messages that a line of the log names."""
+_SHOWN_REASON = 120
+_LONGEST_REASON = 256
+"""Characters of a reason that are remembered."""
 _MOST_SOURCES = 16
 _MOST_AT_ONCE = 256
 _MOST_COPIES = 2**13
@@ -89,13 +97,15 @@ class Counters:
         orphans: messages that came by push or gossip before their parents.
         refused: messages that the application refused. One that is refused several times counts once, as long as it is
             among the latest REFUSED_REMEMBERED.
+        reported: messages of this log that peers said they refuse; those that several refuse count several times.
         invalid: messages that no peer may have.
         errors: failures on this side, by the name of their class.
         held: bytes that are kept for peers now (see `Limits`).
         network: what the network counted, by name (see `gossiplog._core.Network.counts`).
         mesh: peers that gossip is exchanged with directly, now.
         defects: of this package that peers' input brought to light, by where: "push", "gossip", "sync" (this side
-            asked), "serving", "storing", "broadcast" (the machine that all peers share) and "connection" (its bytes).
+            asked), "serving", "storing", "refusals", "broadcast" (the machine that all peers share) and "connection"
+            (its bytes).
         open_connections: that stand now, whether or not messages are exchanged over them, by "hub" and "mesh".
         connection_limits: how many there may be, likewise.
         latencies: of "validation", from a message's coming by gossip to the answer; of "storing", a batch of messages
@@ -115,6 +125,7 @@ class Counters:
     other_topics: int = 0
     orphans: int = 0
     refused: int = 0
+    reported: int = 0
     invalid: int = 0
     errors: Mapping[str, int] = field(default_factory=dict)
     held: int = 0
@@ -134,6 +145,8 @@ def log_level_of(event: events.Event) -> int:
         case events.Disconnected() | events.Rejected():
             return logging.WARNING
         case events.SyncEnded(error=error) if error:
+            return logging.WARNING
+        case events.MessagesRefused() | events.RefusalsReported():
             return logging.WARNING
         case events.Failed() | events.Defect():
             return logging.ERROR
@@ -167,8 +180,8 @@ class Telemetry:
         self._latencies: dict[str, Histogram] = {}
         self._sources: Counter[str] = Counter()
         self._incidents = RateLimitedLog(LOGGER)
-        # Keys, the one that was refused longest ago first.
-        self._refused: dict[bytes, None] = {}
+        # The reasons by key, that of the message that was refused longest ago first.
+        self._refused: dict[bytes, str] = {}
         self.last_refused: tuple[bytes, RefusedMessage] | None = None
         self.cannot_store = False
 
@@ -227,27 +240,56 @@ class Telemetry:
             self._inserted[way] += messages
 
     def count_outcome(self, outcome: InsertOutcome) -> None:
-        """Count the messages of a batch that were not inserted, but for orphans."""
+        """Count the messages of a batch that are invalid, or were in the log."""
         self.count(duplicates=outcome.duplicates, invalid=len(outcome.invalid))
-        if outcome.refused:
-            keys = outcome.keys
-            self.refused_messages({keys[index]: error for index, error in outcome.refused.items()})
 
-    def refused_messages(self, errors: Mapping[bytes, RefusedMessage]) -> None:
+    def refused_messages(self, errors: Mapping[bytes, RefusedMessage], peer: str) -> None:
         """Count, log and report messages that the application refused, each at its first refusal.
 
         Args:
             errors: what the application raised, by the key of the message.
+            peer: that sent them; "" where it is gone.
         """
         new = [key for key in errors if key not in self._refused]
         for key, error in errors.items():
-            keep_latest(self._refused, key, None, REFUSED_REMEMBERED)
+            keep_latest(self._refused, key, error.reason[:_LONGEST_REASON], REFUSED_REMEMBERED)
             self.last_refused = key, error
-        if new:
-            self.count(refused=len(new))
-            text = f"refused a message: {errors[new[0]]}"
-            self._incidents.note("refused_messages", "the application", text, len(new))
-            self.emit(events.MessagesRefused(tuple((encode_id(key), errors[key]) for key in new)))
+        if not new:
+            return
+        self.count(refused=len(new))
+        named = [(encode_id(key), errors[key]) for key in new[:MOST_NAMED]]
+        self._note_refused(
+            "refused_messages",
+            peer or "a peer that is gone",
+            f"the application refuses {counted(len(new), 'message')} that it sent",
+            [(id, error.reason) for id, error in named],
+            len(new),
+        )
+        self.emit(events.MessagesRefused(tuple(named), peer, len(new) - len(named)))
+
+    @property
+    def has_refused(self) -> bool:
+        """Whether the application refused any message that is remembered."""
+        return bool(self._refused)
+
+    def reasons(self, keys: Iterable[bytes]) -> Mapping[bytes, str]:
+        """Return why the application refused messages, by key, for those of the keys whose reasons are remembered."""
+        return {key: self._refused[key] for key in keys if key in self._refused}
+
+    def reported(self, event: events.RefusalsReported) -> None:
+        """Count and log that a peer refuses messages of this log, and report it to the application."""
+        self.count(reported=len(event.refused))
+        count = len(event.refused) + event.more
+        text = f"it says that it refuses {counted(count, 'message')} of this log"
+        self._note_refused("reported_refusals", event.peer, text, event.refused, count)
+        self.emit(event)
+
+    def _note_refused(self, kind: str, peer: str, text: str, refused: Sequence[tuple[str, str]], count: int) -> None:
+        shown = [f"message {id}: {reason[:_SHOWN_REASON]}" for id, reason in refused[:_SHOWN]]
+        if count > len(shown):
+            shown.append(f"and {count - len(shown):,} more")
+        # The count is in the text.
+        self._incidents.note(kind, peer, f"{text}: {'; '.join(shown)}", more={"refused": str(count)})
 
     def observe(self, kind: str, seconds: float) -> None:
         """Record how long something took; see `Counters.latencies`."""

@@ -90,6 +90,7 @@ _LEAST_ASKED = 8  # requests under way after a stream that was cut off: about a 
 # Remembered from one attempt to the next: nodes that lack nothing, about 10 MB, and children, about 3 MB.
 _MOST_COMPLETE = 2**16
 _MOST_KNOWN = 2**15
+_MOST_SKIPPED = 2**10  # keys that are skipped and that the server is found to have
 
 
 class _Span:
@@ -159,6 +160,7 @@ class Client:
         self._known = OrderedDict(self._config.known)  # the children of nodes, those used last at its end
         self._known_children = sum(map(len, self._known.values()))
         self._missing = 0  # keys in all spans
+        self._skipped: list[bytes] = []
         # Requests of either kind under way.
         self._children_asked = self._values_asked = 0
         self._has_path = False  # whether the walk has gone down one path
@@ -218,6 +220,11 @@ class Client:
         # Only a longer queue shows whether it brings more before the end.
         tried = 3 * most // 2 if self._answered >= 2 * most else 0
         return max(_LEAST_ASKED, self._answered // 2, tried)
+
+    @property
+    def skipped(self) -> Sequence[bytes]:
+        """The first of the keys in `SyncClientConfig.skip` that the server has."""
+        return self._skipped
 
     @property
     def unanswered(self) -> str:
@@ -461,7 +468,7 @@ class Client:
         if parent.level == 1:
             missing = self._lacking(nodes)
             span.lacks = bool(missing)
-            span.missing = [key for key in missing if key not in self._config.skip] if self._config.skip else missing
+            span.missing = self._wanted(missing)
             self._missing += len(span.missing)
         else:
             span.children = deque()
@@ -492,7 +499,7 @@ class Client:
         if span.node.level == 1:
             lacking = self._lacking(nodes)
             span.lacks |= bool(lacking)
-            missing = [key for key in lacking if key not in self._config.skip]
+            missing = self._wanted(lacking)
             self._missing += len(missing)
             span.missing = [*(span.missing or ()), *missing]
         else:
@@ -504,6 +511,15 @@ class Client:
             span.children = deque([*(span.children or ()), *found])
         if not is_complete:
             self._push(span)
+
+    def _wanted(self, missing: list[bytes]) -> list[bytes]:
+        """Return those of the keys whose values are to be asked for."""
+        skip = self._config.skip
+        if not skip:
+            return missing
+        room = _MOST_SKIPPED - len(self._skipped)
+        self._skipped += itertools.islice((key for key in missing if key in skip), room)
+        return [key for key in missing if key not in skip]
 
     def _remember(self, parent: Node, children: Nodes) -> None:
         if parent in self._known:
