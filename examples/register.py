@@ -47,11 +47,15 @@ def apply(message: gossiplog.SignedMessage, transaction: gossiplog.ApplyTransact
     )
 
 
+def setup(transaction: gossiplog.ApplyTransaction) -> None:
+    """Make the register's table, before the first message and before the register is built anew."""
+    transaction.execute("DROP TABLE IF EXISTS register")
+    transaction.execute("CREATE TABLE register (name TEXT PRIMARY KEY, value TEXT, id TEXT)")
+
+
 def open_register(location: str, signer: gossiplog.Signer) -> gossiplog.Log:
     """Open a log whose `apply` keeps the register in a table of the same file."""
-    with closing(sqlite3.connect(location)) as database, database:
-        database.execute("CREATE TABLE IF NOT EXISTS register (name TEXT PRIMARY KEY, value TEXT, id TEXT)")
-    return gossiplog.open(location, "org.example.register", apply=apply, signer=signer)
+    return gossiplog.open(location, "org.example.register", apply=apply, setup=setup, signer=signer)
 
 
 def write(log: gossiplog.Log, name: str, value: str) -> gossiplog.SignedMessage:

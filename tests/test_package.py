@@ -16,7 +16,7 @@ from gossiplog.net import events
 
 PLACES = {
     "Access": "gossiplog.net.http.access",
-    "Apply": "gossiplog.log.writing",
+    "Apply": "gossiplog.log.applying",
     "ApplyTransaction": "gossiplog.storage.base",
     "BroadcastConfig": "gossiplog.protocol.broadcast.config",
     "Client": "gossiplog.net.client",
@@ -26,6 +26,7 @@ PLACES = {
     "Limits": "gossiplog.net.transport.limits",
     "Peer": "gossiplog.net.peer",
     "PeerInfo": "gossiplog.net.peer_info",
+    "Setup": "gossiplog.log.applying",
     "SyncServerConfig": "gossiplog.protocol.sync.server",
     "connect": "gossiplog.net.client",
     "serve": "gossiplog.net.http.server",

@@ -5,7 +5,7 @@ Python lists what each inherits.
 
 - a log: open, recover, Log, SignedMessage, Signer, default_key_path, CID, Node
 - what its methods return: Arrivals, Info, InsertResult, PullResult, VerifyResult
-- tables in step with a log: Apply, ApplyTransaction
+- tables in step with a log: Apply, Setup, ApplyTransaction
 - where a log is stored: Storage, SQLiteStorage, MemoryStorage
 - between machines: connect, Client, Hub, Peer, PeerInfo, serve
 - who may use a hub, and how much: Access, Token, TLS, Limits
@@ -14,8 +14,8 @@ Python lists what each inherits.
   Pruned, RefusalsReported, Rejected, Served, Subscribed, SyncEnded, SyncProgressed, SyncStarted, Unsubscribed
 - errors, of which GossipLogError is the base, in `gossiplog.errors`:
     - of values and messages: DecodeError, EncodeError, InvalidMessage, MissingParents, RefusedMessage, UnknownMessage
-    - of a log and its storage: StorageError (CorruptLog, CorruptSource, LogClosed, NewerSchema, NotALog, OlderSchema,
-      TopicMismatch), TreeError, and the warning TopicWarning
+    - of a log and its storage: StorageError (ApplicationMismatch, CorruptLog, CorruptSource, LogClosed, NewerSchema,
+      NotALog, OlderSchema, TopicMismatch), TreeError, and the warning TopicWarning
     - of networks: NetworkError (ConnectionLost, RefusedByPeer, StreamRefused, StreamReset), ProtocolError
     - of keys: KeyFileError
 """
@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any
 try:
     from gossiplog.core import CID, Node
     from gossiplog.errors import (
+        ApplicationMismatch,
         ConnectionLost,
         CorruptLog,
         CorruptSource,
@@ -53,7 +54,7 @@ try:
         TreeError,
         UnknownMessage,
     )
-    from gossiplog.log import Apply, Arrivals, Info, InsertResult, Log, PullResult, VerifyResult, open, recover
+    from gossiplog.log import Apply, Arrivals, Info, InsertResult, Log, PullResult, Setup, VerifyResult, open, recover
     from gossiplog.message import SignedMessage
     from gossiplog.signer import Signer, default_key_path
     from gossiplog.storage import ApplyTransaction, MemoryStorage, SQLiteStorage, Storage
@@ -150,6 +151,7 @@ __all__ = [
     "CID",
     "TLS",
     "Access",
+    "ApplicationMismatch",
     "Apply",
     "ApplyTransaction",
     "Arrivals",
@@ -196,6 +198,7 @@ __all__ = [
     "Rejected",
     "SQLiteStorage",
     "Served",
+    "Setup",
     "SignedMessage",
     "Signer",
     "Storage",

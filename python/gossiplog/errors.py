@@ -188,6 +188,10 @@ class TopicMismatch(StorageError, ValueError):
     """The log belongs to another topic."""
 
 
+class ApplicationMismatch(StorageError):
+    """The application's `apply`, its version or its `setup` does not fit the tables that were written."""
+
+
 class CorruptLog(StorageError):
     """What the database holds contradicts itself.
 

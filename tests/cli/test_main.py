@@ -73,8 +73,20 @@ def plain(text: str) -> str:
 def test_help(program: Program) -> None:
     result = program()
     assert (result.code, result.err) == (0, "")
-    commands = ["init", "keygen", "append", "read", "show", "graph", "info", "verify", "recover", "sync", "serve"]
-    commands += ["peers", "network", "simulate", "export", "import", "import-git", "demo", "bench", "completion"]
+    commands = ["init", "keygen", "append", "read", "show", "graph", "info", "verify", "recover", "rebuild"]
+    commands += [
+        "sync",
+        "serve",
+        "peers",
+        "network",
+        "simulate",
+        "export",
+        "import",
+        "import-git",
+        "demo",
+        "bench",
+        "completion",
+    ]
     commands += ["help", "pipeline"]
     assert re.findall(r"^  ([a-z-]+)  ", result.out, re.MULTILINE)[-len(commands) :] == commands
 
@@ -274,6 +286,7 @@ def test_demo_on_a_terminal() -> None:
 def test_the_module_of_a_command_has_its_name() -> None:
     """Those of a group of small commands have the name of what they are about."""
     groups = {"keys": {"keygen"}, "logs": {"init", "info", "verify", "recover"}, "import_git": {"import-git"}}
+    groups |= {"maintenance": {"rebuild"}}
     # `import` is a word of Python.
     groups |= {"messages": {"append", "export", "read", "show"}, "messages.import_values": {"import"}}
     for name, command in _command().commands.items():

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.readme import DOCS, blocks, environment, run_program
+from tests.readme import DOCS, Shell, blocks, environment, run_program, steps
 
 pytestmark = pytest.mark.integration
 
@@ -19,19 +19,24 @@ TIMEOUT = 120
 @pytest.fixture
 def modules(tmp_path: Path) -> dict[str, str]:
     """The blocks by the names in their first lines, also as files in the folder of the test."""
-    texts = {block.text.splitlines()[0].removeprefix("# "): block.text for block in blocks(PAGE)}
+    programs = [block.text for block in blocks(PAGE) if block.language == "python"]
+    texts = {text.splitlines()[0].removeprefix("# "): text for text in programs}
     for name, text in texts.items():
         (tmp_path / name).write_text(text, encoding="utf-8")
     return texts
 
 
 def test_the_programs(modules: dict[str, str], tmp_path: Path) -> None:
-    assert {*modules} == {"notes.py", "server.py", "upgrade.py", "test_notes.py"}
+    assert {*modules} == {"notes.py", "server.py", "notes_2.py", "test_notes.py"}
     assert run_program(modules["server.py"], tmp_path, TIMEOUT) == "clock 1\n"
     assert run_program(modules["server.py"], tmp_path, TIMEOUT) == "clock 2\n"
-    assert run_program(modules["upgrade.py"], tmp_path, TIMEOUT) == "2 messages\n"
-    texts = 'import notes\nprint(notes.texts("notes-2.db"))'
+    assert run_program(modules["notes_2.py"], tmp_path, TIMEOUT) == "version 2\n"
+    texts = 'import notes\nprint(notes.texts("notes.db"))'
     assert run_program(texts, tmp_path, TIMEOUT) == "['from a coroutine', 'from a coroutine']\n"
+    (session,) = (block for block in blocks(PAGE) if block.language == "console")
+    with Shell(tmp_path, TIMEOUT) as shell:
+        for command, expected in steps(session):
+            shell.run(command, expected)
 
 
 def test_the_tests(modules: dict[str, str], tmp_path: Path) -> None:

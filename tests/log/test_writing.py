@@ -14,7 +14,7 @@ import pytest
 
 import gossiplog
 from gossiplog import EncodeError, Log, MissingParents, RefusedMessage, SignedMessage, Signer, StorageError, core
-from gossiplog.log import writing
+from gossiplog.log import applying, writing
 from gossiplog.message import MAX_PARENTS, MAX_VALUE_LENGTH
 from gossiplog.storage import MemoryStorage, memory
 
@@ -215,7 +215,7 @@ def test_apply_with_little_time_goes_on_in_other_transactions(
     applied: Log, application: Application, path: Path, signer: Signer, monkeypatch: pytest.MonkeyPatch, opened: Any
 ) -> None:
     messages = opened(signer=signer).append_many(range(6))
-    monkeypatch.setattr(writing, "_WORKING_SECONDS", -1.0)
+    monkeypatch.setattr(writing, "WORKING_SECONDS", -1.0)
     application.refuse = {3}
     counts = commits(monkeypatch)
     result = applied.insert_many(messages)
@@ -247,8 +247,10 @@ def test_the_keys_of_a_batch_are_not_listed_for_each_of_its_messages(
 
     values = [message.value for message in opened(signer=signer).append_many(range(40))]
     moments = itertools.count()
-    monkeypatch.setattr(writing, "time", SimpleNamespace(monotonic=lambda: next(moments)))
-    monkeypatch.setattr(writing, "_WORKING_SECONDS", 9.5)
+    clock = SimpleNamespace(monotonic=lambda: next(moments))
+    for module in (applying, writing):
+        monkeypatch.setattr(module, "time", clock)
+    monkeypatch.setattr(writing, "WORKING_SECONDS", 9.5)
     counts = commits(monkeypatch)
     verified = applied.replica.check(applied.replica.verify(values))
     batch = Counting(verified.batch)
@@ -260,7 +262,7 @@ def test_the_keys_of_a_batch_are_not_listed_for_each_of_its_messages(
 def test_a_process_with_apply_catches_up_with_one_without(
     path: Path, application: Application, signer: Signer, opened: Callable[..., Log], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writing, "_CATCH_UP_PAGE", 2)
+    monkeypatch.setattr(applying, "_PAGE", 2)
     plain = opened(path, signer=signer)
     plain.append_many([1, 2, 3])
     applied = opened(path, signer=signer, apply=application)

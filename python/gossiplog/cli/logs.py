@@ -203,16 +203,22 @@ def info(
         found = log.info(advance)
     by_author = sorted(found.by_author.items(), key=lambda item: (-item[1].bytes, item[0])) if authors else []
     root = {"level": found.root.level, "hash": found.root.hash.hex()}
+    rebuild = {"applied": found.applied, "apply_version": found.apply_version} if found.is_rebuilding else None
     figures = {"messages": found.messages, "clock": found.clock, "authors": found.authors, "bytes": found.bytes}
     if output.json:
         listed = [{"author": author, "messages": by.messages, "bytes": by.bytes} for author, by in by_author]
-        more = {"by_author": listed} if authors else {}
+        more: dict[str, object] = {"by_author": listed} if authors else {}
+        if rebuild is not None:
+            more["rebuilding"] = rebuild
         output.record({"topic": found.topic, **figures, "heads": list(found.heads), "root": root, **more})
         return
     table = fields_table()
     table.add_row("topic", printable(found.topic))
     for name, figure in figures.items():
         table.add_row("next clock" if name == "clock" else name, f"{figure:,}")
+    if rebuild is not None:
+        done = f"{found.applied:,} of {counted(found.messages, 'message')}"
+        table.add_row("rebuilding", f"the application's tables, version {found.apply_version} of apply: {done}")
     table.add_row("root", f"{root['hash']} at level {root['level']}")
     hidden = len(found.heads) - _HEADS
     table.add_row("heads", "\n".join(found.heads[-_HEADS:]) + (f"\nand {hidden:,} more" if hidden > 0 else ""))

@@ -19,7 +19,7 @@ from typing import Annotated
 
 import typer
 
-from gossiplog.cli import completion, demo, help, keys, logs, peers, simulate
+from gossiplog.cli import completion, demo, help, keys, logs, maintenance, peers, simulate
 from gossiplog.cli.bench.command import bench
 from gossiplog.cli.graph import graph
 from gossiplog.cli.help import Command, Group
@@ -84,6 +84,7 @@ app.command("graph", cls=Command)(graph)
 app.command("info", cls=Command)(logs.info)
 app.command("verify", cls=Command)(logs.verify)
 app.command("recover", cls=Command)(logs.recover)
+app.command("rebuild", cls=Command)(maintenance.rebuild)
 app.command("sync", cls=Command)(sync)
 app.command("serve", cls=SettingsCommand)(serve)
 app.command("peers", cls=Command)(peers.peers)

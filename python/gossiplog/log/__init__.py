@@ -1,9 +1,9 @@
 """The log: append, insert, read, follow and sync, over a storage."""
 
+from gossiplog.log.applying import Apply, Setup
 from gossiplog.log.log import Log
 from gossiplog.log.opening import open
 from gossiplog.log.recovery import recover
 from gossiplog.log.results import Arrivals, Info, InsertResult, PullResult, VerifyResult
-from gossiplog.log.writing import Apply
 
-__all__ = ["Apply", "Arrivals", "Info", "InsertResult", "Log", "PullResult", "VerifyResult", "open", "recover"]
+__all__ = ["Apply", "Arrivals", "Info", "InsertResult", "Log", "PullResult", "Setup", "VerifyResult", "open", "recover"]

@@ -18,9 +18,9 @@ from typing import TypeAlias
 
 from gossiplog import core
 from gossiplog.errors import GossipLogError, MissingParents, StorageError
+from gossiplog.log.applying import LOCK_SECONDS
 from gossiplog.log.replica import Replica
 from gossiplog.log.results import InsertResult
-from gossiplog.log.writing import LOCK_SECONDS
 from gossiplog.message import SignedMessage, ids_of, stored_value
 from gossiplog.replication.batches import VerifiedBatch
 

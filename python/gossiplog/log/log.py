@@ -18,6 +18,7 @@ from gossiplog.errors import (
     TopicMismatch,
     UnknownMessage,
 )
+from gossiplog.log.applying import Application, Applier
 from gossiplog.log.callbacks import as_peers_read, check_payload, check_runs, payload_check
 from gossiplog.log.following import CommitNotifier
 from gossiplog.log.heads import Heads
@@ -25,11 +26,11 @@ from gossiplog.log.insertion import insert_many
 from gossiplog.log.replica import Replica
 from gossiplog.log.results import Arrivals, Info, InsertResult, PullResult, VerifyResult, Written
 from gossiplog.log.state import Snapshot, States, raising_corrupt_log, read_stored, unindexed
-from gossiplog.log.writing import Apply, Writer
+from gossiplog.log.writing import Writer
 from gossiplog.message import MAX_VALUE_LENGTH, SignedMessage, ids_of, key_of
 from gossiplog.signer import Signer, check_signer
 from gossiplog.storage import Storage
-from gossiplog.storage.base import Reader
+from gossiplog.storage.base import REBUILD_REQUESTED, Position, Progress, Reader
 from gossiplog.storage.location import is_url, storage_at
 
 if TYPE_CHECKING:
@@ -53,10 +54,15 @@ class Log:
     """
 
     def __init__(
-        self, storage: Storage, topic: str, *, apply: Apply | None, payload: Any, signer: Signer | None
+        self,
+        storage: Storage,
+        topic: str,
+        *,
+        application: Application | None = None,
+        payload: Any = None,
+        signer: Signer | None = None,
+        progress: Progress | None = None,
     ) -> None:
-        if apply is not None:
-            check_runs("apply", apply, "message", "transaction")
         if signer is not None:
             check_signer(signer)
         self.topic = topic
@@ -66,9 +72,10 @@ class Log:
         self._check = payload_check(payload)
         self._states = States(storage, topic)
         self._notifier = CommitNotifier(storage, topic)
-        self._writer = Writer(storage, self._states, topic, apply, self._notifier.committed)
+        self._applier = Applier(storage, topic, application)
+        self._writer = Writer(storage, self._states, topic, self._applier, self._notifier.committed)
         self._replica = Replica(storage, self._states, topic, self._check, self._writer, self._notifier)
-        self._writer.catch_up()
+        self._applier.open(progress)
 
     # Writing
 
@@ -454,6 +461,8 @@ class Log:
             progress: called with the number of messages read since it was called before.
         """
         state = self._states.current()
+        with self._storage.reader() as reader:
+            position = reader.position()
         written: dict[str, Written] = {}
         for number, message in enumerate(self._messages(None, None, False, None, state.count), 1):
             before = written.get(message.author, _NOTHING)
@@ -469,6 +478,9 @@ class Log:
             authors=len(written),
             bytes=self._storage.size(),
             by_author=MappingProxyType(written),
+            apply_version=position.apply_version,
+            applied=position.applied,
+            is_rebuilding=_is_rebuilding(position),
         )
 
     def verify(self, progress: Callable[[int], object] | None = None) -> VerifyResult:
@@ -485,6 +497,33 @@ class Log:
         from gossiplog.log.audit import Audit
 
         return Audit(self._storage, self.topic, self._states.newest, progress).run()
+
+    def rebuild(self, progress: Progress | None = None) -> None:
+        """Build the application's tables anew: run `setup`, and then `apply` over all messages from the first.
+
+        It runs in batches, each in a transaction, between which others may write, and readers see tables that are not
+        complete; `info` says so. Where it is interrupted, the next call of any process that has the log open with the
+        same `apply_version` goes on.
+
+        On a log that was opened without `apply`, it only requests the rebuild: the next process that opens the log
+        with `apply` runs it, and those that have it open with `apply` do before they write.
+
+        Args:
+            progress: `progress(done, total)` is called with numbers of messages.
+
+        Raises:
+            ApplicationMismatch: the log was opened with `apply`, but without `setup`. Nothing has changed.
+            RefusedMessage: `apply` raised for a stored message; its exception is the cause.
+            StorageError: the log is read-only.
+            Exception: whatever `setup` raises. The rebuild stays requested.
+        """
+        self._applier.rebuild(progress)
+
+    @property
+    def is_rebuilding(self) -> bool:
+        """Whether a rebuild of the application's tables was requested or has not ended."""
+        with self._storage.reader() as reader:
+            return _is_rebuilding(reader.position())
 
     def close(self) -> None:
         """End the use of the log, and every subscription; a second call does nothing.
@@ -522,7 +561,7 @@ def _reading(location: str | os.PathLike[str]) -> Iterator[Log]:
     storage = storage_at(location, read_only=True)
     try:
         topic = storage.open(None, create=False)
-        log = Log(storage, topic, apply=None, payload=None, signer=None)
+        log = Log(storage, topic)
     except CorruptLog as error:
         storage.close()
         raise CorruptSource(error.problems) from error
@@ -531,6 +570,10 @@ def _reading(location: str | os.PathLike[str]) -> Iterator[Log]:
         raise
     with log:
         yield log
+
+
+def _is_rebuilding(position: Position) -> bool:
+    return position.rebuild == REBUILD_REQUESTED or position.applied < position.rebuild
 
 
 def _bounds(after: str | None, before: str | None) -> tuple[bytes | None, bytes | None]:

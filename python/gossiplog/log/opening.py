@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from gossiplog.log.applying import Apply, Setup, application
 from gossiplog.log.log import Log
-from gossiplog.log.writing import Apply
 from gossiplog.message import check_topic
 from gossiplog.signer import Signer
 from gossiplog.storage import Storage
@@ -20,6 +20,8 @@ def open(
     topic: str | None = None,
     *,
     apply: Apply | None = None,
+    apply_version: int = 1,
+    setup: Setup | None = None,
     payload: Any = None,
     signer: Signer | None = None,
     create: bool = True,
@@ -41,6 +43,12 @@ def open(
             for stored messages that it has not seen. It runs on the thread that appends or inserts, in a pull on a
             worker thread, and never twice at a time. Nothing else can write before it returns; a log in memory cannot
             be read either.
+        apply_version: of `apply`, 1 or more: give the next number to an `apply` that writes other rows than before.
+            With a higher version than the one that wrote the tables, `setup` runs and then `apply` over all messages
+            from the first, in batches, before this returns; a process that opens the log with this version goes on
+            where one was interrupted. `Log.info` says whether a rebuild has ended.
+        setup: `setup(transaction)` drops the application's tables, where they are there, and makes them. It runs
+            before the first message, and before each rebuild, in a transaction with the statements that `apply` has.
         payload: checks payloads, own ones and others': a function that raises to refuse, or any type that pydantic
             validates. It only accepts or refuses; what is stored never changes. It runs on the thread that appends,
             and for others' messages on worker threads, several at a time where several threads use the log.
@@ -49,7 +57,8 @@ def open(
         read_only: whether nothing is written to the log, even if others write to it: none is made, one of an earlier
             version is read without being upgraded, and `append`, `insert` and `pull` raise StorageError.
         synchronous: when SQLite waits for the disk: with "full" an append that returned survives a power cut.
-        progress: `progress(done, total)` is called with numbers of messages while an upgrade goes through them.
+        progress: `progress(done, total)` is called with numbers of messages while an upgrade goes through them, and
+            while `apply` runs over stored ones.
 
     Raises:
         NotALog: there is no log and none may be made, or the file is something else.
@@ -58,11 +67,15 @@ def open(
         TopicMismatch: the log has another topic.
         EncodeError: no version of canvas-js accepts the topic.
         RefusedMessage: `apply` raised for a stored message; its exception is the cause.
+        ApplicationMismatch: a higher version of `apply` wrote the application's tables; or they have to be built anew,
+            because this version is higher, a rebuild was requested or one of them is missing, and `setup` is not given.
         CorruptLog: the log is damaged.
         StorageError: the location is of no known kind, or cannot be opened.
         TypeError: a location that is no path, a topic that is no text, a `payload` of no known kind, or a coroutine or
-            generator function, whose body would not run, as `apply` or `payload`.
-        ValueError: `read_only` with `apply`, which writes, or with a storage, which has a setting of its own.
+            generator function, whose body would not run, as `apply`, `setup` or `payload`.
+        ValueError: `read_only` with `apply`, which writes, or with a storage, which has a setting of its own; a version
+            below 1; `setup` or a version without `apply`.
+        Exception: whatever `setup` raises. Nothing has changed then.
 
     Warns:
         TopicWarning: version 0.13.14 of canvas-js refuses the topic.
@@ -71,10 +84,11 @@ def open(
         check_topic(topic)
     if read_only and apply is not None:
         raise ValueError("apply writes to the log's database: it cannot be given with read_only")
+    given = application(apply, apply_version, setup)
     storage = storage_at(location, synchronous, read_only=read_only)
     stored = storage.open(topic, create, progress)
     try:
-        return Log(storage, stored, apply=apply, payload=payload, signer=signer)
+        return Log(storage, stored, application=given, payload=payload, signer=signer, progress=progress)
     except BaseException:
         storage.close()
         raise

@@ -83,6 +83,9 @@ class Info:
         authors: how many different ones there are.
         bytes: that the database takes.
         by_author: what each author wrote.
+        apply_version: the version of the `apply` that wrote the application's tables.
+        applied: how many messages `apply` has run over, in the order of their arrival.
+        is_rebuilding: whether a rebuild of the application's tables was requested or has not ended.
     """
 
     topic: str
@@ -93,6 +96,9 @@ class Info:
     authors: int
     bytes: int
     by_author: Mapping[str, Written]
+    apply_version: int
+    applied: int
+    is_rebuilding: bool
 
 
 @frozen

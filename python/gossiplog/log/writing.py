@@ -1,14 +1,4 @@
-"""The write transactions of a log: new messages with everything that belongs to them, and the runs of `apply`.
-
-The rules of `apply`:
-
-- It runs once for each message, in the order of sequences, in the transaction that stores the message, in a savepoint.
-- It runs for the first of several encodings of a message alone: see `gossiplog.log.encodings`.
-- If it raises, the message is not stored here, and what descends from it waits as for a missing parent.
-- A cursor in the database says how far it has run; a process without `apply` leaves the cursor where it is. So a
-  process with `apply` first runs it over the messages that the cursor has not passed. They are stored: an exception
-  then ends the call, and the next one tries again.
-"""
+"""The write transactions of a log: new messages with everything that belongs to them, `apply` included."""
 
 from __future__ import annotations
 
@@ -18,31 +8,21 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from gossiplog import core
-from gossiplog.errors import CorruptLog, EncodeError, InvalidMessage, RefusedMessage, StorageError
+from gossiplog.errors import CorruptLog, EncodeError, RefusedMessage
 from gossiplog.log import encodings
+from gossiplog.log.applying import WORKING_SECONDS, Applier, valid
 from gossiplog.log.heads import Heads
 from gossiplog.log.results import without_frames
-from gossiplog.log.state import INDEX_LAG, MOST_SCATTERED, State, States, raising_corrupt_log, read_stored
+from gossiplog.log.state import INDEX_LAG, MOST_SCATTERED, State, States, raising_corrupt_log
 from gossiplog.message import MAX_PARENTS, MAX_VALUE_LENGTH, SignedMessage
 from gossiplog.replication.batches import InsertOutcome, VerifiedBatch
 from gossiplog.signer import Signer
 from gossiplog.storage import Storage
-from gossiplog.storage.base import ApplyTransaction, Position, SequencesTaken, Transaction
+from gossiplog.storage.base import Position, SequencesTaken, Transaction
 
-Apply: TypeAlias = Callable[[SignedMessage, ApplyTransaction], object]
 Committed: TypeAlias = Callable[[core.Plan, int], object]
 """Is called after a commit: the messages that it added, one at least, and the sequence of the last."""
 
-LOCK_SECONDS = 0.25
-"""How long one transaction may hold the lock."""
-
-_STORED = (
-    "the message is in the log already, where a program without `apply` stored it, as `gossiplog sync` and"
-    " `gossiplog serve` do: have `apply` return for messages that mean nothing to it, instead of raising"
-)
-# What a transaction that has begun still has to do takes time as well.
-_WORKING_SECONDS = LOCK_SECONDS / 2
-_CATCH_UP_PAGE = 256
 # Messages, and bytes of payloads, that are signed in one transaction: about a twentieth of a second.
 _SIGNED = 1024
 _SIGNED_BYTES = 4 * 2**20
@@ -75,15 +55,15 @@ class Writer:
     """Writes to a log.
 
     Args:
-        apply: the application's function, or None.
+        applier: runs the application's `apply`.
         committed: is called after each commit that added messages.
     """
 
-    def __init__(self, storage: Storage, states: States, topic: str, apply: Apply | None, committed: Committed) -> None:
+    def __init__(self, storage: Storage, states: States, topic: str, applier: Applier, committed: Committed) -> None:
         self._storage = storage
         self._states = states
         self._topic = topic
-        self._apply = apply
+        self._applier = applier
         self._committed = committed
         # Link records of messages that this process has written, by their sequences.
         self._links: dict[int, bytes] = {}
@@ -92,23 +72,6 @@ class Writer:
         # What the last write left, and whether nobody else wrote between the last two appends.
         self._left: _Written | None = None
         self._is_alone = False
-
-    def catch_up(self) -> None:
-        """Run `apply` over the stored messages that it has not seen.
-
-        Raises:
-            RefusedMessage: it raised; its exception is the cause. It has run for the messages before.
-            CorruptLog: a stored message is damaged. It has run for those before.
-        """
-        if self._apply is None:
-            return
-        behind = True
-        while behind:
-            with self._storage.transaction() as transaction:
-                behind, failure = self._catch_up_some(transaction, self._apply)
-            # Only now: what came before it is committed.
-            if failure is not None:
-                raise failure
 
     def insert(self, verified: VerifiedBatch) -> InsertOutcome:
         """Store the messages of a batch whose parents are in the log or in the batch.
@@ -127,10 +90,10 @@ class Writer:
         sequences: list[range] = []
         waiting = True
         while waiting:
-            self.catch_up_if_behind()
+            self._applier.catch_up_if_behind()
             with self._storage.transaction() as transaction:
                 position = transaction.position()
-                if self._is_behind(position):
+                if self._applier.is_behind(position):
                     continue
                 if position.count != count:
                     batch.drop_known(transaction.sequences(batch.fresh_keys()).keys())
@@ -149,14 +112,6 @@ class Writer:
             without_frames(error)
         duplicates = len(batch) - len(batch.invalid) - len(inserted) - len(orphans) - len(refused)
         return InsertOutcome(verified, inserted, orphans, refused, duplicates, sequences)
-
-    def catch_up_if_behind(self) -> None:
-        """Catch up, if this process has an `apply` and it is behind."""
-        if self._apply is not None:
-            with self._storage.reader() as reader:
-                behind = self._is_behind(reader.position())
-            if behind:
-                self.catch_up()
 
     def append(self, payloads: Sequence[Any], start: int, signer: Signer, codec: str) -> list[SignedMessage]:
         """Sign and store the payloads from `start` on: as many as one transaction has time for, one at least.
@@ -182,10 +137,10 @@ class Writer:
             except SequencesTaken:
                 self._is_alone = False
         while True:
-            self.catch_up_if_behind()
+            self._applier.catch_up_if_behind()
             with self._storage.transaction() as transaction:
                 position = transaction.position()
-                if self._is_behind(position):
+                if self._applier.is_behind(position):
                     continue
                 heads = self._states.heads(transaction, position)
                 if position.count and not heads:
@@ -196,7 +151,7 @@ class Writer:
                 for error in refused.values():
                     raise error
             # With `apply`, there is its cursor to look at each time.
-            self._is_alone = self._apply is None and left is not None and left.position.count == position.count
+            self._is_alone = not self._applier.is_given and left is not None and left.position.count == position.count
             self._publish(written)
             return messages
 
@@ -210,7 +165,7 @@ class Writer:
         parents = dict(heads.next_parents())
         with raising_corrupt_log:
             batch = signer.sign_chain(self._topic, [*parents], payloads, codec, _SIGNED_BYTES)
-        messages = [_valid(message) for message in batch]
+        messages = [valid(message) for message in batch]
         for message in messages:
             length = len(message.value)
             if length > MAX_VALUE_LENGTH:
@@ -242,9 +197,9 @@ class Writer:
             plan = batch.plan(first, parents, links, refused, None if patient else _LINKING_WORK, unnamed)
         late: Collection[int] = plan.late
         known = encodings.known_content_keys(transaction, position, plan)
-        if self._apply is not None and plan.order:
-            deadline = time.monotonic() + (float("inf") if patient else _WORKING_SECONDS)
-            failed, unapplied = self._apply_new(transaction, self._apply, batch, plan, known, deadline)
+        if self._applier.is_given and plan.order:
+            deadline = time.monotonic() + (float("inf") if patient else WORKING_SECONDS)
+            failed, unapplied = self._applier.run_new(transaction, batch, plan, known, deadline)
             refused.update(failed)
             late = [*unapplied, *late]
             if failed or unapplied:
@@ -265,7 +220,7 @@ class Writer:
             heads = heads.after(plan, duplicates)
         transaction.write(plan)
         alternative = plan.alternatives[-1][0] if plan.alternatives else position.alternative
-        if self._apply is not None:
+        if self._applier.is_given:
             transaction.set_applied(count)
             applied = count
         position = replace(position, count=count, applied=applied, indexed=indexed, alternative=alternative)
@@ -294,105 +249,3 @@ class Writer:
         self._states.publish_alternative(written.position.alternative)
         self._left = written
         self._committed(written.plan, written.position.count)
-
-    def _is_behind(self, position: Position) -> bool:
-        if position.applied > position.count:
-            raise CorruptLog([f"`apply` ran up to sequence {position.applied} of {position.count}"])
-        return self._apply is not None and position.applied < position.count
-
-    def _apply_new(
-        self,
-        transaction: Transaction,
-        apply: Apply,
-        batch: core.Batch,
-        plan: core.Plan,
-        known: Collection[bytes] | None,
-        deadline: float,
-    ) -> tuple[dict[int, RefusedMessage], list[int]]:
-        """Run `apply` over a plan's messages; return which it refuses, and which were left when time was up.
-
-        Args:
-            transaction: in which they are not written yet.
-            apply: the application's function.
-            batch: of the messages.
-            plan: for them.
-            known: content keys of which the log has an encoding, or None if no message is there in several.
-            deadline: as `time.monotonic` has it.
-        """
-        failed: dict[int, RefusedMessage] = {}
-        lost: set[str] = set()
-        contents = [] if known is None else [*encodings.plan_content_keys(plan).values()]
-        seen = None if known is None else set(known)
-        # Of the messages before the one that `apply` is called for.
-        passed: dict[bytes, bytes] = {}
-        transaction.expect(passed)
-        for position, index in enumerate(plan.order):
-            message = _valid(batch[index])
-            if lost and not lost.isdisjoint(message.parents):
-                lost.add(message.id)
-                continue
-            content = contents[position] if contents else message.key
-            try:
-                if seen is None or content not in seen:
-                    with transaction.savepoint():
-                        _run(apply, message, transaction)
-            except RefusedMessage as error:
-                failed[index] = error
-                lost.add(message.id)
-            else:
-                passed[message.key] = content
-                if seen is not None:
-                    seen.add(content)
-            if time.monotonic() > deadline:
-                return failed, plan.order[position + 1 :]
-        return failed, []
-
-    def _catch_up_some(self, transaction: Transaction, apply: Apply) -> tuple[bool, RefusedMessage | CorruptLog | None]:
-        """Run `apply` over stored messages; return whether there are more, and what ended it."""
-        deadline = time.monotonic() + _WORKING_SECONDS
-        position = transaction.position()
-        applied = position.applied
-        failure: RefusedMessage | CorruptLog | None = None
-        try:
-            while applied < position.count and time.monotonic() < deadline:
-                rows = transaction.arrivals(applied, _CATCH_UP_PAGE)
-                duplicates = self._duplicates(transaction, position, rows)
-                for sequence, value in rows:
-                    message = read_stored(value, self._topic, sequence)
-                    if sequence not in duplicates:
-                        with transaction.savepoint():
-                            _run(apply, message, transaction)
-                    applied = sequence
-                    if time.monotonic() > deadline:
-                        break
-        except RefusedMessage as error:
-            failure = RefusedMessage(f"{error.reason}; {_STORED}", error.id)
-            failure.__cause__ = error.__cause__
-        except CorruptLog as error:
-            failure = error
-        if applied > position.applied:
-            transaction.set_applied(applied)
-        return applied < position.count, failure
-
-    def _duplicates(
-        self, transaction: Transaction, position: Position, rows: Sequence[tuple[int, bytes]]
-    ) -> Collection[int]:
-        """Return the sequences of those of the stored messages of which another encoding arrived before."""
-        if not position.alternative:
-            return ()
-        return encodings.stored_duplicates(transaction, encodings.row_content_keys(rows, self._topic))
-
-
-def _run(apply: Apply, message: SignedMessage, transaction: ApplyTransaction) -> None:
-    try:
-        apply(message, transaction)
-    except StorageError:
-        raise
-    except Exception as error:
-        raise RefusedMessage(f"`apply` raised {type(error).__name__}: {error}", message.id) from error
-
-
-def _valid(verdict: SignedMessage | InvalidMessage) -> SignedMessage:
-    if isinstance(verdict, InvalidMessage):
-        raise verdict
-    return verdict

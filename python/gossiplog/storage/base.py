@@ -66,6 +66,19 @@ class Position:
     rebuild: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class ApplicationTables:
+    """What is known of an application's tables.
+
+    Attributes:
+        has_setup: whether `setup` made them.
+        missing: names of tables that `setup` and `apply` have written to and that are there no more, ascending.
+    """
+
+    has_setup: bool = False
+    missing: Sequence[str] = ()
+
+
 class SequencesTaken(Exception):
     """The sequences of a plan are those of other messages: the log has grown since the position was read."""
 
@@ -275,7 +288,28 @@ class Transaction(Reader, ApplyTransaction):
 
     @abstractmethod
     def set_applied(self, sequence: int) -> None:
-        """Move the cursor of `apply`."""
+        """Move the cursor of `apply`, and note which tables it has written to."""
+
+    @abstractmethod
+    def application_tables(self) -> ApplicationTables:
+        """Return what is known of the application's tables.
+
+        Raises:
+            CorruptLog: what is stored of it cannot be.
+        """
+
+    @abstractmethod
+    def request_rebuild(self) -> None:
+        """Set `Position.rebuild` to REBUILD_REQUESTED."""
+
+    @abstractmethod
+    def begin_rebuild(self, version: int, *, has_setup: bool) -> None:
+        """Set the cursor of `apply` to the start of the log, and what the rebuild goes up to.
+
+        Args:
+            version: of `apply` from now on.
+            has_setup: whether `setup` has run in this transaction.
+        """
 
     @abstractmethod
     def savepoint(self) -> AbstractContextManager[None]:

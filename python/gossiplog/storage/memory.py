@@ -14,6 +14,8 @@ from gossiplog.core import Plan
 from gossiplog.errors import CorruptLog, LogClosed, NotALog, StorageError
 from gossiplog.storage.base import (
     PAGE_BYTES,
+    REBUILD_REQUESTED,
+    ApplicationTables,
     Position,
     Progress,
     Reader,
@@ -33,6 +35,7 @@ class _Tables:
     def __init__(self, topic: str) -> None:
         self.topic = topic
         self.position = Position()
+        self.has_setup = False
         # Values and link records of the message with sequence index + 1.
         self.messages: list[tuple[bytes, bytes]] = []
         self.keys: list[bytes] = []
@@ -216,7 +219,12 @@ class _MemoryTransaction(_MemoryReader, Transaction):
         super().__init__(tables)
         self._written: Plan | None = None
         self._indexed: list[tuple[Plan, Sequence[tuple[bytes, bytes]], int]] = []
-        self._applied: int | None = None
+        # Of the position, in the order of the calls.
+        self._changes: dict[str, int] = {}
+        self._has_setup = tables.has_setup
+
+    def position(self) -> Position:
+        return replace(self._tables.position, **self._changes)
 
     def write(self, plan: Plan) -> None:
         if plan.messages and plan.messages[0][0] != len(self._tables.messages) + 1:
@@ -227,7 +235,17 @@ class _MemoryTransaction(_MemoryReader, Transaction):
         self._indexed.append((plan, level1, indexed))
 
     def set_applied(self, sequence: int) -> None:
-        self._applied = sequence
+        self._changes["applied"] = sequence
+
+    def application_tables(self) -> ApplicationTables:
+        return ApplicationTables(self._has_setup)
+
+    def request_rebuild(self) -> None:
+        self._changes["rebuild"] = REBUILD_REQUESTED
+
+    def begin_rebuild(self, version: int, *, has_setup: bool) -> None:
+        self._has_setup = has_setup
+        self._changes |= {"applied": 0, "apply_version": version, "rebuild": self.position().count}
 
     @contextmanager
     def savepoint(self) -> Iterator[None]:
@@ -239,8 +257,8 @@ class _MemoryTransaction(_MemoryReader, Transaction):
         )
 
     def commit(self) -> None:
-        if self._applied is not None:
-            self._tables.position = replace(self._tables.position, applied=self._applied)
+        self._tables.position = self.position()
+        self._tables.has_setup = self._has_setup
         if self._written is not None:
             self._tables.write(self._written)
         for rows in self._indexed:

@@ -563,6 +563,8 @@ class _Writing:
         try:
             with self._errors:
                 self._ended.__exit__(kind, error, traceback)
+            if error is None:
+                self._transaction.committed()
             # What the block itself raised.
             self._errors.__exit__(kind, error, traceback)
         finally:

@@ -7,11 +7,12 @@ the right type and wrong, which it finds.
 
 from __future__ import annotations
 
+import json
 import secrets
 import sqlite3
 import sys
 import weakref
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from itertools import chain
 from typing import Any, TypeAlias
@@ -23,6 +24,7 @@ from gossiplog.storage.base import (
     PAGE_BYTES,
     REBUILD_REQUESTED,
     SCHEMA,
+    ApplicationTables,
     Position,
     Reader,
     ScanColumn,
@@ -134,6 +136,16 @@ _CHANGED_SECOND = frozenset(
         sqlite3.SQLITE_DROP_INDEX,
     }
 )
+# That change rows of the table that the first argument names, or make it.
+_WRITTEN_FIRST = frozenset(
+    {
+        sqlite3.SQLITE_INSERT,
+        sqlite3.SQLITE_UPDATE,
+        sqlite3.SQLITE_DELETE,
+        sqlite3.SQLITE_CREATE_TABLE,
+        sqlite3.SQLITE_CREATE_VTABLE,
+    }
+)
 # Pragmas whose argument is what to describe; those of others are settings.
 _DESCRIPTIONS = frozenset(
     {"foreign_key_list", "index_info", "index_list", "index_xinfo", "table_info", "table_list", "table_xinfo"}
@@ -203,10 +215,15 @@ class Guard:
 
     It is the connection's authorizer (https://sqlite.org/c3ref/set_authorizer.html) from the start: setting one expires
     every prepared statement. SQLite asks it when it prepares a statement.
+
+    Attributes:
+        active: whether statements are the application's.
+        written: names of tables that statements write to that were prepared since the last commit which noted them.
     """
 
     def __init__(self) -> None:
         self.active = False
+        self.written: set[str] = set()
 
     def __call__(
         self, action: int, first: str | None, second: str | None, database: str | None, trigger: str | None
@@ -218,6 +235,8 @@ class Guard:
         settings = action == sqlite3.SQLITE_PRAGMA and second is not None and first not in _DESCRIPTIONS
         if action in _CONTROL or settings or ours:
             return sqlite3.SQLITE_DENY
+        if action in _WRITTEN_FIRST and database == "main" and first is not None and not first.startswith("sqlite_"):
+            self.written.add(first)
         return sqlite3.SQLITE_OK
 
 
@@ -462,6 +481,8 @@ class SQLiteTransaction(SQLiteReader, Transaction):
         super().__init__(connection)
         self._guard = guard
         self._ended = False
+        # Of `Guard.written`, which a commit makes known.
+        self._noted: frozenset[str] = frozenset()
         # Those that the application still holds: one that is not exhausted keeps its snapshot, and so the next
         # transaction from beginning.
         self._cursors: weakref.WeakSet[sqlite3.Cursor] | None = None
@@ -485,10 +506,63 @@ class SQLiteTransaction(SQLiteReader, Transaction):
             "INSERT INTO gossiplog_tree(key, hash) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET hash = excluded.hash",
             level1,
         )
-        self._connection.execute("UPDATE gossiplog_meta SET value = ? WHERE name = 'indexed'", (indexed,))
+        self._set_meta("indexed", indexed)
 
     def set_applied(self, sequence: int) -> None:
-        self._connection.execute("UPDATE gossiplog_meta SET value = ? WHERE name = 'applied'", (sequence,))
+        self._set_meta("applied", sequence)
+
+        self._note_tables()
+
+    def application_tables(self) -> ApplicationTables:
+        has_setup = self._meta("setup")
+        if has_setup not in (0, 1):
+            raise CorruptLog([f"whether `setup` has run is {has_setup!r}: expected 0 or 1"])
+        names = self._written_tables()
+        return ApplicationTables(has_setup == 1, sorted(names - self._existing(names)))
+
+    def request_rebuild(self) -> None:
+        self._set_meta("rebuild", REBUILD_REQUESTED)
+
+    def begin_rebuild(self, version: int, *, has_setup: bool) -> None:
+        for name, value in {
+            "applied": 0,
+            "apply_version": version,
+            "rebuild": self.last_sequence(),
+            "setup": int(has_setup),
+        }.items():
+            self._set_meta(name, value)
+        self._note_tables()
+
+    def _meta(self, name: str) -> Any:
+        row = self._connection.execute("SELECT value FROM gossiplog_meta WHERE name = ?", (name,)).fetchone()
+        return None if row is None else row[0]
+
+    def _set_meta(self, name: str, value: int | str) -> None:
+        self._connection.execute("UPDATE gossiplog_meta SET value = ? WHERE name = ?", (value, name))
+
+    def _note_tables(self) -> None:
+        """Store the names of the tables that the application has written to, so that a missing one is noticed."""
+        self._noted = frozenset(self._guard.written)
+        # Those that the application dropped in this transaction are forgotten.
+        self._set_meta("tables", json.dumps(sorted(self._existing(self._written_tables() | self._noted))))
+
+    def _written_tables(self) -> frozenset[str]:
+        text = self._meta("tables")
+        try:
+            names = json.loads(text) if isinstance(text, str) else None
+        except ValueError:
+            names = None
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            raise CorruptLog([f"the names of the application's tables are {text!r}: expected a JSON list of texts"])
+        return frozenset(names)
+
+    def _existing(self, names: Collection[str]) -> frozenset[str]:
+        rows = self._connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")
+        return frozenset(names) & {name for (name,) in rows}
+
+    def committed(self) -> None:
+        """Take over what the transaction has stored, now that it is committed."""
+        self._guard.written -= self._noted
 
     @contextmanager
     def savepoint(self) -> Iterator[None]:
@@ -520,7 +594,8 @@ class SQLiteTransaction(SQLiteReader, Transaction):
         except sqlite3.Error as error:
             if error_code(error) == sqlite3.SQLITE_AUTH:
                 raise StorageError(
-                    f"`apply` must not end the transaction, attach databases or change {PREFIX} tables: {sql}"
+                    "`apply` and `setup` must not end the transaction, attach databases or change"
+                    f" {PREFIX} tables: {sql}"
                 ) from error
             if error_code(error) in _BROKEN:
                 raise storage_error("the database", "execute a statement in", error) from error

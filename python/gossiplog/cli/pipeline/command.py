@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib
-import os
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -14,6 +12,7 @@ import typer
 
 from gossiplog.cli.gossip_option import Gossip, gossip_config
 from gossiplog.cli.help import Command, Group
+from gossiplog.cli.maintenance import load_object
 from gossiplog.cli.output import Json, Output, Stopwatch, fields_table, note
 from gossiplog.cli.pipeline.session import (
     Logs,
@@ -411,20 +410,9 @@ def _load_object(option: str, text: str) -> Any:
     """
     from pyspark import cloudpickle
 
-    module_name, _, name = text.partition(":")
-    if not module_name or not name:
-        raise typer.BadParameter(f"{option} {text}: expected MODULE:NAME")
-    folder = os.getcwd()
-    if folder not in sys.path:
-        sys.path.insert(0, folder)
-    try:
-        module = importlib.import_module(module_name)
-    except ImportError as error:
-        raise typer.BadParameter(f"{option} {text}: {error}") from error
-    if not hasattr(module, name):
-        raise typer.BadParameter(f"{option} {text}: the module {module_name} has no {name}")
-    cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
-    return getattr(module, name)
+    found = load_object(option, text)
+    cloudpickle.register_pickle_by_value(sys.modules[text.partition(":")[0]])  # type: ignore[no-untyped-call]
+    return found
 
 
 _SWEEP_COLUMNS = ("router", "nodes", "degree", "loss", "runs", "delivered", "duplicates", "p50", "p95", "bytes")

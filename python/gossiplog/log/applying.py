@@ -1,0 +1,329 @@
+"""The runs of an application's `apply`: over new messages, over stored ones that it has not seen, and anew over all.
+
+The rules of `apply`:
+
+- It runs once for each message, in the order of sequences, in the transaction that stores the message, in a savepoint.
+- It runs for the first of several encodings of a message alone: see `gossiplog.log.encodings`.
+- If it raises, the message is not stored here, and what descends from it waits as for a missing parent.
+- A cursor in the database says how far it has run; a process without `apply` leaves the cursor where it is. So a
+  process with `apply` first runs it over the messages that the cursor has not passed. They are stored: an exception
+  then ends the call, and the next one tries again.
+- It has a version. A rebuild begins in one transaction: `setup` runs, the cursor goes back to 0, and the version is
+  stored. From then on it is catching up like any other, which any process with this version goes on with.
+- A rebuild begins where the version is higher than the stored one, where one was requested, where `setup` has not made
+  the tables yet, and where a table is missing that `apply` has written to. Without `setup`, rows would be missing or
+  doubled: an error says so instead.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+from gossiplog import core
+from gossiplog.errors import ApplicationMismatch, CorruptLog, InvalidMessage, RefusedMessage, StorageError
+from gossiplog.log import encodings
+from gossiplog.log.callbacks import check_runs
+from gossiplog.log.state import read_stored
+from gossiplog.message import SignedMessage
+from gossiplog.reprs import counted
+from gossiplog.storage import Storage
+from gossiplog.storage.base import REBUILD_REQUESTED, ApplyTransaction, Position, Progress, Transaction
+
+Apply: TypeAlias = Callable[[SignedMessage, ApplyTransaction], object]
+Setup: TypeAlias = Callable[[ApplyTransaction], object]
+
+LOCK_SECONDS = 0.25
+"""How long one transaction may hold the lock."""
+
+WORKING_SECONDS = LOCK_SECONDS / 2
+"""How long a transaction may work: what one that has begun still has to do takes time as well."""
+
+_STORED = (
+    "the message is in the log already, where a program without `apply` stored it, as `gossiplog sync` and"
+    " `gossiplog serve` do: have `apply` return for messages that mean nothing to it, instead of raising"
+)
+_PAGE = 256
+# What an SQLite integer holds.
+_MOST_VERSION = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Application:
+    """What an application gives to be run over the messages of a log.
+
+    Attributes:
+        apply: runs for each message.
+        version: of `apply`, 1 or more.
+        setup: drops and makes the application's tables; None where they are made otherwise.
+    """
+
+    apply: Apply
+    version: int = 1
+    setup: Setup | None = None
+
+
+def application(apply: Apply | None, version: int, setup: Setup | None) -> Application | None:
+    """Return what `open` was given, checked; None without `apply`.
+
+    Raises:
+        TypeError: functions that cannot be called as they will be, or whose bodies would not run; a version that is no
+            integer.
+        ValueError: a version below 1 or too large; a version or `setup` without `apply`.
+    """
+    if not isinstance(version, int):
+        raise TypeError(f"apply_version is {version!r}: expected an integer")
+    if not 1 <= version <= _MOST_VERSION:
+        raise ValueError(f"apply_version is {version}: expected 1 or more")
+    if apply is None:
+        if setup is not None or version != 1:
+            raise ValueError("setup and apply_version belong to apply, which is not given")
+        return None
+    check_runs("apply", apply, "message", "transaction")
+    if setup is not None:
+        check_runs("setup", setup, "transaction")
+    return Application(apply, version, setup)
+
+
+class _Batch(Protocol):
+    def __getitem__(self, index: int, /) -> SignedMessage | InvalidMessage: ...
+
+
+class Applier:
+    """Runs an application's `apply`.
+
+    Args:
+        storage: of the log.
+        topic: of the log.
+        application: None has nothing run.
+    """
+
+    def __init__(self, storage: Storage, topic: str, application: Application | None) -> None:
+        self._storage = storage
+        self._topic = topic
+        self._application = application
+
+    @property
+    def is_given(self) -> bool:
+        """Whether there is an `apply`."""
+        return self._application is not None
+
+    def open(self, progress: Progress | None) -> None:
+        """Begin a rebuild where one is due, and run `apply` over the stored messages that it has not seen.
+
+        Args:
+            progress: is called with the messages that it has run over, and with all that there are.
+
+        Raises:
+            ApplicationMismatch: the version is lower than the stored one, or a rebuild is due and there is no `setup`.
+            RefusedMessage: `apply` raised; its exception is the cause. It has run for the messages before.
+            CorruptLog: a stored message is damaged. It has run for those before.
+        """
+        if self._application is None:
+            return
+        with self._storage.transaction() as transaction:
+            self._prepare(transaction, self._application, transaction.position(), is_opening=True)
+        self.catch_up(progress)
+
+    def rebuild(self, progress: Progress | None) -> None:
+        """Request a rebuild, and run it where there is an `apply`.
+
+        Raises:
+            ApplicationMismatch: there is an `apply`, but no `setup`. Nothing was requested.
+            RefusedMessage, CorruptLog: as `open`.
+        """
+        if self._application is not None and self._application.setup is None:
+            raise ApplicationMismatch(
+                "a rebuild runs `setup` first, which drops the application's tables and makes them anew: open the log"
+                " with setup="
+            )
+        with self._storage.transaction() as transaction:
+            transaction.request_rebuild()
+        if self._application is not None:
+            self.catch_up(progress)
+
+    def catch_up(self, progress: Progress | None = None) -> None:
+        """Run `apply` over the stored messages that it has not seen.
+
+        Raises: as `open`.
+        """
+        if self._application is None:
+            return
+        behind = True
+        while behind:
+            with self._storage.transaction() as transaction:
+                position = transaction.position()
+                if self._prepare(transaction, self._application, position):
+                    position = transaction.position()
+                applied, failure = self._run_some(transaction, self._application.apply, position)
+            behind = applied < position.count
+            if progress is not None and applied > position.applied:
+                progress(applied, position.count)
+            # Only now: what came before it is committed.
+            if failure is not None:
+                raise failure
+
+    def catch_up_if_behind(self) -> None:
+        """Catch up, if there is an `apply` and it is behind."""
+        if self._application is not None:
+            with self._storage.reader() as reader:
+                behind = self.is_behind(reader.position())
+            if behind:
+                self.catch_up()
+
+    def is_behind(self, position: Position) -> bool:
+        """Return whether there is something to do before new messages can be applied."""
+        if position.applied > position.count:
+            raise CorruptLog([f"`apply` ran up to sequence {position.applied} of {position.count}"])
+        return self._application is not None and (
+            position.applied < position.count
+            or position.rebuild == REBUILD_REQUESTED
+            or position.apply_version != self._application.version
+        )
+
+    def _prepare(
+        self, transaction: Transaction, application: Application, position: Position, *, is_opening: bool = False
+    ) -> bool:
+        """Begin a rebuild where one is due; return whether one was, or the version was stored.
+
+        Raises:
+            ApplicationMismatch: as `open`.
+        """
+        if position.apply_version > application.version:
+            raise ApplicationMismatch(
+                f"the application's tables were written by version {position.apply_version} of `apply`, this is version"
+                f" {application.version}: run the newer program. To go back to the older code, give it an apply_version"
+                f" above {position.apply_version}: the tables are then built anew"
+            )
+        reason = self._reason(transaction, application, position, is_opening)
+        if not reason:
+            return False
+        if application.setup is not None:
+            with transaction.savepoint():
+                application.setup(transaction)
+        elif position.applied:
+            raise ApplicationMismatch(
+                f"the application's tables have to be built anew from the first message, because {reason}, and there"
+                " is no `setup` to drop and make them: open the log with setup= (docs/applications.md)"
+            )
+        transaction.begin_rebuild(application.version, has_setup=application.setup is not None)
+        return True
+
+    def _reason(self, transaction: Transaction, application: Application, position: Position, is_opening: bool) -> str:
+        """Return why a rebuild is due, "" where none is."""
+        if position.apply_version < application.version:
+            return f"this is version {application.version} of `apply` and they are of version {position.apply_version}"
+        if position.rebuild == REBUILD_REQUESTED:
+            return "a rebuild was requested"
+        # What follows may change while no program with `apply` has the log open.
+        if is_opening:
+            tables = transaction.application_tables()
+            if application.setup is not None and not tables.has_setup:
+                return "`setup` has not run before"
+            if tables.missing:
+                names = ", ".join(tables.missing)
+                return f"{counted(len(tables.missing), 'table is', 'tables are')} missing: {names}"
+        return ""
+
+    def run_new(
+        self,
+        transaction: Transaction,
+        batch: _Batch,
+        plan: core.Plan,
+        known: Collection[bytes] | None,
+        deadline: float,
+    ) -> tuple[dict[int, RefusedMessage], list[int]]:
+        """Run `apply` over a plan's messages; return which it refuses, and which were left when time was up.
+
+        Args:
+            transaction: in which they are not written yet.
+            batch: of the messages.
+            plan: for them.
+            known: content keys of which the log has an encoding, or None if no message is there in several.
+            deadline: as `time.monotonic` has it.
+        """
+        failed: dict[int, RefusedMessage] = {}
+        if self._application is None:
+            return failed, []
+        lost: set[str] = set()
+        contents = [] if known is None else [*encodings.plan_content_keys(plan).values()]
+        seen = None if known is None else set(known)
+        # Of the messages before the one that `apply` is called for.
+        passed: dict[bytes, bytes] = {}
+        transaction.expect(passed)
+        for position, index in enumerate(plan.order):
+            message = valid(batch[index])
+            if lost and not lost.isdisjoint(message.parents):
+                lost.add(message.id)
+                continue
+            content = contents[position] if contents else message.key
+            try:
+                if seen is None or content not in seen:
+                    with transaction.savepoint():
+                        _run(self._application.apply, message, transaction)
+            except RefusedMessage as error:
+                failed[index] = error
+                lost.add(message.id)
+            else:
+                passed[message.key] = content
+                if seen is not None:
+                    seen.add(content)
+            if time.monotonic() > deadline:
+                return failed, plan.order[position + 1 :]
+        return failed, []
+
+    def _run_some(
+        self, transaction: Transaction, apply: Apply, position: Position
+    ) -> tuple[int, RefusedMessage | CorruptLog | None]:
+        """Run `apply` over stored messages; return how far it has come, and what ended it."""
+        deadline = time.monotonic() + WORKING_SECONDS
+        applied = position.applied
+        failure: RefusedMessage | CorruptLog | None = None
+        try:
+            is_late = False
+            while applied < position.count and not is_late:
+                rows = transaction.arrivals(applied, _PAGE)
+                duplicates = self._duplicates(transaction, position, rows)
+                for sequence, value in rows:
+                    message = read_stored(value, self._topic, sequence)
+                    if sequence not in duplicates:
+                        with transaction.savepoint():
+                            _run(apply, message, transaction)
+                    applied = sequence
+                    is_late = time.monotonic() > deadline
+                    if is_late:
+                        break
+        except RefusedMessage as error:
+            failure = RefusedMessage(f"{error.reason}; {_STORED}", error.id)
+            failure.__cause__ = error.__cause__
+        except CorruptLog as error:
+            failure = error
+        if applied > position.applied:
+            transaction.set_applied(applied)
+        return applied, failure
+
+    def _duplicates(
+        self, transaction: Transaction, position: Position, rows: Sequence[tuple[int, bytes]]
+    ) -> Collection[int]:
+        """Return the sequences of those of the stored messages of which another encoding arrived before."""
+        if not position.alternative:
+            return ()
+        return encodings.stored_duplicates(transaction, encodings.row_content_keys(rows, self._topic))
+
+
+def _run(apply: Apply, message: SignedMessage, transaction: ApplyTransaction) -> None:
+    try:
+        apply(message, transaction)
+    except StorageError:
+        raise
+    except Exception as error:
+        raise RefusedMessage(f"`apply` raised {type(error).__name__}: {error}", message.id) from error
+
+
+def valid(verdict: SignedMessage | InvalidMessage) -> SignedMessage:
+    """Return a message of a batch; raise what another verdict is."""
+    if isinstance(verdict, InvalidMessage):
+        raise verdict
+    return verdict

@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tests.cli.support import Program
+
+MODULE = """
+def setup(transaction):
+    transaction.execute("DROP TABLE IF EXISTS seen")
+    transaction.execute("CREATE TABLE seen (payload)")
+
+
+def apply(message, transaction):
+    transaction.execute("INSERT INTO seen VALUES (?)", (message.payload,))
+"""
+
+
+@pytest.fixture
+def application(home: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> str:
+    """A module in the working folder, by a name that no other test imports."""
+    name = f"application_{abs(hash(request.node.name))}"
+    (home / f"{name}.py").write_text(MODULE)
+    monkeypatch.syspath_prepend(str(home))
+    return name
+
+
+def seen(path: Path) -> list[int]:
+    with closing(sqlite3.connect(path)) as connection:
+        return [payload for (payload,) in connection.execute("SELECT payload FROM seen ORDER BY payload")]
+
+
+def test_rebuild_with_the_application(program: Program, log: Path, application: str) -> None:
+    program("append", log, "1", "2")
+    options = ("--apply", f"{application}:apply", "--setup", f"{application}:setup")
+    for version in ("1", "2", "2"):
+        found = program("rebuild", log, *options, "--apply-version", version)
+        assert (found.code, found.err) == (0, "")
+        record = found.record
+        assert (record["log"], record["messages"], record["rebuilt"]) == (str(log), 2, True)
+        assert seen(log) == [1, 2]
+    assert "rebuilding" not in program("info", log).record
+    result = program("rebuild", log, *options)
+    assert result.code == 1
+    assert "written by version 2 of `apply`, this is version 1" in result.err
+
+
+def test_rebuild_without_the_application_is_a_request(program: Program, log: Path) -> None:
+    program("append", log, "1", "2")
+    for _ in range(2):
+        assert not program("rebuild", log).record["rebuilt"]
+    assert program("info", log).record["rebuilding"] == {"applied": 0, "apply_version": 1}
+
+
+def test_rebuild_says_what_it_did_on_a_terminal(
+    program: Program, log: Path, application: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program("append", log, "1")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert "when it next opens or writes" in program("rebuild", log).out
+    assert "0 of 1 message" in program("info", log).out
+    options = ("--apply", f"{application}:apply", "--setup", f"{application}:setup")
+    assert "built anew from 1 message." in program("rebuild", log, *options).out
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (["--apply", "json:loads"], "go together"),
+        (["--setup", "json:loads"], "go together"),
+        (["--apply-version", "2"], "go together"),
+        (["--apply", "json", "--setup", "json:loads"], "--apply json: expected MODULE:NAME"),
+        (["--apply", "json:nothing", "--setup", "json:loads"], "the module json has no nothing"),
+        (["--apply", "no_module:x", "--setup", "json:loads"], "No module named 'no_module'"),
+    ],
+)
+def test_wrong_options_of_rebuild(program: Program, log: Path, options: list[str], reason: str) -> None:
+    result = program("rebuild", log, *options)
+    assert result.code == 2
+    assert reason in result.err
+    assert "rebuilding" not in program("info", log).record

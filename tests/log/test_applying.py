@@ -1,0 +1,352 @@
+"""Versions of `apply`, `setup`, and rebuilds."""
+
+from __future__ import annotations
+
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import gossiplog
+from gossiplog.core import SignedMessage
+from gossiplog.errors import ApplicationMismatch, CorruptLog, RefusedMessage, StorageError
+from gossiplog.log import Log, applying
+
+TOPIC = "applying.example.com"
+COUNT = 10
+OPENED = """
+import sys, time, gossiplog
+
+def setup(transaction):
+    transaction.execute("DROP TABLE IF EXISTS notes")
+    transaction.execute("CREATE TABLE notes (n INTEGER PRIMARY KEY, version INTEGER)")
+
+def apply(message, transaction):
+    transaction.execute("INSERT INTO notes VALUES (?, 2)", (message.payload,))
+    time.sleep(0.002)
+
+print("opening", flush=True)
+gossiplog.open(sys.argv[1], apply=apply, apply_version=2, setup=setup,
+               progress=lambda done, total: print(done, total, flush=True)).close()
+"""
+
+
+class App:
+    """An application that keeps payloads in a table, with its version."""
+
+    def __init__(self, version: int) -> None:
+        self.version = version
+        self.ran: list[Any] = []
+        self.limit: int | None = None
+
+    def setup(self, transaction: gossiplog.ApplyTransaction) -> None:
+        self.ran.append("setup")
+        transaction.execute("DROP TABLE IF EXISTS notes")
+        transaction.execute("CREATE TABLE notes (n INTEGER PRIMARY KEY, version INTEGER)")
+
+    def apply(self, message: SignedMessage, transaction: gossiplog.ApplyTransaction) -> None:
+        if self.limit is not None and message.payload >= self.limit:
+            raise ValueError("enough")
+        self.ran.append(message.payload)
+        transaction.execute("INSERT INTO notes VALUES (?, ?)", (message.payload, self.version))
+
+    def open(self, path: Path, **options: Any) -> Log:
+        arguments = {"apply_version": self.version, "setup": self.setup, **options}
+        return gossiplog.open(path, TOPIC, apply=self.apply, signer=gossiplog.Signer(bytes(32)), **arguments)
+
+
+def rows(path: Path) -> list[tuple[int, int]]:
+    with closing(sqlite3.connect(path)) as connection:
+        return connection.execute("SELECT n, version FROM notes ORDER BY n").fetchall()
+
+
+def expected(version: int, count: int = COUNT) -> list[tuple[int, int]]:
+    return [(number, version) for number in range(count)]
+
+
+def change(path: Path, sql: str) -> None:
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute(sql)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A log with ten messages, whose tables version 1 wrote."""
+    path = tmp_path / "log.db"
+    with App(1).open(path) as log:
+        log.append_many(range(COUNT))
+    return path
+
+
+def test_setup_makes_the_tables_of_a_new_log(tmp_path: Path) -> None:
+    app = App(3)
+    with app.open(tmp_path / "log.db") as log:
+        assert rows(tmp_path / "log.db") == []
+        log.append(0)
+        info = log.info()
+        assert (info.apply_version, info.applied, info.is_rebuilding) == (3, 1, False)
+    with app.open(tmp_path / "log.db"):
+        assert app.ran == ["setup", 0]
+
+
+def test_a_new_version_builds_the_tables_anew(path: Path) -> None:
+    app = App(2)
+    seen: list[tuple[int, int]] = []
+    with app.open(path, progress=lambda *figures: seen.append(figures)) as log:
+        assert app.ran == ["setup", *range(COUNT)]
+        assert rows(path) == expected(2)
+        assert seen == [(COUNT, COUNT)]
+        assert log.info().apply_version == 2
+        log.append(COUNT)
+    with app.open(path):
+        assert app.ran == ["setup", *range(COUNT + 1)]
+
+
+def test_a_lower_version_is_refused_with_the_way_back(path: Path) -> None:
+    App(2).open(path).close()
+    with pytest.raises(ApplicationMismatch, match=r"version 2 of `apply`, this is version 1: .* above 2"):
+        App(1).open(path)
+    assert rows(path) == expected(2)
+
+
+def test_a_process_of_an_older_version_writes_nothing_any_more(path: Path) -> None:
+    with App(1).open(path) as old, App(2).open(path) as new:
+        with pytest.raises(ApplicationMismatch, match="run the newer program"):
+            old.append(COUNT)
+        new.append(COUNT)
+        assert rows(path) == expected(2, COUNT + 1)
+
+
+def test_rebuild_of_a_log_that_is_open_with_apply(path: Path) -> None:
+    app = App(1)
+    with app.open(path) as log:
+        change(path, "DELETE FROM notes")
+        log.rebuild()
+        assert rows(path) == expected(1)
+        assert app.ran == ["setup", *range(COUNT)]
+        assert not log.info().is_rebuilding
+
+
+def test_rebuild_without_apply_is_for_the_next_with_it(path: Path) -> None:
+    change(path, "DELETE FROM notes")
+    with gossiplog.open(path) as log:
+        log.rebuild()
+        assert log.info().is_rebuilding
+    with pytest.raises(ApplicationMismatch, match="because a rebuild was requested"):
+        App(1).open(path, setup=None)
+    with App(1).open(path) as log:
+        assert rows(path) == expected(1)
+        assert not log.info().is_rebuilding
+
+
+def test_a_requested_rebuild_runs_in_a_process_that_has_the_log_open(path: Path) -> None:
+    with App(1).open(path) as log, gossiplog.open(path) as other:
+        change(path, "DELETE FROM notes")
+        other.rebuild()
+        log.append(COUNT)
+        assert rows(path) == expected(1, COUNT + 1)
+
+
+def test_setup_that_is_given_for_the_first_time_runs(tmp_path: Path) -> None:
+    path = tmp_path / "log.db"
+    change(path, "CREATE TABLE notes (n INTEGER PRIMARY KEY, version INTEGER)")
+    with App(1).open(path, setup=None) as log:
+        log.append_many(range(COUNT))
+    change(path, "DELETE FROM notes")
+    app = App(1)
+    with app.open(path):
+        assert app.ran[0] == "setup"
+        assert rows(path) == expected(1)
+    with App(1).open(path, setup=None) as log:
+        log.append(COUNT)
+
+
+@pytest.mark.parametrize("has_setup", [False, True])
+def test_rows_are_not_lost_with_dropped_tables(tmp_path: Path, has_setup: bool) -> None:
+    """Issue 19, 11: tables dropped, a new `apply`, and only what comes from then on was in them."""
+    path = tmp_path / "log.db"
+    create = "CREATE TABLE notes (n INTEGER PRIMARY KEY, version INTEGER)"
+    if not has_setup:
+        change(path, create)
+    with App(1).open(path, **({} if has_setup else {"setup": None})) as log:
+        log.append_many(range(COUNT))
+    change(path, "DROP TABLE notes")
+    if not has_setup:
+        with pytest.raises(ApplicationMismatch, match=r"1 table is missing: notes, and there is no `setup`"):
+            App(1).open(path, setup=None)
+    with App(1).open(path) as log:
+        log.append(COUNT)
+        assert rows(path) == expected(1, COUNT + 1)
+
+
+def test_a_table_that_apply_itself_drops_is_not_missing(tmp_path: Path) -> None:
+    path = tmp_path / "log.db"
+
+    def apply(message: SignedMessage, transaction: gossiplog.ApplyTransaction) -> None:
+        transaction.execute("DROP TABLE IF EXISTS last")
+        if message.payload:
+            transaction.execute("CREATE TABLE last (n)")
+            transaction.execute("INSERT INTO last VALUES (?)", (message.payload,))
+
+    signer = gossiplog.Signer(bytes(32))
+    with gossiplog.open(path, TOPIC, apply=apply, signer=signer) as log:
+        log.append_many([1, 2])
+        log.append(0)
+    gossiplog.open(path, apply=apply).close()
+
+
+def test_a_table_of_a_refused_message_is_not_missing(tmp_path: Path) -> None:
+    path = tmp_path / "log.db"
+
+    def apply(message: SignedMessage, transaction: gossiplog.ApplyTransaction) -> None:
+        transaction.execute(f"CREATE TABLE t{message.payload} (n)")
+        if message.payload:
+            raise ValueError("no")
+
+    with gossiplog.open(path, TOPIC, apply=apply, signer=gossiplog.Signer(bytes(32))) as log:
+        with pytest.raises(RefusedMessage):
+            log.append(1)
+        log.append(0)
+    gossiplog.open(path, apply=apply).close()
+
+
+def test_setup_that_raises_changes_nothing(path: Path) -> None:
+    def setup(transaction: gossiplog.ApplyTransaction) -> None:
+        transaction.execute("DROP TABLE notes")
+        raise ArithmeticError("no tables")
+
+    with pytest.raises(ArithmeticError, match="no tables"):
+        App(2).open(path, setup=setup)
+    assert rows(path) == expected(1)
+    with gossiplog.open(path) as log:
+        assert log.info().apply_version == 1
+
+
+def test_setup_must_not_touch_the_log(path: Path) -> None:
+    def setup(transaction: gossiplog.ApplyTransaction) -> None:
+        transaction.execute("DELETE FROM gossiplog_messages")
+
+    with pytest.raises(StorageError, match="`apply` and `setup` must not"):
+        App(2).open(path, setup=setup)
+
+
+def test_an_exception_of_apply_leaves_the_rebuild_where_it_came_to(path: Path) -> None:
+    app = App(2)
+    app.limit = 6
+    with pytest.raises(RefusedMessage, match="enough"):
+        app.open(path)
+    with gossiplog.open(path) as log:
+        info = log.info()
+        assert (info.apply_version, info.applied, info.is_rebuilding) == (2, 6, True)
+    app.limit = None
+    with app.open(path):
+        assert rows(path) == expected(2)
+        assert app.ran == ["setup", *range(COUNT)]
+
+
+def test_rebuilds_run_in_batches_with_progress(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(applying, "WORKING_SECONDS", -1.0)
+    seen: list[tuple[int, int]] = []
+    with App(1).open(path) as log:
+        log.rebuild(lambda *figures: seen.append(figures))
+    assert seen == [(done, COUNT) for done in range(1, COUNT + 1)]
+    assert rows(path) == expected(1)
+
+
+def test_a_former_file_counts_as_version_1(tmp_path: Path) -> None:
+    former = Path(__file__).parent.parent / "storage" / "schemas" / "schema-3.db"
+    path = tmp_path / "log.db"
+    path.write_bytes(former.read_bytes())
+    seen: list[int] = []
+    with gossiplog.open(path, apply=lambda message, _: seen.append(message.payload["n"])) as log:
+        assert log.info().apply_version == 1
+    # The two messages that `apply` had not seen.
+    assert seen == [310, 311]
+    seen.clear()
+    with gossiplog.open(
+        path, apply=lambda message, _: seen.append(message.payload["n"]), apply_version=2, setup=lambda _: None
+    ):
+        assert sorted(seen) == list(range(312))
+
+
+def test_a_log_in_memory_has_versions(opened: Callable[..., Log]) -> None:
+    storage = gossiplog.MemoryStorage()
+    seen: list[Any] = []
+    options: dict[str, Any] = {"apply": lambda message, _: seen.append(message.payload)}
+    with gossiplog.open(storage, TOPIC, signer=gossiplog.Signer(bytes(32)), **options) as log:
+        log.append_many([1, 2])
+    with gossiplog.open(storage, apply_version=2, setup=lambda _: seen.append("setup"), **options) as log:
+        assert seen == [1, 2, "setup", 1, 2]
+        log.rebuild()
+        assert seen == [1, 2, *["setup", 1, 2] * 2]
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"apply_version": 0, "apply": lambda message, transaction: None}, ValueError),
+        ({"apply_version": "2", "apply": lambda message, transaction: None}, TypeError),
+        ({"apply_version": 2**63, "apply": lambda message, transaction: None}, ValueError),
+        ({"apply_version": 2}, ValueError),
+        ({"setup": lambda transaction: None}, ValueError),
+        ({"setup": lambda: None, "apply": lambda message, transaction: None}, TypeError),
+    ],
+)
+def test_what_open_refuses(tmp_path: Path, options: dict[str, Any], error: type[Exception]) -> None:
+    with pytest.raises(error, match=r"apply_version|setup"):
+        gossiplog.open(tmp_path / "log.db", TOPIC, **options)
+    assert not (tmp_path / "log.db").exists()
+
+
+def test_rebuild_needs_setup_where_apply_is_given(path: Path) -> None:
+    with App(1).open(path, setup=None) as log:
+        with pytest.raises(ApplicationMismatch, match="open the log with setup="):
+            log.rebuild()
+        assert not log.info().is_rebuilding
+
+
+@pytest.mark.parametrize("value", ["'x'", "2", "NULL"])
+@pytest.mark.parametrize("name", ["setup", "tables"])
+def test_damaged_notes_of_the_tables(path: Path, name: str, value: str) -> None:
+    change(path, f"UPDATE gossiplog_meta SET value = {value} WHERE name = '{name}'")
+    with pytest.raises(CorruptLog, match=r"`setup` has run is|the application's tables are"):
+        App(1).open(path)
+
+
+@pytest.mark.integration
+def test_a_rebuild_survives_kills(tmp_path: Path) -> None:
+    """Processes that are killed leave the rebuild to the next; each row is there once."""
+    path = tmp_path / "log.db"
+    count = 400
+    with App(1).open(path) as log:
+        log.append_many(range(count))
+    delays = random.Random(19)
+    kills = 0
+    for _ in range(200):
+        process = subprocess.Popen([sys.executable, "-c", OPENED, str(path)], stdout=subprocess.PIPE, text=True)
+        assert process.stdout is not None
+        with process:
+            process.stdout.readline()
+            time.sleep(delays.uniform(0.0, 0.4))
+            if process.poll() is not None:
+                break
+            process.send_signal(signal.SIGKILL)
+            kills += 1
+        with gossiplog.open(path) as log:
+            info = log.info()
+        assert info.apply_version in (1, 2)
+        assert info.is_rebuilding == (info.apply_version == 2 and info.applied < count)
+        assert rows(path) == expected(info.apply_version, info.applied)
+        if not info.is_rebuilding and info.apply_version == 2:
+            break
+    assert kills > 1
+    with App(2).open(path):
+        assert rows(path) == expected(2, count)
