@@ -113,6 +113,10 @@ class Reader(ABC):
         """Return the sequences of those of the keys that are in the log."""
 
     @abstractmethod
+    def leaf_rows(self, keys: Sequence[bytes]) -> dict[bytes, tuple[bytes, int]]:
+        """Return the leaf hashes and the sequences of those of the keys that are in the log."""
+
+    @abstractmethod
     def values(self, keys: Sequence[bytes], count: int, limit: int | None = None) -> dict[bytes, bytes]:
         """Return the stored values of those of the keys that are in the log with a sequence up to `count`.
 
@@ -204,6 +208,14 @@ class Reader(ABC):
     @abstractmethod
     def alternatives(self, contents: Sequence[bytes]) -> dict[bytes, int]:
         """Return the sequences of the first alternative encodings, by the keys of the canonical ones."""
+
+    @abstractmethod
+    def strays(self, position: Position) -> Sequence[tuple[str, str]]:
+        """Return rows with a sequence that no message has, as (table, row as text); some of them, where they are many.
+
+        Args:
+            position: of this state.
+        """
 
     def content_key(self, key: bytes) -> bytes | None:
         """Return the key of a message's canonical encoding, None where the message is not in the log."""

@@ -101,6 +101,10 @@ class _MemoryReader(Reader):
         leaves = self._tables.leaves
         return {key: leaves[key][1] for key in keys if key in leaves}
 
+    def leaf_rows(self, keys: Sequence[bytes]) -> dict[bytes, tuple[bytes, int]]:
+        leaves = self._tables.leaves
+        return {key: leaves[key] for key in keys if key in leaves}
+
     def values(self, keys: Sequence[bytes], count: int, limit: int | None = None) -> dict[bytes, bytes]:
         # They are in memory already, so none are left out.
         messages = self._tables.messages
@@ -192,6 +196,10 @@ class _MemoryReader(Reader):
 
     def heads(self) -> Sequence[tuple[bytes, int]]:
         return sorted(self._tables.heads.items())
+
+    def strays(self, position: Position) -> Sequence[tuple[str, str]]:
+        # No row is written but with its message.
+        return ()
 
 
 class _Reading:

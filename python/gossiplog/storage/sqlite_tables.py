@@ -75,6 +75,18 @@ _SCANNED: Mapping[ScanColumn, str] = {
     "key": "CAST(key AS BLOB)",
     "value": "coalesce(CAST(value AS BLOB), x'')",
 }
+# By table: a row as text, and what the row of a message fulfils.
+_STRAYS: Mapping[str, tuple[str, str]] = {
+    "messages": ("seq", "seq BETWEEN 1 AND :count"),
+    "leaves": ("lower(hex(key)) || ', ' || seq", "typeof(seq) = 'integer' AND seq BETWEEN 1 AND :count"),
+    "children": (
+        "parent || ', ' || child",
+        "typeof(parent) = 'integer' AND typeof(child) = 'integer' AND parent BETWEEN 1 AND :indexed"
+        " AND child BETWEEN 1 AND :indexed",
+    ),
+    "alternatives": ("seq", "seq BETWEEN 1 AND :count"),
+}
+_MOST_STRAYS = 20
 # Keys or sequences in one statement.
 _CHUNK = 512
 # From so many keys on, it pays to ask first whether they are all above those of the log.
@@ -250,6 +262,7 @@ class SQLiteReader(Reader):
         f"(SELECT value FROM gossiplog_meta WHERE name = '{name}')"
         for name in ("generation", "apply_version", "rebuild")
     )
+    _STRAYS: Sequence[str] = tuple(_STRAYS)
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
@@ -310,6 +323,12 @@ class SQLiteReader(Reader):
             if last is None or min(keys) > last[0]:
                 return {}
         return dict(self._select("SELECT key, CAST(seq AS INTEGER) FROM gossiplog_leaves WHERE key IN ({})", keys))
+
+    def leaf_rows(self, keys: Sequence[bytes]) -> dict[bytes, tuple[bytes, int]]:
+        rows = self._select(
+            "SELECT key, CAST(hash AS BLOB), CAST(seq AS INTEGER) FROM gossiplog_leaves WHERE key IN ({})", keys
+        )
+        return {key: (hash, sequence) for key, hash, sequence in rows}
 
     def values(self, keys: Sequence[bytes], count: int, limit: int | None = None) -> dict[bytes, bytes]:
         columns = "SELECT key, CAST(value AS BLOB) FROM gossiplog_leaves JOIN gossiplog_messages USING (seq)"
@@ -428,6 +447,19 @@ class SQLiteReader(Reader):
         return self._connection.execute(
             "SELECT CAST(key AS BLOB), CAST(seq AS INTEGER) FROM gossiplog_heads ORDER BY key"
         ).fetchall()
+
+    def strays(self, position: Position) -> Sequence[tuple[str, str]]:
+        sequences = {"count": position.count, "indexed": position.indexed}
+        found: list[tuple[str, str]] = []
+        for table in self._STRAYS:
+            row, condition = _STRAYS[table]
+            rows = self._connection.execute(
+                f"SELECT CAST(coalesce({row}, 'NULL') AS TEXT) FROM gossiplog_{table}"
+                f" WHERE NOT coalesce({condition}, 0) LIMIT {_MOST_STRAYS}",
+                sequences,
+            )
+            found += [(table, text) for (text,) in rows]
+        return found
 
     def _select(
         self, sql: str, items: Sequence[Any], bounds: tuple[Any, ...] = (), placeholder: str = "?"

@@ -125,6 +125,7 @@ class _Schema2Reader(_Schema3Reader):
 
     _SCHEMA = 2
     _LAST_ALTERNATIVE = "0"
+    _STRAYS = ("messages", "leaves", "children")
 
     def __init__(self, connection: sqlite3.Connection, contents: FormerContents) -> None:
         super().__init__(connection)

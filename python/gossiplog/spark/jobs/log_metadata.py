@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from gossiplog import core
 from gossiplog.errors import CorruptLog, InvalidMessage
+from gossiplog.log.arrival_check import Problem, stray_rows
 from gossiplog.log.state import State, raising_corrupt_log, stored_state
 from gossiplog.spark.source.locations import opened
 from gossiplog.storage.base import Position, Reader
@@ -29,6 +30,8 @@ class LogMetadata:
         heads: the keys of the messages that no other names as a parent, None where they cannot be read. What a damaged
             message names is not known: its parents may be among them.
         problem: why these cannot be read, if so.
+        indexed: the sequence up to which the index goes.
+        stray: what else is wrong with the log as a whole.
     """
 
     topic: str
@@ -36,6 +39,8 @@ class LogMetadata:
     root: core.Node | None
     heads: tuple[bytes, ...] | None
     problem: str | None = None
+    indexed: int = 0
+    stray: tuple[Problem, ...] = ()
 
 
 def log_metadata(location: str, topic: str | None = None) -> LogMetadata:
@@ -51,13 +56,17 @@ def log_metadata(location: str, topic: str | None = None) -> LogMetadata:
     """
     with opened(location, topic) as (storage, own), storage.reader() as reader:
         position = reader.position()
+        stray = [*stray_rows(reader, position)]
+        if position.applied > position.count:
+            stray.append(Problem("index", f"`apply` ran up to sequence {position.applied} of {position.count}"))
+        whole = position.indexed, tuple(stray)
         try:
             with raising_corrupt_log:
                 index = stored_state(reader, position)
                 root, heads = _up_to_date(reader, index, position, own)
         except CorruptLog as error:
-            return LogMetadata(own, position.count, None, None, str(error))
-    return LogMetadata(own, position.count, root, heads)
+            return LogMetadata(own, position.count, None, None, str(error), *whole)
+    return LogMetadata(own, position.count, root, heads, None, *whole)
 
 
 def _up_to_date(reader: Reader, index: State, position: Position, topic: str) -> tuple[core.Node, tuple[bytes, ...]]:

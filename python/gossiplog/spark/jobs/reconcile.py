@@ -184,7 +184,7 @@ def _range(key: Column) -> Column:
 def _look(location: str) -> Replica:
     """Return a replica as it is now. Its root follows from the index that its writers keep."""
     try:
-        with gossiplog.log.open(location, create=False) as log:
+        with gossiplog.log.open(location, read_only=True) as log:
             state = log.snapshot().state
             root = state.tree.root
             return Replica(location, log.topic, state.count, root.level, root.hash.hex())

@@ -1,9 +1,9 @@
-"""The check of a log's messages, heads and tree, on all partitions at a time.
+"""The check of a log's messages, heads, tree and indexes, on all partitions at a time.
 
-One pass judges every message and makes the tree's fragments. A parent is looked for in its child's own partition
-first: since keys begin with the clock, most are there. What leaves a partition is little: defects, a fragment,
-parents that are not there, messages that nobody there names. Joins over these find the parents that are nowhere, and
-the heads.
+What is stored beside the messages is checked by `row_check`. One pass judges every message and makes the tree's
+fragments. A parent is looked for in its child's own partition first: since keys begin with the clock, most are there.
+What leaves a partition is little: defects, a fragment, parents that are not there, messages that nobody there names.
+Joins over these find the parents that are nowhere, and the heads.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
+from typing import TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,10 +20,12 @@ from pyspark.sql import functions as F
 
 from gossiplog import columns, core
 from gossiplog.errors import ColumnError
+from gossiplog.log.arrival_check import Problem
 from gossiplog.reprs import counted
 from gossiplog.spark.failures import worker_errors
 from gossiplog.spark.jobs.log_metadata import LogMetadata, log_metadata
 from gossiplog.spark.jobs.root import entries_fragment, in_order, joined
+from gossiplog.spark.jobs.row_check import check_rows
 from gossiplog.spark.source.data_source import read
 
 DEFECTS = "kind string, id string, detail string"
@@ -31,11 +34,15 @@ DEFECTS = "kind string, id string, detail string"
 - `value`: what is stored is no message of the log (its structure, topic or clock is wrong), or not that of its key;
 - `signature`: it is, but its signature does not hold;
 - `parent`: a parent is not in the log;
+- `leaf`, `links`, `children`, `encoding`: such a row does not follow from the messages, or one that does is missing;
+- `order`: a message is missing from the order of arrival, or came before its parents;
+- `tree`: a row of the tree is not the one over its leaves;
 - `head`: a message is stored as a head and is none, or the other way round;
 - `count`, `root`, `index`: the log as a whole has another number of messages or another tree than it says, or what it
   says of itself cannot be. These have no id.
 """
 
+_Row: TypeAlias = tuple[str, bytes | None, None, str]
 _FOUND = "kind string, key binary, other binary, detail string"
 _FOUND_ARROW = pa.schema([("kind", pa.string()), ("key", pa.binary()), ("other", pa.binary()), ("detail", pa.string())])
 # What a partition tells beside defects: its fragment (in `other`); parents that it lacks, each with the child (there).
@@ -73,9 +80,11 @@ def verify_log(session: SparkSession, location: str, topic: str | None = None) -
         SparkError: Spark gave up.
     """
     own = log_metadata(location, topic)
+    with worker_errors():
+        problems = check_rows(session, location, own)
     messages = read(session, location, columns="seq,key,value")
     keys = read(session, location, columns="key")
-    return verify(messages, own.topic, own, keys=keys, ascending=True)
+    return verify(messages, own.topic, own, keys=keys, problems=problems, ascending=True)
 
 
 def verify(
@@ -84,6 +93,7 @@ def verify(
     own: LogMetadata | None = None,
     *,
     keys: DataFrame | None = None,
+    problems: Sequence[Problem] = (),
     ascending: bool = False,
 ) -> VerifyResult:
     """Check messages, and against them what their log says of itself.
@@ -99,6 +109,7 @@ def verify(
         topic: of the log.
         own: what the log says of itself; None looks at messages and parents alone.
         keys: all keys of the log, where a second look at `messages` would cost more.
+        problems: that were found elsewhere, to be reported as well.
         ascending: as for `root`.
 
     Raises:
@@ -120,7 +131,7 @@ def verify(
             parts.append(_missing_parents(found, messages.select("key") if keys is None else keys))
             if own is not None and own.heads is not None:
                 parts += _wrong_heads(found, own.heads)
-            parts.append(_local(found.sparkSession, list(_of_the_whole(whole, own))))
+            parts.append(_local(found.sparkSession, [*_of_the_whole(whole, own), *map(_row, problems)]))
             report = reduce(DataFrame.union, parts).mapInArrow(_named, DEFECTS).persist()
             kinds = {row["kind"]: row["count"] for row in report.groupBy("kind").count().collect()}
     finally:
@@ -140,7 +151,9 @@ def reports(checked: Sequence[tuple[str, VerifyResult]]) -> DataFrame:
 
 def _missing_parents(found: DataFrame, keys: DataFrame) -> DataFrame:
     outer = found.where(F.col("kind") == _OUTER)
-    missing = outer.join(keys.select("key"), "key", "left_anti")
+    # Few, whatever the log's length: so its keys are compared where they are read, and none is shuffled.
+    named = keys.select("key").join(F.broadcast(outer.select("key").distinct()), "key", "left_semi")
+    missing = outer.join(named, "key", "left_anti")
     return missing.select(
         F.lit("parent"), F.col("other").alias("key"), F.col("key").alias("other"), "detail"
     ).distinct()
@@ -163,24 +176,32 @@ def _defect(kind: str, keys: DataFrame, detail: str) -> DataFrame:
     return keys.select(F.lit(kind), "key", F.lit(None).cast("binary"), F.lit(detail))
 
 
-def _of_the_whole(whole: core.Fragment, own: LogMetadata | None) -> Iterator[tuple[str, str]]:
+def _row(problem: Problem) -> _Row:
+    return problem.kind, problem.key, None, problem.text
+
+
+def _of_the_whole(whole: core.Fragment, own: LogMetadata | None) -> Iterator[_Row]:
     if own is None:
         return
+    yield from map(_row, own.stray)
     if own.problem is not None:
-        yield "index", own.problem
+        yield "index", None, None, own.problem
     if whole.count != own.count:
         found = counted(whole.count, "message has", "messages have")
-        yield "count", f"{found} a key and a value; the log says that it has {own.count:,}"
+        yield "count", None, None, f"{found} a key and a value; the log says that it has {own.count:,}"
     if own.root is not None and whole.root != own.root:
-        yield "root", f"the root of the messages is {_text(whole.root)}, the log's own is {_text(own.root)}"
+        yield "root", None, None, f"the root of the messages is {_text(whole.root)}, the log's own is {_text(own.root)}"
 
 
 def _text(node: core.Node) -> str:
     return f"{node.hash.hex()} at level {node.level}"
 
 
-def _local(session: SparkSession, defects: list[tuple[str, str]]) -> DataFrame:
-    return session.createDataFrame([(kind, None, None, detail) for kind, detail in defects], _FOUND)
+def _local(session: SparkSession, defects: list[_Row]) -> DataFrame:
+    return session.createDataFrame(
+        [(kind, None if key is None else bytearray(key), other, detail) for kind, key, other, detail in defects],
+        _FOUND,
+    )
 
 
 def _look(topic: str, count: int | None, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

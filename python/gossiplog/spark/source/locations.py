@@ -181,7 +181,7 @@ def _braces(pattern: str) -> tuple[str, list[str], str] | None:
 
 @contextmanager
 def opened(location: str, topic: str | None = None) -> Iterator[tuple[Storage, str]]:
-    """Open a log's storage for a block, which gets it with its topic.
+    """Open a log's storage for a block that reads it, which gets it with its topic.
 
     Args:
         location: of the log.
@@ -190,7 +190,7 @@ def opened(location: str, topic: str | None = None) -> Iterator[tuple[Storage, s
     Raises:
         StorageError: what opening or reading it raises, with the location.
     """
-    storage = storage_at(location)
+    storage = storage_at(location, read_only=True)
     try:
         yield storage, storage.open(topic, create=False)
     except CorruptLog as error:

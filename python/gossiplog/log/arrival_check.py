@@ -1,0 +1,263 @@
+"""The check of stored messages in the order in which they arrived, against the rows that came with them.
+
+Messages are planned again, each after those that have smaller sequences, and the rows compared: signatures, link
+records, leaves, children, alternative encodings. What is right for a range of sequences is right if what comes before
+it is, so that ranges can be checked apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import count as count_up
+from typing import Literal, TypeAlias
+
+from gossiplog import core
+from gossiplog.errors import CorruptLog, DecodeError, GossipLogError, InvalidMessage, StorageError
+from gossiplog.log.state import named_by_key
+from gossiplog.reference.ancestors import MAX_SHORTCUT, link_distances, write_links
+from gossiplog.storage import Storage
+from gossiplog.storage.base import Position, Reader
+
+_PAGE = 4096
+
+Kind: TypeAlias = Literal["value", "leaf", "tree", "links", "children", "head", "order", "encoding", "index", "file"]
+"""What damage is of: the value of a message, its leaf, the tree over the leaves, its link record, its rows among the
+children, the heads, the order of arrival, the record that it is an alternative encoding, what the log says of itself as
+a whole, the file of the database."""
+
+_Row = tuple[int, bytes]
+
+
+@dataclass(slots=True)
+class ChildCounts:
+    """Rows of the children's index, which are counted because a row too many is under no message that asks for it.
+
+    Attributes:
+        expected: those of the messages that were checked.
+        stored: those whose parents were checked.
+        unknown: whether the parents of some message are not known, because its value is damaged.
+    """
+
+    expected: int = 0
+    stored: int = 0
+    unknown: bool = False
+
+    def problem(self) -> Problem | None:
+        """Return what is wrong when all messages of a log have been checked."""
+        if self.stored == self.expected or (self.unknown and self.stored > self.expected):
+            return None
+        return Problem("children", f"{self.stored} pairs of parent and child are stored; {self.expected} are expected")
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong.
+
+    Attributes:
+        kind: of what.
+        text: a sentence.
+        key: of the message that it is about, None where that is not known.
+    """
+
+    kind: Kind
+    text: str
+    key: bytes | None = None
+
+
+class ArrivalCheck:
+    """Checks messages of one state of a log, with the rows that came with them.
+
+    Args:
+        storage: of the log.
+        topic: of the log.
+        indexed: the sequence up to which the index goes in the state.
+        report: takes what is wrong.
+        signatures: whether they are verified.
+    """
+
+    def __init__(
+        self, storage: Storage, topic: str, indexed: int, report: Callable[[Problem], None], *, signatures: bool = True
+    ) -> None:
+        self._storage = storage
+        self._topic = topic
+        self._indexed = indexed
+        self._report = report
+        self._signatures = signatures
+        self.heads: dict[bytes, int] = {}
+        """Of the messages that were checked, those that none of the others names as a parent."""
+        self.children = ChildCounts()
+        # Sound messages that are not under their keys, which messages name as their parents.
+        self._misplaced: dict[bytes, int] = {}
+
+    def run(self, first: int, last: int, progress: Callable[[int], object] | None = None) -> None:
+        """Check the messages with sequences from `first` to `last`.
+
+        Args:
+            first: 1 or more.
+            last: of a message of the state.
+            progress: called with the number of messages checked since it was called before.
+
+        Raises:
+            StorageError: the database cannot be read; CorruptLog where its file is damaged.
+        """
+        checked = first - 1
+        while checked < last:
+            with self._storage.reader() as reader:
+                rows = [row for row in reader.arrivals(checked, _PAGE) if row[0] <= last]
+                if not rows:
+                    break
+                for sequence, row in zip(count_up(checked + 1), rows, strict=False):
+                    if row[0] != sequence:
+                        self._say("order", f"there is no message with the sequence {sequence}")
+                        break
+                for run in self._runs(rows):
+                    with reporting(self._report, "order", f"sequences {run[0][0]} to {run[-1][0]}"):
+                        self._check_run(reader, run)
+                own = range(checked + 1, rows[-1][0] + 1)
+                self.children.stored += len(reader.children(own, 1, self._indexed))
+            if progress is not None:
+                progress(len(rows))
+            checked = rows[-1][0]
+        if checked != last:
+            self._say("order", f"the last message has the sequence {checked}; {last} is expected")
+
+    def _say(self, kind: Kind, text: str, key: bytes | None = None) -> None:
+        self._report(Problem(kind, text, key))
+
+    def _runs(self, rows: Sequence[_Row]) -> Iterator[Sequence[_Row]]:
+        """Cut rows where keys do not ascend: within a run a batch gets the sequences that its messages have."""
+        start = 0
+        keys = core.read_batch([value for _, value in rows], self._topic).keys
+        for index in range(1, len(rows)):
+            if keys[index] <= keys[index - 1] or rows[index][0] != rows[index - 1][0] + 1:
+                yield rows[start:index]
+                start = index
+        yield rows[start:]
+
+    def _check_run(self, reader: Reader, run: Sequence[_Row]) -> None:
+        values = [value for _, value in run]
+        batch = core.verify_batch(values, self._topic) if self._signatures else core.read_batch(values, self._topic)
+        keys = batch.keys
+        leaves = reader.leaf_rows([key for key in keys if key])
+        wrong = dict(batch.invalid)
+        misplaced = [
+            index for index, (sequence, _) in enumerate(run) if leaves.get(keys[index], (b"", 0))[1] != sequence
+        ]
+        if wrong or misplaced:
+            self._report_wrong(run, {index: wrong.get(index) for index in sorted({*wrong, *misplaced})})
+            # What comes after one of these is judged by the leaves, which say what it was.
+            for piece in _without(run, {*wrong, *misplaced}):
+                self._check_run(reader, piece)
+            return
+        first, last = run[0][0], run[-1][0]
+        found = reader.sequences(batch.parents())
+        if self._misplaced:
+            found |= {key: self._misplaced[key] for key in batch.parents() if key in self._misplaced}
+        parents = {key: sequence for key, sequence in found.items() if sequence < first}
+        heads = [sequence for key, sequence in parents.items() if key in self.heads]
+        plan = batch.plan(first, parents, reader.links, heads=heads)
+        for index, missing in plan.orphans:
+            text = f"parents are missing or came later: {core.encode_id(missing[0])} first"
+            self._say("order", f"sequence {run[index][0]}: {text}", keys[index])
+        for key in plan.heads_removed:
+            self.heads.pop(key, None)
+        self.heads.update(plan.heads_added)
+        children = {pair for pair in plan.children if pair[1] <= self._indexed}
+        self.children.expected += len(children)
+        if len(plan.order) != len(run):
+            self.children.unknown = True
+            return
+        for key, hash, _ in plan.leaves:
+            if leaves[key][0] != hash:
+                self._say("leaf", f"message {named_by_key(key)}: its leaf is not that of its value", key)
+        links = reader.links([sequence for sequence, _ in run])
+        for key, (sequence, _, record), kept in zip(keys, plan.messages, links, strict=True):
+            if kept != record and kept != _earlier_links(reader, sequence, record):
+                self._say("links", f"sequence {sequence}: its links are not those to its ancestors", key)
+        contents = reader.contents([sequence for sequence, _ in run])
+        for sequence, content in contents.items() ^ dict(plan.alternatives).items():
+            text = f"sequence {sequence}: stored or missing wrongly as an encoding of {named_by_key(content)}"
+            self._say("encoding", text, keys[sequence - first])
+        stored_children = set(reader.children(sorted({parent for parent, _ in children}), first, last))
+        for parent, child in children - stored_children:
+            text = f"sequence {child}: not stored as a child of sequence {parent}"
+            self._say("children", text, keys[child - first])
+
+    def _report_wrong(self, run: Sequence[_Row], wrong: Mapping[int, InvalidMessage | None]) -> None:
+        """Report messages that are invalid, or whose keys lead elsewhere; the value or the key is what is wrong."""
+        self.children.unknown = True
+        batch = core.verify_batch([run[index][1] for index in wrong], self._topic)
+        for (index, invalid), verdict in zip(wrong.items(), batch, strict=True):
+            sequence = run[index][0]
+            if isinstance(verdict, InvalidMessage) or invalid is not None:
+                self._say("value", f"sequence {sequence}: {invalid or verdict}")
+            else:
+                self._misplaced[verdict.key] = sequence
+                self._say("leaf", f"sequence {sequence}: message {verdict.id} is not under its key", verdict.key)
+
+
+def stray_rows(reader: Reader, position: Position) -> Iterator[Problem]:
+    """Yield rows that belong to no message: no look at the messages would find them.
+
+    Args:
+        reader: of one state of the log.
+        position: of this state.
+    """
+    kinds: Mapping[str, Kind] = {"messages": "order", "leaves": "leaf", "children": "children"}
+    for table, row in reader.strays(position):
+        yield Problem(kinds.get(table, "encoding"), f"the row {row} of {table} is of no message")
+
+
+@contextmanager
+def reporting(report: Callable[[Problem], None], kind: Kind, where: str) -> Iterator[None]:
+    """Report errors of a block as problems of what is stored there, and go on after it.
+
+    Args:
+        report: takes the problems.
+        kind: of the problems.
+        where: what the block looks at.
+
+    Raises:
+        StorageError: the database cannot be read.
+    """
+    try:
+        yield
+    except CorruptLog as error:
+        for problem in error.problems:
+            report(Problem(kind, f"{where}: {problem}"))
+    except StorageError:
+        raise
+    except GossipLogError as error:
+        report(Problem(kind, f"{where}: {error}"))
+
+
+def _without(run: Sequence[_Row], indices: Collection[int]) -> Iterator[Sequence[_Row]]:
+    """Yield the pieces of a run between some of its rows."""
+    start = 0
+    for index in [*sorted(indices), len(run)]:
+        if start < index:
+            yield run[start:index]
+        start = index + 1
+
+
+def _earlier_links(reader: Reader, sequence: int, record: bytes) -> bytes | None:
+    """Return the link record that this version writes as earlier ones wrote it, None where others are damaged.
+
+    Earlier versions left a frontier out where it was wide itself, not where the search for it was.
+    """
+
+    def links(sequences: Sequence[int]) -> list[bytes]:
+        return [
+            record if each == sequence else stored
+            for each, stored in zip(sequences, reader.links(sequences), strict=True)
+        ]
+
+    clock, _ = core.link_record(sequence, record)
+    try:
+        frontiers = [core.frontier(sequence, clock - distance, links) for distance in link_distances(clock)]
+    except DecodeError:
+        return None
+    kept = [() if k and len(found) > MAX_SHORTCUT else found for k, found in enumerate(frontiers)]
+    return write_links(sequence, clock, kept)
