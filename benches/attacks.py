@@ -31,12 +31,11 @@ import gossiplog
 from benches.pages import DOCS, head, line, rewrite
 from gossiplog import Signer, core
 from gossiplog.errors import GossipLogError
-from gossiplog.net.replicator.protocols import Protocols
 from gossiplog.net.transport.connection import Connection
+from gossiplog.net.transport.network import Network, open_network
 from gossiplog.net.transport.stream import Stream
-from gossiplog.net.transport.streams import Network, open_network
 from gossiplog.protocol import wire
-from gossiplog.protocol.wire import GetChildren, GetRoot, Insert, Update
+from gossiplog.protocol.wire import GetChildren, GetRoot, Insert, Protocols, Update
 from tests.namespaces import ADDRESS, isolated, may_isolate
 
 TOPIC = "attacks.example.com"

@@ -18,9 +18,8 @@ import pytest
 from conftest import Results
 from network import Process
 
-from gossiplog.cli.bench import logs, syncs
-from gossiplog.cli.bench.histories import TOPIC, private_key
-from gossiplog.cli.bench.stage import ROUNDS, Logs, Result, Stage, Turns, timed
+from gossiplog.cli.bench import logs, suite
+from gossiplog.cli.bench.stage import ROUNDS, TOPIC, Logs, Result, Stage, Turns, private_key, timed
 from tests.integration.javascript import JavaScriptPeer, install
 
 SMALL = 100_000
@@ -152,7 +151,7 @@ def test_fill_canvas_js(stage: Stage, results: Results, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("place", ["at the end", "scattered"])
 def test_difference(place: str, stage: Stage, results: Results) -> None:
-    shared, larger, missing = syncs.difference(stage, place)
+    shared, larger, missing = suite.difference(stage, place)
     figures = []
     with Process("hub", larger) as hub, Process("line", hub.url, ROUND_TRIP) as line:
         for _ in range(ROUNDS):

@@ -22,8 +22,7 @@ from pyspark.sql import functions as F
 import gossiplog.log
 from gossiplog import columns, core
 from gossiplog import spark as logs
-from gossiplog.cli.bench.histories import TOPIC
-from gossiplog.cli.bench.stage import Result, Stage, timed
+from gossiplog.cli.bench.stage import TOPIC, Result, Stage, timed
 
 _BATCH = 10_000
 # Java compiles what it runs again and again: a job is at its usual speed after so many messages.

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from conftest import Results
 
-from gossiplog.cli.bench import syncs
+from gossiplog.cli.bench import suite
 from gossiplog.cli.bench.stage import Result, Stage
 
 SMALL = 100_000
@@ -13,7 +13,7 @@ rates: dict[int, float] = {}
 @pytest.mark.parametrize("share", [SMALL, None], ids=["small", "large"])
 def test_pull_everything(share: int | None, stage: Stage, results: Results) -> None:
     size = min(share or stage.size, stage.size)
-    result, rates[size] = syncs.pull_everything(stage, size)
+    result, rates[size] = suite.pull_everything(stage, size)
     results.add(result)
     if len(rates) == 2:
         small, large = rates[min(rates)], rates[max(rates)]
@@ -24,8 +24,8 @@ def test_pull_everything(share: int | None, stage: Stage, results: Results) -> N
 
 
 def test_pull_the_end(stage: Stage, results: Results) -> None:
-    results.add(syncs.pull_the_end(stage))
+    results.add(suite.pull_the_end(stage))
 
 
 def test_pull_scattered(stage: Stage, results: Results) -> None:
-    results.add(syncs.pull_scattered(stage))
+    results.add(suite.pull_scattered(stage))

@@ -23,9 +23,9 @@ import anyio
 
 import gossiplog
 from benches.pages import head, line, rewrite
-from gossiplog.net.replicator.protocols import Protocols
 from gossiplog.net.transport.limits import Limits
-from gossiplog.net.transport.streams import open_network
+from gossiplog.net.transport.network import open_network
+from gossiplog.protocol.wire import Protocols
 
 PAGE = Path(__file__).parent.parent / "docs" / "operations.md"
 TOPIC = "org.example.capacity"

@@ -8,19 +8,19 @@ from __future__ import annotations
 import struct
 from pathlib import Path
 
-from gossiplog.cli.bench import histories
+from gossiplog.cli.bench import stage
 
 FOLDER = Path(__file__).parents[1] / ".bench"
 
 
 def history(name: str, count: int) -> list[bytes]:
-    """As `gossiplog.cli.bench.histories.history`."""
+    """As `gossiplog.cli.bench.stage.history`."""
     path = FOLDER / f"{name}-{count}.values"
     if not path.exists():
         FOLDER.mkdir(exist_ok=True)
         partial = path.with_suffix(".partial")
         with partial.open("wb") as file:
-            for value in histories.history(name, count):
+            for value in stage.history(name, count):
                 file.write(struct.pack(">I", len(value)) + value)
         partial.rename(path)
     data = path.read_bytes()

@@ -20,19 +20,19 @@ from urllib.parse import urlsplit
 import anyio
 
 import gossiplog.log
-from gossiplog.cli.bench.histories import TOPIC, private_key
+from gossiplog.cli.bench.stage import TOPIC, private_key
 from gossiplog.core import SignedMessage, Tree
 from gossiplog.net import events
 from gossiplog.net.client import connect
 from gossiplog.net.http.server import serve
 from gossiplog.net.hub import Hub
 from gossiplog.net.peer import Peer
-from gossiplog.net.replicator.protocols import Protocols
 from gossiplog.net.transport.limits import Limits
+from gossiplog.net.transport.network import Connection, Network, open_network
 from gossiplog.net.transport.stream import CHUNK, Stream
-from gossiplog.net.transport.streams import Connection, Network, open_network
 from gossiplog.protocol import wire
 from gossiplog.protocol.sync import Client, Finished, Send, SyncServerConfig
+from gossiplog.protocol.wire import Protocols
 from gossiplog.signer import Signer
 from gossiplog.storage import MemoryStorage
 

@@ -91,7 +91,7 @@ if TYPE_CHECKING:
     from gossiplog.net.http.tls import TLS
     from gossiplog.net.hub import Hub
     from gossiplog.net.peer import Peer
-    from gossiplog.net.peer_info import PeerInfo
+    from gossiplog.net.replicator.sessions import PeerInfo
     from gossiplog.net.transport.limits import Limits
     from gossiplog.protocol.broadcast.config import BroadcastConfig
     from gossiplog.protocol.sync.server import SyncServerConfig
@@ -120,7 +120,7 @@ else:
         "gossiplog.net.hub": ("Hub",),
         "gossiplog.net.transport.limits": ("Limits",),
         "gossiplog.net.peer": ("Peer",),
-        "gossiplog.net.peer_info": ("PeerInfo",),
+        "gossiplog.net.replicator.sessions": ("PeerInfo",),
         "gossiplog.net.http.server": ("serve",),
         "gossiplog.net.http.tls": ("TLS",),
         "gossiplog.protocol.broadcast.config": ("BroadcastConfig",),

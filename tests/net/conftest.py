@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from gossiplog.net import peer
-from gossiplog.net.transport.streams import Network, open_network
+from gossiplog.net.transport.network import Network, open_network
 from tests.net.support import GOSSIP
 
 

@@ -12,9 +12,9 @@ import anyio.abc
 
 from gossiplog import Log, Peer, Signer, core
 from gossiplog.net import events
-from gossiplog.net.background import background
-from gossiplog.net.replicator.protocols import Protocols
+from gossiplog.net.service import background
 from gossiplog.net.transport.host import Arrival, Host, open_host
+from gossiplog.protocol.wire import Protocols
 from tests.net.support import GOSSIP, LISTEN, QUICK, TOPIC, Heard
 
 QUICK_PEER = replace(QUICK, announce=0.5)

@@ -21,14 +21,13 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from gossiplog import Log, SignedMessage, _core
 from gossiplog.errors import NetworkError
 from gossiplog.net import events
-from gossiplog.net.background import background
-from gossiplog.net.event_loop import caller
 from gossiplog.net.http.listener import Address
 from gossiplog.net.http.server import serve
 from gossiplog.net.replicator.driver import Driver
-from gossiplog.net.transport.router import Answer
+from gossiplog.net.service import background, caller
+from gossiplog.net.transport.host import Answer
+from gossiplog.net.transport.network import Connection, Network, PipeConnection
 from gossiplog.net.transport.stream import Signal
-from gossiplog.net.transport.streams import Connection, Network, PipeConnection
 from gossiplog.protocol.broadcast.config import BroadcastConfig
 from gossiplog.pubsub.gossipsub import GossipConfig
 

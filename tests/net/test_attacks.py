@@ -25,10 +25,10 @@ from gossiplog.message import MAX_PARENTS
 from gossiplog.net.http.admission import Admission
 from gossiplog.net.http.listener import Address
 from gossiplog.net.http.server import serve
-from gossiplog.net.replicator.protocols import Protocols
 from gossiplog.net.transport.limits import Limits
-from gossiplog.net.transport.streams import open_network
+from gossiplog.net.transport.network import open_network
 from gossiplog.protocol.push import Push
+from gossiplog.protocol.wire import Protocols
 from tests.net.loops import Callbacks, measured_callbacks
 from tests.net.support import TOPIC, Heard
 

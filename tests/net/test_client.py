@@ -26,12 +26,12 @@ from gossiplog import Hub, Log, Signer
 from gossiplog.errors import Cause, ConnectionLost, LogClosed, NetworkError, RefusedByPeer, RefusedMessage
 from gossiplog.net import client as client_module
 from gossiplog.net import events
-from gossiplog.net.background import background
 from gossiplog.net.http.access import Access, Token
 from gossiplog.net.http.server import serve
 from gossiplog.net.http.tls import TLS
+from gossiplog.net.service import background
 from gossiplog.net.transport import connection as connection_module
-from gossiplog.net.transport.streams import Connection, Network, open_network
+from gossiplog.net.transport.network import Connection, Network, open_network
 from tests.net.support import QUICK, TLS_FILES, TOPIC, Heard, serving, until_equal, until_longer
 
 pytestmark = pytest.mark.anyio

@@ -17,8 +17,8 @@ from gossiplog.net.replicator.driver import Driver
 from gossiplog.net.replicator.sync import serve_sync
 from gossiplog.net.replicator.workers import WorkerPool
 from gossiplog.net.transport.limits import SMALLEST_PEER_BYTES, Limits
+from gossiplog.net.transport.network import Connection, Network, open_network
 from gossiplog.net.transport.stream import Stream
-from gossiplog.net.transport.streams import Connection, Network, open_network
 from gossiplog.protocol import wire
 from gossiplog.protocol.sync import SyncServerConfig
 from tests.net.support import QUICK, TOPIC, Heard, guest, joined, until_equal, until_longer

@@ -26,7 +26,7 @@ from gossiplog.net.hub import _Socket
 from gossiplog.net.rate_limited_log import LINES, VIOLATION_KEY
 from gossiplog.net.replicator.driver import Driver
 from gossiplog.net.transport.limits import Limits
-from gossiplog.net.transport.streams import Network, open_network
+from gossiplog.net.transport.network import Network, open_network
 from gossiplog.protocol.sync import SyncServerConfig
 from tests.net.asgi import call
 from tests.net.support import TOPIC, Heard, serving, until_longer

@@ -19,17 +19,16 @@ from gossiplog import Hub, Log, Peer, Signer, _core, core
 from gossiplog.errors import ConnectionLost, KeyFileError, NetworkError, RefusedByPeer
 from gossiplog.net import events
 from gossiplog.net import peer as peer_module
-from gossiplog.net.background import background
 from gossiplog.net.client import connect
 from gossiplog.net.replicator import push as pushing
 from gossiplog.net.replicator.driver import Driver
-from gossiplog.net.replicator.protocols import Protocols
+from gossiplog.net.service import background
 from gossiplog.net.transport import connection as connection_module
-from gossiplog.net.transport.host import Arrival, Host, open_host
+from gossiplog.net.transport.host import Arrival, Host, Publication, open_host
 from gossiplog.net.transport.limits import Limits
-from gossiplog.net.transport.router import Publication
-from gossiplog.net.transport.streams import Connection, Network
+from gossiplog.net.transport.network import Connection, Network
 from gossiplog.protocol import gossip
+from gossiplog.protocol.wire import Protocols
 from tests.net.meshes import QUICK_PEER, key_of, line, member, running, shunned, signers, stranger
 from tests.net.support import FOREIGN, LISTEN, TOPIC, Defective, Heard, serving, until_equal
 

@@ -18,14 +18,13 @@ from gossiplog.net import events
 from gossiplog.net import peer as peer_module
 from gossiplog.net.client import connect
 from gossiplog.net.replicator import sync
-from gossiplog.net.replicator.protocols import Protocols
 from gossiplog.net.transport.connection import Connection
-from gossiplog.net.transport.host import Host, open_host
+from gossiplog.net.transport.host import Answer, Host, Publication, open_host
 from gossiplog.net.transport.limits import Limits
-from gossiplog.net.transport.router import Answer, Publication
 from gossiplog.net.transport.stream import Stream
 from gossiplog.protocol import gossip, wire
 from gossiplog.protocol.sync import Server, SyncClientConfig
+from gossiplog.protocol.wire import Protocols
 from gossiplog.sim.whole.hostile import Forged
 from tests.net.meshes import QUICK_PEER, key_of, line, member, running, signers
 from tests.net.support import GOSSIP, LISTEN, TOPIC, Heard, serving, until_equal

@@ -1,10 +1,40 @@
+"""What peers do in vain: lines, counts, and how much of it is remembered."""
+
 from __future__ import annotations
 
 import logging
 
 import pytest
 
-from gossiplog.net.rate_limited_log import FIELDS, LINES, SECONDS, RateLimitedLog, client_name
+from gossiplog.net.rate_limited_log import (
+    FIELDS,
+    LINES,
+    MOST_REMEMBERED,
+    SECONDS,
+    RateLimitedLog,
+    client_name,
+    keep_latest,
+)
+
+
+def test_the_oldest_is_forgotten_first() -> None:
+    kept: dict[int, str] = {}
+    for key in range(MOST_REMEMBERED):
+        keep_latest(kept, key, "")
+    keep_latest(kept, 0, "again")
+    keep_latest(kept, MOST_REMEMBERED, "")
+    assert len(kept) == MOST_REMEMBERED
+    assert 1 not in kept
+    assert kept[0] == "again"
+    assert [*kept][-2:] == [0, MOST_REMEMBERED]
+
+
+def test_a_caller_may_have_fewer_kept() -> None:
+    kept: dict[int, None] = {}
+    for key in range(5):
+        keep_latest(kept, key, None, 2)
+    assert [*kept] == [3, 4]
+
 
 LOGGER = logging.getLogger("gossiplog.test")
 

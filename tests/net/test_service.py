@@ -1,14 +1,106 @@
-"""Contexts that are entered once, and what ends with them."""
+"""`gossiplog.net.service`: contexts, tasks beside a block, the event loop."""
 
 from __future__ import annotations
 
+import threading
 from contextlib import AsyncExitStack
 
+import anyio
 import pytest
 
-from gossiplog.net.service import Service
+from gossiplog._core import PanicException
+from gossiplog.net.service import Caller, Service, asyncio_loop, background, caller
 
 pytestmark = pytest.mark.anyio
+
+
+async def test_which_it_is(anyio_backend_name: str) -> None:
+    assert (asyncio_loop() is not None) == (anyio_backend_name == "asyncio")
+
+
+async def test_threads_call_back() -> None:
+    here, called, called_with = threading.get_ident(), anyio.Event(), list[tuple[int, str]]()
+    call_soon = caller()
+
+    def call(word: str) -> None:
+        called_with.append((threading.get_ident(), word))
+        called.set()
+
+    threading.Thread(target=call_soon, args=(call, "word")).start()
+    await called.wait()
+    assert called_with == [(here, "word")]
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_a_loop_that_has_ended_is_called_in_vain(backend: str) -> None:
+    async def run() -> Caller:
+        return caller()
+
+    call_soon = anyio.run(run, backend=backend)
+    call_soon(pytest.fail, "it was called")
+
+
+async def fail(error: Exception) -> None:
+    raise error
+
+
+async def test_the_end_of_the_block_ends_the_tasks() -> None:
+    async with background() as tasks:
+        tasks.start_soon(anyio.sleep_forever)
+
+
+async def test_a_task_that_fails_ends_the_block_with_its_error() -> None:
+    error = KeyError(1)
+
+    async def block() -> None:
+        async with background() as tasks, background() as inner:
+            inner.start_soon(anyio.sleep_forever)
+            tasks.start_soon(fail, error)
+            await anyio.sleep_forever()
+
+    with pytest.raises(KeyError) as raised:
+        await block()
+    assert raised.value is error
+
+
+async def test_the_errors_of_others_are_named_in_notes() -> None:
+    async def block() -> None:
+        async with background() as tasks:
+            tasks.start_soon(fail, KeyError(1))
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError) as raised:
+        await block()
+    assert raised.value.__notes__ == ["Meanwhile: KeyError: 1"]
+
+
+async def test_a_group_of_the_blocks_own_stays_one() -> None:
+    own = ExceptionGroup("ours", [KeyError(1), ExceptionGroup("deeper", [KeyError(2)])])
+    with pytest.raises(ExceptionGroup) as raised:
+        async with background():
+            raise own
+    assert raised.value is own
+
+
+@pytest.mark.parametrize("error", [PanicException("a panic"), SystemExit(3)])
+async def test_what_is_no_exception_comes_out_too(error: BaseException) -> None:
+    async def block() -> None:
+        async with background() as tasks:
+            tasks.start_soon(anyio.sleep_forever)
+            raise error
+
+    with pytest.raises(type(error)) as raised:
+        await block()
+    assert raised.value is error
+
+
+async def test_a_cancelled_block_is_cancelled() -> None:
+    with anyio.CancelScope() as scope:
+        async with background() as tasks:
+            tasks.start_soon(anyio.sleep_forever)
+            scope.cancel()
+            await anyio.sleep_forever()
+    assert scope.cancelled_caught
 
 
 class Counting(Service):

@@ -20,7 +20,7 @@ from gossiplog.log.replica import Replica
 from gossiplog.log.results import PullResult
 from gossiplog.message import ids_of
 from gossiplog.protocol.sync import Aborted, Client, Finished, Received, Send, Statistics, SyncClientConfig
-from gossiplog.protocol.sync.skipped import SkippedMessages
+from gossiplog.protocol.sync.events import SkippedMessages
 from gossiplog.replication.batches import VerifiedBatch, verify_received
 
 _BATCHES_UNDER_WAY = 4

@@ -25,20 +25,18 @@ from gossiplog.errors import (
 from gossiplog.log import Log
 from gossiplog.net import events
 from gossiplog.net.arguments import check_callbacks, check_log, check_settings, check_texts, check_type
-from gossiplog.net.background import background
 from gossiplog.net.http.access import bare_token
-from gossiplog.net.peer_info import PeerInfo
 from gossiplog.net.replicator.defects import DefectFound
 from gossiplog.net.replicator.driver import Driver
-from gossiplog.net.replicator.protocols import ACCESS_HEADER, SHOWN_TOPIC, TOPIC_HEADER
 from gossiplog.net.replicator.refusals import refusals_of
-from gossiplog.net.replicator.sessions import PeerSession
+from gossiplog.net.replicator.sessions import PeerInfo, PeerSession
 from gossiplog.net.replicator.telemetry import Counters
-from gossiplog.net.service import Service
+from gossiplog.net.service import Service, background
 from gossiplog.net.transport.connection import Connection
-from gossiplog.net.transport.streams import Network, open_network
+from gossiplog.net.transport.network import Network, open_network
 from gossiplog.protocol.broadcast.config import BroadcastConfig
 from gossiplog.protocol.sync import SyncServerConfig
+from gossiplog.protocol.wire import ACCESS_HEADER, SHOWN_TOPIC, TOPIC_HEADER
 
 _FIRST_PAUSE = 0.5
 _LONGEST_PAUSE = 60.0

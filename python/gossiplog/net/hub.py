@@ -26,25 +26,24 @@ from gossiplog.errors import NetworkError
 from gossiplog.log import Log
 from gossiplog.net import events
 from gossiplog.net.arguments import check_callbacks, check_log, check_settings, check_type
-from gossiplog.net.background import background
 from gossiplog.net.http.access import SCOPE_KEY, Access, Allowed, Tokens, as_response, as_tokens, protect
 from gossiplog.net.http.addresses import Addresses, Refusal, culprit_of, host_of, is_local, source_of
 from gossiplog.net.http.admission import Admission
 from gossiplog.net.http.application import create_application
 from gossiplog.net.http.metrics import HEALTH_PATHS
 from gossiplog.net.peer import Peer
-from gossiplog.net.peer_info import PeerInfo
 from gossiplog.net.rate_limited_log import VIOLATION_KEY, RateLimitedLog, client_name
 from gossiplog.net.replicator.driver import Driver
-from gossiplog.net.replicator.protocols import ACCESS_HEADER, SHOWN_TOPIC, TOPIC_HEADER
+from gossiplog.net.replicator.sessions import PeerInfo
 from gossiplog.net.replicator.telemetry import LOGGER, Counters
-from gossiplog.net.service import Service
+from gossiplog.net.service import Service, background
 from gossiplog.net.transport.connection import Connection
 from gossiplog.net.transport.limits import Limits
+from gossiplog.net.transport.network import Network, PipeConnection, open_network
 from gossiplog.net.transport.stream import Signal
-from gossiplog.net.transport.streams import Network, PipeConnection, open_network
 from gossiplog.protocol.broadcast.config import BroadcastConfig
 from gossiplog.protocol.sync import SyncServerConfig
+from gossiplog.protocol.wire import ACCESS_HEADER, SHOWN_TOPIC, TOPIC_HEADER
 from gossiplog.reprs import counted
 
 # https://www.rfc-editor.org/rfc/rfc6455#section-7.4.1, and for the last one the IANA registry.

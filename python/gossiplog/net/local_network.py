@@ -23,12 +23,11 @@ from gossiplog.core import Node, SignedMessage
 from gossiplog.errors import NotALog
 from gossiplog.log import Log
 from gossiplog.net import events
-from gossiplog.net.background import background
 from gossiplog.net.client import connect
 from gossiplog.net.http.server import serve
 from gossiplog.net.hub import Hub
 from gossiplog.net.peer import Peer
-from gossiplog.net.service import Service
+from gossiplog.net.service import Service, background
 from gossiplog.net.transport.stream import Signal
 from gossiplog.signer import Signer
 from gossiplog.storage import MemoryStorage

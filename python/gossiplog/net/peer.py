@@ -21,20 +21,18 @@ from gossiplog.errors import NetworkError, ProtocolError
 from gossiplog.log import Log
 from gossiplog.net import events
 from gossiplog.net.arguments import check_callbacks, check_log, check_settings, check_texts, check_type
-from gossiplog.net.background import background
-from gossiplog.net.latest import keep_latest
-from gossiplog.net.peer_info import PeerInfo
+from gossiplog.net.rate_limited_log import keep_latest
 from gossiplog.net.replicator.driver import Driver
-from gossiplog.net.replicator.protocols import Protocols
 from gossiplog.net.replicator.refusals import QUIET_SECONDS, refusals_of
-from gossiplog.net.replicator.sessions import PeerSession
+from gossiplog.net.replicator.sessions import PeerInfo, PeerSession
 from gossiplog.net.replicator.telemetry import Counters
-from gossiplog.net.service import Service
+from gossiplog.net.service import Service, background
 from gossiplog.net.transport.host import Arrival, Host, News, open_host
 from gossiplog.net.transport.limits import Limits
 from gossiplog.net.transport.stream import Signal
 from gossiplog.protocol.broadcast.config import BroadcastConfig
 from gossiplog.protocol.sync import SyncServerConfig
+from gossiplog.protocol.wire import Protocols
 from gossiplog.pubsub.gossipsub.config import GossipConfig
 from gossiplog.signer import PRIVATE_KEY_LENGTH, Signer
 

@@ -11,8 +11,24 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import TypeVar
 
 from gossiplog.reprs import escaped
+
+MOST_REMEMBERED = 4096
+"""Entries of each, unless the caller says otherwise."""
+
+_Key = TypeVar("_Key")
+_Value = TypeVar("_Value")
+
+
+def keep_latest(kept: dict[_Key, _Value], key: _Key, value: _Value, most: int | None = None) -> None:
+    """Set an entry and make it the last; beyond `most` entries, or MOST_REMEMBERED, delete the first."""
+    kept.pop(key, None)
+    kept[key] = value
+    if len(kept) > (MOST_REMEMBERED if most is None else most):
+        del kept[next(iter(kept))]
+
 
 LINES = 20
 """Lines about one kind of incident, in each period of SECONDS, unless the caller says otherwise."""

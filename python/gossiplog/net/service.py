@@ -1,11 +1,93 @@
-"""The base of asynchronous contexts that run something: hub, client, peer, driver and local network."""
+"""What runs hub, client, peer, driver and local network: contexts, tasks beside a block, and the event loop."""
 
 from __future__ import annotations
 
+import asyncio
 from abc import ABC, abstractmethod
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from types import TracebackType
-from typing import ClassVar, Self
+from typing import ClassVar, Protocol, Self, TypeVarTuple, cast
+
+import anyio
+import anyio.abc
+import anyio.lowlevel
+
+_Arguments = TypeVarTuple("_Arguments")
+
+
+class Caller(Protocol):
+    """Has an event loop call functions soon. Any thread may call it, and none waits."""
+
+    def __call__(self, call: Callable[[*_Arguments], object], *arguments: *_Arguments) -> None: ...
+
+
+class _TrioToken(Protocol):
+    """What trio calls by this name: named here, because trio need not be installed."""
+
+    def run_sync_soon(self, call: Callable[[*_Arguments], object], /, *arguments: *_Arguments) -> None: ...
+
+
+def asyncio_loop() -> asyncio.AbstractEventLoop | None:
+    """Return the loop that runs now; None if it is not one of asyncio's."""
+    loop = anyio.lowlevel.current_token().native_token
+    return loop if isinstance(loop, asyncio.AbstractEventLoop) else None
+
+
+def caller() -> Caller:
+    """Return a function that calls others on the loop that runs now. When that has ended, it does nothing."""
+    loop = asyncio_loop()
+    if loop is not None:
+        call_soon: Callable[..., object] = loop.call_soon_threadsafe
+    else:
+        call_soon = cast(_TrioToken, anyio.lowlevel.current_token().native_token).run_sync_soon
+
+    def call_in_loop(call: Callable[[*_Arguments], object], *arguments: *_Arguments) -> None:
+        # What both raise once the loop has ended.
+        with suppress(RuntimeError):
+            call_soon(call, *arguments)
+
+    return call_in_loop
+
+
+@asynccontextmanager
+async def background() -> AsyncIterator[anyio.abc.TaskGroup]:
+    """Provide a task group that is cancelled at the end of its block.
+
+    When a task fails, the block and the other tasks are cancelled, and what it raised comes out of the block. Where
+    several failed, the block's own error comes before the tasks'; the others are named in its notes.
+    """
+    own: BaseException | None = None
+    errors: list[BaseException] = []
+    try:
+        async with anyio.create_task_group() as tasks:
+            try:
+                yield tasks
+            except BaseException as error:
+                own = error
+                raise
+            finally:
+                tasks.cancel_scope.cancel()
+    except BaseExceptionGroup as group:
+        # The block's own error may be a group of its user's, which was taken apart on its way.
+        known = set(map(id, leaves(own))) if own is not None else set()
+        errors = [error for error in leaves(group) if id(error) not in known]
+        if own is not None and not isinstance(own, anyio.get_cancelled_exc_class()):
+            errors.insert(0, own)
+    if errors:
+        first, *others = errors
+        for other in others:
+            first.add_note(f"Meanwhile: {type(other).__name__}: {other}")
+        raise first
+
+
+def leaves(error: BaseException) -> Iterator[BaseException]:
+    """Yield the errors that a group holds, at whatever depth; of what is no group, itself."""
+    if isinstance(error, BaseExceptionGroup):
+        for part in error.exceptions:
+            yield from leaves(part)
+    else:
+        yield error
 
 
 class Service(ABC):

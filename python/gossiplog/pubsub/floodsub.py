@@ -34,8 +34,7 @@ from gossiplog.pubsub.events import (
     Received,
     Send,
 )
-from gossiplog.pubsub.rpc import Message, MessageId, Rpc, Subscription
-from gossiplog.pubsub.seen import Seen
+from gossiplog.pubsub.rpc import Message, MessageId, Rpc, Seen, Subscription
 
 
 @dataclass(frozen=True, slots=True)

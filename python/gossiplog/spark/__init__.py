@@ -26,14 +26,12 @@ except ImportError as error:
 
 from gossiplog.spark.failures import worker_errors
 from gossiplog.spark.jobs.analyze import COLUMNS, AnalyzeResult, analyze
-from gossiplog.spark.jobs.event_files import read_events
-from gossiplog.spark.jobs.events import Layout
+from gossiplog.spark.jobs.events import Layout, read_events
 from gossiplog.spark.jobs.folds import Counter, ElementSet, Fold, FunctionFold, LastWriter
 from gossiplog.spark.jobs.ingest import IngestResult, ingest
 from gossiplog.spark.jobs.log_metadata import LogMetadata, log_metadata
 from gossiplog.spark.jobs.materialize import MaterializeResult, Recipe, fold_messages, materialize, read_state
-from gossiplog.spark.jobs.reconcile import MissingMessages, ReconcileResult, reconcile
-from gossiplog.spark.jobs.repair import write_repairs
+from gossiplog.spark.jobs.reconcile import MissingMessages, ReconcileResult, reconcile, write_repairs
 from gossiplog.spark.jobs.report import analysed_state, write_report
 from gossiplog.spark.jobs.root import RootResult, root
 from gossiplog.spark.jobs.summary import LogSummary, summarize
@@ -41,7 +39,7 @@ from gossiplog.spark.jobs.verify import VerifyResult, verify, verify_log
 from gossiplog.spark.payload import parse_payload
 from gossiplog.spark.session import session
 from gossiplog.spark.source.data_source import read
-from gossiplog.spark.source.schema import SCHEMA
+from gossiplog.spark.source.options import SCHEMA
 from gossiplog.spark.source.writer import WriteResult, write
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from gossiplog.core import Node, Tree
 from gossiplog.errors import ConnectionLost, NetworkError
 from gossiplog.net import events
 from gossiplog.net.client import Client
-from gossiplog.net.event_loop import caller
+from gossiplog.net.service import caller
 from gossiplog.net.transport.stream import Signal
 from gossiplog.protocol.sync import Statistics
 from tests.net.support import serving

@@ -19,7 +19,7 @@ from gossiplog.net.http.addresses import (
     read_networks,
     source_of,
 )
-from gossiplog.net.latest import MOST_REMEMBERED
+from gossiplog.net.rate_limited_log import MOST_REMEMBERED
 
 
 class Clock:

@@ -16,17 +16,16 @@ from gossiplog._core import PanicException
 from gossiplog.errors import NetworkError, ProtocolError, StorageError
 from gossiplog.log.replica import Replica
 from gossiplog.net import client as client_module
-from gossiplog.net import events, latest
+from gossiplog.net import events, rate_limited_log
 from gossiplog.net import hub as hub_module
-from gossiplog.net.background import background
 from gossiplog.net.client import connect
 from gossiplog.net.replicator.defects import SECONDS, STRIKES, TOO_MANY, Defects, defect_in
 from gossiplog.net.replicator.driver import Driver
-from gossiplog.net.replicator.protocols import Protocols
 from gossiplog.net.replicator.sessions import PeerSession
 from gossiplog.net.replicator.telemetry import Telemetry
-from gossiplog.net.transport.router import Publication
-from gossiplog.net.transport.streams import Connection, Network
+from gossiplog.net.service import background
+from gossiplog.net.transport.host import Publication
+from gossiplog.net.transport.network import Connection, Network
 from gossiplog.protocol import gossip, push, wire
 from gossiplog.protocol.broadcast.config import BroadcastConfig
 from gossiplog.protocol.broadcast.machine import Broadcast
@@ -34,7 +33,7 @@ from gossiplog.protocol.broadcast.schedule import Schedule
 from gossiplog.protocol.sync import client as sync_client
 from gossiplog.protocol.sync import events as sync_events
 from gossiplog.protocol.sync import server as sync_server
-from gossiplog.protocol.wire import Insert, Update
+from gossiplog.protocol.wire import Insert, Protocols, Update
 from tests.net.meshes import member, running
 from tests.net.support import (
     QUICK,
@@ -460,7 +459,7 @@ def test_cancellation_is_none() -> None:
 async def test_defects_are_forgotten_with_the_time_and_beyond_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
     monkeypatch.setattr(anyio, "current_time", lambda: now[0])
-    monkeypatch.setattr(latest, "MOST_REMEMBERED", 2)
+    monkeypatch.setattr(rate_limited_log, "MOST_REMEMBERED", 2)
     peers: dict[int, Any] = {number: PeerSession(number, name, Line(), True, origin=name) for number, name in NAMES}
     found = Defects(Telemetry(None), peers)
     for number in (1, 1, 1, 2, 2):

@@ -17,12 +17,12 @@ import gossiplog
 from gossiplog import Log, Signer, core
 from gossiplog.errors import ConnectionLost, LogClosed, NetworkError, StorageError
 from gossiplog.net import events
-from gossiplog.net.event_loop import caller
 from gossiplog.net.replicator import change_feed
 from gossiplog.net.replicator import gossip as validation
 from gossiplog.net.replicator.driver import Driver
-from gossiplog.net.transport.router import Answer, Publication
-from gossiplog.net.transport.streams import Connection, Network, open_network
+from gossiplog.net.service import caller
+from gossiplog.net.transport.host import Answer, Publication
+from gossiplog.net.transport.network import Connection, Network, open_network
 from gossiplog.protocol import gossip
 from gossiplog.protocol.broadcast.config import BroadcastConfig
 from tests.net.support import QUICK, TOPIC, FakeRouter, Heard, connect_pair, joined, until_equal

@@ -12,13 +12,13 @@ from gossiplog import Signer
 from gossiplog._core import PanicException
 from gossiplog.errors import EncodeError, NetworkError
 from gossiplog.net import events
-from gossiplog.net.background import background
 from gossiplog.net.replicator import gossip as validation
 from gossiplog.net.replicator.gossip import GossipAdapter
 from gossiplog.net.replicator.telemetry import Telemetry
 from gossiplog.net.replicator.workers import WorkerPool
-from gossiplog.net.transport.router import Publication
-from gossiplog.net.transport.streams import Network
+from gossiplog.net.service import background
+from gossiplog.net.transport.host import Publication
+from gossiplog.net.transport.network import Network
 from gossiplog.protocol import gossip
 from gossiplog.protocol.broadcast import events as broadcast
 from gossiplog.protocol.broadcast.events import Delivery, Gossip, Received, Validated

@@ -31,7 +31,7 @@ from gossiplog.net.replicator.fairness import (
 from gossiplog.net.replicator.inserts import InsertQueue
 from gossiplog.net.replicator.telemetry import Telemetry
 from gossiplog.net.replicator.workers import WorkerPool
-from gossiplog.net.transport.router import Publication
+from gossiplog.net.transport.host import Publication
 from gossiplog.protocol import gossip
 from gossiplog.protocol.broadcast import events as broadcast
 from gossiplog.protocol.broadcast.events import Delivery, Judged, Verdict

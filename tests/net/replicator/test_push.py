@@ -12,8 +12,8 @@ from gossiplog import Log, Signer
 from gossiplog.net import events
 from gossiplog.net.replicator import push
 from gossiplog.net.replicator.driver import Driver
+from gossiplog.net.transport.network import Network
 from gossiplog.net.transport.stream import Signal, Stream
-from gossiplog.net.transport.streams import Network
 from gossiplog.protocol import wire
 from tests.net.support import FakeRouter, Heard, carry, connect_pair, guest, until_equal
 

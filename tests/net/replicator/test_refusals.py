@@ -12,12 +12,12 @@ import pytest
 
 from gossiplog import Log, Signer, core
 from gossiplog.net import events
-from gossiplog.net.background import background
 from gossiplog.net.replicator import refusals as module
 from gossiplog.net.replicator.driver import Driver
 from gossiplog.net.replicator.refusals import refusals_of
 from gossiplog.net.replicator.sessions import PeerSession
-from gossiplog.net.transport.streams import Connection, Network
+from gossiplog.net.service import background
+from gossiplog.net.transport.network import Connection, Network
 from gossiplog.protocol import refusals as protocol
 from gossiplog.protocol import wire
 from tests.net.support import QUICK, Heard, carry, connect_pair, guest, joined, until_equal, until_longer

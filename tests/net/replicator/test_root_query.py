@@ -8,7 +8,7 @@ import pytest
 from gossiplog import core
 from gossiplog.errors import NetworkError, ProtocolError
 from gossiplog.net.replicator import sync
-from gossiplog.net.transport.streams import Connection, Network
+from gossiplog.net.transport.network import Connection, Network
 from gossiplog.protocol import wire
 from tests.net.support import connect_pair
 

@@ -1,15 +1,19 @@
-"""What waits to be pushed to a peer."""
+"""What waits to be pushed to a peer, and what is known of peers; `test_peer.py` has those of a mesh."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import anyio
 import pytest
 
+import gossiplog
+from gossiplog import Hub, Log, PeerInfo
 from gossiplog.net.replicator import sessions as sessions_module
 from gossiplog.net.replicator.sessions import PeerSession
+from gossiplog.net.transport.network import Network
 from gossiplog.net.transport.stream import CHUNK
-from gossiplog.net.transport.streams import Network
-from tests.net.support import connect_pair
+from tests.net.support import connect_pair, serving
 
 pytestmark = pytest.mark.anyio
 
@@ -44,3 +48,16 @@ async def test_the_first_reason_counts(network: Network) -> None:
     peer.drop("it lied again")
     assert peer.blame == "it lied"
     assert (await client.wait_closed()).cause == "local"
+
+
+async def test_a_hub_and_its_client_list_each_other(opened: Callable[..., Log]) -> None:
+    hub = Hub(opened())
+    assert hub.peers == ()
+    async with serving(hub) as url, gossiplog.connect(opened(), url) as client:
+        assert client.peers == ()
+        await client.synced()
+        assert client.peers == (PeerInfo(url, "hub", replicates=True, dialer=True),)
+        (listed,) = hub.peers
+        assert listed == PeerInfo(listed.name, "client", replicates=True, dialer=False)
+        assert listed.name.startswith("127.0.0.1:")
+    assert (hub.peers, client.peers) == ((), ())

@@ -27,8 +27,8 @@ from gossiplog.net.replicator.sessions import PeerSession
 from gossiplog.net.replicator.sync import Syncs, serve_sync
 from gossiplog.net.replicator.telemetry import Telemetry
 from gossiplog.net.replicator.workers import WorkerPool
+from gossiplog.net.transport.network import Connection
 from gossiplog.net.transport.stream import CHUNK, Stream
-from gossiplog.net.transport.streams import Connection
 from gossiplog.protocol import wire
 from gossiplog.protocol.broadcast.events import (
     InEvent,

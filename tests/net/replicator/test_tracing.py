@@ -17,7 +17,7 @@ from gossiplog.net import events
 from gossiplog.net.replicator import tracing
 from gossiplog.net.replicator.driver import Driver
 from gossiplog.net.replicator.tracing import span
-from gossiplog.net.transport.streams import Network
+from gossiplog.net.transport.network import Network
 from tests.net.support import Heard, joined, until_equal
 
 Open = Callable[..., Log]

@@ -14,8 +14,8 @@ from pyspark.sql import SparkSession
 
 import gossiplog
 from gossiplog import SignedMessage, Signer, core
-from gossiplog.cli.bench.histories import TOPIC as BENCH_TOPIC
-from gossiplog.cli.bench.histories import history
+from gossiplog.cli.bench.stage import TOPIC as BENCH_TOPIC
+from gossiplog.cli.bench.stage import history
 from gossiplog.errors import SparkError
 from gossiplog.spark import COLUMNS, AnalyzeResult, analyze, read
 from gossiplog.spark.jobs.analyze import LIMIT, AlternativeEncodings, Author, Width, clock_ranges

@@ -1,8 +1,11 @@
-"""The types of payloads, as Spark has them."""
+"""An application's files and rows, as events that can be signed."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -19,8 +22,86 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from gossiplog.errors import OptionError
-from gossiplog.spark.jobs.events import check_payload
+from gossiplog.errors import DecodeError, OptionError, SparkError
+from gossiplog.spark import worker_errors
+from gossiplog.spark.jobs.events import check_event_files, check_payload, read_events
+
+ROWS = [("ann", 1, 'a "quoted",\ntext é'), ("ben", None, "b")]
+SCHEMA = "who string, nr bigint, text string"
+
+
+def test_every_format(spark: SparkSession, tmp_path: Path) -> None:
+    spark.createDataFrame(ROWS, SCHEMA).write.parquet(str(tmp_path / "a.parquet"))
+    (tmp_path / "a.csv").write_text('who,nr,text\nann,1,"a ""quoted"",\ntext é"\nben,,b\n', encoding="utf-8")
+    (tmp_path / "a.jsonl").write_text(
+        '{"who": "ann", "nr": 1, "text": "a \\"quoted\\",\\ntext é"}\n{"who": "ben", "text": "b"}\n', encoding="utf-8"
+    )
+    assert read_events(spark, [str(tmp_path / "a.parquet")]).collect() == ROWS
+    assert read_events(spark, [str(tmp_path / "a.csv")], schema=SCHEMA).collect() == ROWS
+    assert read_events(spark, [str(tmp_path / "a.jsonl")], schema=SCHEMA).collect() == ROWS
+    assert read_events(spark, [str(tmp_path / "a.csv")]).dtypes == [(name, "string") for name in ("who", "nr", "text")]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "schema", "record"),
+    [
+        ("a.csv", "who,nr,text\nben,1,x\nann,one,x\n", SCHEMA, "ann,one,x"),
+        ("b.csv", "who,nr,text\nben,1,x\nann,1\n", None, "ann,1"),
+        ("a.jsonl", '{"who": "ann", "nr": 1}\n{"who": \n', SCHEMA, '{"who": '),
+        ("b.jsonl", '{"who": "ann", "nr": "one"}\n', SCHEMA, '{"who": "ann", "nr": "one"}'),
+        ("c.jsonl", '{"who": "ann", "nr": 1}\n{"who": \n', None, '{"who": '),
+        ("d.jsonl", "[\n", None, "["),
+    ],
+)
+def test_what_is_no_row(
+    spark: SparkSession, tmp_path: Path, name: str, text: str, schema: str | None, record: str
+) -> None:
+    """The error has the file and the record, whatever columns a query uses."""
+    (tmp_path / name).write_text(text)
+    for use in (DataFrame.collect, DataFrame.count):
+        with pytest.raises(DecodeError) as caught, worker_errors():
+            use(read_events(spark, [str(tmp_path / name)], schema=schema))
+        assert str(caught.value).startswith(
+            f"file://{tmp_path}/{name} has a record that is malformed or does not fit the schema: {record}"
+        )
+
+
+def test_other_names_of_columns(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("who,text,nr\nann,x,1\n")
+    with pytest.raises(SparkError), worker_errors():
+        read_events(spark, [str(tmp_path / "a.csv")], schema=SCHEMA).collect()
+
+
+@pytest.mark.parametrize(
+    ("paths", "format", "schema", "complaint"),
+    [
+        (["a.csv", "b.jsonl"], None, None, "the names of the files do not tell their format"),
+        (["events"], None, None, "the names of the files do not tell their format"),
+        (["events"], "xml", None, "there is no format 'xml' of events: expected one of parquet, csv, jsonl"),
+        (["a.parquet"], None, SCHEMA, "Parquet files have a schema of their own"),
+    ],
+)
+def test_options_that_do_not_fit(
+    spark: SparkSession, paths: list[str], format: str | None, schema: str | None, complaint: str
+) -> None:
+    with pytest.raises(OptionError, match=complaint):
+        read_events(spark, paths, format, schema)
+
+
+def test_a_file_that_is_not_there(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(SparkError, match=r"none\.csv"):
+        read_events(spark, [str(tmp_path / "none.csv")])
+
+
+def test_files_that_are_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a1.csv").touch()
+    check_event_files(["a1.csv", "a[^0].csv", "a[!0].csv", "{a,b}?.csv"])
+    # Whether there are any, Spark says.
+    check_event_files(["hdfs:/a.csv", "s3a://bucket/a.csv", "file:a.csv"])
+    for pattern in ("a[^1].csv", "b.csv", "{b,c}1.csv"):
+        with pytest.raises(OptionError, match="there is no file of events"):
+            check_event_files([pattern])
 
 
 def columns(name: str, kind: DataType) -> StructType:

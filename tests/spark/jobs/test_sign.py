@@ -1,7 +1,8 @@
-"""Signing and merging in a task, without Spark."""
+"""Key files by the names of authors, and what tasks sign with them."""
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,8 +12,38 @@ import pyarrow as pa
 import pytest
 
 from gossiplog import SignedMessage, Signer, core
-from gossiplog.spark.jobs.keystore import KeyStore
-from gossiplog.spark.jobs.sign import MERGED_HEADS, Merging, Signing
+from gossiplog.errors import KeyFileError
+from gossiplog.spark.jobs.sign import MERGED_HEADS, KeyStore, Merging, Signing
+
+
+@pytest.mark.parametrize(
+    ("author", "name"),
+    [
+        ("ann", "ann.key"),
+        ("ann@example.org", "ann%40example.org.key"),
+        ("../../etc/passwd", "..%2F..%2Fetc%2Fpasswd.key"),
+        ("..", "...key"),
+        ("é\0", "%C3%A9%00.key"),
+    ],
+)
+def test_a_key_is_found_in_the_folder(tmp_path: Path, author: str, name: str) -> None:
+    signer = Signer.generate()
+    signer.save(tmp_path / "keys" / name)
+    assert KeyStore(str(tmp_path / "keys")).load(author).did == signer.did
+
+
+@pytest.mark.parametrize("author", ["", "a" * 252])
+def test_a_name_that_no_file_can_have(author: str) -> None:
+    with pytest.raises(KeyFileError, match=f"an author's name of {len(author)} characters"):
+        KeyStore("/keys").path(author)
+
+
+def test_a_key_that_others_can_read(tmp_path: Path) -> None:
+    Signer.generate().save(tmp_path / "ann.key")
+    os.chmod(tmp_path / "ann.key", 0o640)
+    with pytest.raises(KeyFileError, match="is open to other users"):
+        KeyStore(str(tmp_path)).load("ann")
+
 
 TOPIC = "org.example.spark"
 Event = tuple[int, str, int | None, str, list[str], Any]

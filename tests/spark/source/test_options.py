@@ -5,11 +5,21 @@ from __future__ import annotations
 import re
 
 import pytest
+from pyspark.sql.types import ArrayType, BinaryType, StringType, StructField, StructType
 
 from gossiplog import core
 from gossiplog.errors import OptionError
-from gossiplog.spark.source.options import BATCH_OPTIONS, READ_OPTIONS, STREAM_OPTIONS, WRITE_OPTIONS, read_options
-from gossiplog.spark.source.schema import SCHEMA
+from gossiplog.spark.source.options import (
+    BATCH_OPTIONS,
+    READ_OPTIONS,
+    SCHEMA,
+    STORED,
+    STREAM_OPTIONS,
+    WRITE_OPTIONS,
+    check_schema,
+    pruned,
+    read_options,
+)
 from tests.readme import DOCS
 
 ID = core.encode_id(core.encode_clock(7) + bytes(19))
@@ -117,3 +127,29 @@ def test_ranges_are_for_reads_and_offsets_for_streams() -> None:
 def test_mistakes(options: dict[str, str], complaint: str) -> None:
     with pytest.raises(OptionError, match=complaint):
         read_options(options, READ_OPTIONS)
+
+
+def test_pruned_in_the_order_of_the_names() -> None:
+    assert pruned(["value", "key"]).simpleString() == "struct<value:binary,key:binary>"
+    assert pruned(SCHEMA.fieldNames()) == SCHEMA
+
+
+def test_what_is_stored_are_columns() -> None:
+    assert set(SCHEMA.fieldNames()) > STORED
+
+
+def test_a_schema_of_the_users() -> None:
+    fields = [StructField("key", BinaryType(), nullable=False), StructField("parents", ArrayType(StringType()))]
+    check_schema(StructType(fields))
+
+
+@pytest.mark.parametrize(
+    ("field", "complaint"),
+    [
+        (StructField("kee", BinaryType()), "there is no column 'kee'"),
+        (StructField("key", StringType()), "'key' the type string: expected binary"),
+    ],
+)
+def test_a_schema_that_is_none_of_ours(field: StructField, complaint: str) -> None:
+    with pytest.raises(OptionError, match=complaint):
+        check_schema(StructType([field]))

@@ -17,9 +17,8 @@ from pyspark.sql.types import StructType
 import gossiplog
 from gossiplog import CorruptLog, Signer, core
 from gossiplog.spark.source.data_source import GossipLogSource
-from gossiplog.spark.source.options import BATCH_OPTIONS, read_options
+from gossiplog.spark.source.options import BATCH_OPTIONS, SCHEMA, pruned, read_options
 from gossiplog.spark.source.reader import LogReader, number_of_partitions
-from gossiplog.spark.source.schema import SCHEMA, pruned
 from tests.strategies import longer_author
 
 MakeLog = Callable[..., Path]

@@ -17,12 +17,11 @@ from typing import IO, cast
 
 import gossiplog.log
 from gossiplog import core
-from gossiplog.cli.bench.histories import TOPIC, payload, private_key
-from gossiplog.cli.bench.stage import ROUNDS, Result, Stage, timed
+from gossiplog.cli.bench.stage import ROUNDS, TOPIC, Result, Stage, payload, private_key, timed
 from gossiplog.log import Log
 from gossiplog.signer import Signer
 
-_BATCH = 10_000  # as good a size as any for verification: see `arithmetic`
+_BATCH = 10_000  # as good a size as any for verification: see `suite`
 # Enough for the write-ahead log to have reached its full length: while it grows, the disk takes twice as long.
 _APPENDS = 1000
 _WARM_UP = 20

@@ -11,9 +11,9 @@ from rich.table import Table
 
 from gossiplog.cli.output import Output, fields_table, watching
 from gossiplog.errors import NetworkError
-from gossiplog.net.background import background
 from gossiplog.net.connection_graph import measure_graph
 from gossiplog.net.local_network import LocalNetwork, NetworkPlan
+from gossiplog.net.service import background
 from gossiplog.reprs import counted
 
 _SEVERAL = 3

@@ -305,9 +305,9 @@ def ingest(
 ) -> None:
     """Make a signed log of an application's events, in an order that their columns say."""
     from gossiplog import spark
-    from gossiplog.spark.jobs.event_files import check_event_files, event_format
+    from gossiplog.spark.jobs.events import check_event_files, event_format
     from gossiplog.spark.jobs.ingest import check_new_log
-    from gossiplog.spark.jobs.keystore import KeyStore
+    from gossiplog.spark.jobs.sign import KeyStore
 
     result = Output(json)
     layout = spark.Layout(author, sequence, id, parents, tuple(payload) if payload else None)

@@ -18,8 +18,8 @@ from gossiplog.errors import Cause, ConnectionLost, GossipLogError, RefusedByPee
 from gossiplog.log import Log
 from gossiplog.log.rebasing import rebase_command
 from gossiplog.net import events
-from gossiplog.net.background import background
 from gossiplog.net.client import connect, reader_text
+from gossiplog.net.service import background
 
 # Seconds in which no message comes or goes and the hub's root stays, before logs that differ are taken to stay so.
 _PATIENCE = 20.0

@@ -15,8 +15,8 @@ from gossiplog.core import Node
 from gossiplog.errors import NetworkError, RefusedByPeer
 from gossiplog.log import Log
 from gossiplog.log.rebasing import rebase_command
-from gossiplog.net.background import background
 from gossiplog.net.peer import Peer
+from gossiplog.net.service import background
 
 # Seconds for the peer to say that it has the log.
 _JOINING_SECONDS = 20.0

@@ -20,7 +20,7 @@ from typing import TypeAlias
 import anyio
 from starlette.types import Scope
 
-from gossiplog.net.latest import keep_latest
+from gossiplog.net.rate_limited_log import keep_latest
 from gossiplog.reprs import counted
 
 UNIX = "a Unix socket"

@@ -44,10 +44,10 @@ from gossiplog.errors import (
 )
 from gossiplog.log import Log
 from gossiplog.log.state import raising_corrupt_log
-from gossiplog.net.background import background
 from gossiplog.net.http.addresses import host_of, source_of
 from gossiplog.net.http.admission import Admission, Overloaded, Reservation
 from gossiplog.net.http.message_json import CONTENT_TYPES, from_body
+from gossiplog.net.service import background
 from gossiplog.net.transport.limits import Limits
 from gossiplog.storage.base import PAGE_BYTES
 

@@ -18,9 +18,9 @@ from gossiplog.log.following import POLL_SECONDS
 from gossiplog.log.replica import Replica
 from gossiplog.log.state import read_stored
 from gossiplog.net import events
-from gossiplog.net.event_loop import caller
 from gossiplog.net.replicator.telemetry import Telemetry
 from gossiplog.net.replicator.workers import WorkerPool
+from gossiplog.net.service import caller
 from gossiplog.net.transport.pacing import TimeSlice
 from gossiplog.net.transport.stream import Signal
 from gossiplog.protocol.broadcast import events as broadcast

@@ -16,10 +16,10 @@ import anyio
 from gossiplog._core import PanicException
 from gossiplog.errors import NetworkError, StorageError
 from gossiplog.net import events
-from gossiplog.net.background import leaves
-from gossiplog.net.latest import keep_latest
+from gossiplog.net.rate_limited_log import keep_latest
 from gossiplog.net.replicator.sessions import PeerSession
 from gossiplog.net.replicator.telemetry import Telemetry
+from gossiplog.net.service import leaves
 
 STRIKES = 3
 SECONDS = 600.0

@@ -35,7 +35,6 @@ from gossiplog.errors import (
 from gossiplog.log import Log
 from gossiplog.log.replica import Replica
 from gossiplog.net import events
-from gossiplog.net.background import background
 from gossiplog.net.replicator.change_feed import ChangeFeed
 from gossiplog.net.replicator.defects import TOO_MANY, DefectFound, Defects
 from gossiplog.net.replicator.fairness import MESH, Shares
@@ -43,21 +42,21 @@ from gossiplog.net.replicator.gossip import GossipAdapter
 from gossiplog.net.replicator.inserts import InsertQueue
 from gossiplog.net.replicator.log_writer import LogWriter
 from gossiplog.net.replicator.machine import SharedMachine, Timers
-from gossiplog.net.replicator.protocols import Protocols
 from gossiplog.net.replicator.push import Pushes
 from gossiplog.net.replicator.refusals import Refusals
 from gossiplog.net.replicator.sessions import PeerSession
 from gossiplog.net.replicator.sync import Syncs, query_root, serve_sync
 from gossiplog.net.replicator.telemetry import MOST_NAMED, Counters, Telemetry
 from gossiplog.net.replicator.workers import WorkerPool
-from gossiplog.net.service import Service
+from gossiplog.net.service import Service, background
 from gossiplog.net.transport.connection import Connection
-from gossiplog.net.transport.router import Publication, Router
+from gossiplog.net.transport.host import Publication, Router
 from gossiplog.net.transport.stream import Signal, Stream
 from gossiplog.protocol.broadcast import events as broadcast
 from gossiplog.protocol.broadcast.config import BroadcastConfig
 from gossiplog.protocol.broadcast.machine import Broadcast
 from gossiplog.protocol.sync import SyncServerConfig
+from gossiplog.protocol.wire import Protocols
 
 # Seconds between checks of `synced`: few at first, because small logs are quick.
 _FIRST_CHECK, _LAST_CHECK = 0.02, 1.0

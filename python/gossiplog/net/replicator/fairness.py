@@ -28,7 +28,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from gossiplog.net.latest import keep_latest
+from gossiplog.net.rate_limited_log import keep_latest
 from gossiplog.protocol.broadcast.events import Delivery
 
 MESH = ""

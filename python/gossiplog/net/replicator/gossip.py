@@ -22,7 +22,7 @@ from gossiplog.net.replicator.defects import defect_in
 from gossiplog.net.replicator.telemetry import Telemetry
 from gossiplog.net.replicator.workers import WorkerPool
 from gossiplog.net.transport.connection import Connection
-from gossiplog.net.transport.router import Answer, Publication, Router
+from gossiplog.net.transport.host import Answer, Publication, Router
 from gossiplog.net.transport.stream import Signal
 from gossiplog.protocol import gossip
 from gossiplog.protocol.broadcast import events as broadcast

@@ -15,12 +15,12 @@ import anyio.abc
 
 from gossiplog.errors import EncodeError, NetworkError, ProtocolError, StreamRefused
 from gossiplog.log.replica import Replica
-from gossiplog.net.background import background
 from gossiplog.net.replicator.change_feed import ChangeFeed
 from gossiplog.net.replicator.inserts import InsertQueue
 from gossiplog.net.replicator.sessions import PeerSession
 from gossiplog.net.replicator.sync import Report, collect
 from gossiplog.net.replicator.workers import WorkerPool
+from gossiplog.net.service import background
 from gossiplog.net.transport.pacing import TimeSlice
 from gossiplog.net.transport.stream import Stream
 from gossiplog.protocol import push

@@ -16,7 +16,7 @@ from gossiplog.log import Log
 from gossiplog.log.rebasing import rebase_command
 from gossiplog.log.replica import Replica
 from gossiplog.net import events
-from gossiplog.net.latest import keep_latest
+from gossiplog.net.rate_limited_log import keep_latest
 from gossiplog.net.replicator.sessions import PeerSession
 from gossiplog.net.replicator.telemetry import Telemetry
 from gossiplog.net.replicator.workers import WorkerPool

@@ -24,15 +24,14 @@ from gossiplog.errors import CorruptLog, GossipLogError, NetworkError, ProtocolE
 from gossiplog.log.replica import Replica
 from gossiplog.log.source import CompleteSnapshot
 from gossiplog.log.state import raising_corrupt_log
-from gossiplog.net.background import background
 from gossiplog.net.replicator.defects import defect_in
 from gossiplog.net.replicator.fairness import Shares, parts
-from gossiplog.net.replicator.protocols import Protocols
 from gossiplog.net.replicator.refusals import Refusals
 from gossiplog.net.replicator.sessions import PeerSession
 from gossiplog.net.replicator.telemetry import Telemetry
 from gossiplog.net.replicator.tracing import span
 from gossiplog.net.replicator.workers import WorkerPool
+from gossiplog.net.service import background
 from gossiplog.net.transport.connection import Connection
 from gossiplog.net.transport.stream import CHUNK, Signal, Stream
 from gossiplog.protocol import wire
@@ -40,6 +39,7 @@ from gossiplog.protocol.broadcast import events as broadcast
 from gossiplog.protocol.broadcast.events import SyncEnded, SyncResult
 from gossiplog.protocol.sync import Aborted, Client, Event, Finished, Received, Send, Server, SyncClientConfig
 from gossiplog.protocol.sync.server import SyncServerConfig
+from gossiplog.protocol.wire import Protocols
 from gossiplog.replication.batches import InsertOutcome, VerifiedBatch, verify_received
 from gossiplog.replication.sessions import Resumptions, SyncSession
 from gossiplog.replication.verdicts import report_sync

@@ -15,8 +15,7 @@ import anyio
 from gossiplog.core import encode_id
 from gossiplog.errors import RefusedMessage
 from gossiplog.net import events
-from gossiplog.net.latest import keep_latest
-from gossiplog.net.rate_limited_log import RateLimitedLog, one_line
+from gossiplog.net.rate_limited_log import RateLimitedLog, keep_latest, one_line
 from gossiplog.replication.batches import InsertOutcome
 from gossiplog.reprs import counted, frozen
 

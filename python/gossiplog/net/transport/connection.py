@@ -1,4 +1,4 @@
-"""Connections of any kind: hub and client over WebSockets (`streams`), or a libp2p host (`host`).
+"""Connections of any kind: hub and client over WebSockets (`network`), or a libp2p host (`host`).
 
 A thin layer over what moves the bytes on a thread of its own (`gossiplog._core`). Here, one task waits for its file
 descriptor and wakes the tasks that wait for what became ready. Nothing is queued: a call takes or gives what there is

@@ -1,6 +1,6 @@
 """A libp2p host, for async code: connections to peers, dialled by either side, and gossip on one topic.
 
-A layer over `gossiplog._core.Host` as `streams` is one over `gossiplog._core.Network`; connections and streams are the
+A layer over `gossiplog._core.Host` as `network` is one over `gossiplog._core.Network`; connections and streams are the
 same. A host dials by itself: peers to begin with, and those that it learns of. So connections come from it (`accept`),
 also those that were asked for (`dial`).
 
@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from typing import TypeAlias
+from typing import Literal, Protocol, TypeAlias
 
 import anyio.lowlevel
 
@@ -24,10 +24,47 @@ from gossiplog._core import HostEvent, MeshEvent, PeerEvent, PeerInfo
 from gossiplog.errors import ConnectionLost, NetworkError
 from gossiplog.net.transport.connection import Connection, Transport
 from gossiplog.net.transport.limits import Limits
-from gossiplog.net.transport.router import Answer, Publication
 from gossiplog.net.transport.stream import Signal
 from gossiplog.pubsub.gossipsub.config import GossipConfig
 from gossiplog.reprs import short_repr
+
+Answer = Literal["accept", "ignore", "reject"]
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """A message that the router holds back.
+
+    Attributes:
+        ticket: that names it to the router.
+        connection: to the peer that it came from, who need not be its author; None if that one is gone.
+        name: of that peer.
+        data: as it was published.
+    """
+
+    ticket: int
+    connection: Connection | None
+    name: str
+    data: bytes
+
+
+class Router(Protocol):
+    """Spreads messages among peers by gossip. No call waits."""
+
+    def publish(self, data: bytes) -> bool:
+        """Publish a message; return False if it was sent to nobody.
+
+        Raises:
+            NetworkError: it is too large, or there is no router any more.
+        """
+
+    def validate(self, answers: Sequence[tuple[int, Answer]]) -> None:
+        """Decide what is to become of messages (by their tickets) that the router holds back.
+
+        Raises:
+            NetworkError: there is no router any more.
+        """
+
 
 __all__ = ["Arrival", "Host", "News", "open_host"]
 

@@ -20,7 +20,7 @@ from gossiplog.protocol.broadcast.events import (
     SyncEnded,
     SyncResult,
 )
-from gossiplog.protocol.sync.skipped import SkippedMessages
+from gossiplog.protocol.sync.events import SkippedMessages
 from gossiplog.reprs import counted
 
 Emit: TypeAlias = Callable[[OutEvent], None]

@@ -35,8 +35,8 @@ is marked [ours].
 from __future__ import annotations
 
 from gossiplog.pubsub.episub.events import NeighborDown, NeighborUp, TimeOut, Wait
-from gossiplog.pubsub.episub.links import Node
 from gossiplog.pubsub.episub.messages import Disconnect, Leave, Neighbor
+from gossiplog.pubsub.episub.views import Node
 from gossiplog.pubsub.events import PeerId, Ping
 
 

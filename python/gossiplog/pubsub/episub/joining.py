@@ -25,8 +25,8 @@ from collections.abc import Sequence
 
 from gossiplog.pubsub.episub.active import Active
 from gossiplog.pubsub.episub.events import TimeOut, Wait
-from gossiplog.pubsub.episub.links import Node
 from gossiplog.pubsub.episub.messages import ForwardJoin, GetNodes, Join, Nodes
+from gossiplog.pubsub.episub.views import Node
 from gossiplog.pubsub.events import PeerId
 
 

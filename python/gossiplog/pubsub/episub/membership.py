@@ -22,9 +22,8 @@ from gossiplog.pubsub.episub.active import Active
 from gossiplog.pubsub.episub.config import Config, Range
 from gossiplog.pubsub.episub.events import TimeOut, Timer
 from gossiplog.pubsub.episub.joining import Joining
-from gossiplog.pubsub.episub.links import Node
 from gossiplog.pubsub.episub.passive import Passive
-from gossiplog.pubsub.episub.views import Views
+from gossiplog.pubsub.episub.views import Node, Views
 from gossiplog.pubsub.events import (
     ConnectFailed,
     Join,

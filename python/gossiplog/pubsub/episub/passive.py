@@ -23,8 +23,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from gossiplog.pubsub.episub.events import TimeOut, Wait
-from gossiplog.pubsub.episub.links import Node
 from gossiplog.pubsub.episub.messages import GetTopics, Shuffle, ShuffleReply
+from gossiplog.pubsub.episub.views import Node
 from gossiplog.pubsub.events import PeerId, Ping
 
 

@@ -63,8 +63,7 @@ from gossiplog.pubsub.gossipsub.events import Heartbeat, Rejected, Unsent, Valid
 from gossiplog.pubsub.gossipsub.message_cache import MessageCache, Unvalidated, UnvalidatedMessages
 from gossiplog.pubsub.gossipsub.outbox import Outbox
 from gossiplog.pubsub.gossipsub.peering import Fanout, Peer, Peering, PeeringState
-from gossiplog.pubsub.rpc import FLOODSUB, GOSSIPSUB, Control, IHave, Message, MessageId, Rpc, Subscription
-from gossiplog.pubsub.seen import Seen
+from gossiplog.pubsub.rpc import FLOODSUB, GOSSIPSUB, Control, IHave, Message, MessageId, Rpc, Seen, Subscription
 
 _HEARTBEAT = Heartbeat()
 

@@ -28,8 +28,7 @@ from gossiplog.spark.failures import worker_errors
 from gossiplog.spark.folders import check_staging, locked, remove_locked, sync
 from gossiplog.spark.jobs.components import components
 from gossiplog.spark.jobs.events import Layout, events, problems
-from gossiplog.spark.jobs.keystore import KeyStore
-from gossiplog.spark.jobs.sign import SIGNED, Merging, Signing
+from gossiplog.spark.jobs.sign import SIGNED, KeyStore, Merging, Signing
 from gossiplog.spark.source.staging import merged, sort
 
 _SHOWN = 20

@@ -23,8 +23,8 @@ from gossiplog.spark.jobs.checkpoint import Checkpoint, StateFolder
 from gossiplog.spark.jobs.expressions import expression
 from gossiplog.spark.jobs.folds import ElementSet, Fold
 from gossiplog.spark.payload import parse_payload, spark_type
-from gossiplog.spark.source.changes import changes
 from gossiplog.spark.source.locations import opened
+from gossiplog.spark.source.stream_reader import changes
 from gossiplog.storage.base import Reader
 
 

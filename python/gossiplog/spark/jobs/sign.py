@@ -3,22 +3,64 @@
 The messages of a component are signed in *runs*: messages of one author, each of which has just the one before as its
 parent. The core signs a run in one call. Signing is deterministic (RFC 8032, section 5.1.6), and so is which parents a
 message has: signing the same events again makes the same bytes.
+
+The key of an author is in the file of that name in a folder, with what is no letter, digit or one of `_.-~`
+percent-encoded (RFC 3986, section 2.1), and `.key` behind it: `ann.key`, `ann%40example.org.key`. Each is as `gossiplog
+keygen` writes it, and refused if others than its owner may read it. Executors read the files themselves, so the folder
+must be one that they see, under the same path and the same user. Keys do not travel through Spark: what is broadcast,
+Spark writes to its executors' scratch folders as it is, and every executor would hold the keys of all authors instead
+of those that it signs for.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import quote
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from gossiplog import core
-from gossiplog.errors import EncodeError, InvalidMessage
+from gossiplog.errors import EncodeError, InvalidMessage, KeyFileError
 from gossiplog.message import MAX_VALUE_LENGTH
 from gossiplog.signer import Signer
-from gossiplog.spark.jobs.keystore import KeyStore
+
+# Bytes, on the file systems of Linux and macOS.
+_LONGEST_NAME = 255
+
+
+@dataclass(frozen=True, slots=True)
+class KeyStore:
+    """A folder of key files. Only its path travels.
+
+    Attributes:
+        folder: its absolute path.
+    """
+
+    folder: str
+
+    def path(self, author: str) -> str:
+        """Of the author's key file, whether or not it is there.
+
+        Raises:
+            KeyFileError: a name that no file can have.
+        """
+        name = f"{quote(author, safe='')}.key"
+        if not author or len(name) > _LONGEST_NAME:
+            raise KeyFileError(f"an author's name of {len(author)} characters cannot name a key file in {self.folder}")
+        return os.path.join(self.folder, name)
+
+    def load(self, author: str) -> Signer:
+        """Return the author's signer.
+
+        Raises:
+            KeyFileError: the author's key file is missing, damaged or open to others than its owner.
+        """
+        return Signer.load(self.path(author))
+
 
 SIGNED = "key binary, value binary, head boolean, problem string, event string"
 """What `Signing` makes of an event, which `event` names: the key and stored value of its message, and whether no other

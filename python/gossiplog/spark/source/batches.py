@@ -15,8 +15,7 @@ from gossiplog import core
 from gossiplog.columns import decode, gather
 from gossiplog.errors import CorruptLog
 from gossiplog.log import encodings
-from gossiplog.spark.source.options import ReadOptions
-from gossiplog.spark.source.schema import SCHEMA, STORED
+from gossiplog.spark.source.options import SCHEMA, STORED, ReadOptions
 from gossiplog.storage.base import Reader, ScanColumn
 
 BATCH = 2**13

@@ -12,14 +12,15 @@ from gossiplog.spark.failures import worker_errors
 from gossiplog.spark.source.options import (
     BATCH_OPTIONS,
     READ_OPTIONS,
+    SCHEMA,
     STREAM_OPTIONS,
     Parser,
     ReadOptions,
+    check_schema,
     read_options,
     write_options,
 )
 from gossiplog.spark.source.reader import LogReader
-from gossiplog.spark.source.schema import SCHEMA, check_schema
 from gossiplog.spark.source.stream_reader import LogStreamReader
 from gossiplog.spark.source.writer import LogWriter
 

@@ -17,8 +17,7 @@ from pyspark.sql.types import StructType
 
 from gossiplog.spark.source.batches import Columns, gathered
 from gossiplog.spark.source.locations import identity, locations, opened
-from gossiplog.spark.source.options import ReadOptions
-from gossiplog.spark.source.schema import SCHEMA
+from gossiplog.spark.source.options import SCHEMA, ReadOptions
 
 PARTITION_MESSAGES = 2**18
 """Messages in a partition, where nothing else is asked for: a quarter of a second to read, several seconds to verify.

@@ -19,6 +19,7 @@ from itertools import pairwise
 from typing import Any, TypeAlias
 
 import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
@@ -27,7 +28,7 @@ from gossiplog.errors import CorruptLog, StorageError
 from gossiplog.reprs import counted
 from gossiplog.spark.source.batches import BATCH, Columns, gathered
 from gossiplog.spark.source.locations import identity, locations, opened
-from gossiplog.spark.source.options import ReadOptions
+from gossiplog.spark.source.options import SCHEMA, STREAM_OPTIONS, ReadOptions, read_options
 from gossiplog.spark.source.reader import PARTITION_MESSAGES
 from gossiplog.storage.base import Reader
 
@@ -211,3 +212,46 @@ def _another(log: str, reason: str) -> StorageError:
         f"{log} is another log than the query has read: {reason}. Put the former file back, or start the query with a"
         " new checkpointLocation, which reads this one from its start"
     )
+
+
+# Messages for which a task is worth its start.
+_LEAST = 2**13
+
+
+def changes(session: SparkSession, location: str, after: int, last: int) -> DataFrame:
+    """Return the messages with sequences from after + 1 to last, in the columns of `SCHEMA`.
+
+    Those of which another encoding arrived before are left out. The messages are always the same ones, since what has a
+    sequence never changes.
+
+    Args:
+        session: of Spark.
+        location: of the log.
+        after: a sequence, 0 for the start of the log.
+        last: a sequence that the log has.
+
+    Raises:
+        CorruptLog: on use, a damaged value.
+        StorageError: the log cannot be read.
+    """
+    fewest = min(session.sparkContext.defaultParallelism, -(-(last - after) // _LEAST))
+    partitions = str(max(fewest, -(-(last - after) // PARTITION_MESSAGES), 1))
+    options = {"path": location, "encodings": "first", "mode": "failfast", "partitions": partitions}
+    reader = LogStreamReader(read_options(options, STREAM_OPTIONS), SCHEMA)
+    log = identity(location)
+    parts = list(reader.partitions({log: after}, {log: last}))
+    numbers = session.range(0, len(parts), 1, max(1, len(parts)))
+    return numbers.mapInArrow(_Stretches(reader, parts), SCHEMA)
+
+
+@dataclass(frozen=True, slots=True)
+class _Stretches:
+    """Reads the stretches whose numbers come in."""
+
+    reader: LogStreamReader
+    parts: list[Stretch]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                yield from self.reader.read(self.parts[number])

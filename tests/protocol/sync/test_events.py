@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gossiplog.protocol.sync.skipped import SkippedMessages
+from gossiplog.protocol.sync.events import SkippedMessages
 
 
 def test_an_orphan_is_explained_by_what_was_skipped() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from gossiplog.errors import ConnectionLost, NetworkError, StreamRefused, StreamReset
 from gossiplog.net.transport.limits import Limits
-from gossiplog.net.transport.streams import Connection, Network, Stream, open_network
+from gossiplog.net.transport.network import Connection, Network, Stream, open_network
 from tests.net.support import connect_pair
 
 SYNC = "/canvas/v1/org.example.test/sync"
